@@ -1,0 +1,40 @@
+# Every target works on a fresh machine with Python >= 3.11, make and a network.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test venv check format lint types clean
+
+demo: .venv/runtime  ## Convert the embedded trained networks and compare them with their attention.
+	$(BIN)/conv2attn demo
+
+test: .venv/dev  ## Run the tests.
+	$(BIN)/python -m pytest
+
+venv: .venv/dev  ## Make .venv with everything a developer needs.
+
+check: lint types test  ## What CI runs.
+
+format: .venv/dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: .venv/dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+# Type checkers do not follow an editable install's import hook: they find the package by this link.
+types: .venv/dev
+	mkdir -p build/types && ln -sfn ../.. build/types/conv2attn
+	$(BIN)/mypy
+
+.venv/runtime: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	touch $@
+
+.venv/dev: .venv/runtime
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis conv2attn-demo

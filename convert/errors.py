@@ -1,0 +1,63 @@
+"""The errors that conv2attn raises for what a caller can cause.
+
+One family, so that ``except ConversionError`` catches every refusal and nothing else. A message is one
+sentence: what was asked, what was got, what is allowed, where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class ConversionError(ValueError):
+    """Base of every error that conv2attn raises on purpose."""
+
+
+class GeometryError(ConversionError):
+    """A convolution, or an input size, whose output would not exist."""
+
+
+class EngineError(ConversionError):
+    """An engine that does not exist, is not exact for the layer's parameters, or does not fit in memory."""
+
+
+class NotAConvolutionError(ConversionError):
+    """An attention layer that computes something no convolution computes."""
+
+
+class ArchitectureError(ConversionError):
+    """An architecture that could not be found or built."""
+
+
+class CheckpointError(ConversionError):
+    """A file that could not be read, or whose weights do not fit."""
+
+
+class OutputError(ConversionError):
+    """A folder that could not be written."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One layer that cannot be converted.
+
+    Attributes:
+        name: Fully qualified name of the module; "" is the model itself.
+        reason: Why not, as the end of the sentence "the layer cannot be converted: ...".
+    """
+
+    name: str
+    reason: str
+
+
+class UnsupportedLayerError(ConversionError):
+    """A model with layers that cannot be converted, or with none that can.
+
+    Attributes:
+        problems: Every unsupported layer of the model, not only the first.
+    """
+
+    def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
