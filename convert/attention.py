@@ -1,0 +1,250 @@
+"""SelfAttention2d: multi-head self-attention over the pixels of an image, with relative positions.
+
+Head h plays one kernel tap. It attends around its centre Delta_h, as sharply as alpha_h says, and carries the
+tap's slice W_Delta of the kernel as its value projection:
+
+    output[q] = bias + sum_h W_Delta_h . sum_k softmax_k(r_{k-q} . v_h) x_k
+
+over the pixels k of the padded input. ``encoding.py`` derives the scores, ``engines/`` computes the layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.convert.content import ContentTerms
+from conv2attn.convert.encoding import ENCODING_DIM, head_vectors
+from conv2attn.convert.engines import AUTO, ENGINES, check_engine_name, choose_engine
+from conv2attn.convert.engines.literal import all_queries, attention_probabilities, check_memory, format_bytes
+from conv2attn.convert.errors import ConversionError, GeometryError
+from conv2attn.convert.regime import EXACT_ALPHA, Regime, RegimeCache, compute_dtype
+from conv2attn.convert.spec import ConvSpec, Size
+
+DEFAULT_MEMORY_LIMIT = 2**30  # bytes
+
+
+class SelfAttention2d(nn.Module):
+    """A multi-head self-attention layer with a quadratic relative positional encoding (Theorem 1).
+
+    ``attention_from_conv`` makes one from a convolution. Its parameters are the convolution's, and three
+    numbers a head; those three do not require gradients until ``requires_grad_`` says so.
+
+    Args:
+        spec: Geometry: channels, one head for each kernel tap, padding, stride between queries.
+        weight: The value projections, as under Attributes; None draws new ones, and a new bias.
+        bias: The output bias; only with ``weight``.
+        alpha: Locality strength of all heads; None means so large that attention is exactly one-hot.
+        engine: How the layer is computed: "auto", "literal" or "factored".
+        memory_limit: Bytes that the literal engine may hold at the same time.
+        device: Where new parameters live.
+        dtype: Their precision: float64, float32, bfloat16 or float16.
+
+    Attributes:
+        weight: The value projections: head h, at kernel tap (m, n), has W_val^(h) = weight[:, :, m, n].
+            [out_channels, in_channels / groups, kernel rows, kernel columns], block diagonal in the groups.
+        bias: Bias of the output projection, [out_channels], or None.
+        alpha: Locality strength of each head, [num_heads].
+        centers: Centre of each head, its offset from the query in pixels (row, column), [num_heads, 2].
+        content: The content terms of the scores, or None, as after a conversion.
+        memory_limit: As above; may be changed at any time.
+
+    Raises:
+        ConversionError: alpha is not positive and finite, or there is no such engine.
+    """
+
+    def __init__(
+        self,
+        spec: ConvSpec,
+        *,
+        weight: nn.Parameter | None = None,
+        bias: nn.Parameter | None = None,
+        alpha: float | None = None,
+        engine: str = AUTO,
+        memory_limit: int = DEFAULT_MEMORY_LIMIT,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.spec = spec
+        self.engine = engine
+        self.memory_limit = memory_limit
+        self.content: ContentTerms | None = None
+        if weight is None:
+            slices = (spec.out_channels, spec.in_channels // spec.groups, *spec.kernel_size)
+            weight = nn.Parameter(torch.empty(slices, device=device, dtype=dtype))
+            bias = nn.Parameter(weight.new_empty(spec.out_channels)) if spec.bias else None
+            _draw(weight, bias)
+        self.weight = weight
+        self.register_parameter("bias", bias)
+        alphas = weight.new_full((spec.num_heads,), check_alpha(alpha, weight.dtype))
+        self.alpha = nn.Parameter(alphas, requires_grad=False)
+        self.centers = nn.Parameter(weight.new_tensor(spec.tap_offsets), requires_grad=False)
+        self._regime_cache = RegimeCache()
+
+    @property
+    def engine(self) -> str:
+        """How the layer is computed; "auto" takes the cheapest engine that is exact for its parameters."""
+        return self._engine
+
+    @engine.setter
+    def engine(self, name: str) -> None:
+        self._engine = check_engine_name(name)
+
+    @property
+    def regime(self) -> Regime:
+        """What the present values of ``alpha`` and ``centers`` allow."""
+        return self._regime_cache.get(self.spec, alpha=self.alpha, centers=self.centers)
+
+    @property
+    def num_heads(self) -> int:
+        """One head for each kernel tap."""
+        return self.spec.num_heads
+
+    # Code around a convolution reads these of it, so its replacement answers too.
+    in_channels = property(lambda self: self.spec.in_channels)
+    out_channels = property(lambda self: self.spec.out_channels)
+    kernel_size = property(lambda self: self.spec.kernel_size)
+    stride = property(lambda self: self.spec.stride)
+    padding = property(lambda self: self.spec.padding)
+    dilation = property(lambda self: self.spec.dilation)
+    groups = property(lambda self: self.spec.groups)
+    padding_mode = property(lambda self: self.spec.padding_mode)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Computes the layer.
+
+        Args:
+            x: [batch, in_channels, rows, columns], or without the batch dimension; any size that the
+                convolution accepts, with finite values.
+
+        Returns:
+            [batch, out_channels, output rows, output columns].
+
+        Raises:
+            ConversionError: The input's shape or dtype does not fit, or the engine cannot compute it.
+        """
+        if x.ndim == 3:
+            return self.forward(x.unsqueeze(0)).squeeze(0)
+        self._check_input(x)
+        size = Size(x.shape[2], x.shape[3])
+        return choose_engine(self, self.engine, size, batch=x.shape[0]).attend(self, x)
+
+    def _check_input(self, x: Tensor) -> None:
+        if x.ndim != 4 or x.shape[1] != self.spec.in_channels:
+            raise GeometryError(
+                f"input must be [batch, {self.spec.in_channels}, rows, columns]; got {list(x.shape)}"
+            )
+        if x.dtype != self.weight.dtype and not torch.is_autocast_enabled(x.device.type):
+            raise ConversionError(f"input must have the layer's dtype {self.weight.dtype}; got {x.dtype}")
+
+    def head_vectors(self) -> Tensor:
+        """v_h = -alpha_h (1, -2 Delta_h1, -2 Delta_h2), [num_heads, 3]."""
+        return head_vectors(self.alpha, self.centers)
+
+    def attention_probabilities(
+        self,
+        size: tuple[int, int],
+        *,
+        heads: Sequence[int] | None = None,
+        queries: Sequence[tuple[int, int]] | None = None,
+        x: Tensor | None = None,
+    ) -> Tensor:
+        """Where each head looks from each query: the maps that the paper's figures show.
+
+        Args:
+            size: Rows and columns of an input, without padding.
+            heads: Heads to return, by default all; head m * kernel columns + n plays tap (m, n).
+            queries: Output pixels (row, column) to return, by default all, row by row.
+            x: The input [batch, in_channels, rows, columns]; only a layer with content terms needs it.
+
+        Returns:
+            [heads, queries, padded rows, padded columns], a probability distribution over the padded input for
+            every head and query; with content terms, a batch dimension in front.
+
+        Raises:
+            ConversionError: A head or a query that does not exist, or maps larger than ``memory_limit``.
+        """
+        size = Size(*size)
+        output, padded_size = self.spec.output_size(size), self.spec.padded_size(size)
+        head_numbers, query_numbers = _head_numbers(heads, self.num_heads), _query_numbers(queries, output)
+        check_memory(self, size, queries=len(query_numbers), batch=1 if x is None else len(x))
+        positions = all_queries(self.spec, size, like=self.alpha)[query_numbers]
+        maps = attention_probabilities(self, size, positions, None if x is None else self.spec.pad(x))
+        return maps[..., head_numbers, :].transpose(-3, -2).unflatten(-1, tuple(padded_size))
+
+    def add_content(self, key_dim: int) -> ContentTerms:
+        """Adds the content terms (a), (b) and (c), without changing what the layer computes.
+
+        W_qry and u start at zero, so the new scores are zero until training changes them. From then on the
+        layer is more than a convolution, and only the literal engine computes it.
+
+        Args:
+            key_dim: Dimension D_k in which queries and keys are compared.
+        """
+        self.content = ContentTerms(
+            self.num_heads,
+            self.spec.in_channels,
+            key_dim=key_dim,
+            encoding_dim=ENCODING_DIM,
+            device=self.weight.device,
+            dtype=self.weight.dtype,
+        )
+        return self.content
+
+    def explain(self, size: tuple[int, int], *, batch: int = 1) -> str:
+        """Which engine computes inputs of this size, why, and what each engine costs in FLOPs and bytes."""
+        size = Size(*size)
+        chosen = choose_engine(self, self.engine, size, batch=batch)
+        why = "asked for" if self.engine != AUTO else "the cheapest that is exact for these parameters"
+        lines = [f"{chosen.name}: {why}, for input {size}, batch {batch}"]
+        for name, engine in ENGINES.items():
+            cost, reason = engine.cost(self, size, batch=batch), engine.refusal(self)
+            verdict = "exact" if reason is None else f"refuses: {reason}"
+            lines.append(f"  {name:9} {cost.flops:.3g} FLOPs, {format_bytes(cost.bytes)}: {verdict}; {engine.summary}")
+        return "\n".join(lines)
+
+    def extra_repr(self) -> str:
+        """The geometry, the heads, alpha and the engine, as ``print(model)`` shows them."""
+        low, high = self.alpha.min().item(), self.alpha.max().item()
+        alpha = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+        return f"{self.spec}, heads={self.num_heads}, alpha={alpha}, engine={self.engine}"
+
+
+def _draw(weight: Tensor, bias: Tensor | None) -> None:
+    """Draws parameters as a new ``nn.Conv2d`` does."""
+    nn.init.kaiming_uniform_(weight, a=5**0.5)
+    if bias is not None:
+        bound = weight[0].numel() ** -0.5
+        nn.init.uniform_(bias, -bound, bound)
+
+
+def check_alpha(alpha: float | None, dtype: torch.dtype) -> float:
+    """The locality strength for a layer of this dtype; None means the exact regime.
+
+    Raises:
+        ConversionError: alpha is not positive and finite in this dtype.
+    """
+    if alpha is None:
+        return EXACT_ALPHA[compute_dtype(dtype)]
+    if not 0 < alpha <= torch.finfo(dtype).max:
+        raise ConversionError(f"alpha must be positive and finite in {dtype}; got {alpha}")
+    return alpha
+
+
+def _head_numbers(heads: Sequence[int] | None, num_heads: int) -> list[int]:
+    numbers = list(range(num_heads) if heads is None else heads)
+    if not all(0 <= head < num_heads for head in numbers):
+        raise ConversionError(f"heads are numbered 0 to {num_heads - 1}; got {numbers}")
+    return numbers
+
+
+def _query_numbers(queries: Sequence[tuple[int, int]] | None, output: Size) -> list[int]:
+    """Numbers of output pixels, row by row."""
+    if queries is None:
+        return list(range(output.rows * output.columns))
+    if not all(0 <= row < output.rows and 0 <= column < output.columns for row, column in queries):
+        raise ConversionError(f"queries must be pixels of the output, {output} for this size; got {list(queries)}")
+    return [row * output.columns + column for row, column in queries]

@@ -1,0 +1,216 @@
+"""Weights from files: found in what a file holds, fitted to an architecture's keys, loaded all or nothing.
+
+Raises:
+    CheckpointError: By every function here but ``non_finite_keys``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.convert.errors import CheckpointError
+from conv2attn.convert.formats import read_contents
+
+_PLACES = ("state_dict", "model")
+_EMA_PLACES = ("state_dict_ema", "model_ema")
+_EMA_COUNTER = "n_averaged"  # torch's AveragedModel keeps this buffer beside the averaged weights
+_WRAPPERS = ("module.", "_orig_mod.", "model.")  # DistributedDataParallel, torch.compile, Lightning
+_PARTIAL_WRAPPERS = ("module.", "_orig_mod.")  # may wrap a part of the network only
+_COUNTER = "num_batches_tracked"  # batch normalisation had none before PyTorch 0.4.1
+_LISTED = 10
+_PLAIN_DTYPES = {
+    *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
+    *(torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz),
+    *(torch.int64, torch.int32, torch.int16, torch.int8),
+    *(torch.uint64, torch.uint32, torch.uint16, torch.uint8),
+    *(torch.complex128, torch.complex64, torch.bool),
+}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The weights of one file, under the names they have there.
+
+    Attributes:
+        path: The file.
+        state_dict: Plain tensors on the CPU, detached; names as saved, wrapper prefixes included.
+        sha256: SHA-256 of the whole file, in hexadecimal.
+    """
+
+    path: Path
+    state_dict: dict[str, Tensor]
+    sha256: str
+
+
+def read_checkpoint(path: str | Path, *, ema: bool = False) -> Checkpoint:
+    """Reads a state dict from a ``.pt``, ``.pth`` (zip or legacy pickle) or ``.safetensors`` file.
+
+    The weights may lie at the top level or under ``state_dict`` or ``model``, the first that holds tensors.
+    Entries of a state dict that are not tensors (``_metadata``, extra state, an epoch) are left out: a strict
+    load reports what it misses.
+
+    Args:
+        path: The file; its name does not matter.
+        ema: Take the moving average of the weights, under ``state_dict_ema`` or ``model_ema``.
+
+    Raises:
+        CheckpointError: The file cannot be read, is of another kind, is damaged, refers to code, holds no
+            tensors (with ``ema``: no averaged ones), or a sparse, nested, quantized, packed or meta tensor.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise CheckpointError(f"{path} is a folder, not a checkpoint file")
+    if not path.is_file():
+        raise CheckpointError(f"there is no file {path}")
+    try:
+        with path.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            loaded = read_contents(file)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
+    weights = _find_weights(loaded, path, ema=ema)
+    for key, tensor in weights.items():
+        if (flaw := _flaw(tensor)) is not None:
+            raise CheckpointError(f"{path} holds a {flaw} tensor, {key!r}; only dense, plain ones are read")
+    return Checkpoint(path, weights, sha256)
+
+
+def fit_keys(state_dict: Mapping[str, Tensor], expected_keys: Iterable[str]) -> dict[str, Tensor]:
+    """Takes wrapper prefixes off the keys of a state dict until they are an architecture's keys.
+
+    A prefix (``module.``, ``_orig_mod.``, ``model.``, in any order and number) goes when every key carries
+    it; the first two also where only some keys do, but not from a key that the architecture has. Stripping
+    stops as soon as every key is expected, so that a network's own child called ``model`` or ``module``
+    stays. Keys that never all fit are returned at the stage where most of them do.
+
+    Raises:
+        CheckpointError: Two keys become the same one.
+    """
+    expected = set(expected_keys)
+    names = {key: key for key in state_dict}  # as saved: as stripped
+    best = names
+    while not expected.issuperset(names.values()):
+        stripped = _strip_once(names, expected)
+        if stripped == names:
+            break
+        names = stripped
+        best = max(best, names, key=lambda stage: len(expected.intersection(stage.values())))
+    return {best[key]: tensor for key, tensor in state_dict.items()}
+
+
+def load_into(model: nn.Module, checkpoint: Checkpoint) -> None:
+    """Loads every weight of the checkpoint into the model, or none.
+
+    Values are converted to the model's dtype and device. Only ``num_batches_tracked`` may be missing, as in
+    files that are older than it; the model then keeps its own.
+
+    Raises:
+        CheckpointError: A key is missing or unexpected, or a shape or a kind of dtype (floating, complex,
+            integer, boolean) differs; the model is unchanged.
+    """
+    wanted = model.state_dict()
+    weights = fit_keys(checkpoint.state_dict, wanted)
+    missing = [key for key in wanted if key not in weights and key.rpartition(".")[2] != _COUNTER]
+    problems = [f"{key!r} is missing" for key in missing]
+    problems += [f"{key!r} is unexpected" for key in weights if key not in wanted]
+    problems += [
+        text for key in weights if key in wanted for text in _mismatch(key, weights[key], wanted[key])
+    ]
+    if problems:
+        more = f"; and {len(problems) - _LISTED} more" if len(problems) > _LISTED else ""
+        listed = "; ".join(problems[:_LISTED])
+        raise CheckpointError(f"{checkpoint.path} does not fit the architecture: {listed}{more}")
+    model.load_state_dict(weights, strict=False)  # all but the counters was checked above
+
+
+def non_finite_keys(state_dict: Mapping[str, Tensor]) -> list[str]:
+    """Names the tensors that hold a NaN or an infinity, in the state dict's order."""
+    return [key for key, tensor in state_dict.items() if not bool(torch.isfinite(_computable(tensor)).all())]
+
+
+def _computable(tensor: Tensor) -> Tensor:
+    """Widens float8, for which torch has no ``isfinite``; any other dtype stays."""
+    return tensor.float() if tensor.is_floating_point() and tensor.itemsize == 1 else tensor
+
+
+def _find_weights(loaded: object, path: Path, *, ema: bool) -> dict[str, Tensor]:
+    places = _EMA_PLACES if ema else _PLACES
+    candidates = [loaded.get(place) for place in places] if isinstance(loaded, dict) else []
+    if not ema:
+        candidates.append(loaded)
+    for candidate in candidates:
+        if weights := _named_tensors(candidate):
+            if ema:
+                weights.pop(_EMA_COUNTER, None)
+            return weights
+    sought = " or ".join(places)
+    if ema:
+        raise CheckpointError(f"{path} holds no moving average of the weights, sought under {sought}")
+    raise CheckpointError(f"{path} holds no named tensors, sought at the top level and under {sought}")
+
+
+def _named_tensors(candidate: object) -> dict[str, Tensor]:
+    if not isinstance(candidate, dict):
+        return {}
+    items = candidate.items()
+    return {key: value.detach() for key, value in items if isinstance(key, str) and isinstance(value, Tensor)}
+
+
+def _flaw(tensor: Tensor) -> str | None:
+    """Says what keeps a tensor from being dense numbers in memory, if anything."""
+    if tensor.is_meta:
+        return "meta"
+    if tensor.is_nested:
+        return "nested"
+    if tensor.layout is not torch.strided:
+        return "sparse"
+    if tensor.dtype not in _PLAIN_DTYPES:
+        return f"quantized or packed ({tensor.dtype})"
+    return None
+
+
+def _strip_once(names: Mapping[str, str], expected: set[str]) -> dict[str, str]:
+    """Takes one prefix off: the one that all names carry, else those that wrap a part of the network."""
+    for wrapper in _WRAPPERS:
+        if all(name.startswith(wrapper) for name in names.values()):
+            return {key: name.removeprefix(wrapper) for key, name in names.items()}
+    stripped: dict[str, str] = {}
+    origin: dict[str, str] = {}
+    for key, name in names.items():
+        stripped[key] = name if name in expected else _without_partial_wrapper(name)
+        other = origin.setdefault(stripped[key], key)
+        if other != key:
+            raise CheckpointError(
+                f"{other!r} and {key!r} are both {stripped[key]!r} without wrapper prefixes"
+            )
+    return stripped
+
+
+def _without_partial_wrapper(name: str) -> str:
+    wrapper = next((wrapper for wrapper in _PARTIAL_WRAPPERS if name.startswith(wrapper)), "")
+    return name.removeprefix(wrapper)
+
+
+def _mismatch(key: str, got: Tensor, wanted: object) -> list[str]:
+    """Lists what keeps a tensor from being loaded over another, at most one thing."""
+    if not isinstance(wanted, Tensor):
+        return [f"{key!r} is a tensor, wanted {type(wanted).__name__}"]
+    if got.shape != wanted.shape:
+        return [f"{key!r} has shape {list(got.shape)}, wanted {list(wanted.shape)}"]
+    if _kind(got.dtype) != _kind(wanted.dtype):
+        return [f"{key!r} is {_kind(got.dtype)}, wanted {_kind(wanted.dtype)}"]
+    return []
+
+
+def _kind(dtype: torch.dtype) -> str:
+    if dtype is torch.bool:
+        return "boolean"
+    if dtype.is_complex:
+        return "complex"
+    return "floating point" if dtype.is_floating_point else "integer"

@@ -1,0 +1,147 @@
+"""Theorem 1: from a convolution to the attention parameters that express it, and back.
+
+    head of tap (m, n):  centre Delta = (d_1 m, d_2 n),  value projection W_val = W_Delta = weight[:, :, m, n]
+    query (i, j):        at (s_1 i, s_2 j) of the padded input
+    output bias:         the convolution's bias
+
+Every target q + Delta lies inside the padded input, so with alpha -> infinity head h reads exactly the pixel
+that tap (m, n) reads. With the default alpha this holds in floating point already: ``regime.py`` says why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.utils import parametrize
+
+from conv2attn.convert.attention import SelfAttention2d
+from conv2attn.convert.certificate import tail_per_unit
+from conv2attn.convert.engines import AUTO
+from conv2attn.convert.errors import NotAConvolutionError, Problem, UnsupportedLayerError
+from conv2attn.convert.spec import ConvSpec
+
+SUPPORTED_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+def attention_from_conv(conv: nn.Conv2d, *, alpha: float | None = None, engine: str = AUTO) -> SelfAttention2d:
+    """Constructs the self-attention layer that computes the same function as a convolution.
+
+    Args:
+        conv: The convolution; its weights are copied.
+        alpha: Locality strength. None takes one so large that attention is exactly one-hot in floating point
+            (128 in single, 1024 in double precision); a smaller one gives soft attention, whose distance from
+            the convolution ``certify`` bounds.
+        engine: How the layer computes, see ``SelfAttention2d``.
+
+    Returns:
+        A layer with kernel rows * kernel columns heads, in the convolution's mode, dtype and device.
+
+    Raises:
+        UnsupportedLayerError: The module is not a plain ``nn.Conv2d``; the message says what stands in the way.
+        ConversionError: alpha is not positive and finite, or there is no such engine.
+    """
+    reason = unsupported_reason(conv)
+    if reason is not None:
+        raise UnsupportedLayerError(f"the layer cannot be converted: {reason}", [Problem("", reason)])
+    bias = None if conv.bias is None else _copy(conv.bias)
+    return attention_with(conv, weight=_copy(conv.weight), bias=bias, alpha=alpha, engine=engine)
+
+
+def attention_with(
+    conv: nn.Conv2d, *, weight: nn.Parameter, bias: nn.Parameter | None, alpha: float | None, engine: str = AUTO
+) -> SelfAttention2d:
+    """The attention layer with a supported convolution's geometry and mode, and the given parameter objects.
+
+    Args:
+        conv: A supported convolution.
+        weight: [out_channels, in_channels / groups, kernel rows, kernel columns].
+        bias: [out_channels], or None.
+        alpha: Locality strength, as in ``attention_from_conv``.
+        engine: How the layer computes.
+    """
+    layer = SelfAttention2d(ConvSpec.from_conv(conv), weight=weight, bias=bias, alpha=alpha, engine=engine)
+    return layer.train(conv.training)
+
+
+def conv_from_attention(layer: SelfAttention2d, *, tolerance: float | None = None) -> nn.Conv2d:
+    """Gives back the convolution that a layer computes: same constructor arguments, same weights, bit for bit.
+
+    Args:
+        layer: The attention layer; its weights are copied.
+        tolerance: Accept soft attention if, on inputs whose channels vary by at most 1 (padding included), it
+            differs from the convolution by at most this, in exact arithmetic. None accepts none.
+
+    Raises:
+        NotAConvolutionError: No convolution computes what the layer computes; the message says why.
+    """
+    reason = not_a_convolution(layer, tolerance=tolerance)
+    if reason is not None:
+        raise NotAConvolutionError(f"the layer is not a convolution: {reason}")
+    bias = None if layer.bias is None else _copy(layer.bias)
+    return conv_with(layer, weight=_copy(layer.weight), bias=bias)
+
+
+def conv_with(layer: SelfAttention2d, *, weight: nn.Parameter, bias: nn.Parameter | None) -> nn.Conv2d:
+    """The convolution with an attention layer's geometry and mode, and the given parameter objects."""
+    with torch.device("meta"):
+        conv = nn.Conv2d(**asdict(layer.spec))
+    conv.weight = weight
+    conv.bias = bias
+    return conv.train(layer.training)
+
+
+def unsupported_reason(module: nn.Module) -> str | None:
+    """Why a convolution cannot be converted, or None if it can.
+
+    Only an exact ``nn.Conv2d`` is converted: a subclass may compute something else in its own ``forward``.
+    """
+    kind = type(module).__name__
+    if parametrize.is_parametrized(module):
+        return f"the weights of this {kind} are parametrised; remove the parametrisation first"
+    if isinstance(module, LazyModuleMixin):
+        return f"{kind} is lazy and has no weights yet; run it once first"
+    if isinstance(module, torch.ao.nn.quantized.Conv2d):
+        return f"{kind} is quantised; convert the float model"
+    if type(module) is not nn.Conv2d:
+        family = "a subclass of nn.Conv2d, which may compute something else" if isinstance(module, nn.Conv2d) else kind
+        return f"it is {family}; only nn.Conv2d itself is supported" if family != kind else f"{kind} is not nn.Conv2d"
+    if "weight" not in module._parameters:
+        return "its weight is not a plain parameter (weight_norm, spectral_norm or pruning computes it)"
+    if "forward" in vars(module):
+        return "its forward method was replaced on the instance"
+    if module.weight.dtype not in SUPPORTED_DTYPES:
+        return f"its dtype {module.weight.dtype} is not one of float64, float32, bfloat16, float16"
+    return None
+
+
+def not_a_convolution(layer: SelfAttention2d, *, tolerance: float | None = None) -> str | None:
+    """Why no convolution computes what a layer computes, or None if one does."""
+    regime = layer.regime
+    if layer.content is not None and not layer.content.is_off():
+        return "its content terms are on, so it looks at the image to decide where to look"
+    if not regime.at_taps:
+        head, center, tap = next(
+            (head, center, tap)
+            for head, (center, tap) in enumerate(zip(regime.centers, layer.spec.tap_offsets, strict=True))
+            if center != tap
+        )
+        return f"the centre of head {head} is at {center}, not at its kernel tap {tap}"
+    if regime.is_exact:
+        return None
+    lowest = min(regime.alpha)
+    if tolerance is None:
+        return f"its attention is soft (alpha {lowest:g}); tolerance= says how much of a difference is accepted"
+    difference = tail_per_unit(layer)
+    if not difference <= tolerance:
+        return (
+            f"its attention is soft (alpha {lowest:g}) and differs from the convolution by up to {difference:.3g} "
+            f"on inputs that vary by 1, more than tolerance={tolerance:g}"
+        )
+    return None
+
+
+def _copy(parameter: Tensor) -> nn.Parameter:
+    return nn.Parameter(parameter.detach().clone(), requires_grad=parameter.requires_grad)

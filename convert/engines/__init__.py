@@ -1,0 +1,46 @@
+"""The engines, and the choice between them."""
+
+from __future__ import annotations
+
+from conv2attn.convert.engines.base import AttentionLayer, Cost, Engine
+from conv2attn.convert.engines.factored import FactoredEngine
+from conv2attn.convert.engines.literal import LiteralEngine
+from conv2attn.convert.errors import EngineError
+from conv2attn.convert.spec import Size
+
+__all__ = ["AUTO", "ENGINES", "Cost", "Engine", "check_engine_name", "choose_engine"]
+
+AUTO = "auto"
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (LiteralEngine(), FactoredEngine())}
+
+
+def check_engine_name(name: str) -> str:
+    """Returns the name of an engine, or "auto".
+
+    Raises:
+        EngineError: There is no such engine.
+    """
+    if name != AUTO and name not in ENGINES:
+        raise EngineError(f"there is no engine {name!r}; the engines are {AUTO}, {', '.join(ENGINES)}")
+    return name
+
+
+def choose_engine(layer: AttentionLayer, name: str, size: Size, *, batch: int = 1) -> Engine:
+    """The engine that a forward call on inputs of this size uses.
+
+    Args:
+        layer: The layer.
+        name: What the user asked for: an engine, or "auto" for the cheapest exact one.
+        size: Size of the input, without padding.
+        batch: Number of inputs.
+
+    Raises:
+        EngineError: The engine asked for is not exact for the layer's parameters.
+    """
+    if name != AUTO:
+        reason = ENGINES[name].refusal(layer)
+        if reason is not None:
+            raise EngineError(f"the {name} engine is not exact for this layer: {reason}; engine 'auto' takes one that is")
+        return ENGINES[name]
+    exact = [engine for engine in ENGINES.values() if engine.refusal(layer) is None]
+    return min(exact, key=lambda engine: engine.cost(layer, size, batch=batch).flops)

@@ -1,0 +1,90 @@
+"""What an engine is: one way to compute the attention layer, and when it may.
+
+All engines have the same signature and the same result. An engine that would not be exact for a layer's
+parameters says why, and is not used.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from conv2attn.convert.content import ContentTerms
+from conv2attn.convert.regime import Regime
+from conv2attn.convert.spec import ConvSpec, Size
+
+
+class AttentionLayer(Protocol):
+    """What an engine reads of a layer; ``SelfAttention2d`` describes the members."""
+
+    spec: ConvSpec
+    weight: Tensor
+    bias: Tensor | None
+    alpha: Tensor
+    centers: Tensor
+    content: ContentTerms | None
+    memory_limit: int
+
+    @property
+    def regime(self) -> Regime: ...
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one forward call costs.
+
+    Attributes:
+        flops: Floating-point operations; a multiplication and an addition are two, an exponential is one.
+        bytes: Memory held at the same time beside the input, the output and the parameters.
+    """
+
+    flops: int
+    bytes: int
+
+
+class Engine(ABC):
+    """One way to compute a layer.
+
+    Attributes:
+        name: What ``layer.engine`` calls it.
+        summary: What it runs, in one line.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+
+    @abstractmethod
+    def refusal(self, layer: AttentionLayer) -> str | None:
+        """Why the engine is not exact for the layer's parameters, or None if it is."""
+
+    @abstractmethod
+    def cost(self, layer: AttentionLayer, size: Size, *, batch: int = 1) -> Cost:
+        """What a forward call on ``batch`` inputs of this size costs."""
+
+    @abstractmethod
+    def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
+        """Computes the layer.
+
+        Args:
+            layer: A layer that the engine does not refuse.
+            x: [batch, in_channels, rows, columns].
+
+        Returns:
+            [batch, out_channels, output rows, output columns].
+        """
+
+
+def positions_are_trained(layer: AttentionLayer) -> bool:
+    """Whether a backward pass will ask for gradients of centres or locality strengths."""
+    return torch.is_grad_enabled() and (layer.alpha.requires_grad or layer.centers.requires_grad)
+
+
+def convolution_flops(spec: ConvSpec, size: Size, *, batch: int) -> int:
+    """FLOPs of the sum over taps and channels, which every engine contains."""
+    output = spec.output_size(size)
+    terms = spec.num_heads * spec.in_channels // spec.groups
+    return 2 * batch * output.rows * output.columns * spec.out_channels * terms

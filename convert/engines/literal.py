@@ -1,0 +1,220 @@
+"""The literal engine: multi-head self-attention as the paper writes it.
+
+For every query, head and key it forms the score r_delta . v_h, takes the softmax over all keys, and mixes
+the values with the probabilities:
+
+    probabilities_h = softmax_k( r_delta . v_h [+ content terms] )       [num_queries, num_keys]
+    values_h        = W_val^(h) x_k,   W_val^(h) = W_Delta               [num_keys, out_channels]
+    output          = concat_h(probabilities_h values_h) W_out + b,      W_out = the identities, stacked
+
+It is exact for every parameter, and costs time and memory in proportion to queries times keys. Queries are
+taken in chunks, so that memory stays under the layer's limit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from conv2attn.convert.encoding import (
+    ENCODING_DIM,
+    head_vectors,
+    key_positions,
+    positional_scores,
+    relative_encoding,
+    relative_positions,
+)
+from conv2attn.convert.engines.base import AttentionLayer, Cost, Engine
+from conv2attn.convert.errors import EngineError
+from conv2attn.convert.spec import ConvSpec, Size
+
+
+class LiteralEngine(Engine):
+    """Scores for every pair, softmax over all keys."""
+
+    name: ClassVar[str] = "literal"
+    summary: ClassVar[str] = "attention as the paper writes it: every query scores every key"
+
+    def refusal(self, layer: AttentionLayer) -> str | None:
+        """None: the definition is exact for every parameter."""
+        return None
+
+    def cost(self, layer: AttentionLayer, size: Size, *, batch: int = 1) -> Cost:
+        """The whole matrix of FLOPs, and the bytes of the chunks the layer's memory limit allows."""
+        spec, keys = layer.spec, math.prod(layer.spec.padded_size(size))
+        queries = math.prod(spec.output_size(size))
+        pairs = spec.num_heads * queries * keys
+        per_score = 2 * ENCODING_DIM + 4  # products and sums of r . v; maximum, exp, sum and division
+        project = 2 * batch * keys * spec.num_heads * spec.out_channels * spec.in_channels // spec.groups
+        mix = 2 * batch * pairs * spec.out_channels
+        memory = _Memory.of(layer, size, batch=batch)
+        return Cost(per_score * pairs + project + mix, memory.values + memory.chunk(queries) * memory.query)
+
+    def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
+        """Computes the layer; raises EngineError before allocating what exceeds the memory limit."""
+        batch, _, rows, columns = x.shape
+        size = Size(rows, columns)
+        memory = _Memory.of(layer, size, batch=batch)
+        chunk = memory.chunk(math.prod(layer.spec.output_size(size)), kept=_is_differentiated(layer, x))
+        padded = layer.spec.pad(x).to(layer.regime.dtype)
+        values = project_values(layer, padded).flatten(0, 1).flatten(1)
+        mixed = torch.cat(
+            [
+                _mix(attention_probabilities(layer, size, part, padded), values, batch)
+                for part in all_queries(layer.spec, size, like=padded).split(chunk)
+            ],
+            dim=1,
+        )
+        if layer.bias is not None:
+            mixed = mixed + layer.bias.to(mixed.dtype)
+        output = layer.spec.output_size(size)
+        return mixed.to(x.dtype).transpose(1, 2).unflatten(2, tuple(output))
+
+
+def all_queries(spec: ConvSpec, size: Size, *, like: Tensor) -> Tensor:
+    """Positions of all queries on the padded input, row by row, [num_queries, 2], in float64."""
+    axes = (torch.tensor(list(axis), dtype=torch.float64, device=like.device) for axis in spec.query_positions(size))
+    return torch.cartesian_prod(*axes)
+
+
+def attention_probabilities(
+    layer: AttentionLayer, size: Size, queries: Tensor, padded: Tensor | None
+) -> Tensor:
+    """Attention probabilities of every head for some queries.
+
+    Args:
+        layer: The layer.
+        size: Size of its input, without padding.
+        queries: Positions on the padded input, [num_queries, 2].
+        padded: The padded input, [batch, in_channels, padded rows, padded columns]; only content terms need it.
+
+    Returns:
+        [num_queries, num_heads, num_keys] without content terms, [batch, num_queries, num_heads, num_keys] with
+        them; in at least float32.
+    """
+    grid = layer.spec.padded_size(size)
+    dtype = layer.regime.score_dtype(grid) if layer.content is None else torch.float64
+    queries = queries.to(dtype)
+    encoding = relative_encoding(relative_positions(queries, key_positions(grid, like=queries)))
+    scores = positional_scores(encoding, head_vectors(layer.alpha.to(dtype), layer.centers.to(dtype)))
+    if layer.content is not None:
+        if padded is None:
+            raise EngineError("the layer has content terms, so its attention depends on the input: pass x")
+        index = (queries[:, 0] * grid.columns + queries[:, 1]).long()
+        keys = padded.flatten(2).transpose(1, 2)
+        scores = scores + layer.content.scores(keys[:, index], keys, encoding)
+    return scores.softmax(dim=-1).to(layer.regime.dtype)
+
+
+def project_values(layer: AttentionLayer, padded: Tensor) -> Tensor:
+    """Values W_val^(h) x_k of all heads and keys, with W_val^(h) the kernel's slice at the head's tap.
+
+    Args:
+        layer: The layer.
+        padded: [batch, in_channels, padded rows, padded columns].
+
+    Returns:
+        [num_heads, num_keys, batch, out_channels].
+    """
+    groups = layer.spec.groups
+    slices = layer.weight.to(padded.dtype).flatten(2).unflatten(0, (groups, -1))
+    pixels = padded.flatten(2).unflatten(1, (groups, -1))
+    return torch.einsum("goch,bgck->hkbgo", slices, pixels).flatten(3)
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """Bytes that the engine needs, known before anything is allocated.
+
+    Attributes:
+        limit: Most bytes it may hold at the same time.
+        values: Bytes of the values of all heads.
+        query: Bytes of one query's encoding, scores and probabilities while they are computed.
+        kept: Bytes of one query's probabilities, which a backward pass or a caller keeps.
+        what: The request, for the error message.
+    """
+
+    limit: int
+    values: int
+    query: int
+    kept: int
+    what: str
+
+    @classmethod
+    def of(cls, layer: AttentionLayer, size: Size, *, batch: int) -> _Memory:
+        """Counts the bytes for a batch of inputs of this size."""
+        spec, grid = layer.spec, layer.spec.padded_size(size)
+        keys = math.prod(grid)
+        scores = spec.num_heads * keys * (1 if layer.content is None else batch)
+        score_bytes = layer.regime.score_dtype(grid).itemsize if layer.content is None else 8
+        probability_bytes = layer.regime.dtype.itemsize
+        return cls(
+            limit=layer.memory_limit,
+            values=spec.num_heads * keys * batch * spec.out_channels * probability_bytes,
+            query=(2 * ENCODING_DIM * keys + 3 * scores) * score_bytes,
+            kept=scores * probability_bytes,
+            what=f"{spec.num_heads} heads, {math.prod(spec.output_size(size)):,} queries, {keys:,} keys, batch {batch}",
+        )
+
+    def chunk(self, queries: int, *, kept: bool = False) -> int:
+        """Queries to compute at a time, at most ``queries``.
+
+        Raises:
+            EngineError: Not even one query at a time stays under the limit.
+        """
+        fixed = self.values + (queries * self.kept if kept else 0)
+        if fixed + self.query > self.limit:
+            raise EngineError(
+                f"the literal engine needs {format_bytes(fixed + self.query)} for {self.what}"
+                f"{', all of whose probabilities are kept' if kept else ''}; memory_limit allows "
+                f"{format_bytes(self.limit)}: raise it, or take the engine that layer.explain(size) names"
+            )
+        return min(queries, (self.limit - fixed) // self.query)
+
+
+def check_memory(layer: AttentionLayer, size: Size, *, queries: int, batch: int) -> None:
+    """Refuses attention maps of that many queries that would exceed the layer's memory limit.
+
+    Raises:
+        EngineError: They would.
+    """
+    memory = _Memory.of(layer, size, batch=batch)
+    needed = queries * (memory.query + memory.kept)
+    if needed > memory.limit:
+        raise EngineError(
+            f"attention maps of {queries:,} queries need {format_bytes(needed)} ({memory.what}); memory_limit "
+            f"allows {format_bytes(memory.limit)}: raise it, or ask for fewer queries"
+        )
+
+
+def format_bytes(count: float) -> str:
+    """A number of bytes as people read it: 84.2 GiB."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} bytes" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def _is_differentiated(layer: AttentionLayer, x: Tensor) -> bool:
+    parameters = (layer.weight, layer.bias, layer.alpha, layer.centers)
+    wanted = any(tensor is not None and tensor.requires_grad for tensor in (x, *parameters))
+    return torch.is_grad_enabled() and (wanted or layer.content is not None)
+
+
+def _mix(probabilities: Tensor, values: Tensor, batch: int) -> Tensor:
+    """Sums over heads and keys: [batch, num_queries, out_channels].
+
+    Args:
+        probabilities: [num_queries, num_heads, num_keys], or with a batch dimension in front.
+        values: [num_heads * num_keys, batch * out_channels].
+        batch: Number of inputs.
+    """
+    weights = probabilities.flatten(-2)
+    if weights.ndim == 2:
+        return (weights @ values).unflatten(1, (batch, -1)).transpose(0, 1)
+    return weights @ values.unflatten(1, (batch, -1)).transpose(0, 1)

@@ -1,0 +1,102 @@
+"""What a conversion did, as data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from conv2attn.convert.attention import SelfAttention2d
+from conv2attn.convert.certificate import Certificate, certify
+from conv2attn.convert.errors import ConversionError, Problem
+from conv2attn.convert.spec import ConvSpec
+
+REPORT_VERSION = 1
+CERTIFIED_RANGE = (-1.0, 1.0)  # the inputs of a layer are not known here; the bound grows in proportion to them
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """One converted layer.
+
+    Attributes:
+        names: Fully qualified names of the layer; more than one if the model shares it.
+        spec: Its geometry.
+        heads: Attention heads.
+        alpha: Locality strength of the heads.
+        engine: The engine it was given.
+        parameters_before: Numbers in the convolution.
+        parameters_after: Numbers in the attention layer.
+        certificate: Bound on the difference for inputs in ``CERTIFIED_RANGE``, or None.
+        uncertified: Why there is no certificate, or None.
+    """
+
+    names: tuple[str, ...]
+    spec: ConvSpec
+    heads: int
+    alpha: float
+    engine: str
+    parameters_before: int
+    parameters_after: int
+    certificate: Certificate | None
+    uncertified: str | None
+
+    @property
+    def name(self) -> str:
+        """The first of the names."""
+        return self.names[0]
+
+    @classmethod
+    def of(cls, names: tuple[str, ...], layer: SelfAttention2d) -> LayerReport:
+        """Describes a layer that was just converted."""
+        certificate, uncertified = _certified(layer)
+        before = layer.weight.numel() + (0 if layer.bias is None else layer.bias.numel())
+        return cls(
+            names=names,
+            spec=layer.spec,
+            heads=layer.num_heads,
+            alpha=layer.regime.alpha[0],
+            engine=layer.engine,
+            parameters_before=before,
+            parameters_after=sum(parameter.numel() for parameter in layer.parameters()),
+            certificate=certificate,
+            uncertified=uncertified,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The layer as plain data."""
+        data = asdict(self) | {"names": list(self.names), "spec": self.spec.to_json()}
+        return data | {"certificate": None if self.certificate is None else self.certificate.to_json()}
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a conversion did with each convolution of a model.
+
+    Attributes:
+        layers: The converted layers, in the model's order.
+        skipped: The convolutions left as they were, each with its reason.
+    """
+
+    layers: tuple[LayerReport, ...]
+    skipped: tuple[Problem, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain data, with the version of its form."""
+        return {
+            "version": REPORT_VERSION,
+            "certified_range": list(CERTIFIED_RANGE),
+            "layers": [layer.to_json() for layer in self.layers],
+            "skipped": [asdict(problem) for problem in self.skipped],
+        }
+
+
+def _certified(layer: SelfAttention2d) -> tuple[Certificate | None, str | None]:
+    if layer.weight.device.type == "meta":
+        return None, "the layer has no values yet (device meta)"
+    try:
+        with torch.no_grad():
+            return certify(layer, input_range=CERTIFIED_RANGE), None
+    except ConversionError as error:
+        return None, str(error)
