@@ -97,7 +97,7 @@ def _import_file(path: Path) -> ModuleType:
     """Imports a file under a fresh name; it stays in sys.modules, where pickle and copy look classes up."""
     if path.suffix != ".py" or not path.is_file():
         raise ArchitectureError(f"there is no Python file {path}; the form is {_FORM}")
-    name = f"_conv2attn_architecture_{next(_serial)}_{path.stem}"
+    name = f"_conv2attn_architecture_{next(_serial)}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise ArchitectureError(f"{path} cannot be imported as a Python file")

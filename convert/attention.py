@@ -55,6 +55,8 @@ class SelfAttention2d(nn.Module):
         ConversionError: alpha is not positive and finite, or there is no such engine.
     """
 
+    bias: nn.Parameter | None
+
     def __init__(
         self,
         spec: ConvSpec,
@@ -134,9 +136,7 @@ class SelfAttention2d(nn.Module):
 
     def _check_input(self, x: Tensor) -> None:
         if x.ndim != 4 or x.shape[1] != self.spec.in_channels:
-            raise GeometryError(
-                f"input must be [batch, {self.spec.in_channels}, rows, columns]; got {list(x.shape)}"
-            )
+            raise GeometryError(f"input must be [batch, {self.spec.in_channels}, rows, columns]; got {list(x.shape)}")
         if x.dtype != self.weight.dtype and not torch.is_autocast_enabled(x.device.type):
             raise ConversionError(f"input must have the layer's dtype {self.weight.dtype}; got {x.dtype}")
 
@@ -173,7 +173,7 @@ class SelfAttention2d(nn.Module):
         check_memory(self, size, queries=len(query_numbers), batch=1 if x is None else len(x))
         positions = all_queries(self.spec, size, like=self.alpha)[query_numbers]
         maps = attention_probabilities(self, size, positions, None if x is None else self.spec.pad(x))
-        return maps[..., head_numbers, :].transpose(-3, -2).unflatten(-1, tuple(padded_size))
+        return torch.unflatten(maps[..., head_numbers, :].transpose(-3, -2), -1, padded_size)
 
     def add_content(self, key_dim: int) -> ContentTerms:
         """Adds the content terms (a), (b) and (c), without changing what the layer computes.

@@ -31,15 +31,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from conv2attn.convert.content import ContentTerms
 from conv2attn.convert.encoding import is_power_of_two
 from conv2attn.convert.errors import ConversionError
-from conv2attn.convert.regime import Regime
+from conv2attn.convert.protocol import AttentionLayer
 from conv2attn.convert.spec import ConvSpec
 
 EXP_ULPS = 32  # torch's fastest exp, inside softmax on a CPU, promises 20
@@ -53,18 +52,6 @@ _UNDERFLOW = 2.0**-1060  # ... and what they drop is below this
 _SMALLEST_ALPHA = 1e-6  # a flatter softmax is not worth a sum over thousands of pixels: nothing is claimed
 
 InputRange = tuple[float | Sequence[float] | Tensor, float | Sequence[float] | Tensor]
-
-
-class PositionalLayer(Protocol):
-    """What a certificate reads of a layer; ``SelfAttention2d`` describes the members."""
-
-    spec: ConvSpec
-    weight: Tensor
-    bias: Tensor | None
-    content: ContentTerms | None
-
-    @property
-    def regime(self) -> Regime: ...
 
 
 @dataclass(frozen=True)
@@ -90,7 +77,7 @@ class Certificate:
         return {key: value for key, value in asdict(self).items() if key != "per_channel"}
 
 
-def certify(layer: PositionalLayer, *, input_range: InputRange) -> Certificate:
+def certify(layer: AttentionLayer, *, input_range: InputRange) -> Certificate:
     """Bounds the difference between a layer and the convolution at its kernel taps.
 
     Args:
@@ -108,12 +95,8 @@ def certify(layer: PositionalLayer, *, input_range: InputRange) -> Certificate:
     if not all(bool(p.isfinite().all()) for p in parameters if p is not None):
         raise ConversionError("nothing is certified for a layer with NaN or infinite weights")
     low, high = _input_bounds(layer.spec, input_range)
-    weight = layer.weight.detach().double().abs().cpu()  # [out_channels, in_channels / groups, K1, K2]
-    largest = torch.maximum(low.abs(), high.abs())
-    heads = weight.flatten(2)
-    tau = torch.tensor([tail_fraction(alpha) for alpha in layer.regime.alpha], dtype=torch.float64)
-    tail = _sum_over_inputs(layer.spec, (heads * tau).sum(-1), high - low)
-    scale = _sum_over_inputs(layer.spec, heads.sum(-1), largest)
+    tail = _sum_over_inputs(layer.spec, _tail_weights(layer), high - low)
+    scale = _sum_over_inputs(layer.spec, _absolute_sum(layer.weight), torch.maximum(low.abs(), high.abs()))
     if layer.bias is not None:
         scale = scale + layer.bias.detach().double().abs().cpu()
     attention = _rounding(layer, scale, _attention_error(layer))
@@ -132,10 +115,25 @@ def tail_fraction(alpha: float) -> float:
     return min(rest * (2 + rest) / (1 + rest) ** 2 * _OUTWARD, 1.0)
 
 
-def tail_per_unit(layer: PositionalLayer) -> float:
+def tail_per_unit(layer: AttentionLayer) -> float:
     """The softmax tail for an input whose channels vary by at most 1, padding included."""
-    tau = layer.weight.new_tensor([tail_fraction(alpha) for alpha in layer.regime.alpha], dtype=torch.float64)
-    return float((layer.weight.detach().double().abs().flatten(2) * tau).sum((1, 2)).max()) * _OUTWARD
+    return float(_tail_weights(layer).sum(-1).max()) * _OUTWARD
+
+
+def _absolute_sum(weight: Tensor) -> Tensor:
+    """sum over heads of |W_{o,c,h}|, in double precision: [out_channels, in_channels / groups]."""
+    norm: Tensor = torch.linalg.vector_norm(weight.detach().flatten(2), ord=1, dim=2, dtype=torch.float64)
+    return norm.cpu()
+
+
+def _tail_weights(layer: AttentionLayer) -> Tensor:
+    """sum over heads of tau_h |W_{o,c,h}|: [out_channels, in_channels / groups]."""
+    alpha = layer.regime.shared_alpha
+    if alpha is not None:
+        return _absolute_sum(layer.weight) * tail_fraction(alpha)
+    tau = [tail_fraction(alpha) for alpha in layer.regime.alpha]
+    weight = layer.weight.detach().double().flatten(2)
+    return _absolute_sum(weight.mul(weight.new_tensor(tau)).unsqueeze(-1))
 
 
 def unit_roundoff(dtype: torch.dtype) -> float:
@@ -171,15 +169,15 @@ def _sum_over_inputs(spec: ConvSpec, weight: Tensor, per_input: Tensor) -> Tenso
         weight: [out_channels, in_channels / groups].
         per_input: r, [in_channels].
     """
-    grouped = weight.unflatten(0, (spec.groups, -1))
-    return torch.einsum("goc,gc->go", grouped, per_input.unflatten(0, (spec.groups, -1))).flatten()
+    weight, per_input = (torch.unflatten(t, 0, (spec.groups, -1)) for t in (weight, per_input))
+    return torch.einsum("goc,gc->go", weight, per_input).flatten()
 
 
 def _terms(spec: ConvSpec) -> int:
     return spec.num_heads * spec.in_channels // spec.groups + 1
 
 
-def _rounding(layer: PositionalLayer, scale: Tensor, relative: float) -> Tensor:
+def _rounding(layer: AttentionLayer, scale: Tensor, relative: float) -> Tensor:
     """Absolute error [out_channels] of one side: relative error, rounding of the output, and underflow."""
     if not math.isfinite(relative) or float(scale.max()) * (1 + relative) >= torch.finfo(layer.regime.dtype).max:
         return torch.full_like(scale, math.inf)
@@ -190,7 +188,7 @@ def _rounding(layer: PositionalLayer, scale: Tensor, relative: float) -> Tensor:
     return scale * (relative + narrowing) + underflow
 
 
-def _attention_error(layer: PositionalLayer) -> float:
+def _attention_error(layer: AttentionLayer) -> float:
     """Largest error of any engine relative to sum |w||x|."""
     unit = unit_roundoff(layer.regime.dtype)
     if layer.regime.is_exact:
@@ -203,7 +201,7 @@ def _attention_error(layer: PositionalLayer) -> float:
     return max(literal, factored)
 
 
-def _literal_error(layer: PositionalLayer, alpha: float, unit: float) -> float:
+def _literal_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
     """Scores r . v, softmax over all keys, values summed over channels, then over heads and keys."""
     reach = max(math.hypot(*center) for center in layer.regime.centers)
     if is_power_of_two(alpha):
@@ -215,7 +213,7 @@ def _literal_error(layer: PositionalLayer, alpha: float, unit: float) -> float:
     return (1 + probabilities) * (1 + unit) * (1 + values) * (1 + mixing) - 1
 
 
-def _factored_error(layer: PositionalLayer, alpha: float, unit: float) -> float:
+def _factored_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
     """Two smoothing passes with tables made in double precision, perhaps rounded, then the convolution."""
     table = _softmax_error(alpha, 2 * _DOUBLE * alpha * _moment(alpha, 2), _DOUBLE, axes=1)
     one_pass = (1 + table) * (1 + unit) ** 2 * (1 + _accumulation(alpha, unit, axes=1))

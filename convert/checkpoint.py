@@ -119,9 +119,7 @@ def load_into(model: nn.Module, checkpoint: Checkpoint) -> None:
     missing = [key for key in wanted if key not in weights and key.rpartition(".")[2] != _COUNTER]
     problems = [f"{key!r} is missing" for key in missing]
     problems += [f"{key!r} is unexpected" for key in weights if key not in wanted]
-    problems += [
-        text for key in weights if key in wanted for text in _mismatch(key, weights[key], wanted[key])
-    ]
+    problems += [text for key in weights if key in wanted for text in _mismatch(key, weights[key], wanted[key])]
     if problems:
         more = f"; and {len(problems) - _LISTED} more" if len(problems) > _LISTED else ""
         listed = "; ".join(problems[:_LISTED])
@@ -186,9 +184,7 @@ def _strip_once(names: Mapping[str, str], expected: set[str]) -> dict[str, str]:
         stripped[key] = name if name in expected else _without_partial_wrapper(name)
         other = origin.setdefault(stripped[key], key)
         if other != key:
-            raise CheckpointError(
-                f"{other!r} and {key!r} are both {stripped[key]!r} without wrapper prefixes"
-            )
+            raise CheckpointError(f"{other!r} and {key!r} are both {stripped[key]!r} without wrapper prefixes")
     return stripped
 
 

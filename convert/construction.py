@@ -10,10 +10,10 @@ that tap (m, n) reads. With the default alpha this holds in floating point alrea
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
 
@@ -46,23 +46,18 @@ def attention_from_conv(conv: nn.Conv2d, *, alpha: float | None = None, engine: 
     reason = unsupported_reason(conv)
     if reason is not None:
         raise UnsupportedLayerError(f"the layer cannot be converted: {reason}", [Problem("", reason)])
-    bias = None if conv.bias is None else _copy(conv.bias)
-    return attention_with(conv, weight=_copy(conv.weight), bias=bias, alpha=alpha, engine=engine)
+    return _with_copies(attention_with(conv, alpha=alpha, engine=engine))
 
 
-def attention_with(
-    conv: nn.Conv2d, *, weight: nn.Parameter, bias: nn.Parameter | None, alpha: float | None, engine: str = AUTO
-) -> SelfAttention2d:
-    """The attention layer with a supported convolution's geometry and mode, and the given parameter objects.
-
-    Args:
-        conv: A supported convolution.
-        weight: [out_channels, in_channels / groups, kernel rows, kernel columns].
-        bias: [out_channels], or None.
-        alpha: Locality strength, as in ``attention_from_conv``.
-        engine: How the layer computes.
-    """
-    layer = SelfAttention2d(ConvSpec.from_conv(conv), weight=weight, bias=bias, alpha=alpha, engine=engine)
+def attention_with(conv: nn.Conv2d, *, alpha: float | None = None, engine: str = AUTO) -> SelfAttention2d:
+    """As ``attention_from_conv``, for a convolution known to be supported, sharing its parameters."""
+    layer = SelfAttention2d(
+        ConvSpec.from_conv(conv),
+        weight=conv.get_parameter("weight"),
+        bias=None if conv.bias is None else conv.get_parameter("bias"),
+        alpha=alpha,
+        engine=engine,
+    )
     return layer.train(conv.training)
 
 
@@ -80,16 +75,14 @@ def conv_from_attention(layer: SelfAttention2d, *, tolerance: float | None = Non
     reason = not_a_convolution(layer, tolerance=tolerance)
     if reason is not None:
         raise NotAConvolutionError(f"the layer is not a convolution: {reason}")
-    bias = None if layer.bias is None else _copy(layer.bias)
-    return conv_with(layer, weight=_copy(layer.weight), bias=bias)
+    return _with_copies(conv_with(layer))
 
 
-def conv_with(layer: SelfAttention2d, *, weight: nn.Parameter, bias: nn.Parameter | None) -> nn.Conv2d:
-    """The convolution with an attention layer's geometry and mode, and the given parameter objects."""
-    with torch.device("meta"):
-        conv = nn.Conv2d(**asdict(layer.spec))
-    conv.weight = weight
-    conv.bias = bias
+def conv_with(layer: SelfAttention2d) -> nn.Conv2d:
+    """As ``conv_from_attention``, for a layer known to be a convolution, sharing its parameters."""
+    conv = nn.Conv2d(**vars(layer.spec), device="meta")
+    conv.register_parameter("weight", layer.weight)
+    conv.register_parameter("bias", layer.bias)
     return conv.train(layer.training)
 
 
@@ -143,5 +136,14 @@ def not_a_convolution(layer: SelfAttention2d, *, tolerance: float | None = None)
     return None
 
 
-def _copy(parameter: Tensor) -> nn.Parameter:
-    return nn.Parameter(parameter.detach().clone(), requires_grad=parameter.requires_grad)
+_Layer = TypeVar("_Layer", SelfAttention2d, nn.Conv2d)
+
+
+def _with_copies(layer: _Layer) -> _Layer:
+    """Gives a new layer its own weight and bias in place of the shared ones."""
+    for name in ("weight", "bias"):
+        shared = getattr(layer, name)
+        if shared is not None:
+            copied = nn.Parameter(shared.detach().clone(), requires_grad=shared.requires_grad)
+            layer.register_parameter(name, copied)
+    return layer

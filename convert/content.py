@@ -74,8 +74,6 @@ class ContentTerms(nn.Module):
         dtype = encoding.dtype
         projected_queries = torch.einsum("bqc,hdc->bqhd", queries.to(dtype), self.query_weight.to(dtype))
         projected_keys = torch.einsum("bkc,hdc->bhdk", keys.to(dtype), self.key_weight.to(dtype))
-        with_content = torch.einsum(
-            "bqhd,bhdk->bqhk", projected_queries + self.key_bias.to(dtype), projected_keys
-        )
+        with_content = torch.einsum("bqhd,bhdk->bqhk", projected_queries + self.key_bias.to(dtype), projected_keys)
         vectors = torch.einsum("bqhd,hdp->bqhp", projected_queries, self.position_weight.to(dtype))
         return with_content + torch.einsum("bqhp,qkp->bqhk", vectors, encoding)

@@ -64,9 +64,7 @@ def _read_zip(file: BinaryIO) -> object:
     with zipfile.ZipFile(file) as archive:
         members = {name.rpartition("/")[2] for name in archive.namelist()}
     if "constants.pkl" in members:
-        raise CheckpointError(
-            f"{file.name} is a TorchScript archive, which holds code; save its state_dict()"
-        )
+        raise CheckpointError(f"{file.name} is a TorchScript archive, which holds code; save its state_dict()")
     if "data.pkl" not in members:
         raise CheckpointError(f"{file.name} is a zip archive that torch.save did not write")
     return _read_pickle(file)
@@ -107,7 +105,7 @@ def _explain(file: BinaryIO, error: Exception) -> str:
     """Says in one sentence why a reader failed."""
     refused = re.search(r"GLOBAL ([\w.]+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
     if refused is None:
-        return f"{file.name} is damaged or incomplete ({type(error).__name__} while reading it)"
+        return f"{file.name} is damaged, incomplete or no checkpoint ({type(error).__name__} while reading it)"
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         if all(content.find(attribute) >= 0 for attribute in (b"_parameters", b"_modules")):
             return f"{file.name} is a whole pickled model, which is code; save its state_dict() instead"

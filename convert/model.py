@@ -1,17 +1,17 @@
 """Walks a model, swaps its convolutions for attention layers, and back.
 
-    1. look at every module; decide what is converted, what is skipped, what is unsupported
-    2. refuse, naming all problems at once, before anything is changed
-    3. copy the model, unless it is converted in place
-    4. build one new layer for each convolution, with the same parameter objects, mode and hooks
-    5. put it under every name the convolution had
-    6. report
+1. look at every module; decide what is converted, what is skipped, what is unsupported
+2. refuse, naming all problems at once, before anything is changed
+3. copy the model, unless it is converted in place
+4. build one new layer for each convolution, with the same parameter objects, mode and hooks
+5. put it under every name the convolution had
+6. report
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from conv2attn.convert.attention import SelfAttention2d, check_alpha
 from conv2attn.convert.construction import attention_with, conv_with, not_a_convolution, unsupported_reason
 from conv2attn.convert.engines import AUTO, check_engine_name
 from conv2attn.convert.errors import NotAConvolutionError, Problem, UnsupportedLayerError
-from conv2attn.convert.report import LayerReport, Report
+from conv2attn.convert.report import LayerReport, Report, names_by_module
 
 Filter = Callable[[nn.Module, str], bool]
 
@@ -109,7 +109,7 @@ def convert_model(
     reports = []
     for names in plan.chosen:
         conv = _conv(model, names[0])
-        layer = attention_with(conv, weight=conv.weight, bias=conv.bias, alpha=alpha, engine=engine)
+        layer = attention_with(conv, alpha=alpha, engine=engine)
         model = _replace(model, names, conv, layer)
         reports.append(LayerReport.of(names, layer))
     return Conversion(model, Report(tuple(reports), plan.skipped + plan.unsupported))
@@ -127,25 +127,25 @@ def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: 
         NotAConvolutionError: Layers that compute what no convolution computes, all of them, or no attention
             layer at all. The model is then unchanged.
     """
-    groups = _by_module(model, lambda module: isinstance(module, SelfAttention2d))
+    groups = names_by_module(model, lambda module: isinstance(module, SelfAttention2d))
     if not groups:
         raise NotAConvolutionError("the model has no self-attention layer to restore")
     reasons = ((names[0], not_a_convolution(_attention(model, names[0]), tolerance=tolerance)) for names in groups)
     problems = [Problem(name, reason) for name, reason in reasons if reason is not None]
     if problems:
-        listed = "; ".join(f"{problem.name or 'the model itself'}: {problem.reason}" for problem in problems)
-        raise NotAConvolutionError(f"{len(problems)} of {len(groups)} attention layers are not convolutions: {listed}")
+        count = f"{len(problems)} of {len(groups)} attention layers compute what no convolution computes"
+        raise NotAConvolutionError(f"{count}: {_listed(problems)}")
     model = model if inplace else copy.deepcopy(model)
     for names in groups:
         layer = _attention(model, names[0])
-        model = _replace(model, names, layer, conv_with(layer, weight=layer.weight, bias=layer.bias))
+        model = _replace(model, names, layer, conv_with(layer))
     return model
 
 
 def plan_conversion(model: nn.Module, *, filter_fn: Filter | None = None) -> Plan:
     """Decides what becomes of each convolution of a model, and changes nothing."""
     chosen, skipped, unsupported = [], [], []
-    for names in _by_module(model, is_convolution):
+    for names in names_by_module(model, is_convolution):
         module = model.get_submodule(names[0])
         selected = [filter_fn is None or filter_fn(module, name) for name in names]
         reason = unsupported_reason(module)
@@ -165,15 +165,6 @@ def is_convolution(module: nn.Module) -> bool:
     return isinstance(module, _ConvNd | _QUANTIZED) or getattr(module, "original_name", "").startswith("Conv")
 
 
-def _by_module(model: nn.Module, wanted: Callable[[nn.Module], bool]) -> list[tuple[str, ...]]:
-    """Names of the wanted modules, in order, those of one module together."""
-    names: dict[int, list[str]] = {}
-    for name, module in model.named_modules(remove_duplicate=False):
-        if wanted(module):
-            names.setdefault(id(module), []).append(name)
-    return [tuple(group) for group in names.values()]
-
-
 def _replace(model: nn.Module, names: Sequence[str], old: nn.Module, new: nn.Module) -> nn.Module:
     """Puts a module in another's place under all its names; returns the model, which is new if it was the root."""
     for attribute in _HOOKS:
@@ -191,3 +182,27 @@ def _conv(model: nn.Module, name: str) -> nn.Conv2d:
     if not isinstance(module, nn.Conv2d):
         raise UnsupportedLayerError(f"{name} is no longer an nn.Conv2d")
     return module
+
+
+def _attention(model: nn.Module, name: str) -> SelfAttention2d:
+    module = model.get_submodule(name)
+    if not isinstance(module, SelfAttention2d):
+        raise NotAConvolutionError(f"{name} is no longer a SelfAttention2d")
+    return module
+
+
+def _listed(problems: Sequence[Problem]) -> str:
+    return "; ".join(f"{problem.name or 'the model itself'}: {problem.reason}" for problem in problems)
+
+
+def _sentence(problems: Sequence[Problem]) -> str:
+    count = "1 layer" if len(problems) == 1 else f"{len(problems)} layers"
+    return f"{count} cannot be converted: {_listed(problems)}"
+
+
+def _nothing(plan: Plan) -> str:
+    if plan.unsupported:
+        return f"nothing would be converted: {_sentence(plan.unsupported)}"
+    if plan.skipped:
+        return f"nothing would be converted: none of the model's {len(plan.skipped)} convolutions is selected"
+    return "nothing would be converted: the model has no convolution"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from conv2attn.convert.attention import SelfAttention2d
 from conv2attn.convert.certificate import Certificate, certify
@@ -13,7 +15,10 @@ from conv2attn.convert.errors import ConversionError, Problem
 from conv2attn.convert.spec import ConvSpec
 
 REPORT_VERSION = 1
-CERTIFIED_RANGE = (-1.0, 1.0)  # the inputs of a layer are not known here; the bound grows in proportion to them
+CERTIFIED_RANGE = (
+    -1.0,
+    1.0,
+)  # the inputs of a layer are not known here; the bound grows in proportion to them
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,13 @@ class Report:
     layers: tuple[LayerReport, ...]
     skipped: tuple[Problem, ...]
 
+    @classmethod
+    def of(cls, model: nn.Module) -> Report:
+        """Describes the attention layers of a model as they are now."""
+        groups = names_by_module(model, lambda module: isinstance(module, SelfAttention2d))
+        layers = ((names, model.get_submodule(names[0])) for names in groups)
+        return cls(tuple(LayerReport.of(n, layer) for n, layer in layers if isinstance(layer, SelfAttention2d)), ())
+
     def to_json(self) -> dict[str, Any]:
         """The report as plain data, with the version of its form."""
         return {
@@ -90,6 +102,15 @@ class Report:
             "layers": [layer.to_json() for layer in self.layers],
             "skipped": [asdict(problem) for problem in self.skipped],
         }
+
+
+def names_by_module(model: nn.Module, wanted: Callable[[nn.Module], bool]) -> list[tuple[str, ...]]:
+    """Fully qualified names of the wanted modules, in the model's order, those of a shared one together."""
+    names: dict[int, list[str]] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        if wanted(module):
+            names.setdefault(id(module), []).append(name)
+    return [tuple(group) for group in names.values()]
 
 
 def _certified(layer: SelfAttention2d) -> tuple[Certificate | None, str | None]:

@@ -110,8 +110,9 @@ class ConvSpec:
         Raises:
             GeometryError: The data does not describe a convolution.
         """
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
         try:
-            return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in data.items()})
+            return cls(**values)
         except TypeError as error:
             raise GeometryError(f"a convolution's geometry cannot be read from {data}") from error
 
@@ -138,7 +139,7 @@ class ConvSpec:
         if self.padding == "same":
             height, width = ((self.kernel_size[axis] - 1) * self.dilation[axis] for axis in (0, 1))
             return Pads(height // 2, height - height // 2, width // 2, width - width // 2)
-        vertical, horizontal = cast(tuple[int, int], self.padding)
+        vertical, horizontal = self.padding
         return Pads(vertical, vertical, horizontal, horizontal)
 
     def padded_size(self, size: Size) -> Size:

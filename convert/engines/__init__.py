@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from conv2attn.convert.engines.base import AttentionLayer, Cost, Engine
+from conv2attn.convert.engines.base import Cost, Engine
 from conv2attn.convert.engines.factored import FactoredEngine
 from conv2attn.convert.engines.literal import LiteralEngine
 from conv2attn.convert.errors import EngineError
+from conv2attn.convert.protocol import AttentionLayer
 from conv2attn.convert.spec import Size
 
 __all__ = ["AUTO", "ENGINES", "Cost", "Engine", "check_engine_name", "choose_engine"]
@@ -40,7 +41,9 @@ def choose_engine(layer: AttentionLayer, name: str, size: Size, *, batch: int = 
     if name != AUTO:
         reason = ENGINES[name].refusal(layer)
         if reason is not None:
-            raise EngineError(f"the {name} engine is not exact for this layer: {reason}; engine 'auto' takes one that is")
+            raise EngineError(
+                f"the {name} engine is not exact for this layer: {reason}; engine 'auto' takes one that is"
+            )
         return ENGINES[name]
     exact = [engine for engine in ENGINES.values() if engine.refusal(layer) is None]
     return min(exact, key=lambda engine: engine.cost(layer, size, batch=batch).flops)

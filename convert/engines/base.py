@@ -8,29 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from conv2attn.convert.content import ContentTerms
-from conv2attn.convert.regime import Regime
+from conv2attn.convert.protocol import AttentionLayer
 from conv2attn.convert.spec import ConvSpec, Size
-
-
-class AttentionLayer(Protocol):
-    """What an engine reads of a layer; ``SelfAttention2d`` describes the members."""
-
-    spec: ConvSpec
-    weight: Tensor
-    bias: Tensor | None
-    alpha: Tensor
-    centers: Tensor
-    content: ContentTerms | None
-    memory_limit: int
-
-    @property
-    def regime(self) -> Regime: ...
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from conv2attn.convert.engines.base import (
-    AttentionLayer,
     Cost,
     Engine,
     convolution_flops,
     positions_are_trained,
 )
 from conv2attn.convert.errors import EngineError
+from conv2attn.convert.protocol import AttentionLayer
 from conv2attn.convert.spec import Size
 
 

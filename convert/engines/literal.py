@@ -28,8 +28,9 @@ from conv2attn.convert.encoding import (
     relative_encoding,
     relative_positions,
 )
-from conv2attn.convert.engines.base import AttentionLayer, Cost, Engine
+from conv2attn.convert.engines.base import Cost, Engine
 from conv2attn.convert.errors import EngineError
+from conv2attn.convert.protocol import AttentionLayer
 from conv2attn.convert.spec import ConvSpec, Size
 
 
@@ -65,14 +66,14 @@ class LiteralEngine(Engine):
         mixed = torch.cat(
             [
                 _mix(attention_probabilities(layer, size, part, padded), values, batch)
-                for part in all_queries(layer.spec, size, like=padded).split(chunk)
+                for part in torch.split(all_queries(layer.spec, size, like=padded), chunk)
             ],
             dim=1,
         )
         if layer.bias is not None:
             mixed = mixed + layer.bias.to(mixed.dtype)
         output = layer.spec.output_size(size)
-        return mixed.to(x.dtype).transpose(1, 2).unflatten(2, tuple(output))
+        return torch.unflatten(mixed.to(x.dtype).transpose(1, 2), 2, output)
 
 
 def all_queries(spec: ConvSpec, size: Size, *, like: Tensor) -> Tensor:
@@ -81,9 +82,7 @@ def all_queries(spec: ConvSpec, size: Size, *, like: Tensor) -> Tensor:
     return torch.cartesian_prod(*axes)
 
 
-def attention_probabilities(
-    layer: AttentionLayer, size: Size, queries: Tensor, padded: Tensor | None
-) -> Tensor:
+def attention_probabilities(layer: AttentionLayer, size: Size, queries: Tensor, padded: Tensor | None) -> Tensor:
     """Attention probabilities of every head for some queries.
 
     Args:
@@ -121,8 +120,8 @@ def project_values(layer: AttentionLayer, padded: Tensor) -> Tensor:
         [num_heads, num_keys, batch, out_channels].
     """
     groups = layer.spec.groups
-    slices = layer.weight.to(padded.dtype).flatten(2).unflatten(0, (groups, -1))
-    pixels = padded.flatten(2).unflatten(1, (groups, -1))
+    slices = torch.unflatten(layer.weight.to(padded.dtype).flatten(2), 0, (groups, -1))
+    pixels = torch.unflatten(padded.flatten(2), 1, (groups, -1))
     return torch.einsum("goch,bgck->hkbgo", slices, pixels).flatten(3)
 
 
@@ -216,5 +215,5 @@ def _mix(probabilities: Tensor, values: Tensor, batch: int) -> Tensor:
     """
     weights = probabilities.flatten(-2)
     if weights.ndim == 2:
-        return (weights @ values).unflatten(1, (batch, -1)).transpose(0, 1)
-    return weights @ values.unflatten(1, (batch, -1)).transpose(0, 1)
+        return torch.unflatten(weights @ values, 1, (batch, -1)).transpose(0, 1)
+    return weights @ torch.unflatten(values, 1, (batch, -1)).transpose(0, 1)

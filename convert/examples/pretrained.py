@@ -47,9 +47,7 @@ def load_example(name: str, *, folder: Path | Traversable | None = None) -> nn.M
 
 
 @torch.no_grad()
-def accuracy(
-    network: nn.Module, images: torch.Tensor, labels: torch.Tensor, *, batch_size: int = 250
-) -> float:
+def accuracy(network: nn.Module, images: torch.Tensor, labels: torch.Tensor, *, batch_size: int = 250) -> float:
     """Counts how often the highest score is the right class.
 
     Args:
@@ -74,8 +72,7 @@ def _read_verified(folder: Path | Traversable, file_name: str) -> bytes:
         raise CheckpointError(f"{SUMS_NAME} in {folder} lists no checksum for {file_name}")
     if got != wanted:
         raise CheckpointError(
-            f"{file_name} in {folder} is not the file that was trained: "
-            f"its SHA-256 is {got}, {SUMS_NAME} says {wanted}"
+            f"{file_name} in {folder} is not the file that was trained: its SHA-256 is {got}, {SUMS_NAME} says {wanted}"
         )
     return content
 

@@ -47,9 +47,7 @@ def train(
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)
     for epoch in range(epochs):
         images, labels = draw_images(images_per_epoch, seed=epoch)
-        for batch, truth in zip(
-            torch.split(images, batch_size), torch.split(labels, batch_size), strict=True
-        ):
+        for batch, truth in zip(torch.split(images, batch_size), torch.split(labels, batch_size), strict=True):
             optimizer.zero_grad()
             torch.autograd.backward(F.cross_entropy(network(batch), truth))
             optimizer.step()
@@ -78,12 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: Command-line arguments; None means those of the process.
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m conv2attn.convert.examples.train", description=main.__doc__
-    )
-    parser.add_argument(
-        "--out", type=Path, default=Path("build/examples"), help="folder (default: %(default)s)"
-    )
+    parser = argparse.ArgumentParser(prog="python -m conv2attn.convert.examples.train", description=main.__doc__)
+    parser.add_argument("--out", type=Path, default=Path("build/examples"), help="folder (default: %(default)s)")
     parser.add_argument("--network", choices=list(NETWORKS), help="train this one only (default: all)")
     options = parser.parse_args(arguments)
     torch.set_num_threads(NUM_THREADS)
@@ -92,9 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in [options.network] if options.network else NETWORKS:
         network = train(name)
         write_network(network, name, folder=options.out)
-        print(
-            f"{name}: {accuracy(network, images, labels):.1%} of {NUM_HELD_OUT} held-out images", flush=True
-        )
+        print(f"{name}: {accuracy(network, images, labels):.1%} of {NUM_HELD_OUT} held-out images", flush=True)
 
 
 def _sha256(path: Path) -> str:

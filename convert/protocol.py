@@ -1,0 +1,47 @@
+"""What engines and certificates read of a layer, so that they need not know the layer itself."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from conv2attn.convert.content import ContentTerms
+from conv2attn.convert.regime import Regime
+from conv2attn.convert.spec import ConvSpec
+
+
+class AttentionLayer(Protocol):
+    """A self-attention layer; ``SelfAttention2d`` describes the members."""
+
+    @property
+    def spec(self) -> ConvSpec:
+        """Geometry."""
+
+    @property
+    def weight(self) -> Tensor:
+        """Value projections, [out_channels, in_channels / groups, kernel rows, kernel columns]."""
+
+    @property
+    def bias(self) -> Tensor | None:
+        """Output bias, [out_channels]."""
+
+    @property
+    def alpha(self) -> Tensor:
+        """Locality strengths, [num_heads]."""
+
+    @property
+    def centers(self) -> Tensor:
+        """Centres, [num_heads, 2]."""
+
+    @property
+    def content(self) -> ContentTerms | None:
+        """Content terms of the scores."""
+
+    @property
+    def memory_limit(self) -> int:
+        """Bytes that the literal engine may hold."""
+
+    @property
+    def regime(self) -> Regime:
+        """What the values of alpha and centers allow."""
