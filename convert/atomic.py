@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 import platform
 import re
@@ -24,7 +25,8 @@ from pathlib import Path
 
 from conv2attn.convert.errors import OutputError
 
-_OURS = "config.json"
+_CONFIG = "config.json"
+FORMAT = "conv2attn"  # the value of "format" in a config.json of ours
 _ASIDE = ".old"
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -63,7 +65,7 @@ def check_target(target: Path, *, force: bool = False) -> None:
 
     Raises:
         OutputError: The target's parent is no folder or cannot be written to; the target is a file; it exists
-            and ``force`` is not given; it holds something, but no config.json, so conv2attn did not write it.
+            and ``force`` is not given; it holds something, but no config.json of conv2attn's.
     """
     target = _resolved(target)
     if not target.parent.is_dir():
@@ -76,10 +78,19 @@ def check_target(target: Path, *, force: bool = False) -> None:
             return
         if not target.is_dir():
             raise OutputError(f"{target} is a file; the output is a folder")
-        if not (target / _OURS).is_file() and any(target.iterdir()):
-            raise OutputError(f"{target} holds files but no {_OURS}: conv2attn did not write it; it stays")
+        if any(target.iterdir()) and not _is_ours(target / _CONFIG):
+            raise OutputError(f"{target} holds files but no {_CONFIG} of ours: conv2attn did not write it; it stays")
         if not force:
             raise OutputError(f"{target} exists; --force (in Python, force=True) replaces it")
+
+
+def _is_ours(config: Path) -> bool:
+    """Whether a file is a config.json that conv2attn wrote; other programs write files of this name too."""
+    try:
+        data = json.loads(config.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and data.get("format") == FORMAT
 
 
 @contextmanager

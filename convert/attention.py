@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from conv2attn.convert.content import ContentTerms
 from conv2attn.convert.encoding import ENCODING_DIM, head_vectors
 from conv2attn.convert.engines import AUTO, ENGINES, check_engine_name, choose_engine
-from conv2attn.convert.engines.literal import all_queries, attention_probabilities, check_memory, format_bytes
+from conv2attn.convert.engines.literal import all_queries, attention_maps, format_bytes
 from conv2attn.convert.errors import ConversionError, GeometryError
 from conv2attn.convert.regime import EXACT_ALPHA, Regime, RegimeCache, compute_dtype
 from conv2attn.convert.spec import ConvSpec, Size
@@ -130,15 +130,18 @@ class SelfAttention2d(nn.Module):
         """
         if x.ndim == 3:
             return self.forward(x.unsqueeze(0)).squeeze(0)
-        self._check_input(x)
-        size = Size(x.shape[2], x.shape[3])
+        size = self._checked_size(x)
         return choose_engine(self, self.engine, size, batch=x.shape[0]).attend(self, x)
 
-    def _check_input(self, x: Tensor) -> None:
+    def _checked_size(self, x: Tensor) -> Size:
+        """The size of an input [batch, in_channels, rows, columns] that the layer accepts."""
         if x.ndim != 4 or x.shape[1] != self.spec.in_channels:
             raise GeometryError(f"input must be [batch, {self.spec.in_channels}, rows, columns]; got {list(x.shape)}")
         if x.dtype != self.weight.dtype and not torch.is_autocast_enabled(x.device.type):
             raise ConversionError(f"input must have the layer's dtype {self.weight.dtype}; got {x.dtype}")
+        size = Size(x.shape[2], x.shape[3])
+        self.spec.output_size(size)
+        return size
 
     def head_vectors(self) -> Tensor:
         """v_h = -alpha_h (1, -2 Delta_h1, -2 Delta_h2), [num_heads, 3]."""
@@ -170,9 +173,8 @@ class SelfAttention2d(nn.Module):
         size = Size(*size)
         output, padded_size = self.spec.output_size(size), self.spec.padded_size(size)
         head_numbers, query_numbers = _head_numbers(heads, self.num_heads), _query_numbers(queries, output)
-        check_memory(self, size, queries=len(query_numbers), batch=1 if x is None else len(x))
         positions = all_queries(self.spec, size, like=self.alpha)[query_numbers]
-        maps = attention_probabilities(self, size, positions, None if x is None else self.spec.pad(x))
+        maps = attention_maps(self, size, positions, None if x is None else self.spec.pad(x))
         return torch.unflatten(maps[..., head_numbers, :].transpose(-3, -2), -1, padded_size)
 
     def add_content(self, key_dim: int) -> ContentTerms:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.formats import read_contents
@@ -111,8 +112,8 @@ def load_into(model: nn.Module, checkpoint: Checkpoint) -> None:
     files that are older than it; the model then keeps its own.
 
     Raises:
-        CheckpointError: A key is missing or unexpected, or a shape or a kind of dtype (floating, complex,
-            integer, boolean) differs; the model is unchanged.
+        CheckpointError: A key is missing or unexpected, a shape or a kind of dtype (floating, complex,
+            integer, boolean) differs, or the model is lazy or on the meta device; it is unchanged.
     """
     wanted = model.state_dict()
     weights = fit_keys(checkpoint.state_dict, wanted)
@@ -143,9 +144,10 @@ def _find_weights(loaded: object, path: Path, *, ema: bool) -> dict[str, Tensor]
     if not ema:
         candidates.append(loaded)
     for candidate in candidates:
-        if weights := _named_tensors(candidate):
-            if ema:
-                weights.pop(_EMA_COUNTER, None)
+        weights = _named_tensors(candidate)
+        if ema:
+            weights.pop(_EMA_COUNTER, None)
+        if weights:
             return weights
     sought = " or ".join(places)
     if ema:
@@ -197,6 +199,8 @@ def _mismatch(key: str, got: Tensor, wanted: object) -> list[str]:
     """Lists what keeps a tensor from being loaded over another, at most one thing."""
     if not isinstance(wanted, Tensor):
         return [f"{key!r} is a tensor, wanted {type(wanted).__name__}"]
+    if is_lazy(wanted) or wanted.is_meta:
+        return [f"{key!r} is not allocated in the model"]
     if got.shape != wanted.shape:
         return [f"{key!r} has shape {list(got.shape)}, wanted {list(wanted.shape)}"]
     if _kind(got.dtype) != _kind(wanted.dtype):

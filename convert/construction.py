@@ -101,12 +101,30 @@ def unsupported_reason(module: nn.Module) -> str | None:
     if type(module) is not nn.Conv2d:
         family = "a subclass of nn.Conv2d, which may compute something else" if isinstance(module, nn.Conv2d) else kind
         return f"it is {family}; only nn.Conv2d itself is supported" if family != kind else f"{kind} is not nn.Conv2d"
-    if "weight" not in module._parameters:
-        return "its weight is not a plain parameter (weight_norm, spectral_norm or pruning computes it)"
+    for name in ("weight", "bias"):
+        if name not in module._parameters:
+            return f"its {name} is not a plain parameter (weight_norm, spectral_norm or pruning computes it)"
     if "forward" in vars(module):
         return "its forward method was replaced on the instance"
     if module.weight.dtype not in SUPPORTED_DTYPES:
         return f"its dtype {module.weight.dtype} is not one of float64, float32, bfloat16, float16"
+    if module.weight.is_meta:
+        return "it is on the meta device and has no values yet"
+    return _contradiction(module)
+
+
+def _contradiction(conv: nn.Conv2d) -> str | None:
+    """How attributes that were changed after construction contradict what the convolution computes, if they do."""
+    try:
+        spec = ConvSpec.from_conv(conv)
+    except (TypeError, ValueError) as error:
+        return f"its geometry is not one that nn.Conv2d computes: {error}"
+    shape = (spec.out_channels, spec.in_channels // spec.groups, *spec.kernel_size)
+    if conv.weight.shape != shape:
+        return f"its weight has shape {list(conv.weight.shape)}, but its attributes say {list(shape)}"
+    top, bottom, left, right = spec.pads
+    if spec.padding_mode != "zeros" and list(conv._reversed_padding_repeated_twice) != [left, right, top, bottom]:
+        return f"its padding was changed to {conv.padding}, which padding_mode {spec.padding_mode!r} ignores"
     return None
 
 

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,12 +23,13 @@ from torch.nn.modules.conv import _ConvNd
 from conv2attn.convert.attention import SelfAttention2d, check_alpha
 from conv2attn.convert.construction import attention_with, conv_with, not_a_convolution, unsupported_reason
 from conv2attn.convert.engines import AUTO, check_engine_name
-from conv2attn.convert.errors import NotAConvolutionError, Problem, UnsupportedLayerError
+from conv2attn.convert.errors import ConversionError, NotAConvolutionError, Problem, UnsupportedLayerError
 from conv2attn.convert.report import LayerReport, Report, names_by_module
 
 Filter = Callable[[nn.Module, str], bool]
 
 NOT_SELECTED = "not selected"
+_SCRIPTED = tuple(f"Conv{kind}{dimensions}d" for kind in ("", "Transpose") for dimensions in (1, 2, 3))
 _QUANTIZED = torch.ao.nn.quantized.modules.conv._ConvNd
 _HOOKS = (
     "_forward_hooks",
@@ -95,7 +97,7 @@ def convert_model(
     Raises:
         UnsupportedLayerError: Layers that cannot be converted, all of them, or nothing to convert. The model is
             then unchanged.
-        ConversionError: alpha is not positive and finite, or there is no such engine.
+        ConversionError: alpha is not positive and finite, there is no such engine, or the model cannot be copied.
     """
     plan = plan_conversion(model, filter_fn=filter_fn)
     if plan.unsupported and not skip_unsupported:
@@ -105,7 +107,7 @@ def convert_model(
     check_engine_name(engine)
     for names in plan.chosen:
         check_alpha(alpha, _conv(model, names[0]).weight.dtype)
-    model = model if inplace else copy.deepcopy(model)
+    model = model if inplace else _copied(model)
     reports = []
     for names in plan.chosen:
         conv = _conv(model, names[0])
@@ -126,6 +128,7 @@ def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: 
     Raises:
         NotAConvolutionError: Layers that compute what no convolution computes, all of them, or no attention
             layer at all. The model is then unchanged.
+        ConversionError: The model cannot be copied.
     """
     groups = names_by_module(model, lambda module: isinstance(module, SelfAttention2d))
     if not groups:
@@ -135,7 +138,7 @@ def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: 
     if problems:
         count = f"{len(problems)} of {len(groups)} attention layers compute what no convolution computes"
         raise NotAConvolutionError(f"{count}: {_listed(problems)}")
-    model = model if inplace else copy.deepcopy(model)
+    model = model if inplace else _copied(model)
     for names in groups:
         layer = _attention(model, names[0])
         model = _replace(model, names, layer, conv_with(layer))
@@ -162,19 +165,35 @@ def plan_conversion(model: nn.Module, *, filter_fn: Filter | None = None) -> Pla
 
 def is_convolution(module: nn.Module) -> bool:
     """Whether a module is a convolution of any kind and dimension, supported or not."""
-    return isinstance(module, _ConvNd | _QUANTIZED) or getattr(module, "original_name", "").startswith("Conv")
+    return isinstance(module, _ConvNd | _QUANTIZED) or getattr(module, "original_name", None) in _SCRIPTED
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:  # modules may hold anything
+        reason = str(error).partition("\n")[0]
+        raise ConversionError(f"the model cannot be copied, inplace=True converts it as it is: {reason}") from error
 
 
 def _replace(model: nn.Module, names: Sequence[str], old: nn.Module, new: nn.Module) -> nn.Module:
     """Puts a module in another's place under all its names; returns the model, which is new if it was the root."""
-    for attribute in _HOOKS:
-        setattr(new, attribute, getattr(old, attribute))
+    _move_hooks(old, new)
     for name in names:
         if name == "":
             return new
         parent, _, child = name.rpartition(".")
         setattr(model.get_submodule(parent), child, new)
     return model
+
+
+def _move_hooks(old: nn.Module, new: nn.Module) -> None:
+    """Gives a module the very hook tables of another, so that the handles of those hooks still remove them."""
+    for attribute in _HOOKS:
+        setattr(new, attribute, getattr(old, attribute))
+    for hook in new._load_state_dict_pre_hooks.values():
+        if hook.with_module:
+            hook.module = weakref.ref(new)
 
 
 def _conv(model: nn.Module, name: str) -> nn.Conv2d:

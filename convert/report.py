@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -114,10 +115,11 @@ def names_by_module(model: nn.Module, wanted: Callable[[nn.Module], bool]) -> li
 
 
 def _certified(layer: SelfAttention2d) -> tuple[Certificate | None, str | None]:
-    if layer.weight.device.type == "meta":
-        return None, "the layer has no values yet (device meta)"
     try:
         with torch.no_grad():
-            return certify(layer, input_range=CERTIFIED_RANGE), None
+            certificate = certify(layer, input_range=CERTIFIED_RANGE)
     except ConversionError as error:
         return None, str(error)
+    if not math.isfinite(certificate.bound):
+        return None, "no finite bound is known for these weights and this alpha"
+    return certificate, None

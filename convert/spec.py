@@ -142,6 +142,12 @@ class ConvSpec:
         vertical, horizontal = self.padding
         return Pads(vertical, vertical, horizontal, horizontal)
 
+    @property
+    def has_native_padding(self) -> bool:
+        """Whether a convolution call pads by itself: with zeros, as many on either side of an axis."""
+        top, bottom, left, right = self.pads
+        return self.padding_mode == "zeros" and (top, left) == (bottom, right)
+
     def padded_size(self, size: Size) -> Size:
         """Size of the key grid for an input of this size."""
         top, bottom, left, right = self.pads

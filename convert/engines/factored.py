@@ -56,7 +56,7 @@ class FactoredEngine(Engine):
         grid, pixel_bytes = layer.spec.padded_size(size), layer.weight.element_size()
         values = batch * layer.spec.in_channels * grid.rows * grid.columns
         if layer.regime.is_exact:
-            return Cost(flops, values * pixel_bytes if layer.spec.padding_mode != "zeros" else 0)
+            return Cost(flops, 0 if layer.spec.has_native_padding else values * pixel_bytes)
         smoothing = 2 * values * (grid.rows + grid.columns)
         tables = grid.rows**2 + grid.columns**2
         return Cost(flops + smoothing, (3 * values + tables) * layer.regime.dtype.itemsize)
@@ -64,13 +64,14 @@ class FactoredEngine(Engine):
     def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
         """Computes the layer."""
         spec = layer.spec
-        if layer.regime.is_exact:
-            if spec.padding_mode == "zeros":
-                return F.conv2d(x, layer.weight, layer.bias, spec.stride, spec.padding, spec.dilation, spec.groups)
-            smoothed = spec.pad(x)
+        padding = (0, 0)
+        if not layer.regime.is_exact:
+            x = smooth(spec.pad(x), _shared_alpha(layer))
+        elif spec.has_native_padding:
+            padding = (spec.pads.top, spec.pads.left)
         else:
-            smoothed = smooth(spec.pad(x), _shared_alpha(layer))
-        return F.conv2d(smoothed, layer.weight, layer.bias, spec.stride, 0, spec.dilation, spec.groups)
+            x = spec.pad(x)
+        return F.conv2d(x, layer.weight, layer.bias, spec.stride, padding, spec.dilation, spec.groups)
 
 
 def smooth(padded: Tensor, alpha: float) -> Tensor:

@@ -65,7 +65,7 @@ class LiteralEngine(Engine):
         values = project_values(layer, padded).flatten(0, 1).flatten(1)
         mixed = torch.cat(
             [
-                _mix(attention_probabilities(layer, size, part, padded), values, batch)
+                _mix(attention_probabilities(layer, size, part, padded), values, layer.spec.out_channels)
                 for part in torch.split(all_queries(layer.spec, size, like=padded), chunk)
             ],
             dim=1,
@@ -109,6 +109,23 @@ def attention_probabilities(layer: AttentionLayer, size: Size, queries: Tensor, 
     return scores.softmax(dim=-1).to(layer.regime.dtype)
 
 
+def attention_maps(layer: AttentionLayer, size: Size, queries: Tensor, padded: Tensor | None) -> Tensor:
+    """As ``attention_probabilities``, computed in chunks that stay under the layer's memory limit.
+
+    Raises:
+        EngineError: The maps themselves would exceed it.
+    """
+    batch = 1 if padded is None else padded.shape[0]
+    chunk = _Memory.of(layer, size, batch=batch, values=False).chunk(len(queries), kept=True)
+    maps = None
+    for start in range(0, len(queries), chunk):
+        part = attention_probabilities(layer, size, queries[start : start + chunk], padded)
+        if maps is None:
+            maps = part.new_empty(*part.shape[:-3], len(queries), *part.shape[-2:])
+        maps[..., start : start + chunk, :, :] = part
+    return attention_probabilities(layer, size, queries, padded) if maps is None else maps
+
+
 def project_values(layer: AttentionLayer, padded: Tensor) -> Tensor:
     """Values W_val^(h) x_k of all heads and keys, with W_val^(h) the kernel's slice at the head's tap.
 
@@ -144,8 +161,8 @@ class _Memory:
     what: str
 
     @classmethod
-    def of(cls, layer: AttentionLayer, size: Size, *, batch: int) -> _Memory:
-        """Counts the bytes for a batch of inputs of this size."""
+    def of(cls, layer: AttentionLayer, size: Size, *, batch: int, values: bool = True) -> _Memory:
+        """Counts the bytes for a batch of inputs of this size, with or without values to mix."""
         spec, grid = layer.spec, layer.spec.padded_size(size)
         keys = math.prod(grid)
         scores = spec.num_heads * keys * (1 if layer.content is None else batch)
@@ -153,7 +170,7 @@ class _Memory:
         probability_bytes = layer.regime.dtype.itemsize
         return cls(
             limit=layer.memory_limit,
-            values=spec.num_heads * keys * batch * spec.out_channels * probability_bytes,
+            values=spec.num_heads * keys * batch * spec.out_channels * probability_bytes if values else 0,
             query=(2 * ENCODING_DIM * keys + 3 * scores) * score_bytes,
             kept=scores * probability_bytes,
             what=f"{spec.num_heads} heads, {math.prod(spec.output_size(size)):,} queries, {keys:,} keys, batch {batch}",
@@ -175,21 +192,6 @@ class _Memory:
         return min(queries, (self.limit - fixed) // self.query)
 
 
-def check_memory(layer: AttentionLayer, size: Size, *, queries: int, batch: int) -> None:
-    """Refuses attention maps of that many queries that would exceed the layer's memory limit.
-
-    Raises:
-        EngineError: They would.
-    """
-    memory = _Memory.of(layer, size, batch=batch)
-    needed = queries * (memory.query + memory.kept)
-    if needed > memory.limit:
-        raise EngineError(
-            f"attention maps of {queries:,} queries need {format_bytes(needed)} ({memory.what}); memory_limit "
-            f"allows {format_bytes(memory.limit)}: raise it, or ask for fewer queries"
-        )
-
-
 def format_bytes(count: float) -> str:
     """A number of bytes as people read it: 84.2 GiB."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
@@ -205,15 +207,15 @@ def _is_differentiated(layer: AttentionLayer, x: Tensor) -> bool:
     return torch.is_grad_enabled() and (wanted or layer.content is not None)
 
 
-def _mix(probabilities: Tensor, values: Tensor, batch: int) -> Tensor:
+def _mix(probabilities: Tensor, values: Tensor, out_channels: int) -> Tensor:
     """Sums over heads and keys: [batch, num_queries, out_channels].
 
     Args:
         probabilities: [num_queries, num_heads, num_keys], or with a batch dimension in front.
         values: [num_heads * num_keys, batch * out_channels].
-        batch: Number of inputs.
+        out_channels: Channels of the output.
     """
     weights = probabilities.flatten(-2)
     if weights.ndim == 2:
-        return torch.unflatten(weights @ values, 1, (batch, -1)).transpose(0, 1)
-    return weights @ torch.unflatten(values, 1, (batch, -1)).transpose(0, 1)
+        return torch.unflatten(weights @ values, 1, (-1, out_channels)).transpose(0, 1)
+    return weights @ torch.unflatten(values, 1, (-1, out_channels)).transpose(0, 1)

@@ -1,0 +1,252 @@
+"""SelfAttention2d is a real attention layer, and says what it does."""
+
+from __future__ import annotations
+
+import copy
+import io
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from conv2attn.convert import ConversionError, ConvSpec, SelfAttention2d, attention_from_conv
+from conv2attn.convert.engines import ENGINES
+from conv2attn.convert.errors import EngineError, GeometryError
+from conv2attn.convert.spec import Size
+from conv2attn.proofs.strategies import conv_specs, convolutions_with_input, input_sizes
+from tests.bounds import output_bound
+
+SPECS_WITH_SIZE = conv_specs().flatmap(lambda spec: st.tuples(st.just(spec), input_sizes(spec)))
+SPEC = ConvSpec(4, 6, kernel_size=(3, 2), stride=(2, 1), padding=(1, 0), groups=2)
+
+
+@given(SPECS_WITH_SIZE)
+def test_by_default_every_head_looks_at_exactly_its_tap(case: tuple[ConvSpec, Size]) -> None:
+    spec, size = case
+    maps = SelfAttention2d(spec).attention_probabilities(size)
+    expected = torch.zeros_like(maps)
+    rows, columns = spec.query_positions(size)
+    for head, (row, column) in enumerate(spec.tap_offsets):
+        for query, (i, j) in enumerate((i, j) for i in rows for j in columns):
+            expected[head, query, i + row, j + column] = 1
+    assert torch.equal(maps, expected)
+
+
+@given(SPECS_WITH_SIZE, st.floats(0.01, 50))
+def test_attention_probabilities_are_distributions(case: tuple[ConvSpec, Size], alpha: float) -> None:
+    spec, size = case
+    maps = SelfAttention2d(spec, alpha=alpha).attention_probabilities(size)
+    output = spec.output_size(size)
+    assert maps.shape == (spec.num_heads, output.rows * output.columns, *spec.padded_size(size))
+    assert (maps >= 0).all()
+    keys = maps[0, 0].numel()
+    assert ((maps.sum((2, 3)) - 1).abs() <= (keys + 2) * torch.finfo(maps.dtype).eps).all()
+
+
+def test_attention_maps_can_be_asked_for_one_by_one() -> None:
+    layer = SelfAttention2d(SPEC, alpha=1.5)
+    every = layer.attention_probabilities((7, 5))
+    columns = SPEC.output_size(Size(7, 5)).columns
+    some = layer.attention_probabilities((7, 5), heads=[4, 0], queries=[(2, 3), (0, 1)])
+    assert torch.equal(some, every[[4, 0]][:, [2 * columns + 3, 1]])
+
+
+def test_the_maps_and_the_values_make_the_output() -> None:
+    layer = SelfAttention2d(SPEC, alpha=0.5, dtype=torch.float64)
+    x = torch.randn(2, 4, 7, 5, dtype=torch.float64)
+    maps = layer.attention_probabilities((7, 5))
+    read = torch.einsum("hqrc,birc->bhqi", maps, SPEC.pad(x))
+    by_group = read.reshape(2, SPEC.num_heads, -1, SPEC.groups, 2)
+    weight = layer.weight.reshape(SPEC.groups, 3, 2, SPEC.num_heads)
+    assert layer.bias is not None
+    mixed = torch.einsum("bhqgi,goih->bgoq", by_group, weight).flatten(1, 2) + layer.bias[:, None]
+    assert ((mixed - layer(x).flatten(2)).abs() <= output_bound(layer, x)).all()
+
+
+def test_head_vectors_are_those_of_the_theorem() -> None:
+    layer = SelfAttention2d(ConvSpec(1, 1, kernel_size=(2, 2), dilation=(3, 1)), alpha=4.0)
+    assert layer.head_vectors().tolist() == [[-4, 0, 0], [-4, 0, 8], [-4, 24, 0], [-4, 24, 8]]
+
+
+@pytest.mark.parametrize("engine", sorted(ENGINES))
+def test_an_image_without_a_batch_is_one_image(engine: str) -> None:
+    layer = SelfAttention2d(SPEC, engine=engine)
+    x = torch.randn(4, 7, 5)
+    assert torch.equal(layer(x), layer(x[None])[0])
+
+
+@pytest.mark.parametrize("engine", sorted(ENGINES))
+def test_an_empty_batch_gives_an_empty_batch(engine: str) -> None:
+    layer = SelfAttention2d(SPEC, engine=engine)
+    assert (
+        layer(torch.zeros(0, 4, 7, 5)).shape == nn.Conv2d(4, 6, (3, 2), (2, 1), (1, 0))(torch.zeros(0, 4, 7, 5)).shape
+    )
+
+
+@pytest.mark.parametrize(
+    ("x", "said"),
+    [
+        (torch.zeros(2, 3, 7, 5), r"\[batch, 4, rows, columns\]; got \[2, 3, 7, 5\]"),
+        (torch.zeros(7, 5), r"got \[7, 5\]"),
+        (torch.zeros(2, 4, 7, 5, dtype=torch.float64), "dtype torch.float32; got torch.float64"),
+        (torch.zeros(2, 4, 7, 1), "does not fit into an input of 7x1"),
+    ],
+)
+@pytest.mark.parametrize("engine", ["auto", "literal", "factored"])
+def test_an_input_that_does_not_fit_is_refused_in_words(engine: str, x: Tensor, said: str) -> None:
+    with pytest.raises(ConversionError, match=said):
+        SelfAttention2d(SPEC, engine=engine)(x)
+
+
+def test_an_engine_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(EngineError, match="auto, literal"):
+        SelfAttention2d(SPEC, engine="fast")
+    layer = SelfAttention2d(SPEC)
+    with pytest.raises(EngineError, match="there is no engine 'quick'"):
+        layer.engine = "quick"
+
+
+@pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan"), float("inf"), 1e39])
+def test_an_alpha_that_is_not_positive_and_finite_is_refused(alpha: float) -> None:
+    with pytest.raises(ConversionError, match="alpha must be positive and finite"):
+        SelfAttention2d(SPEC, alpha=alpha)
+
+
+def test_maps_that_do_not_exist_are_refused() -> None:
+    layer = SelfAttention2d(SPEC)
+    with pytest.raises(ConversionError, match="heads are numbered 0 to 5"):
+        layer.attention_probabilities((7, 5), heads=[6])
+    with pytest.raises(ConversionError, match="pixels of the output, 4x4"):
+        layer.attention_probabilities((7, 5), queries=[(0, 4)])
+    with pytest.raises(GeometryError):
+        layer.attention_probabilities((7, 1))
+
+
+def test_what_cannot_fit_is_refused_before_it_is_allocated() -> None:
+    layer = SelfAttention2d(ConvSpec(64, 64, kernel_size=(3, 3), padding=(1, 1)), engine="literal")
+    with pytest.raises(EngineError, match=r"needs 8\d\.\d GiB .*51,076 keys"):
+        layer.attention_probabilities((224, 224))
+    with pytest.raises(EngineError, match=r"needs 8\d\.\d GiB .*probabilities are kept"):
+        layer(torch.zeros(1, 64, 224, 224))
+    layer.memory_limit = 1000
+    with torch.no_grad(), pytest.raises(EngineError, match=r"memory_limit allows 1000 bytes"):
+        layer(torch.zeros(1, 64, 8, 8))
+
+
+def test_chunks_of_queries_change_nothing() -> None:
+    layer = SelfAttention2d(SPEC, engine="literal")
+    x = torch.randint(-8, 9, (2, 4, 9, 8)).float()
+    with torch.no_grad():
+        layer.weight.round_()
+        whole = layer(x)
+        layer.memory_limit = 60_000
+        assert torch.equal(layer(x), whole)
+
+
+def test_explain_names_the_engine_and_what_each_costs() -> None:
+    explained = SelfAttention2d(ConvSpec(64, 64, kernel_size=(3, 3), padding=(1, 1))).explain((224, 224))
+    assert explained.startswith("factored: the cheapest that is exact for these parameters, for input 224x224")
+    assert all(name in explained for name in ENGINES)
+    assert "FLOPs" in explained
+    assert "GiB" in explained or "MiB" in explained
+
+
+@given(convolutions_with_input(integers=True))
+def test_copies_and_pickles_compute_the_same(case: tuple[nn.Conv2d, Tensor]) -> None:
+    conv, x = case
+    layer = attention_from_conv(conv)
+    expected = layer(x)
+    buffer = io.BytesIO()
+    torch.save(layer, buffer)
+    buffer.seek(0)
+    assert torch.equal(copy.deepcopy(layer)(x), expected)
+    assert torch.equal(torch.load(buffer, weights_only=False)(x), expected)
+    other = SelfAttention2d(layer.spec)
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other(x), expected)
+
+
+def set_in_place(layer: SelfAttention2d) -> None:
+    with torch.no_grad():
+        layer.alpha.fill_(1.0)
+
+
+def set_through_data(layer: SelfAttention2d) -> None:
+    layer.alpha.data.fill_(1.0)
+
+
+def load_state(layer: SelfAttention2d) -> None:
+    layer.load_state_dict(layer.state_dict() | {"alpha": torch.ones_like(layer.alpha)})
+
+
+def replace_parameter(layer: SelfAttention2d) -> None:
+    layer.alpha = nn.Parameter(torch.ones_like(layer.alpha), requires_grad=False)
+
+
+@pytest.mark.parametrize("change", [set_in_place, set_through_data, load_state, replace_parameter])
+def test_a_changed_alpha_is_seen_by_the_next_call(change: object) -> None:
+    x = torch.randn(1, 4, 7, 5)
+    layer = SelfAttention2d(SPEC)
+    sharp = layer(x)
+    change(layer)  # type: ignore[operator]
+    soft = SelfAttention2d(SPEC, alpha=1.0)
+    soft.load_state_dict({"weight": layer.weight, "bias": layer.bias}, strict=False)
+    assert not torch.equal(layer(x), sharp)
+    assert torch.equal(layer(x), soft(x))
+
+
+def test_a_moved_center_leaves_only_engines_that_can() -> None:
+    layer = SelfAttention2d(SPEC)
+    with torch.no_grad():
+        layer.centers[3] += 0.25
+    layer(torch.zeros(1, 4, 7, 5))
+    layer.engine = "factored"
+    with pytest.raises(EngineError, match="centre is not at its kernel tap"):
+        layer(torch.zeros(1, 4, 7, 5))
+
+
+def test_different_alphas_leave_only_engines_that_can() -> None:
+    layer = SelfAttention2d(SPEC)
+    with torch.no_grad():
+        layer.alpha[3] = 2.0
+    layer(torch.zeros(1, 4, 7, 5))
+    layer.engine = "factored"
+    with pytest.raises(EngineError, match="do not share one finite alpha"):
+        layer(torch.zeros(1, 4, 7, 5))
+
+
+def test_positions_that_are_trained_get_their_gradients() -> None:
+    layer = SelfAttention2d(SPEC, alpha=1.0)
+    assert not layer.alpha.requires_grad
+    assert not layer.centers.requires_grad
+    layer.alpha.requires_grad_()
+    layer.centers.requires_grad_()
+    torch.autograd.backward(layer(torch.randn(1, 4, 7, 5)).square().sum())
+    assert layer.alpha.grad is not None
+    assert layer.centers.grad is not None
+    assert layer.alpha.grad.abs().min() > 0
+    assert layer.centers.grad.abs().min() > 0
+
+
+def test_printing_a_layer_shows_geometry_heads_alpha_and_engine() -> None:
+    assert repr(SelfAttention2d(SPEC)) == (
+        "SelfAttention2d(3x2, 4->6, stride 2x1, padding 1x0, groups 2, heads=6, alpha=128, engine=auto)"
+    )
+
+
+def test_a_layer_answers_what_code_asks_a_convolution() -> None:
+    conv = nn.Conv2d(4, 6, (3, 2), stride=(2, 1), padding=(1, 0), groups=2)
+    layer = attention_from_conv(conv)
+    for name in (
+        "in_channels",
+        "out_channels",
+        "kernel_size",
+        "stride",
+        "padding",
+        "dilation",
+        "groups",
+        "padding_mode",
+    ):
+        assert getattr(layer, name) == getattr(conv, name)

@@ -1,0 +1,77 @@
+"""The quadratic encoding does what section 2 of the theorem's proof says it does."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conv2attn.convert.encoding import (
+    head_vectors,
+    key_positions,
+    positional_scores,
+    relative_encoding,
+    relative_positions,
+    scores_are_exact,
+)
+from conv2attn.convert.spec import Size
+
+POSITIONS = st.tuples(st.integers(-40, 40), st.integers(-40, 40))
+POWERS_OF_TWO = st.integers(-10, 10).map(lambda exponent: 2.0**exponent)
+
+
+def scores_at(deltas: list[tuple[int, int]], center: tuple[int, int], alpha: float) -> torch.Tensor:
+    """r_delta . v for one head, [len(deltas)]."""
+    vectors = head_vectors(torch.tensor([alpha]), torch.tensor([center], dtype=torch.float32))
+    encoding = relative_encoding(torch.tensor(deltas, dtype=torch.float32))
+    return positional_scores(encoding.unsqueeze(0), vectors)[0, 0]
+
+
+@given(POSITIONS, POSITIONS, POWERS_OF_TWO)
+def test_the_score_is_minus_alpha_times_the_squared_distance_up_to_a_constant(
+    delta: tuple[int, int], center: tuple[int, int], alpha: float
+) -> None:
+    distance = (delta[0] - center[0]) ** 2 + (delta[1] - center[1]) ** 2
+    constant = center[0] ** 2 + center[1] ** 2
+    assert scores_at([delta], center, alpha).item() == -alpha * distance + alpha * constant
+
+
+@given(POSITIONS, POSITIONS, POWERS_OF_TWO)
+def test_the_center_wins_by_a_gap_of_at_least_alpha(
+    delta: tuple[int, int], center: tuple[int, int], alpha: float
+) -> None:
+    at_center, elsewhere = scores_at([center, delta], center, alpha).tolist()
+    assert delta == center or at_center - elsewhere >= alpha
+
+
+def test_keys_are_numbered_row_by_row() -> None:
+    keys = key_positions(Size(2, 3), like=torch.zeros(1))
+    assert keys.tolist() == [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]
+
+
+def test_a_relative_position_is_key_minus_query() -> None:
+    delta = relative_positions(torch.tensor([[1.0, 5.0]]), torch.tensor([[4.0, 3.0], [0.0, 0.0]]))
+    assert delta.tolist() == [[[3.0, -2.0], [-1.0, -5.0]]]
+
+
+@given(
+    st.sampled_from([200, 500, 1000, 2000, 2700]),
+    st.tuples(st.integers(0, 12), st.integers(0, 12)),
+    st.sampled_from([1.0, 128.0, 2.0**-3]),
+)
+def test_scores_called_exact_are_exact_at_the_far_corner(side: int, center: tuple[int, int], alpha: float) -> None:
+    grid = Size(side, side // 2)
+    if scores_are_exact(torch.float32, grid, alpha=[alpha], centers=[center]):
+        corner = (1 - grid.rows, 1 - grid.columns)
+        exact = -(corner[0] ** 2 + corner[1] ** 2) + 2 * (center[0] * corner[0] + center[1] * corner[1])
+        assert scores_at([corner], center, alpha).item() == alpha * exact
+
+
+def test_scores_stop_being_exact_where_the_design_says() -> None:
+    def exact(side: int, alpha: float = 128.0, center: tuple[float, float] = (2.0, 2.0)) -> bool:
+        return scores_are_exact(torch.float32, Size(side, side), alpha=[1.0, alpha], centers=[(0.0, 0.0), center])
+
+    assert exact(2800)
+    assert not exact(3000)
+    assert not exact(10, alpha=100.0)
+    assert not exact(10, center=(0.5, 2.0))
+    assert not exact(10, alpha=float("nan"))
+    assert not exact(10, alpha=2.0**127)

@@ -1,0 +1,119 @@
+"""Every convolution equals its attention layer, in every engine, forward and backward.
+
+On integers nothing rounds, so equality is bitwise. On other values both sides stay within a derived bound: of the
+certificate for outputs, of ``gamma`` for gradients, which are sums of products like the output.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from conv2attn.convert import attention_from_conv, certify
+from conv2attn.convert.certificate import EXP_ULPS, gamma, unit_roundoff
+from conv2attn.convert.engines import ENGINES
+from conv2attn.convert.spec import Size
+from conv2attn.proofs.strategies import INTEGER_LIMIT, convolutions_with_input
+
+ENGINE_NAMES = sorted(ENGINES)
+DTYPES = [torch.float32, torch.float64]
+
+
+def output_and_gradients(module: nn.Module, x: Tensor, cotangent: Tensor) -> dict[str, Tensor]:
+    """The output, and the gradients of sum(output * cotangent) for the input, the weight and the bias."""
+    x = x.detach().requires_grad_()
+    output = module(x)
+    parameters = {name: p for name, p in module.named_parameters() if name in ("weight", "bias")}
+    gradients = torch.autograd.grad(output, [x, *parameters.values()], cotangent)
+    return {"output": output.detach()} | dict(zip(("input", *parameters), gradients, strict=True))
+
+
+def absolute_sums(layer: nn.Module, x: Tensor, cotangent: Tensor) -> dict[str, Tensor]:
+    """Output and gradients with every product replaced by its absolute value, in double precision."""
+    layer = layer.double()
+    with torch.no_grad():
+        for name, parameter in layer.named_parameters():
+            if name in ("weight", "bias"):
+                parameter.abs_()
+    return output_and_gradients(layer, x.double().abs(), cotangent.double().abs())
+
+
+def input_range(x: Tensor) -> tuple[float, float]:
+    return x.min().item(), x.max().item()
+
+
+@pytest.mark.parametrize("engine", ENGINE_NAMES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@given(data=st.data())
+def test_integers_give_bitwise_equal_outputs_and_gradients(
+    engine: str, dtype: torch.dtype, data: st.DataObject
+) -> None:
+    conv, x = data.draw(convolutions_with_input(dtype=dtype, integers=True))
+    cotangent = torch.randint(-INTEGER_LIMIT, INTEGER_LIMIT + 1, conv(x).shape).to(dtype)
+    expected = output_and_gradients(conv, x, cotangent)
+    observed = output_and_gradients(attention_from_conv(conv, engine=engine), x, cotangent)
+    for name, value in expected.items():
+        assert torch.equal(observed[name], value), name
+
+
+@pytest.mark.parametrize("engine", ENGINE_NAMES)
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.bfloat16, torch.float16])
+@given(data=st.data())
+def test_outputs_differ_by_at_most_the_certificate(engine: str, dtype: torch.dtype, data: st.DataObject) -> None:
+    conv, x = data.draw(convolutions_with_input(dtype=dtype))
+    layer = attention_from_conv(conv, engine=engine)
+    difference = (layer(x).double() - conv(x).double()).abs().amax((0, 2, 3))
+    bound = torch.tensor(certify(layer, input_range=input_range(x)).per_channel)
+    assert (difference <= bound).all()
+
+
+@pytest.mark.parametrize("engine", ENGINE_NAMES)
+@pytest.mark.parametrize("alpha", [0.3, 1.0, 2.0, 7.7])
+@given(data=st.data())
+def test_soft_attention_differs_by_at_most_the_certificate(engine: str, alpha: float, data: st.DataObject) -> None:
+    conv, x = data.draw(convolutions_with_input())
+    layer = attention_from_conv(conv, alpha=alpha, engine=engine)
+    difference = (layer(x).double() - conv(x).double()).abs().amax((0, 2, 3))
+    bound = torch.tensor(certify(layer, input_range=input_range(x)).per_channel)
+    assert (difference <= bound).all()
+
+
+@pytest.mark.parametrize("engine", ENGINE_NAMES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@given(data=st.data())
+def test_gradients_differ_by_at_most_the_rounding_of_their_sums(
+    engine: str, dtype: torch.dtype, data: st.DataObject
+) -> None:
+    conv, x = data.draw(convolutions_with_input(dtype=dtype))
+    cotangent = torch.randn_like(conv(x))
+    expected = output_and_gradients(conv, x, cotangent)
+    observed = output_and_gradients(attention_from_conv(conv, engine=engine), x, cotangent)
+    scale = absolute_sums(copy.deepcopy(conv), x, cotangent)
+    terms = cotangent.numel() + conv.weight.numel()  # no gradient sums more products than these
+    for name in expected.keys() - {"output"}:
+        error = (observed[name].double() - expected[name].double()).abs()
+        assert (error <= 2 * gamma(terms, unit_roundoff(dtype)) * scale[name]).all(), name
+
+
+@pytest.mark.parametrize("alpha", [0.5, 2.0, 16.0])
+@given(data=st.data())
+def test_soft_engines_agree_with_the_literal_one_in_double_precision(alpha: float, data: st.DataObject) -> None:
+    conv, x = data.draw(convolutions_with_input(dtype=torch.float64))
+    cotangent = torch.randn_like(conv(x))
+    layer = attention_from_conv(conv, alpha=alpha, engine="literal")
+    literal = output_and_gradients(layer, x, cotangent)
+    scale = absolute_sums(attention_from_conv(conv, alpha=alpha, engine="factored"), x, cotangent)
+    keys = math.prod(layer.spec.padded_size(Size(*x.shape[2:])))
+    # Two tables, or one: each entry a quotient of exponentials; then sums over keys, heads, channels and queries.
+    steps = 8 * EXP_ULPS + (4 + layer.num_heads) * keys + cotangent.numel() + conv.weight.numel()
+    for engine in ENGINE_NAMES:
+        layer.engine = engine
+        for name, value in output_and_gradients(layer, x, cotangent).items():
+            error = (value - literal[name]).abs()
+            assert (error <= 2 * gamma(steps, unit_roundoff(torch.float64)) * scale[name]).all(), (engine, name)

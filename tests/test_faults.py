@@ -1,0 +1,128 @@
+"""The checks can fail: a planted fault in the construction is caught by the property that guards it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import Phase, given, settings
+from torch import Tensor, nn
+
+from conv2attn.convert import Certificate, attention_from_conv, certify
+from conv2attn.convert.engines import factored, literal
+from conv2attn.convert.spec import ConvSpec, Pads, Size
+from conv2attn.proofs.strategies import convolutions_with_input
+
+EXAMPLES = settings(max_examples=200, database=None, phases=[Phase.generate])
+
+
+def check(engine: str, alpha: float | None = None) -> None:
+    """Runs the property that outputs stay within the certificate; raises where it does not hold."""
+
+    @EXAMPLES
+    @given(convolutions_with_input(dtype=torch.float64))
+    def outputs_stay_within_the_certificate(case: tuple[nn.Conv2d, Tensor]) -> None:
+        conv, x = case
+        layer = attention_from_conv(conv, alpha=alpha, engine=engine)
+        bound = certify(layer, input_range=(x.min().item(), x.max().item())).bound
+        assert (layer(x) - conv(x)).abs().max() <= bound
+
+    outputs_stay_within_the_certificate()
+
+
+def shift_centers(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = ConvSpec.tap_offsets.fget
+    assert honest is not None
+    shifted = property(lambda spec: tuple((row, max(column - 1, 0)) for row, column in honest(spec)))
+    monkeypatch.setattr(ConvSpec, "tap_offsets", shifted)
+
+
+def swap_rows_and_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = literal.key_positions
+    monkeypatch.setattr(literal, "key_positions", lambda padded, *, like: honest(padded, like=like).flip(-1))
+
+
+def ignore_stride(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unstrided(spec: ConvSpec, size: Size) -> tuple[range, range]:
+        output = spec.output_size(size)
+        return range(output.rows), range(output.columns)
+
+    monkeypatch.setattr(ConvSpec, "query_positions", unstrided)
+
+
+def attend_over_the_unpadded_border(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = ConvSpec.pad
+
+    def replicate(spec: ConvSpec, x: Tensor) -> Tensor:
+        top, bottom, left, right = spec.pads
+        if spec.padding_mode != "zeros":
+            return honest(spec, x)
+        return nn.functional.pad(x, (left, right, top, bottom), mode="replicate")
+
+    monkeypatch.setattr(ConvSpec, "pad", replicate)
+
+
+def misplace_the_odd_pixel(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = ConvSpec.pads.fget
+    assert honest is not None
+
+    def swapped(spec: ConvSpec) -> Pads:
+        top, bottom, left, right = honest(spec)
+        return Pads(bottom, top, right, left)
+
+    monkeypatch.setattr(ConvSpec, "pads", property(swapped))
+
+
+def drop_a_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = literal.project_values
+
+    def without_the_last(layer: object, padded: Tensor) -> Tensor:
+        values = honest(layer, padded).clone()  # type: ignore[arg-type]
+        values[-1] = 0
+        return values
+
+    monkeypatch.setattr(literal, "project_values", without_the_last)
+
+
+LITERAL_FAULTS = [
+    shift_centers,
+    swap_rows_and_columns,
+    ignore_stride,
+    attend_over_the_unpadded_border,
+    misplace_the_odd_pixel,
+    drop_a_head,
+]
+
+
+@pytest.mark.parametrize("plant", LITERAL_FAULTS, ids=lambda plant: plant.__name__)
+def test_a_fault_in_the_construction_is_caught(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        check("literal")
+
+
+def test_smoothing_the_wrong_way_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(factored, "smooth", lambda padded, alpha: padded.flip(-1))
+    with pytest.raises(AssertionError):
+        check("factored", alpha=8.0)
+
+
+@pytest.mark.parametrize("alpha", [None, 1.0])
+def test_a_bound_that_is_too_small_is_caught(alpha: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = certify
+
+    def boastful(*args: object, **kwargs: object) -> Certificate:
+        certificate = honest(*args, **kwargs)  # type: ignore[arg-type]
+        return Certificate(certificate.bound / 100, (), 0.0, 0.0, 0.0)
+
+    monkeypatch.setitem(globals(), "certify", boastful)
+    with pytest.raises(AssertionError):
+        check("literal", alpha=alpha)
+
+
+@pytest.mark.parametrize("engine", ["literal", "factored"])
+def test_without_a_fault_the_same_check_passes(engine: str) -> None:
+    check(engine)

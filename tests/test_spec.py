@@ -1,0 +1,90 @@
+"""ConvSpec agrees with nn.Conv2d on everything that it says."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from conv2attn.convert.errors import GeometryError
+from conv2attn.convert.spec import ConvSpec, Size
+from conv2attn.proofs.strategies import conv_specs, convolution_of, input_sizes
+
+SPECS_WITH_SIZE = conv_specs().flatmap(lambda spec: st.tuples(st.just(spec), input_sizes(spec)))
+
+
+@given(conv_specs())
+def test_a_geometry_survives_the_convolution_it_describes(spec: ConvSpec) -> None:
+    assert ConvSpec.from_conv(convolution_of(spec)) == spec
+
+
+@given(conv_specs())
+def test_a_geometry_survives_json(spec: ConvSpec) -> None:
+    assert ConvSpec.from_json(spec.to_json()) == spec
+
+
+@given(SPECS_WITH_SIZE)
+def test_the_output_size_is_the_convolutions(case: tuple[ConvSpec, Size]) -> None:
+    spec, size = case
+    output = convolution_of(spec)(torch.zeros(1, spec.in_channels, *size))
+    assert tuple(output.shape[2:]) == spec.output_size(size)
+
+
+@given(SPECS_WITH_SIZE)
+def test_the_padded_input_is_the_one_the_convolution_sees(case: tuple[ConvSpec, Size]) -> None:
+    spec, size = case
+    x = torch.randint(-9, 10, (2, spec.in_channels, *size)).float()
+    conv = convolution_of(spec)
+    for parameter in conv.parameters():
+        nn.init.ones_(parameter)
+    padded = spec.pad(x)
+    unpadded = nn.functional.conv2d(padded, conv.weight, conv.bias, spec.stride, 0, spec.dilation, spec.groups)
+    assert tuple(padded.shape[2:]) == spec.padded_size(size)
+    assert torch.equal(unpadded, conv(x))
+
+
+@given(SPECS_WITH_SIZE)
+def test_every_target_lies_inside_the_padded_input(case: tuple[ConvSpec, Size]) -> None:
+    spec, size = case
+    rows, columns = spec.query_positions(size)
+    padded = spec.padded_size(size)
+    assert (len(rows), len(columns)) == spec.output_size(size)
+    assert max(rows) + max(row for row, _ in spec.tap_offsets) < padded.rows
+    assert max(columns) + max(column for _, column in spec.tap_offsets) < padded.columns
+
+
+@given(conv_specs(), st.integers(0, 8), st.integers(0, 8))
+def test_a_size_is_refused_exactly_when_the_convolution_refuses_it(spec: ConvSpec, rows: int, columns: int) -> None:
+    try:
+        convolution_of(spec)(torch.zeros(1, spec.in_channels, rows, columns))
+    except RuntimeError:
+        with pytest.raises(GeometryError):
+            spec.output_size(Size(rows, columns))
+    else:
+        spec.output_size(Size(rows, columns))
+
+
+def test_same_padding_puts_the_odd_pixel_at_the_bottom_right() -> None:
+    spec = ConvSpec(1, 1, kernel_size=(4, 2), dilation=(1, 3), padding="same")
+    assert spec.pads == (1, 2, 1, 2)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kernel_size": (0, 3)},
+        {"stride": (0, 1)},
+        {"dilation": (1, 0)},
+        {"groups": 2},
+        {"in_channels": 0},
+        {"padding": (-1, 0)},
+        {"padding": "full"},
+        {"padding_mode": "mirror"},
+        {"padding": "same", "stride": (2, 1)},
+        {"colour": "red"},
+    ],
+)
+def test_an_impossible_geometry_is_refused(wrong: dict[str, object]) -> None:
+    data = ConvSpec(3, 5, kernel_size=(3, 3)).to_json()
+    with pytest.raises(GeometryError):
+        ConvSpec.from_json(data | wrong)
