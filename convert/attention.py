@@ -215,6 +215,18 @@ class SelfAttention2d(nn.Module):
         return f"{self.spec}, heads={self.num_heads}, alpha={alpha}, engine={self.engine}"
 
 
+def set_engine(model: nn.Module, engine: str) -> None:
+    """Makes every self-attention layer of a model compute with this engine.
+
+    Raises:
+        EngineError: There is no such engine.
+    """
+    check_engine_name(engine)
+    for module in model.modules():
+        if isinstance(module, SelfAttention2d):
+            module.engine = engine
+
+
 def _draw(weight: Tensor, bias: Tensor | None) -> None:
     """Draws parameters as a new ``nn.Conv2d`` does."""
     nn.init.kaiming_uniform_(weight, a=5**0.5)

@@ -26,6 +26,10 @@ class NotAConvolutionError(ConversionError):
     """An attention layer that computes something no convolution computes."""
 
 
+class SelectionError(ConversionError):
+    """A choice of layers that fits none."""
+
+
 class ArchitectureError(ConversionError):
     """An architecture that could not be found or built."""
 

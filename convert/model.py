@@ -19,6 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.module import _WrappedHook
 
 from conv2attn.convert.attention import SelfAttention2d, check_alpha
 from conv2attn.convert.construction import attention_with, conv_with, not_a_convolution, unsupported_reason
@@ -192,7 +193,7 @@ def _move_hooks(old: nn.Module, new: nn.Module) -> None:
     for attribute in _HOOKS:
         setattr(new, attribute, getattr(old, attribute))
     for hook in new._load_state_dict_pre_hooks.values():
-        if hook.with_module:
+        if isinstance(hook, _WrappedHook) and hook.with_module:
             hook.module = weakref.ref(new)
 
 

@@ -1,0 +1,1 @@
+"""The tests, as a package: what several of them share is imported from it."""

@@ -16,8 +16,9 @@ from conv2attn.convert import atomic
 from conv2attn.convert.atomic import check_target, write_folder
 from conv2attn.convert.errors import OutputError
 
-OLD = {"config.json": "old", "weights/a": "old a"}
-NEW = {"config.json": "new", "weights/b": "new b"}
+OLD = {"config.json": '{"format": "conv2attn", "run": 1}', "weights/a": "old a"}
+NEW = {"config.json": '{"format": "conv2attn", "run": 2}', "weights/b": "new b"}
+NEXT = {"config.json": '{"format": "conv2attn", "run": 3}'}
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -163,11 +164,25 @@ def test_a_folder_that_cannot_be_listed_is_refused(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("force", [False, True])
-@pytest.mark.parametrize("name", ["thesis.tex", "nested/config.json", "config.json/file"])
-def test_a_folder_that_is_not_ours_is_never_replaced(name: str, force: bool, tmp_path: Path) -> None:
-    put(tmp_path / "out", {name: "years of work"})
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("thesis.tex", "years of work"),
+        ("nested/config.json", OLD["config.json"]),
+        ("config.json/file", OLD["config.json"]),
+        ("config.json", '{"architectures": ["BertModel"]}'),
+        ("config.json", '{"format": "pt"}'),
+        ("config.json", '["format", "conv2attn"]'),
+        ("config.json", '{"format": "conv2attn"'),
+        ("config.json", "\udcff"),
+        ("config.json", ""),
+    ],
+)
+def test_a_folder_that_is_not_ours_is_never_replaced(name: str, text: str, force: bool, tmp_path: Path) -> None:
+    (tmp_path / "out" / name).parent.mkdir(parents=True)
+    (tmp_path / "out" / name).write_bytes(os.fsencode(text))
     assert "conv2attn did not write it" in refusal(tmp_path / "out", force=force)
-    assert contents(tmp_path / "out") == {name: "years of work"}
+    assert (tmp_path / "out" / name).read_bytes() == os.fsencode(text)
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -240,7 +255,7 @@ from conv2attn.convert import atomic
 STEPS = ("open", "os.", "shutil.")
 
 def write(folder):
-    (folder / "config.json").write_text("new")
+    (folder / "config.json").write_text(sys.argv[3])
     (folder / "weights").mkdir()
     (folder / "weights" / "b").write_text("new b")
 
@@ -275,7 +290,7 @@ def test_a_run_killed_at_any_step_leaves_the_old_folder_or_the_new_one(
     for step in range(1, 60):
         put(tmp_path / f"{step:02}" / "out", OLD)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", KILLED_AT_EVERY_STEP, str(tmp_path), way]
+    command = [sys.executable, "-c", KILLED_AT_EVERY_STEP, str(tmp_path), way, NEW["config.json"]]
     output = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
     ends = [line.split()[1] for line in output.splitlines()]
     killed = ends.count("killed")
@@ -292,8 +307,8 @@ def contents_after_kill(parent: Path, way: str) -> dict[str, str]:
     if way == "two renames":
         check_target(parent / "out", force=True)
     found = contents(parent / "out")
-    write_folder(parent / "out", lambda folder: put(folder, {"config.json": "next"}), force=True)
-    assert contents(parent) == {"out/config.json": "next"}
+    write_folder(parent / "out", lambda folder: put(folder, NEXT), force=True)
+    assert contents(parent / "out") == NEXT
     assert os.listdir(parent) == ["out"]
     return found
 

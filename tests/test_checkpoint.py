@@ -325,9 +325,15 @@ def test_keys_with_one_unexpected_among_them_are_fitted_as_far_as_they_go(prefix
     assert list(fit_keys(wrapped, ["conv.weight", "conv.bias"])) == ["conv.weight", "conv.bias", "extra"]
 
 
-def test_keys_that_fit_are_left_alone() -> None:
-    state_dict = Network().state_dict()
-    assert fit_keys(state_dict, state_dict) == state_dict
+@pytest.mark.parametrize("keys", [["model.weight", "module.bias"], ["model.module.weight", "model.weight"]])
+def test_keys_that_fit_are_left_alone(keys: list[str]) -> None:
+    assert list(fit_keys(dict.fromkeys(keys, torch.ones(1)), keys)) == keys
+
+
+@pytest.mark.parametrize("keys", [["model.weight", "model.bias"], ["module.weight", "weight"]])
+def test_keys_of_the_architecture_stay_beside_an_unexpected_one(keys: list[str]) -> None:
+    saved = [*keys, "model.extra"]
+    assert list(fit_keys(dict.fromkeys(saved, torch.ones(1)), keys)) == saved
 
 
 def test_keys_that_would_merge_are_named() -> None:

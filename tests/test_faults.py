@@ -10,6 +10,7 @@ from hypothesis import Phase, given, settings
 from torch import Tensor, nn
 
 from conv2attn.convert import Certificate, attention_from_conv, certify
+from conv2attn.convert.encoding import key_positions
 from conv2attn.convert.engines import factored, literal
 from conv2attn.convert.spec import ConvSpec, Pads, Size
 from conv2attn.proofs.strategies import convolutions_with_input
@@ -32,15 +33,13 @@ def check(engine: str, alpha: float | None = None) -> None:
 
 
 def shift_centers(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = ConvSpec.tap_offsets.fget
-    assert honest is not None
+    honest = vars(ConvSpec)["tap_offsets"].fget
     shifted = property(lambda spec: tuple((row, max(column - 1, 0)) for row, column in honest(spec)))
     monkeypatch.setattr(ConvSpec, "tap_offsets", shifted)
 
 
 def swap_rows_and_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = literal.key_positions
-    monkeypatch.setattr(literal, "key_positions", lambda padded, *, like: honest(padded, like=like).flip(-1))
+    monkeypatch.setattr(literal, "key_positions", lambda grid, *, like: key_positions(grid, like=like).flip(-1))
 
 
 def ignore_stride(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,8 +63,7 @@ def attend_over_the_unpadded_border(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def misplace_the_odd_pixel(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = ConvSpec.pads.fget
-    assert honest is not None
+    honest = vars(ConvSpec)["pads"].fget
 
     def swapped(spec: ConvSpec) -> Pads:
         top, bottom, left, right = honest(spec)

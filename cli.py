@@ -1,0 +1,362 @@
+"""The command line: parses, calls the library, prints. Torch is imported inside the commands."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from conv2attn.convert.folder import Architecture
+    from conv2attn.convert.report import Report
+    from conv2attn.convert.spec import Size
+    from conv2attn.proofs.demo import DemoResult
+
+JSON_VERSION = 1
+
+app = typer.Typer(
+    name="conv2attn",
+    help="Turns trained convolutions into multi-head self-attention that computes the same function.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+_debug = False
+
+
+class Dtype(StrEnum):
+    """Precisions that a model can be converted in."""
+
+    float64 = "float64"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
+
+def _positive(value: float | None) -> float | None:
+    if value is not None and not (value > 0 and math.isfinite(value)):
+        raise typer.BadParameter(f"must be positive and finite; got {value}")
+    return value
+
+
+CheckpointArgument = Annotated[
+    Path, typer.Argument(metavar="CHECKPOINT", help="State dict: .pt, .pth or .safetensors.")
+]
+ArchOption = Annotated[
+    str,
+    typer.Option("--arch", metavar="SPEC", help="package.module:factory or path/to/file.py:factory. Runs that code."),
+]
+ArchArgOption = Annotated[
+    list[str] | None, typer.Option("--arch-arg", metavar="NAME=JSON", help="Argument of the factory; repeatable.")
+]
+AlphaOption = Annotated[
+    float | None,
+    typer.Option(callback=_positive, help="Locality strength; by default so large that attention is exactly one-hot."),
+]
+IncludeOption = Annotated[
+    list[str] | None, typer.Option(metavar="PATTERN", help='Layer name, glob, or "re:" and a regular expression.')
+]
+ExcludeOption = Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Leave these layers alone.")]
+EmaOption = Annotated[bool, typer.Option("--ema", help="Take the moving average of the weights.")]
+DeviceOption = Annotated[str, typer.Option(help="Where to convert: cpu, cuda, ...")]
+DtypeOption = Annotated[Dtype | None, typer.Option(help="Precision to convert in; by default the architecture's.")]
+SkipOption = Annotated[
+    bool, typer.Option("--skip-unsupported", help="Leave layers that cannot be converted as they are.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"conv2attn {version('conv2attn')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True)] = False,
+) -> None:
+    global _debug
+    _debug = debug
+
+
+@app.command()
+def convert(
+    checkpoint: CheckpointArgument,
+    arch: ArchOption,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
+    arch_arg: ArchArgOption = None,
+    alpha: AlphaOption = None,
+    include: IncludeOption = None,
+    exclude: ExcludeOption = None,
+    ema: EmaOption = False,
+    device: DeviceOption = "cpu",
+    dtype: DtypeOption = None,
+    skip_unsupported: SkipOption = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a folder that conv2attn wrote.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Convert the checkpoint of a CNN to self-attention."""
+    from conv2attn.convert.atomic import check_target
+    from conv2attn.convert.folder import save_converted
+    from conv2attn.convert.model import convert_model
+    from conv2attn.convert.network import load_network
+    from conv2attn.convert.selection import name_filter
+
+    check_target(out, force=force)
+    architecture = _architecture(arch, arch_arg)
+    network = load_network(checkpoint, architecture, ema=ema, device=device, dtype=_torch_dtype(dtype))
+    _warn_non_finite(network.non_finite)
+    model, report = convert_model(
+        network.model,
+        filter_fn=name_filter(network.model, include=include or (), exclude=exclude or ()),
+        alpha=alpha,
+        inplace=True,
+        skip_unsupported=skip_unsupported,
+    )
+    save_converted(model, out, report=report, architecture=architecture, source=network.checkpoint, force=force)
+    if as_json:
+        _print_json("convert", {"folder": str(out), "report": report.to_json()})
+    else:
+        _print_report(report)
+        typer.echo(f"Wrote {out}")
+
+
+@app.command()
+def plan(
+    checkpoint: CheckpointArgument,
+    arch: ArchOption,
+    arch_arg: ArchArgOption = None,
+    include: IncludeOption = None,
+    exclude: ExcludeOption = None,
+    ema: EmaOption = False,
+    size: Annotated[str, typer.Option(metavar="ROWSxCOLUMNS", help="Image size that the memory is for.")] = "224x224",
+    as_json: JsonOption = False,
+) -> None:
+    """Show what convert would do, and write nothing."""
+    from conv2attn.convert.model import plan_conversion
+    from conv2attn.convert.network import load_network
+    from conv2attn.convert.plan import plan_layers
+    from conv2attn.convert.selection import name_filter
+
+    image_size = _size(size)
+    network = load_network(checkpoint, _architecture(arch, arch_arg), ema=ema)
+    _warn_non_finite(network.non_finite)
+    chosen = name_filter(network.model, include=include or (), exclude=exclude or ())
+    found = plan_conversion(network.model, filter_fn=chosen)
+    layers = plan_layers(network.model, [names[0] for names in found.chosen], size=image_size)
+    if as_json:
+        unsupported, skipped = ([vars(problem) for problem in part] for part in (found.unsupported, found.skipped))
+        data = {"size": list(image_size), "layers": [layer.to_json() for layer in layers]}
+        _print_json("plan", data | {"unsupported": unsupported, "skipped": skipped})
+        return
+    _print_table(
+        ("layer", "geometry", "heads", "parameters", "attention", "input", f"literal form at {image_size}"),
+        [
+            (
+                layer.name,
+                str(layer.spec),
+                layer.spec.num_heads,
+                layer.parameters_before,
+                layer.parameters_after,
+                layer.input_size or "unknown",
+                "unknown" if layer.literal_bytes is None else _bytes(layer.literal_bytes),
+            )
+            for layer in layers
+        ],
+    )
+    _print_problems("cannot be converted", found.unsupported)
+    _print_problems("left alone", found.skipped)
+
+
+@app.command()
+def demo(
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where to write; ./conv2attn-demo by default.")
+    ] = None,
+    images: Annotated[int, typer.Option(min=1, help="Held-out images to draw.")] = 1000,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the images.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Convert three trained CNNs and run both networks side by side."""
+    from conv2attn.convert.examples.images import HELD_OUT_SEED
+    from conv2attn.proofs.demo import DEFAULT_FOLDER, PASSES, run_demo
+
+    seed = HELD_OUT_SEED if seed is None else seed
+    with _progress("Running CNN and attention", total=PASSES * images) as advance:
+        results = run_demo(out or DEFAULT_FOLDER, count=images, seed=seed, progress=advance)
+    if as_json:
+        _print_json("demo", {"seed": seed, "networks": [result.to_json() for result in results]})
+        return
+    for result in results:
+        _print_demo(result)
+    typer.echo(f"Seed of the images: {seed}")
+
+
+def _architecture(spec: str, arguments: list[str] | None) -> Architecture:
+    from conv2attn.convert.architecture import parse_arguments
+    from conv2attn.convert.folder import Architecture
+
+    return Architecture(spec, parse_arguments(arguments or ()))
+
+
+def _torch_dtype(dtype: Dtype | None) -> Any:
+    import torch
+
+    return None if dtype is None else getattr(torch, dtype.value)
+
+
+def _size(text: str) -> Size:
+    from conv2attn.convert.spec import Size
+
+    rows, _, columns = text.lower().partition("x")
+    if not (rows.isdecimal() and columns.isdecimal() and int(rows) and int(columns)):
+        raise typer.BadParameter(f"must be ROWSxCOLUMNS, like 224x224; got {text}", param_hint="--size")
+    return Size(int(rows), int(columns))
+
+
+def _bytes(count: int) -> str:
+    from conv2attn.convert.engines.literal import format_bytes
+
+    return format_bytes(count)
+
+
+def _warn_non_finite(names: Sequence[str]) -> None:
+    if names:
+        shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+        typer.echo(f"warning: NaN or infinity in {shown}; these layers are not certified", err=True)
+
+
+def _print_json(command: str, data: dict[str, Any]) -> None:
+    typer.echo(json.dumps({"version": JSON_VERSION, "command": command, **data}, indent=2, default=str))
+
+
+def _print_report(report: Report) -> None:
+    from conv2attn.convert.report import CERTIFIED_RANGE
+
+    low, high = CERTIFIED_RANGE
+    _print_table(
+        ("layer", "geometry", "heads", "alpha", "parameters", "attention", f"bound on [{low:g}, {high:g}]"),
+        [
+            (
+                ", ".join(layer.names),
+                str(layer.spec),
+                layer.heads,
+                f"{layer.alpha:g}",
+                layer.parameters_before,
+                layer.parameters_after,
+                layer.uncertified if layer.certificate is None else f"{layer.certificate.bound:.2g}",
+            )
+            for layer in report.layers
+        ],
+    )
+    _print_problems("left alone", report.skipped)
+
+
+def _print_problems(what: str, problems: Sequence[Any]) -> None:
+    if problems:
+        typer.echo(f"{len(problems)} {what}:")
+    for problem in problems:
+        typer.echo(f"  {problem.name or 'the model itself'}: {problem.reason}")
+
+
+def _print_demo(result: DemoResult) -> None:
+    agreement = result.agreement
+    columns = [f"{engine.engine}: difference / bound" for engine in agreement.engines]
+    _print_table(
+        (f"{result.network}", "geometry", "heads", "alpha", *columns),
+        [
+            (
+                layers[0].name,
+                str(layers[0].spec),
+                layers[0].heads,
+                f"{layers[0].alpha:g}",
+                *(f"{layer.difference:.1e} / {layer.bound:.1e}" for layer in layers),
+            )
+            for layers in zip(*(engine.layers for engine in agreement.engines), strict=True)
+        ],
+    )
+    rows: list[tuple[object, ...]] = [("CNN", f"{agreement.accuracy:.1%}", "", "", f"{agreement.seconds:.2f}")]
+    rows += [
+        (
+            f"attention, {engine.engine}",
+            f"{engine.accuracy:.1%}",
+            f"{engine.top1_agreement:.1%}",
+            f"{engine.logit_difference:.1e}",
+            f"{engine.seconds:.2f}",
+        )
+        for engine in agreement.engines
+    ]
+    _print_table((f"{agreement.images} images", "accuracy", "top-1 agreement", "logit difference", "seconds"), rows)
+    typer.echo(f"Wrote {result.folder}\n")
+
+
+def _print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.measure import Measurement
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for index, name in enumerate(header):
+        numeric = bool(rows) and index > 0 and isinstance(rows[0][index], int)
+        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else str(cell)) for cell in row))
+    console = Console(highlight=False)
+    if not console.is_terminal:  # a file has no width
+        console.width = max(Measurement.get(console, console.options.update(max_width=10_000), table).maximum, 1)
+    console.print(table)
+
+
+@contextmanager
+def _progress(what: str, *, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr, if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+def _explain(error: Exception) -> int:
+    """Says on stderr what went wrong, and gives the exit code."""
+    from conv2attn.convert.errors import ConversionError, SelectionError, UnsupportedLayerError
+
+    if _debug:
+        traceback.print_exception(error)
+    if not isinstance(error, ConversionError):
+        typer.echo(f"conv2attn: internal error: {type(error).__name__}: {error}", err=True)
+        typer.echo("This is a bug in conv2attn; please report it with the output of --debug.", err=True)
+        return 70
+    typer.echo(f"conv2attn: {error}", err=True)
+    if isinstance(error, SelectionError):
+        return 2
+    return 4 if isinstance(error, UnsupportedLayerError) else 3
+
+
+def main() -> None:
+    """Runs the command line; every outcome becomes an exit code."""
+    try:
+        app()
+    except Exception as error:
+        sys.exit(_explain(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""What a conversion would cost, before it is done: each layer's input size and the memory of literal attention."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.convert.spec import ConvSpec, Size
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """One convolution that would be converted.
+
+    Attributes:
+        name: Fully qualified name.
+        spec: Geometry.
+        parameters_before: Numbers in the convolution.
+        parameters_after: Numbers in the attention layer: three more for each head.
+        input_size: Size of the layer's input, or None if the network does not run on the planned input.
+        literal_bytes: Memory of all attention probabilities of one image in float32, or None likewise.
+    """
+
+    name: str
+    spec: ConvSpec
+    parameters_before: int
+    parameters_after: int
+    input_size: Size | None
+    literal_bytes: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The layer's plan as plain data."""
+        size = None if self.input_size is None else list(self.input_size)
+        return vars(self) | {"spec": self.spec.to_json(), "heads": self.spec.num_heads, "input_size": size}
+
+
+def plan_layers(model: nn.Module, names: list[str], *, size: Size) -> list[LayerPlan]:
+    """Plans the named convolutions for images of this size; nothing is computed but shapes."""
+    sizes = layer_input_sizes(model, names, size=size)
+    plans = []
+    for name in names:
+        conv = model.get_submodule(name)
+        if not isinstance(conv, nn.Conv2d):
+            continue
+        spec, before = ConvSpec.from_conv(conv), sum(parameter.numel() for parameter in conv.parameters())
+        input_size = sizes.get(name)
+        literal = None if input_size is None else literal_bytes(spec, input_size)
+        plans.append(LayerPlan(name, spec, before, before + 3 * spec.num_heads, input_size, literal))
+    return plans
+
+
+def literal_bytes(spec: ConvSpec, size: Size) -> int:
+    """Bytes of the attention probabilities of all heads, queries and keys, in float32."""
+    return 4 * spec.num_heads * math.prod(spec.output_size(size)) * math.prod(spec.padded_size(size))
+
+
+def layer_input_sizes(model: nn.Module, names: list[str], *, size: Size) -> dict[str, Size]:
+    """Sizes of the inputs that layers get when the model gets one image, as far as it runs on one.
+
+    The model runs on the meta device, where tensors have shapes and no values.
+    """
+    shadow = copy.deepcopy(model).to("meta").eval()
+    sizes: dict[str, Size] = {}
+    for name in names:
+        shadow.get_submodule(name).register_forward_pre_hook(_record(sizes, name))
+    first = shadow.get_submodule(names[0]) if names else None
+    channels = first.in_channels if isinstance(first, nn.Conv2d) else 3
+    dtype = next((p.dtype for p in shadow.parameters() if p.is_floating_point()), torch.float32)
+    with torch.no_grad(), contextlib.suppress(Exception):  # a network may want other inputs, or read values
+        shadow(torch.empty(1, channels, *size, device="meta", dtype=dtype))
+    return sizes
+
+
+def _record(sizes: dict[str, Size], name: str) -> Any:
+    def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        sizes[name] = Size(*inputs[0].shape[-2:])
+
+    return hook

@@ -1,0 +1,83 @@
+"""The main job on the embedded networks: convert, compare on held-out images, keep the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from conv2attn.convert.atomic import check_target
+from conv2attn.convert.engines import ENGINES
+from conv2attn.convert.errors import OutputError
+from conv2attn.convert.examples.images import HELD_OUT_SEED, draw_images
+from conv2attn.convert.examples.networks import NETWORKS
+from conv2attn.convert.examples.pretrained import load_example
+from conv2attn.convert.folder import Architecture, save_converted
+from conv2attn.convert.model import convert_model
+from conv2attn.proofs.agreement import Agreement, compare
+
+DEFAULT_FOLDER = Path("conv2attn-demo")
+DEFAULT_IMAGES = 1000
+PASSES = len(NETWORKS) * (1 + len(ENGINES))  # how often each image is seen: by the CNN, and by each engine
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """What the demo found for one network.
+
+    Attributes:
+        network: Name of the example network.
+        folder: Where its attention was written.
+        agreement: The comparison.
+    """
+
+    network: str
+    folder: Path
+    agreement: Agreement
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain data."""
+        return {"network": self.network, "folder": str(self.folder), **self.agreement.to_json()}
+
+
+def run_demo(
+    folder: Path,
+    *,
+    count: int = DEFAULT_IMAGES,
+    seed: int = HELD_OUT_SEED,
+    progress: Callable[[int], None] = lambda _: None,
+) -> list[DemoResult]:
+    """Converts each example network and runs it beside the CNN, in every engine.
+
+    Args:
+        folder: Where the converted networks go, a folder each; earlier ones are replaced.
+        count: Images to draw.
+        seed: Of the images; the default ones were not used in training.
+        progress: Called with the number of images that one network has just seen, ``PASSES * count`` in all.
+
+    Raises:
+        OutputError: The folder cannot be written.
+    """
+    targets = {name: folder / name for name in NETWORKS}
+    _prepare(folder, targets)
+    images, labels = draw_images(count, seed=seed)
+    results = []
+    for name, target in targets.items():
+        cnn = load_example(name)
+        attention, report = convert_model(cnn)
+        agreement = compare(cnn, attention, images, labels, engines=list(ENGINES), progress=progress)
+        architecture = Architecture(f"{NETWORKS[name].__module__}:{NETWORKS[name].__name__}")
+        save_converted(attention, target, report=report, architecture=architecture, force=True)
+        results.append(DemoResult(name, target, agreement))
+    return results
+
+
+def _prepare(folder: Path, targets: dict[str, Path]) -> None:
+    """Makes sure, before the work, that its result can be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{folder} cannot be written: {error.strerror}") from error
+    for target in targets.values():
+        check_target(target, force=True)
