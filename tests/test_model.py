@@ -10,6 +10,7 @@ import pickle
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,9 +18,10 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, fx, nn
+from torch.nn.utils import parametrizations, prune
 
-from conv2attn.convert import ConversionError, SelfAttention2d, certify, convert_model
-from conv2attn.convert.errors import EngineError, UnsupportedLayerError
+from conv2attn.convert import ConversionError, ConvSpec, SelfAttention2d, certify, convert_model
+from conv2attn.convert.errors import EngineError, Problem, UnsupportedLayerError
 from conv2attn.convert.model import NOT_SELECTED
 from conv2attn.proofs.strategies import conv_specs, convolution_of, convolutions_with_input
 
@@ -59,10 +61,10 @@ def attention(model: nn.Module, name: str = "") -> SelfAttention2d:
     return layer
 
 
-def snapshot(model: nn.Module) -> list[object]:
-    """What must not change when a conversion is refused: every module and parameter object, and every value."""
-    objects = [*model.modules(), *model.parameters()]
-    return [[id(each) for each in objects], [parameter.tolist() for parameter in model.parameters()]]
+def snapshot(model: nn.Module) -> list[tuple[str, int, int]]:
+    """What must not change when a conversion is refused: every module, every parameter, and its values."""
+    modules = [(name, id(module), 0) for name, module in model.named_modules(remove_duplicate=False)]
+    return modules + [(name, id(p), p._version) for name, p in model.named_parameters(remove_duplicate=False)]
 
 
 # What a conversion keeps
@@ -242,8 +244,7 @@ def test_an_attribute_named_original_name_is_no_convolution() -> None:
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 def test_copies_of_a_converted_model_compute_the_same(copied: Callable[[nn.Module], nn.Module]) -> None:
-    model = convert_model(Network()).model
-    x = images()
+    model, x = convert_model(Network()).model, images()
     expected = model(x)
     again = copied(model)
     assert torch.equal(again(x), expected)
@@ -252,32 +253,214 @@ def test_copies_of_a_converted_model_compute_the_same(copied: Callable[[nn.Modul
 
 
 def test_a_converted_model_survives_torch_save(tmp_path: Path) -> None:
-    model = convert_model(Network()).model
+    model, x = convert_model(Network()).model, images()
     torch.save(model, tmp_path / "model.pt")
-    x = images()
     assert torch.equal(torch.load(tmp_path / "model.pt", weights_only=False)(x), model(x))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-@given(data=st.data())
-def test_a_cast_after_the_conversion_stays_within_the_certificate(dtype: torch.dtype, data: st.DataObject) -> None:
-    conv, x = data.draw(convolutions_with_input())
-    layer = attention(convert_model(conv, engine="literal").model.to(dtype))
-    conv, x = conv.to(dtype), x.to(dtype)
-    difference = (layer(x).double() - conv(x).double()).abs().amax((0, 2, 3))
-    assert (difference <= torch.tensor(certify(layer, input_range=(x.min().item(), x.max().item())).per_channel)).all()
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_a_cast_to_half_stays_exact(dtype: torch.dtype) -> None:
-    model = Network()
-    converted, x = convert_model(model).model.to(dtype), images(dtype)
+def test_a_cast_to_half_after_the_conversion_stays_exact(dtype: torch.dtype) -> None:
+    model, x = Network(), images(dtype)
+    converted = convert_model(model).model.to(dtype)
     assert torch.equal(converted(x), model.to(dtype)(x))
+
+
+@pytest.mark.parametrize("engine", ["literal", "auto"])
+@given(convolutions_with_input())
+def test_a_cast_to_double_after_the_conversion_stays_within_the_certificate(
+    engine: str, case: tuple[nn.Conv2d, Tensor]
+) -> None:
+    conv, x = case
+    layer = attention(convert_model(conv, engine=engine).model.double())
+    difference = (layer(x.double()) - conv.double()(x.double())).abs().amax((0, 2, 3))
+    assert (difference <= torch.tensor(certify(layer, input_range=(x.min().item(), x.max().item())).per_channel)).all()
 
 
 # What the report says
 
 
-@given(conv_specs(max_kernel=7), st.integers(1, 3))
-def test_a_converted_model_is_at_most_one_percent_and_a_kilobyte_per_layer_larger(spec: object, depth: int) -> None:
-    del depth
+def tensor_bytes(model: nn.Module) -> int:
+    return sum(tensor.nbytes for tensor in model.state_dict().values())
+
+
+@given(st.lists(conv_specs(max_kernel=7), min_size=1, max_size=4))
+def test_a_converted_model_is_larger_by_at_most_one_percent_and_a_kilobyte_per_layer(specs: list[ConvSpec]) -> None:
+    model = nn.Sequential(*map(convolution_of, specs))
+    assert tensor_bytes(convert_model(model).model) <= 1.01 * tensor_bytes(model) + 1024 * len(specs)
+
+
+@given(st.lists(conv_specs(), min_size=1, max_size=3))
+def test_the_report_describes_each_convolution(specs: list[ConvSpec]) -> None:
+    convs = [convolution_of(spec) for spec in specs]
+    model, report = convert_model(nn.Sequential(*convs))
+    assert [layer.spec for layer in report.layers] == specs
+    for conv, layer in zip(convs, report.layers, strict=True):
+        assert layer.heads == conv.kernel_size[0] * conv.kernel_size[1]
+        assert layer.parameters_before == sum(map(torch.numel, conv.parameters()))
+        assert layer.parameters_after == layer.parameters_before + 3 * layer.heads
+        assert layer.certificate == certify(attention(model, layer.name), input_range=(-1, 1))
+    assert json.loads(json.dumps(report.to_json(), allow_nan=False))["layers"][0]["spec"] == specs[0].to_json()
+
+
+def test_the_filter_gets_each_convolution_with_its_names_and_the_report_says_what_it_left() -> None:
+    model, calls = Network(), dict[str, nn.Module]()
+
+    def select(module: nn.Module, name: str) -> bool:
+        calls[name] = module
+        return name != "stem"
+
+    converted, report = convert_model(model, filter_fn=select)
+    assert calls == {name: model.get_submodule(name) for names in NAMES for name in names}
+    assert [layer.names for layer in report.layers] == NAMES[1:]
+    assert report.skipped == (Problem("stem", NOT_SELECTED),)
+    assert type(converted.get_submodule("stem")) is nn.Conv2d
+
+
+@pytest.mark.parametrize(
+    ("value", "alpha", "reason"),
+    [(math.nan, None, "NaN or infinite"), (math.inf, None, "NaN or infinite"), (1.0, 1e-7, "no finite bound")],
+)
+def test_what_cannot_be_certified_is_converted_and_the_report_says_why(
+    value: float, alpha: float | None, reason: str
+) -> None:
+    conv = nn.Conv2d(2, 3, (1, 2))
+    nn.init.constant_(conv.weight[1, 0], value)
+    report = convert_model(conv, alpha=alpha).report
+    assert report.layers[0].certificate is None
+    assert reason in str(report.layers[0].uncertified)
+    json.dumps(report.to_json(), allow_nan=False)
+
+
+# What is refused
+
+
+class PaddedConv2d(nn.Conv2d):
+    """Computes something else than nn.Conv2d, as timm's Conv2dSame does."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Pads, then convolves."""
+        return super().forward(F.pad(input, (1, 1)))
+
+
+def conv2d(**changed: object) -> nn.Conv2d:
+    """A convolution with attributes changed after construction."""
+    conv = nn.Conv2d(2, 2, (2, 3), padding=1, padding_mode="circular")
+    for name, value in changed.items():
+        setattr(conv, name, value)
+    return conv
+
+
+UNSUPPORTED: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "transposed": (lambda: nn.ConvTranspose2d(2, 2, 2), "ConvTranspose2d is not nn.Conv2d"),
+    "1-d": (lambda: nn.Conv1d(2, 2, 2), "Conv1d is not nn.Conv2d"),
+    "3-d": (lambda: nn.Conv3d(2, 2, 2), "Conv3d is not nn.Conv2d"),
+    "subclass": (lambda: PaddedConv2d(2, 2, 2), "a subclass of nn.Conv2d"),
+    "lazy": (lambda: nn.LazyConv2d(2, 2), "lazy"),
+    "weight_norm": (lambda: nn.utils.weight_norm(conv2d()), "its weight is not a plain parameter"),
+    "spectral_norm": (lambda: nn.utils.spectral_norm(conv2d()), "its weight is not a plain parameter"),
+    "parametrised weight_norm": (lambda: parametrizations.weight_norm(conv2d()), "parametrised"),
+    "parametrised spectral_norm": (lambda: parametrizations.spectral_norm(conv2d()), "parametrised"),
+    "pruned": (lambda: prune.l1_unstructured(conv2d(), "weight", 0.5), "its weight is not a plain parameter"),
+    "pruned bias": (lambda: prune.l1_unstructured(conv2d(), "bias", 0.5), "its bias is not a plain parameter"),
+    "quantised": (lambda: torch.ao.nn.quantized.Conv2d(2, 2, 2), "quantised"),
+    "quantised 1-d": (lambda: torch.ao.nn.quantized.Conv1d(2, 2, 2), "Conv1d is not nn.Conv2d"),
+    "complex": (lambda: nn.Conv2d(2, 2, 2, dtype=torch.complex64), "complex64"),
+    "replaced forward": (lambda: conv2d(forward=lambda x: x), "its forward method was replaced"),
+    "scripted": (lambda: torch.jit.script(conv2d()), "RecursiveScriptModule is not nn.Conv2d"),
+    "traced": (lambda: torch.jit.trace(conv2d(), torch.ones(1, 2, 5, 4)), "TracedModule is not nn.Conv2d"),
+    "meta": (lambda: nn.Conv2d(2, 2, 2, device="meta"), "no values yet"),
+    "weight of another shape": (lambda: conv2d(weight=nn.Parameter(torch.ones(1, 2, 2, 3))), "its attributes say"),
+    "changed padding": (lambda: conv2d(padding=(0, 1)), "its padding was changed"),
+    "negative padding": (lambda: conv2d(padding=(-1, 0)), "not one that nn.Conv2d computes"),
+}
+
+
+def unsupported(kind: str) -> nn.Module:
+    with warnings.catch_warnings(action="ignore"):  # torch's own, about lazy and deprecated modules
+        return UNSUPPORTED[kind][0]()
+
+
+@pytest.mark.parametrize("kind", UNSUPPORTED)
+@pytest.mark.parametrize("inplace", [False, True])
+def test_an_unsupported_convolution_is_refused_with_its_reason(kind: str, inplace: bool) -> None:
+    model = nn.Sequential(nn.Conv2d(2, 2, 1), nn.Sequential(unsupported(kind)))
+    before = snapshot(model)
+    with pytest.raises(UnsupportedLayerError, match="1 layer cannot be converted") as caught:
+        convert_model(model, inplace=inplace)
+    (problem,) = caught.value.problems
+    assert problem.name == "1.0"
+    assert UNSUPPORTED[kind][1] in problem.reason
+    assert snapshot(model) == before
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_all_unsupported_layers_are_named_in_one_error_and_nothing_is_changed(inplace: bool) -> None:
+    model = nn.ModuleDict({"fine": nn.Conv2d(2, 2, 1), **{kind: unsupported(kind) for kind in UNSUPPORTED}})
+    before = snapshot(model)
+    with pytest.raises(UnsupportedLayerError) as caught:
+        convert_model(model, inplace=inplace)
+    assert [problem.name for problem in caught.value.problems] == list(UNSUPPORTED)
+    assert all(f"{problem.name}: {problem.reason}" in str(caught.value) for problem in caught.value.problems)
+    assert snapshot(model) == before
+
+
+def test_unsupported_layers_are_left_when_asked_for_and_the_report_says_why() -> None:
+    model = nn.ModuleDict({"fine": nn.Conv2d(2, 2, 1), **{kind: unsupported(kind) for kind in UNSUPPORTED}})
+    left = {kind: model[kind] for kind in UNSUPPORTED}
+    converted, report = convert_model(model, skip_unsupported=True, inplace=True)
+    assert [layer.name for layer in report.layers] == ["fine"]
+    assert [problem.name for problem in report.skipped] == list(UNSUPPORTED)
+    assert all(UNSUPPORTED[problem.name][1] in problem.reason for problem in report.skipped)
+    assert all(converted.get_submodule(kind) is module for kind, module in left.items())
+
+
+def test_a_model_that_cannot_be_copied_is_refused() -> None:
+    model = nn.Sequential(nn.Conv2d(2, 2, 1), unsupported("weight_norm"))
+    with pytest.raises(ConversionError, match="cannot be copied, inplace=True"):
+        convert_model(model, skip_unsupported=True)
+
+
+def test_a_shared_module_selected_under_one_name_only_is_refused() -> None:
+    with pytest.raises(UnsupportedLayerError, match="shared by blocks.0, blocks.2, of which only some are selected"):
+        convert_model(Network(), filter_fn=lambda module, name: name != "blocks.2")
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "reason"),
+    [
+        (nn.Sequential(nn.Linear(2, 3)), {}, "the model has no convolution"),
+        (Network(), {"filter_fn": lambda module, name: False}, "none of the model's 4 convolutions is selected"),
+        (nn.Sequential(nn.Conv1d(2, 3, 1)), {"skip_unsupported": True}, "1 layer cannot be converted: 0: Conv1d"),
+    ],
+)
+def test_a_conversion_of_nothing_is_refused_with_the_reason(
+    model: nn.Module, options: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(UnsupportedLayerError, match=f"nothing would be converted: {reason}"):
+        convert_model(model, **options)
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_a_converted_model_is_not_converted_again(inplace: bool) -> None:
+    model = convert_model(Network()).model
+    before = snapshot(model)
+    with pytest.raises(UnsupportedLayerError, match="nothing would be converted: the model has no convolution"):
+        convert_model(model, inplace=inplace)
+    assert snapshot(model) == before
+
+
+@pytest.mark.parametrize("alpha", [0.0, -1.0, math.nan, math.inf, 70_000.0])
+def test_an_impossible_alpha_is_refused_before_anything_changes(alpha: float) -> None:
+    model = nn.Sequential(nn.Conv2d(2, 3, 1), nn.Conv2d(3, 2, 1, dtype=torch.float16))
+    before = snapshot(model)
+    with pytest.raises(ConversionError, match="alpha must be positive and finite"):
+        convert_model(model, alpha=alpha, inplace=True)
+    assert snapshot(model) == before
+
+
+def test_an_engine_that_does_not_exist_is_refused_before_anything_changes() -> None:
+    model = Network()
+    before = snapshot(model)
+    with pytest.raises(EngineError, match="there is no engine 'fast'"):
+        convert_model(model, engine="fast", inplace=True)
+    assert snapshot(model) == before

@@ -1,0 +1,164 @@
+"""The certificate holds in exact arithmetic, and is computed from its derivation."""
+
+from __future__ import annotations
+
+import mpmath
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from conv2attn.convert import ConversionError, ConvSpec, SelfAttention2d, attention_from_conv, certify
+from conv2attn.convert.certificate import gamma, tail_fraction, tail_per_unit, unit_roundoff
+from conv2attn.convert.encoding import key_positions
+from conv2attn.convert.spec import Size
+from conv2attn.proofs.strategies import conv_specs, convolutions_with_input
+
+SPEC = ConvSpec(3, 4, kernel_size=(3, 2), padding=(1, 1))
+
+
+def exact_output(conv: nn.Conv2d, x: Tensor, alpha: float | None) -> mpmath.matrix:
+    """Attention (or, for alpha None, convolution) of one image in 60 digits: [out_channels, queries]."""
+    layer = attention_from_conv(conv)
+    spec, padded = layer.spec, layer.spec.pad(x)[0]
+    rows, columns = spec.query_positions(Size(*x.shape[2:]))
+    keys = [tuple(map(int, key)) for key in key_positions(Size(*padded.shape[1:]), like=x)]
+    queries = [(i, j) for i in rows for j in columns]
+    per_group = spec.in_channels // spec.groups
+    output = mpmath.matrix(spec.out_channels, len(queries))
+    for number, (i, j) in enumerate(queries):
+        for head, (row, column) in enumerate(spec.tap_offsets):
+            target = (i + row, j + column)
+            distances = {key: (key[0] - target[0]) ** 2 + (key[1] - target[1]) ** 2 for key in keys}
+            weights = {key: mpmath.exp(-alpha * d) if alpha else mpmath.mpf(d == 0) for key, d in distances.items()}
+            total = mpmath.fsum(weights.values())
+            read = [
+                mpmath.fdot((w / total, mpmath.mpf(padded[c, k[0], k[1]].item())) for k, w in weights.items())
+                for c in range(spec.in_channels)
+            ]
+            taps = conv.weight[:, :, head // spec.kernel_size[1], head % spec.kernel_size[1]]
+            for o in range(spec.out_channels):
+                first = o // (spec.out_channels // spec.groups) * per_group
+                output[o, number] += mpmath.fdot(
+                    (mpmath.mpf(taps[o, c].item()), read[first + c]) for c in range(per_group)
+                )
+    for o in range(spec.out_channels if conv.bias is not None else 0):
+        assert conv.bias is not None
+        for number in range(len(queries)):
+            output[o, number] += mpmath.mpf(conv.bias[o].item())
+    return output
+
+
+def largest_difference(a: mpmath.matrix, b: mpmath.matrix) -> float:
+    return float(max(abs(a[i, j] - b[i, j]) for i in range(a.rows) for j in range(a.cols)))
+
+
+def as_matrix(y: Tensor) -> mpmath.matrix:
+    return mpmath.matrix(y[0].flatten(1).double().tolist())
+
+
+@pytest.mark.parametrize("alpha", [None, 0.4, 3.0])
+@pytest.mark.parametrize("engine", ["literal", "factored"])
+@settings(max_examples=12)
+@given(data=st.data())
+def test_each_part_bounds_what_it_says_in_exact_arithmetic(
+    alpha: float | None, engine: str, data: st.DataObject
+) -> None:
+    specs = conv_specs(max_kernel=2, max_channels=2)
+    conv, x = data.draw(convolutions_with_input(specs=specs))
+    layer = attention_from_conv(conv, alpha=alpha, engine=engine)
+    certificate = certify(layer, input_range=(x.min().item(), x.max().item()))
+    with torch.no_grad(), mpmath.workdps(60):
+        convolution = exact_output(conv, x, None)
+        attention = exact_output(conv, x, layer.alpha[0].item())
+        assert largest_difference(attention, convolution) <= certificate.tail
+        assert largest_difference(as_matrix(layer(x)[:1]), attention) <= certificate.rounding_attention
+        assert largest_difference(as_matrix(conv(x)[:1]), convolution) <= certificate.rounding_convolution
+
+
+@given(st.floats(1e-6, 800))
+def test_the_tail_fraction_is_the_theta_functions_and_at_most_the_simple_bound(alpha: float) -> None:
+    with mpmath.workdps(400):
+        q = mpmath.exp(-mpmath.mpf(alpha))
+        exact = 1 - 1 / mpmath.jtheta(3, 0, q) ** 2 if alpha > 0.01 else mpmath.mpf(0)
+        assert exact <= tail_fraction(alpha)
+        assert tail_fraction(alpha) <= max(4 * q / (1 - q) ** 2, mpmath.mpf(2) ** -1050) * (1 + mpmath.mpf(2) ** -20)
+
+
+def test_the_tail_fraction_falls_from_one_to_nothing() -> None:
+    fractions = [tail_fraction(alpha) for alpha in (1e-9, 1e-4, 0.1, 1, 10, 100, 700)]
+    assert fractions[0] == 1
+    assert fractions == sorted(fractions, reverse=True)
+    assert fractions[-1] < 1e-300
+
+
+def test_the_tail_grows_with_what_the_input_can_vary() -> None:
+    layer = SelfAttention2d(SPEC, alpha=1.0)
+    narrow = certify(layer, input_range=(-1, 1))
+    wide = certify(layer, input_range=(-2, 2))
+    per_channel = certify(layer, input_range=([-1, -1, -1], [1, 1, 1]))
+    assert wide.tail == 2 * narrow.tail
+    assert per_channel == narrow
+    assert narrow.bound == max(narrow.per_channel)
+    assert narrow.tail == pytest.approx(2 * tail_per_unit(layer), rel=2**-25)
+
+
+def test_zero_padding_counts_as_input() -> None:
+    padded, unpadded = SelfAttention2d(SPEC, alpha=1.0), ConvSpec(3, 4, kernel_size=(3, 2))
+    bare = SelfAttention2d(unpadded, weight=padded.weight, bias=padded.bias, alpha=1.0)
+    assert certify(bare, input_range=(5, 5)).tail == 0
+    assert certify(padded, input_range=(5, 5)).tail > 0
+
+
+def test_a_channel_that_does_not_vary_adds_no_tail() -> None:
+    layer = SelfAttention2d(ConvSpec(2, 2, kernel_size=(2, 2), groups=2), alpha=1.0)
+    certificate = certify(layer, input_range=([3, 0], [3, 1]))
+    first, second = certificate.per_channel
+    assert second > 1e3 * first
+
+
+def test_heads_with_their_own_alpha_are_certified_each() -> None:
+    layer = SelfAttention2d(SPEC, alpha=4.0)
+    shared = certify(layer, input_range=(0, 1)).tail
+    with torch.no_grad():
+        layer.alpha[2] = 1.0
+    assert certify(layer, input_range=(0, 1)).tail > shared
+
+
+def test_gamma_is_infinite_where_the_model_of_rounding_ends() -> None:
+    assert gamma(2**24, unit_roundoff(torch.float32)) == float("inf")
+    assert gamma(10, unit_roundoff(torch.float32)) == pytest.approx(10 * 2**-24, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [(1, 0), (0, float("nan")), (float("-inf"), 0), ([0, 0], [1, 1])],
+)
+def test_a_range_that_is_none_is_refused(wrong: tuple[float, float]) -> None:
+    with pytest.raises(ConversionError, match="input_range"):
+        certify(SelfAttention2d(SPEC), input_range=wrong)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_nothing_is_certified_for_weights_that_are_not_finite(value: float) -> None:
+    layer = SelfAttention2d(SPEC)
+    with torch.no_grad():
+        layer.weight[0, 0, 0, 0] = value
+    with pytest.raises(ConversionError, match="NaN or infinite"):
+        certify(layer, input_range=(0, 1))
+
+
+def test_nothing_is_certified_for_a_layer_that_is_no_convolution() -> None:
+    moved, content = SelfAttention2d(SPEC), SelfAttention2d(SPEC)
+    with torch.no_grad():
+        moved.centers[0] += 1
+    content.add_content(2)
+    for layer in (moved, content):
+        with pytest.raises(ConversionError, match="is certified"):
+            certify(layer, input_range=(0, 1))
+
+
+def test_where_sums_could_overflow_the_bound_is_infinite() -> None:
+    layer = SelfAttention2d(SPEC)
+    assert certify(layer, input_range=(0, 3e38)).bound == float("inf")

@@ -1,0 +1,128 @@
+"""From a convolution to its attention, and back."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from conv2attn.convert import ConvSpec, SelfAttention2d, attention_from_conv, conv_from_attention
+from conv2attn.convert.certificate import tail_per_unit
+from conv2attn.convert.errors import ConversionError, NotAConvolutionError, UnsupportedLayerError
+from conv2attn.proofs.strategies import conv_specs, convolution_of, convolutions_with_input
+
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+
+
+@given(conv_specs(), st.sampled_from(DTYPES))
+def test_the_way_back_gives_the_same_convolution_bit_for_bit(spec: object, dtype: torch.dtype) -> None:
+    conv = convolution_of(spec, dtype=dtype)  # type: ignore[arg-type]
+    back = conv_from_attention(attention_from_conv(conv))
+    assert repr(back) == repr(conv)
+    assert list(back.state_dict()) == list(conv.state_dict())
+    assert all(torch.equal(a, b) for a, b in zip(back.parameters(), conv.parameters(), strict=True))
+
+
+@given(convolutions_with_input())
+def test_the_restored_convolution_computes_the_same_bits(case: tuple[nn.Conv2d, Tensor]) -> None:
+    conv, x = case
+    assert torch.equal(conv_from_attention(attention_from_conv(conv))(x), conv(x))
+
+
+def test_the_layer_has_the_convolutions_numbers_and_three_for_each_head() -> None:
+    conv = nn.Conv2d(4, 6, (3, 5), groups=2)
+    layer = attention_from_conv(conv)
+    numbers = sum(parameter.numel() for parameter in layer.parameters())
+    assert numbers == sum(parameter.numel() for parameter in conv.parameters()) + 3 * 15
+
+
+def test_weights_are_copied_not_shared() -> None:
+    conv = nn.Conv2d(2, 2, 3)
+    layer = attention_from_conv(conv)
+    back = conv_from_attention(layer)
+    with torch.no_grad():
+        layer.weight.zero_()
+    assert conv.weight.abs().min() > 0
+    assert back.weight.abs().min() > 0
+
+
+def test_mode_and_requires_grad_stay() -> None:
+    conv = nn.Conv2d(2, 2, 3).eval()
+    conv.weight.requires_grad_(False)
+    layer = attention_from_conv(conv)
+    back = conv_from_attention(layer)
+    for module in (layer, back):
+        assert not module.training
+        assert not module.weight.requires_grad
+        assert module.bias is not None
+        assert module.bias.requires_grad
+
+
+def test_a_conversion_draws_no_random_numbers() -> None:
+    conv = nn.Conv2d(2, 2, 3)
+    state = torch.get_rng_state()
+    conv_from_attention(attention_from_conv(conv))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_moved_center_is_no_convolution() -> None:
+    layer = attention_from_conv(nn.Conv2d(2, 2, (2, 3), dilation=2))
+    with torch.no_grad():
+        layer.centers[4, 1] += 0.5
+    with pytest.raises(NotAConvolutionError, match=r"head 4 is at \(2.0, 2.5\), not at its kernel tap \(2, 2\)"):
+        conv_from_attention(layer)
+
+
+def test_soft_attention_is_a_convolution_only_within_a_tolerance() -> None:
+    layer = attention_from_conv(nn.Conv2d(2, 2, 3), alpha=5.0)
+    difference = tail_per_unit(layer)
+    with pytest.raises(NotAConvolutionError, match="tolerance="):
+        conv_from_attention(layer)
+    with pytest.raises(NotAConvolutionError, match="more than tolerance"):
+        conv_from_attention(layer, tolerance=difference / 2)
+    with pytest.raises(NotAConvolutionError, match="more than tolerance"):
+        conv_from_attention(layer, tolerance=float("nan"))
+    assert torch.equal(conv_from_attention(layer, tolerance=difference).weight, layer.weight)
+
+
+def test_the_tolerance_bounds_the_difference_on_inputs_that_vary_by_one() -> None:
+    conv = nn.Conv2d(2, 3, 3).double()
+    layer = attention_from_conv(conv, alpha=1.0)
+    x = torch.rand(8, 2, 9, 7, dtype=torch.float64).round()
+    assert (layer(x) - conv(x)).abs().max() <= tail_per_unit(layer)
+
+
+def test_content_terms_are_no_convolution_once_they_are_on() -> None:
+    layer = attention_from_conv(nn.Conv2d(2, 2, 3))
+    content = layer.add_content(4)
+    conv_from_attention(layer)
+    with torch.no_grad():
+        content.key_bias[0, 0] = 1
+    with pytest.raises(NotAConvolutionError, match="content terms are on"):
+        conv_from_attention(layer)
+
+
+def test_what_is_not_a_plain_convolution_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedLayerError, match="ConvTranspose2d"):
+        attention_from_conv(nn.ConvTranspose2d(1, 1, 1))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("alpha", [0.0, -2.0, float("nan"), float("inf")])
+def test_an_impossible_alpha_is_refused(alpha: float) -> None:
+    with pytest.raises(ConversionError, match="alpha must be positive and finite"):
+        attention_from_conv(nn.Conv2d(1, 1, 1), alpha=alpha)
+
+
+def test_an_alpha_too_large_for_the_dtype_is_refused() -> None:
+    with pytest.raises(ConversionError, match="finite in torch.float16"):
+        attention_from_conv(nn.Conv2d(1, 1, 1).half(), alpha=1e5)
+
+
+def test_a_layer_made_without_a_convolution_is_drawn_as_a_new_convolution_is() -> None:
+    torch.manual_seed(3)
+    conv = nn.Conv2d(4, 2, 3)
+    torch.manual_seed(3)
+    layer = SelfAttention2d(ConvSpec.from_conv(conv))
+    assert all(torch.equal(layer.state_dict()[name], value) for name, value in conv.state_dict().items())
