@@ -91,14 +91,14 @@ def certify(layer: AttentionLayer, *, input_range: InputRange) -> Certificate:
     """
     if layer.content is not None or not layer.regime.at_taps:
         raise ConversionError("only a layer without content terms, with its heads at the kernel's taps, is certified")
-    parameters = (layer.weight, layer.bias)
-    if not all(bool(p.isfinite().all()) for p in parameters if p is not None):
-        raise ConversionError("nothing is certified for a layer with NaN or infinite weights")
     low, high = _input_bounds(layer.spec, input_range)
-    tail = _sum_over_inputs(layer.spec, _tail_weights(layer), high - low)
-    scale = _sum_over_inputs(layer.spec, _absolute_sum(layer.weight), torch.maximum(low.abs(), high.abs()))
+    absolute = _absolute_sum(layer.weight)
+    tail = _sum_over_inputs(layer.spec, _tail_weights(layer, absolute), high - low)
+    scale = _sum_over_inputs(layer.spec, absolute, torch.maximum(low.abs(), high.abs()))
     if layer.bias is not None:
-        scale = scale + layer.bias.detach().double().abs().cpu()
+        scale = scale + layer.bias.detach().abs().double().cpu()
+    if not bool(absolute.isfinite().all() and scale.isfinite().all()):
+        raise ConversionError("nothing is certified for a layer with NaN or infinite weights")
     attention = _rounding(layer, scale, _attention_error(layer))
     convolution = _rounding(layer, scale, gamma(_terms(layer.spec), unit_roundoff(layer.regime.dtype)))
     total = tail + attention + convolution
@@ -117,23 +117,26 @@ def tail_fraction(alpha: float) -> float:
 
 def tail_per_unit(layer: AttentionLayer) -> float:
     """The softmax tail for an input whose channels vary by at most 1, padding included."""
-    return float(_tail_weights(layer).sum(-1).max()) * _OUTWARD
+    return float(_tail_weights(layer, _absolute_sum(layer.weight)).sum(-1).max()) * _OUTWARD
 
 
 def _absolute_sum(weight: Tensor) -> Tensor:
-    """sum over heads of |W_{o,c,h}|, in double precision: [out_channels, in_channels / groups]."""
-    norm: Tensor = torch.linalg.vector_norm(weight.detach().flatten(2), ord=1, dim=2, dtype=torch.float64)
-    return norm.cpu()
+    """sum over heads of |W_{o,c,h}|, rounded up, in double precision: [out_channels, in_channels / groups].
+
+    Added in the weight's own precision, at least single, because this is what a large network's conversion would wait
+    for; the error of that sum is added to it.
+    """
+    dtype = torch.promote_types(weight.dtype, torch.float32)
+    norm: Tensor = torch.linalg.vector_norm(weight.detach(), ord=1, dim=(2, 3), dtype=dtype)
+    return norm.cpu().double() * (1 + gamma(weight[0, 0].numel(), unit_roundoff(dtype)))
 
 
-def _tail_weights(layer: AttentionLayer) -> Tensor:
-    """sum over heads of tau_h |W_{o,c,h}|: [out_channels, in_channels / groups]."""
-    alpha = layer.regime.shared_alpha
-    if alpha is not None:
-        return _absolute_sum(layer.weight) * tail_fraction(alpha)
-    tau = [tail_fraction(alpha) for alpha in layer.regime.alpha]
-    weight = layer.weight.detach().double().flatten(2)
-    return _absolute_sum(weight.mul(weight.new_tensor(tau)).unsqueeze(-1))
+def _tail_weights(layer: AttentionLayer, absolute: Tensor) -> Tensor:
+    """sum over heads of tau_h |W_{o,c,h}|: [out_channels, in_channels / groups], given the sum without tau."""
+    if layer.regime.shared_alpha is not None:
+        return absolute * tail_fraction(layer.regime.shared_alpha)
+    tau = layer.weight.new_tensor([tail_fraction(alpha) for alpha in layer.regime.alpha], dtype=torch.float64)
+    return _absolute_sum(layer.weight.double() * tau.view(layer.spec.kernel_size))
 
 
 def unit_roundoff(dtype: torch.dtype) -> float:

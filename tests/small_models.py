@@ -167,3 +167,30 @@ SMALL_MODELS: dict[str, Callable[[], nn.Module]] = {
     "U-Net": UNet,
 }
 """The networks by the name of the architecture they are taken from."""
+
+
+class Composite(nn.Module):
+    """The ways to hold a convolution: in lists, dictionaries, sequences; shared, tied; read outside its forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        shared = nn.Conv2d(4, 4, (3, 2), padding="same", groups=2)
+        self.stem = nn.Conv2d(2, 4, (2, 3), stride=(1, 2), padding=(1, 0))
+        self.blocks = nn.ModuleList([shared, nn.BatchNorm2d(4), shared])
+        self.named = nn.ModuleDict({"a-b": nn.Sequential(nn.Sequential(nn.Conv2d(4, 4, 1)), nn.ReLU())})
+        self.tied = nn.Conv2d(4, 4, (3, 2), padding="same", groups=2, bias=False)
+        self.tied.weight = shared.weight
+        self.head = nn.Linear(self.stem.out_channels, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps [batch, 2, rows, columns] to [batch, 3]."""
+        x = self.stem(x) * self.stem.kernel_size[1] + self.stem.weight.mean()
+        for block in self.blocks:
+            x = block(x)
+        scores: Tensor = self.head(self.tied(self.named["a-b"](x)).mean((2, 3)))
+        return scores
+
+
+def composite_input(dtype: torch.dtype = torch.float32) -> Tensor:
+    """A batch of images for ``Composite``: [3, 2, 7, 10]."""
+    return torch.randn(3, 2, 7, 10, dtype=dtype)

@@ -145,6 +145,13 @@ def test_chunks_of_queries_change_nothing() -> None:
         assert torch.equal(layer(x), whole)
 
 
+def test_a_patch_embedding_is_computed_where_its_literal_form_would_not_fit() -> None:
+    layer = attention_from_conv(nn.Conv2d(3, 64, 16, stride=16))
+    x = torch.zeros(1, 3, 224, 224)
+    assert layer.explain((224, 224)).startswith("factored")
+    assert layer(x).shape == (1, 64, 14, 14)
+
+
 def test_explain_names_the_engine_and_what_each_costs() -> None:
     explained = SelfAttention2d(ConvSpec(64, 64, kernel_size=(3, 3), padding=(1, 1))).explain((224, 224))
     assert explained.startswith("factored: the cheapest that is exact for these parameters, for input 224x224")

@@ -209,7 +209,7 @@ def test_a_whole_pickled_model_is_refused_with_the_way_out(
 
 def test_a_torchscript_archive_is_refused(tmp_path: Path) -> None:
     with warnings.catch_warnings(action="ignore"):  # torch.jit is deprecated; its files are still around
-        torch.jit.save(torch.jit.trace(nn.Conv2d(2, 3, 1), torch.ones(1, 2, 4, 5)), tmp_path / "w.pt")  # type: ignore[no-untyped-call]
+        torch.jit.save(torch.jit.trace(nn.Conv2d(2, 3, 1), torch.ones(1, 2, 4, 5)), tmp_path / "w.pt")
     assert "TorchScript archive" in refusal(tmp_path / "w.pt")
 
 

@@ -116,7 +116,7 @@ def test_an_impossible_alpha_is_refused(alpha: float) -> None:
 
 
 def test_an_alpha_too_large_for_the_dtype_is_refused() -> None:
-    with pytest.raises(ConversionError, match="finite in torch.float16"):
+    with pytest.raises(ConversionError, match=r"finite in torch\.float16"):
         attention_from_conv(nn.Conv2d(1, 1, 1).half(), alpha=1e5)
 
 

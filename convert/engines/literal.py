@@ -53,7 +53,7 @@ class LiteralEngine(Engine):
         project = 2 * batch * keys * spec.num_heads * spec.out_channels * spec.in_channels // spec.groups
         mix = 2 * batch * pairs * spec.out_channels
         memory = _Memory.of(layer, size, batch=batch)
-        return Cost(per_score * pairs + project + mix, memory.values + memory.chunk(queries) * memory.query)
+        return Cost(per_score * pairs + project + mix, memory.held(queries))
 
     def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
         """Computes the layer; raises EngineError before allocating what exceeds the memory limit."""
@@ -175,6 +175,10 @@ class _Memory:
             kept=scores * probability_bytes,
             what=f"{spec.num_heads} heads, {math.prod(spec.output_size(size)):,} queries, {keys:,} keys, batch {batch}",
         )
+
+    def held(self, queries: int) -> int:
+        """Bytes held in chunks under the limit, or what one query at a time takes if that is more."""
+        return max(min(self.values + queries * self.query, self.limit), self.values + self.query)
 
     def chunk(self, queries: int, *, kept: bool = False) -> int:
         """Queries to compute at a time, at most ``queries``.

@@ -1,0 +1,397 @@
+"""A converted model comes back from its folder bit for bit, and no folder makes the reader run code or leak errors."""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+from torch import nn
+
+from conv2attn.convert import ConvSpec, SelfAttention2d, convert_model, load_converted, save_converted
+from conv2attn.convert.checkpoint import read_checkpoint
+from conv2attn.convert.errors import CheckpointError, ConversionError, OutputError
+from conv2attn.convert.examples.networks import NETWORKS
+from conv2attn.convert.examples.pretrained import load_example
+from conv2attn.convert.folder import CONFIG, OWN_ARCHITECTURES, REPORT, WEIGHTS, Architecture
+from conv2attn.proofs.strategies import conv_specs, convolution_of
+from tests.small_models import Composite, composite_input
+
+Edit = Callable[[dict[str, Any]], object]
+
+
+def attention(model: nn.Module, name: str) -> SelfAttention2d:
+    layer = model.get_submodule(name)
+    assert isinstance(layer, SelfAttention2d)
+    return layer
+
+
+def assert_same(model: nn.Module, expected: nn.Module) -> None:
+    """State, dtypes, engines and structure are the same, bit for bit."""
+    state, expected_state = model.state_dict(), expected.state_dict()
+    assert list(state) == list(expected_state)
+    for key, value in expected_state.items():
+        assert state[key].dtype == value.dtype
+        assert torch.equal(state[key], value), key
+    assert repr(model) == repr(expected)
+
+
+def edit(folder: Path, change: Edit) -> None:
+    config = json.loads((folder / CONFIG).read_text())
+    change(config)
+    (folder / CONFIG).write_text(json.dumps(config))
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    save_converted(convert_model(Composite()).model, tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+# Round trips
+
+
+def unchanged(model: nn.Module) -> None:
+    pass
+
+
+def soft_heads(model: nn.Module) -> None:
+    with torch.no_grad():
+        attention(model, "stem").alpha.fill_(2.5)
+        attention(model, "blocks.0").alpha.copy_(torch.linspace(1.1, 3.7, 6))
+
+
+def moved_centers(model: nn.Module) -> None:
+    with torch.no_grad():
+        attention(model, "stem").centers.add_(torch.randn(6, 2))
+
+
+def content_terms(model: nn.Module) -> None:
+    for parameter in attention(model, "stem").add_content(3).parameters():
+        nn.init.normal_(parameter, std=0.1)
+    attention(model, "tied").add_content(1)
+
+
+def mixed_engines(model: nn.Module) -> None:
+    attention(model, "stem").engine = "literal"
+    attention(model, "tied").engine = "factored"
+
+
+def mixed_dtypes(model: nn.Module) -> None:
+    model.get_submodule("head").double()
+
+
+@pytest.mark.parametrize("change", [unchanged, soft_heads, moved_centers, content_terms, mixed_engines, mixed_dtypes])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_what_was_saved_is_loaded_bit_for_bit(
+    change: Callable[[nn.Module], None], dtype: torch.dtype, tmp_path: Path
+) -> None:
+    model = convert_model(Composite().to(dtype)).model
+    change(model)
+    save_converted(model.eval(), tmp_path / "out")
+    loaded = load_converted(tmp_path / "out", architecture=Composite())
+    assert_same(loaded, model)
+    assert not any(module.training for module in loaded.modules())
+    if change is not mixed_dtypes:
+        x = composite_input(dtype)
+        assert torch.equal(loaded(x), model(x))
+
+
+@given(st.lists(conv_specs(), min_size=1, max_size=3))
+def test_every_geometry_comes_back(specs: list[ConvSpec]) -> None:
+    model, fresh = (nn.Sequential(*map(convolution_of, specs)) for _ in range(2))
+    converted = convert_model(model).model
+    with tempfile.TemporaryDirectory() as parent:
+        save_converted(converted, Path(parent, "out"))
+        assert_same(load_converted(Path(parent, "out"), architecture=fresh), converted)
+
+
+def test_a_root_that_was_a_convolution_comes_back(tmp_path: Path) -> None:
+    layer = convert_model(nn.Conv2d(4, 6, (2, 3), groups=2)).model
+    attention(layer, "").add_content(2)
+    save_converted(layer, tmp_path / "out")
+    assert_same(load_converted(tmp_path / "out", architecture=nn.Conv2d(4, 6, (2, 3), groups=2)), layer)
+
+
+def test_shared_modules_and_tied_weights_come_back_shared_and_tied(saved: Path) -> None:
+    loaded = load_converted(saved, architecture=Composite())
+    assert attention(loaded, "blocks.0") is attention(loaded, "blocks.2")
+    assert attention(loaded, "tied").weight is attention(loaded, "blocks.0").weight
+
+
+def test_convolutions_that_were_not_converted_come_back_as_such(tmp_path: Path) -> None:
+    model = convert_model(Composite(), filter_fn=lambda module, name: name == "stem").model
+    save_converted(model, tmp_path / "out")
+    assert_same(load_converted(tmp_path / "out", architecture=Composite()), model)
+
+
+def test_the_architecture_that_is_passed_is_not_changed(saved: Path) -> None:
+    architecture = Composite()
+    state, modules = copy.deepcopy(architecture.state_dict()), list(architecture.modules())
+    load_converted(saved, architecture=architecture)
+    assert list(architecture.modules()) == modules
+    assert all(torch.equal(value, state[key]) for key, value in architecture.state_dict().items())
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_project_s_own_examples_load_without_an_architecture(name: str, tmp_path: Path) -> None:
+    model = convert_model(load_example(name)).model
+    (own,) = (spec for spec in OWN_ARCHITECTURES if name in spec.rpartition(":")[2])
+    save_converted(model, tmp_path / "out", architecture=Architecture(own))
+    assert_same(load_converted(tmp_path / "out"), model)
+
+
+# What the folder holds
+
+
+def test_the_config_says_what_was_converted_from_what_with_what(tmp_path: Path) -> None:
+    cnn = Composite()
+    save_file(cnn.stem.state_dict(), tmp_path / "source.safetensors")
+    source = read_checkpoint(tmp_path / "source.safetensors")
+    model, report = convert_model(cnn)
+    attention(model, "stem").add_content(5)
+    architecture = Architecture("my.nets:build", {"width": 3})
+    save_converted(model, tmp_path / "out", report=report, architecture=architecture, source=source)
+    config = json.loads((tmp_path / "out" / CONFIG).read_text())
+    assert (config["format"], config["format_version"]) == ("conv2attn", 1)
+    assert config["architecture"] == {"spec": "my.nets:build", "arguments": {"width": 3}}
+    assert config["source"] == {"file": "source.safetensors", "sha256": source.sha256}
+    assert config["versions"].keys() == {"conv2attn", "torch"}
+    assert [entry["names"] for entry in config["layers"]] == [list(layer.names) for layer in report.layers]
+    assert config["layers"][0] == {
+        "names": ["stem"],
+        "spec": report.layers[0].spec.to_json(),
+        "engine": "auto",
+        "content_key_dim": 5,
+    }
+    assert json.loads((tmp_path / "out" / REPORT).read_text()) == report.to_json()
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [CONFIG, WEIGHTS, REPORT]
+
+
+def test_the_weights_are_a_plain_state_dict_that_other_programs_read(saved: Path) -> None:
+    model = load_converted(saved, architecture=Composite())
+    state = read_checkpoint(saved / WEIGHTS).state_dict
+    assert state.keys() == model.state_dict().keys()
+
+
+# What is refused while writing
+
+
+def test_a_folder_is_replaced_only_by_force(saved: Path) -> None:
+    model = convert_model(Composite()).model
+    old = (saved / WEIGHTS).read_bytes()
+    with pytest.raises(OutputError, match="force=True"):
+        save_converted(model, saved)
+    assert (saved / WEIGHTS).read_bytes() == old
+    save_converted(model, saved, force=True)
+    assert_same(load_converted(saved, architecture=Composite()), model.eval())
+
+
+@pytest.mark.parametrize("text", ['{"architectures": ["BertModel"], "model_type": "bert"}', "[]", "not JSON", ""])
+def test_another_program_s_folder_is_never_replaced(text: str, tmp_path: Path) -> None:
+    (tmp_path / CONFIG).write_text(text)
+    (tmp_path / WEIGHTS).write_text("theirs")
+    with pytest.raises(OutputError, match="conv2attn did not write it"):
+        save_converted(convert_model(Composite()).model, tmp_path, force=True)
+    assert (tmp_path / WEIGHTS).read_text() == "theirs"
+
+
+class WithExtraState(nn.Module):
+    """Saves something that is not a tensor."""
+
+    def get_extra_state(self) -> dict[str, int]:
+        """A state that safetensors cannot hold."""
+        return {"epoch": 3}
+
+
+@pytest.mark.parametrize(
+    ("model", "architecture", "reason"),
+    [
+        (nn.Sequential(nn.Conv2d(2, 3, 1)), None, "no self-attention layer"),
+        (nn.Sequential(convert_model(nn.Conv2d(2, 3, 1)).model, WithExtraState()), None, "1._extra_state"),
+        (convert_model(nn.Conv2d(2, 3, 1)).model, Architecture("a:b", {"norm": nn.ReLU}), "cannot be written as JSON"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_and_nothing_is_left(
+    model: nn.Module, architecture: Architecture | None, reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(OutputError, match=reason):
+        save_converted(model, tmp_path / "out", architecture=architecture)
+    assert list(tmp_path.iterdir()) == []
+
+
+# What is refused while reading
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda config: config.update(format="other"), "does not describe a model that conv2attn converted"),
+        (lambda config: config.pop("format"), "does not describe a model that conv2attn converted"),
+        (lambda config: config.update(format_version=2), "has format version 2; this version reads 1"),
+        (lambda config: config.pop("format_version"), "has format version None"),
+        (lambda config: config.pop("layers"), "malformed"),
+        (lambda config: config.pop("architecture"), "malformed"),
+        (lambda config: config.update(architecture="my.nets:build"), "malformed"),
+        (lambda config: config.update(architecture={"spec": 3}), "malformed"),
+        (lambda config: config.update(layers=None), "malformed"),
+        (lambda config: config.update(layers=["stem"]), "malformed"),
+        (lambda config: config.update(layers=[]), "none of the model's 4 convolutions is selected"),
+        (lambda config: config["layers"][0].pop("spec"), "malformed"),
+        (lambda config: config["layers"][0].update(names="stem"), "malformed"),
+        (lambda config: config["layers"][0].update(names=[]), "malformed"),
+        (lambda config: config["layers"][0].update(names=[["stem"]]), "malformed"),
+        (lambda config: config["layers"][0].update(engine=["auto"]), "malformed"),
+        (lambda config: config["layers"][0].update(engine="fast"), "there is no engine 'fast'"),
+        (lambda config: config["layers"][0].update(content_key_dim="3"), "malformed"),
+        (lambda config: config["layers"][0].update(content_key_dim=10**12), "no content terms of dimension"),
+        (lambda config: config["layers"][0].update(unknown=1), "malformed"),
+        (lambda config: config["layers"][0]["spec"].update(stride=[1, 1]), "layer stem is"),
+    ],
+)
+def test_a_malformed_config_is_refused_with_the_reason(change: Edit, reason: str, saved: Path) -> None:
+    edit(saved, change)
+    with pytest.raises(ConversionError, match=reason):
+        load_converted(saved, architecture=Composite())
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+def places(data: object) -> list[tuple[Any, Any]]:
+    """Every container in plain data, with each key or index in it."""
+    keys: list[Any] = list(data) if isinstance(data, dict) else list(range(len(data))) if isinstance(data, list) else []
+    container: Any = data
+    return [(container, key) for key in keys] + [place for key in keys for place in places(container[key])]
+
+
+@pytest.fixture(scope="module")
+def reused(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder whose config each example of a property writes anew, and its first config."""
+    folder = tmp_path_factory.mktemp("reused") / "out"
+    save_converted(convert_model(Composite()).model, folder, architecture=Architecture(OWN_ARCHITECTURES[0]))
+    return folder, (folder / CONFIG).read_text()
+
+
+@given(data=st.data())
+def test_a_config_with_any_value_replaced_loads_or_is_refused(data: st.DataObject, reused: tuple[Path, str]) -> None:
+    folder, text = reused
+    config = json.loads(text)
+    container, key = data.draw(st.sampled_from(places(config)))
+    container[key] = data.draw(JSON)
+    (folder / CONFIG).write_text(json.dumps(config))
+    for architecture in (Composite(), None):
+        with suppress(ConversionError):
+            load_converted(folder, architecture=architecture)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[1]", b"[" * 100_000, b"3"])
+def test_a_config_that_is_no_json_object_is_refused(content: bytes, saved: Path) -> None:
+    (saved / CONFIG).write_bytes(content)
+    with pytest.raises(CheckpointError):
+        load_converted(saved, architecture=Composite())
+
+
+def test_a_folder_that_is_missing_or_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for name in ("missing", "file"):
+        with pytest.raises(CheckpointError, match="is not a converted model"):
+            load_converted(tmp_path / name, architecture=Composite())
+
+
+def test_missing_or_damaged_weights_are_refused(saved: Path) -> None:
+    content = (saved / WEIGHTS).read_bytes()
+    for damaged in (b"", content[:100], content[:-1], content[:-8] + b"12345678" * 2):
+        (saved / WEIGHTS).write_bytes(damaged)
+        with pytest.raises(CheckpointError):
+            load_converted(saved, architecture=Composite())
+    (saved / WEIGHTS).unlink()
+    with pytest.raises(CheckpointError, match="there is no file"):
+        load_converted(saved, architecture=Composite())
+
+
+def without(name: str) -> nn.Module:
+    model = Composite()
+    setattr(model, name, nn.Identity())
+    return model
+
+
+def with_another_geometry() -> nn.Module:
+    model = Composite()
+    model.stem = nn.Conv2d(2, 4, (2, 3), stride=(2, 1), padding=(1, 0))
+    return model
+
+
+def with_one_more() -> nn.Module:
+    model = Composite()
+    model.extra = nn.Conv2d(4, 4, (1, 2), groups=2)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (with_another_geometry, "layer stem is"),
+        (lambda: without("stem"), "attention layers that the architecture lacks: stem"),
+        (lambda: nn.Sequential(nn.ReLU()), "does not fit the architecture: nothing would be converted"),
+        (lambda: nn.Sequential(nn.Conv2d(2, 3, 1)), "does not fit the architecture: nothing would be converted"),
+        (with_one_more, "'extra.weight' is missing"),
+        (lambda: without("head"), "'head.weight' is unexpected"),
+    ],
+)
+def test_an_architecture_that_does_not_fit_is_refused(make: Callable[[], nn.Module], reason: str, saved: Path) -> None:
+    with pytest.raises(CheckpointError, match=reason):
+        load_converted(saved, architecture=make())
+
+
+def test_a_folder_without_an_architecture_asks_for_one(saved: Path) -> None:
+    with pytest.raises(CheckpointError, match="pass architecture="):
+        load_converted(saved)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "{folder}/theirs.py:factory",
+        "theirs:factory",
+        "conv2attn.convert.examples.networks:/{folder}/theirs.py:factory",
+        "conv2attn.convert.examples.networks:theirs.py:factory",
+        "conv2attn.convert.examples.networks:torch.os.mkdir",
+        "conv2attn.convert.examples.networks:torch.load",
+    ],
+)
+def test_an_architecture_that_the_folder_chose_is_not_built(
+    spec: str, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "from pathlib import Path\nPath('trace').mkdir()\ndef factory(**arguments): Path('trace').mkdir()\n"
+    monkeypatch.chdir(saved)
+    monkeypatch.syspath_prepend(saved)
+    for name in ("theirs.py", "conv2attn.convert.examples.networks:theirs.py"):
+        (saved / name).write_text(code)
+    chosen = {"spec": spec.format(folder=saved), "arguments": {"path": "trace"}}
+    edit(saved, lambda config: config.update(architecture=chosen))
+    with pytest.raises(CheckpointError, match="would run code that a file chose"):
+        load_converted(saved)
+    assert not (saved / "trace").exists()
+    assert "theirs" not in sys.modules
+    load_converted(saved, architecture=Composite())
+
+
+def test_an_architecture_that_the_caller_names_is_built(saved: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from tests.small_models import Composite\n")
+    loaded = load_converted(saved, architecture=Architecture(f"{tmp_path / 'mine.py'}:Composite"))
+    assert_same(loaded, load_converted(saved, architecture=Composite()))

@@ -1,0 +1,29 @@
+"""What the README shows is what happens."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+README = Path(__file__).parent.parent / "README.md"
+EXAMPLES = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
+SMALL_NUMBER = re.compile(r"\d\.\de-\d\d")  # rounding errors differ between processors
+
+
+def test_the_readmes_examples_print_what_it_says() -> None:
+    examples = EXAMPLES.findall(README.read_text(encoding="utf-8"))
+    assert len(examples) == 2
+    names: dict[str, object] = {}
+    for code, expected in examples:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(code, names)
+        assert SMALL_NUMBER.sub("small", printed.getvalue()) == SMALL_NUMBER.sub("small", expected)
+
+
+def test_every_file_the_readme_links_to_exists() -> None:
+    links = re.findall(r"\]\((?!http)([^)]+)\)", README.read_text(encoding="utf-8"))
+    assert links
+    assert all((README.parent / link).exists() for link in links)

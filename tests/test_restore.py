@@ -1,0 +1,165 @@
+"""Restoring gives back the CNN, bit for bit, or says which layers are no convolutions any more."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from conv2attn.convert import ConvSpec, SelfAttention2d, certify, conv_from_attention, convert_model, restore_model
+from conv2attn.convert.certificate import tail_per_unit
+from conv2attn.convert.errors import NotAConvolutionError
+from conv2attn.proofs.strategies import conv_specs, convolution_of, convolutions_with_input
+from tests.small_models import Composite, composite_input
+
+
+def attention(model: nn.Module, name: str = "") -> SelfAttention2d:
+    layer = model.get_submodule(name)
+    assert isinstance(layer, SelfAttention2d)
+    return layer
+
+
+def assert_same_state(model: nn.Module, expected: nn.Module) -> None:
+    state, expected_state = model.state_dict(), expected.state_dict()
+    assert list(state) == list(expected_state)
+    for key, value in expected_state.items():
+        assert state[key].dtype == value.dtype
+        assert torch.equal(state[key], value), key
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+@given(
+    specs=st.lists(conv_specs(max_kernel=7), min_size=1, max_size=3),
+    dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16, torch.float16]),
+)
+def test_the_cnn_comes_back_bit_for_bit(inplace: bool, specs: list[ConvSpec], dtype: torch.dtype) -> None:
+    model = nn.Sequential(*(convolution_of(spec, dtype=dtype) for spec in specs))
+    restored = restore_model(convert_model(model).model, inplace=inplace)
+    assert repr(restored) == repr(model)
+    assert_same_state(restored, model)
+
+
+@given(convolutions_with_input())
+def test_a_restored_root_is_a_convolution_that_computes_the_same(case: tuple[nn.Conv2d, Tensor]) -> None:
+    conv, x = case
+    restored = restore_model(convert_model(conv).model)
+    assert type(restored) is nn.Conv2d
+    assert torch.equal(restored(x), conv(x))
+
+
+def test_sharing_ties_modes_and_frozen_parameters_come_back() -> None:
+    model = Composite()
+    model.blocks.eval()
+    model.stem.requires_grad_(False)
+    restored = restore_model(convert_model(model).model)
+    assert restored.get_submodule("blocks.0") is restored.get_submodule("blocks.2")
+    assert restored.get_submodule("tied").weight is restored.get_submodule("blocks.0").weight
+    assert [module.training for module in restored.modules()] == [module.training for module in model.modules()]
+    assert [p.requires_grad for p in restored.parameters()] == [p.requires_grad for p in model.parameters()]
+    x = composite_input()
+    assert torch.equal(restored(x), model(x))
+
+
+def test_there_and_back_in_place_keeps_the_parameter_objects_and_hooks() -> None:
+    model, fired = Composite(), list[str]()
+    handle = model.stem.register_forward_hook(lambda module, args, output: fired.append(type(module).__name__))
+    parameters = dict(model.named_parameters())
+    restored = restore_model(convert_model(model, inplace=True).model, inplace=True)
+    assert restored is model
+    assert dict(restored.named_parameters()) == parameters
+    restored(composite_input())
+    handle.remove()
+    restored(composite_input())
+    assert fired == ["Conv2d"]
+
+
+def test_a_copy_leaves_the_converted_model_as_it_was() -> None:
+    converted = convert_model(Composite()).model
+    state = copy.deepcopy(converted.state_dict())
+    nn.init.zeros_(restore_model(converted).get_parameter("stem.weight"))
+    assert all(torch.equal(value, state[key]) for key, value in converted.state_dict().items())
+
+
+@pytest.mark.parametrize("engine", ["auto", "factored"])
+def test_training_the_attention_and_restoring_equals_training_the_cnn(engine: str) -> None:
+    model = Composite()
+    converted = convert_model(model, engine=engine).model
+    optimisers = [torch.optim.SGD(each.parameters(), lr=0.1, momentum=0.9) for each in (model, converted)]
+    for _ in range(3):
+        x = composite_input()
+        for each, optimiser in zip((model, converted), optimisers, strict=True):
+            optimiser.zero_grad()
+            torch.autograd.backward(each(x).square().mean())
+            optimiser.step()
+    assert_same_state(restore_model(converted), model)
+
+
+# What is no convolution any more
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_all_layers_that_are_no_convolutions_are_named_and_nothing_changes(inplace: bool) -> None:
+    model = convert_model(Composite()).model
+    with torch.no_grad():
+        attention(model, "stem").centers[1] += 0.5
+        attention(model, "blocks.0").alpha[0] = 3
+        nn.init.ones_(attention(model, "tied").add_content(2).key_bias)
+    modules, state = list(model.modules()), copy.deepcopy(model.state_dict())
+    with pytest.raises(NotAConvolutionError, match="3 of 4 attention layers") as caught:
+        restore_model(model, inplace=inplace)
+    for reason in (
+        "stem: the centre of head 1 is at (0.5, 1.5), not at its kernel tap (0, 1)",
+        "blocks.0: its attention is soft (alpha 3); tolerance= says",
+        "tied: its content terms are on",
+    ):
+        assert reason in str(caught.value)
+    assert list(model.modules()) == modules
+    assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+
+
+def test_content_terms_that_are_off_and_a_trained_but_one_hot_alpha_restore() -> None:
+    model = Composite()
+    converted = convert_model(model).model
+    attention(converted, "stem").add_content(3)
+    with torch.no_grad():
+        attention(converted, "blocks.0").alpha.add_(torch.arange(6.0))
+    assert_same_state(restore_model(converted), model)
+
+
+@settings(max_examples=20)
+@given(convolutions_with_input(dtype=torch.float64), st.floats(0.5, 8))
+def test_soft_attention_restores_within_the_tolerance_and_not_below(
+    case: tuple[nn.Conv2d, Tensor], alpha: float
+) -> None:
+    conv, x = case
+    model = convert_model(conv, alpha=alpha).model
+    tolerance = tail_per_unit(attention(model))
+    with pytest.raises(NotAConvolutionError, match="more than tolerance="):
+        restore_model(model, tolerance=0.99 * tolerance)
+    restored = restore_model(model, tolerance=tolerance)
+    assert_same_state(restored, conv)
+    x = x.sigmoid()  # channels that vary by at most 1, padding included
+    certificate = certify(attention(model), input_range=(0, 1))
+    rounding = certificate.rounding_attention + certificate.rounding_convolution
+    assert (model(x) - restored(x)).abs().max() <= tolerance + rounding
+
+
+def test_an_undefined_tolerance_accepts_nothing() -> None:
+    model = convert_model(nn.Conv2d(2, 3, (1, 2)), alpha=2.0).model
+    with pytest.raises(NotAConvolutionError, match="more than tolerance=nan"):
+        restore_model(model, tolerance=float("nan"))
+
+
+@pytest.mark.parametrize("model", [nn.Sequential(nn.Conv2d(2, 3, 1)), nn.Conv2d(2, 3, 1), nn.ReLU()])
+def test_a_model_without_attention_is_refused(model: nn.Module) -> None:
+    with pytest.raises(NotAConvolutionError, match="no self-attention layer to restore"):
+        restore_model(model)
+
+
+def test_one_layer_and_a_model_of_it_restore_alike() -> None:
+    layer = attention(convert_model(nn.Conv2d(4, 6, (2, 3), dilation=(1, 2), groups=2)).model)
+    assert_same_state(restore_model(layer), conv_from_attention(layer))
