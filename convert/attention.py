@@ -10,6 +10,7 @@ over the pixels k of the padded input. ``encoding.py`` derives the scores, ``eng
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -243,7 +244,7 @@ def check_alpha(alpha: float | None, dtype: torch.dtype) -> float:
     """
     if alpha is None:
         return EXACT_ALPHA[compute_dtype(dtype)]
-    if not 0 < alpha <= torch.finfo(dtype).max:
+    if not 0 < torch.tensor(alpha, dtype=dtype).item() < math.inf:
         raise ConversionError(f"alpha must be positive and finite in {dtype}; got {alpha}")
     return alpha
 

@@ -142,12 +142,6 @@ class ConvSpec:
         vertical, horizontal = self.padding
         return Pads(vertical, vertical, horizontal, horizontal)
 
-    @property
-    def has_native_padding(self) -> bool:
-        """Whether a convolution call pads by itself: with zeros, as many on either side of an axis."""
-        top, bottom, left, right = self.pads
-        return self.padding_mode == "zeros" and (top, left) == (bottom, right)
-
     def padded_size(self, size: Size) -> Size:
         """Size of the key grid for an input of this size."""
         top, bottom, left, right = self.pads
@@ -190,8 +184,6 @@ class ConvSpec:
     def pad(self, x: Tensor) -> Tensor:
         """Pads an input [batch, in_channels, rows, columns] to its key grid, as the convolution does."""
         top, bottom, left, right = self.pads
-        if not any(self.pads):
-            return x
         mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
         return F.pad(x, (left, right, top, bottom), mode=mode)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import itertools
 import json
 import math
 import pickle
@@ -89,6 +90,23 @@ def test_a_root_that_is_a_convolution_becomes_attention(case: tuple[nn.Conv2d, T
     assert report.layers[0].names == ("",)
     assert torch.equal(model(x), conv(x))
     assert torch.equal(model(x[0]), conv(x[0]))
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kernel_size": (2, 3), "padding": "same", "dilation": (1, 2), "groups": 1},  # one row more below than above
+        {"kernel_size": (3, 1), "padding": "valid", "padding_mode": "circular", "stride": (3, 2)},  # pads nothing
+    ],
+)
+def test_unusual_padding_equals_bit_for_bit_in_any_memory_format(
+    options: dict[str, Any], memory_format: torch.memory_format
+) -> None:
+    for rows, columns in itertools.product(range(3, 10), range(1, 9)):
+        conv, x = nn.Conv2d(4, 6, **{"groups": 2, **options}), torch.randn(2, 4, rows, columns)
+        x = x.to(memory_format=memory_format)
+        assert torch.equal(convert_model(conv).model(x), conv(x)), (rows, columns)
 
 
 @given(convolutions_with_input(integers=True))

@@ -29,7 +29,7 @@ from conv2attn.convert.engines.base import (
 )
 from conv2attn.convert.errors import EngineError
 from conv2attn.convert.protocol import AttentionLayer
-from conv2attn.convert.spec import Size
+from conv2attn.convert.spec import ConvSpec, Size
 
 
 class FactoredEngine(Engine):
@@ -56,7 +56,7 @@ class FactoredEngine(Engine):
         grid, pixel_bytes = layer.spec.padded_size(size), layer.weight.element_size()
         values = batch * layer.spec.in_channels * grid.rows * grid.columns
         if layer.regime.is_exact:
-            return Cost(flops, 0 if layer.spec.has_native_padding else values * pixel_bytes)
+            return Cost(flops, 0 if _pads_natively(layer.spec) else values * pixel_bytes)
         smoothing = 2 * values * (grid.rows + grid.columns)
         tables = grid.rows**2 + grid.columns**2
         return Cost(flops + smoothing, (3 * values + tables) * layer.regime.dtype.itemsize)
@@ -64,14 +64,25 @@ class FactoredEngine(Engine):
     def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
         """Computes the layer."""
         spec = layer.spec
-        padding = (0, 0)
-        if not layer.regime.is_exact:
-            x = smooth(spec.pad(x), _shared_alpha(layer))
-        elif spec.has_native_padding:
-            padding = (spec.pads.top, spec.pads.left)
+        if layer.regime.is_exact:
+            x, padding = pad_as_convolution(spec, x)
         else:
-            x = spec.pad(x)
+            x, padding = smooth(spec.pad(x), _shared_alpha(layer)), (0, 0)
         return F.conv2d(x, layer.weight, layer.bias, spec.stride, padding, spec.dilation, spec.groups)
+
+
+def pad_as_convolution(spec: ConvSpec, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
+    """Does what ``nn.Conv2d`` does before its own padding, so that the sums come in the same order, bit for bit.
+
+    Returns:
+        The input, padded where a convolution call cannot, and the zero padding left to that call.
+    """
+    if spec.padding_mode != "zeros":
+        return spec.pad(x), (0, 0)
+    top, bottom, left, right = spec.pads
+    if (top, left) != (bottom, right):
+        x = F.pad(x, (0, right - left, 0, bottom - top))
+    return x, (top, left)
 
 
 def smooth(padded: Tensor, alpha: float) -> Tensor:
@@ -102,3 +113,8 @@ def _shared_alpha(layer: AttentionLayer) -> float:
     if alpha is None:
         raise EngineError("the factored engine needs one finite alpha for all heads")
     return alpha
+
+
+def _pads_natively(spec: ConvSpec) -> bool:
+    top, bottom, left, right = spec.pads
+    return spec.padding_mode == "zeros" and (top, left) == (bottom, right)
