@@ -7,7 +7,7 @@ import math
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -90,6 +90,7 @@ def _options(
 ) -> None:
     global _debug
     _debug = debug
+    import numpy  # noqa: F401  before torch, which swallows a Ctrl-C that comes while it imports numpy itself
 
 
 @app.command()
@@ -117,7 +118,8 @@ def convert(
 
     check_target(out, force=force)
     architecture = _architecture(arch, arch_arg)
-    network = load_network(checkpoint, architecture, ema=ema, device=device, dtype=_torch_dtype(dtype))
+    with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
+        network = load_network(checkpoint, architecture, ema=ema, device=device, dtype=_torch_dtype(dtype))
     _warn_non_finite(network.non_finite)
     model, report = convert_model(
         network.model,
@@ -152,21 +154,24 @@ def plan(
     from conv2attn.convert.selection import name_filter
 
     image_size = _size(size)
-    network = load_network(checkpoint, _architecture(arch, arch_arg), ema=ema)
-    _warn_non_finite(network.non_finite)
-    chosen = name_filter(network.model, include=include or (), exclude=exclude or ())
-    found = plan_conversion(network.model, filter_fn=chosen)
-    layers = plan_layers(network.model, [names[0] for names in found.chosen], size=image_size)
+    with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
+        network = load_network(checkpoint, _architecture(arch, arch_arg), ema=ema)
+        _warn_non_finite(network.non_finite)
+        chosen = name_filter(network.model, include=include or (), exclude=exclude or ())
+        found = plan_conversion(network.model, filter_fn=chosen)
+        layers = plan_layers(network.model, [names[0] for names in found.chosen], size=image_size)
     if as_json:
         unsupported, skipped = ([vars(problem) for problem in part] for part in (found.unsupported, found.skipped))
         data = {"size": list(image_size), "layers": [layer.to_json() for layer in layers]}
         _print_json("plan", data | {"unsupported": unsupported, "skipped": skipped})
         return
+    if not layers:
+        typer.echo("Nothing would be converted.")
     _print_table(
         ("layer", "geometry", "heads", "parameters", "attention", "input", f"literal form at {image_size}"),
         [
             (
-                layer.name,
+                _shown(layer.name),
                 str(layer.spec),
                 layer.spec.num_heads,
                 layer.parameters_before,
@@ -186,7 +191,7 @@ def demo(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to write; ./conv2attn-demo by default.")
     ] = None,
-    images: Annotated[int, typer.Option(min=1, help="Held-out images to draw.")] = 1000,
+    images: Annotated[int, typer.Option(min=1, max=100_000, help="Held-out images to draw.")] = 1000,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the images.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -251,7 +256,7 @@ def _print_report(report: Report) -> None:
         ("layer", "geometry", "heads", "alpha", "parameters", "attention", f"bound on [{low:g}, {high:g}]"),
         [
             (
-                ", ".join(layer.names),
+                ", ".join(map(_shown, layer.names)),
                 str(layer.spec),
                 layer.heads,
                 f"{layer.alpha:g}",
@@ -269,7 +274,11 @@ def _print_problems(what: str, problems: Sequence[Any]) -> None:
     if problems:
         typer.echo(f"{len(problems)} {what}:")
     for problem in problems:
-        typer.echo(f"  {problem.name or 'the model itself'}: {problem.reason}")
+        typer.echo(f"  {_shown(problem.name)}: {problem.reason}")
+
+
+def _shown(name: str) -> str:
+    return name or "the model itself"
 
 
 def _print_demo(result: DemoResult) -> None:
@@ -310,9 +319,11 @@ def _print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    if not rows:
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="")
     for index, name in enumerate(header):
-        numeric = bool(rows) and index > 0 and isinstance(rows[0][index], int)
+        numeric = index > 0 and isinstance(rows[0][index], int)
         table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else str(cell)) for cell in row))

@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import itertools
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -95,7 +96,7 @@ def _import_module(name: str) -> ModuleType:
 
 def _import_file(path: Path) -> ModuleType:
     """Imports a file under a fresh name; it stays in sys.modules, where pickle and copy look classes up."""
-    if path.suffix != ".py" or not path.is_file():
+    if path.suffix != ".py" or not os.path.isfile(path):  # unlike Path.is_file, false for a name that is too long
         raise ArchitectureError(f"there is no Python file {path}; the form is {_FORM}")
     name = f"_conv2attn_architecture_{next(_serial)}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())

@@ -65,11 +65,11 @@ def read_checkpoint(path: str | Path, *, ema: bool = False) -> Checkpoint:
             tensors (with ``ema``: no averaged ones), or a sparse, nested, quantized, packed or meta tensor.
     """
     path = Path(path)
-    if path.is_dir():
-        raise CheckpointError(f"{path} is a folder, not a checkpoint file")
-    if not path.is_file():
-        raise CheckpointError(f"there is no file {path}")
     try:
+        if path.is_dir():
+            raise CheckpointError(f"{path} is a folder, not a checkpoint file")
+        if not path.is_file():
+            raise CheckpointError(f"there is no file {path}")
         with path.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
             loaded = read_contents(file)

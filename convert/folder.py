@@ -172,7 +172,12 @@ def load_converted(folder: str | Path, *, architecture: nn.Module | Architecture
     network = architecture if isinstance(architecture, nn.Module) else _architecture(config, architecture).build()
     entries = {name: entry for entry in config.layers for name in entry.names}
     try:
-        model, report = convert_model(network, filter_fn=lambda _, name: name in entries, skip_unsupported=True)
+        model, report = convert_model(
+            network,
+            filter_fn=lambda _, name: name in entries,
+            inplace=network is not architecture,
+            skip_unsupported=True,
+        )
     except UnsupportedLayerError as error:
         raise CheckpointError(f"{folder} does not fit the architecture: {error}") from error
     for layer in report.layers:

@@ -48,13 +48,16 @@ def load_network(
     Raises:
         CheckpointError: The file cannot be read or does not fit.
         ArchitectureError: The network cannot be built.
-        ConversionError: There is no such device here.
+        ConversionError: There is no such device here, or a dtype is asked for that complex weights do not fit.
     """
     checkpoint = read_checkpoint(path, ema=ema)
     model = architecture.build()
     load_into(model, checkpoint)
+    if dtype is not None and any(parameter.is_complex() for parameter in model.parameters()):
+        raise ConversionError(f"the network has complex weights, whose imaginary parts {dtype} would lose")
     try:
         model = model.to(device=torch.device(device), dtype=dtype).eval()
-    except (RuntimeError, AssertionError) as error:
+        non_finite = tuple(non_finite_keys(model.state_dict()))  # here, since the meta device has no values
+    except (RuntimeError, AssertionError, ImportError) as error:
         raise ConversionError(f"the device {device!r} cannot be used: {str(error).splitlines()[0]}") from error
-    return Network(model, checkpoint, tuple(non_finite_keys(model.state_dict())))
+    return Network(model, checkpoint, non_finite)

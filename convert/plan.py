@@ -63,22 +63,26 @@ def literal_bytes(spec: ConvSpec, size: Size) -> int:
 def layer_input_sizes(model: nn.Module, names: list[str], *, size: Size) -> dict[str, Size]:
     """Sizes of the inputs that layers get when the model gets one image, as far as it runs on one.
 
-    The model runs on the meta device, where tensors have shapes and no values.
+    A copy of the model runs on the meta device, where tensors have shapes and no values. The image has the
+    channels of the model's first convolution.
     """
-    shadow = copy.deepcopy(model).to("meta").eval()
+    channels = next((module.in_channels for module in model.modules() if isinstance(module, nn.Conv2d)), 3)
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     sizes: dict[str, Size] = {}
-    for name in names:
-        shadow.get_submodule(name).register_forward_pre_hook(_record(sizes, name))
-    first = shadow.get_submodule(names[0]) if names else None
-    channels = first.in_channels if isinstance(first, nn.Conv2d) else 3
-    dtype = next((p.dtype for p in shadow.parameters() if p.is_floating_point()), torch.float32)
-    with torch.no_grad(), contextlib.suppress(Exception):  # a network may want other inputs, or read values
+    # a network may hold what cannot be copied, want other inputs, or read values
+    with torch.no_grad(), contextlib.suppress(Exception):
+        shadow = copy.deepcopy(model).to("meta").eval()
+        for name in names:
+            shadow.get_submodule(name).register_forward_hook(_record(sizes, name))
         shadow(torch.empty(1, channels, *size, device="meta", dtype=dtype))
     return sizes
 
 
 def _record(sizes: dict[str, Size], name: str) -> Any:
-    def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        sizes[name] = Size(*inputs[0].shape[-2:])
+    def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        size = Size(*inputs[0].shape[-2:])
+        if isinstance(module, nn.Conv2d):
+            ConvSpec.from_conv(module).output_size(size)  # ends the run where only the meta device has an output
+        sizes[name] = size
 
     return hook

@@ -29,7 +29,8 @@ def name_filter(model: nn.Module, *, include: Sequence[str] = (), exclude: Seque
     names = [name for name, module in model.named_modules(remove_duplicate=False) if is_convolution(module)]
     for pattern in (*include, *exclude):
         if not any(_matches(name, pattern) for name in names):
-            shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+            shown = ", ".join(name or "'' (the model itself)" for name in names[:10])
+            shown += f" and {len(names) - 10} more" if len(names) > 10 else ""
             raise SelectionError(f"the pattern {pattern!r} matches no convolution; there are {shown or 'none'}")
 
     def selected(_: nn.Module, name: str) -> bool:

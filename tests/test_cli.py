@@ -1,0 +1,741 @@
+"""The command line does what it says, or says in one sentence why not, and leaves nothing half done."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import sysconfig
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from conv2attn.cli import main
+from conv2attn.convert import SelfAttention2d, load_converted
+from conv2attn.convert.architecture import build_architecture
+from conv2attn.convert.examples.images import HELD_OUT_SEED, draw_images
+from conv2attn.convert.examples.networks import NETWORKS
+from conv2attn.convert.examples.pretrained import load_example
+from conv2attn.convert.folder import Architecture
+
+PROGRAM = Path(sysconfig.get_path("scripts"), "conv2attn")
+COLOUR_VARIABLES = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+
+NETS = """
+import warnings
+import torch
+from torch import nn
+
+def small(width=4):
+    first = nn.Conv2d(3, width, (3, 2), stride=(2, 1), padding=1)
+    return nn.Sequential(first, nn.ReLU(), nn.Conv2d(width, 6, 3, padding="same", padding_mode="circular", groups=2))
+
+def large():
+    return nn.Sequential(nn.Conv2d(64, 64, 3, padding=1))
+
+def alone():
+    return nn.Conv2d(3, 5, (2, 3))
+
+def deep():
+    return nn.Sequential(*(nn.Conv2d(2, 2, 1) for _ in range(8)))
+
+def marked():
+    return nn.ModuleDict({"[red]stem[/red]": nn.Conv2d(3, 4, 3), "[bold": nn.Conv1d(2, 2, 2)})
+
+class Long(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3)
+        self.a_rather_long_name_of_a_block = nn.ModuleDict({"and_of_a_layer_in_it": nn.Conv2d(8, 8, 3)})
+
+    def forward(self, x):
+        return self.a_rather_long_name_of_a_block["and_of_a_layer_in_it"](self.stem(x))
+
+class Padded(nn.Conv2d):
+    def forward(self, x):
+        return super().forward(nn.functional.pad(x, (1, 1)))
+
+def mixed():
+    layers = {"fine": nn.Conv2d(3, 4, 3), "one": nn.Conv1d(2, 2, 2), "up": nn.ConvTranspose2d(2, 2, 2)}
+    return nn.ModuleDict(layers | {"padded": Padded(2, 2, 2)})
+
+def normed():
+    warnings.simplefilter("ignore")
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.utils.weight_norm(nn.Conv2d(4, 2, 2)))
+
+def complexes():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3, dtype=torch.complex64))
+
+def linear():
+    return nn.Linear(2, 3)
+
+def chatty():
+    print("building")
+    return small()
+
+def fails():
+    raise RuntimeError("no luck\\nat all")
+
+def leaves():
+    raise SystemExit(0)
+
+def a_list():
+    return [nn.Conv2d(1, 1, 1)]
+"""
+
+
+class Outcome(NamedTuple):
+    """How a run ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Outcome]
+
+
+def network(factory: str = "small", **arguments: object) -> nn.Module:
+    return build_architecture(f"nets.py:{factory}", arguments).eval()
+
+
+def save(network: nn.Module, path: str = "weights.pt") -> None:
+    torch.save(network.state_dict(), path)
+
+
+def load(folder: str, factory: str = "small", **arguments: object) -> nn.Module:
+    return load_converted(folder, architecture=Architecture(f"nets.py:{factory}", arguments))
+
+
+def images(channels: int = 3) -> Tensor:
+    return torch.rand(2, channels, 9, 12) * 2 - 1
+
+
+def tree() -> dict[str, int]:
+    """Every file and folder here, hidden ones too, and when it was last changed."""
+    found = (path for path in Path().rglob("*") if "__pycache__" not in path.parts)
+    return {str(path): path.stat().st_mtime_ns for path in found}
+
+
+def data(text: str) -> dict[str, Any]:
+    """Reads the one JSON object that a text is."""
+
+    def refuse(constant: str) -> NoReturn:
+        raise AssertionError(f"{constant} is not JSON")
+
+    value = json.loads(text, parse_constant=refuse)
+    assert isinstance(value, dict)
+    return value
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty folder to work in, with the file of architectures."""
+    monkeypatch.chdir(tmp_path)
+    Path("nets.py").write_text(NETS)
+    for name in COLOUR_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command line in this process."""
+
+    def run(*arguments: str) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["conv2attn", *arguments])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as exited:
+            main()
+        out, err = capsys.readouterr()
+        assert "\x1b" not in out + err  # neither is a terminal here
+        assert isinstance(exited.value.code, int)
+        return Outcome(exited.value.code, out, err)
+
+    return run
+
+
+def done(outcome: Outcome) -> str:
+    """The output of a run that did its work and had nothing to remark."""
+    assert outcome.code == 0, outcome.err
+    assert outcome.err == ""
+    return outcome.out
+
+
+def refused(run: Run, code: int, *arguments: str) -> str:
+    """The sentence with which a run is refused, having written and printed nothing else."""
+    before = tree()
+    outcome = run(*arguments)
+    assert (outcome.code, outcome.out) == (code, ""), outcome.err
+    assert tree() == before
+    assert "Traceback" not in outcome.err
+    lines = outcome.err.splitlines()
+    assert len(lines) == 1 or (code == 2 and lines[0].startswith("Usage: "))
+    assert lines[-1].startswith(("conv2attn: ", "Error: "))
+    return lines[-1]
+
+
+def convert(*options: str, factory: str = "small", checkpoint: str = "weights.pt", out: str = "out") -> tuple[str, ...]:
+    """Arguments of a conversion."""
+    return "convert", checkpoint, "--arch", f"nets.py:{factory}", "--out", out, *options
+
+
+def plan(*options: str, factory: str = "small", checkpoint: str = "weights.pt") -> tuple[str, ...]:
+    """Arguments of a plan."""
+    return "plan", checkpoint, "--arch", f"nets.py:{factory}", *options
+
+
+# What a conversion writes
+
+
+def save_nested(state: dict[str, Tensor], path: Path) -> None:
+    torch.save({"epoch": 3, "state_dict": {f"module.{key}": value for key, value in state.items()}}, path)
+
+
+@pytest.mark.parametrize("save_as", [torch.save, save_file, save_nested])
+def test_the_written_folder_computes_the_same_bit_for_bit(
+    save_as: Callable[[dict[str, Tensor], Path], None], run: Run
+) -> None:
+    cnn, x = network(), images()
+    save_as(cnn.state_dict(), Path("weights"))
+    out = done(run(*convert(checkpoint="weights")))
+    assert out.splitlines()[-1] == "Wrote out"
+    assert sorted(path.name for path in Path("out").iterdir()) == ["config.json", "model.safetensors", "report.json"]
+    converted = load("out")
+    assert sum(isinstance(module, SelfAttention2d) for module in converted.modules()) == 2
+    assert torch.equal(converted(x), cnn(x))
+
+
+def test_the_installed_command_converts_from_end_to_end() -> None:
+    cnn, x = network(), images()
+    save(cnn)
+    result = subprocess.run([PROGRAM, *convert("--json")], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert data(result.stdout)["folder"] == "out"
+    assert torch.equal(load("out")(x), cnn(x))
+
+
+def test_a_network_that_is_itself_a_convolution_converts(run: Run) -> None:
+    cnn, x = network("alone"), images()
+    save(cnn)
+    assert "the model itself" in done(run(*convert(factory="alone")))
+    assert torch.equal(load("out", "alone")(x), cnn(x))
+
+
+def test_a_small_alpha_is_kept_and_its_output_stays_within_the_reported_bound(run: Run) -> None:
+    cnn, x = network("alone"), images()
+    save(cnn)
+    report = data(done(run(*convert("--alpha", "7.5", "--json", factory="alone"))))["report"]
+    difference = (load("out", "alone")(x) - cnn(x)).abs().max().item()
+    assert report["layers"][0]["alpha"] == 7.5
+    assert 0 < difference <= report["layers"][0]["certificate"]["bound"]
+
+
+@pytest.mark.parametrize(
+    ("options", "converted"),
+    [
+        ((), ["0", "2"]),
+        (("--include", "2"), ["2"]),
+        (("--include", "[01]"), ["0"]),
+        (("--include", "re:[0-1]"), ["0"]),
+        (("--include", "0", "--include", "2"), ["0", "2"]),
+        (("--exclude", "0"), ["2"]),
+        (("--include", "*", "--exclude", "re:.*2"), ["0"]),
+    ],
+)
+def test_patterns_choose_what_is_planned_and_converted(
+    options: tuple[str, ...], converted: list[str], run: Run
+) -> None:
+    cnn, x = network(), images()
+    save(cnn)
+    report = data(done(run(*convert(*options, "--json"))))["report"]
+    left = [name for name in ("0", "2") if name not in converted]
+    assert [layer["names"] for layer in report["layers"]] == [[name] for name in converted]
+    assert report["skipped"] == [{"name": name, "reason": "not selected"} for name in left]
+    planned = data(done(run(*plan(*options, "--json"))))
+    assert [layer["name"] for layer in planned["layers"]] == converted
+    assert planned["skipped"] == report["skipped"]
+    assert torch.equal(load("out")(x), cnn(x))
+
+
+def test_a_conversion_in_half_precision_is_the_half_precision_network(run: Run) -> None:
+    cnn, x = network(), images().bfloat16()
+    save(cnn)
+    done(run(*convert("--dtype", "bfloat16")))
+    converted = load("out")
+    assert {parameter.dtype for parameter in converted.parameters()} == {torch.bfloat16}
+    assert torch.equal(converted(x), cnn.bfloat16()(x))
+
+
+def test_the_moving_average_is_taken_when_asked_for(run: Run) -> None:
+    trained, averaged, x = network(), network(), images()
+    torch.save({"state_dict": trained.state_dict(), "state_dict_ema": averaged.state_dict()}, "weights.pt")
+    done(run(*convert(out="trained")))
+    done(run(*convert("--ema", out="averaged")))
+    assert torch.equal(load("trained")(x), trained(x))
+    assert torch.equal(load("averaged")(x), averaged(x))
+
+
+def test_the_factory_gets_its_arguments_and_the_folder_keeps_them(run: Run) -> None:
+    cnn, x = network(width=8), images()
+    save(cnn)
+    done(run(*convert("--arch-arg", "width=8")))
+    recorded = json.loads(Path("out", "config.json").read_text())["architecture"]
+    assert recorded == {"spec": "nets.py:small", "arguments": {"width": 8}}
+    assert torch.equal(load("out", width=8)(x), cnn(x))
+
+
+def test_unsupported_layers_are_left_when_asked_for(run: Run) -> None:
+    save(network("mixed"))
+    out = done(run(*convert("--skip-unsupported", "--exclude", "up", factory="mixed")))
+    assert re.search(r"^3 left alone:\n  up: not selected\n  one: Conv1d is not nn.Conv2d\n", out, re.MULTILINE)
+    kinds = {name: type(layer).__name__ for name, layer in load("out", "mixed").named_children()}
+    assert kinds == {"fine": "SelfAttention2d", "one": "Conv1d", "up": "ConvTranspose2d", "padded": "Padded"}
+
+
+def test_force_replaces_what_an_earlier_run_wrote(run: Run) -> None:
+    first, second, x = network(), network(), images()
+    save(first)
+    done(run(*convert()))
+    save(second)
+    assert "--force" in refused(run, 3, *convert())
+    assert torch.equal(load("out")(x), first(x))
+    done(run(*convert("--force")))
+    assert torch.equal(load("out")(x), second(x))
+    assert not [name for name in tree() if name.startswith(".")]
+
+
+def test_weights_that_are_not_finite_are_converted_with_a_warning_and_without_a_certificate(run: Run) -> None:
+    cnn = network()
+    nn.init.constant_(cnn.get_parameter("2.weight"), math.nan)
+    save(cnn)
+    outcome = run(*convert("--json"))
+    assert (outcome.code, outcome.err.count("\n")) == (0, 1)
+    assert outcome.err.startswith("warning: NaN or infinity in 2.weight")
+    fine, broken = data(outcome.out)["report"]["layers"]
+    assert (fine["uncertified"], broken["certificate"]) == (None, None)
+    assert "NaN" in broken["uncertified"]
+    assert load("out").get_parameter("2.weight").isnan().all()
+    assert "NaN" in run(*convert("--force")).out
+
+
+# What a plan shows
+
+
+def test_a_plan_shows_heads_parameters_and_memory_and_writes_nothing(run: Run) -> None:
+    save(network("large"))
+    before = tree()
+    out = done(run(*plan(factory="large")))
+    (row,) = (line.split("   ") for line in out.splitlines() if line.startswith(" 0"))
+    cells = [cell.strip() for cell in row if cell.strip()]
+    memory = 4 * 9 * 224**2 * 226**2
+    assert cells == ["0", "3x3, 64->64, padding 1", "9", "36,928", "36,955", "224x224", f"{memory / 2**30:.1f} GiB"]
+    (layer,) = data(done(run(*plan("--json", factory="large"))))["layers"]
+    assert (layer["heads"], layer["literal_bytes"], layer["input_size"]) == (9, memory, [224, 224])
+    assert tree() == before
+
+
+def test_a_plan_is_for_the_size_that_is_asked_for(run: Run) -> None:
+    save(network("large"))
+    planned = data(done(run(*plan("--size", "32x48", "--json", factory="large"))))
+    assert planned["size"] == [32, 48]
+    assert planned["layers"][0]["literal_bytes"] == 4 * 9 * (32 * 48) * (34 * 50)
+
+
+def test_a_plan_says_what_cannot_be_converted_and_why(run: Run) -> None:
+    save(network("mixed"))
+    before = tree()
+    out = done(run(*plan(factory="mixed")))
+    assert "3 cannot be converted:\n  one: Conv1d is not nn.Conv2d\n  up: ConvTranspose2d is not nn.Conv2d\n" in out
+    assert re.search(r"^  padded: it is a subclass of nn.Conv2d", out, re.MULTILINE)
+    unsupported = data(done(run(*plan("--json", factory="mixed"))))["unsupported"]
+    assert [problem["name"] for problem in unsupported] == ["one", "up", "padded"]
+    assert tree() == before
+
+
+def test_a_network_that_cannot_be_copied_is_planned_too(run: Run) -> None:
+    save(network("normed"))
+    assert "1 cannot be converted:\n  1: its weight is not a plain parameter" in done(run(*plan(factory="normed")))
+
+
+@pytest.mark.parametrize(("factory", "size"), [("mixed", "224x224"), ("alone", "1x9"), ("large", f"{10**30}x9")])
+def test_a_plan_of_a_network_that_cannot_run_on_the_size_says_unknown(factory: str, size: str, run: Run) -> None:
+    save(network(factory))
+    assert re.search(r"unknown +unknown", done(run(*plan("--size", size, factory=factory))))
+    (layer,) = data(done(run(*plan("--size", size, "--json", factory=factory))))["layers"]
+    assert (layer["input_size"], layer["literal_bytes"]) == (None, None)
+
+
+def test_a_plan_of_a_network_without_convolutions_says_so(run: Run) -> None:
+    save(network("linear"))
+    assert done(run(*plan(factory="linear"))) == "Nothing would be converted.\n"
+    assert data(done(run(*plan("--json", factory="linear"))))["layers"] == []
+
+
+def test_a_name_that_looks_like_markup_is_shown_as_it_is(run: Run) -> None:
+    save(network("marked"))
+    assert "[red]stem[/red]" in done(run(*plan(factory="marked")))
+    out = done(run(*convert("--skip-unsupported", factory="marked")))
+    assert "[red]stem[/red]" in out
+    assert "[bold: Conv1d is not nn.Conv2d" in out
+
+
+@pytest.mark.parametrize("arguments", [convert("--json", factory="chatty"), plan("--json", factory="chatty")])
+def test_json_is_one_versioned_object_even_if_the_factory_prints(arguments: tuple[str, ...], run: Run) -> None:
+    save(network())
+    outcome = run(*arguments)
+    assert (outcome.code, outcome.err) == (0, "building\n")
+    assert outcome.out.startswith("{")
+    assert outcome.out.endswith("}\n")
+    found = data(outcome.out)
+    assert (found["version"], found["command"]) == (1, arguments[0])
+
+
+# What is refused
+
+BAD_FILES = {
+    "empty": (b"", "is empty"),
+    "text": (b"no weights here\n", "is a text file"),
+    "page": (b"<!DOCTYPE html><html><body>Not found</body></html>", "is an HTML page"),
+    "first bytes": (b"PK\x03\x04", "is damaged"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_FILES)
+def test_a_file_that_is_no_checkpoint_is_refused(kind: str, run: Run) -> None:
+    content, reason = BAD_FILES[kind]
+    Path("weights.pt").write_bytes(content)
+    for command in (convert(), plan()):
+        assert f"weights.pt {reason}" in refused(run, 3, *command)
+
+
+@pytest.mark.parametrize("kept", [0.2, 0.9])
+def test_a_truncated_checkpoint_is_refused(kept: float, run: Run) -> None:
+    save(network())
+    content = Path("weights.pt").read_bytes()
+    Path("weights.pt").write_bytes(content[: int(kept * len(content))])
+    assert "weights.pt is damaged" in refused(run, 3, *convert())
+
+
+def test_a_missing_checkpoint_is_refused(run: Run) -> None:
+    assert refused(run, 3, *convert()) == "conv2attn: there is no file weights.pt"
+    assert refused(run, 3, *convert(checkpoint=".")) == "conv2attn: . is a folder, not a checkpoint file"
+
+
+def test_a_pickled_model_is_refused_with_advice(run: Run) -> None:
+    torch.save(nn.Sequential(nn.Conv2d(3, 4, 1)), "weights.pt")
+    assert "save its state_dict() instead" in refused(run, 3, *convert())
+
+
+def test_keys_that_do_not_fit_are_named_up_to_ten_and_the_rest_counted(run: Run) -> None:
+    torch.save({"stem": torch.ones(2)}, "weights.pt")
+    message = refused(run, 3, *convert(factory="deep"))
+    assert len(re.findall("is missing|is unexpected", message)) == 10
+    assert message.endswith("; and 7 more")
+
+
+def test_shapes_that_do_not_fit_are_named(run: Run) -> None:
+    save(network(width=8))
+    message = refused(run, 3, *convert())
+    assert "'0.weight' has shape [8, 3, 3, 2], wanted [4, 3, 3, 2]" in message
+    assert "'0.bias'" in message
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ("nets.py:smal", "close names: small"),
+        ("nets.py:fails", "failed: RuntimeError: no luck"),
+        ("nets.py:leaves", "failed: SystemExit"),
+        ("nets.py:a_list", "returned a list, not a torch.nn.Module"),
+        ("missing.py:small", "no Python file missing.py"),
+        ("no_such_module:small", "no module no_such_module"),
+        ("nets.py", "does not name an architecture"),
+    ],
+)
+def test_an_architecture_that_builds_no_network_is_refused(spec: str, reason: str, run: Run) -> None:
+    save(network())
+    for command in (("convert", "weights.pt", "--arch", spec, "--out", "out"), ("plan", "weights.pt", "--arch", spec)):
+        assert reason in refused(run, 3, *command)
+
+
+@pytest.mark.parametrize("argument", ["width", "width=wide", "height=3", "width=1 --arch-arg width=2"])
+def test_an_argument_that_the_factory_does_not_take_is_refused(argument: str, run: Run) -> None:
+    save(network())
+    refused(run, 3, *convert("--arch-arg", *argument.split()))
+
+
+def test_an_architecture_without_a_convolution_is_refused(run: Run) -> None:
+    save(network("linear"))
+    assert refused(run, 4, *convert(factory="linear")).endswith("the model has no convolution")
+
+
+def test_all_unsupported_layers_are_named_at_once(run: Run) -> None:
+    save(network("mixed"))
+    message = refused(run, 4, *convert(factory="mixed"))
+    assert "3 layers cannot be converted: " in message
+    assert all(f" {name}: " in message for name in ("one", "up", "padded"))
+
+
+def test_complex_weights_are_not_silently_made_real(run: Run) -> None:
+    save(network("complexes"))
+    assert "1: its dtype torch.complex64" in refused(run, 4, *convert(factory="complexes"))
+    assert "imaginary parts" in refused(run, 3, *convert("--dtype", "float32", factory="complexes"))
+
+
+@pytest.mark.parametrize(
+    ("out", "reason"),
+    [("nets.py/out", "there is no folder"), ("missing/out", "there is no folder"), ("nets.py", "is a file")],
+)
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_read(out: str, reason: str, run: Run) -> None:
+    assert reason in refused(run, 3, *convert(out=out))  # there is no checkpoint either
+
+
+@pytest.mark.parametrize("force", [(), ("--force",)])
+def test_a_folder_of_somebody_else_is_refused_with_and_without_force(force: tuple[str, ...], run: Run) -> None:
+    save(network())
+    Path("out").mkdir()
+    Path("out", "config.json").write_text('{"format": "another"}')
+    assert "conv2attn did not write it" in refused(run, 3, *convert(*force))
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "nonsense", "meta", "hpu"])
+def test_a_device_that_cannot_be_used_is_refused(device: str, run: Run) -> None:
+    save(network())
+    assert f"the device '{device}' cannot be used: " in refused(run, 3, *convert("--device", device))
+
+
+def test_an_alpha_that_the_precision_cannot_hold_is_refused(run: Run) -> None:
+    save(network())
+    message = refused(run, 3, *convert("--alpha", "1e6", "--dtype", "float16"))
+    assert "torch.float16; got 1000000.0" in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (convert("--include", "stem"), "matches no convolution; there are 0, 2"),
+        (plan("--exclude", "re:3.*"), "matches no convolution; there are 0, 2"),
+        (convert("--include", "re:("), "is not a regular expression"),
+        (convert("--alpha", "0"), "must be positive and finite; got 0.0"),
+        (convert("--alpha", "-1"), "must be positive and finite; got -1.0"),
+        (convert("--alpha", "nan"), "must be positive and finite; got nan"),
+        (convert("--alpha", "inf"), "must be positive and finite; got inf"),
+        (convert("--alpha", "big"), "valid number"),
+        (convert("--dtype", "int8"), "int8"),
+        (plan("--size", "10"), "must be ROWSxCOLUMNS, like 224x224; got 10"),
+        (plan("--size", "0x10"), "got 0x10"),
+        (plan("--size", "-1x10"), "got -1x10"),
+        (("convert", "weights.pt"), "Missing option"),
+        (("plan",), "Missing"),
+        (("demo", "--images", "0"), "--images"),
+        (("demo", "--seed", "-1"), "--seed"),
+        (("reverse",), "No such command 'reverse'"),
+        (("--fast",), "No such option: --fast"),
+    ],
+)
+def test_wrong_usage_is_refused(arguments: tuple[str, ...], reason: str, run: Run) -> None:
+    save(network())
+    assert reason in refused(run, 2, *arguments)
+
+
+def test_no_arguments_show_the_help_and_are_wrong_usage(run: Run) -> None:
+    outcome = run()
+    assert outcome.code == 2
+    assert {"Usage:", "convert", "plan", "demo"} <= set((outcome.out + outcome.err).split())
+    assert "Traceback" not in outcome.err
+
+
+# Errors
+
+
+def test_debug_shows_the_traceback_of_a_refusal(run: Run) -> None:
+    outcome = run("--debug", *convert())
+    assert (outcome.code, outcome.out) == (3, "")
+    assert "Traceback (most recent call last)" in outcome.err
+    assert outcome.err.splitlines()[-1] == "conv2attn: there is no file weights.pt"
+
+
+def test_a_bug_says_so_and_asks_for_a_report(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise RuntimeError("the sum is\ntoo large")
+
+    monkeypatch.setattr("conv2attn.convert.model.convert_model", fail)
+    save(network())
+    before = tree()
+    outcome = run(*convert())
+    assert (outcome.code, outcome.out) == (70, "")
+    assert tree() == before
+    assert outcome.err.startswith("conv2attn: internal error: RuntimeError: the sum is")
+    assert "This is a bug in conv2attn; please report it" in outcome.err
+    assert "Traceback" not in outcome.err
+    assert "Traceback" in run("--debug", *convert()).err
+
+
+# Processes and terminals
+
+
+@contextmanager
+def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A run in a process, and a session, of its own."""
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    command = [str(PROGRAM), *arguments]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
+        signal.signal(signal.SIGINT, inherited)
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    while not path.exists():
+        assert process.poll() is None
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("moment", ["demo", "demo/plain/config.json"])
+def test_an_interrupt_ends_a_run_at_once_and_leaves_only_whole_folders(moment: str) -> None:
+    with started("demo", "--out", "demo", "--images", "400") as process:
+        wait_for(Path(moment), process)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert out == ""
+    for folder in Path("demo").iterdir():
+        assert folder.name in NETWORKS
+        load_converted(folder)
+
+
+IMPORTED = """
+import sys
+from conv2attn.cli import main
+sys.argv = {arguments!r}
+try:
+    main()
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+
+
+def imported_by(*arguments: str) -> list[str]:
+    """Modules that a run has imported at its end, in the order in which they were ready."""
+    code = IMPORTED.format(arguments=["conv2attn", *arguments])
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    return result.stderr.splitlines()[-1].split()
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = {"torch", "sympy", "hypothesis", "rich", "numpy", "safetensors"}
+    assert heavy.isdisjoint(imported_by("--help"))
+
+
+def test_numpy_is_imported_before_torch_which_swallows_an_interrupt_while_it_imports_numpy() -> None:
+    packages = [name.partition(".")[0] for name in imported_by(*plan())]
+    assert packages.index("numpy") < packages.index("torch")
+
+
+@pytest.mark.parametrize("option", [(), ("--json",)])
+def test_a_reader_that_leaves_early_causes_no_traceback(option: tuple[str, ...]) -> None:
+    save(network())
+    with started(*plan(*option)) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def on_terminal(*arguments: str, columns: int, **environment: str) -> Outcome:
+    """Runs on a terminal that has this many columns; both of its streams are the terminal's."""
+    master, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    settings = os.environ | {"TERM": "xterm-256color", **environment}
+    with subprocess.Popen([PROGRAM, *arguments], stdout=terminal, stderr=terminal, env=settings) as process:
+        os.close(terminal)
+        parts = []
+        try:
+            while part := os.read(master, 4096):
+                parts.append(part)
+        except OSError:  # how Linux says that the other end is closed
+            pass
+        finally:
+            os.close(master)
+    return Outcome(process.wait(), b"".join(parts).decode().replace("\r\n", "\n"), "")
+
+
+def test_a_narrow_terminal_loses_no_layer_name() -> None:
+    save(network("Long"))
+    outcome = on_terminal(*plan(factory="Long"), columns=40, NO_COLOR="1")
+    assert outcome.code == 0
+    assert "\x1b" not in outcome.out
+    lines = outcome.out.splitlines()
+    assert max(map(len, lines)) <= 40
+    first_column = "".join(line[1:].partition("  ")[0] for line in lines if not line.startswith("  "))
+    assert "stem" in first_column
+    assert "a_rather_long_name_of_a_block.and_of_a_layer_in_it" in first_column.replace(" ", "")
+
+
+def test_a_progress_bar_is_shown_on_a_terminal_and_taken_away() -> None:
+    outcome = on_terminal("demo", "--images", "20", "--out", "demo", columns=100)
+    assert outcome.code == 0
+    assert "Running CNN and attention" in outcome.out
+    assert "100.0%" in outcome.out.rpartition("\x1b")[2]
+
+
+# The demo
+
+
+def test_the_demo_s_networks_agree_in_every_engine_and_every_layer(run: Run) -> None:
+    arguments = ("demo", "--images", "40", "--out", "demo", "--json")
+    found = data(done(run(*arguments)))  # with nothing on stderr: no progress bar, since that is no terminal
+    assert (found["version"], found["command"], found["seed"]) == (1, "demo", HELD_OUT_SEED)
+    assert [network["network"] for network in found["networks"]] == list(NETWORKS)
+    x, _ = draw_images(40, seed=found["seed"])
+    for network in found["networks"]:
+        assert network["images"] == 40
+        assert [engine["top1_agreement"] for engine in network["engines"]] == [1.0] * len(network["engines"])
+        assert {engine["engine"] for engine in network["engines"]} >= {"literal", "factored"}
+        layers = [layer for engine in network["engines"] for layer in engine["layers"]]
+        assert all(layer["difference"] <= layer["bound"] for layer in layers)
+        assert torch.equal(load_converted(network["folder"])(x), load_example(network["network"])(x))
+    before = {name: changed for name, changed in tree().items() if name.startswith("demo/")}
+    assert data(done(run(*arguments)))["networks"][0]["accuracy"] == found["networks"][0]["accuracy"]
+    after = {name: changed for name, changed in tree().items() if name.startswith("demo/")}
+    assert after.keys() == before.keys()
+    assert all(after[name] > before[name] for name in before)
+
+
+def test_the_demo_prints_its_seed_and_where_it_wrote(run: Run) -> None:
+    out = done(run("demo", "--images", "5", "--seed", "7"))
+    assert out.splitlines()[-1] == "Seed of the images: 7"
+    assert [f"Wrote conv2attn-demo/{name}" in out for name in NETWORKS] == [True] * len(NETWORKS)
+
+
+@pytest.mark.parametrize("in_the_way", ["demo/residual/notes.txt", "demo/mobile", "demo"])
+def test_the_demo_refuses_what_is_in_its_way_before_any_work(
+    in_the_way: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("the work has begun")
+
+    monkeypatch.setattr("conv2attn.proofs.demo.draw_images", fail)
+    Path(in_the_way).parent.mkdir(parents=True, exist_ok=True)
+    Path(in_the_way).write_text("mine")
+    message = refused(run, 3, "demo", "--out", "demo", "--images", "40")
+    assert str(Path(in_the_way).parent if "notes" in in_the_way else in_the_way) in message

@@ -1,0 +1,164 @@
+"""What is installed is what the tree holds, and imports go one way."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[1]
+SHIPPED = ("convert", "proofs")
+COPIED = (*SHIPPED, "tests", "cli.py", "pyproject.toml", "README.md", "LICENSE")
+WHEEL_ONLY = {"METADATA", "WHEEL", "RECORD", "top_level.txt", "entry_points.txt", "licenses/LICENSE"}
+LAYERS = {"convert": 0, "proofs": 1, "cli": 2}  # a file imports from its own layer and from those below
+KEPT_OUT_OF_CONVERT = {"sympy", "hypothesis", "typer", "rich"}
+TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".yml", ".yaml", ".json", ".html", ".cfg", ""}
+FOLDERS = ("convert", "proofs", "tests", "benchmarks", "docs", ".ci")
+
+
+def project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def modules(folder: str) -> list[Path]:
+    return sorted(path.relative_to(ROOT) for path in (ROOT / folder).rglob("*.py"))
+
+
+SHIPPED_MODULES = [Path("cli.py"), *(path for folder in SHIPPED for path in modules(folder))]
+ALL_MODULES = [*SHIPPED_MODULES, *modules("tests"), *modules("benchmarks")]
+
+
+def imports(module: Path) -> Iterator[tuple[str, int]]:
+    """Names of the modules that a file imports, anywhere in it, each with its level: 0 is absolute."""
+    for node in ast.walk(ast.parse((ROOT / module).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, 0) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or "", node.level
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+def test_every_package_folder_is_listed() -> None:
+    folders = {path.parent for path in SHIPPED_MODULES if path.parent != Path()}
+    assert set(project()["tool"]["setuptools"]["packages"]) == {
+        "conv2attn",
+        *(".".join(("conv2attn", *folder.parts)) for folder in folders),
+    }
+
+
+def test_every_package_folder_has_an_init() -> None:
+    folders = {path.parent for path in SHIPPED_MODULES if path.parent != Path()}
+    assert all((ROOT / folder / "__init__.py").is_file() for folder in folders)
+
+
+def test_cli_is_the_only_module_at_the_top() -> None:
+    assert [path.name for path in ROOT.glob("*.py")] == ["cli.py"]  # each one would be shipped
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.Path:
+    """A wheel that is built from a copy of the tree, since building leaves its litter."""
+    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, source)
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(source)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    (path,) = out.iterdir()
+    return zipfile.Path(path)
+
+
+def in_wheel(wheel: zipfile.Path) -> set[str]:
+    return {name for name in wheel.root.namelist() if not name.endswith("/")}
+
+
+def test_the_wheel_holds_the_tree_and_nothing_else(wheel: zipfile.Path) -> None:
+    data = [ROOT / folder / "py.typed" for folder in SHIPPED]
+    data += (ROOT / "convert" / "examples" / "weights").iterdir()
+    paths = [*SHIPPED_MODULES, *(path.relative_to(ROOT) for path in data)]
+    found = in_wheel(wheel)
+    assert {name for name in found if ".dist-info/" not in name} == {f"conv2attn/{path.as_posix()}" for path in paths}
+    assert {name.partition(".dist-info/")[2] for name in found if ".dist-info/" in name} == WHEEL_ONLY
+
+
+def test_the_wheel_holds_the_files_byte_for_byte(wheel: zipfile.Path) -> None:
+    for name in in_wheel(wheel):
+        if name.startswith("conv2attn/"):
+            assert wheel.joinpath(name).read_bytes() == (ROOT / name.removeprefix("conv2attn/")).read_bytes(), name
+
+
+def test_the_wheel_has_the_command(wheel: zipfile.Path) -> None:
+    (name,) = (name for name in in_wheel(wheel) if name.endswith("entry_points.txt"))
+    assert "conv2attn = conv2attn.cli:main" in wheel.joinpath(name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("module", SHIPPED_MODULES, ids=str)
+def test_imports_go_from_the_command_line_to_the_proofs_to_the_conversion(module: Path) -> None:
+    layer = LAYERS[module.with_suffix("").parts[0]]
+    for name, _ in imports(module):
+        package, _, rest = name.partition(".")
+        if package == "conv2attn":
+            assert LAYERS[rest.partition(".")[0]] <= layer, f"{module} imports {name}"
+
+
+@pytest.mark.parametrize("module", modules("convert"), ids=str)
+def test_the_conversion_imports_neither_what_proves_nor_what_prints(module: Path) -> None:
+    assert KEPT_OUT_OF_CONVERT.isdisjoint(name.partition(".")[0] for name, _ in imports(module))
+
+
+@pytest.mark.parametrize("module", ALL_MODULES, ids=str)
+def test_every_import_is_absolute(module: Path) -> None:
+    assert all(level == 0 for _, level in imports(module))
+    assert {"convert", "proofs", "cli"}.isdisjoint(name.partition(".")[0] for name, _ in imports(module))
+
+
+def test_the_command_line_imports_only_light_modules_before_a_command_runs() -> None:
+    tree = ast.parse((ROOT / "cli.py").read_text(encoding="utf-8"))
+    top = [node for node in tree.body if not is_type_checking(node)]
+    names = [node.module for node in top if isinstance(node, ast.ImportFrom)]
+    names += [alias.name for node in top if isinstance(node, ast.Import) for alias in node.names]
+    outside = {str(name).partition(".")[0] for name in names} - sys.stdlib_module_names
+    assert outside == {"typer"}
+
+
+@pytest.mark.parametrize("name", ["README.md", "LICENSE", "CHANGELOG.md"])
+def test_the_usual_files_exist(name: str) -> None:
+    assert (ROOT / name).stat().st_size > 0
+
+
+def test_every_dependency_is_pinned_to_a_version_it_allows() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = {line.partition("==")[0].lower(): line.partition("==")[2] for line in lines if not line.startswith("#")}
+    metadata = project()
+    wanted = [*metadata["project"]["dependencies"], *metadata["build-system"]["requires"]]
+    wanted += [text for group in metadata["project"]["optional-dependencies"].values() for text in group]
+    for requirement in map(Requirement, wanted):
+        assert requirement.specifier.contains(pins[requirement.name.lower()]), requirement
+
+
+def text_files() -> list[Path]:
+    """The project's own text files."""
+    inside = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
+    return [path for path in (*ROOT.iterdir(), *inside) if path.is_file() and path.suffix in TEXT_SUFFIXES]
+
+
+def test_no_file_knows_the_machine_it_was_written_on() -> None:
+    places = re.compile(r"(?<![\w.])/(work|root|home)\b|\bshare" + "d/")
+    texts = {path: path.read_text(encoding="utf-8") for path in text_files()}
+    assert [f"{path}: {hit[0]}" for path, text in texts.items() for hit in places.finditer(text)] == []

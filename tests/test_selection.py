@@ -1,0 +1,85 @@
+"""Patterns choose the layers that they name, and a pattern that chooses none is refused."""
+
+from __future__ import annotations
+
+import pytest
+from torch import nn
+
+from conv2attn.convert import convert_model
+from conv2attn.convert.errors import SelectionError
+from conv2attn.convert.selection import name_filter
+
+
+def network() -> nn.Sequential:
+    block = nn.ModuleDict({"conv1": nn.Conv2d(2, 2, 1), "conv10": nn.Conv2d(2, 2, 1), "relu": nn.ReLU()})
+    return nn.Sequential(nn.Conv2d(3, 2, 1), block, nn.ConvTranspose2d(2, 2, 1))
+
+
+NAMES = ["0", "1.conv1", "1.conv10", "2"]
+
+
+def chosen(*, include: tuple[str, ...] = (), exclude: tuple[str, ...] = ()) -> list[str]:
+    model = network()
+    selected = name_filter(model, include=include, exclude=exclude)
+    return [name for name in NAMES if selected(model.get_submodule(name), name)]
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "expected"),
+    [
+        ((), (), NAMES),
+        (("1.conv1",), (), ["1.conv1"]),
+        (("1.*",), (), ["1.conv1", "1.conv10"]),
+        (("*",), (), NAMES),
+        (("1.conv?",), (), ["1.conv1"]),
+        (("re:1[.]conv.",), (), ["1.conv1"]),
+        (("re:[02]", "1.conv10"), (), ["0", "1.conv10", "2"]),
+        ((), ("2",), ["0", "1.conv1", "1.conv10"]),
+        (("1.*",), ("re:.*0",), ["1.conv1"]),
+        (("1.*",), ("*",), []),
+    ],
+)
+def test_a_layer_is_chosen_if_it_matches_an_include_and_no_exclude(
+    include: tuple[str, ...], exclude: tuple[str, ...], expected: list[str]
+) -> None:
+    assert chosen(include=include, exclude=exclude) == expected
+
+
+def test_a_name_with_the_characters_of_a_pattern_chooses_itself() -> None:
+    model = nn.ModuleDict({"a[1]": nn.Conv2d(1, 1, 1), "a1": nn.Conv2d(1, 1, 1)})
+    selected = name_filter(model, include=["a[1]"])
+    assert selected(model["a[1]"], "a[1]")
+
+
+def test_a_convolution_that_is_the_model_itself_is_chosen_by_a_star_and_by_no_name() -> None:
+    conv = nn.Conv2d(1, 2, 1)
+    for pattern in ("", "*", "re:"):
+        assert len(convert_model(conv, filter_fn=name_filter(conv, include=[pattern])).report.layers) == 1
+    with pytest.raises(SelectionError, match=r"there are '' \(the model itself\)$"):
+        name_filter(conv, include=["conv"])
+
+
+@pytest.mark.parametrize("option", ["include", "exclude"])
+@pytest.mark.parametrize("pattern", ["conv1", "1", "3", "1.relu", "CONV*", "re:conv1", ""])
+def test_a_pattern_that_matches_no_convolution_is_refused_with_the_names_there_are(option: str, pattern: str) -> None:
+    with pytest.raises(SelectionError, match=r"matches no convolution; there are 0, 1\.conv1, 1\.conv10, 2$") as caught:
+        chosen(**{option: ("0", pattern)})
+    assert repr(pattern) in str(caught.value)
+
+
+def test_at_most_ten_names_are_listed() -> None:
+    model = nn.Sequential(*(nn.Conv2d(1, 1, 1) for _ in range(13)))
+    with pytest.raises(SelectionError, match=r"there are 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 3 more$"):
+        name_filter(model, include=["stem"])
+
+
+def test_a_model_without_convolutions_has_none_to_choose() -> None:
+    with pytest.raises(SelectionError, match=r"there are none$"):
+        name_filter(nn.Linear(1, 1), exclude=["stem"])
+
+
+@pytest.mark.parametrize("pattern", ["re:(", "re:*", "re:[0"])
+def test_a_bad_regular_expression_is_refused(pattern: str) -> None:
+    with pytest.raises(SelectionError, match="is not a regular expression") as caught:
+        chosen(include=(pattern,))
+    assert repr(pattern) in str(caught.value)
