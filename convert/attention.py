@@ -16,9 +16,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from conv2attn.convert.axis_scores import AxisScores
 from conv2attn.convert.content import ContentTerms
 from conv2attn.convert.encoding import ENCODING_DIM, head_vectors
-from conv2attn.convert.engines import AUTO, ENGINES, check_engine_name, choose_engine
+from conv2attn.convert.engines import AUTO, ENGINES, Engine, check_engine_name, choose_engine
+from conv2attn.convert.engines.base import positions_are_trained
 from conv2attn.convert.engines.literal import all_queries, attention_maps, format_bytes
 from conv2attn.convert.errors import ConversionError, GeometryError
 from conv2attn.convert.regime import EXACT_ALPHA, Regime, RegimeCache, compute_dtype
@@ -38,7 +40,7 @@ class SelfAttention2d(nn.Module):
         weight: The value projections, as under Attributes; None draws new ones, and a new bias.
         bias: The output bias; only with ``weight``.
         alpha: Locality strength of all heads; None means so large that attention is exactly one-hot.
-        engine: How the layer is computed: "auto", "literal" or "factored".
+        engine: How the layer is computed: "auto", "literal", "separable" or "factored".
         memory_limit: Bytes that the literal engine may hold at the same time.
         device: Where new parameters live.
         dtype: Their precision: float64, float32, bfloat16 or float16.
@@ -50,6 +52,7 @@ class SelfAttention2d(nn.Module):
         alpha: Locality strength of each head, [num_heads].
         centers: Centre of each head, its offset from the query in pixels (row, column), [num_heads, 2].
         content: The content terms of the scores, or None, as after a conversion.
+        axis_scores: Learned tables in place of the quadratic scores, or None, as after a conversion.
         memory_limit: As above; may be changed at any time.
 
     Raises:
@@ -75,6 +78,7 @@ class SelfAttention2d(nn.Module):
         self.engine = engine
         self.memory_limit = memory_limit
         self.content: ContentTerms | None = None
+        self.axis_scores: AxisScores | None = None
         if weight is None:
             slices = (spec.out_channels, spec.in_channels // spec.groups, *spec.kernel_size)
             weight = nn.Parameter(torch.empty(slices, device=device, dtype=dtype))
@@ -131,18 +135,23 @@ class SelfAttention2d(nn.Module):
         """
         if x.ndim == 3:
             return self.forward(x.unsqueeze(0)).squeeze(0)
-        size = self._checked_size(x)
-        return choose_engine(self, self.engine, size, batch=x.shape[0]).attend(self, x)
-
-    def _checked_size(self, x: Tensor) -> Size:
-        """The size of an input [batch, in_channels, rows, columns] that the layer accepts."""
-        if x.ndim != 4 or x.shape[1] != self.spec.in_channels:
-            raise GeometryError(f"input must be [batch, {self.spec.in_channels}, rows, columns]; got {list(x.shape)}")
         if x.dtype != self.weight.dtype and not torch.is_autocast_enabled(x.device.type):
             raise ConversionError(f"input must have the layer's dtype {self.weight.dtype}; got {x.dtype}")
-        size = Size(x.shape[2], x.shape[3])
+        return self._engine_for(x).attend(self, x)
+
+    def _engine_for(self, x: Tensor) -> Engine:
+        """The engine for an input, chosen once for each shape."""
+        shape, scores = x.shape, (self.content is None, self.axis_scores is None)
+        key = ("engine", self.engine, shape, scores, positions_are_trained(self))
+        return self.regime.remember(key, lambda: self._choose_engine(shape))
+
+    def _choose_engine(self, shape: torch.Size) -> Engine:
+        """Checks the shape of an input and chooses the engine for it."""
+        if len(shape) != 4 or shape[1] != self.spec.in_channels:
+            raise GeometryError(f"input must be [batch, {self.spec.in_channels}, rows, columns]; got {list(shape)}")
+        size = Size(shape[2], shape[3])
         self.spec.output_size(size)
-        return size
+        return choose_engine(self, self.engine, size, batch=shape[0])
 
     def head_vectors(self) -> Tensor:
         """v_h = -alpha_h (1, -2 Delta_h1, -2 Delta_h2), [num_heads, 3]."""
@@ -196,6 +205,24 @@ class SelfAttention2d(nn.Module):
             dtype=self.weight.dtype,
         )
         return self.content
+
+    def set_axis_scores(self, rows: Tensor, columns: Tensor) -> AxisScores:
+        """Replaces the quadratic scores by learned tables over row offsets and column offsets.
+
+        ``alpha`` and ``centers`` are not used from then on.
+
+        Args:
+            rows: Scores of the row offsets -(n - 1), ..., n - 1, [num_heads, 2 n - 1], for padded inputs of up to n
+                rows.
+            columns: Scores of the column offsets, likewise.
+
+        Raises:
+            GeometryError: The tables have other shapes.
+        """
+        if len(rows) != self.num_heads:
+            raise GeometryError(f"score tables must have {self.num_heads} heads; got {len(rows)}")
+        self.axis_scores = AxisScores(rows.to(self.weight), columns.to(self.weight))
+        return self.axis_scores
 
     def explain(self, size: tuple[int, int], *, batch: int = 1) -> str:
         """Which engine computes inputs of this size, why, and what each engine costs in FLOPs and bytes."""

@@ -89,8 +89,10 @@ def certify(layer: AttentionLayer, *, input_range: InputRange) -> Certificate:
         ConversionError: The layer is not the convolution's attention, a parameter is not finite, or the range
             is not one.
     """
-    if layer.content is not None or not layer.regime.at_taps:
-        raise ConversionError("only a layer without content terms, with its heads at the kernel's taps, is certified")
+    if layer.content is not None or layer.axis_scores is not None or not layer.regime.at_taps:
+        raise ConversionError(
+            "only a layer with quadratic scores alone and its heads at the kernel's taps is certified"
+        )
     low, high = _input_bounds(layer.spec, input_range)
     absolute = _absolute_sum(layer.weight)
     tail = _sum_over_inputs(layer.spec, _tail_weights(layer, absolute), high - low)

@@ -133,6 +133,8 @@ def not_a_convolution(layer: SelfAttention2d, *, tolerance: float | None = None)
     regime = layer.regime
     if layer.content is not None and not layer.content.is_off():
         return "its content terms are on, so it looks at the image to decide where to look"
+    if layer.axis_scores is not None:
+        return "its positional scores are learned tables"
     if not regime.at_taps:
         head, center, tap = next(
             (head, center, tap)

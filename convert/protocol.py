@@ -6,6 +6,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from conv2attn.convert.axis_scores import AxisScores
 from conv2attn.convert.content import ContentTerms
 from conv2attn.convert.regime import Regime
 from conv2attn.convert.spec import ConvSpec
@@ -37,6 +38,10 @@ class AttentionLayer(Protocol):
     @property
     def content(self) -> ContentTerms | None:
         """Content terms of the scores."""
+
+    @property
+    def axis_scores(self) -> AxisScores | None:
+        """Learned positional scores in place of the quadratic ones."""
 
     @property
     def memory_limit(self) -> int:

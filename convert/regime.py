@@ -7,7 +7,9 @@ on a GPU and a decision per forward call everywhere.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -21,6 +23,9 @@ ONE_HOT_ALPHA = {torch.float32: 104.0, torch.float64: 746.0}
 
 # The default locality strengths: the next powers of two, with which the scores are exact as well.
 EXACT_ALPHA = {torch.float32: 128.0, torch.float64: 1024.0}
+
+_REMEMBERED = 64
+_T = TypeVar("_T")
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -43,6 +48,19 @@ class Regime:
     centers: tuple[tuple[float, float], ...]
     at_taps: bool
     dtype: torch.dtype
+    _memory: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def remember(self, key: Hashable, make: Callable[[], _T]) -> _T:
+        """What ``make`` returns, made once for each key.
+
+        A layer whose positions change gets a new regime, so what depends on positions and the key only is kept here
+        as long as it is true, and neither copied nor pickled with the layer.
+        """
+        if key not in self._memory:
+            if len(self._memory) >= _REMEMBERED:  # images of ever new sizes must not fill the memory
+                self._memory.clear()
+            self._memory[key] = make()
+        return cast(_T, self._memory[key])
 
     @classmethod
     def of(cls, spec: ConvSpec, *, alpha: Tensor, centers: Tensor) -> Regime:

@@ -11,23 +11,23 @@ So head h at q reads the smoothed input S X at t, and the sum over heads with W_
 
 It is exact for every alpha, stride, dilation and padding. Where every off-diagonal entry of S rounds to zero
 (``Regime.is_exact``) S is the identity, is skipped, and the layer is one convolution call.
+
+Two things save work in the soft regime. Along an axis with a single tap, the targets are the queries, so only those
+rows of S are needed, and the stride is in them. And a kernel of a single tap mixes channels only, which commutes with
+smoothing: Conv_W(S X) = S Conv_W(X), done on whichever side has fewer channels.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from conv2attn.convert.engines.base import (
-    Cost,
-    Engine,
-    convolution_flops,
-    positions_are_trained,
-)
-from conv2attn.convert.errors import EngineError
+from conv2attn.convert.engines.axes import AxisTable
+from conv2attn.convert.engines.base import Cost, Engine, convolution_flops, positions_are_trained
 from conv2attn.convert.protocol import AttentionLayer
 from conv2attn.convert.spec import ConvSpec, Size
 
@@ -39,9 +39,11 @@ class FactoredEngine(Engine):
     summary: ClassVar[str] = "the proven rewriting: smooth the input with the attention's own softmax, then convolve"
 
     def refusal(self, layer: AttentionLayer) -> str | None:
-        """It needs heads at the kernel's taps, one alpha for all, no content terms, and positions at rest."""
+        """It needs heads at the kernel's taps, one alpha for all, quadratic scores, and positions at rest."""
         if layer.content is not None:
             return "the layer has content terms"
+        if layer.axis_scores is not None:
+            return "the positional scores are learned tables"
         if not layer.regime.at_taps:
             return "a head's centre is not at its kernel tap"
         if layer.regime.shared_alpha is None:
@@ -51,24 +53,30 @@ class FactoredEngine(Engine):
         return None
 
     def cost(self, layer: AttentionLayer, size: Size, *, batch: int = 1) -> Cost:
-        """The convolution, and in the soft regime two dense smoothing passes over the padded input."""
-        flops = convolution_flops(layer.spec, size, batch=batch)
-        grid, pixel_bytes = layer.spec.padded_size(size), layer.weight.element_size()
-        values = batch * layer.spec.in_channels * grid.rows * grid.columns
+        """The convolution, and in the soft regime two smoothing passes."""
+        spec, flops = layer.spec, convolution_flops(layer.spec, size, batch=batch)
+        grid = spec.padded_size(size)
+        padded = batch * spec.in_channels * grid.rows * grid.columns
         if layer.regime.is_exact:
-            return Cost(flops, 0 if _pads_natively(layer.spec) else values * pixel_bytes)
-        smoothing = 2 * values * (grid.rows + grid.columns)
-        tables = grid.rows**2 + grid.columns**2
-        return Cost(flops + smoothing, (3 * values + tables) * layer.regime.dtype.itemsize)
+            return Cost(flops, 0 if spec.padding_mode == "zeros" else padded * layer.weight.element_size())
+        channels = batch * (spec.out_channels if _channels_first(spec) else spec.in_channels)
+        rows, columns = (_targets(spec, size, axis) for axis in (0, 1))
+        smoothing = grid.columns * len(rows) * grid.rows + len(rows) * len(columns) * grid.columns
+        held = padded + channels * len(rows) * (grid.columns + len(columns))
+        return Cost(flops + 2 * channels * smoothing, held * layer.regime.dtype.itemsize)
 
     def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
         """Computes the layer."""
-        spec = layer.spec
+        spec, weight, bias = layer.spec, layer.weight, layer.bias
         if layer.regime.is_exact:
             x, padding = pad_as_convolution(spec, x)
-        else:
-            x, padding = smooth(spec.pad(x), _shared_alpha(layer)), (0, 0)
-        return F.conv2d(x, layer.weight, layer.bias, spec.stride, padding, spec.dilation, spec.groups)
+            return F.conv2d(x, weight, bias, spec.stride, padding, spec.dilation, spec.groups)
+        smoothing = _smoothing(layer, x.shape)
+        padded = spec.pad(x)
+        if _channels_first(spec):
+            mixed = smoothing(F.conv2d(padded, weight, None, groups=spec.groups))
+            return mixed if bias is None else mixed + bias.view(-1, 1, 1)
+        return F.conv2d(smoothing(padded), weight, bias, _stride(spec), 0, spec.dilation, spec.groups)
 
 
 def pad_as_convolution(spec: ConvSpec, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
@@ -85,36 +93,70 @@ def pad_as_convolution(spec: ConvSpec, x: Tensor) -> tuple[Tensor, tuple[int, in
     return x, (top, left)
 
 
-def smooth(padded: Tensor, alpha: float) -> Tensor:
-    """S_row X S_col^T, in at least float32: [batch, channels, rows, columns], with the dtype of the input."""
-    precise = padded.to(torch.promote_types(padded.dtype, torch.float32))
-    rows, columns = (smoothing_matrix(length, alpha, like=precise) for length in padded.shape[-2:])
-    return (rows @ precise @ columns.T).to(padded.dtype)
+@dataclass(frozen=True)
+class Smoothing:
+    """S_row X S_col^T, in at least float32.
+
+    Attributes:
+        rows: S_row, [row targets, padded rows].
+        columns: S_col, [column targets, padded columns].
+    """
+
+    rows: AxisTable
+    columns: AxisTable
+
+    def __call__(self, padded: Tensor) -> Tensor:
+        """Smooths images [batch, channels, rows, columns], and gives them back in their dtype."""
+        precise = padded.to(self.rows.probabilities.dtype)
+        return self.columns.columns_of(self.rows.rows_of(precise)).to(padded.dtype)
 
 
-def smoothing_matrix(length: int, alpha: float, *, like: Tensor) -> Tensor:
-    """S[t, k] = softmax_k(-alpha (k - t)^2) for t and k in 0, ..., length - 1, computed in float64.
+def smoothing_matrix(targets: range, length: int, alpha: float, *, like: Tensor) -> Tensor:
+    """S[t, k] = softmax_k(-alpha (k - t)^2), computed in float64.
 
     Args:
-        length: Pixels along the axis.
+        targets: Positions t.
+        length: Keys are 0, ..., length - 1.
         alpha: Locality strength.
-        like: The matrix gets its dtype and device.
+        like: The matrix gets its device, and its dtype if that is at least float32.
 
     Returns:
-        [length, length]; each row sums to 1.
+        [len(targets), length]; each row sums to 1.
     """
-    positions = torch.arange(length, dtype=torch.float64)
-    scores = -alpha * (positions - positions.unsqueeze(1)).square()
-    return scores.softmax(dim=-1).to(device=like.device, dtype=like.dtype)
+    keys = torch.arange(length, dtype=torch.float64, device=like.device)
+    scores = -alpha * (keys - torch.tensor(targets, dtype=torch.float64, device=like.device).unsqueeze(1)).square()
+    return scores.softmax(dim=-1).to(torch.promote_types(like.dtype, torch.float32))
 
 
-def _shared_alpha(layer: AttentionLayer) -> float:
-    alpha = layer.regime.shared_alpha
-    if alpha is None:
-        raise EngineError("the factored engine needs one finite alpha for all heads")
-    return alpha
+def _smoothing(layer: AttentionLayer, shape: torch.Size) -> Smoothing:
+    """The smoothing for inputs of a shape, made once."""
+    return layer.regime.remember(("smoothing", shape), lambda: _make_smoothing(layer, shape))
 
 
-def _pads_natively(spec: ConvSpec) -> bool:
-    top, bottom, left, right = spec.pads
-    return spec.padding_mode == "zeros" and (top, left) == (bottom, right)
+def _make_smoothing(layer: AttentionLayer, shape: torch.Size) -> Smoothing:
+    spec, alpha = layer.spec, layer.regime.alpha[0]
+    size = Size(shape[2], shape[3])
+    grid = spec.padded_size(size)
+    images = shape[0] * (spec.out_channels if _channels_first(spec) else spec.in_channels)
+    rows, columns = (_targets(spec, size, axis) for axis in (0, 1))
+    return Smoothing(
+        AxisTable.banded(smoothing_matrix(rows, grid.rows, alpha, like=layer.weight), images * grid.columns),
+        AxisTable.banded(smoothing_matrix(columns, grid.columns, alpha, like=layer.weight), images * len(rows)),
+    )
+
+
+def _targets(spec: ConvSpec, size: Size, axis: int) -> range:
+    """Positions on an axis of the padded input that some head reads."""
+    if spec.kernel_size[axis] == 1:
+        return spec.query_positions(size)[axis]
+    return range(spec.padded_size(size)[axis])
+
+
+def _stride(spec: ConvSpec) -> tuple[int, int]:
+    """The stride that is left after smoothing."""
+    rows, columns = (1 if spec.kernel_size[axis] == 1 else spec.stride[axis] for axis in (0, 1))
+    return rows, columns
+
+
+def _channels_first(spec: ConvSpec) -> bool:
+    return spec.num_heads == 1 and spec.out_channels < spec.in_channels

@@ -96,10 +96,13 @@ def attention_probabilities(layer: AttentionLayer, size: Size, queries: Tensor, 
         them; in at least float32.
     """
     grid = layer.spec.padded_size(size)
-    dtype = layer.regime.score_dtype(grid) if layer.content is None else torch.float64
+    dtype = score_dtype(layer, grid)
     queries = queries.to(dtype)
     encoding = relative_encoding(relative_positions(queries, key_positions(grid, like=queries)))
-    scores = positional_scores(encoding, head_vectors(layer.alpha.to(dtype), layer.centers.to(dtype)))
+    if layer.axis_scores is None:
+        scores = positional_scores(encoding, head_vectors(layer.alpha.to(dtype), layer.centers.to(dtype)))
+    else:
+        scores = layer.axis_scores.scores(queries, grid)
     if layer.content is not None:
         if padded is None:
             raise EngineError("the layer has content terms, so its attention depends on the input: pass x")
@@ -107,6 +110,13 @@ def attention_probabilities(layer: AttentionLayer, size: Size, queries: Tensor, 
         keys = padded.flatten(2).transpose(1, 2)
         scores = scores + layer.content.scores(keys[:, index], keys, encoding)
     return scores.softmax(dim=-1).to(layer.regime.dtype)
+
+
+def score_dtype(layer: AttentionLayer, grid: Size) -> torch.dtype:
+    """Precision of the scores: float32 only where they are positional and make no error there."""
+    if layer.content is not None or layer.axis_scores is not None:
+        return torch.float64
+    return layer.regime.score_dtype(grid)
 
 
 def attention_maps(layer: AttentionLayer, size: Size, queries: Tensor, padded: Tensor | None) -> Tensor:
@@ -166,7 +176,7 @@ class _Memory:
         spec, grid = layer.spec, layer.spec.padded_size(size)
         keys = math.prod(grid)
         scores = spec.num_heads * keys * (1 if layer.content is None else batch)
-        score_bytes = layer.regime.score_dtype(grid).itemsize if layer.content is None else 8
+        score_bytes = score_dtype(layer, grid).itemsize
         probability_bytes = layer.regime.dtype.itemsize
         return cls(
             limit=layer.memory_limit,

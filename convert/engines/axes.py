@@ -1,0 +1,94 @@
+"""Softmax along one axis: tables of probabilities, and their products with images.
+
+A table whose far entries underflow to zero is a band. The rows of the table are then taken in blocks, and each
+block is multiplied with the few pixels that it reads. What is left out is exactly zero, so nothing changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_CALL = 1_000_000  # what one more product costs, in multiply-adds that could have been done meanwhile
+_BLOCKS = (16, 32, 64)  # queries in a block
+
+
+@dataclass(frozen=True)
+class Block:
+    """Queries start to stop of an axis, and the only keys that they read."""
+
+    start: int
+    stop: int
+    first_key: int
+    last_key: int
+
+    @property
+    def size(self) -> int:
+        """Entries of the table inside the block."""
+        return (self.stop - self.start) * (self.last_key - self.first_key)
+
+
+@dataclass(frozen=True)
+class AxisTable:
+    """Attention probabilities along one axis.
+
+    Attributes:
+        probabilities: [num_queries, num_keys]; each row sums to 1.
+        blocks: All queries, in order; one block that reads every key if the table is not a narrow band.
+    """
+
+    probabilities: Tensor
+    blocks: tuple[Block, ...]
+
+    @classmethod
+    def dense(cls, probabilities: Tensor, vectors: int = 1) -> AxisTable:
+        """The table in one block, whatever its values are."""
+        queries, keys = probabilities.shape
+        return cls(probabilities, (Block(0, queries, 0, keys),))
+
+    @classmethod
+    def banded(cls, probabilities: Tensor, vectors: int) -> AxisTable:
+        """The table in the blocks that cost least when it is applied to ``vectors`` vectors; reads its values."""
+        queries, keys = probabilities.shape
+        used = probabilities != 0
+        first = used.int().argmax(1).tolist()
+        last = (keys - used.flip(1).int().argmax(1)).tolist()
+        candidates = [cls.dense(probabilities).blocks]
+        for length in _BLOCKS:
+            starts = range(0, queries, length)
+            ends = (min(start + length, queries) for start in starts)
+            candidates.append(
+                tuple(Block(s, e, min(first[s:e]), max(last[s:e])) for s, e in zip(starts, ends, strict=True))
+            )
+        return cls(probabilities, min(candidates, key=lambda blocks: _cost(blocks, vectors)))
+
+    @property
+    def entries(self) -> int:
+        """Entries that are multiplied."""
+        return sum(block.size for block in self.blocks)
+
+    def rows_of(self, x: Tensor) -> Tensor:
+        """Applies the table to the rows of images: [..., num_keys, columns] -> [..., num_queries, columns]."""
+        parts = [
+            self.probabilities[block.start : block.stop, block.first_key : block.last_key]
+            @ x[..., block.first_key : block.last_key, :]
+            for block in self.blocks
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2)
+
+    def columns_of(self, x: Tensor) -> Tensor:
+        """Applies the table to the columns of images: [..., num_keys] -> [..., num_queries]."""
+        flat = x.reshape(-1, x.shape[-1])
+        parts = [
+            flat[:, block.first_key : block.last_key]
+            @ self.probabilities[block.start : block.stop, block.first_key : block.last_key].T
+            for block in self.blocks
+        ]
+        applied = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+        return applied.view(*x.shape[:-1], -1)
+
+
+def _cost(blocks: tuple[Block, ...], vectors: int) -> int:
+    return sum(block.size * vectors + _CALL for block in blocks)

@@ -1,0 +1,196 @@
+"""The separable engine: a softmax along the rows, a softmax along the columns.
+
+If a head's positional score is a sum of a row term and a column term, its exponential is a product, and so is the
+sum over the grid that normalises it. The softmax over all keys is then the outer product of two softmaxes:
+
+    softmax_k(a(k_1) + b(k_2)) = exp a(k_1) exp b(k_2) / (sum exp a)(sum exp b) = R[q_1, k_1] C[q_2, k_2]
+
+so that head h reads R_h X C_h^T, and
+
+    Attention(X) = sum_h W_h (R_h X C_h^T) = sum_C ( sum over heads with column table C of W_h (R_h X) ) C^T
+
+The quadratic score -alpha |delta - Delta|^2 is such a sum for any real centre and any alpha of each head's own, and so
+are learned tables. The product R_h X is computed once for all heads with the same row table, the product with C once
+for all heads with the same column table.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from conv2attn.convert.engines.axes import AxisTable
+from conv2attn.convert.engines.base import Cost, Engine, positions_are_trained
+from conv2attn.convert.protocol import AttentionLayer
+from conv2attn.convert.spec import ConvSpec, Size
+
+_CHUNK_BYTES = 4 * 2**20  # of one intermediate result: larger ones fall out of the cache
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """The distinct tables of a layer, and which heads use them.
+
+    Attributes:
+        rows: Distinct row tables.
+        columns: Distinct column tables.
+        heads: For each column table, pairs of a head and the number of its row table.
+    """
+
+    rows: tuple[AxisTable, ...]
+    columns: tuple[AxisTable, ...]
+    heads: tuple[tuple[tuple[int, int], ...], ...]
+
+
+class SeparableEngine(Engine):
+    """Row tables, channels, column tables."""
+
+    name: ClassVar[str] = "separable"
+    summary: ClassVar[str] = "a softmax along rows and one along columns for each head, whose product is the attention"
+
+    def refusal(self, layer: AttentionLayer) -> str | None:
+        """It needs scores that do not depend on the image."""
+        return "the layer has content terms" if layer.content is not None else None
+
+    def cost(self, layer: AttentionLayer, size: Size, *, batch: int = 1) -> Cost:
+        """Both passes over all distinct tables, and the channels in between."""
+        spec, output, grid = layer.spec, layer.spec.output_size(size), layer.spec.padded_size(size)
+        row_heads, column_heads = (len(set(names)) for names in _table_names(layer))
+        rows = row_heads * spec.in_channels * output.rows * grid.rows * grid.columns
+        mixing = spec.num_heads * spec.out_channels * spec.in_channels // spec.groups * output.rows * grid.columns
+        columns = column_heads * spec.out_channels * output.rows * output.columns * grid.columns
+        widest = max(spec.in_channels, spec.out_channels) * output.rows * grid.columns
+        held = (row_heads + 2) * min(
+            batch, _images(layer, size)
+        ) * widest + batch * spec.in_channels * grid.rows * grid.columns
+        return Cost(2 * batch * (rows + mixing + columns), held * layer.regime.dtype.itemsize)
+
+    def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
+        """Computes the layer."""
+        batch, _, rows, columns = x.shape
+        size = Size(rows, columns)
+        tables = _tables(layer, size, batch)
+        padded = layer.spec.pad(x).to(layer.regime.dtype)
+        weight = head_weights(layer, padded.dtype)
+        parts = [_attend(layer.spec, weight, tables, part) for part in torch.split(padded, _images(layer, size))]
+        output = torch.cat(parts) if len(parts) > 1 else parts[0]
+        if layer.bias is not None:
+            output = output + layer.bias.to(output.dtype).view(-1, 1, 1)
+        return output.to(x.dtype)
+
+
+def head_weights(layer: AttentionLayer, dtype: torch.dtype) -> Tensor:
+    """The value projections, [num_heads, groups, out_channels / groups, in_channels / groups]."""
+    weight = layer.weight.to(dtype).flatten(2).permute(2, 0, 1)
+    return torch.unflatten(weight, 1, (layer.spec.groups, -1)).contiguous()
+
+
+def axis_probabilities(layer: AttentionLayer, size: Size, axis: int) -> Tensor:
+    """Softmax of every head along one axis, computed in double precision: [num_heads, queries, keys]."""
+    device = layer.alpha.device
+    num_keys = layer.spec.padded_size(size)[axis]
+    queries = torch.tensor(list(layer.spec.query_positions(size)[axis]), dtype=torch.float64, device=device)
+    if layer.axis_scores is not None:
+        scores = layer.axis_scores.along(axis, queries, num_keys)
+    else:
+        targets = queries + layer.centers.double()[:, axis, None]
+        keys = torch.arange(num_keys, dtype=torch.float64, device=device)
+        scores = -layer.alpha.double()[:, None, None] * (keys - targets.unsqueeze(-1)).square()
+    return scores.softmax(dim=-1).to(layer.regime.dtype)
+
+
+def _is_at_rest(layer: AttentionLayer) -> bool:
+    """Whether the tables depend on nothing that training changes."""
+    return layer.axis_scores is None and not positions_are_trained(layer)
+
+
+def _table_names(layer: AttentionLayer) -> tuple[list[object], list[object]]:
+    """For each head, what its row table and its column table are determined by; equal where they coincide."""
+    if not _is_at_rest(layer):
+        heads: list[object] = list(range(layer.spec.num_heads))
+        return heads, heads
+    pairs = list(zip(layer.regime.alpha, layer.regime.centers, strict=True))
+    return [(alpha, center[0]) for alpha, center in pairs], [(alpha, center[1]) for alpha, center in pairs]
+
+
+def _tables(layer: AttentionLayer, size: Size, batch: int) -> _Tables:
+    """The distinct tables; kept as long as the layer's positions and the size stay, unless they are trained."""
+    if not _is_at_rest(layer):
+        return _make_tables(layer, size, batch)
+    key = ("separable", size, batch)
+    return layer.regime.remember(key, lambda: _make_tables(layer, size, batch))
+
+
+def _make_tables(layer: AttentionLayer, size: Size, batch: int) -> _Tables:
+    spec = layer.spec
+    names = _table_names(layer)
+    vectors = (
+        batch * spec.in_channels * spec.padded_size(size).columns,
+        batch * spec.out_channels * spec.output_size(size).rows,
+    )
+    make = AxisTable.banded if _is_at_rest(layer) else AxisTable.dense
+    distinct: list[list[AxisTable]] = []
+    for axis in (0, 1):
+        first = {name: head for head, name in reversed(list(enumerate(names[axis])))}
+        probabilities = axis_probabilities(layer, size, axis)
+        heads = [first[name] for name in dict.fromkeys(names[axis])]
+        distinct.append([make(probabilities[head], vectors[axis]) for head in heads])
+    row_numbers, column_numbers = ({name: n for n, name in enumerate(dict.fromkeys(part))} for part in names)
+    users = defaultdict(list)
+    for head, (row, column) in enumerate(zip(*names, strict=True)):
+        users[column_numbers[column]].append((head, row_numbers[row]))
+    heads_of = tuple(tuple(users[number]) for number in range(len(column_numbers)))
+    return _Tables(tuple(distinct[0]), tuple(distinct[1]), heads_of)
+
+
+def _images(layer: AttentionLayer, size: Size) -> int:
+    """Images at a time, so that an intermediate result stays in the cache."""
+    spec, rows, columns = layer.spec, layer.spec.output_size(size).rows, layer.spec.padded_size(size).columns
+    image = max(spec.in_channels, spec.out_channels) * rows * columns * layer.regime.dtype.itemsize
+    return max(1, _CHUNK_BYTES // image)
+
+
+def _attend(spec: ConvSpec, weight: Tensor, tables: _Tables, padded: Tensor) -> Tensor:
+    """sum over column tables C of ( sum over their heads of W_h (R_h X) ) C^T.
+
+    Args:
+        spec: The geometry.
+        weight: [num_heads, groups, out_channels / groups, in_channels / groups].
+        tables: The distinct tables.
+        padded: [batch, in_channels, padded rows, padded columns].
+
+    Returns:
+        [batch, out_channels, output rows, output columns].
+    """
+    read: dict[int, Tensor] = {}
+    output: Tensor | None = None
+    for column, heads in zip(tables.columns, tables.heads, strict=True):
+        mixed: Tensor | None = None
+        for head, row in heads:
+            if row not in read:
+                read[row] = tables.rows[row].rows_of(padded)
+            values = _project(weight[head], read[row])
+            mixed = values if mixed is None else mixed + values
+            if len(tables.rows) == spec.num_heads:
+                del read[row]  # no other head reads it
+        if mixed is not None:
+            part = column.columns_of(mixed)
+            output = part if output is None else output + part
+    return padded if output is None else output
+
+
+def _project(weight: Tensor, x: Tensor) -> Tensor:
+    """W x at every pixel: [batch, in_channels, rows, columns] -> [batch, out_channels, rows, columns].
+
+    Args:
+        weight: [groups, out_channels / groups, in_channels / groups].
+        x: [batch, in_channels, rows, columns].
+    """
+    groups, _, channels = weight.shape
+    pixels = torch.unflatten(x.flatten(2), 1, (groups, channels))
+    projected = weight * pixels if channels == 1 else weight @ pixels
+    return torch.unflatten(projected.flatten(1, 2), 2, x.shape[2:])
