@@ -11,7 +11,8 @@ over the pixels k of the padded input. ``encoding.py`` derives the scores, ``eng
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from conv2attn.convert.axis_scores import AxisScores
 from conv2attn.convert.content import ContentTerms
 from conv2attn.convert.encoding import ENCODING_DIM, head_vectors
-from conv2attn.convert.engines import AUTO, ENGINES, Engine, check_engine_name, choose_engine
+from conv2attn.convert.engines import AUTO, ENGINES, Engine, check_engine_name, choose_engine, exact_engine
 from conv2attn.convert.engines.base import positions_are_trained
 from conv2attn.convert.engines.literal import all_queries, attention_maps, format_bytes
 from conv2attn.convert.errors import ConversionError, GeometryError
@@ -90,6 +91,7 @@ class SelfAttention2d(nn.Module):
         self.alpha = nn.Parameter(alphas, requires_grad=False)
         self.centers = nn.Parameter(weight.new_tensor(spec.tap_offsets), requires_grad=False)
         self._regime_cache = RegimeCache()
+        self._look_at_positions()
 
     @property
     def engine(self) -> str:
@@ -104,6 +106,24 @@ class SelfAttention2d(nn.Module):
     def regime(self) -> Regime:
         """What the present values of ``alpha`` and ``centers`` allow."""
         return self._regime_cache.get(self.spec, alpha=self.alpha, centers=self.centers)
+
+    def _look_at_positions(self) -> None:
+        """Reads the regime now, since it cannot be read while the layer is traced."""
+        if not self.alpha.is_meta:
+            self._regime_cache.get(self.spec, alpha=self.alpha, centers=self.centers)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._look_at_positions()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._look_at_positions()
+        return self
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._look_at_positions()
 
     @property
     def num_heads(self) -> int:
@@ -141,9 +161,19 @@ class SelfAttention2d(nn.Module):
 
     def _engine_for(self, x: Tensor) -> Engine:
         """The engine for an input, chosen once for each shape."""
+        if torch.compiler.is_compiling():
+            self._assume_positions()
+            return exact_engine(self, self.engine)
         shape, scores = x.shape, (self.content is None, self.axis_scores is None)
         key = ("engine", self.engine, shape, scores, positions_are_trained(self))
         return self.regime.remember(key, lambda: self._choose_engine(shape))
+
+    def _assume_positions(self) -> None:
+        """Puts a check into a traced layer: the choice of its engine holds for these positions only."""
+        regime, message = self.regime, "alpha or centers changed after the layer was traced: trace it again"
+        for parameter, seen in ((self.alpha, regime.alpha), (self.centers, regime.centers)):
+            if not parameter.requires_grad:
+                torch._assert_async((parameter == parameter.new_tensor(seen)).all(), message)
 
     def _choose_engine(self, shape: torch.Size) -> Engine:
         """Checks the shape of an input and chooses the engine for it."""

@@ -54,8 +54,10 @@ class Regime:
         """What ``make`` returns, made once for each key.
 
         A layer whose positions change gets a new regime, so what depends on positions and the key only is kept here
-        as long as it is true, and neither copied nor pickled with the layer.
+        as long as it is true, and neither copied nor pickled with the layer. While a layer is traced, nothing is.
         """
+        if torch.compiler.is_compiling():
+            return make()
         if key not in self._memory:
             if len(self._memory) >= _REMEMBERED:  # images of ever new sizes must not fill the memory
                 self._memory.clear()
@@ -110,7 +112,9 @@ class RegimeCache:
         return RegimeCache, ()
 
     def get(self, spec: ConvSpec, *, alpha: Tensor, centers: Tensor) -> Regime:
-        """The regime of a layer with these parameters."""
+        """The regime of a layer with these parameters; while it is traced, the one seen last."""
+        if torch.compiler.is_compiling() and self._regime is not None:
+            return self._regime
         if self._regime is None or not self._is_current((alpha, centers)):
             self._regime = Regime.of(spec, alpha=alpha, centers=centers)
             self._versions = (alpha._version, centers._version)

@@ -10,9 +10,10 @@ from conv2attn.convert.errors import EngineError
 from conv2attn.convert.protocol import AttentionLayer
 from conv2attn.convert.spec import Size
 
-__all__ = ["AUTO", "ENGINES", "Cost", "Engine", "check_engine_name", "choose_engine"]
+__all__ = ["AUTO", "ENGINES", "Cost", "Engine", "check_engine_name", "choose_engine", "exact_engine"]
 
 AUTO = "auto"
+# From the most general to the most special.
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (LiteralEngine(), SeparableEngine(), FactoredEngine())}
 
 
@@ -40,11 +41,20 @@ def choose_engine(layer: AttentionLayer, name: str, size: Size, *, batch: int = 
         EngineError: The engine asked for is not exact for the layer's parameters.
     """
     if name != AUTO:
-        reason = ENGINES[name].refusal(layer)
-        if reason is not None:
-            raise EngineError(
-                f"the {name} engine is not exact for this layer: {reason}; engine 'auto' takes one that is"
-            )
-        return ENGINES[name]
+        return exact_engine(layer, name)
     exact = [engine for engine in ENGINES.values() if engine.refusal(layer) is None]
     return min(exact, key=lambda engine: engine.cost(layer, size, batch=batch).flops)
+
+
+def exact_engine(layer: AttentionLayer, name: str) -> Engine:
+    """The engine of this name; for "auto" the first exact one, whatever the input's size.
+
+    Raises:
+        EngineError: The engine asked for is not exact for the layer's parameters.
+    """
+    if name == AUTO:
+        return next(engine for engine in reversed(ENGINES.values()) if engine.refusal(layer) is None)
+    reason = ENGINES[name].refusal(layer)
+    if reason is not None:
+        raise EngineError(f"the {name} engine is not exact for this layer: {reason}; engine 'auto' takes one that is")
+    return ENGINES[name]

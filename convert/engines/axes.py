@@ -43,10 +43,17 @@ class AxisTable:
     blocks: tuple[Block, ...]
 
     @classmethod
-    def dense(cls, probabilities: Tensor, vectors: int = 1) -> AxisTable:
+    def dense(cls, probabilities: Tensor) -> AxisTable:
         """The table in one block, whatever its values are."""
         queries, keys = probabilities.shape
         return cls(probabilities, (Block(0, queries, 0, keys),))
+
+    @classmethod
+    def of(cls, probabilities: Tensor, vectors: int) -> AxisTable:
+        """The table in the cheapest blocks, or in one where its values cannot be read: while a layer is traced."""
+        if torch.compiler.is_compiling():
+            return cls.dense(probabilities)
+        return cls.banded(probabilities, vectors)
 
     @classmethod
     def banded(cls, probabilities: Tensor, vectors: int) -> AxisTable:

@@ -60,9 +60,9 @@ class FactoredEngine(Engine):
         if layer.regime.is_exact:
             return Cost(flops, 0 if spec.padding_mode == "zeros" else padded * layer.weight.element_size())
         channels = batch * (spec.out_channels if _channels_first(spec) else spec.in_channels)
-        rows, columns = (_targets(spec, size, axis) for axis in (0, 1))
-        smoothing = grid.columns * len(rows) * grid.rows + len(rows) * len(columns) * grid.columns
-        held = padded + channels * len(rows) * (grid.columns + len(columns))
+        rows, columns = _targets(spec, size)
+        smoothing = grid.columns * rows * grid.rows + rows * columns * grid.columns
+        held = padded + channels * rows * (grid.columns + columns)
         return Cost(flops + 2 * channels * smoothing, held * layer.regime.dtype.itemsize)
 
     def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
@@ -111,20 +111,22 @@ class Smoothing:
         return self.columns.columns_of(self.rows.rows_of(precise)).to(padded.dtype)
 
 
-def smoothing_matrix(targets: range, length: int, alpha: float, *, like: Tensor) -> Tensor:
+def smoothing_matrix(length: int, alpha: float, *, like: Tensor, targets: int | None = None, step: int = 1) -> Tensor:
     """S[t, k] = softmax_k(-alpha (k - t)^2), computed in float64.
 
     Args:
-        targets: Positions t.
         length: Keys are 0, ..., length - 1.
         alpha: Locality strength.
         like: The matrix gets its device, and its dtype if that is at least float32.
+        targets: Number of targets t = 0, step, 2 step, ...; by default as many as keys.
+        step: Pixels between targets.
 
     Returns:
-        [len(targets), length]; each row sums to 1.
+        [targets, length]; each row sums to 1.
     """
     keys = torch.arange(length, dtype=torch.float64, device=like.device)
-    scores = -alpha * (keys - torch.tensor(targets, dtype=torch.float64, device=like.device).unsqueeze(1)).square()
+    centers = step * torch.arange(length if targets is None else targets, dtype=torch.float64, device=like.device)
+    scores = -alpha * (keys - centers.unsqueeze(1)).square()
     return scores.softmax(dim=-1).to(torch.promote_types(like.dtype, torch.float32))
 
 
@@ -134,22 +136,23 @@ def _smoothing(layer: AttentionLayer, shape: torch.Size) -> Smoothing:
 
 
 def _make_smoothing(layer: AttentionLayer, shape: torch.Size) -> Smoothing:
-    spec, alpha = layer.spec, layer.regime.alpha[0]
+    spec, alpha, like = layer.spec, layer.regime.alpha[0], layer.weight
     size = Size(shape[2], shape[3])
-    grid = spec.padded_size(size)
+    grid, (rows, columns) = spec.padded_size(size), _targets(spec, size)
     images = shape[0] * (spec.out_channels if _channels_first(spec) else spec.in_channels)
-    rows, columns = (_targets(spec, size, axis) for axis in (0, 1))
+    row_step, column_step = (spec.stride[axis] if spec.kernel_size[axis] == 1 else 1 for axis in (0, 1))
     return Smoothing(
-        AxisTable.banded(smoothing_matrix(rows, grid.rows, alpha, like=layer.weight), images * grid.columns),
-        AxisTable.banded(smoothing_matrix(columns, grid.columns, alpha, like=layer.weight), images * len(rows)),
+        AxisTable.of(smoothing_matrix(grid.rows, alpha, like=like, targets=rows, step=row_step), images * grid.columns),
+        AxisTable.of(
+            smoothing_matrix(grid.columns, alpha, like=like, targets=columns, step=column_step), images * rows
+        ),
     )
 
 
-def _targets(spec: ConvSpec, size: Size, axis: int) -> range:
-    """Positions on an axis of the padded input that some head reads."""
-    if spec.kernel_size[axis] == 1:
-        return spec.query_positions(size)[axis]
-    return range(spec.padded_size(size)[axis])
+def _targets(spec: ConvSpec, size: Size) -> Size:
+    """Targets that some head reads: along an axis with a single tap the queries, else every pixel."""
+    grid, output = spec.padded_size(size), spec.output_size(size)
+    return Size(*(output[axis] if spec.kernel_size[axis] == 1 else grid[axis] for axis in (0, 1)))
 
 
 def _stride(spec: ConvSpec) -> tuple[int, int]:

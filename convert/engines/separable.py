@@ -93,7 +93,8 @@ def axis_probabilities(layer: AttentionLayer, size: Size, axis: int) -> Tensor:
     """Softmax of every head along one axis, computed in double precision: [num_heads, queries, keys]."""
     device = layer.alpha.device
     num_keys = layer.spec.padded_size(size)[axis]
-    queries = torch.tensor(list(layer.spec.query_positions(size)[axis]), dtype=torch.float64, device=device)
+    num_queries = layer.spec.output_size(size)[axis]
+    queries = layer.spec.stride[axis] * torch.arange(num_queries, dtype=torch.float64, device=device)
     if layer.axis_scores is not None:
         scores = layer.axis_scores.along(axis, queries, num_keys)
     else:
@@ -132,13 +133,14 @@ def _make_tables(layer: AttentionLayer, size: Size, batch: int) -> _Tables:
         batch * spec.in_channels * spec.padded_size(size).columns,
         batch * spec.out_channels * spec.output_size(size).rows,
     )
-    make = AxisTable.banded if _is_at_rest(layer) else AxisTable.dense
     distinct: list[list[AxisTable]] = []
     for axis in (0, 1):
         first = {name: head for head, name in reversed(list(enumerate(names[axis])))}
         probabilities = axis_probabilities(layer, size, axis)
         heads = [first[name] for name in dict.fromkeys(names[axis])]
-        distinct.append([make(probabilities[head], vectors[axis]) for head in heads])
+        tables = [probabilities[head] for head in heads]
+        at_rest = _is_at_rest(layer)
+        distinct.append([AxisTable.of(t, vectors[axis]) if at_rest else AxisTable.dense(t) for t in tables])
     row_numbers, column_numbers = ({name: n for n, name in enumerate(dict.fromkeys(part))} for part in names)
     users = defaultdict(list)
     for head, (row, column) in enumerate(zip(*names, strict=True)):
