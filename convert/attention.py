@@ -26,6 +26,7 @@ from conv2attn.convert.engines.literal import all_queries, attention_maps, forma
 from conv2attn.convert.errors import ConversionError, GeometryError
 from conv2attn.convert.regime import EXACT_ALPHA, Regime, RegimeCache, compute_dtype
 from conv2attn.convert.spec import ConvSpec, Size
+from conv2attn.convert.tracing import assume_unchanged
 
 DEFAULT_MEMORY_LIMIT = 2**30  # bytes
 
@@ -170,10 +171,11 @@ class SelfAttention2d(nn.Module):
 
     def _assume_positions(self) -> None:
         """Puts a check into a traced layer: the choice of its engine holds for these positions only."""
-        regime, message = self.regime, "alpha or centers changed after the layer was traced: trace it again"
-        for parameter, seen in ((self.alpha, regime.alpha), (self.centers, regime.centers)):
-            if not parameter.requires_grad:
-                torch._assert_async((parameter == parameter.new_tensor(seen)).all(), message)
+        regime = self.regime
+        if not self.alpha.requires_grad:
+            assume_unchanged(self.alpha, list(regime.alpha))
+        if not self.centers.requires_grad:
+            assume_unchanged(self.centers, [coordinate for center in regime.centers for coordinate in center])
 
     def _choose_engine(self, shape: torch.Size) -> Engine:
         """Checks the shape of an input and chooses the engine for it."""

@@ -78,23 +78,26 @@ class AxisTable:
 
     def rows_of(self, x: Tensor) -> Tensor:
         """Applies the table to the rows of images: [..., num_keys, columns] -> [..., num_queries, columns]."""
+        if len(self.blocks) == 1:
+            return self.probabilities @ x
         parts = [
             self.probabilities[block.start : block.stop, block.first_key : block.last_key]
             @ x[..., block.first_key : block.last_key, :]
             for block in self.blocks
         ]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2)
+        return torch.cat(parts, dim=-2)
 
     def columns_of(self, x: Tensor) -> Tensor:
         """Applies the table to the columns of images: [..., num_keys] -> [..., num_queries]."""
+        if len(self.blocks) == 1:
+            return x @ self.probabilities.T
         flat = x.reshape(-1, x.shape[-1])
         parts = [
             flat[:, block.first_key : block.last_key]
             @ self.probabilities[block.start : block.stop, block.first_key : block.last_key].T
             for block in self.blocks
         ]
-        applied = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
-        return applied.view(*x.shape[:-1], -1)
+        return torch.cat(parts, dim=-1).view(*x.shape[:-1], -1)
 
 
 def _cost(blocks: tuple[Block, ...], vectors: int) -> int:

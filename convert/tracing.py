@@ -1,0 +1,40 @@
+"""A check inside a traced layer that what was assumed while tracing it still holds.
+
+A traced layer cannot look at its positions to choose an engine: the choice was made when it was traced. If alpha or
+the centres change afterwards, it must not compute something else in silence.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_MESSAGE = "alpha or centers changed after the layer was traced; trace it again"
+
+
+@torch.library.custom_op("conv2attn::check_unchanged", mutates_args=("now",), device_types="cpu")
+def _check_unchanged(now: Tensor, seen: list[float]) -> None:
+    """Raises where a compiled graph can raise; called a mutation, so that no pass removes it."""
+    if now.flatten().tolist() != seen:
+        raise RuntimeError(_MESSAGE)
+
+
+@_check_unchanged.register_fake
+def _(now: Tensor, seen: list[float]) -> None:
+    return None
+
+
+def assume_unchanged(now: Tensor, seen: list[float]) -> None:
+    """Puts the check into the graph that is being traced.
+
+    Compiled for a CPU it is an operator of its own, whose exception reaches the caller. Elsewhere, and in an exported
+    program, which must not depend on this package, it is torch's own assertion, which does not wait for the device.
+
+    Args:
+        now: A parameter of the layer.
+        seen: The values that it had, in order.
+    """
+    if now.device.type == "cpu" and not torch.compiler.is_exporting():
+        _check_unchanged(now, seen)
+    else:
+        torch._assert_async((now.flatten() == now.new_tensor(seen)).all(), _MESSAGE)
