@@ -24,6 +24,7 @@ from conv2attn.convert.engines import AUTO, ENGINES, Engine, check_engine_name, 
 from conv2attn.convert.engines.base import positions_are_trained
 from conv2attn.convert.engines.literal import all_queries, attention_maps, format_bytes
 from conv2attn.convert.errors import ConversionError, GeometryError
+from conv2attn.convert.protocol import LayerValues
 from conv2attn.convert.regime import EXACT_ALPHA, Regime, RegimeCache, compute_dtype
 from conv2attn.convert.spec import ConvSpec, Size
 from conv2attn.convert.tracing import assume_unchanged
@@ -158,16 +159,29 @@ class SelfAttention2d(nn.Module):
             return self.forward(x.unsqueeze(0)).squeeze(0)
         if x.dtype != self.weight.dtype and not torch.is_autocast_enabled(x.device.type):
             raise ConversionError(f"input must have the layer's dtype {self.weight.dtype}; got {x.dtype}")
-        return self._engine_for(x).attend(self, x)
+        values = self._values()
+        return self._engine_for(values, x.shape).attend(values, x)
 
-    def _engine_for(self, x: Tensor) -> Engine:
-        """The engine for an input, chosen once for each shape."""
+    def _values(self) -> LayerValues:
+        return LayerValues(
+            self.spec,
+            self.weight,
+            self.bias,
+            self.alpha,
+            self.centers,
+            self.content,
+            self.axis_scores,
+            self.memory_limit,
+            self.regime,
+        )
+
+    def _engine_for(self, values: LayerValues, shape: torch.Size) -> Engine:
+        """The engine for inputs of a shape, chosen once for each."""
         if torch.compiler.is_compiling():
             self._assume_positions()
-            return exact_engine(self, self.engine)
-        shape, scores = x.shape, (self.content is None, self.axis_scores is None)
-        key = ("engine", self.engine, shape, scores, positions_are_trained(self))
-        return self.regime.remember(key, lambda: self._choose_engine(shape))
+            return exact_engine(values, self.engine)
+        scores = values.content is None, values.axis_scores is None, positions_are_trained(values)
+        return values.regime.remember((self.engine, shape, scores), lambda: self._choose_engine(values, shape))
 
     def _assume_positions(self) -> None:
         """Puts a check into a traced layer: the choice of its engine holds for these positions only."""
@@ -177,13 +191,13 @@ class SelfAttention2d(nn.Module):
         if not self.centers.requires_grad:
             assume_unchanged(self.centers, [coordinate for center in regime.centers for coordinate in center])
 
-    def _choose_engine(self, shape: torch.Size) -> Engine:
+    def _choose_engine(self, values: LayerValues, shape: torch.Size) -> Engine:
         """Checks the shape of an input and chooses the engine for it."""
         if len(shape) != 4 or shape[1] != self.spec.in_channels:
             raise GeometryError(f"input must be [batch, {self.spec.in_channels}, rows, columns]; got {list(shape)}")
         size = Size(shape[2], shape[3])
         self.spec.output_size(size)
-        return choose_engine(self, self.engine, size, batch=shape[0])
+        return choose_engine(values, self.engine, size, batch=shape[0])
 
     def head_vectors(self) -> Tensor:
         """v_h = -alpha_h (1, -2 Delta_h1, -2 Delta_h2), [num_heads, 3]."""

@@ -94,18 +94,16 @@ def certify(layer: AttentionLayer, *, input_range: InputRange) -> Certificate:
             "only a layer with quadratic scores alone and its heads at the kernel's taps is certified"
         )
     low, high = _input_bounds(layer.spec, input_range)
-    absolute = _absolute_sum(layer.weight)
-    tail = _sum_over_inputs(layer.spec, _tail_weights(layer, absolute), high - low)
-    scale = _sum_over_inputs(layer.spec, absolute, torch.maximum(low.abs(), high.abs()))
+    tail, scale = _weighted_sums(layer, high - low, torch.maximum(low.abs(), high.abs()))
     if layer.bias is not None:
         scale = scale + layer.bias.detach().abs().double().cpu()
-    if not bool(absolute.isfinite().all() and scale.isfinite().all()):
+    if not bool(tail.isfinite().all() and scale.isfinite().all()):
         raise ConversionError("nothing is certified for a layer with NaN or infinite weights")
     attention = _rounding(layer, scale, _attention_error(layer))
     convolution = _rounding(layer, scale, gamma(_terms(layer.spec), unit_roundoff(layer.regime.dtype)))
     total = tail + attention + convolution
     worst = [float(part.max()) * _OUTWARD for part in (total, tail, attention, convolution)]
-    per_channel = tuple(float(bound) * _OUTWARD for bound in total)
+    per_channel = tuple((total * _OUTWARD).tolist())
     return Certificate(worst[0], per_channel, *worst[1:])
 
 
@@ -119,26 +117,42 @@ def tail_fraction(alpha: float) -> float:
 
 def tail_per_unit(layer: AttentionLayer) -> float:
     """The softmax tail for an input whose channels vary by at most 1, padding included."""
-    return float(_tail_weights(layer, _absolute_sum(layer.weight)).sum(-1).max()) * _OUTWARD
+    unit = torch.ones(layer.spec.in_channels, dtype=torch.float64)
+    return float(_weighted_sums(layer, unit, unit)[0].max()) * _OUTWARD
 
 
-def _absolute_sum(weight: Tensor) -> Tensor:
-    """sum over heads of |W_{o,c,h}|, rounded up, in double precision: [out_channels, in_channels / groups].
+def _weighted_sums(layer: AttentionLayer, varies: Tensor, largest: Tensor) -> tuple[Tensor, Tensor]:
+    """sum_{c,h} |W_{o,c,h}| tau_h varies_c and sum_{c,h} |W_{o,c,h}| largest_c, rounded up: [out_channels] each.
 
-    Added in the weight's own precision, at least single, because this is what a large network's conversion would wait
-    for; the error of that sum is added to it.
+    Args:
+        layer: The layer.
+        varies: How much each input channel varies, [in_channels], in double precision.
+        largest: The largest absolute value of each input channel, likewise.
     """
-    dtype = torch.promote_types(weight.dtype, torch.float32)
-    norm: Tensor = torch.linalg.vector_norm(weight.detach(), ord=1, dim=(2, 3), dtype=dtype)
-    return norm.cpu().double() * (1 + gamma(weight[0, 0].numel(), unit_roundoff(dtype)))
-
-
-def _tail_weights(layer: AttentionLayer, absolute: Tensor) -> Tensor:
-    """sum over heads of tau_h |W_{o,c,h}|: [out_channels, in_channels / groups], given the sum without tau."""
+    tau = [tail_fraction(alpha) for alpha in layer.regime.alpha]
     if layer.regime.shared_alpha is not None:
-        return absolute * tail_fraction(layer.regime.shared_alpha)
-    tau = layer.weight.new_tensor([tail_fraction(alpha) for alpha in layer.regime.alpha], dtype=torch.float64)
-    return _absolute_sum(layer.weight.double() * tau.view(layer.spec.kernel_size))
+        tails, sums = _absolute_products(layer, layer.weight, varies, largest)
+        return tails * tau[0], sums
+    weight = layer.weight.double()
+    by_head = weight * weight.new_tensor(tau).view(layer.spec.kernel_size)
+    return _absolute_products(layer, by_head, varies)[0], _absolute_products(layer, weight, largest)[0]
+
+
+def _absolute_products(layer: AttentionLayer, weight: Tensor, *per_input: Tensor) -> tuple[Tensor, ...]:
+    """sum_{c,h} |W_{o,c,h}| r_c for several r, each [out_channels], rounded up, in double precision.
+
+    A large network's conversion waits for this, so it is one matrix product in the weight's own precision, at least
+    single, to which the error of its sums and of rounding r is added. Each r is scaled to at most 1, so that nothing
+    overflows.
+    """
+    groups, dtype = layer.spec.groups, torch.promote_types(weight.dtype, torch.float32)
+    absolute = torch.unflatten(weight.detach().abs().to(dtype).flatten(1), 0, (groups, -1))
+    scales = [float(ranges.max()) or 1.0 for ranges in per_input]
+    columns = torch.stack([ranges / scale for ranges, scale in zip(per_input, scales, strict=True)], dim=-1)
+    vectors = columns.to(absolute).repeat_interleave(layer.spec.num_heads, dim=0)
+    products = (absolute @ torch.unflatten(vectors, 0, (groups, -1))).flatten(0, 1).cpu().double()
+    upward = 1 + gamma(absolute.shape[-1] + 2, unit_roundoff(dtype))
+    return tuple(products[:, number] * scale * upward for number, scale in enumerate(scales))
 
 
 def unit_roundoff(dtype: torch.dtype) -> float:
@@ -164,18 +178,6 @@ def _input_bounds(spec: ConvSpec, input_range: InputRange) -> tuple[Tensor, Tens
     if spec.padding_mode == "zeros" and any(spec.pads):
         return low.clamp(max=0), high.clamp(min=0)
     return low, high
-
-
-def _sum_over_inputs(spec: ConvSpec, weight: Tensor, per_input: Tensor) -> Tensor:
-    """sum_c |W_oc| r_c over the channels of o's group: [out_channels].
-
-    Args:
-        spec: The geometry.
-        weight: [out_channels, in_channels / groups].
-        per_input: r, [in_channels].
-    """
-    weight, per_input = (torch.unflatten(t, 0, (spec.groups, -1)) for t in (weight, per_input))
-    return torch.einsum("goc,gc->go", weight, per_input).flatten()
 
 
 def _terms(spec: ConvSpec) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -50,3 +50,17 @@ class AttentionLayer(Protocol):
     @property
     def regime(self) -> Regime:
         """What the values of alpha and centers allow."""
+
+
+class LayerValues(NamedTuple):
+    """An ``AttentionLayer`` as it is during one forward call, its regime read once."""
+
+    spec: ConvSpec
+    weight: Tensor
+    bias: Tensor | None
+    alpha: Tensor
+    centers: Tensor
+    content: ContentTerms | None
+    axis_scores: AxisScores | None
+    memory_limit: int
+    regime: Regime

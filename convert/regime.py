@@ -42,12 +42,16 @@ class Regime:
         centers: Centre of each head, in pixels.
         at_taps: Whether each centre is the offset of the head's kernel tap.
         dtype: Precision of the attention probabilities.
+        shared_alpha: The locality strength of all heads, or None where they differ or are not finite.
+        is_exact: Whether every attention probability is exactly 0 or 1, and 1 at the head's kernel tap.
     """
 
     alpha: tuple[float, ...]
     centers: tuple[tuple[float, float], ...]
     at_taps: bool
     dtype: torch.dtype
+    shared_alpha: float | None = field(init=False)
+    is_exact: bool = field(init=False)
     _memory: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def remember(self, key: Hashable, make: Callable[[], _T]) -> _T:
@@ -75,16 +79,12 @@ class Regime:
             dtype=compute_dtype(alpha.dtype),
         )
 
-    @property
-    def shared_alpha(self) -> float | None:
-        """The locality strength of all heads, or None where they differ or are not finite."""
-        first = self.alpha[0]
-        return first if math.isfinite(first) and all(value == first for value in self.alpha) else None
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether every attention probability is exactly 0 or 1, and 1 at the head's kernel tap."""
-        return self.at_taps and all(ONE_HOT_ALPHA[self.dtype] <= value < math.inf for value in self.alpha)
+    def __post_init__(self) -> None:
+        first, threshold = self.alpha[0], ONE_HOT_ALPHA[self.dtype]
+        shared = math.isfinite(first) and all(value == first for value in self.alpha)
+        exact = self.at_taps and all(threshold <= value < math.inf for value in self.alpha)
+        object.__setattr__(self, "shared_alpha", first if shared else None)
+        object.__setattr__(self, "is_exact", exact)
 
     def score_dtype(self, padded: Size) -> torch.dtype:
         """Precision of the scores on a key grid of this size: float32 only where it makes no error."""
@@ -104,8 +104,8 @@ class RegimeCache:
 
     def __init__(self) -> None:
         self._regime: Regime | None = None
-        self._seen: tuple[Tensor, ...] = ()
-        self._versions: tuple[int, ...] = ()
+        self._seen: tuple[Tensor, Tensor]
+        self._versions: tuple[int, int]
 
     def __reduce__(self) -> tuple[type[RegimeCache], tuple[()]]:
         """A copy of the layer, or a pickled one, starts with an empty cache."""
@@ -115,19 +115,18 @@ class RegimeCache:
         """The regime of a layer with these parameters; while it is traced, the one seen last."""
         if torch.compiler.is_compiling() and self._regime is not None:
             return self._regime
-        if self._regime is None or not self._is_current((alpha, centers)):
+        if self._regime is None or not self._is_current(alpha, centers):
             self._regime = Regime.of(spec, alpha=alpha, centers=centers)
             self._versions = (alpha._version, centers._version)
-            self._seen = (alpha.detach(), centers.detach())
-            if alpha.device.type == "cpu":
-                self._seen = tuple(tensor.clone() for tensor in self._seen)
+            seen = alpha.detach(), centers.detach()
+            self._seen = (seen[0].clone(), seen[1].clone()) if alpha.is_cpu else seen
         return self._regime
 
-    def _is_current(self, tensors: tuple[Tensor, ...]) -> bool:
-        pairs = list(zip(tensors, self._seen, strict=True))
-        if any(now.dtype != seen.dtype or now.device != seen.device for now, seen in pairs):
+    def _is_current(self, alpha: Tensor, centers: Tensor) -> bool:
+        seen_alpha, seen_centers = self._seen
+        if alpha.dtype != seen_alpha.dtype or alpha.device != seen_alpha.device:
             return False
-        if tensors[0].device.type == "cpu":
-            return all(torch.equal(now, seen) for now, seen in pairs)
-        unmoved = all(now.data_ptr() == seen.data_ptr() for now, seen in pairs)
-        return unmoved and self._versions == tuple(tensor._version for tensor in tensors)
+        if alpha.is_cpu:
+            return torch.equal(alpha, seen_alpha) and torch.equal(centers, seen_centers)
+        unmoved = alpha.data_ptr() == seen_alpha.data_ptr() and centers.data_ptr() == seen_centers.data_ptr()
+        return unmoved and self._versions == (alpha._version, centers._version)

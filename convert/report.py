@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -34,8 +35,7 @@ class LayerReport:
         engine: The engine it was given.
         parameters_before: Numbers in the convolution.
         parameters_after: Numbers in the attention layer.
-        certificate: Bound on the difference for inputs in ``CERTIFIED_RANGE``, or None.
-        uncertified: Why there is no certificate, or None.
+        layer: The attention layer itself, which is certified when the certificate is first asked for.
     """
 
     names: tuple[str, ...]
@@ -45,8 +45,21 @@ class LayerReport:
     engine: str
     parameters_before: int
     parameters_after: int
-    certificate: Certificate | None
-    uncertified: str | None
+    layer: SelfAttention2d = field(repr=False, compare=False)
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """Bound on the difference for inputs in ``CERTIFIED_RANGE``, or None."""
+        return self._certified[0]
+
+    @property
+    def uncertified(self) -> str | None:
+        """Why there is no certificate, or None."""
+        return self._certified[1]
+
+    @cached_property
+    def _certified(self) -> tuple[Certificate | None, str | None]:
+        return _certified(self.layer)
 
     @property
     def name(self) -> str:
@@ -56,7 +69,6 @@ class LayerReport:
     @classmethod
     def of(cls, names: tuple[str, ...], layer: SelfAttention2d) -> LayerReport:
         """Describes a layer that was just converted."""
-        certificate, uncertified = _certified(layer)
         before = layer.weight.numel() + (0 if layer.bias is None else layer.bias.numel())
         return cls(
             names=names,
@@ -66,14 +78,22 @@ class LayerReport:
             engine=layer.engine,
             parameters_before=before,
             parameters_after=sum(parameter.numel() for parameter in layer.parameters()),
-            certificate=certificate,
-            uncertified=uncertified,
+            layer=layer,
         )
 
     def to_json(self) -> dict[str, Any]:
         """The layer as plain data."""
-        data = asdict(self) | {"names": list(self.names), "spec": self.spec.to_json()}
-        return data | {"certificate": None if self.certificate is None else self.certificate.to_json()}
+        return {
+            "names": list(self.names),
+            "spec": self.spec.to_json(),
+            "heads": self.heads,
+            "alpha": self.alpha,
+            "engine": self.engine,
+            "parameters_before": self.parameters_before,
+            "parameters_after": self.parameters_after,
+            "certificate": None if self.certificate is None else self.certificate.to_json(),
+            "uncertified": self.uncertified,
+        }
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-_CALL = 1_000_000  # what one more product costs, in multiply-adds that could have been done meanwhile
-_BLOCKS = (16, 32, 64)  # queries in a block
+_CALL = 500_000  # what one more product costs, in multiply-adds that could have been done meanwhile
+_NARROW = 12  # a product with few columns is as slow as one with this many more
+_BLOCKS = (16, 24, 32, 48, 64)  # queries in a block
 
 
 @dataclass(frozen=True)
@@ -101,4 +102,6 @@ class AxisTable:
 
 
 def _cost(blocks: tuple[Block, ...], vectors: int) -> int:
-    return sum(block.size * vectors + _CALL for block in blocks)
+    """Multiply-adds, and what small products lose."""
+    widths = ((block.last_key - block.first_key, block.stop - block.start + _NARROW) for block in blocks)
+    return sum(keys * queries * vectors + _CALL for keys, queries in widths) + (len(blocks) > 1) * 8 * vectors
