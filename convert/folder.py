@@ -62,6 +62,7 @@ class LayerEntry:
         spec: Its geometry, as ``ConvSpec.to_json`` writes it.
         engine: How it computes.
         content_key_dim: Dimension of its content terms, or None if it has none.
+        axis_offsets: Row and column offsets of its learned score tables, or None if its scores are quadratic.
 
     Raises:
         TypeError: A value is of another type.
@@ -71,18 +72,23 @@ class LayerEntry:
     spec: Mapping[str, Any]
     engine: str
     content_key_dim: int | None
+    axis_offsets: Sequence[int] | None
 
     def __post_init__(self) -> None:
         names = isinstance(self.names, list | tuple) and all(isinstance(name, str) for name in self.names)
         others = isinstance(self.spec, Mapping) and isinstance(self.engine, str)
-        if not (names and self.names and others and isinstance(self.content_key_dim, int | None)):
-            raise TypeError(f"a layer is names, a geometry, an engine and a dimension or null; got {self}")
+        dimensions = isinstance(self.content_key_dim, int | None) and isinstance(self.axis_offsets, list | tuple | None)
+        if not (names and self.names and others and dimensions):
+            raise TypeError(f"a layer is names, a geometry, an engine and dimensions or null; got {self}")
 
     @classmethod
     def of(cls, names: tuple[str, ...], layer: SelfAttention2d) -> LayerEntry:
         """Describes a layer."""
         key_dim = None if layer.content is None else layer.content.key_weight.shape[1]
-        return cls(names, layer.spec.to_json(), layer.engine, key_dim)
+        tables = (
+            None if layer.axis_scores is None else (layer.axis_scores.rows.shape[1], layer.axis_scores.columns.shape[1])
+        )
+        return cls(names, layer.spec.to_json(), layer.engine, key_dim, tables)
 
     def configure(self, layer: SelfAttention2d, saved: Mapping[str, Tensor]) -> None:
         """Makes a newly converted layer what the entry says.
@@ -105,6 +111,11 @@ class LayerEntry:
             if key_weight is None or key_weight.shape != shape:
                 raise CheckpointError(f"layer {name} has no content terms of dimension {self.content_key_dim}")
             layer.add_content(self.content_key_dim)
+        if self.axis_offsets is not None:
+            rows, columns = (saved.get(f"{name}.axis_scores.{axis}".removeprefix(".")) for axis in ("rows", "columns"))
+            if rows is None or columns is None or [rows.shape[-1], columns.shape[-1]] != list(self.axis_offsets):
+                raise CheckpointError(f"layer {name} has no score tables of {self.axis_offsets} offsets")
+            layer.set_axis_scores(rows, columns)
 
 
 def save_converted(

@@ -18,7 +18,14 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import nn
 
-from conv2attn.convert import ConvSpec, SelfAttention2d, convert_model, load_converted, save_converted
+from conv2attn.convert import (
+    ConvSpec,
+    SelfAttention2d,
+    attention_from_conv,
+    convert_model,
+    load_converted,
+    save_converted,
+)
 from conv2attn.convert.checkpoint import read_checkpoint
 from conv2attn.convert.errors import CheckpointError, ConversionError, OutputError
 from conv2attn.convert.examples.networks import NETWORKS
@@ -173,6 +180,7 @@ def test_the_config_says_what_was_converted_from_what_with_what(tmp_path: Path) 
         "spec": report.layers[0].spec.to_json(),
         "engine": "auto",
         "content_key_dim": 5,
+        "axis_offsets": None,
     }
     assert json.loads((tmp_path / "out" / REPORT).read_text()) == report.to_json()
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [CONFIG, WEIGHTS, REPORT]
@@ -395,3 +403,12 @@ def test_an_architecture_that_the_caller_names_is_built(saved: Path, tmp_path: P
     (tmp_path / "mine.py").write_text("from tests.small_models import Composite\n")
     loaded = load_converted(saved, architecture=Architecture(f"{tmp_path / 'mine.py'}:Composite"))
     assert_same(loaded, load_converted(saved, architecture=Composite()))
+
+
+def test_learned_score_tables_survive_the_folder(tmp_path: Path) -> None:
+    layer = attention_from_conv(nn.Conv2d(2, 3, (2, 3)))
+    layer.set_axis_scores(torch.randn(6, 17), torch.randn(6, 21))
+    save_converted(layer, tmp_path / "kept")
+    x = torch.randn(2, 2, 7, 8)
+    loaded = load_converted(tmp_path / "kept", architecture=nn.Conv2d(2, 3, (2, 3)))
+    assert torch.equal(loaded(x), layer(x))

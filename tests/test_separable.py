@@ -1,0 +1,196 @@
+"""Engines that never form all pairs agree with the literal one, for every position that they accept."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from conv2attn.convert import SelfAttention2d, attention_from_conv
+from conv2attn.convert.certificate import EXP_ULPS, gamma, unit_roundoff
+from conv2attn.convert.engines.axes import AxisTable
+from conv2attn.convert.engines.factored import smoothing_matrix
+from conv2attn.convert.errors import EngineError, GeometryError
+from conv2attn.convert.spec import Size
+from conv2attn.proofs.strategies import convolutions_with_input
+from tests.bounds import output_bound
+
+DOUBLES = convolutions_with_input(dtype=torch.float64)
+Case = tuple[nn.Conv2d, Tensor]
+
+
+def bound(layer: SelfAttention2d, x: Tensor) -> float:
+    """Two computations of a layer in double precision, whose scores err by roundings of their largest value.
+
+    A score sums three products of at most alpha (2 reach)^2, reach being the grid's diagonal and the centre's
+    distance; each weight then errs by twice that, relatively.
+    """
+    grid = layer.spec.padded_size(Size(*x.shape[2:]))
+    farthest = math.hypot(*grid) + float(layer.centers.detach().abs().max()) * 2
+    scores = float(layer.alpha.detach().max()) * (2 * farthest) ** 2 * gamma(8, unit_roundoff(torch.float64))
+    scale = x.abs().max() * layer.weight.detach().abs().sum((1, 2, 3)).max()
+    return output_bound(layer, x) + 4 * math.expm1(2 * scores) * scale.item()
+
+
+def moved(conv: nn.Conv2d, data: st.DataObject) -> SelfAttention2d:
+    """A layer with its heads anywhere, each with its own alpha."""
+    layer = attention_from_conv(conv)
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**32 - 1)))
+    with torch.no_grad():
+        layer.centers.add_(torch.rand(layer.centers.shape, generator=generator).double() * 4 - 2)
+        layer.alpha.copy_(torch.rand(layer.alpha.shape, generator=generator).double() * 8 + 0.05)
+    return layer
+
+
+@given(DOUBLES, st.data())
+def test_moved_heads_with_their_own_alpha_are_computed_exactly(case: Case, data: st.DataObject) -> None:
+    conv, x = case
+    layer = moved(conv, data)
+    layer.engine = "separable"
+    separable = layer(x)
+    layer.engine = "literal"
+    assert (separable - layer(x)).abs().max() <= bound(layer, x)
+
+
+@given(DOUBLES, st.data())
+def test_learned_tables_are_computed_exactly(case: Case, data: st.DataObject) -> None:
+    conv, x = case
+    layer = attention_from_conv(conv, engine="separable")
+    tables = torch.Generator().manual_seed(data.draw(st.integers(0, 2**32 - 1)))
+    layer.set_axis_scores(*(torch.randint(-6, 7, (layer.num_heads, 99), generator=tables) for _ in range(2)))
+    separable = layer(x)
+    layer.engine = "literal"
+    assert (separable - layer(x)).abs().max() <= output_bound(layer, x)
+
+
+@given(DOUBLES, st.data())
+def test_gradients_of_positions_agree(case: Case, data: st.DataObject) -> None:
+    conv, x = case
+    layer = moved(conv, data)
+    for parameter in (layer.alpha, layer.centers):
+        parameter.requires_grad_()
+    cotangent = torch.randn_like(conv(x))
+    gradients = {}
+    for engine in ("separable", "literal"):
+        layer.engine = engine
+        gradients[engine] = torch.autograd.grad(layer(x), [layer.alpha, layer.centers], cotangent)
+    grid = layer.spec.padded_size(Size(*x.shape[2:]))
+    reach = math.hypot(*grid) + float(layer.centers.detach().abs().max()) * 2
+    # d output / d alpha = sum_k p_k (mean - distance^2) x_k: the error of p, on terms up to reach^2; likewise centres.
+    largest = 8 * max(1, float(layer.alpha.detach().max())) * reach**2 * float(cotangent.abs().sum())
+    for separable, literal in zip(gradients["separable"], gradients["literal"], strict=True):
+        assert (separable - literal).abs().max() <= bound(layer, x) * largest
+
+
+def test_heads_in_one_row_share_its_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    applied: list[AxisTable] = []
+    honest = AxisTable.rows_of
+
+    def counted(table: AxisTable, x: Tensor) -> Tensor:
+        applied.append(table)
+        return honest(table, x)
+
+    monkeypatch.setattr(AxisTable, "rows_of", counted)
+    layer = attention_from_conv(nn.Conv2d(2, 3, (3, 5), padding=1), alpha=1.0, engine="separable")
+    layer(torch.randn(1, 2, 9, 7))
+    assert len(applied) == 3
+
+
+@given(
+    st.integers(1, 90),
+    st.floats(0.02, 300),
+    st.sampled_from([torch.float32, torch.float64]),
+    st.integers(1, 10**7),
+)
+def test_blocks_leave_out_exact_zeros_only(length: int, alpha: float, dtype: torch.dtype, vectors: int) -> None:
+    probabilities = smoothing_matrix(length, alpha, like=torch.zeros(1, dtype=dtype))
+    table = AxisTable.banded(probabilities, vectors)
+    kept = torch.zeros_like(probabilities)
+    for block in table.blocks:
+        part = slice(block.start, block.stop), slice(block.first_key, block.last_key)
+        kept[part] = probabilities[part]
+    assert torch.equal(kept, probabilities)
+    assert [block.start for block in table.blocks][1:] == [block.stop for block in table.blocks][:-1]
+
+
+def test_a_narrow_band_is_applied_in_blocks() -> None:
+    probabilities = smoothing_matrix(226, 2.0, like=torch.zeros(1))
+    table = AxisTable.banded(probabilities, 64 * 226)
+    assert len(table.blocks) > 1
+    assert table.entries < probabilities.numel() / 2
+    x = torch.randn(2, 3, 226, 226, dtype=torch.float64)
+    exact = probabilities.double()
+    size = gamma(226, unit_roundoff(torch.float32)) * 2
+    for observed, expected in (
+        (table.rows_of(x.float()), exact @ x.float().double()),
+        (table.columns_of(x.float()), x.float().double() @ exact.T),
+    ):
+        assert (observed.double() - expected).abs().max() <= size * x.abs().max()
+
+
+@pytest.mark.parametrize("engine", ["separable", "factored"])
+def test_tables_are_made_once_for_a_size(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Tensor] = []
+    honest = AxisTable.of
+
+    def counted(probabilities: Tensor, vectors: int) -> AxisTable:
+        made.append(probabilities)
+        return honest(probabilities, vectors)
+
+    monkeypatch.setattr(AxisTable, "of", counted)
+    layer = attention_from_conv(nn.Conv2d(2, 3, 3), alpha=1.0, engine=engine)
+    x = torch.randn(1, 2, 9, 7)
+    layer(x)
+    first = len(made)
+    layer(x)
+    assert len(made) == first
+    layer(x[..., :-1])
+    assert len(made) == 2 * first
+    with torch.no_grad():
+        layer.alpha.fill_(2.0)
+    layer(x)
+    assert len(made) == 3 * first
+
+
+def test_ever_new_sizes_do_not_fill_the_memory() -> None:
+    layer = attention_from_conv(nn.Conv2d(1, 1, 2), alpha=1.0)
+    for width in range(2, 200):
+        layer(torch.zeros(1, 1, 2, width))
+    assert len(layer.regime._memory) <= 64
+
+
+def test_learned_tables_have_limits_and_say_so() -> None:
+    layer = attention_from_conv(nn.Conv2d(1, 1, 3))
+    with pytest.raises(GeometryError, match="must have 9 heads"):
+        layer.set_axis_scores(torch.zeros(3, 5), torch.zeros(3, 5))
+    with pytest.raises(GeometryError, match="odd number"):
+        layer.set_axis_scores(torch.zeros(9, 4), torch.zeros(9, 5))
+    layer.set_axis_scores(torch.zeros(9, 11), torch.zeros(9, 11))
+    layer(torch.zeros(1, 1, 6, 6))
+    with pytest.raises(GeometryError, match="tables reach 6"):
+        layer(torch.zeros(1, 1, 7, 6))
+    layer.engine = "factored"
+    with pytest.raises(EngineError, match="learned tables"):
+        layer(torch.zeros(1, 1, 6, 6))
+
+
+def test_learned_tables_are_trained() -> None:
+    layer = attention_from_conv(nn.Conv2d(2, 2, 2), engine="separable")
+    scores = layer.set_axis_scores(torch.randn(4, 13), torch.randn(4, 13))
+    torch.autograd.backward(layer(torch.randn(2, 2, 7, 6)).square().sum())
+    assert scores.rows.grad is not None
+    assert scores.columns.grad is not None
+    assert scores.rows.grad.abs().max() > 0
+    assert scores.columns.grad.abs().max() > 0
+
+
+def test_uniform_tables_average_the_image() -> None:
+    layer = attention_from_conv(nn.Conv2d(1, 1, 1, bias=False).double(), engine="separable")
+    layer.set_axis_scores(torch.zeros(1, 15), torch.zeros(1, 15))
+    x = torch.randn(1, 1, 8, 4, dtype=torch.float64)
+    expected = layer.weight.item() * x.mean()
+    assert (layer(x) - expected).abs().max() <= gamma(4 * EXP_ULPS, unit_roundoff(torch.float64)) * x.abs().max()
