@@ -43,7 +43,7 @@ class SelfAttention2d(nn.Module):
         weight: The value projections, as under Attributes; None draws new ones, and a new bias.
         bias: The output bias; only with ``weight``.
         alpha: Locality strength of all heads; None means so large that attention is exactly one-hot.
-        engine: How the layer is computed: "auto", "literal", "separable" or "factored".
+        engine: How the layer is computed: "auto", "literal", "sdpa", "separable" or "factored".
         memory_limit: Bytes that the literal engine may hold at the same time.
         device: Where new parameters live.
         dtype: Their precision: float64, float32, bfloat16 or float16.

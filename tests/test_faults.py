@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from conv2attn.convert import Certificate, attention_from_conv, certify
 from conv2attn.convert.encoding import key_positions
-from conv2attn.convert.engines import factored, literal
+from conv2attn.convert.engines import factored, literal, separable
+from conv2attn.convert.protocol import AttentionLayer
 from conv2attn.convert.spec import ConvSpec, Pads, Size
 from conv2attn.proofs.strategies import convolutions_with_input
 
@@ -103,9 +104,21 @@ def test_a_fault_in_the_construction_is_caught(
 
 
 def test_smoothing_the_wrong_way_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(factored, "smooth", lambda padded, alpha: padded.flip(-1))
+    monkeypatch.setattr(factored.Smoothing, "__call__", lambda smoothing, padded: padded.flip(-1))
     with pytest.raises(AssertionError):
         check("factored", alpha=8.0)
+
+
+def test_columns_read_with_the_tables_of_rows_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = separable.axis_probabilities
+
+    def rows_only(layer: AttentionLayer, size: Size, axis: int) -> Tensor:
+        grid, probabilities = layer.spec.padded_size(size), honest(layer, size, 0)
+        return probabilities if axis == 0 or len(set(grid)) > 1 else probabilities.flip(-1)
+
+    monkeypatch.setattr(separable, "axis_probabilities", rows_only)
+    with pytest.raises((AssertionError, RuntimeError)):
+        check("separable")
 
 
 @pytest.mark.parametrize("alpha", [None, 1.0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from conv2attn.convert.engines.base import Cost, Engine
 from conv2attn.convert.engines.factored import FactoredEngine
 from conv2attn.convert.engines.literal import LiteralEngine
+from conv2attn.convert.engines.sdpa import SdpaEngine
 from conv2attn.convert.engines.separable import SeparableEngine
 from conv2attn.convert.errors import EngineError
 from conv2attn.convert.protocol import AttentionLayer
@@ -14,7 +15,9 @@ __all__ = ["AUTO", "ENGINES", "Cost", "Engine", "check_engine_name", "choose_eng
 
 AUTO = "auto"
 # From the most general to the most special.
-ENGINES: dict[str, Engine] = {engine.name: engine for engine in (LiteralEngine(), SeparableEngine(), FactoredEngine())}
+ENGINES: dict[str, Engine] = {
+    engine.name: engine for engine in (LiteralEngine(), SdpaEngine(), SeparableEngine(), FactoredEngine())
+}
 
 
 def check_engine_name(name: str) -> str:

@@ -1,0 +1,104 @@
+"""The sdpa engine: a vanilla multi-head attention with absolute positions, through PyTorch's fused kernel.
+
+Relative positions can be had from absolute ones. With (|k|^2, k) appended to the keys and the target t = q + Delta of
+the head in the query,
+
+    -alpha |k - t|^2 = alpha (2 t . k - |k|^2) - alpha |t|^2,
+
+the dot product of (-alpha, 2 alpha t_1, 2 alpha t_2) and (|k|^2, k_1, k_2), up to a constant of the query that the
+softmax ignores. So ``F.scaled_dot_product_attention`` computes the layer, without a bias for every pair, in memory in
+proportion to queries plus keys.
+
+It is used in the exact regime only. There the scores are integers times alpha, computed without rounding, and a
+fused softmax, which rescales its sums by exponentials as it meets new maxima, rescales by exactly 0 or 1.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from conv2attn.convert.encoding import ENCODING_DIM, is_power_of_two, key_positions
+from conv2attn.convert.engines.base import Cost, Engine, positions_are_trained
+from conv2attn.convert.engines.literal import all_queries, project_values
+from conv2attn.convert.protocol import AttentionLayer
+from conv2attn.convert.spec import ConvSpec, Size
+
+
+class SdpaEngine(Engine):
+    """Queries and keys from absolute positions; the rest is PyTorch's."""
+
+    name: ClassVar[str] = "sdpa"
+    summary: ClassVar[str] = "vanilla attention with absolute positions, through F.scaled_dot_product_attention"
+
+    def refusal(self, layer: AttentionLayer) -> str | None:
+        """It needs one-hot attention, so that the fused softmax is exact, in arithmetic that does not round scores."""
+        if layer.content is not None:
+            return "the layer has content terms"
+        if layer.axis_scores is not None:
+            return "the positional scores are learned tables"
+        if not layer.regime.is_exact or not all(is_power_of_two(alpha) for alpha in layer.regime.alpha):
+            return "attention is not exactly one-hot, or alpha is no power of two"
+        if positions_are_trained(layer):
+            return "centers or alpha require gradients, which one-hot attention does not have"
+        if layer.weight.device.type != "cpu":
+            return "on this device the fused kernels may round scores to TF32"
+        return None
+
+    def cost(self, layer: AttentionLayer, size: Size, *, batch: int = 1) -> Cost:
+        """All pairs, for every image of the batch; memory for queries, keys and values only."""
+        spec, dim = layer.spec, _dimension(layer.spec)
+        queries, keys = math.prod(spec.output_size(size)), math.prod(spec.padded_size(size))
+        project = batch * keys * spec.num_heads * spec.out_channels * spec.in_channels // spec.groups
+        pairs = batch * spec.num_heads * queries * keys
+        held = batch * spec.num_heads * dim * (2 * queries + 2 * keys)
+        return Cost(2 * project + pairs * (4 * dim + 4), held * _score_dtype(layer, size).itemsize)
+
+    def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
+        """Computes the layer."""
+        spec, batch, size = layer.spec, x.shape[0], Size(x.shape[2], x.shape[3])
+        padded = spec.pad(x).to(_score_dtype(layer, size))
+        values = project_values(layer, padded).permute(2, 0, 1, 3)
+        queries, keys = absolute_positions(layer, size, like=padded)
+        spare = (0, _dimension(spec) - spec.out_channels)
+        read = F.scaled_dot_product_attention(
+            queries.expand(batch, -1, -1, -1),
+            keys.expand(batch, spec.num_heads, -1, -1),
+            F.pad(values, spare),
+            scale=1.0,
+        )
+        output = read[..., : spec.out_channels].sum(1)
+        if layer.bias is not None:
+            output = output + layer.bias.to(output.dtype)
+        return torch.unflatten(output.to(x.dtype).transpose(1, 2), 2, spec.output_size(size))
+
+
+def absolute_positions(layer: AttentionLayer, size: Size, *, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Queries (-alpha, 2 alpha t) and keys (|k|^2, k), with zeros appended up to the dimension of the values.
+
+    Returns:
+        [num_heads, num_queries, dimension] and [num_keys, dimension], with the dtype and device of ``like``.
+    """
+    spec, alpha = layer.spec, layer.alpha.to(like).view(-1, 1, 1)
+    pixels = key_positions(spec.padded_size(size), like=like)
+    keys = torch.cat([pixels.square().sum(-1, keepdim=True), pixels], dim=-1)
+    targets = all_queries(spec, size, like=like).to(like.dtype) + layer.centers.to(like).unsqueeze(1)
+    queries = alpha * torch.cat([-torch.ones_like(targets[..., :1]), 2 * targets], dim=-1)
+    spare = (0, _dimension(spec) - ENCODING_DIM)
+    return F.pad(queries, spare), F.pad(keys, spare)
+
+
+def _dimension(spec: ConvSpec) -> int:
+    """One dimension for queries, keys and values, as fused kernels want it."""
+    return max(ENCODING_DIM, spec.out_channels)
+
+
+def _score_dtype(layer: AttentionLayer, size: Size) -> torch.dtype:
+    """float32 where |2 t . k| + |k|^2, at most three squared diagonals, is exact there; float64 elsewhere."""
+    grid = layer.spec.padded_size(size)
+    exact = 3 * (grid.rows**2 + grid.columns**2) <= 2 / torch.finfo(torch.float32).eps
+    return layer.regime.dtype if exact else torch.float64
