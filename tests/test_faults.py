@@ -102,7 +102,8 @@ def test_a_fault_in_the_construction_is_caught(
 
 
 def test_smoothing_the_wrong_way_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(factored.Smoothing, "__call__", lambda smoothing, padded: padded.flip(-1))
+    honest = factored.Smoothing.__call__
+    monkeypatch.setattr(factored.Smoothing, "__call__", lambda smoothing, padded: honest(smoothing, padded).flip(-1))
     with pytest.raises(AssertionError):
         check("factored", alpha=8.0)
 
