@@ -1,0 +1,146 @@
+"""Other dimensions: an n-D convolution is a self-attention layer with D_p = n + 1.
+
+The functions of ``convert/encoding.py`` take positions of any dimension; the layers of ``convert/`` are 2-D.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import sympy as sp
+
+from conv2attn.proofs.checking import identities, identity, inequalities
+from conv2attn.proofs.claim import Check, Claim, Formula, Kind, Step
+from conv2attn.proofs.formula import dot, lines, relate, scaled, show
+from conv2attn.proofs.notation import SCORE, alpha
+
+DIMENSIONS = (1, 2, 3, 4, 5)
+
+
+def coordinates(name: str, dimension: int) -> tuple[sp.Symbol, ...]:
+    """name_1, ..., name_n."""
+    return tuple(sp.Symbol(f"{name}_{axis}", real=True) for axis in range(1, dimension + 1))
+
+
+def encoding(delta: tuple[Any, ...]) -> tuple[Any, ...]:
+    """r_delta = (|delta|^2, delta_1, ..., delta_n)."""
+    return (sum(entry**2 for entry in delta), *delta)
+
+
+def head_vector(center: tuple[Any, ...]) -> tuple[Any, ...]:
+    """v = -alpha (1, -2 Delta_1, ..., -2 Delta_n)."""
+    return (-alpha, *(2 * alpha * entry for entry in center))
+
+
+def claimed_score(delta: tuple[Any, ...], center: tuple[Any, ...]) -> Any:
+    """-alpha |delta - Delta|^2 + alpha |Delta|^2."""
+    distance = sum((a - b) ** 2 for a, b in zip(delta, center, strict=True))
+    return -alpha * distance + alpha * sum(entry**2 for entry in center)
+
+
+Vector = Callable[[tuple[Any, ...]], tuple[Any, ...]]
+
+
+def claims() -> list[Claim]:
+    """The claims of this file."""
+    return [dimension()]
+
+
+def dimension(
+    *,
+    encoding: Vector = encoding,
+    head_vector: Vector = head_vector,
+    score: Callable[[tuple[Any, ...], tuple[Any, ...]], Any] = claimed_score,
+) -> Claim:
+    """n + 1 components are enough for n-D convolutions."""
+    t, T = sp.symbols("t T", real=True)
+    one_axis = sp.expand(score((t,), (T,))), dot(encoding((t,)), head_vector((T,)))
+
+    def increments() -> dict[str, tuple[Any, Any]]:
+        """What one more axis adds to either side, which must not depend on how many there were."""
+        pairs = {}
+        for n in DIMENSIONS:
+            delta, center = coordinates("delta", n), coordinates("Delta", n)
+            smaller = sp.Integer(0) if n == 1 else score(delta[:-1], center[:-1])
+            added = one_axis[1].subs({t: delta[-1], T: center[-1]})
+            pairs[f"axis {n}"] = (score(delta, center) - smaller, added)
+        return pairs
+
+    def instances() -> list[str]:
+        pairs = {}
+        for n in DIMENSIONS:
+            delta, center = coordinates("delta", n), coordinates("Delta", n)
+            pairs[f"n = {n}"] = (dot(encoding(delta), head_vector(center)), score(delta, center))
+        sizes = [
+            f"n = {n}: {len(encoding(coordinates('delta', n)))} components"
+            for n in DIMENSIONS
+            if len(encoding(coordinates("delta", n))) != n + 1
+        ]
+        return inequalities(pairs) + sizes
+
+    written = [
+        Step(
+            relate(
+                Formula(
+                    rf"n = {n}:\quad {scaled(-alpha, head_vector(c)).latex} \cdot {show(encoding(x)).latex}",
+                    f"n = {n}: {scaled(-alpha, head_vector(c)).text} . {show(encoding(x)).text}",
+                ),
+                score(x, c),
+            ),
+            f"Written out for {n}-D convolutions.",
+        )
+        for n in (1, 3)
+        for x, c in [(coordinates("delta", n), coordinates("Delta", n))]
+    ]
+    return Claim(
+        name="dimension",
+        title="For n-D convolutions, n + 1 components are enough",
+        statement=lines(
+            Formula(
+                r"r_{\delta} = (|\delta|^2, \delta_1, \dots, \delta_n),\quad "
+                r"v_h = -\alpha (1, -2 \Delta_1, \dots, -2 \Delta_n)",
+                "r_delta = (|delta|^2, delta_1, ..., delta_n), v_h = -alpha (1, -2 Delta_1, ..., -2 Delta_n)",
+            ),
+            Formula(
+                rf"{SCORE.latex} = -\alpha |\delta - \Delta|^2 + \alpha |\Delta|^2",
+                f"{SCORE.text} = -alpha |delta - Delta|^2 + alpha |Delta|^2",
+            ),
+        ),
+        assumptions=("delta and Delta are in R^n, for any n >= 1; alpha is real, and positive for a maximum.",),
+        steps=(
+            Step(
+                Formula(
+                    rf"{SCORE.latex} = \sum_{{i=1}}^{{n}} -\alpha (\delta_i^2 - 2 \Delta_i \delta_i)",
+                    f"{SCORE.text} = sum_i -alpha (delta_i^2 - 2 Delta_i delta_i)",
+                ),
+                "The square |delta|^2 is a sum over axes, and so is the rest of the inner product.",
+            ),
+            Step(
+                relate(-alpha * (t**2 - 2 * T * t), -alpha * (t - T) ** 2 + alpha * T**2),
+                "The square completed for one axis, with t and T for delta_i and Delta_i.",
+            ),
+            Step(
+                Formula(
+                    r"\sum_{i=1}^{n} \left(-\alpha (\delta_i - \Delta_i)^2 + \alpha \Delta_i^2\right)"
+                    r" = -\alpha |\delta - \Delta|^2 + \alpha |\Delta|^2",
+                    "sum_i (-alpha (delta_i - Delta_i)^2 + alpha Delta_i^2)"
+                    " = -alpha |delta - Delta|^2 + alpha |Delta|^2",
+                ),
+                "Summed over the axes, for any n. As in two dimensions the softmax ignores the last term, and the gap "
+                "to the next key of Z^n is at least alpha.",
+            ),
+            *written,
+        ),
+        checks=(
+            identity("for one axis, the score is the inner product", *one_axis),
+            identities("one more axis adds the same one-axis term to the score", increments),
+            Check(
+                "the identity in n dimensions, and the n + 1 components",
+                Kind.INSTANCES,
+                instances,
+                cases=tuple(f"n = {n}" for n in DIMENSIONS),
+            ),
+        ),
+        justifies=("conv2attn.convert.encoding.relative_encoding", "conv2attn.convert.encoding.head_vectors"),
+    )
