@@ -175,5 +175,5 @@ def exact_defaults(*, alphas: Mapping[str, int] = EXACT_ALPHA, margins: Mapping[
             Check("the default values are not below the thresholds", Kind.EXACT, below_threshold),
             Check("exp(-alpha) is below half of the smallest positive number by the margin", Kind.EXACT, no_margin),
         ),
-        justifies=("conv2attn.convert.regime.EXACT_ALPHA"),
+        justifies=("conv2attn.convert.regime.EXACT_ALPHA",),
     )

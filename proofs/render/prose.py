@@ -47,7 +47,7 @@ _GREEK = [
     "omega",
 ]
 _FUNCTIONS = {"exp": r"\exp", "max": r"\max", "min": r"\min", "det": r"\det", "log": r"\log", "cos": r"\cos"}
-_OPERATORS = {"<=": r"\le", ">=": r"\ge", "!=": r"\ne", "->": r"\to", "*": r"\,", "...": r"\dots", ".": r"\cdot"}
+_OPERATORS = {"<=": r"\le", ">=": r"\ge", "!=": r"\ne", "->": r"\to", "*": "", "...": r"\dots", ".": r"\cdot"}
 _SETS = {"Z": r"\mathbb{Z}", "R": r"\mathbb{R}", "N": r"\mathbb{N}"}
 
 _NAME = rf"(?:{'|'.join(_GREEK)}|[A-Za-z])"
