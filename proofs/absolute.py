@@ -22,6 +22,12 @@ QUERY_WEIGHT = sp.Matrix(
 )
 KEY_WEIGHT = sp.Matrix([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]])
 QUERY_CONSTANT = alpha * ((q_1 + Delta_1) ** 2 + (q_2 + Delta_2) ** 2) - alpha * (Delta_1**2 + Delta_2**2)
+QUERIES = ((0, 0), (1, 0), (0, 1))
+KEYS = ((0, 0), (1, 0), (2, 0), (0, 1))
+
+_QUERY, _KEY = Formula("Q_h(q)", "Q_h(q)"), Formula("K(k)", "K(k)")
+_LOGITS = Formula(r"Q_h(q) \cdot K(k)", "Q_h(q) . K(k)")
+_RELATIVE = Formula(r"v_h \cdot r_{k - q} + c_h(q)", "v_h . r_{k - q} + c_h(q)")
 
 
 def appended(p_1: Any, p_2: Any) -> tuple[Any, ...]:
@@ -42,17 +48,14 @@ def absolute_positions(
     key = tuple(key_weight * sp.Matrix(appended(k_1, k_2)))
     relative = dot(HEAD_VECTOR, ENCODING).subs({delta_1: k_1 - q_1, delta_2: k_2 - q_2})
     target = -alpha * ((k_1 - q_1 - Delta_1) ** 2 + (k_2 - q_2 - Delta_2) ** 2)
-    Q, K = Formula("Q_h(q)", "Q_h(q)"), Formula("K(k)", "K(k)")
-    logits = Formula(r"Q_h(q) \cdot K(k)", "Q_h(q) . K(k)")
-    difference = Formula(r"v_h \cdot r_{k - q} + c_h(q)", "v_h . r_{k - q} + c_h(q)")
-
+    own = alpha * ((q_1 + Delta_1) ** 2 + (q_2 + Delta_2) ** 2)
     return Claim(
         name="absolute-positions",
         title="Absolute positions suffice, with queries and keys of dimension three",
         statement=lines(
-            Formula(f"{relate(logits, difference).latex}", relate(logits, difference).text),
-            relate(Q, query),
-            relate(K, key),
+            relate(_LOGITS, _RELATIVE),
+            relate(_QUERY, query),
+            relate(_KEY, key),
             relate(Formula("c_h(q)", "c_h(q)"), query_constant),
         ),
         assumptions=(
@@ -61,32 +64,7 @@ def absolute_positions(
             "alpha > 0 includes the factor D_k^(-1/2) of a vanilla layer. Exact arithmetic: |p|^2 grows with the "
             "image, so in floating point the relative form is better.",
         ),
-        steps=(
-            Step(
-                relate(Q, scaled(alpha, query)),
-                "Linear in (|q|^2, q_1, q_2, 1): the position of the query, moved by the centre of the head.",
-            ),
-            Step(relate(K, key), "Linear in (|k|^2, k_1, k_2, 1), and the same for all heads."),
-            Step(
-                relate(logits, sp.Add(target, alpha * ((q_1 + Delta_1) ** 2 + (q_2 + Delta_2) ** 2), evaluate=False)),
-                "The square completed, as in encoding-identity, around the target q + Delta.",
-            ),
-            Step(
-                relate(logits, difference),
-                "encoding-identity at delta = k - q. The constant depends on the query, not on the key, so the softmax "
-                "ignores it (softmax-shift), and attention is the same.",
-            ),
-            Step(
-                Formula(
-                    r"S = Q K + c\, 1^{\top} = [Q\ c]\,[K;\ 1^{\top}],\quad "
-                    r"\operatorname{rank} S \ge \operatorname{rank} Q = 3",
-                    "S = Q K + c 1^T = [Q c] [K; 1^T], rank S >= rank Q = 3",
-                ),
-                "Fewer than three dimensions would not do: any logits with this attention have this form, a row for a "
-                "query, a column for a key, and [K; 1^T], which is K with a row of ones, is invertible at four keys. "
-                "Logits of queries and keys in R^D_k have rank at most D_k.",
-            ),
-        ),
+        steps=_steps(query, key, sp.Add(target, own, evaluate=False)),
         checks=(
             identity(
                 "the logits are those of the relative encoding plus the constant",
@@ -96,7 +74,7 @@ def absolute_positions(
             identity(
                 "they are -alpha times the squared distance to the target, up to the query's own term",
                 dot(query, key),
-                target + alpha * ((q_1 + Delta_1) ** 2 + (q_2 + Delta_2) ** 2),
+                target + own,
             ),
             constant("the constant does not depend on the key", query_constant, (k_1, k_2)),
             Check(
@@ -109,8 +87,33 @@ def absolute_positions(
     )
 
 
-QUERIES = ((0, 0), (1, 0), (0, 1))
-KEYS = ((0, 0), (1, 0), (2, 0), (0, 1))
+def _steps(query: tuple[Any, ...], key: tuple[Any, ...], completed: Any) -> tuple[Step, ...]:
+    return (
+        Step(
+            relate(_QUERY, scaled(alpha, query)),
+            "Linear in (|q|^2, q_1, q_2, 1): the position of the query, moved by the centre of the head.",
+        ),
+        Step(relate(_KEY, key), "Linear in (|k|^2, k_1, k_2, 1), and the same for all heads."),
+        Step(
+            relate(_LOGITS, completed),
+            "The square completed, as in encoding-identity, around the target q + Delta.",
+        ),
+        Step(
+            relate(_LOGITS, _RELATIVE),
+            "encoding-identity at delta = k - q. The constant depends on the query, not on the key, so the softmax "
+            "ignores it (softmax-shift), and attention is the same.",
+        ),
+        Step(
+            Formula(
+                r"S = Q K + c\, 1^{\top} = [Q\ c]\,[K;\ 1^{\top}],\quad "
+                r"\operatorname{rank} S \ge \operatorname{rank} Q = 3",
+                "S = Q K + c 1^T = [Q c] [K; 1^T], rank S >= rank Q = 3",
+            ),
+            "Fewer than three dimensions would not do: any logits with this attention have this form, a row for a "
+            "query, a column for a key, and [K; 1^T], which is K with a row of ones, is invertible at four keys. "
+            "Logits of queries and keys in R^D_k have rank at most D_k.",
+        ),
+    )
 
 
 def _singular(query: tuple[Any, ...], key: tuple[Any, ...]) -> list[str]:

@@ -84,26 +84,7 @@ def relative_terms(*, terms: Mapping[str, Any] = RELATIVE) -> Claim:
             "R is the encoding of the relative position, in R^D_p; W_kE is d_k x d, W_kR is d_k x D_p.",
             "u and v, in R^d_k, are parameters.",
         ),
-        steps=(
-            Step(
-                Formula(
-                    r"W_k E_j \to W_{kE} E_j,\quad W_k U_j \to W_{kR} R,\quad "
-                    r"U_i^{\top} W_q^{\top} \to u^{\top} \text{ in (c)},\ v^{\top} \text{ in (d)}",
-                    "W_k E_j -> W_kE E_j, W_k U_j -> W_kR R, U_i^T W_q^T -> u^T in (c), v^T in (d)",
-                ),
-                "What eq. (7) replaces in eq. (5): it is a new definition, term by term, not an identity.",
-            ),
-            Step(_sum_of(terms, _REL), "Eq. (7)."),
-            Step(
-                relate(Formula("", ""), computed),
-                "(a) and (c) share the projected key, (b) and (d) the projected position.",
-            ),
-            Step(
-                Formula(r"v_h = W_{kR}^{\top} v", "v_h = W_kR^T v"),
-                "Term (d) is v_h . R. With W_kR = I every vector of R^D_p is such a v_h, so one learns v_h itself: "
-                "the draft's t_h.",
-            ),
-        ),
+        steps=_steps(terms, computed),
         checks=(
             identities(
                 "each term of eq. (7) is that of eq. (5) after the replacement",
@@ -114,6 +95,29 @@ def relative_terms(*, terms: Mapping[str, Any] = RELATIVE) -> Claim:
         ),
         justifies=("conv2attn.convert.content.ContentTerms.scores",),
         source="draft, eq. (7) and (8)",
+    )
+
+
+def _steps(terms: Mapping[str, Any], computed: Any) -> tuple[Step, ...]:
+    return (
+        Step(
+            Formula(
+                r"W_k E_j \to W_{kE} E_j,\quad W_k U_j \to W_{kR} R,\quad "
+                r"U_i^{\top} W_q^{\top} \to u^{\top} \text{ in (c)},\ v^{\top} \text{ in (d)}",
+                "W_k E_j -> W_kE E_j, W_k U_j -> W_kR R, U_i^T W_q^T -> u^T in (c), v^T in (d)",
+            ),
+            "What eq. (7) replaces in eq. (5): it is a new definition, term by term, not an identity.",
+        ),
+        Step(_sum_of(terms, _REL), "Eq. (7)."),
+        Step(
+            relate(Formula("", ""), computed),
+            "(a) and (c) share the projected key, (b) and (d) the projected position.",
+        ),
+        Step(
+            Formula(r"v_h = W_{kR}^{\top} v", "v_h = W_kR^T v"),
+            "Term (d) is v_h . R. With W_kR = I every vector of R^D_p is such a v_h, so one learns v_h itself: "
+            "the draft's t_h.",
+        ),
     )
 
 

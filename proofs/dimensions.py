@@ -10,7 +10,7 @@ from typing import Any
 
 import sympy as sp
 
-from conv2attn.proofs.checking import identities, identity, inequalities
+from conv2attn.proofs.checking import identity, inequalities
 from conv2attn.proofs.claim import Check, Claim, Formula, Kind, Step
 from conv2attn.proofs.formula import dot, lines, relate, scaled, show
 from conv2attn.proofs.notation import SCORE, alpha
@@ -40,6 +40,9 @@ def claimed_score(delta: tuple[Any, ...], center: tuple[Any, ...]) -> Any:
 
 
 Vector = Callable[[tuple[Any, ...]], tuple[Any, ...]]
+Score = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
+
+t, T = sp.symbols("t T", real=True)
 
 
 def claims() -> list[Claim]:
@@ -47,52 +50,10 @@ def claims() -> list[Claim]:
     return [dimension()]
 
 
-def dimension(
-    *,
-    encoding: Vector = encoding,
-    head_vector: Vector = head_vector,
-    score: Callable[[tuple[Any, ...], tuple[Any, ...]], Any] = claimed_score,
-) -> Claim:
+def dimension(*, encoding: Vector = encoding, head_vector: Vector = head_vector, score: Score = claimed_score) -> Claim:
     """n + 1 components are enough for n-D convolutions."""
-    t, T = sp.symbols("t T", real=True)
-    one_axis = sp.expand(score((t,), (T,))), dot(encoding((t,)), head_vector((T,)))
-
-    def increments() -> dict[str, tuple[Any, Any]]:
-        """What one more axis adds to either side, which must not depend on how many there were."""
-        pairs = {}
-        for n in DIMENSIONS:
-            delta, center = coordinates("delta", n), coordinates("Delta", n)
-            smaller = sp.Integer(0) if n == 1 else score(delta[:-1], center[:-1])
-            added = one_axis[1].subs({t: delta[-1], T: center[-1]})
-            pairs[f"axis {n}"] = (score(delta, center) - smaller, added)
-        return pairs
-
-    def instances() -> list[str]:
-        pairs = {}
-        for n in DIMENSIONS:
-            delta, center = coordinates("delta", n), coordinates("Delta", n)
-            pairs[f"n = {n}"] = (dot(encoding(delta), head_vector(center)), score(delta, center))
-        sizes = [
-            f"n = {n}: {len(encoding(coordinates('delta', n)))} components"
-            for n in DIMENSIONS
-            if len(encoding(coordinates("delta", n))) != n + 1
-        ]
-        return inequalities(pairs) + sizes
-
-    written = [
-        Step(
-            relate(
-                Formula(
-                    rf"n = {n}:\quad {scaled(-alpha, head_vector(c)).latex} \cdot {show(encoding(x)).latex}",
-                    f"n = {n}: {scaled(-alpha, head_vector(c)).text} . {show(encoding(x)).text}",
-                ),
-                score(x, c),
-            ),
-            f"Written out for {n}-D convolutions.",
-        )
-        for n in (1, 3)
-        for x, c in [(coordinates("delta", n), coordinates("Delta", n))]
-    ]
+    one_axis = dot(encoding((t,)), head_vector((T,)))
+    cases = tuple(f"n = {n}" for n in DIMENSIONS)
     return Claim(
         name="dimension",
         title="For n-D convolutions, n + 1 components are enough",
@@ -108,39 +69,77 @@ def dimension(
             ),
         ),
         assumptions=("delta and Delta are in R^n, for any n >= 1; alpha is real, and positive for a maximum.",),
-        steps=(
-            Step(
-                Formula(
-                    rf"{SCORE.latex} = \sum_{{i=1}}^{{n}} -\alpha (\delta_i^2 - 2 \Delta_i \delta_i)",
-                    f"{SCORE.text} = sum_i -alpha (delta_i^2 - 2 Delta_i delta_i)",
-                ),
-                "The square |delta|^2 is a sum over axes, and so is the rest of the inner product.",
-            ),
-            Step(
-                relate(-alpha * (t**2 - 2 * T * t), -alpha * (t - T) ** 2 + alpha * T**2),
-                "The square completed for one axis, with t and T for delta_i and Delta_i.",
-            ),
-            Step(
-                Formula(
-                    r"\sum_{i=1}^{n} \left(-\alpha (\delta_i - \Delta_i)^2 + \alpha \Delta_i^2\right)"
-                    r" = -\alpha |\delta - \Delta|^2 + \alpha |\Delta|^2",
-                    "sum_i (-alpha (delta_i - Delta_i)^2 + alpha Delta_i^2)"
-                    " = -alpha |delta - Delta|^2 + alpha |Delta|^2",
-                ),
-                "Summed over the axes, for any n. As in two dimensions the softmax ignores the last term, and the gap "
-                "to the next key of Z^n is at least alpha.",
-            ),
-            *written,
-        ),
+        steps=(*_steps(), *(_written_out(n, encoding, head_vector, score) for n in (1, 3))),
         checks=(
-            identity("for one axis, the score is the inner product", *one_axis),
-            identities("one more axis adds the same one-axis term to the score", increments),
+            identity("for one axis, the inner product is the score", one_axis, score((t,), (T,))),
             Check(
-                "the identity in n dimensions, and the n + 1 components",
+                "the identity in n dimensions, with n + 1 components",
                 Kind.INSTANCES,
-                instances,
-                cases=tuple(f"n = {n}" for n in DIMENSIONS),
+                lambda: _false_in(encoding, head_vector, score),
+                cases=cases,
+            ),
+            Check(
+                "one more axis adds the score of that axis",
+                Kind.INSTANCES,
+                lambda: _other_increments(score, one_axis),
+                cases=cases,
             ),
         ),
         justifies=("conv2attn.convert.encoding.relative_encoding", "conv2attn.convert.encoding.head_vectors"),
+    )
+
+
+def _false_in(encoding: Vector, head_vector: Vector, score: Score) -> list[str]:
+    """The dimensions in which the inner product is not the score, or has another number of components."""
+    pairs, found = {}, []
+    for n in DIMENSIONS:
+        delta, center = coordinates("delta", n), coordinates("Delta", n)
+        pairs[f"n = {n}"] = (dot(encoding(delta), head_vector(center)), score(delta, center))
+        if len(encoding(delta)) != n + 1:
+            found.append(f"n = {n}: {len(encoding(delta))} components, not {n + 1}")
+    return inequalities(pairs) + found
+
+
+def _other_increments(score: Score, one_axis: Any) -> list[str]:
+    """The axes that add something else to the score than the inner product for one axis."""
+    pairs = {}
+    for n in DIMENSIONS:
+        delta, center = coordinates("delta", n), coordinates("Delta", n)
+        before = score(delta[:-1], center[:-1]) if n > 1 else sp.Integer(0)
+        pairs[f"axis {n}"] = (score(delta, center) - before, one_axis.subs({t: delta[-1], T: center[-1]}))
+    return inequalities(pairs)
+
+
+def _written_out(n: int, encoding: Vector, head_vector: Vector, score: Score) -> Step:
+    """The identity in n dimensions."""
+    delta, center = coordinates("delta", n), coordinates("Delta", n)
+    vector, encoded = scaled(-alpha, head_vector(center)), show(encoding(delta))
+    product = Formula(
+        rf"n = {n}:\quad {vector.latex} \cdot {encoded.latex}", f"n = {n}: {vector.text} . {encoded.text}"
+    )
+    return Step(relate(product, score(delta, center)), f"Written out for {n}-D convolutions.")
+
+
+def _steps() -> tuple[Step, ...]:
+    return (
+        Step(
+            Formula(
+                rf"{SCORE.latex} = \sum_{{i=1}}^{{n}} -\alpha (\delta_i^2 - 2 \Delta_i \delta_i)",
+                f"{SCORE.text} = sum_i -alpha (delta_i^2 - 2 Delta_i delta_i)",
+            ),
+            "The square |delta|^2 is a sum over axes, and so is the rest of the inner product.",
+        ),
+        Step(
+            relate(-alpha * (t**2 - 2 * T * t), -alpha * (t - T) ** 2 + alpha * T**2),
+            "The square completed for one axis, with t and T for delta_i and Delta_i.",
+        ),
+        Step(
+            Formula(
+                r"\sum_{i=1}^{n} \left(-\alpha (\delta_i - \Delta_i)^2 + \alpha \Delta_i^2\right)"
+                r" = -\alpha |\delta - \Delta|^2 + \alpha |\Delta|^2",
+                "sum_i (-alpha (delta_i - Delta_i)^2 + alpha Delta_i^2) = -alpha |delta - Delta|^2 + alpha |Delta|^2",
+            ),
+            "Summed over the axes, for any n. As in two dimensions the softmax ignores the last term, and the gap "
+            "to the next key of Z^n is at least alpha.",
+        ),
     )

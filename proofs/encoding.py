@@ -36,6 +36,8 @@ scores = sp.Function("s", real=True)
 SHIFTED = scores(other) + shift
 
 DRAFT_PRODUCT = Formula(r"R_{\Delta}^{\top} t_h", "R_Delta . t_h")
+_WITH_THREE = Formula(rf"{DRAFT_PRODUCT.latex} = v \cdot r + c_h", f"{DRAFT_PRODUCT.text} = v . r + c_h")
+_SMALL, _LOST = Formula("r", "r"), Formula("c_h", "c_h")
 
 
 def claims() -> list[Claim]:
@@ -135,9 +137,6 @@ def draft_encoding(
     product = dot(encoding, head_vector)
     reduced = tuple(entry.subs({delta_1: Delta_x, delta_2: Delta_y}) for entry in ENCODING)
     reduced_vector = tuple(entry.subs({Delta_1: x_h, Delta_2: y_h}) for entry in HEAD_VECTOR)
-    small = relate(r_small := Formula("r", "r"), reduced), relate(Formula("v", "v"), scaled(-alpha, reduced_vector))
-    with_three = relate(DRAFT_PRODUCT, Formula("v \\cdot r", "v . r"))
-    statement = Formula(f"{with_three.latex} + c_h", f"{with_three.text} + c_h")
     mirrored = -alpha * DISTANCE.subs({delta_1: -Delta_x, delta_2: -Delta_y, Delta_1: -x_h, Delta_2: -y_h})
     merged = {
         f"component {number}": (found, entry)
@@ -146,31 +145,18 @@ def draft_encoding(
     return Claim(
         name="encoding-draft",
         title="The draft's encoding with six components, and its reduction to three",
-        statement=lines(relate(DRAFT_PRODUCT, draft_score), statement, *small, relate(Formula("c_h", "c_h"), lost)),
+        statement=lines(
+            relate(DRAFT_PRODUCT, draft_score),
+            _WITH_THREE,
+            relate(_SMALL, reduced),
+            relate(Formula("v", "v"), scaled(-alpha, reduced_vector)),
+            relate(_LOST, lost),
+        ),
         assumptions=(
             "alpha, Delta_x, Delta_y, x_h and y_h are real; for the maximum, alpha > 0.",
             "Delta_x and Delta_y are the draft's relative position here, x_h and y_h its target.",
         ),
-        steps=(
-            Step(relate(Formula(r"R_{\Delta}", "R_Delta"), encoding), "Eq. (9)."),
-            Step(relate(Formula("t_h", "t_h"), scaled(-alpha, head_vector)), "Eq. (10)."),
-            Step(relate(DRAFT_PRODUCT, draft_score), "Eq. (11): at most 0, and 0 only at the target."),
-            Step(
-                relate(r_small, Formula(r"M R_{\Delta}", "M R_Delta"), reduced),
-                "The squares have the same coefficient, so that one component carries their sum; the ones are dropped.",
-            ),
-            Step(
-                Formula(
-                    f"{statement.latex}, \\quad c_h = {show(lost).latex}", f"{statement.text}, c_h = {show(lost).text}"
-                ),
-                "What is dropped is the same for all keys, so the softmax ignores it: softmax-shift.",
-            ),
-            Step(
-                Formula(r"p_i - p_j = -\delta", "p_i - p_j = -delta"),
-                "The draft subtracts the key from the query. So its head looks at p_i - (x_h, y_h), and its target "
-                "(x_h, y_h) is the centre -(x_h, y_h) of this document, with the same score.",
-            ),
-        ),
+        steps=_draft_steps(encoding, head_vector, reduced, (draft_score, lost)),
         checks=(
             identity("eq. (11) is the inner product of eq. (9) and (10)", product, draft_score),
             identity("the score at the target is 0", draft_score.subs({Delta_x: x_h, Delta_y: y_h}), sp.Integer(0)),
@@ -182,6 +168,30 @@ def draft_encoding(
         ),
         justifies=("conv2attn.convert.encoding.relative_encoding", "conv2attn.convert.encoding.head_vectors"),
         source="draft, eq. (9)-(11)",
+    )
+
+
+def _draft_steps(
+    encoding: tuple[Any, ...], head_vector: tuple[Any, ...], reduced: tuple[Any, ...], terms: tuple[Any, Any]
+) -> tuple[Step, ...]:
+    draft_score, lost = terms
+    return (
+        Step(relate(Formula(r"R_{\Delta}", "R_Delta"), encoding), "Eq. (9)."),
+        Step(relate(Formula("t_h", "t_h"), scaled(-alpha, head_vector)), "Eq. (10)."),
+        Step(relate(DRAFT_PRODUCT, draft_score), "Eq. (11): at most 0, and 0 only at the target."),
+        Step(
+            relate(_SMALL, Formula(r"M R_{\Delta}", "M R_Delta"), reduced),
+            "The squares have the same coefficient, so that one component carries their sum; the ones are dropped.",
+        ),
+        Step(
+            lines(_WITH_THREE, relate(_LOST, lost)),
+            "What is dropped is the same for all keys, so the softmax ignores it: softmax-shift.",
+        ),
+        Step(
+            Formula(r"p_i - p_j = -\delta", "p_i - p_j = -delta"),
+            "The draft subtracts the key from the query. So its head looks at p_i - (x_h, y_h), and its target "
+            "(x_h, y_h) is the centre -(x_h, y_h) of this document, with the same score.",
+        ),
     )
 
 

@@ -54,40 +54,7 @@ def exact_scores(
             "The three products are added one after the other, as positional_scores does.",
             "rd rounds to p bits: p = 24 in single and p = 53 in double precision.",
         ),
-        steps=(
-            Step(
-                Formula(
-                    r"\delta_1^2,\ \ \delta_1^2 + \delta_2^2,\ \ \delta_1^2 + \delta_2^2 - 2 \Delta_1 \delta_1,\ \ "
-                    r"\delta_1^2 + \delta_2^2 - 2 \Delta_1 \delta_1 - 2 \Delta_2 \delta_2",
-                    "delta_1^2, |delta|^2, |delta|^2 - 2 Delta_1 delta_1, "
-                    "|delta|^2 - 2 Delta_1 delta_1 - 2 Delta_2 delta_2",
-                ),
-                "Every product and every partial sum is one of these integers, or 2 Delta_i delta_i; all but the "
-                "first two times -alpha.",
-            ),
-            Step(
-                Formula(rf"|m| \le {show(largest).latex} = B", f"|m| <= {show(largest).text} = B"),
-                "The triangle inequality for each of these integers m.",
-            ),
-            Step(
-                Formula(
-                    r"m \in \mathbb{Z},\ |m| \le 2^p \implies \mathrm{rd}(m) = m",
-                    "m an integer, |m| <= 2^p implies rd(m) = m",
-                ),
-                "Below 2^p it has at most p bits, and 2^p itself has one; 2^p + 1 is the first that does not fit.",
-            ),
-            Step(
-                Formula(r"\mathrm{rd}(2^a m) = 2^a m", "rd(2^a m) = 2^a m"),
-                "A power of two changes the exponent only. A result that is a floating-point number is not rounded.",
-            ),
-            Step(
-                Formula(
-                    r"s_k - s_t = -\alpha |k - t|^2,\quad |k - t|^2 \le R^2 + C^2 \le B",
-                    "s_k - s_t = -alpha |k - t|^2, |k - t|^2 <= R^2 + C^2 <= B",
-                ),
-                "So the softmax's subtraction of the largest score is exact too, for a target t on the key grid.",
-            ),
-        ),
+        steps=_steps(largest),
         checks=(
             Check(
                 "no partial sum exceeds B, for all signs of the coordinates", Kind.SYMBOLIC, lambda: _beyond(largest)
@@ -106,6 +73,43 @@ def exact_scores(
             ),
         ),
         justifies=("conv2attn.convert.encoding.scores_are_exact", "conv2attn.convert.regime.Regime.score_dtype"),
+    )
+
+
+def _steps(largest: Any) -> tuple[Step, ...]:
+    return (
+        Step(
+            Formula(
+                r"\delta_1^2,\ \ \delta_1^2 + \delta_2^2,\ \ \delta_1^2 + \delta_2^2 - 2 \Delta_1 \delta_1,\ \ "
+                r"\delta_1^2 + \delta_2^2 - 2 \Delta_1 \delta_1 - 2 \Delta_2 \delta_2",
+                "delta_1^2, |delta|^2, |delta|^2 - 2 Delta_1 delta_1, "
+                "|delta|^2 - 2 Delta_1 delta_1 - 2 Delta_2 delta_2",
+            ),
+            "Every product and every partial sum is one of these integers, or 2 Delta_i delta_i; all but the "
+            "first two times -alpha.",
+        ),
+        Step(
+            Formula(rf"|m| \le {show(largest).latex} = B", f"|m| <= {show(largest).text} = B"),
+            "The triangle inequality for each of these integers m.",
+        ),
+        Step(
+            Formula(
+                r"m \in \mathbb{Z},\ |m| \le 2^p \implies \mathrm{rd}(m) = m",
+                "m an integer, |m| <= 2^p implies rd(m) = m",
+            ),
+            "Below 2^p it has at most p bits, and 2^p itself has one; 2^p + 1 is the first that does not fit.",
+        ),
+        Step(
+            Formula(r"\mathrm{rd}(2^a m) = 2^a m", "rd(2^a m) = 2^a m"),
+            "A power of two changes the exponent only. A result that is a floating-point number is not rounded.",
+        ),
+        Step(
+            Formula(
+                r"s_k - s_t = -\alpha |k - t|^2,\quad |k - t|^2 \le R^2 + C^2 \le B",
+                "s_k - s_t = -alpha |k - t|^2, |k - t|^2 <= R^2 + C^2 <= B",
+            ),
+            "So the softmax's subtraction of the largest score is exact too, for a target t on the key grid.",
+        ),
     )
 
 

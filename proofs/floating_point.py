@@ -7,7 +7,7 @@ so no floating-point number decides about floating-point numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -94,45 +94,49 @@ def one_hot_threshold(*, thresholds: Mapping[str, int] = ONE_HOT_ALPHA) -> Claim
             "exact-defaults says what margin the default alpha leaves to an exp that is not.",
             "The scores are exact: exact-scores. Keys and centres have integer coordinates, the target is a key.",
         ),
-        steps=(
-            Step(
-                Formula(r"2^{e_{\min} - p + 1}", "2^(e_min - p + 1)"),
-                "The smallest positive number, with a significand of p bits: 2^-149 for p = 24 and e_min = -126, "
-                "2^-1074 for p = 53 and e_min = -1022.",
-            ),
-            Step(
-                Formula(
-                    r"0 \le x < 2^{e_{\min} - p} \implies \mathrm{rd}(x) = 0",
-                    "0 <= x < 2^(e_min - p) implies rd(x) = 0",
-                ),
-                "What is nearer to 0 than to the smallest positive number rounds to 0.",
-            ),
-            Step(
-                lines(*listed),
-                "The number e lies between sum_{n <= N} 1/n! and that plus 1/(N! N), both rational; their powers are "
-                "compared with powers of 2 as fractions.",
-            ),
-            Step(
-                Formula(
-                    r"\mathrm{rd}(e^{s_k - s_t}) = \mathrm{rd}(e^{-\alpha m}) = 0",
-                    "rd(exp(s_k - s_t)) = rd(exp(-alpha m)) = 0",
-                ),
-                "The softmax subtracts the largest score, the target's. Any other key k is further away, by "
-                "an integer m >= 1 (unique-maximum), and exp(-alpha m) falls as m grows.",
-            ),
-            Step(
-                Formula(
-                    r"p_t = \frac{1}{1 + 0 + \dots + 0} = 1,\quad p_k = \frac{0}{1} = 0",
-                    "p_t = 1 / (1 + 0 + ... + 0) = 1, p_k = 0 / 1 = 0",
-                ),
-                "exp(0) = 1, and sums with 0 and division by 1 do not round.",
-            ),
-        ),
+        steps=_steps(listed),
         checks=(
             Check("exp(-alpha) is below half of the smallest positive number", Kind.EXACT, not_below),
             Check("exp(-(alpha - 1)) is above half of the smallest positive number", Kind.EXACT, not_above),
         ),
         justifies=("conv2attn.convert.regime.ONE_HOT_ALPHA", "conv2attn.convert.regime.Regime.is_exact"),
+    )
+
+
+def _steps(listed: Sequence[Formula]) -> tuple[Step, ...]:
+    return (
+        Step(
+            Formula(r"2^{e_{\min} - p + 1}", "2^(e_min - p + 1)"),
+            "The smallest positive number, with a significand of p bits: 2^-149 for p = 24 and e_min = -126, "
+            "2^-1074 for p = 53 and e_min = -1022.",
+        ),
+        Step(
+            Formula(
+                r"0 \le x < 2^{e_{\min} - p} \implies \mathrm{rd}(x) = 0",
+                "0 <= x < 2^(e_min - p) implies rd(x) = 0",
+            ),
+            "What is nearer to 0 than to the smallest positive number rounds to 0.",
+        ),
+        Step(
+            lines(*listed),
+            "The number e lies between sum_{n <= N} 1/n! and that plus 1/(N! N), both rational; their powers are "
+            "compared with powers of 2 as fractions.",
+        ),
+        Step(
+            Formula(
+                r"\mathrm{rd}(e^{s_k - s_t}) = \mathrm{rd}(e^{-\alpha m}) = 0",
+                "rd(exp(s_k - s_t)) = rd(exp(-alpha m)) = 0",
+            ),
+            "The softmax subtracts the largest score, the target's. Any other key k is further away, by "
+            "an integer m >= 1 (unique-maximum), and exp(-alpha m) falls as m grows.",
+        ),
+        Step(
+            Formula(
+                r"p_t = \frac{1}{1 + 0 + \dots + 0} = 1,\quad p_k = \frac{0}{1} = 0",
+                "p_t = 1 / (1 + 0 + ... + 0) = 1, p_k = 0 / 1 = 0",
+            ),
+            "exp(0) = 1, and sums with 0 and division by 1 do not round.",
+        ),
     )
 
 

@@ -93,25 +93,7 @@ def gaussian_maximum(*, discriminant: Any = a * c - b**2) -> Claim:
             "(u, v) = x - mu runs over the real plane; the score is -Q/2 and is 0 at the target.",
             "Sigma^-1 = L^T L for a real matrix L, as in eq. (13), where L is called Sigma^(-1/2).",
         ),
-        steps=(
-            Step(relate(Formula("a Q", "a Q"), completed), "The square in u completed."),
-            Step(
-                Formula(r"a > 0,\ a c - b^2 > 0 \implies Q > 0", "a > 0, a*c - b^2 > 0 implies Q > 0"),
-                "If v != 0, the second term is positive; if v = 0 and u != 0, the first is.",
-            ),
-            Step(
-                Formula(r"Q(-b, a) = a (a c - b^2),\quad Q(1, 0) = a", "Q(-b, a) = a (a*c - b^2), Q(1, 0) = a"),
-                "If a <= 0, then (1, 0) scores at least as high as the target. If a > 0 and a*c - b^2 <= 0, then "
-                "(-b, a) does. So both conditions are needed.",
-            ),
-            Step(
-                Formula(
-                    r"a \ge 0,\ c \ge 0,\quad a c - b^2 = (\det L)^2 \ge 0",
-                    "a >= 0, c >= 0, a*c - b^2 = (det L)^2 >= 0",
-                ),
-                "So eq. (13) alone allows ties along a line, when det L = 0; an invertible L excludes them.",
-            ),
-        ),
+        steps=_steps(completed),
         checks=(
             identity("a*Q is the sum with the completed square", a * form, completed),
             identity("Q at (-b, a) is a*(a*c - b^2)", form.subs({u: -b, v: a}, simultaneous=True), a * discriminant),
@@ -120,4 +102,26 @@ def gaussian_maximum(*, discriminant: Any = a * c - b**2) -> Claim:
             Check("the diagonal entries of L^T L are not negative", Kind.SYMBOLIC, root_gives_no_negative),
         ),
         source="draft, eq. (13), made exact",
+    )
+
+
+def _steps(completed: Any) -> tuple[Step, ...]:
+    return (
+        Step(relate(Formula("a Q", "a Q"), completed), "The square in u completed."),
+        Step(
+            Formula(r"a > 0,\ a c - b^2 > 0 \implies Q > 0", "a > 0, a*c - b^2 > 0 implies Q > 0"),
+            "If v != 0, the second term is positive; if v = 0 and u != 0, the first is.",
+        ),
+        Step(
+            Formula(r"Q(-b, a) = a (a c - b^2),\quad Q(1, 0) = a", "Q(-b, a) = a (a*c - b^2), Q(1, 0) = a"),
+            "If a <= 0, then (1, 0) scores at least as high as the target. If a > 0 and a*c - b^2 <= 0, then "
+            "(-b, a) does. So both conditions are needed.",
+        ),
+        Step(
+            Formula(
+                r"a \ge 0,\ c \ge 0,\quad a c - b^2 = (\det L)^2 \ge 0",
+                "a >= 0, c >= 0, a*c - b^2 = (det L)^2 >= 0",
+            ),
+            "So eq. (13) alone allows ties along a line, when det L = 0; an invertible L excludes them.",
+        ),
     )

@@ -65,30 +65,7 @@ def gaussian_reduction(
             "Fewer: for a linear encoding v_h . r_x that gives every Gaussian head its attention, on any set of "
             "relative positions that contains (0, 0), (1, 0), (-1, 0), (0, 1), (0, -1) and (1, 1).",
         ),
-        steps=(
-            Step(
-                relate(Formula(r"r_x", "r_x"), encoding),
-                "x_1 and x_2 stand twice in eq. (14), so their coefficients add up; the three ones are dropped.",
-            ),
-            Step(
-                Formula(r"R_x^{\top} t_h - r_x \cdot v_h = c_h", "R_x . t_h - r_x . v_h = c_h"),
-                "What is dropped is the same for all keys, so the softmax ignores it: softmax-shift.",
-            ),
-            Step(
-                Formula(r"S = V R + c\, 1^{\top} = [V\ c]\,[R;\ 1^{\top}]", "S = V R + c 1^T = [V c] [R; 1^T]"),
-                "A softmax determines its scores up to a constant. So any encoding with the same attention has scores "
-                "S of this form: a row for each of five heads, a column for each of six positions, and in the column "
-                "c a constant for each head; [R; 1^T] is R with a row of ones.",
-            ),
-            Step(
-                Formula(
-                    r"\operatorname{rank} S = \operatorname{rank} [V\ c] \ge \operatorname{rank} V = 5",
-                    "rank S = rank [V c] >= rank V = 5",
-                ),
-                "[R; 1^T] is invertible at the six positions, and V is for the five heads of the check. "
-                "The scores of an encoding with D_p components have rank at most D_p.",
-            ),
-        ),
+        steps=_reduction_steps(encoding),
         checks=(
             identity("ten and five components differ by c_h", ten, five + dropped),
             constant("c_h does not depend on the key", dropped, (x_1, x_2)),
@@ -99,6 +76,33 @@ def gaussian_reduction(
             ),
         ),
         source="draft, after eq. (16); the lower bound is new",
+    )
+
+
+def _reduction_steps(encoding: tuple[Any, ...]) -> tuple[Step, ...]:
+    return (
+        Step(
+            relate(Formula(r"r_x", "r_x"), encoding),
+            "x_1 and x_2 stand twice in eq. (14), so their coefficients add up; the three ones are dropped.",
+        ),
+        Step(
+            Formula(r"R_x^{\top} t_h - r_x \cdot v_h = c_h", "R_x . t_h - r_x . v_h = c_h"),
+            "What is dropped is the same for all keys, so the softmax ignores it: softmax-shift.",
+        ),
+        Step(
+            Formula(r"S = V R + c\, 1^{\top} = [V\ c]\,[R;\ 1^{\top}]", "S = V R + c 1^T = [V c] [R; 1^T]"),
+            "A softmax determines its scores up to a constant. So any encoding with the same attention has scores "
+            "S of this form: a row for each of five heads, a column for each of six positions, and in the column "
+            "c a constant for each head; [R; 1^T] is R with a row of ones.",
+        ),
+        Step(
+            Formula(
+                r"\operatorname{rank} S = \operatorname{rank} [V\ c] \ge \operatorname{rank} V = 5",
+                "rank S = rank [V c] >= rank V = 5",
+            ),
+            "[R; 1^T] is invertible at the six positions, and V is for the five heads of the check. "
+            "The scores of an encoding with D_p components have rank at most D_p.",
+        ),
     )
 
 
@@ -145,21 +149,7 @@ def gaussian_isotropic(*, constants: dict[Any, Any] = ISOTROPIC) -> Claim:
             "alpha and mu are real and fixed; the scores are to agree for all x, up to a constant.",
             "So the variance of the Gaussian is 1 / (2 alpha) along both axes.",
         ),
-        steps=(
-            Step(
-                Formula(
-                    r"-\tfrac{a}{2} = -\alpha,\quad -b = 0,\quad -\tfrac{c}{2} = -\alpha",
-                    "-a/2 = -alpha, -b = 0, -c/2 = -alpha",
-                ),
-                "The coefficients of x_1^2, x_1 x_2 and x_2^2 on both sides; those of x_1 and x_2 then agree as well.",
-            ),
-            Step(setting, "The only solution. The draft prints a = c = alpha, which gives half the locality strength."),
-            Step(
-                relate(Formula("v_h", "v_h"), special),
-                "The two squares have the same coefficient and the product has none, so three components are enough: "
-                "this is the head vector of encoding-identity, with the centre mu.",
-            ),
-        ),
+        steps=_isotropic_steps(setting, special),
         checks=(
             identity("with these constants the exponent is the isotropic score", EXPONENT.subs(constants), isotropic),
             Check("no other constants do it", Kind.SYMBOLIC, other_solutions),
@@ -167,4 +157,22 @@ def gaussian_isotropic(*, constants: dict[Any, Any] = ISOTROPIC) -> Claim:
         ),
         justifies=("conv2attn.convert.encoding.head_vectors",),
         source="draft, the remark after eq. (16), corrected",
+    )
+
+
+def _isotropic_steps(setting: Formula, special: tuple[Any, ...]) -> tuple[Step, ...]:
+    return (
+        Step(
+            Formula(
+                r"-\tfrac{a}{2} = -\alpha,\quad -b = 0,\quad -\tfrac{c}{2} = -\alpha",
+                "-a/2 = -alpha, -b = 0, -c/2 = -alpha",
+            ),
+            "The coefficients of x_1^2, x_1 x_2 and x_2^2 on both sides; those of x_1 and x_2 then agree as well.",
+        ),
+        Step(setting, "The only solution. The draft prints a = c = alpha, which gives half the locality strength."),
+        Step(
+            relate(Formula("v_h", "v_h"), special),
+            "The two squares have the same coefficient and the product has none, so three components are enough: "
+            "this is the head vector of encoding-identity, with the centre mu.",
+        ),
     )

@@ -54,40 +54,7 @@ def position_alone(*, vanishing: tuple[frozenset[str], ...] = POSITION_ALONE) ->
             "scores, if their differences do: those of the quadratic encoding do on three pixels along one axis and "
             "two along the other.",
         ),
-        steps=(
-            Step(
-                Formula(
-                    r"(a) + (b) + (c) = E_i^{\top} (W_q^{\top} W_{kE}) E_j + E_i^{\top} (W_q^{\top} W_{kR}) R"
-                    r" + (W_{kE}^{\top} u)^{\top} E_j",
-                    "(a) + (b) + (c) = E_i^T (W_q^T W_kE) E_j + E_i^T (W_q^T W_kR) R + (W_kE^T u)^T E_j",
-                ),
-                "What must vanish is a polynomial in E_i, E_j and R, of degree at most 1 in each.",
-            ),
-            Step(
-                content,
-                "E_i = 0 leaves (c), so W_kE^T u = 0. Then E_j = 0 leaves (b), so W_q^T W_kR = 0 on the span of R. "
-                "Then (a) is left for all E_i and E_j. Conversely, the three conditions make all three terms zero.",
-            ),
-            Step(
-                Formula(
-                    r"E_i^{\top} W_q^{\top} W_{kR} (R_{\delta} - R_{\delta'}) = 0",
-                    "E_i^T W_q^T W_kR (R_delta - R_delta') = 0",
-                ),
-                "The same for the softmax, which ignores what all keys share: (a) and (c) are not shared unless they "
-                "are zero, because every key has its own content; (b) must be the same for all keys.",
-            ),
-            Step(
-                either,
-                "The minimal sets of parameters that do it, of all 32 sets. The first is the paper's choice, the "
-                "second is how ContentTerms starts, and leaves the keys free to learn.",
-            ),
-            Step(
-                Formula(
-                    r"W_{kE} = W_{kR} = 0 \implies A^{\mathrm{rel}}_{i,j} = 0", "W_kE = W_kR = 0 implies A_rel = 0"
-                ),
-                "So what the draft sets to zero before eq. (8) removes (d) as well, and attention is uniform.",
-            ),
-        ),
+        steps=_steps(content, either),
         checks=(
             Check(
                 "the listed sets of parameters leave (d) and nothing else", Kind.SYMBOLIC, lambda: _left_over(vanishing)
@@ -106,6 +73,41 @@ def position_alone(*, vanishing: tuple[frozenset[str], ...] = POSITION_ALONE) ->
             "conv2attn.convert.attention.SelfAttention2d.add_content",
         ),
         source="draft, before eq. (8), corrected",
+    )
+
+
+def _steps(content: Formula, either: Formula) -> tuple[Step, ...]:
+    return (
+        Step(
+            Formula(
+                r"(a) + (b) + (c) = E_i^{\top} (W_q^{\top} W_{kE}) E_j + E_i^{\top} (W_q^{\top} W_{kR}) R"
+                r" + (W_{kE}^{\top} u)^{\top} E_j",
+                "(a) + (b) + (c) = E_i^T (W_q^T W_kE) E_j + E_i^T (W_q^T W_kR) R + (W_kE^T u)^T E_j",
+            ),
+            "What must vanish is a polynomial in E_i, E_j and R, of degree at most 1 in each.",
+        ),
+        Step(
+            content,
+            "E_i = 0 leaves (c), so W_kE^T u = 0. Then E_j = 0 leaves (b), so W_q^T W_kR = 0 on the span of R. "
+            "Then (a) is left for all E_i and E_j. Conversely, the three conditions make all three terms zero.",
+        ),
+        Step(
+            Formula(
+                r"E_i^{\top} W_q^{\top} W_{kR} (R_{\delta} - R_{\delta'}) = 0",
+                "E_i^T W_q^T W_kR (R_delta - R_delta') = 0",
+            ),
+            "The same for the softmax, which ignores what all keys share: (a) and (c) are not shared unless they "
+            "are zero, because every key has its own content; (b) must be the same for all keys.",
+        ),
+        Step(
+            either,
+            "The minimal sets of parameters that do it, of all 32 sets. The first is the paper's choice, the "
+            "second is how ContentTerms starts, and leaves the keys free to learn.",
+        ),
+        Step(
+            Formula(r"W_{kE} = W_{kR} = 0 \implies A^{\mathrm{rel}}_{i,j} = 0", "W_kE = W_kR = 0 implies A_rel = 0"),
+            "So what the draft sets to zero before eq. (8) removes (d) as well, and attention is uniform.",
+        ),
     )
 
 
