@@ -87,6 +87,7 @@ def prose(text: str) -> str:
         ("a 3 x 3 kernel, one-hot", r"a $3 \times 3$ kernel, one-hot"),
         ("at p_i - (x_h, y_h), where", "at $p_{i} - ( x_{h} , y_{h} )$, where"),
         ("the softmax's scores, as positional_scores does", "the softmax's scores, as positional_scores does"),
+        ("q -> 0 as alpha -> infinity", r"$q \to 0$ as $\alpha \to \infty$"),
         ("below 2^-150", "below $2^{- 150}$"),
         ("|delta|^2 is a sum", r"$| \delta | ^{2}$ is a sum"),
         ("a = c = 2 alpha", r"$a = c = 2 \alpha$"),

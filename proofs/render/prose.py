@@ -46,7 +46,15 @@ _GREEK = [
     "phi",
     "omega",
 ]
-_FUNCTIONS = {"exp": r"\exp", "max": r"\max", "min": r"\min", "det": r"\det", "log": r"\log", "cos": r"\cos"}
+_FUNCTIONS = {
+    "exp": r"\exp",
+    "max": r"\max",
+    "min": r"\min",
+    "det": r"\det",
+    "log": r"\log",
+    "cos": r"\cos",
+    "infinity": r"\infty",
+}
 _OPERATORS = {"<=": r"\le", ">=": r"\ge", "!=": r"\ne", "->": r"\to", "*": "", "...": r"\dots", ".": r"\cdot"}
 _SETS = {"Z": r"\mathbb{Z}", "R": r"\mathbb{R}", "N": r"\mathbb{N}"}
 
@@ -68,7 +76,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _ARTICLES = {"a", "A", "I"}  # letters that are words, unless an operator or a bracket is beside them
-_AFTER, _BEFORE = re.compile(r" [-+=<>!*/]|[*)_,]"), re.compile(r"[-+=<>*/(] ?$")
+_AFTER, _BEFORE = re.compile(r" [-+=<>!*/]|[*)_,\[]"), re.compile(r"[-+=<>*/(] ?$")
 
 
 def parts(sentence: str, claims: Collection[str] = ()) -> list[Part]:
