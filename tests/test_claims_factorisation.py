@@ -34,6 +34,7 @@ from conv2attn.proofs.tail import SHARP_BOUND
 from tests.bounds import output_bound, softmax_bound
 
 SMALL = ((2, 2),)
+FEW = CASES[4:6]  # with strides and a dilation
 ALPHA, DELTA_1, CENTER_1 = sympy.symbols("alpha delta1 Delta1", real=True)
 
 FALSE_VARIANTS: dict[str, Callable[[], list[str]]] = {
@@ -43,10 +44,10 @@ FALSE_VARIANTS: dict[str, Callable[[], list[str]]] = {
     "a quadratic score with a cross term": lambda: split_failures(cross=1),
     "a row term with the other sign": lambda: split_failures(row=ALPHA * (DELTA_1 - CENTER_1) ** 2),
     "a row term without the square": lambda: split_failures(row=-ALPHA * (DELTA_1 - CENTER_1)),
-    "distances instead of squares": lambda: factorisation_failures(exponent=abs),
-    "half the exponent's scale": lambda: factorisation_failures(exponent=lambda d: 2 * d * d),
-    "queries without stride": lambda: factorisation_failures(query=lambda case, p: p),
-    "centres without dilation": lambda: factorisation_failures(center=lambda case, tap: tap),
+    "distances instead of squares": lambda: factorisation_failures(FEW, exponent=abs),
+    "half the exponent's scale": lambda: factorisation_failures(FEW, exponent=lambda d: 2 * d * d),
+    "queries without stride": lambda: factorisation_failures(FEW, query=lambda case, p: p),
+    "centres without dilation": lambda: factorisation_failures(FEW, center=lambda case, tap: tap),
     "half the error": lambda: lemma_failures(factor=sympy.Rational(1, 2)),
     "twice the error, never attained": lambda: lemma_failures(factor=2),
     "an error of the other sign": lambda: lemma_failures(factor=-1),
