@@ -136,7 +136,7 @@ def claims() -> list[Claim]:
     """Claim 5."""
     return [
         Claim(
-            name="assembly",
+            name="head-assembly",
             title="Heads assemble the convolution",
             statement=Formula(
                 r"b + \sum_h W_{\Delta_h} \sum_k [k = q + \Delta_h]\, x_k"

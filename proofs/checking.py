@@ -1,4 +1,4 @@
-"""The decisions that checks are made of: equality of expressions, and steps that follow from each other."""
+"""Checks that several claims share: equal expressions, and steps that follow from each other."""
 
 from __future__ import annotations
 
@@ -7,37 +7,15 @@ from itertools import pairwise
 from typing import Any
 
 import sympy as sp
-from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from conv2attn.proofs.claim import Check, Formula, Kind, Step
+from conv2attn.proofs.decide import unequal
 from conv2attn.proofs.formula import relate, show
-
-
-def remainder(left: Any, right: Any) -> Any:
-    """left - right, brought to 0 if sympy can show that it is 0 for all values of the symbols.
-
-    For polynomials ``expand`` decides; what it leaves goes to ``simplify``. Matrix expressions, with symbolic
-    dimensions, are multiplied out into sums of products.
-    """
-    if isinstance(left, MatrixExpr):
-        return (left - right).expand().doit()
-    rest = sp.expand(left - right)
-    return rest if rest == 0 else sp.simplify(rest)
-
-
-def is_zero(rest: Any) -> bool:
-    """Whether what ``remainder`` left is nothing."""
-    return bool(rest.is_ZeroMatrix) if isinstance(rest, MatrixExpr) else bool(rest == 0)
 
 
 def inequalities(pairs: Mapping[str, tuple[Any, Any]]) -> list[str]:
     """The pairs that are not identical, each with what is left of the difference."""
-    found = []
-    for name, (left, right) in pairs.items():
-        rest = remainder(left, right)
-        if not is_zero(rest):
-            found.append(f"{name}: {show(left).text} - ({show(right).text}) = {show(rest).text}, not 0")
-    return found
+    return [reason for name, (left, right) in pairs.items() for reason in unequal(left, right, name)]
 
 
 def identity(name: str, left: Any, right: Any) -> Check:

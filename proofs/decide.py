@@ -8,14 +8,34 @@ from __future__ import annotations
 from typing import Any
 
 import sympy
+from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from conv2attn.proofs.formula import show
 
 Expr = Any  # a sympy expression; sympy's own annotations do not tell numbers, symbols and booleans apart
 
 
+def remainder(left: Expr, right: Expr) -> Expr:
+    """left - right, brought to 0 if sympy can show that it is 0 for all values of the symbols.
+
+    For polynomials ``expand`` decides; what it leaves goes to ``simplify``. Matrix expressions, with symbolic
+    dimensions, are multiplied out into sums of products.
+    """
+    if isinstance(left, MatrixExpr):
+        return (left - right).expand().doit()
+    rest = sympy.expand(left - right)
+    return rest if rest == 0 else sympy.simplify(rest)
+
+
+def is_zero(rest: Expr) -> bool:
+    """Whether what ``remainder`` left is nothing."""
+    return bool(rest.is_ZeroMatrix) if isinstance(rest, MatrixExpr) else bool(rest == 0)
+
+
 def unequal(left: Expr, right: Expr, what: str) -> list[str]:
-    """Refuses unless left - right simplifies to 0."""
-    rest = sympy.simplify(sympy.expand(left - right))
-    return [] if rest == 0 else [f"{what}: {left} minus {right} is {rest}, not 0"]
+    """Refuses unless left equals right for all values of the symbols."""
+    rest = remainder(left, right)
+    return [] if is_zero(rest) else [f"{what}: {show(left).text} - ({show(right).text}) = {show(rest).text}, not 0"]
 
 
 def not_nonnegative(expression: Expr, what: str) -> list[str]:

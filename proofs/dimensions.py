@@ -55,7 +55,7 @@ def dimension(*, encoding: Vector = encoding, head_vector: Vector = head_vector,
     one_axis = dot(encoding((t,)), head_vector((T,)))
     cases = tuple(f"n = {n}" for n in DIMENSIONS)
     return Claim(
-        name="dimension",
+        name="any-dimension",
         title="For n-D convolutions, n + 1 components are enough",
         statement=lines(
             Formula(

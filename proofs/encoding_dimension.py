@@ -111,7 +111,7 @@ def _two() -> Claim:
             "M >= W; all offsets of the grid have different encodings if M >= 2 W - 1. Both numbers are the smallest.",
         ),
         assumptions=(
-            "M is an integer and the target is a key, as it is in the padded grid (claim assembly).",
+            "M is an integer and the target is a key, as it is in the padded grid (claim head-assembly).",
             "For the smallest M > 0: at least two rows.",
         ),
         steps=_two_steps(),
@@ -151,8 +151,8 @@ def _two_steps() -> tuple[Step, ...]:
                 r"M \ge W,\ k \ne t^* \implies |t - T| \ge 1",
                 "M >= W and k != target imply |t - T| >= 1",
             ),
-            "If the rows differ, |M (k_1 - target_1)| >= W > |k_2 - target_2|; if not, the columns do. t - T is an "
-            "integer.",
+            "If the rows differ, the row term is at least M >= W in size and the column term at most W - 1; if not, "
+            "the columns differ. t - T is an integer.",
         ),
         Step(
             Formula(

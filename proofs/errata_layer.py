@@ -84,8 +84,8 @@ def _names() -> Erratum:
         title="Parameters declared twice, or never",
         where="draft, section 2.2",
         printed=Formula(
-            r"W^Q\text{ (query)}, W^V\text{ (key)}, W^V\text{ (value)}, W^Q\text{ (projection)}, W^O;\quad"
-            r" W^K, W^Q, W^P, W^O \text{ in eq. (2)-(4)}",
+            r"W^Q\text{ (query)}, W^V\text{ (key)}, W^V\text{ (value)}, W^Q\text{ (projection)}, W^O;"
+            r" \\ W^K, W^Q, W^P, W^O \text{ in eq. (2)-(4)}",
             "declared: W^Q (query), W^V (key), W^V (value), W^Q (projection), W^O; in eq. (2)-(4): W^K, W^Q, W^P, W^O",
         ),
         corrected=Formula(

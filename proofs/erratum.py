@@ -63,7 +63,7 @@ def claim_of(erratum: Erratum) -> Claim:
         name=f"errata-{erratum.name}",
         title=erratum.title,
         statement=erratum.corrected,
-        assumptions=(),
+        assumptions=("The symbols are those of the source.",),
         steps=(
             Step(erratum.printed, f"As printed ({erratum.where}). {erratum.reason}"),
             Step(erratum.corrected, f"Corrected. {erratum.consequence}"),

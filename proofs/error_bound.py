@@ -102,7 +102,7 @@ def _steps() -> tuple[Step, ...]:
                 r" = \sum_{h, c} W_{o, c, \Delta_h} \Bigl(\sum_k p^{(h)}_k x_{c, k} - x_{c, q + \Delta_h}\Bigr)",
                 "(Attention - Conv)_o = sum_{h,c} W_{o,c,Delta_h} (sum_k p^(h)_k x_{c,k} - x_{c,q+Delta_h})",
             ),
-            "The biases cancel; the convolution reads x at the target of each head (claim assembly).",
+            "The biases cancel; the convolution reads x at the target of each head (claim head-assembly).",
         ),
         Step(
             Formula(

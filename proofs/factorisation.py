@@ -122,7 +122,7 @@ def _factorisation() -> Claim:
         ),
         assumptions=(
             "All heads share alpha, which may be any real number.",
-            "The heads sit at the kernel's taps; X is the padded input, Conv_W pads no more.",
+            "The heads sit at the kernel's taps; X is the padded input, and the convolution pads no more.",
         ),
         steps=_factorisation_steps(),
         checks=(
@@ -155,7 +155,8 @@ def _factorisation_steps() -> tuple[Step, ...]:
                 r"p^{(h)}_{q, k} = S_{\mathrm{row}}[t_1, k_1]\, S_{\mathrm{col}}[t_2, k_2]",
                 "p^(h)_{q,k} = S_row[t_1, k_1] S_col[t_2, k_2]",
             ),
-            "Separability; t is a pixel of the padded grid (claim assembly), so it numbers a row of each matrix.",
+            "By the claim separable-softmax; t is a pixel of the padded grid (claim head-assembly), so it numbers a "
+            "row of each matrix.",
         ),
         Step(
             Formula(
@@ -169,6 +170,6 @@ def _factorisation_steps() -> tuple[Step, ...]:
                 r"b + \sum_h W_{\Delta_h} (S_\alpha X)_{q + \Delta_h} = \operatorname{Conv}_W(S_\alpha X)_q",
                 "b + sum_h W_{Delta_h} (S_alpha X)_{q + Delta_h} = Conv_W(S_alpha X)_q",
             ),
-            "The definition of the convolution. As alpha -> infinity S_alpha -> I, which is the theorem.",
+            "The definition of the convolution. S_alpha -> I as alpha -> infinity, which is the theorem.",
         ),
     )

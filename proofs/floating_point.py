@@ -99,7 +99,7 @@ def one_hot_threshold(*, thresholds: Mapping[str, int] = ONE_HOT_ALPHA) -> Claim
             Check("exp(-alpha) is below half of the smallest positive number", Kind.EXACT, not_below),
             Check("exp(-(alpha - 1)) is above half of the smallest positive number", Kind.EXACT, not_above),
         ),
-        justifies=("conv2attn.convert.regime.ONE_HOT_ALPHA", "conv2attn.convert.regime.Regime.is_exact"),
+        justifies=("conv2attn.convert.regime.ONE_HOT_ALPHA", "conv2attn.convert.regime.Regime"),
     )
 
 

@@ -15,6 +15,9 @@ HALF = -sp.Rational(1, 2)
 ONE = sp.Integer(1)
 PRECISION = sp.Matrix([[a, b], [b, c]])
 SQUARES = a * (x_1 - mu_1) ** 2 + 2 * b * (x_1 - mu_1) * (x_2 - mu_2) + c * (x_2 - mu_2) ** 2
+u, v = sp.symbols("u v", real=True)
+ROOT = sp.Matrix(2, 2, sp.symbols("l_11 l_12 l_21 l_22", real=True))
+FORM = a * u**2 + 2 * b * u * v + c * v**2
 EXPONENT = sp.Mul(HALF, SQUARES, evaluate=False)
 
 DRAFT_ENCODING = (x_1, x_2, x_1, x_2, x_1**2, x_2**2, x_1 * x_2, ONE, ONE, ONE)
@@ -66,12 +69,9 @@ def gaussian_encoding(
     )
 
 
-def gaussian_maximum(*, discriminant: Any = a * c - b**2) -> Claim:
+def gaussian_maximum(*, form: Any = FORM, discriminant: Any = a * c - b**2, root: Any = ROOT) -> Claim:
     """A Gaussian head has one target iff its matrix is positive definite; eq. (13) guarantees only semi-definite."""
-    u, v = sp.symbols("u v", real=True)
-    form = a * u**2 + 2 * b * u * v + c * v**2
     completed = (a * u + b * v) ** 2 + discriminant * v**2
-    root = sp.Matrix(2, 2, sp.symbols("l_11 l_12 l_21 l_22", real=True))
     gram = root.T * root
     entries = {a: gram[0, 0], b: gram[0, 1], c: gram[1, 1]}
 

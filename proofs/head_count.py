@@ -120,7 +120,7 @@ def _count() -> Claim:
         ),
         assumptions=(
             "Attention does not look at the content: head h computes A_h X W_h with A_h fixed, rows of sum 1, "
-            "entries >= 0.",
+            "no entry negative.",
             "Some query sees all its taps on pixels that are free (inside the image); then the lower bound holds for "
             "any "
             "real A_h.",
@@ -171,7 +171,8 @@ def _count_steps() -> tuple[Step, ...]:
                 r" = \operatorname{rank}(P\, U) = \operatorname{rank} U",
                 "rank of sum_Delta vec(P_Delta) vec(W_Delta)^T = rank(P U) = rank U",
             ),
-            "The columns vec(P_Delta) of P have disjoint supports, none empty: P is injective. So N_h >= rank U.",
+            "The columns vec(P_Delta) of P have disjoint supports, none empty: P is injective. So N_h is at least "
+            "rank U.",
         ),
         Step(
             Formula(
@@ -180,7 +181,7 @@ def _count_steps() -> tuple[Step, ...]:
             ),
             "A minor of side K^2 is a polynomial that is 1 where the slices are different unit matrices, hence not "
             "zero. "
-            "K^2 one-hot heads suffice (claim assembly). With g groups C_in C_out / g counts.",
+            "K^2 one-hot heads suffice (claim head-assembly). With g groups C_in C_out / g counts.",
         ),
         Step(
             Formula(

@@ -40,19 +40,22 @@ def rate_failures(*, bound: Callable[[Expr], Expr] = lambda n: 1 - n * Q, limit:
     return failures + unequal(sympy.limit(lowest.subs(Q, sympy.exp(-ALPHA)), ALPHA, sympy.oo), limit, "its limit")
 
 
-def limit_failures(distances: Sequence[Expr], *, target: Expr = 1, others: Expr = 0) -> list[str]:
-    """Whether softmax(0, -alpha d_1, -alpha d_2, ...) tends to (target, others, others, ...)."""
-    weights = [sympy.Integer(1), *(sympy.exp(-ALPHA * d) for d in distances)]
-    failures = []
-    for number, weight in enumerate(weights):
-        limit = sympy.limit(weight / sympy.Add(*weights), ALPHA, sympy.oo)
-        failures += unequal(limit, others if number else target, f"limit of weight {number} for distances {distances}")
-    return failures
-
-
 def symbolic_distances(count: int) -> tuple[Expr, ...]:
     """d_1, ..., d_count: any positive integers."""
     return tuple(sympy.symbols(f"d1:{count + 1}", integer=True, positive=True))
+
+
+def limit_failures(
+    *, distances: Callable[[int], Sequence[Expr]] = symbolic_distances, target: Expr = 1, others: Expr = 0
+) -> list[str]:
+    """Whether softmax(0, -alpha d_1, -alpha d_2, ...) tends to (target, others, others, ...)."""
+    failures = []
+    for n in OTHER_KEYS:
+        weights = [sympy.Integer(1), *(sympy.exp(-ALPHA * d) for d in distances(n))]
+        for number, weight in enumerate(weights):
+            limit = sympy.limit(weight / sympy.Add(*weights), ALPHA, sympy.oo)
+            failures += unequal(limit, others if number else target, f"limit of weight {number} with {n} other keys")
+    return failures
 
 
 def claims() -> list[Claim]:
@@ -126,7 +129,7 @@ def _one_hot_limit() -> Claim:
             Check(
                 "the limit of every probability, for any positive distances",
                 Kind.INSTANCES,
-                lambda: [failure for n in OTHER_KEYS for failure in limit_failures(symbolic_distances(n))],
+                limit_failures,
                 cases=tuple(f"{n + 1} keys, at distances 0 and d_1, ..., d_{n}" for n in OTHER_KEYS),
             ),
         ),

@@ -5,19 +5,22 @@ The draft sets W_{k,E} and W_{k,R} to zero before eq. (8), which removes the pos
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain, combinations
 from typing import Any
 
 import sympy as sp
 
-from conv2attn.proofs.checking import inequalities, is_zero
+from conv2attn.proofs.checking import inequalities
 from conv2attn.proofs.claim import Check, Claim, Formula, Kind, Step
+from conv2attn.proofs.decide import is_zero
 from conv2attn.proofs.decomposition import RELATIVE, D_p, E_i, E_j, R, W_kE, W_kR, W_q, d, d_k, total, u, v
 from conv2attn.proofs.formula import lines, show
 
 PARAMETERS = {str(symbol): symbol for symbol in (W_q, W_kE, W_kR, u, v)}
 POSITION_ALONE = (frozenset({"W_q", "W_kE"}), frozenset({"W_q", "u"}))
+Positions = tuple[tuple[int, int], ...]
+FOUR_POSITIONS: Positions = ((0, 0), (1, 0), (2, 0), (0, 1))
 _SIZES = ((1, 1, 1), (2, 2, 3), (3, 2, 3), (2, 3, 3))  # (d, d_k, D_p)
 
 
@@ -26,7 +29,12 @@ def claims() -> list[Claim]:
     return [position_alone()]
 
 
-def position_alone(*, vanishing: tuple[frozenset[str], ...] = POSITION_ALONE) -> Claim:
+def position_alone(
+    *,
+    vanishing: tuple[frozenset[str], ...] = POSITION_ALONE,
+    terms: Mapping[str, Any] = RELATIVE,
+    positions: Positions = FOUR_POSITIONS,
+) -> Claim:
     """Exactly which parameters must vanish for the positional term alone."""
     content = Formula(
         r"W_q^{\top} W_{kE} = 0,\quad W_{kE}^{\top} u = 0,\quad W_q^{\top} W_{kR} = 0",
@@ -57,16 +65,22 @@ def position_alone(*, vanishing: tuple[frozenset[str], ...] = POSITION_ALONE) ->
         steps=_steps(content, either),
         checks=(
             Check(
-                "the listed sets of parameters leave (d) and nothing else", Kind.SYMBOLIC, lambda: _left_over(vanishing)
+                "the listed sets of parameters leave (d) and nothing else",
+                Kind.SYMBOLIC,
+                lambda: _left_over(vanishing, terms),
             ),
-            Check("they are the minimal ones", Kind.EXACT, lambda: _not_minimal(vanishing)),
+            Check("they are the minimal ones", Kind.EXACT, lambda: _not_minimal(vanishing, terms)),
             Check(
                 "the coefficients of (a) + (b) + (c) are the entries of the three products",
                 Kind.INSTANCES,
-                lambda: [failure for size in _SIZES for failure in _other_coefficients(*size)],
+                lambda: [failure for size in _SIZES for failure in _other_coefficients(terms, *size)],
                 cases=tuple(f"d = {d}, d_k = {d_k}, D_p = {D_p}" for d, d_k, D_p in _SIZES),
             ),
-            Check("the differences of the quadratic encodings of four positions span R^3", Kind.EXACT, _flat),
+            Check(
+                "the differences of the quadratic encodings of four positions span R^3",
+                Kind.EXACT,
+                lambda: _flat(positions),
+            ),
         ),
         justifies=(
             "conv2attn.convert.content.ContentTerms.is_off",
@@ -120,20 +134,18 @@ def _at_zero(term: Any, names: frozenset[str]) -> Any:
     return term.subs({PARAMETERS[name]: sp.ZeroMatrix(*PARAMETERS[name].shape) for name in names}).doit()
 
 
-def _leaves_position(names: frozenset[str]) -> bool:
+def _leaves_position(names: frozenset[str], terms: Mapping[str, Any]) -> bool:
     """Whether setting these parameters to zero leaves term (d) and nothing else."""
-    return all(is_zero(_at_zero(RELATIVE[name], names)) for name in "abc") and not is_zero(
-        _at_zero(RELATIVE["d"], names)
-    )
+    return all(is_zero(_at_zero(term, names)) == (name != "d") for name, term in terms.items())
 
 
-def _left_over(vanishing: tuple[frozenset[str], ...]) -> list[str]:
-    pairs = {f"{set(names)} = 0": (_at_zero(total(RELATIVE), names), RELATIVE["d"]) for names in vanishing}
+def _left_over(vanishing: tuple[frozenset[str], ...], terms: Mapping[str, Any]) -> list[str]:
+    pairs = {f"{set(names)} = 0": (_at_zero(total(terms), names), RELATIVE["d"]) for names in vanishing}
     return inequalities(pairs)
 
 
-def _not_minimal(vanishing: tuple[frozenset[str], ...]) -> list[str]:
-    sufficient = [names for names in _subsets() if _leaves_position(names)]
+def _not_minimal(vanishing: tuple[frozenset[str], ...], terms: Mapping[str, Any]) -> list[str]:
+    sufficient = [names for names in _subsets() if _leaves_position(names, terms)]
     minimal = {names for names in sufficient if not any(other < names for other in sufficient)}
     if minimal == set(vanishing):
         return []
@@ -145,13 +157,13 @@ def _subsets() -> Iterator[frozenset[str]]:
     return map(frozenset, chain.from_iterable(combinations(PARAMETERS, size) for size in sizes))
 
 
-def _other_coefficients(size: int, key_size: int, encoding_size: int) -> list[str]:
+def _other_coefficients(terms: Mapping[str, Any], size: int, key_size: int, encoding_size: int) -> list[str]:
     """Coefficients of (a) + (b) + (c) that are not the entries of the three products, for one choice of sizes."""
     values = {d: size, d_k: key_size, D_p: encoding_size}
     explicit = {
         name: sp.Matrix(symbol.subs(values)) for name, symbol in {**PARAMETERS, "i": E_i, "j": E_j, "R": R}.items()
     }
-    content = [RELATIVE[name].subs(values).as_explicit()[0] for name in "abc"]
+    content = [terms[name].subs(values).as_explicit()[0] for name in "abc"]
     polynomial = sp.Poly(sp.expand(sum(content)), *explicit["i"], *explicit["j"], *explicit["R"])
     key, query = explicit["W_kE"], explicit["W_q"]
     products = (query.T * key, query.T * explicit["W_kR"], key.T * explicit["u"])
@@ -160,7 +172,7 @@ def _other_coefficients(size: int, key_size: int, encoding_size: int) -> list[st
     return [] if found == entries else [f"{size, key_size, encoding_size}: {found ^ entries} on one side only"]
 
 
-def _flat(positions: tuple[tuple[int, int], ...] = ((0, 0), (1, 0), (2, 0), (0, 1))) -> list[str]:
+def _flat(positions: Positions) -> list[str]:
     """Refuses if the differences of the quadratic encodings at these positions do not span R^3."""
     encoded = [sp.Matrix([row**2 + column**2, row, column]) for row, column in positions]
     differences = sp.Matrix.hstack(*(vector - encoded[0] for vector in encoded[1:]))

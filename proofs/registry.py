@@ -21,6 +21,12 @@ MODULES = (
     "conv2attn.proofs.dimensions",
     "conv2attn.proofs.dimension_assembly",
     "conv2attn.proofs.absolute",
+    "conv2attn.proofs.tail",
+    "conv2attn.proofs.assembly",
+    "conv2attn.proofs.factorisation",
+    "conv2attn.proofs.sinusoidal",
+    "conv2attn.proofs.sharper",
+    "conv2attn.proofs.errata",
 )
 
 

@@ -49,7 +49,7 @@ def claims() -> list[Claim]:
 
 def _separability() -> Claim:
     return Claim(
-        name="separability",
+        name="separable-softmax",
         title="A softmax of row plus column terms is an outer product",
         statement=Formula(
             r"\operatorname{softmax}_{(i, j)}(a_i + b_j) = \operatorname{softmax}_i(a)\, \operatorname{softmax}_j(b)",
@@ -91,5 +91,5 @@ def _separability() -> Claim:
                 cases=tuple(f"{rows}x{columns} keys" for rows, columns in GRIDS),
             ),
         ),
-        justifies=("conv2attn.convert.engines.factored.smooth",),
+        justifies=("conv2attn.convert.engines.factored.FactoredEngine.attend",),
     )

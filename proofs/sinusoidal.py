@@ -98,14 +98,12 @@ def _criterion() -> Claim:
         name="sinusoidal-maximum",
         title="When a sinusoidal score has its only maximum at the target",
         statement=Formula(
-            r"\begin{gathered} \cos w(\delta_1 - \Delta_1) + \cos w(\delta_2 - \Delta_2) \text{ is largest at the"
-            r" target"
-            r" only, for every target of an } n \times n \text{ grid,} \\ \iff w d \notin 2 \pi \mathbb{Z} \text{"
-            r" for } d"
-            r" = 1, \dots, n - 1; \quad \text{the gap is } \min_{1 \le d \le n - 1} (1 - \cos w d) \end{gathered}",
+            r"\cos w(\delta_1 - \Delta_1) + \cos w(\delta_2 - \Delta_2) \text{ is largest at the target only,}"
+            r" \\ \text{for every target of an } n \times n \text{ grid} \iff w d \notin 2 \pi \mathbb{Z}"
+            r" \text{ for } d = 1, \dots, n - 1;"
+            r" \\ \text{the gap is } \min_{1 \le d \le n - 1} (1 - \cos w d)",
             "On an n x n grid the score cos(w (delta_1 - Delta_1)) + cos(w (delta_2 - Delta_2)) is largest at the "
-            "target "
-            "only, for every target, iff no integer 1 <= d <= n - 1 makes w d a multiple of 2 pi; so whenever "
+            "target only, for every target, iff no integer 1 <= d <= n - 1 makes w d a multiple of 2 pi; so whenever "
             "0 < w (n - 1) < 2 pi. The smallest gap is 1 - cos(w d) for the d whose w d is nearest to a multiple of "
             "2 pi.",
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import sympy as sp
@@ -17,9 +18,15 @@ def is_proved(claim: Claim) -> bool:
     return not any(verdict.failures for verdict in run_checks(claim))
 
 
+@cache
+def rejecting_checks(claim: Claim) -> frozenset[str]:
+    """Names of the checks that find a failure in a claim; a check that breaks does not count."""
+    return frozenset(verdict.check for verdict in run_checks(claim) if verdict.failures and not verdict.is_error)
+
+
 def is_rejected(claim: Claim) -> bool:
-    """Whether a check of the claim finds a failure; a check that breaks does not count."""
-    return any(verdict.failures and not verdict.is_error for verdict in run_checks(claim))
+    """Whether a check of the claim finds a failure."""
+    return bool(rejecting_checks(claim))
 
 
 def integers(*shape: int, largest: int = 9) -> Tensor:

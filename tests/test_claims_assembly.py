@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,21 +26,6 @@ from conv2attn.proofs.errata_convolution import image_keys
 from conv2attn.proofs.geometry import Case, pad, pixels, symbols
 from conv2attn.proofs.zero_taps import sparse_failures
 
-FALSE_VARIANTS: dict[str, Callable[[], list[str]]] = {
-    "queries without stride": lambda: assembly_failures(query=lambda case, p: p),
-    "strides of rows and columns swapped": lambda: assembly_failures(query=_swapped(query_position)),
-    "centres without dilation": lambda: assembly_failures(center=lambda case, tap: tap),
-    "rows and columns of centres swapped": lambda: assembly_failures(center=_swapped(head_center)),
-    "centres off by one": lambda: assembly_failures(center=lambda case, tap: (head_center(case, tap)[0] + 1, tap[1])),
-    "mirrored centres": lambda: assembly_failures(center=lambda case, tap: (-tap[0], -tap[1])),
-    "a minus in the head vector": lambda: assembly_failures(score=lambda d, D: -_square(d) - 2 * _dot(d, D)),
-    "a head vector without the factor 2": lambda: assembly_failures(score=lambda d, D: -_square(d) + _dot(d, D)),
-    "no quadratic term": lambda: assembly_failures(score=lambda d, D: 2 * _dot(d, D)),
-    "keys of the image only": lambda: assembly_failures(keys=image_keys),
-    "a target beyond the last key": lambda: inside_failures(slack=1),
-    "a head too few": lambda: sparse_failures(dropped=lambda kept: kept[1:]),
-}
-
 
 def _swapped(positions: Positions) -> Positions:
     return lambda case, pixel: (positions(case, pixel[::-1])[1], positions(case, pixel[::-1])[0])
@@ -52,6 +37,22 @@ def _square(d: tuple[int, int]) -> int:
 
 def _dot(d: tuple[int, int], D: tuple[int, int]) -> int:
     return d[0] * D[0] + d[1] * D[1]
+
+
+FALSE_VARIANTS: dict[str, partial[list[str]]] = {
+    "queries without stride": partial(assembly_failures, query=lambda case, p: p),
+    "strides of rows and columns swapped": partial(assembly_failures, query=_swapped(query_position)),
+    "centres without dilation": partial(assembly_failures, center=lambda case, tap: tap),
+    "rows and columns of centres swapped": partial(assembly_failures, center=_swapped(head_center)),
+    "centres off by one": partial(assembly_failures, center=lambda case, tap: (head_center(case, tap)[0] + 1, tap[1])),
+    "mirrored centres": partial(assembly_failures, center=lambda case, tap: (-tap[0], -tap[1])),
+    "a minus in the head vector": partial(assembly_failures, score=lambda d, D: -_square(d) - 2 * _dot(d, D)),
+    "a head vector without the factor 2": partial(assembly_failures, score=lambda d, D: -_square(d) + _dot(d, D)),
+    "no quadratic term": partial(assembly_failures, score=lambda d, D: 2 * _dot(d, D)),
+    "keys of the image only": partial(assembly_failures, keys=image_keys),
+    "a target beyond the last key": partial(inside_failures, slack=1),
+    "a head too few": partial(sparse_failures, dropped=lambda kept: kept[1:]),
+}
 
 
 @pytest.mark.parametrize("variant", FALSE_VARIANTS)

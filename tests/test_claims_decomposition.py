@@ -29,6 +29,8 @@ FALSE = {
         terms={**RELATIVE, "a": E_i.T * W_q.T * sp.ZeroMatrix(*W_kE.shape) * E_j}
     ),
     "what the draft sets to zero": position_alone.position_alone(vanishing=(frozenset({"W_kE", "W_kR"}),)),
+    "four positions of one square": position_alone.position_alone(positions=((0, 0), (1, 0), (0, 1), (1, 1))),
+    "a term without its query": position_alone.position_alone(terms={**RELATIVE, "b": u.T * W_kR * R}),
     "too few parameters": position_alone.position_alone(vanishing=(frozenset({"W_kE"}), frozenset({"W_q", "u"}))),
     "more than needed": position_alone.position_alone(
         vanishing=(frozenset({"W_q", "W_kE", "u"}), frozenset({"W_q", "u"}))

@@ -41,6 +41,8 @@ FALSE = {
     "draft: sign": encoding.draft_encoding(head_vector=(-T6[0], *T6[1:])),
     "draft: constant": encoding.draft_encoding(head_vector=(*T6[:5], 2 * T6[5])),
     "draft: locality strength": encoding.draft_encoding(draft_score=2 * encoding.DRAFT_SCORE),
+    "draft: constant that depends on the key": encoding.draft_encoding(lost=encoding.DRAFT_CONSTANT + encoding.Delta_x),
+    "draft: score that is not 0 at the target": encoding.draft_encoding(draft_score=encoding.DRAFT_SCORE - alpha),
     "draft: positive score": encoding.draft_encoding(
         head_vector=tuple(-entry for entry in T6), draft_score=-encoding.DRAFT_SCORE
     ),

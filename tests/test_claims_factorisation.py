@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -37,22 +38,22 @@ SMALL = ((2, 2),)
 FEW = CASES[4:6]  # with strides and a dilation
 ALPHA, DELTA_1, CENTER_1 = sympy.symbols("alpha delta1 Delta1", real=True)
 
-FALSE_VARIANTS: dict[str, Callable[[], list[str]]] = {
-    "a product of row and column": lambda: separability_failures(SMALL, score=lambda a, b: a * b),
-    "a cross term": lambda: separability_failures(SMALL, score=lambda a, b: a + b + a * b),
-    "a difference": lambda: separability_failures(SMALL, score=lambda a, b: a - b),
-    "a quadratic score with a cross term": lambda: split_failures(cross=1),
-    "a row term with the other sign": lambda: split_failures(row=ALPHA * (DELTA_1 - CENTER_1) ** 2),
-    "a row term without the square": lambda: split_failures(row=-ALPHA * (DELTA_1 - CENTER_1)),
-    "distances instead of squares": lambda: factorisation_failures(FEW, exponent=abs),
-    "half the exponent's scale": lambda: factorisation_failures(FEW, exponent=lambda d: 2 * d * d),
-    "queries without stride": lambda: factorisation_failures(FEW, query=lambda case, p: p),
-    "centres without dilation": lambda: factorisation_failures(FEW, center=lambda case, tap: tap),
-    "half the error": lambda: lemma_failures(factor=sympy.Rational(1, 2)),
-    "twice the error, never attained": lambda: lemma_failures(factor=2),
-    "an error of the other sign": lambda: lemma_failures(factor=-1),
-    "a sum with half the tail": lambda: sum_failures(tail=sympy.Symbol("tau", nonnegative=True) / 2),
-    "a sum with the tail squared": lambda: sum_failures(tail=sympy.Symbol("tau", nonnegative=True) ** 2),
+FALSE_VARIANTS: dict[str, partial[list[str]]] = {
+    "a product of row and column": partial(separability_failures, SMALL, score=lambda a, b: a * b),
+    "a cross term": partial(separability_failures, SMALL, score=lambda a, b: a + b + a * b),
+    "a difference": partial(separability_failures, SMALL, score=lambda a, b: a - b),
+    "a quadratic score with a cross term": partial(split_failures, cross=1),
+    "a row term with the other sign": partial(split_failures, row=ALPHA * (DELTA_1 - CENTER_1) ** 2),
+    "a row term without the square": partial(split_failures, row=-ALPHA * (DELTA_1 - CENTER_1)),
+    "distances instead of squares": partial(factorisation_failures, FEW, exponent=abs),
+    "half the exponent's scale": partial(factorisation_failures, FEW, exponent=lambda d: 2 * d * d),
+    "queries without stride": partial(factorisation_failures, FEW, query=lambda case, p: p),
+    "centres without dilation": partial(factorisation_failures, FEW, center=lambda case, tap: tap),
+    "half the error": partial(lemma_failures, factor=sympy.Rational(1, 2)),
+    "twice the error, never attained": partial(lemma_failures, factor=2),
+    "an error of the other sign": partial(lemma_failures, factor=-1),
+    "a sum with half the tail": partial(sum_failures, tail=sympy.Symbol("tau", nonnegative=True) / 2),
+    "a sum with the tail squared": partial(sum_failures, tail=sympy.Symbol("tau", nonnegative=True) ** 2),
 }
 
 

@@ -26,11 +26,17 @@ FALSE = {
     "exponent": gaussian.gaussian_encoding(encoding=(*R10[:4], x_1, *R10[5:])),
     "constant missing": gaussian.gaussian_encoding(head_vector=(*T10[:9], sp.Integer(0))),
     "asymmetric matrix": gaussian.gaussian_encoding(precision=sp.Matrix([[a, b], [-b, c]])),
+    "a form with another first coefficient": gaussian.gaussian_maximum(form=gaussian.FORM + gaussian.u**2),
+    "a form without the factor 2": gaussian.gaussian_maximum(form=gaussian.FORM - b * gaussian.u * gaussian.v),
+    "a root that is not real": gaussian.gaussian_maximum(root=sp.I * gaussian.ROOT),
     "wrong discriminant": gaussian.gaussian_maximum(discriminant=a * c + b**2),
     "discriminant with a constant": gaussian.gaussian_maximum(discriminant=a * c - 4 * b**2),
     "five: product missing": gaussian_reduction.gaussian_reduction(encoding=(*R5[:4], sp.Integer(0))),
     "five: one mean left out": gaussian_reduction.gaussian_reduction(head_vector=(a * mu_1, *V5[1:])),
     "five: constant": gaussian_reduction.gaussian_reduction(dropped=2 * gaussian_reduction.DROPPED),
+    "five: constant that depends on the key": gaussian_reduction.gaussian_reduction(
+        dropped=gaussian_reduction.DROPPED + x_1
+    ),
     "four are enough": gaussian_reduction.gaussian_reduction(encoding=R5[:4], head_vector=V5[:4]),
     "isotropic: as printed": gaussian_reduction.gaussian_isotropic(constants=PRINTED),
     "isotropic: sign": gaussian_reduction.gaussian_isotropic(constants={a: -2 * alpha, b: sp.Integer(0), c: 2 * alpha}),

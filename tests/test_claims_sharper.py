@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 import pytest
 import sympy
@@ -27,33 +27,33 @@ from conv2attn.proofs.one_dimension import between_failures, dot, hull_failures
 from conv2attn.proofs.one_hot import Q
 from conv2attn.proofs.zero_taps import sparse_failures
 
-FALSE_VARIANTS: dict[str, Callable[[], list[str]]] = {
-    "the encoding (t, t)": lambda: identity_failures(encoding=lambda t: (t, t)),
-    "a cubic encoding": lambda: identity_failures(encoding=lambda t: (t**3, t)),
-    "a head vector of the other sign": lambda: identity_failures(head_vector=lambda T, a=1: (-a, -2 * a * T)),
-    "a head vector without the factor 2": lambda: identity_failures(head_vector=lambda T, a=1: (-a, a * T)),
-    "M = 2 W - 2 for all offsets": lambda: injectivity_failures(all_offsets=2 * COLUMNS - 2),
-    "M = 2 W as the smallest for all offsets": lambda: injectivity_failures(all_offsets=2 * COLUMNS),
-    "M = W - 1 for one query": lambda: injectivity_failures(one_query=COLUMNS - 1),
-    "M = 2 W - 1 as the smallest for one query": lambda: injectivity_failures(one_query=2 * COLUMNS - 1),
-    "M = W - 1 in numbers": lambda: flattened_failures(multiplier=lambda width: width - 1),
-    "no multiplier": lambda: flattened_failures(multiplier=lambda width: 1),
-    "a tail of q / (1 + q)": lambda: line_tail_failures(bound=Q / (1 + Q)),
-    "the tail of the plane": lambda: line_tail_failures(bound=4 * Q / (1 + Q) ** 2),
-    "weights that do not sum to 1": lambda: hull_failures(weights=(sympy.Symbol("l"), sympy.Symbol("m"))),
-    "the middle of three leads": lambda: between_failures(lead=1),
-    "heads of dimension rank - 1": lambda: factor_failures(head_dim=lambda matrix: rank(matrix) - 1),
-    "heads of dimension min(C_in, C_out) at least": lambda: factor_failures(
-        head_dim=lambda matrix: min(len(matrix), len(matrix[0]))
+FALSE_VARIANTS: dict[str, partial[list[str]]] = {
+    "the encoding (t, t)": partial(identity_failures, encoding=lambda t: (t, t)),
+    "a cubic encoding": partial(identity_failures, encoding=lambda t: (t**3, t)),
+    "a head vector of the other sign": partial(identity_failures, head_vector=lambda T, a=1: (-a, -2 * a * T)),
+    "a head vector without the factor 2": partial(identity_failures, head_vector=lambda T, a=1: (-a, a * T)),
+    "M = 2 W - 2 for all offsets": partial(injectivity_failures, all_offsets=2 * COLUMNS - 2),
+    "M = 2 W as the smallest for all offsets": partial(injectivity_failures, all_offsets=2 * COLUMNS),
+    "M = W - 1 for one query": partial(injectivity_failures, one_query=COLUMNS - 1),
+    "M = 2 W - 1 as the smallest for one query": partial(injectivity_failures, one_query=2 * COLUMNS - 1),
+    "M = W - 1 in numbers": partial(flattened_failures, multiplier=lambda width: width - 1),
+    "no multiplier": partial(flattened_failures, multiplier=lambda width: 1),
+    "a tail of q / (1 + q)": partial(line_tail_failures, bound=Q / (1 + Q)),
+    "the tail of the plane": partial(line_tail_failures, bound=4 * Q / (1 + Q) ** 2),
+    "weights that do not sum to 1": partial(hull_failures, weights=(sympy.Symbol("l"), sympy.Symbol("m"))),
+    "the middle of three leads": partial(between_failures, lead=1),
+    "heads of dimension rank - 1": partial(factor_failures, head_dim=lambda matrix: rank(matrix) - 1),
+    "heads of dimension min(C_in, C_out) at least": partial(
+        factor_failures, head_dim=lambda matrix: min(len(matrix), len(matrix[0]))
     ),
-    "minors of side r vanish": lambda: minor_failures(excess=0),
-    "one head for each tap, always": lambda: rank_failures(heads=len),
-    "as many heads as non-zero taps, always": lambda: rank_failures(heads=lambda kernel: sum(map(any, kernel))),
-    "one head is enough": lambda: rank_failures(heads=lambda kernel: 1),
-    "no query sees all taps": lambda: independence_failures(sizes=((1, 3),)),
-    "rank heads with positive attention": lambda: mixed_failures(most=rank),
-    "a dropped head too many": lambda: sparse_failures(dropped=lambda kept: kept[:-1]),
-    "a head twice": lambda: sparse_failures(dropped=lambda kept: [*kept[:-1], kept[0]]),
+    "minors of side r vanish": partial(minor_failures, excess=0),
+    "one head for each tap, always": partial(rank_failures, heads=len),
+    "as many heads as non-zero taps, always": partial(rank_failures, heads=lambda kernel: sum(map(any, kernel))),
+    "one head is enough": partial(rank_failures, heads=lambda kernel: 1),
+    "no query sees all taps": partial(independence_failures, sizes=((1, 3),)),
+    "rank heads with positive attention": partial(mixed_failures, most=rank),
+    "a dropped head too many": partial(sparse_failures, dropped=lambda kept: kept[:-1]),
+    "a head twice": partial(sparse_failures, dropped=lambda kept: [*kept[:-1], kept[0]]),
 }
 
 

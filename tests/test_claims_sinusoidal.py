@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 
 import mpmath
@@ -21,32 +22,32 @@ from conv2attn.proofs.sinusoidal import (
 )
 from conv2attn.proofs.sinusoidal_alpha import best_gap_failures, curvature_failures
 
-FALSE_VARIANTS: dict[str, Callable[[], list[str]]] = {
-    "a minus in the encoding": lambda: encoding_failures(sign=-1),
-    "period pi": lambda: zero_failures(period=sympy.pi),
-    "period 4 pi": lambda: zero_failures(period=4 * sympy.pi),
-    "multiples of pi": lambda: criterion_failures(
-        criterion=lambda f, n: not any((f * d).is_integer for d in range(1, n))
+FALSE_VARIANTS: dict[str, partial[list[str]]] = {
+    "a minus in the encoding": partial(encoding_failures, sign=-1),
+    "period pi": partial(zero_failures, period=sympy.pi),
+    "period 4 pi": partial(zero_failures, period=4 * sympy.pi),
+    "multiples of pi": partial(
+        criterion_failures, criterion=lambda f, n: not any((f * d).is_integer for d in range(1, n))
     ),
-    "offsets up to n": lambda: criterion_failures(criterion=lambda f, n: separates(f, n + 1)),
-    "offsets up to n - 2": lambda: criterion_failures(criterion=lambda f, n: separates(f, n - 1)),
-    "only w (n - 1) < 2 pi": lambda: criterion_failures(criterion=lambda f, n: bool(f * (n - 1) < 2)),
-    "the gap of the neighbour": lambda: criterion_failures(gap=lambda f, n: 1 - sympy.cos(sympy.pi * f)),
-    "twice the gap": lambda: criterion_failures(gap=lambda f, n: 2 * nearest_gap(f, n)),
-    "the gap with a plus": lambda: criterion_failures(gap=lambda f, n: 2 - nearest_gap(f, n)),
-    "a steeper chord": lambda: curvature_failures(slope=3 / sympy.pi),
-    "a flatter chord": lambda: curvature_failures(slope=1 / sympy.pi),
-    "an alpha of 1 / w^2": lambda: curvature_failures(order=1),
-    "w = pi / n as the best": lambda: best_gap_failures(turn=lambda n: sympy.Rational(1, 2 * n)),
-    "a gap beyond the best": lambda: best_gap_failures(turn=lambda n: sympy.Rational(1, n - 1)),
-    "learned: maxima that are not strict": lambda: learned_failures(
-        criterion=lambda table, center: table[center] == max(table.values())
+    "offsets up to n": partial(criterion_failures, criterion=lambda f, n: separates(f, n + 1)),
+    "offsets up to n - 2": partial(criterion_failures, criterion=lambda f, n: separates(f, n - 1)),
+    "only w (n - 1) < 2 pi": partial(criterion_failures, criterion=lambda f, n: bool(f * (n - 1) < 2)),
+    "the gap of the neighbour": partial(criterion_failures, gap=lambda f, n: 1 - sympy.cos(sympy.pi * f)),
+    "twice the gap": partial(criterion_failures, gap=lambda f, n: 2 * nearest_gap(f, n)),
+    "the gap with a plus": partial(criterion_failures, gap=lambda f, n: 2 - nearest_gap(f, n)),
+    "a steeper chord": partial(curvature_failures, slope=3 / sympy.pi),
+    "a flatter chord": partial(curvature_failures, slope=1 / sympy.pi),
+    "an alpha of 1 / w^2": partial(curvature_failures, order=1),
+    "w = pi / n as the best": partial(best_gap_failures, turn=lambda n: sympy.Rational(1, 2 * n)),
+    "a gap beyond the best": partial(best_gap_failures, turn=lambda n: sympy.Rational(1, n - 1)),
+    "learned: maxima that are not strict": partial(
+        learned_failures, criterion=lambda table, center: table[center] == max(table.values())
     ),
-    "learned: larger than the neighbours only": lambda: learned_failures(
-        criterion=lambda table, c: all(table[d] < table[c] for d in (c - 1, c + 1) if d in table)
+    "learned: larger than the neighbours only": partial(
+        learned_failures, criterion=lambda table, c: all(table[d] < table[c] for d in (c - 1, c + 1) if d in table)
     ),
-    "learned: the smallest score": lambda: learned_failures(
-        criterion=lambda table, c: is_strict_maximum({d: -score for d, score in table.items()}, c)
+    "learned: the smallest score": partial(
+        learned_failures, criterion=lambda table, c: is_strict_maximum({d: -score for d, score in table.items()}, c)
     ),
 }
 

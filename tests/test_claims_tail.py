@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import mpmath
@@ -14,8 +14,14 @@ from hypothesis import strategies as st
 
 from conv2attn.convert.certificate import tail_fraction
 from conv2attn.convert.encoding import head_vectors, relative_encoding
-from conv2attn.proofs.one_hot import Q, gap_failures, limit_failures, rate_failures, squared_distance
-from conv2attn.proofs.one_hot import symbolic_distances as distances
+from conv2attn.proofs.one_hot import (
+    Q,
+    gap_failures,
+    limit_failures,
+    rate_failures,
+    squared_distance,
+    symbolic_distances,
+)
 from conv2attn.proofs.tail import (
     MAJORANT,
     SHARP_BOUND,
@@ -28,31 +34,31 @@ from conv2attn.proofs.tail import (
     value_failures,
 )
 
-FALSE_VARIANTS: dict[str, Callable[[], list[str]]] = {
-    "a gap of 2": lambda: gap_failures(gap=2),
-    "no gap": lambda: gap_failures(gap=0),
-    "a minus in the distance": lambda: gap_failures(distance=lambda d, D: (d[0] - D[0]) ** 2 - (d[1] - D[1]) ** 2),
-    "a plus before the centre": lambda: gap_failures(distance=lambda d, D: (d[0] + D[0]) ** 2 + (d[1] + D[1]) ** 2),
-    "half a distance": lambda: gap_failures(distance=lambda d, D: squared_distance(d, D) / 2),
-    "one axis only": lambda: gap_failures(distance=lambda d, D: (d[0] - D[0]) ** 2),
-    "a faster rate": lambda: rate_failures(bound=lambda n: 1 - n * Q / 2),
-    "a rate without the number of keys": lambda: rate_failures(bound=lambda n: 1 - Q),
-    "a limit of 1/2": lambda: rate_failures(limit=0.5),
-    "the others get something": lambda: limit_failures(distances(2), others=1),
-    "a rival at distance 0": lambda: limit_failures((0, *distances(1))),
-    "falling exponents": lambda: majorant_failures(exponent=lambda n: 2 - n),
-    "exponents below n": lambda: majorant_failures(exponent=lambda n: n / 2),
-    "a majorant without the factor 2": lambda: majorant_failures(majorant=1 / (1 - Q)),
-    "theta instead of its square": lambda: bound_failures(sharp=2 * Q / (1 + Q)),
-    "a sharp bound with the other sign": lambda: bound_failures(sharp=4 * Q / (1 - Q) ** 2),
-    "half the simple bound": lambda: bound_failures(simple=SIMPLE_BOUND / 2),
-    "a simple bound without the square": lambda: bound_failures(simple=4 * Q * (1 - Q)),
-    "a constant of 3": lambda: bound_failures(first_order=3),
-    "a constant of 5": lambda: bound_failures(first_order=5),
-    "the squared majorant": lambda: bound_failures(majorant=MAJORANT**2),
-    "keys on a line": lambda: grid_failures(axes=1),
-    "a bound that is too small in numbers": lambda: value_failures(bound=SHARP_BOUND / 2),
-    "a bound with q squared": lambda: value_failures(bound=4 * Q**2),
+FALSE_VARIANTS: dict[str, partial[list[str]]] = {
+    "a gap of 2": partial(gap_failures, gap=2),
+    "no gap": partial(gap_failures, gap=0),
+    "a minus in the distance": partial(gap_failures, distance=lambda d, D: (d[0] - D[0]) ** 2 - (d[1] - D[1]) ** 2),
+    "a plus before the centre": partial(gap_failures, distance=lambda d, D: (d[0] + D[0]) ** 2 + (d[1] + D[1]) ** 2),
+    "half a distance": partial(gap_failures, distance=lambda d, D: squared_distance(d, D) / 2),
+    "one axis only": partial(gap_failures, distance=lambda d, D: (d[0] - D[0]) ** 2),
+    "a faster rate": partial(rate_failures, bound=lambda n: 1 - n * Q / 2),
+    "a rate without the number of keys": partial(rate_failures, bound=lambda n: 1 - Q),
+    "a limit of 1/2": partial(rate_failures, limit=0.5),
+    "the others get something": partial(limit_failures, others=1),
+    "a rival at distance 0": partial(limit_failures, distances=lambda n: (0, *symbolic_distances(n - 1))),
+    "falling exponents": partial(majorant_failures, exponent=lambda n: 2 - n),
+    "exponents below n": partial(majorant_failures, exponent=lambda n: n / 2),
+    "a majorant without the factor 2": partial(majorant_failures, majorant=1 / (1 - Q)),
+    "theta instead of its square": partial(bound_failures, sharp=2 * Q / (1 + Q)),
+    "a sharp bound with the other sign": partial(bound_failures, sharp=4 * Q / (1 - Q) ** 2),
+    "half the simple bound": partial(bound_failures, simple=SIMPLE_BOUND / 2),
+    "a simple bound without the square": partial(bound_failures, simple=4 * Q * (1 - Q)),
+    "a constant of 3": partial(bound_failures, first_order=3),
+    "a constant of 5": partial(bound_failures, first_order=5),
+    "the squared majorant": partial(bound_failures, majorant=MAJORANT**2),
+    "keys on a line": partial(grid_failures, axes=1),
+    "a bound that is too small in numbers": partial(value_failures, bound=SHARP_BOUND / 2),
+    "a bound with q squared": partial(value_failures, bound=4 * Q**2),
 }
 
 

@@ -13,6 +13,7 @@ import pytest
 from conv2attn import cli
 from conv2attn.convert.errors import OutputError
 from conv2attn.proofs import Claim, Formula, Result, Status, prove
+from conv2attn.proofs.registry import Entry, entries
 from conv2attn.proofs.render import RENDERERS, render
 from conv2attn.proofs.render.document import write_document
 from conv2attn.proofs.render.prose import Sort, parts
@@ -53,6 +54,16 @@ def test_latex_is_balanced_and_plain(results: list[Result]) -> None:
     assert all(line.count("$") % 2 == 0 for line in document.splitlines())
 
 
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.claim.name)
+def test_every_formula_is_balanced(entry: Entry) -> None:
+    for formula in (entry.claim.statement, *(step.formula for step in entry.claim.steps)):
+        latex = formula.latex.replace(r"\{", "").replace(r"\}", "")
+        assert latex.count("{") == latex.count("}")
+        assert "$" not in latex
+        assert latex.count(r"\begin") == latex.count(r"\end")
+        assert len(re.findall(r"\\left\b", latex)) == len(re.findall(r"\\right\b", latex))
+
+
 def test_json_says_what_was_checked(results: list[Result]) -> None:
     data = json.loads(render(results, "json"))
     assert (data["version"], data["command"], data["proved"]) == (1, "prove", True)
@@ -80,6 +91,8 @@ def prose(text: str) -> str:
 @pytest.mark.parametrize(
     ("plain", "expected"),
     [
+        ("R_x^T t_h is a number", r"$R_{x}^{T} t_{h}$ is a number"),
+        ("2 x / pi <= sin x <= x", r"$2 x / \pi \le \sin x \le x$"),
         ("If alpha > 0, a head looks.", r"If $\alpha > 0$, a head looks."),
         ("Points of Z^2 and R^D_p", r"Points of $\mathbb{Z}^{2}$ and $\mathbb{R}^{D_{p}}$"),
         ("W_Delta is a slice, C_out x C_in", r"$W_{\Delta}$ is a slice, $C_{\mathrm{out}} \times C_{\mathrm{in}}$"),

@@ -119,7 +119,8 @@ def _rows(latex: str) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    return "".join(_ESCAPES.get(character, character) for character in text)
+    quoted = re.sub(r'(?<![^\s(])"', "``", text).replace('"', "''")  # opening after a space or a bracket
+    return "".join(_ESCAPES.get(character, character) for character in quoted)
 
 
 def _prose(text: str, names: Collection[str]) -> str:

@@ -53,6 +53,7 @@ _FUNCTIONS = {
     "det": r"\det",
     "log": r"\log",
     "cos": r"\cos",
+    "sin": r"\sin",
     "infinity": r"\infty",
 }
 _OPERATORS = {"<=": r"\le", ">=": r"\ge", "!=": r"\ne", "->": r"\to", "*": "", "...": r"\dots", ".": r"\cdot"}
@@ -166,7 +167,7 @@ def _name(text: str) -> str:
         return text
     stem, index, power = match.groups()
     latex = _FUNCTIONS.get(stem) or (f"\\{stem}" if stem in (*_GREEK, "sum") else stem)
-    if stem in _SETS and power is not None:
+    if stem in _SETS and power is not None and index is None:
         latex = _SETS[stem]
     return latex + (f"_{{{_inner(index)}}}" if index else "") + (f"^{{{_inner(power)}}}" if power else "")
 

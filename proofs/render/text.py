@@ -59,9 +59,12 @@ def _checks(result: Result) -> list[str]:
 
 def _formula(text: str, start: str) -> list[str]:
     first, *others = text.splitlines()
-    return [start + first, *(" " * len(start) + other for other in others)]
+    indent = " " * len(start)
+    return [*_wrapped(first, start), *(line for other in others for line in _wrapped(other, indent))]
 
 
 def _wrapped(text: str, start: str) -> list[str]:
     indent = " " * len(start)
-    return textwrap.wrap(text, WIDTH, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False)
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=start, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
