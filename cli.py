@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from conv2attn.convert.report import Report
     from conv2attn.convert.spec import Size
     from conv2attn.proofs.demo import DemoResult
+    from conv2attn.proofs.runner import Result
 
 JSON_VERSION = 1
 
@@ -40,6 +41,15 @@ class Dtype(StrEnum):
     float32 = "float32"
     bfloat16 = "bfloat16"
     float16 = "float16"
+
+
+class ProofFormat(StrEnum):
+    """Forms of the document that holds the proofs."""
+
+    text = "text"
+    markdown = "markdown"
+    latex = "latex"
+    json = "json"
 
 
 def _positive(value: float | None) -> float | None:
@@ -210,6 +220,44 @@ def demo(
     typer.echo(f"Seed of the images: {seed}")
 
 
+@app.command()
+def prove(
+    only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Prove this claim; repeatable.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the claims, and prove nothing.")] = False,
+    show: Annotated[str | None, typer.Option(metavar="NAME", help="Prove this claim and print its derivation.")] = None,
+    form: Annotated[ProofFormat, typer.Option("--format", help="Form of the printed derivations.")] = ProofFormat.text,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the derivations to a file.")] = None,
+    limit: Annotated[float, typer.Option(callback=_positive, help="Seconds that a claim may take.")] = 20.0,
+) -> None:
+    """Prove what the construction relies on, by machine."""
+    from conv2attn.proofs.registry import entries, select
+    from conv2attn.proofs.render import render
+    from conv2attn.proofs.render.document import check_document, write_document
+    from conv2attn.proofs.render.wording import summary
+    from conv2attn.proofs.runner import iter_results
+
+    chosen = select(entries(), [*(only or ()), *([] if show is None else [show])] or None)
+    if listed:
+        claims = [{"name": entry.claim.name, "title": entry.claim.title} for entry in chosen]
+        _print_claims(claims, as_json=form is ProofFormat.json)
+        return
+    if out is not None:
+        check_document(out)
+    printed = out is None and (show is not None or form is not ProofFormat.text)
+    results = []
+    for result in iter_results(chosen, limit=limit):
+        _print_result(result, err=printed)
+        results.append(result)
+    typer.echo(summary(results), err=printed)
+    if out is not None:
+        write_document(out, render(results, form))
+        typer.echo(f"Wrote {out}")
+    elif printed:
+        typer.echo(render(results, form), nl=False)
+    if not all(result.is_proved for result in results):
+        raise typer.Exit(1)
+
+
 def _architecture(spec: str, arguments: list[str] | None) -> Architecture:
     from conv2attn.convert.architecture import parse_arguments
     from conv2attn.convert.folder import Architecture
@@ -310,6 +358,19 @@ def _print_demo(result: DemoResult) -> None:
     ]
     _print_table((f"{agreement.images} images", "accuracy", "top-1 agreement", "logit difference", "seconds"), rows)
     typer.echo(f"Wrote {result.folder}\n")
+
+
+def _print_claims(claims: Sequence[dict[str, str]], *, as_json: bool) -> None:
+    if as_json:
+        _print_json("prove", {"claims": claims})
+    else:
+        _print_table(("claim", "title"), [tuple(claim.values()) for claim in claims])
+
+
+def _print_result(result: Result, *, err: bool) -> None:
+    typer.echo(f"{result.status:9} {result.seconds:6.2f} s  {result.claim.name}: {result.claim.title}", err=err)
+    for failure in result.failures:
+        typer.echo(f"    {failure}", err=err)
 
 
 def _print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -236,7 +236,8 @@ class SelfAttention2d(nn.Module):
     def add_content(self, key_dim: int) -> ContentTerms:
         """Adds the content terms (a), (b) and (c), without changing what the layer computes.
 
-        W_qry and u start at zero, so the new scores are zero until training changes them. From then on the
+        W_qry and u start at zero, so the new scores are zero until training changes them
+        (``proofs/position_alone.py``). From then on the
         layer is more than a convolution, and only the literal engine computes it.
 
         Args:

@@ -7,7 +7,8 @@
 
 A convolution does not look at the image to decide where to look, so a converted layer has no content terms
 at all. ``SelfAttention2d.add_content`` adds them, with W_qry = 0 and u = 0: the function of the layer stays
-what it was, and training can change it.
+what it was, and training can change it. ``proofs/decomposition.py`` derives the terms, ``proofs/position_alone.py``
+which parameters must be zero for (d) alone.
 """
 
 from __future__ import annotations

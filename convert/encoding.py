@@ -8,7 +8,10 @@ For a key at delta = k - q from its query and a head with centre Delta and local
                 = -alpha |delta - Delta|^2 + alpha |Delta|^2
 
 The last term is the same for all keys and the softmax ignores it. So the largest score is that of the key at
-q + Delta, by a gap of at least alpha, since two different pixels are at least 1 apart.
+q + Delta, by a gap of at least alpha, since two different pixels are at least 1 apart (``proofs/tail.py``).
+
+Proved in ``proofs/encoding.py``, with the draft's six components; in ``proofs/gaussian_reduction.py`` as a special case
+of Gaussian heads; in ``proofs/dimensions.py`` for n dimensions; in ``proofs/absolute.py`` with absolute positions.
 """
 
 from __future__ import annotations
@@ -80,7 +83,7 @@ def scores_are_exact(
 
     With integer centres and alpha a power of two, each product and each partial sum of v . r_delta is an
     integer times alpha. It is exact as long as the integer, at most |delta|^2 + 2 |delta . Delta|, does not
-    exceed 2^24 in binary32 and 2^53 in binary64.
+    exceed 2^24 in binary32 and 2^53 in binary64. Proved in ``proofs/exact_scores.py``.
 
     Args:
         dtype: float32 or float64.

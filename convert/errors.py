@@ -27,7 +27,7 @@ class NotAConvolutionError(ConversionError):
 
 
 class SelectionError(ConversionError):
-    """A choice of layers that fits none."""
+    """A choice of layers, or of claims to prove, that fits none."""
 
 
 class ArchitectureError(ConversionError):

@@ -1,7 +1,8 @@
 """What the values of a layer's centres and locality strengths allow its engines to do.
 
 The values are read once and kept until the parameters change, because reading them costs a synchronisation
-on a GPU and a decision per forward call everywhere.
+on a GPU and a decision per forward call everywhere. The thresholds and defaults of alpha are proved in
+``proofs/floating_point.py``, the range of exact scores in ``proofs/exact_scores.py``.
 """
 
 from __future__ import annotations

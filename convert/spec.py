@@ -6,6 +6,9 @@ pixels are the keys; query pixels on it; and one offset per kernel tap, which is
 
     output[i, j] = bias + sum over taps (m, n) of W[m, n] . padded[s_1 i + d_1 m, s_2 j + d_2 n]
                                                                   query     + tap offset
+
+``proofs/assembly.py`` proves that heads with these centres read what the taps read; ``proofs/dimension_assembly.py``
+proves it in any dimension.
 """
 
 from __future__ import annotations

@@ -1,1 +1,9 @@
-"""Convinces: evidence that the construction of ``conv2attn.convert`` does what it claims."""
+"""Convinces: evidence that the construction of ``conv2attn.convert`` does what it claims.
+
+Importing it imports neither torch nor sympy; ``prove`` does, in processes of its own.
+"""
+
+from conv2attn.proofs.claim import Check, Claim, Formula, Kind, Step
+from conv2attn.proofs.runner import Result, Status, prove
+
+__all__ = ["Check", "Claim", "Formula", "Kind", "Result", "Status", "Step", "prove"]

@@ -9,6 +9,7 @@ So head h at q reads the smoothed input S X at t, and the sum over heads with W_
 
     Attention_alpha(X) = Conv_W(S_row X S_col^T),      S[t, k] = softmax_k(-alpha (k - t)^2)
 
+``proofs/factorisation.py`` derives both, softmaxes that factor and smoothing before the convolution, by machine.
 It is exact for every alpha, stride, dilation and padding. Where every off-diagonal entry of S rounds to zero
 (``Regime.is_exact``) S is the identity, is skipped, and the layer is one convolution call.
 

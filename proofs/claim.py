@@ -1,0 +1,87 @@
+"""What a proof is: a statement, the steps that lead to it, and the checks that a machine runs.
+
+A step is something a reader follows; a check is something sympy decides. No check returns a verdict that was
+written by hand: it computes, and says what it computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What a check covers."""
+
+    SYMBOLIC = "symbolic"  # for all values of the symbols
+    EXACT = "exact"  # by exact rational or interval arithmetic
+    INSTANCES = "instances"  # for the listed cases; the general argument stands in the proof's steps
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A formula for two kinds of reader.
+
+    Attributes:
+        latex: Without dollar signs.
+        text: Plain text.
+    """
+
+    latex: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a derivation.
+
+    Attributes:
+        formula: What holds now.
+        rule: Why it follows from what came before.
+    """
+
+    formula: Formula
+    rule: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """One decision by machine.
+
+    Attributes:
+        name: What is checked, as a sentence.
+        kind: What the check covers.
+        run: Returns the cases in which the claim fails, empty if it holds; each as text with what was computed.
+        cases: The instances covered, for ``Kind.INSTANCES``.
+    """
+
+    name: str
+    kind: Kind
+    run: Callable[[], list[str]]
+    cases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim with its proof.
+
+    Attributes:
+        name: Short name for the command line, like "encoding-identity".
+        title: For people.
+        statement: The claim.
+        assumptions: What it needs, a sentence each.
+        steps: The derivation.
+        checks: What a machine decides; the claim is proved if none of them finds a failure.
+        justifies: Dotted names of the functions in ``conv2attn.convert`` that rely on it.
+        source: Where the seeds state it, like "draft, eq. (9)-(11)", or "new".
+    """
+
+    name: str
+    title: str
+    statement: Formula
+    assumptions: tuple[str, ...]
+    steps: tuple[Step, ...]
+    checks: tuple[Check, ...]
+    justifies: tuple[str, ...] = field(default=())
+    source: str = "new"

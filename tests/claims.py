@@ -1,0 +1,40 @@
+"""What the tests of claims share."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import sympy as sp
+import torch
+from torch import Tensor
+
+from conv2attn.proofs.claim import Claim
+from conv2attn.proofs.verdict import run_checks
+
+
+def is_proved(claim: Claim) -> bool:
+    """Whether all checks of a claim hold."""
+    return not any(verdict.failures for verdict in run_checks(claim))
+
+
+@cache
+def rejecting_checks(claim: Claim) -> frozenset[str]:
+    """Names of the checks that find a failure in a claim; a check that breaks does not count."""
+    return frozenset(verdict.check for verdict in run_checks(claim) if verdict.failures and not verdict.is_error)
+
+
+def is_rejected(claim: Claim) -> bool:
+    """Whether a check of the claim finds a failure."""
+    return bool(rejecting_checks(claim))
+
+
+def integers(*shape: int, largest: int = 9) -> Tensor:
+    """Random integers as float64: sums of products of them are exact."""
+    return torch.randint(-largest, largest + 1, shape, dtype=torch.float64)
+
+
+def value(expression: Any, **symbols: float) -> float:
+    """The value of an expression at these values of its symbols, computed exactly from binary fractions."""
+    exact = {name: sp.Rational(number) for name, number in symbols.items()}
+    return float(sp.sympify(expression).subs({s: exact[s.name] for s in sp.sympify(expression).free_symbols}))

@@ -1,0 +1,119 @@
+"""Claim 5: heads assemble the convolution; false variants are rejected, and the code agrees."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import sympy
+import torch
+from torch import nn
+
+from conv2attn.convert import attention_from_conv
+from conv2attn.convert.spec import ConvSpec, Size
+from conv2attn.proofs.assembly import (
+    CASES,
+    Positions,
+    assembly_failures,
+    attention,
+    head_center,
+    inside_failures,
+    one_hot,
+    query_position,
+)
+from conv2attn.proofs.errata_convolution import image_keys
+from conv2attn.proofs.geometry import Case, pad, pixels, symbols
+from conv2attn.proofs.zero_taps import sparse_failures
+
+
+def _swapped(positions: Positions) -> Positions:
+    return lambda case, pixel: (positions(case, pixel[::-1])[1], positions(case, pixel[::-1])[0])
+
+
+def _square(d: tuple[int, int]) -> int:
+    return d[0] ** 2 + d[1] ** 2
+
+
+def _dot(d: tuple[int, int], D: tuple[int, int]) -> int:
+    return d[0] * D[0] + d[1] * D[1]
+
+
+FALSE_VARIANTS: dict[str, partial[list[str]]] = {
+    "queries without stride": partial(assembly_failures, query=lambda case, p: p),
+    "strides of rows and columns swapped": partial(assembly_failures, query=_swapped(query_position)),
+    "centres without dilation": partial(assembly_failures, center=lambda case, tap: tap),
+    "rows and columns of centres swapped": partial(assembly_failures, center=_swapped(head_center)),
+    "centres off by one": partial(assembly_failures, center=lambda case, tap: (head_center(case, tap)[0] + 1, tap[1])),
+    "mirrored centres": partial(assembly_failures, center=lambda case, tap: (-tap[0], -tap[1])),
+    "a minus in the head vector": partial(assembly_failures, score=lambda d, D: -_square(d) - 2 * _dot(d, D)),
+    "a head vector without the factor 2": partial(assembly_failures, score=lambda d, D: -_square(d) + _dot(d, D)),
+    "no quadratic term": partial(assembly_failures, score=lambda d, D: 2 * _dot(d, D)),
+    "keys of the image only": partial(assembly_failures, keys=image_keys),
+    "a target beyond the last key": partial(inside_failures, slack=1),
+    "a head too few": partial(sparse_failures, dropped=lambda kept: kept[1:]),
+}
+
+
+@pytest.mark.parametrize("variant", FALSE_VARIANTS)
+def test_a_false_variant_is_rejected(variant: str) -> None:
+    assert FALSE_VARIANTS[variant]()
+
+
+def test_keys_that_tie_share_the_attention() -> None:
+    assert one_hot([3, 1, 3]) == [sympy.Rational(1, 2), 0, sympy.Rational(1, 2)]
+
+
+def spec_of(case: Case) -> ConvSpec:
+    top, _, left, _ = case.pads
+    return ConvSpec(
+        *case.channels,
+        kernel_size=case.kernel,
+        stride=case.stride,
+        dilation=case.dilation,
+        padding=(top, left),
+        padding_mode=case.mode,  # type: ignore[arg-type]
+        groups=case.groups,
+    )
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.pads[::2] == case.pads[1::2]], ids=str)
+def test_the_geometry_of_the_proof_is_the_geometry_of_the_code(case: Case) -> None:
+    spec, size = spec_of(case), Size(*case.size)
+    assert spec.padded_size(size) == case.padded
+    assert spec.output_size(size) == case.output
+    assert list(spec.tap_offsets) == [head_center(case, tap) for tap in case.taps]
+    rows, columns = spec.query_positions(size)
+    assert [(i, j) for i in rows for j in columns] == [query_position(case, p) for p in pixels(case.output)]
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.pads[::2] == case.pads[1::2]], ids=str)
+def test_the_polynomial_of_the_proof_takes_the_values_of_the_code(case: Case) -> None:
+    spec, s = spec_of(case), symbols(case)
+    conv = nn.Conv2d(**vars(spec), dtype=torch.float64)
+    x = torch.randint(-9, 10, (1, case.channels[0], *case.size)).double()
+    with torch.no_grad():
+        for parameter in conv.parameters():
+            parameter.copy_(torch.randint(-9, 10, parameter.shape))
+        outputs: Any = {"convolution": conv(x)[0]}
+        outputs["attention"] = attention_from_conv(conv, engine="literal")(x)[0]
+    values = integer_values(case, conv, x)
+    for index, polynomial in attention(case, s).items():
+        value = int(polynomial.evaluate(list(zip(polynomial.ring.gens, values, strict=True))))
+        assert {name: output[index].item() for name, output in outputs.items()} == dict.fromkeys(outputs, value)
+
+
+def integer_values(case: Case, conv: nn.Conv2d, x: torch.Tensor) -> list[int]:
+    """Weights, biases and pixels in the order of the ring's generators."""
+    assert conv.bias is not None
+    weight = [conv.weight[o, c - case.mixed(o)[0], m, n] for o, c, m, n in symbols(case).weight]
+    return [int(value) for value in (*weight, *conv.bias, *x.flatten())]
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.pads[::2] == case.pads[1::2]], ids=str)
+def test_padding_in_the_proof_is_padding_in_the_code(case: Case) -> None:
+    s = symbols(case)
+    x = torch.arange(1, 1 + case.channels[0] * case.size[0] * case.size[1]).view(1, case.channels[0], *case.size)
+    numbers = {s.zero: 0, **{s.image[c][i][j]: int(x[0, c, i, j]) for _, c, i, j in x.nonzero().tolist()}}
+    padded = [[[numbers[value] for value in row] for row in channel] for channel in pad(case, s)]
+    assert spec_of(case).pad(x.double())[0].tolist() == padded

@@ -1,0 +1,116 @@
+"""The claims about other dimensions and absolute positions reject false variants, and fit the layer."""
+
+from __future__ import annotations
+
+import pytest
+import sympy as sp
+import torch
+from torch import nn
+
+from conv2attn.convert import SelfAttention2d
+from conv2attn.convert.encoding import head_vectors, key_positions, positional_scores, relative_encoding
+from conv2attn.convert.spec import ConvSpec, Size
+from conv2attn.proofs import absolute, dimension_assembly, dimensions
+from conv2attn.proofs.absolute import KEY_WEIGHT, QUERY_CONSTANT, QUERY_WEIGHT
+from conv2attn.proofs.claim import Claim
+from conv2attn.proofs.notation import Delta_1, Delta_2, alpha
+from tests.claims import integers, is_proved, is_rejected, value
+
+FALSE = {
+    "sign": dimensions.dimension(head_vector=lambda c: (alpha, *dimensions.head_vector(c)[1:])),
+    "factor 2 missing": dimensions.dimension(head_vector=lambda c: (-alpha, *(alpha * entry for entry in c))),
+    "last axis left out": dimensions.dimension(encoding=lambda d: (sum(x**2 for x in d[:-1]), *d)),
+    "exponent": dimensions.dimension(encoding=lambda d: (sum(x**3 for x in d), *d)),
+    "constant missing": dimensions.dimension(
+        score=lambda d, c: -alpha * sum((x - y) ** 2 for x, y in zip(d, c, strict=True))
+    ),
+    "more components": dimensions.dimension(
+        encoding=lambda d: (*dimensions.encoding(d), sp.Integer(1)),
+        head_vector=lambda c: (*dimensions.head_vector(c), sp.Integer(0)),
+    ),
+    "dilation forgotten": dimension_assembly.dimension_assembly(center=lambda tap, dilation: tap),
+    "centre off by one": dimension_assembly.dimension_assembly(center=lambda tap, dilation: dilation * tap + 1),
+    "centre mirrored": dimension_assembly.dimension_assembly(center=lambda tap, dilation: -dilation * tap),
+    "absolute: sign": absolute.absolute_positions(query_weight=-QUERY_WEIGHT),
+    "absolute: factor 2 missing": absolute.absolute_positions(
+        query_weight=sp.diag(1, sp.Rational(1, 2), 1) * QUERY_WEIGHT
+    ),
+    "absolute: exponent": absolute.absolute_positions(key_weight=KEY_WEIGHT[[1, 1, 2], :]),
+    "absolute: rows and columns swapped": absolute.absolute_positions(key_weight=KEY_WEIGHT[[0, 2, 1], :]),
+    "absolute: centre left out": absolute.absolute_positions(query_weight=QUERY_WEIGHT.subs(Delta_1, 0)),
+    "absolute: constant": absolute.absolute_positions(query_constant=QUERY_CONSTANT + alpha),
+    "absolute: constant that depends on the key": absolute.absolute_positions(
+        query_constant=QUERY_CONSTANT + absolute.k_1
+    ),
+}
+
+
+@pytest.mark.parametrize("claim", FALSE.values(), ids=FALSE.keys())
+def test_a_false_variant_is_rejected(claim: Claim) -> None:
+    assert is_rejected(claim)
+
+
+TRUE = [*dimensions.claims(), *dimension_assembly.claims(), *absolute.claims()]
+
+
+@pytest.mark.parametrize("claim", TRUE, ids=lambda claim: claim.name)
+def test_the_true_claims_are_proved(claim: Claim) -> None:
+    assert is_proved(claim)
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 3])
+def test_the_codes_encoding_and_head_vector_are_the_proved_ones(dimension: int) -> None:
+    delta, center = integers(1, dimension), integers(1, dimension)
+    found = relative_encoding(delta)[0], head_vectors(torch.tensor([4.0]).double(), center)[0]
+    proved = (
+        dimensions.encoding(tuple(delta[0].int().tolist())),
+        dimensions.head_vector(tuple(center[0].int().tolist())),
+    )
+    for ours, claimed in zip(found, proved, strict=True):
+        assert ours.tolist() == [value(entry, alpha=4.0) for entry in claimed]
+
+
+def test_the_codes_centres_and_queries_are_those_of_the_assembly() -> None:
+    geometry = dimension_assembly.Geometry(size=(7, 9), kernel=(2, 3), stride=(2, 1), dilation=(3, 2))
+    spec = ConvSpec(1, 1, kernel_size=(2, 3), stride=(2, 1), dilation=(3, 2))
+    assert spec.tap_offsets == tuple((3 * m, 2 * n) for m, n in geometry.taps)
+    rows, columns = spec.query_positions(Size(7, 9))
+    assert [(r, c) for r in rows for c in columns] == [(2 * i, j) for i, j in geometry.queries]
+
+
+def test_absolute_logits_are_the_layers_up_to_the_querys_constant() -> None:
+    centers, keys = integers(3, 2, largest=3), key_positions(Size(4, 5), like=torch.zeros(1).double())
+    scores = positional_scores(
+        relative_encoding(keys - keys.unsqueeze(1)), head_vectors(torch.full((3,), 2.0).double(), centers)
+    )
+    for head, query, key in ((0, 0, 0), (1, 7, 19), (2, 13, 4)):
+        names = ("q_1", "q_2", "k_1", "k_2", "Delta_1", "Delta_2")
+        point = dict(zip(names, [*keys[query].tolist(), *keys[key].tolist(), *centers[head].tolist()], strict=True))
+        left = QUERY_WEIGHT * sp.Matrix(absolute.appended(absolute.q_1, absolute.q_2))
+        right = KEY_WEIGHT * sp.Matrix(absolute.appended(absolute.k_1, absolute.k_2))
+        logit = value(left.dot(right), alpha=2.0, **point)
+        assert logit - value(QUERY_CONSTANT, alpha=2.0, **point) == scores[query, head, key].item()
+
+
+def test_pytorchs_own_attention_with_appended_positions_attends_like_the_layer() -> None:
+    spec = ConvSpec(1, 1, kernel_size=(2, 3), padding="same")
+    layer, size = SelfAttention2d(spec, dtype=torch.float64), (3, 4)
+    padded = spec.padded_size(Size(*size))
+    positions = key_positions(padded, like=torch.zeros(1, dtype=torch.float64))
+    appended = torch.cat([positions.square().sum(-1, keepdim=True), positions, torch.ones(len(positions), 1)], dim=-1)
+    heads, width = spec.num_heads, 4
+    vanilla = nn.MultiheadAttention(heads * width, heads, bias=False, batch_first=True, dtype=torch.float64)
+    inputs = torch.zeros(len(positions), heads * width, dtype=torch.float64)
+    inputs[:, :4] = appended
+    weights = torch.zeros(2, heads, width, heads * width, dtype=torch.float64)
+    for head, (row, column) in enumerate(spec.tap_offsets):
+        strength = 2 * layer.alpha[head].item()  # PyTorch divides by sqrt(D_k) = 2
+        numbers = QUERY_WEIGHT.subs({alpha: int(strength), Delta_1: row, Delta_2: column})
+        weights[0, head, :3, :4] = torch.tensor(numbers.tolist(), dtype=torch.float64)
+        weights[1, head, :3, :4] = torch.tensor(KEY_WEIGHT.tolist(), dtype=torch.float64)
+    with torch.no_grad():
+        vanilla.in_proj_weight[: 2 * heads * width] = weights.flatten(0, 2)
+        _, maps = vanilla(inputs[None], inputs[None], inputs[None], average_attn_weights=False)
+    rows, columns = spec.query_positions(Size(*size))
+    queries = [r * padded.columns + c for r in rows for c in columns]
+    assert torch.equal(maps[0][:, queries].unflatten(-1, padded), layer.attention_probabilities(size))

@@ -1,0 +1,143 @@
+"""Claim 6: separability, factorisation, error bound; false variants are rejected, and the code agrees."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from fractions import Fraction
+from functools import partial
+from itertools import product
+from typing import Any
+
+import mpmath
+import pytest
+import sympy
+import torch
+from torch import nn
+
+from conv2attn.convert import attention_from_conv
+from conv2attn.convert.engines.factored import smoothing_matrix
+from conv2attn.proofs.assembly import head_center, query_position
+from conv2attn.proofs.error_bound import lemma_failures, sum_failures
+from conv2attn.proofs.factorisation import (
+    CASES,
+    factorisation_failures,
+    head_probabilities,
+    quadratic,
+    smoothed_convolution,
+    soft_attention,
+    softmax_row,
+)
+from conv2attn.proofs.geometry import Case, Symbols, convolution, symbols
+from conv2attn.proofs.one_hot import Q
+from conv2attn.proofs.separability import separability_failures, split_failures
+from conv2attn.proofs.tail import SHARP_BOUND
+from tests.bounds import output_bound, softmax_bound
+
+SMALL = ((2, 2),)
+FEW = CASES[4:6]  # with strides and a dilation
+ALPHA, DELTA_1, CENTER_1 = sympy.symbols("alpha delta1 Delta1", real=True)
+
+FALSE_VARIANTS: dict[str, partial[list[str]]] = {
+    "a product of row and column": partial(separability_failures, SMALL, score=lambda a, b: a * b),
+    "a cross term": partial(separability_failures, SMALL, score=lambda a, b: a + b + a * b),
+    "a difference": partial(separability_failures, SMALL, score=lambda a, b: a - b),
+    "a quadratic score with a cross term": partial(split_failures, cross=1),
+    "a row term with the other sign": partial(split_failures, row=ALPHA * (DELTA_1 - CENTER_1) ** 2),
+    "a row term without the square": partial(split_failures, row=-ALPHA * (DELTA_1 - CENTER_1)),
+    "distances instead of squares": partial(factorisation_failures, FEW, exponent=abs),
+    "half the exponent's scale": partial(factorisation_failures, FEW, exponent=lambda d: 2 * d * d),
+    "queries without stride": partial(factorisation_failures, FEW, query=lambda case, p: p),
+    "centres without dilation": partial(factorisation_failures, FEW, center=lambda case, tap: tap),
+    "half the error": partial(lemma_failures, factor=sympy.Rational(1, 2)),
+    "twice the error, never attained": partial(lemma_failures, factor=2),
+    "an error of the other sign": partial(lemma_failures, factor=-1),
+    "a sum with half the tail": partial(sum_failures, tail=sympy.Symbol("tau", nonnegative=True) / 2),
+    "a sum with the tail squared": partial(sum_failures, tail=sympy.Symbol("tau", nonnegative=True) ** 2),
+}
+
+
+@pytest.mark.parametrize("variant", FALSE_VARIANTS)
+def test_a_false_variant_is_rejected(variant: str) -> None:
+    assert FALSE_VARIANTS[variant]()
+
+
+# Powers of two: the code's scores are exact, so ``bounds`` holds; the proof's side is computed in 60 digits.
+ALPHAS = (0.125, 0.5, 2.0, 8.0)
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("length", range(1, 9))
+def test_the_smoothing_matrix_of_the_code_is_that_of_the_proof(length: int, alpha: float) -> None:
+    matrix = smoothing_matrix(length, alpha, like=torch.zeros(0, dtype=torch.float64))
+    allowed = softmax_bound(matrix)
+    with mpmath.workdps(60):
+        for target, k in product(range(length), repeat=2):
+            exact = softmax_row(length, target, mpmath.exp(-alpha))[k]
+            assert abs(matrix[target, k].item() - exact) <= allowed[target, k].item()
+
+
+def numbers(case: Case, draw: Callable[[], Any]) -> Symbols:
+    """Numbers in place of the symbols."""
+    s = symbols(case)
+    return Symbols(
+        zero=draw() * 0,
+        weight={index: draw() for index in s.weight},
+        bias=[draw() for _ in s.bias],
+        image=[[[draw() for _ in row] for row in channel] for channel in s.image],
+    )
+
+
+def layer_of(case: Case, s: Symbols) -> tuple[nn.Conv2d, torch.Tensor]:
+    """The convolution and the input with these numbers; padding is put into the input."""
+    conv = nn.Conv2d(
+        *case.channels, case.kernel, stride=case.stride, dilation=case.dilation, groups=case.groups, dtype=torch.float64
+    )
+    assert conv.bias is not None
+    with torch.no_grad():
+        for (o, c, m, n), value in s.weight.items():
+            conv.weight[o, c - case.mixed(o)[0], m, n] = float(value)
+        conv.bias.copy_(torch.tensor([float(value) for value in s.bias], dtype=torch.float64))
+    return conv, torch.tensor(s.image, dtype=torch.float64).unsqueeze(0)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not any(case.pads)], ids=str)
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_both_sides_of_the_proof_are_both_engines_of_the_code(case: Case, alpha: float) -> None:
+    draw = random.Random(4)
+    s = numbers(case, lambda: draw.uniform(-1, 1))
+    conv, x = layer_of(case, s)
+    with mpmath.workdps(60):
+        q = mpmath.exp(-alpha)
+        sides = {
+            "literal": soft_attention(case, s, q, query=query_position, center=head_center),
+            "factored": smoothed_convolution(case, s, q, exponent=quadratic),
+        }
+        for engine, expected in sides.items():
+            layer = attention_from_conv(conv, alpha=alpha, engine=engine)
+            with torch.no_grad():
+                output, allowed = layer(x)[0], output_bound(layer, x)
+            assert all(abs(output[index].item() - value) <= allowed for index, value in expected.items())
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_the_probabilities_of_the_code_are_those_of_the_proof(alpha: float) -> None:
+    conv = nn.Conv2d(1, 1, (2, 3), stride=(1, 2), dilation=(2, 1), dtype=torch.float64)
+    maps = attention_from_conv(conv, alpha=alpha).attention_probabilities((4, 6), heads=[5], queries=[(1, 1)])[0, 0]
+    allowed = softmax_bound(maps)
+    with mpmath.workdps(60):
+        expected = head_probabilities((4, 6), (1 + 2, 2 + 2), mpmath.exp(-alpha))
+        assert all(abs(maps[k].item() - probability) <= allowed[k].item() for k, probability in expected.items())
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not any(case.pads)], ids=str)
+@pytest.mark.parametrize("q", [Fraction(1, 100), Fraction(1, 5), Fraction(3, 5)])
+def test_the_error_is_within_the_bound_in_exact_arithmetic(case: Case, q: Fraction) -> None:
+    draw = random.Random(7)
+    s = numbers(case, lambda: Fraction(draw.randint(-20, 20), 7))
+    soft, hard = soft_attention(case, s, q, query=query_position, center=head_center), convolution(case, s)
+    tail = sympy.lambdify(Q, SHARP_BOUND)(q)
+    for (o, *_), error in ((index, abs(soft[index] - hard[index])) for index in hard):
+        values = {c: [value for row in s.image[c] for value in row] for c in case.mixed(o)}
+        total = sum(abs(w) * (max(values[c]) - min(values[c])) for (out, c, _, _), w in s.weight.items() if out == o)
+        assert error <= tail * total

@@ -1,0 +1,102 @@
+"""Claim 11: sharper than the theorem; false variants are rejected, and the code's layer is expressed."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import sympy
+import torch
+from torch import nn
+
+from conv2attn.convert import attention_from_conv
+from conv2attn.proofs.encoding_dimension import (
+    COLUMNS,
+    encoding,
+    flattened,
+    flattened_failures,
+    head_vector,
+    identity_failures,
+    injectivity_failures,
+    line_tail_failures,
+)
+from conv2attn.proofs.geometry import pixels
+from conv2attn.proofs.head_count import KERNELS, independence_failures, mixed_failures, mixed_heads, rank_failures
+from conv2attn.proofs.head_dimension import SLICES, factor_failures, minor_failures, rank, rank_factors
+from conv2attn.proofs.one_dimension import between_failures, dot, hull_failures
+from conv2attn.proofs.one_hot import Q
+from conv2attn.proofs.zero_taps import sparse_failures
+
+FALSE_VARIANTS: dict[str, partial[list[str]]] = {
+    "the encoding (t, t)": partial(identity_failures, encoding=lambda t: (t, t)),
+    "a cubic encoding": partial(identity_failures, encoding=lambda t: (t**3, t)),
+    "a head vector of the other sign": partial(identity_failures, head_vector=lambda T, a=1: (-a, -2 * a * T)),
+    "a head vector without the factor 2": partial(identity_failures, head_vector=lambda T, a=1: (-a, a * T)),
+    "M = 2 W - 2 for all offsets": partial(injectivity_failures, all_offsets=2 * COLUMNS - 2),
+    "M = 2 W as the smallest for all offsets": partial(injectivity_failures, all_offsets=2 * COLUMNS),
+    "M = W - 1 for one query": partial(injectivity_failures, one_query=COLUMNS - 1),
+    "M = 2 W - 1 as the smallest for one query": partial(injectivity_failures, one_query=2 * COLUMNS - 1),
+    "M = W - 1 in numbers": partial(flattened_failures, multiplier=lambda width: width - 1),
+    "no multiplier": partial(flattened_failures, multiplier=lambda width: 1),
+    "a tail of q / (1 + q)": partial(line_tail_failures, bound=Q / (1 + Q)),
+    "the tail of the plane": partial(line_tail_failures, bound=4 * Q / (1 + Q) ** 2),
+    "weights that do not sum to 1": partial(hull_failures, weights=(sympy.Symbol("l"), sympy.Symbol("m"))),
+    "the middle of three leads": partial(between_failures, lead=1),
+    "heads of dimension rank - 1": partial(factor_failures, head_dim=lambda matrix: rank(matrix) - 1),
+    "heads of dimension min(C_in, C_out) at least": partial(
+        factor_failures, head_dim=lambda matrix: min(len(matrix), len(matrix[0]))
+    ),
+    "minors of side r vanish": partial(minor_failures, excess=0),
+    "one head for each tap, always": partial(rank_failures, heads=len),
+    "as many heads as non-zero taps, always": partial(rank_failures, heads=lambda kernel: sum(map(any, kernel))),
+    "one head is enough": partial(rank_failures, heads=lambda kernel: 1),
+    "no query sees all taps": partial(independence_failures, sizes=((1, 3),)),
+    "rank heads with positive attention": partial(mixed_failures, most=rank),
+    "a dropped head too many": partial(sparse_failures, dropped=lambda kept: kept[:-1]),
+    "a head twice": partial(sparse_failures, dropped=lambda kept: [*kept[:-1], kept[0]]),
+}
+
+
+@pytest.mark.parametrize("variant", FALSE_VARIANTS)
+def test_a_false_variant_is_rejected(variant: str) -> None:
+    assert FALSE_VARIANTS[variant]()
+
+
+def test_two_dimensions_give_the_heads_of_the_code() -> None:
+    conv = nn.Conv2d(1, 1, (2, 3), stride=(2, 1), dilation=(1, 2))
+    layer, size = attention_from_conv(conv), (5, 6)
+    for number, center in enumerate(layer.spec.tap_offsets):
+        vector = head_vector(flattened(center, size[1]))
+        for query in ((0, 0), (1, 1)):
+            expected = layer.attention_probabilities(size, heads=[number], queries=[query])[0, 0]
+            q = (2 * query[0], query[1])
+            scores = [dot(vector, encoding(flattened((k[0] - q[0], k[1] - q[1]), size[1]))) for k in pixels(size)]
+            assert scores.index(max(scores)) == int(expected.argmax())
+            assert scores.count(max(scores)) == 1
+
+
+def test_the_smallest_multiplier_is_not_injective_and_still_enough() -> None:
+    assert flattened((0, 1), 3) == flattened((1, -2), 3)
+    assert not flattened_failures([(4, 3)])
+
+
+def test_split_values_have_the_smallest_head_dimension() -> None:
+    values, outputs = rank_factors(SLICES[3])
+    assert (values.shape, outputs.shape) == ((3, 2), (2, 4))
+    assert (values * outputs).to_Matrix().tolist() == [list(row) for row in SLICES[3]]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_heads_that_mix_taps_compute_the_same_convolution(name: str) -> None:
+    weights, values = (matrix.to_Matrix() for matrix in mixed_heads(KERNELS[name]))
+    conv = nn.Conv2d(2, 2, 2, bias=False, dtype=torch.float64)
+    kernel = torch.tensor(KERNELS[name], dtype=torch.float64).view(2, 2, 2, 2)  # taps, then C_in x C_out
+    with torch.no_grad():
+        conv.weight.copy_(kernel.permute(3, 2, 0, 1))
+    x = torch.randint(-9, 10, (1, 2, 3, 4)).double()
+    seen, expected = nn.functional.unfold(x, 2).view(2, 4, 6), conv(x).detach().view(2, 6)  # c, taps, queries
+    for query in range(6):
+        pixels_seen = sympy.Matrix(2, 4, seen[:, :, query].flatten().int().tolist())
+        read = pixels_seen * weights  # C_in x heads
+        output = [sum(read[c, h] * values[h, 2 * c + o] for c in range(2) for h in range(weights.cols)) for o in (0, 1)]
+        assert output == expected[:, query].int().tolist()

@@ -1,0 +1,92 @@
+"""Claim 4: unique maximum, one-hot limit, tail; false variants are rejected, and the code agrees."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import mpmath
+import pytest
+import sympy
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conv2attn.convert.certificate import tail_fraction
+from conv2attn.convert.encoding import head_vectors, relative_encoding
+from conv2attn.proofs.one_hot import (
+    Q,
+    gap_failures,
+    limit_failures,
+    rate_failures,
+    squared_distance,
+    symbolic_distances,
+)
+from conv2attn.proofs.tail import (
+    MAJORANT,
+    SHARP_BOUND,
+    SIMPLE_BOUND,
+    bound_failures,
+    grid_failures,
+    lattice_counts,
+    majorant_failures,
+    partial_tail,
+    value_failures,
+)
+
+FALSE_VARIANTS: dict[str, partial[list[str]]] = {
+    "a gap of 2": partial(gap_failures, gap=2),
+    "no gap": partial(gap_failures, gap=0),
+    "a minus in the distance": partial(gap_failures, distance=lambda d, D: (d[0] - D[0]) ** 2 - (d[1] - D[1]) ** 2),
+    "a plus before the centre": partial(gap_failures, distance=lambda d, D: (d[0] + D[0]) ** 2 + (d[1] + D[1]) ** 2),
+    "half a distance": partial(gap_failures, distance=lambda d, D: squared_distance(d, D) / 2),
+    "one axis only": partial(gap_failures, distance=lambda d, D: (d[0] - D[0]) ** 2),
+    "a faster rate": partial(rate_failures, bound=lambda n: 1 - n * Q / 2),
+    "a rate without the number of keys": partial(rate_failures, bound=lambda n: 1 - Q),
+    "a limit of 1/2": partial(rate_failures, limit=0.5),
+    "the others get something": partial(limit_failures, others=1),
+    "a rival at distance 0": partial(limit_failures, distances=lambda n: (0, *symbolic_distances(n - 1))),
+    "falling exponents": partial(majorant_failures, exponent=lambda n: 2 - n),
+    "exponents below n": partial(majorant_failures, exponent=lambda n: n / 2),
+    "a majorant without the factor 2": partial(majorant_failures, majorant=1 / (1 - Q)),
+    "theta instead of its square": partial(bound_failures, sharp=2 * Q / (1 + Q)),
+    "a sharp bound with the other sign": partial(bound_failures, sharp=4 * Q / (1 - Q) ** 2),
+    "half the simple bound": partial(bound_failures, simple=SIMPLE_BOUND / 2),
+    "a simple bound without the square": partial(bound_failures, simple=4 * Q * (1 - Q)),
+    "a constant of 3": partial(bound_failures, first_order=3),
+    "a constant of 5": partial(bound_failures, first_order=5),
+    "the squared majorant": partial(bound_failures, majorant=MAJORANT**2),
+    "keys on a line": partial(grid_failures, axes=1),
+    "a bound that is too small in numbers": partial(value_failures, bound=SHARP_BOUND / 2),
+    "a bound with q squared": partial(value_failures, bound=4 * Q**2),
+}
+
+
+@pytest.mark.parametrize("variant", FALSE_VARIANTS)
+def test_a_false_variant_is_rejected(variant: str) -> None:
+    assert FALSE_VARIANTS[variant]()
+
+
+@given(st.floats(0.05, 100))
+def test_the_tail_of_the_code_is_the_tail_of_the_proof(alpha: float) -> None:
+    with mpmath.workdps(120):
+        q = mpmath.exp(-mpmath.mpf(alpha))
+        tau = partial_tail(q, 60)
+        assert tau <= tail_fraction(alpha) <= tau * (1 + mpmath.mpf(2) ** -29)  # 2^-30 outward covers the rounding
+        bounds = (partial_tail(Q, 1), SHARP_BOUND, SIMPLE_BOUND)
+        first, sharp, simple = (sympy.lambdify(Q, bound, "mpmath")(q) for bound in bounds)
+        assert first <= tau <= sharp <= simple
+
+
+@given(st.integers(-9, 9), st.integers(-9, 9), st.integers(-9, 9), st.integers(-9, 9))
+def test_the_score_of_the_code_loses_the_squared_distance(d1: int, d2: int, c1: int, c2: int) -> None:
+    delta, center = torch.tensor([[d1, d2], [c1, c2]]).double(), torch.tensor([[c1, c2]]).double()
+    scores = relative_encoding(delta) @ head_vectors(torch.tensor([2.0]).double(), center)[0]
+    assert (scores[1] - scores[0]).item() == 2 * squared_distance((d1, d2), (c1, c2))
+
+
+def test_points_of_the_lattice_are_counted_as_sums_of_two_squares() -> None:
+    known: Any = {0: 1, 1: 4, 2: 4, 4: 4, 5: 8, 8: 4, 9: 4, 10: 8, 13: 8, 25: 12}
+    counts = lattice_counts(25)
+    assert {m: counts[m] for m in known} == known
+    assert counts[3] == 0
