@@ -91,5 +91,8 @@ def _separability() -> Claim:
                 cases=tuple(f"{rows}x{columns} keys" for rows, columns in GRIDS),
             ),
         ),
-        justifies=("conv2attn.convert.engines.factored.FactoredEngine.attend",),
+        justifies=(
+            "conv2attn.convert.engines.separable.SeparableEngine.attend",
+            "conv2attn.convert.engines.factored.FactoredEngine.attend",
+        ),
     )

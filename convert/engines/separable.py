@@ -12,6 +12,8 @@ so that head h reads R_h X C_h^T, and
 The quadratic score -alpha |delta - Delta|^2 is such a sum for any real centre and any alpha of each head's own, and so
 are learned tables. The product R_h X is computed once for all heads with the same row table, the product with C once
 for all heads with the same column table.
+
+``proofs/factorisation.py`` proves that the softmax factors.
 """
 
 from __future__ import annotations
