@@ -1,7 +1,7 @@
 """Dense attention as a PyTorch user would write it: scaled_dot_product_attention with an additive bias.
 
 The positional scores do not depend on the image, so they are computed once, as the bias; queries and keys are zero, so
-that it is the whole score. The values of head h are W_h x, and the output is the sum over heads:
+that it is the whole score. (Real zeros: for a zero that is expanded, torch leaves its fast kernel.) The values of head h are W_h x, and the output is the sum over heads:
 
     output = b + sum_h softmax(0 . 0 / sqrt(D) + bias_h) (W_h x)
 """
@@ -38,8 +38,8 @@ class DenseAttention:
             self._bias, self._size = score_bias(self.layer, size).to(x.dtype), size
         pixels = spec.pad(x).flatten(2).transpose(1, 2)
         values = pixels.unsqueeze(1) @ self.layer.weight.flatten(2).permute(2, 1, 0)
-        queries = values.new_zeros(1, 1, 1, 1).expand(*values.shape[:2], self._bias.shape[1], values.shape[3])
-        keys = queries[..., :1, :].expand_as(values)
+        queries = values.new_zeros(*values.shape[:2], self._bias.shape[1], values.shape[3])
+        keys = torch.zeros_like(values)
         mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=self._bias.unsqueeze(0)).sum(1)
         if self.layer.bias is not None:
             mixed = mixed + self.layer.bias

@@ -30,6 +30,8 @@ class Machine:
         python: Version of Python.
         torch_version: Its version.
         date: The day, in UTC.
+        load: Processes that wanted to run in the minute before, or None where the system does not say. Other programs
+            make short parallel calls wait for their turn, so times of a busy machine mean little.
     """
 
     processor: str
@@ -41,6 +43,7 @@ class Machine:
     python: str
     torch_version: str
     date: str
+    load: float | None
 
     @classmethod
     def here(cls, device: torch.device) -> Machine:
@@ -55,11 +58,14 @@ class Machine:
             python=platform.python_version(),
             torch_version=str(torch.__version__),
             date=datetime.now(UTC).date().isoformat(),
+            load=round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         )
 
     def __str__(self) -> str:
         processor = f"{self.processor}, {self.cores} cores, {self.threads} threads, {self.instructions}"
-        return f"{'' if self.gpu is None else self.gpu + ', '}{processor}, torch {self.torch_version}, {self.date}"
+        gpu = "" if self.gpu is None else f"{self.gpu}, "
+        load = "" if self.load is None else f", load {self.load:.1f} before the run"
+        return f"{gpu}{processor}, torch {self.torch_version}, {self.date}{load}"
 
     def to_json(self) -> dict[str, Any]:
         """The machine as plain data."""

@@ -22,6 +22,7 @@ TABLE = "ladder"
 _WIDTH, _HEIGHT = 900, 580
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80, 720, 96, 500  # of the frame
 _LABEL = 15  # between labels, in pixels
+_LINE_WIDTH, _BASE_WIDTH = 2, 5  # the convolution is seen on both sides of a line that covers it
 _INK = ("#1a1a1a", "#eeeeee")
 _COLOURS = {  # on a light and on a dark background
     CONVOLUTION: _INK,
@@ -116,13 +117,11 @@ def _style() -> str:
             for name, colours in (_COLOURS | {"other": _OTHER}).items()
         )
         + f"text{{fill:{_INK[shade]}}}.paper{{fill:{('#ffffff', '#16181c')[shade]}}}"
-        f".grid{{stroke:{('#dddddd', '#3a3d44')[shade]}}}.leader{{stroke:{_OTHER[shade]};stroke-width:0.7}}"
+        f".grid{{stroke:{('#dddddd', '#3a3d44')[shade]}}}.leader{{stroke:{_OTHER[shade]}}}"
         for shade in (0, 1)
     )
     text = "text{font:13px system-ui,sans-serif}.title{font-size:16px;font-weight:600}.small{font-size:12px}"
-    return f"polyline,line{{fill:none;stroke-width:2}}.grid{{stroke-width:1}}{text}{light}" + (
-        f"@media (prefers-color-scheme:dark){{{dark}}}"
-    )
+    return f"polyline,line{{fill:none}}{text}{light}" + (f"@media (prefers-color-scheme:dark){{{dark}}}")
 
 
 def _class(method: str) -> str:
@@ -138,7 +137,9 @@ def _heading(benchmark: Benchmark, geometry: str, batch: int) -> list[str]:
     place = float(_LEFT)
     for regime, words in _REGIMES.items():
         dashes = f'stroke-dasharray="{_DASHES[regime]}"'
-        parts.append(f'<line class="{_class(CONVOLUTION)}" x1="{place}" y1="68" x2="{place + 34}" y2="68" {dashes}/>')
+        parts.append(
+            f'<line class="{_class(CONVOLUTION)}" x1="{place}" y1="68" x2="{place + 34}" y2="68" stroke-width="2" {dashes}/>'
+        )
         parts.append(_text(place + 42, 72, words, css="small"))
         place += 70 + 6.3 * len(words)
     return parts
@@ -161,7 +162,8 @@ def _polyline(line: Line, x: Scale, y: Scale) -> str:
     dots = "".join(f'<circle class="{css}" cx="{px:.1f}" cy="{py:.1f}" r="3"/>' for px, py in places)
     points = " ".join(f"{px:.1f},{py:.1f}" for px, py in places)
     dashes = _DASHES[line.candidate.regime]
-    return f'<g id="{name}"><polyline class="{css}" points="{points}" stroke-dasharray="{dashes}"/>{dots}</g>'
+    width = _BASE_WIDTH if line.candidate.method == CONVOLUTION else _LINE_WIDTH
+    return f'<g id="{name}"><polyline class="{css}" stroke-width="{width}" points="{points}" stroke-dasharray="{dashes}"/>{dots}</g>'
 
 
 def _labels(lines: Sequence[Line], x: Scale, y: Scale) -> list[str]:
