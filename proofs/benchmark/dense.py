@@ -1,7 +1,8 @@
 """Dense attention as a PyTorch user would write it: scaled_dot_product_attention with an additive bias.
 
 The positional scores do not depend on the image, so they are computed once, as the bias; queries and keys are zero, so
-that it is the whole score. (Real zeros: for a zero that is expanded, torch leaves its fast kernel.) The values of head h are W_h x, and the output is the sum over heads:
+that it is the whole score. (They are real zeros: for expanded ones, torch leaves its fast kernel.) The values of head h
+are W_h x, and the output is the sum over heads:
 
     output = b + sum_h softmax(0 . 0 / sqrt(D) + bias_h) (W_h x)
 """

@@ -29,7 +29,7 @@ def measure_layer(table: str, layer: BenchmarkLayer, settings: Settings, phase: 
 
 
 def _call(built: Built, case: Case, settings: Settings, phase: Phase) -> Call:
-    function = torch.compile(built.function) if settings.compile else built.function
+    function = torch.compile(lambda x: built.function(x)) if settings.compile else built.function
     if phase is Phase.forward:
         return forward_call(function, case.x)
     spec = case.layer.spec

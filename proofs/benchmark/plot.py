@@ -10,12 +10,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import groupby
 
 from conv2attn.proofs.benchmark.candidates import CANDIDATES, CONVOLUTION, Candidate
 from conv2attn.proofs.benchmark.cases import Regime
 from conv2attn.proofs.benchmark.results import Phase, Row
 from conv2attn.proofs.benchmark.run import Benchmark
+from conv2attn.proofs.benchmark.svg import Scale, dotted_path, line, spread, text
 
 TABLE = "ladder"
 
@@ -53,27 +53,12 @@ class Line:
     points: tuple[tuple[int, float], ...]
 
 
-@dataclass(frozen=True)
-class Scale:
-    """Puts numbers on a logarithmic axis from pixel ``start`` (at ``low``) to pixel ``stop`` (at ``high``)."""
-
-    low: float
-    high: float
-    start: float
-    stop: float
-
-    def __call__(self, number: float) -> float:
-        """The place of a number on the axis."""
-        share = math.log(number / self.low) / math.log(self.high / self.low)
-        return self.start + share * (self.stop - self.start)
-
-
 def draw(benchmark: Benchmark) -> str:
     """The plot as an SVG document."""
     rows = [row for row in benchmark.rows if row.table == TABLE and row.phase is Phase.forward]
     lines = lines_of(rows)
     sizes = sorted({row.size for row in rows}, key=math.prod)
-    times = [ms for line in lines for _, ms in line.points] or [1.0]
+    times = [ms for measured in lines for _, ms in measured.points] or [1.0]
     decades = math.floor(math.log10(min(times))), math.ceil(math.log10(max(times)))
     low, high = decades[0], max(decades[1], decades[0] + 1)
     x = Scale(math.prod(sizes[0]) / 1.3, math.prod(sizes[-1]) * 1.3, _LEFT, _RIGHT)
@@ -87,10 +72,9 @@ def draw(benchmark: Benchmark) -> str:
         *_heading(benchmark, rows[0].geometry, batch),
         *(_tick(x(math.prod(size)), f"{math.prod(size):,}", str(size)) for size in sizes),
         *(_grid(y(10.0**power), 10.0**power) for power in range(low, high + 1)),
-        _text((_LEFT + _RIGHT) / 2, _HEIGHT - 14, "pixels of one image (logarithmic)", "middle"),
-        f'<text x="22" y="{(_TOP + _BOTTOM) / 2}" text-anchor="middle" '
-        f'transform="rotate(-90 22 {(_TOP + _BOTTOM) / 2})">milliseconds a call (logarithmic)</text>',
-        *(_polyline(line, x, y) for line in lines),
+        text((_LEFT + _RIGHT) / 2, _HEIGHT - 14, "pixels of one image (logarithmic)", anchor="middle"),
+        text(22, (_TOP + _BOTTOM) / 2, "milliseconds a call (logarithmic)", anchor="middle", turned=True),
+        *(_drawn(measured, x, y) for measured in lines),
         *_labels(lines, x, y),
         "</svg>",
     ]
@@ -120,8 +104,8 @@ def _style() -> str:
         f".grid{{stroke:{('#dddddd', '#3a3d44')[shade]}}}.leader{{stroke:{_OTHER[shade]}}}"
         for shade in (0, 1)
     )
-    text = "text{font:13px system-ui,sans-serif}.title{font-size:16px;font-weight:600}.small{font-size:12px}"
-    return f"polyline,line{{fill:none}}{text}{light}" + (f"@media (prefers-color-scheme:dark){{{dark}}}")
+    letters = "text{font:13px system-ui,sans-serif}.title{font-size:16px;font-weight:600}.small{font-size:12px}"
+    return f"polyline,line{{fill:none}}{letters}{light}" + (f"@media (prefers-color-scheme:dark){{{dark}}}")
 
 
 def _class(method: str) -> str:
@@ -133,71 +117,44 @@ def _heading(benchmark: Benchmark, geometry: str, batch: int) -> list[str]:
     """The title, what was measured where, and the legend of dashes."""
     settings = benchmark.settings.to_json()
     title = f"Attention beside its convolution: {geometry}, batch {batch}, {settings['dtype']}"
-    parts = [_text(_LEFT, 26, title, css="title"), _text(_LEFT, 46, str(benchmark.machine), css="small")]
-    place = float(_LEFT)
+    parts = [text(_LEFT, 26, title, css="title"), text(_LEFT, 46, str(benchmark.machine), css="small")]
+    x = float(_LEFT)
     for regime, words in _REGIMES.items():
-        dashes = f'stroke-dasharray="{_DASHES[regime]}"'
-        parts.append(
-            f'<line class="{_class(CONVOLUTION)}" x1="{place}" y1="68" x2="{place + 34}" y2="68" stroke-width="2" {dashes}/>'
-        )
-        parts.append(_text(place + 42, 72, words, css="small"))
-        place += 70 + 6.3 * len(words)
+        parts.append(line((x, 68), (x + 34, 68), css=_class(CONVOLUTION), width=_LINE_WIDTH, dash=_DASHES[regime]))
+        parts.append(text(x + 42, 72, words, css="small"))
+        x += 70 + 6.3 * len(words)
     return parts
 
 
 def _tick(x: float, pixels: str, size: str) -> str:
-    line = f'<line class="grid" x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{_BOTTOM}"/>'
-    return line + _text(x, _BOTTOM + 20, pixels, "middle") + _text(x, _BOTTOM + 38, size, "middle", "small")
+    labels = text(x, _BOTTOM + 20, pixels, anchor="middle") + text(x, _BOTTOM + 38, size, anchor="middle", css="small")
+    return line((x, _TOP), (x, _BOTTOM), css="grid") + labels
 
 
 def _grid(y: float, ms: float) -> str:
-    line = f'<line class="grid" x1="{_LEFT}" y1="{y:.1f}" x2="{_RIGHT}" y2="{y:.1f}"/>'
-    return line + _text(_LEFT - 8, y + 4, f"{ms:,g}", "end")
+    return line((_LEFT, y), (_RIGHT, y), css="grid") + text(_LEFT - 8, y + 4, f"{ms:,g}", anchor="end")
 
 
-def _polyline(line: Line, x: Scale, y: Scale) -> str:
+def _drawn(measured: Line, x: Scale, y: Scale) -> str:
     """The line, with a dot at each measured point."""
-    places = [(x(pixels), y(ms)) for pixels, ms in line.points]
-    css, name = _class(line.candidate.method), escape(line.candidate.name)
-    dots = "".join(f'<circle class="{css}" cx="{px:.1f}" cy="{py:.1f}" r="3"/>' for px, py in places)
-    points = " ".join(f"{px:.1f},{py:.1f}" for px, py in places)
-    dashes = _DASHES[line.candidate.regime]
-    width = _BASE_WIDTH if line.candidate.method == CONVOLUTION else _LINE_WIDTH
-    return f'<g id="{name}"><polyline class="{css}" stroke-width="{width}" points="{points}" stroke-dasharray="{dashes}"/>{dots}</g>'
+    candidate = measured.candidate
+    width = _BASE_WIDTH if candidate.method == CONVOLUTION else _LINE_WIDTH
+    places = [(x(pixels), y(ms)) for pixels, ms in measured.points]
+    path = dotted_path(places, css=_class(candidate.method), width=width, dash=_DASHES[candidate.regime])
+    return f"<g><title>{escape(candidate.name)}</title>{path}</g>"
 
 
 def _labels(lines: Sequence[Line], x: Scale, y: Scale) -> list[str]:
     """Each line's name beside its last point; names that would overlap are moved apart and led to their points."""
-    ends = sorted(
-        ((x(p[-1][0]), y(p[-1][1]), line.candidate) for line in lines for p in [line.points]), key=lambda e: e[:2]
-    )
+    ends: dict[int, list[tuple[float, Candidate]]] = {}
+    for measured in lines:
+        pixels, ms = measured.points[-1]
+        ends.setdefault(pixels, []).append((y(ms), measured.candidate))
     parts = []
-    for end, group in groupby(ends, key=lambda item: item[0]):
-        last = [(py, candidate) for _, py, candidate in group]
-        for (py, candidate), place in zip(last, spread([py for py, _ in last]), strict=True):
-            parts.append(
-                f'<line class="leader" x1="{end + 4:.1f}" y1="{py:.1f}" x2="{end + 18:.1f}" y2="{place:.1f}"/>'
-            )
-            parts.append(_text(end + 22, place + 4, candidate.name, css=_class(candidate.method)))
+    for pixels, found in ends.items():
+        last = sorted(found, key=lambda item: item[0])
+        end = x(pixels)
+        for (place, candidate), moved in zip(last, spread([place for place, _ in last], _LABEL), strict=True):
+            parts.append(line((end + 4, place), (end + 18, moved), css="leader"))
+            parts.append(text(end + 22, moved + 4, candidate.name, css=_class(candidate.method)))
     return parts
-
-
-def spread(places: Sequence[float], distance: float = _LABEL) -> list[float]:
-    """Moves sorted places apart, as little as keeps them in order and at least ``distance`` from one another."""
-    groups: list[list[float]] = []  # places that touch, as their wanted positions
-    for place in places:
-        groups.append([place])
-        while len(groups) > 1 and _start(groups[-1], distance) < _start(groups[-2], distance) + distance * len(
-            groups[-2]
-        ):
-            groups[-2:] = [groups[-2] + groups[-1]]
-    return [_start(group, distance) + distance * number for group in groups for number in range(len(group))]
-
-
-def _start(group: Sequence[float], distance: float) -> float:
-    """Where the first of touching labels goes, so that they lie around the middle of where they want to be."""
-    return sum(group) / len(group) - distance * (len(group) - 1) / 2
-
-
-def _text(x: float, y: float, text: str, anchor: str = "start", css: str = "") -> str:
-    return f'<text class="{css}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
