@@ -2,13 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test venv check format lint types clean
+.PHONY: demo test bench venv check format lint types clean
 
 demo: .venv/runtime  ## Convert the embedded trained networks and compare them with their attention.
 	$(BIN)/conv2attn demo
 
 test: .venv/dev  ## Run the tests.
 	$(BIN)/python -m pytest
+
+bench: .venv/runtime  ## Measure the attention beside the convolution.
+	$(BIN)/conv2attn bench
 
 venv: .venv/dev  ## Make .venv with everything a developer needs.
 

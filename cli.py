@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from conv2attn.convert.folder import Architecture
     from conv2attn.convert.report import Report
     from conv2attn.convert.spec import Size
+    from conv2attn.proofs.benchmark.run import Benchmark
     from conv2attn.proofs.demo import DemoResult
     from conv2attn.proofs.runner import Result
 
@@ -258,6 +259,58 @@ def prove(
         raise typer.Exit(1)
 
 
+@app.command()
+def bench(
+    table: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="resnet50, mobilenetv2, ladder or network; repeatable; all by default."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where to measure: cpu, cuda, ...")] = "cpu",
+    dtype: Annotated[Dtype, typer.Option(help="Precision of weights and inputs.")] = Dtype.float32,
+    backward: Annotated[bool, typer.Option("--backward", help="Measure forward + backward too.")] = False,
+    compiled: Annotated[bool, typer.Option("--compile", help="Measure what torch.compile makes of it.")] = False,
+    batch: Annotated[int | None, typer.Option(min=1, help="Images in a call; 8 for layers, 4 for the network.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=5, help="Samples of each call, whose median counts.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads for torch; by default its own choice.")] = None,
+    tf32: Annotated[bool, typer.Option("--tf32", help="Let a GPU round float32 factors to TF32.")] = False,
+    limit: Annotated[
+        float | None,
+        typer.Option(callback=_positive, metavar="FLOPS", help="Leave out quadratic attention that takes more."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of weights, inputs and free heads.")] = 0,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw the ladder: time against pixels.")] = None,
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE.md", help="Append the results, as benchmarks/RESULTS.md keeps them.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure the attention beside the convolution: time, memory, error."""
+    from conv2attn.proofs.benchmark.measure import ROUNDS, Settings
+    from conv2attn.proofs.benchmark.outputs import check_outputs, write_outputs
+    from conv2attn.proofs.benchmark.run import run_benchmark, steps
+
+    settings = Settings(
+        device=_device(device),
+        dtype=_torch_dtype(dtype),
+        backward=backward,
+        compile=compiled,
+        batch=batch,
+        rounds=rounds or ROUNDS,
+        threads=threads,
+        tf32=tf32,
+        seed=seed,
+        limit_flops=limit,
+    )
+    check_outputs(table or (), plot=plot, markdown=markdown)
+    with _progress("Measuring", total=steps(table or (), settings)) as advance:
+        benchmark = run_benchmark(table or (), settings, progress=advance)
+    write_outputs(benchmark, plot=plot, markdown=markdown)
+    if as_json:
+        _print_json("bench", {"seed": seed, **benchmark.to_json()})
+    else:
+        _print_benchmark(benchmark)
+
+
 def _architecture(spec: str, arguments: list[str] | None) -> Architecture:
     from conv2attn.convert.architecture import parse_arguments
     from conv2attn.convert.folder import Architecture
@@ -269,6 +322,15 @@ def _torch_dtype(dtype: Dtype | None) -> Any:
     import torch
 
     return None if dtype is None else getattr(torch, dtype.value)
+
+
+def _device(name: str) -> Any:
+    import torch
+
+    try:
+        return torch.device(name)
+    except RuntimeError as error:
+        raise typer.BadParameter(f"there is no device {name!r}", param_hint="--device") from error
 
 
 def _size(text: str) -> Size:
@@ -371,6 +433,17 @@ def _print_result(result: Result, *, err: bool) -> None:
     typer.echo(f"{result.status:9} {result.seconds:6.2f} s  {result.claim.name}: {result.claim.title}", err=err)
     for failure in result.failures:
         typer.echo(f"    {failure}", err=err)
+
+
+def _print_benchmark(benchmark: Benchmark) -> None:
+    from conv2attn.proofs.benchmark.report import criteria_table, layer_tables, summary_table
+
+    for table in layer_tables(benchmark.rows):
+        _print_table(table.header, table.rows)
+    for table in (summary_table(benchmark.summaries), criteria_table(benchmark.criteria)):
+        _print_table(table.header, table.rows)
+    typer.echo(f"Machine: {benchmark.machine}")
+    typer.echo(f"Seed: {benchmark.settings.seed}")
 
 
 def _print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

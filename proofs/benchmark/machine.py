@@ -1,0 +1,96 @@
+"""Says on what a benchmark ran, and sets what it runs with."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_CPU_INFO = Path("/proc/cpuinfo")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where and when a benchmark ran.
+
+    Attributes:
+        processor: Name of the processor.
+        instructions: The vector instructions that torch uses.
+        cores: Cores that this process may use.
+        threads: Threads that torch uses.
+        gpu: Name of the GPU that it ran on, or None.
+        system: Operating system.
+        python: Version of Python.
+        torch_version: Its version.
+        date: The day, in UTC.
+        load: Processes that wanted to run in the minute before, or None where the system does not say. Other programs
+            make short parallel calls wait for their turn, so times of a busy machine mean little.
+    """
+
+    processor: str
+    instructions: str
+    cores: int
+    threads: int
+    gpu: str | None
+    system: str
+    python: str
+    torch_version: str
+    date: str
+    load: float | None
+
+    @classmethod
+    def here(cls, device: torch.device) -> Machine:
+        """This machine, now."""
+        return cls(
+            processor=_processor(),
+            instructions=torch.backends.cpu.get_cpu_capability(),
+            cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+            threads=torch.get_num_threads(),
+            gpu=torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+            system=platform.system(),
+            python=platform.python_version(),
+            torch_version=str(torch.__version__),
+            date=datetime.now(UTC).date().isoformat(),
+            load=round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        )
+
+    def __str__(self) -> str:
+        processor = f"{self.processor}, {self.cores} cores, {self.threads} threads, {self.instructions}"
+        gpu = "" if self.gpu is None else f"{self.gpu}, "
+        load = "" if self.load is None else f", load {self.load:.1f} before the run"
+        return f"{gpu}{processor}, torch {self.torch_version}, {self.date}{load}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The machine as plain data."""
+        return asdict(self)
+
+
+@contextmanager
+def torch_settings(*, threads: int | None, tf32: bool) -> Iterator[None]:
+    """Threads, and whether a GPU may round float32 factors to 10 bits (TF32), for as long as the context lasts."""
+    before = torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    if threads is not None:
+        torch.set_num_threads(threads)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before[1:]
+
+
+def _processor() -> str:
+    """The processor's name, where the system tells it."""
+    if _CPU_INFO.is_file():
+        for line in _CPU_INFO.read_text(encoding="utf-8").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name" and value.strip():
+                return value.strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,70 @@
+"""Writes what a benchmark found into files, and refuses before the run what could not be written after it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from conv2attn.convert.errors import OutputError, SelectionError
+from conv2attn.proofs.benchmark.plot import TABLE, draw
+from conv2attn.proofs.benchmark.report import markdown as as_markdown
+from conv2attn.proofs.benchmark.run import Benchmark
+from conv2attn.proofs.benchmark.shapes import check_table_names
+
+
+def check_outputs(names: Sequence[str], *, plot: Path | None, markdown: Path | None) -> None:
+    """Checks the files that a run of the named tables is to write.
+
+    Raises:
+        SelectionError: There is no such table, or the plot shows one that is not measured.
+        OutputError: A file cannot be written.
+    """
+    chosen = check_table_names(names)
+    if plot is not None:
+        if TABLE not in chosen:
+            raise SelectionError(f"a plot shows the table {TABLE}, which is not among {', '.join(chosen)}")
+        _check_file(plot, suffix=".svg")
+    if markdown is not None:
+        _check_file(markdown, suffix=".md")
+
+
+def write_outputs(benchmark: Benchmark, *, plot: Path | None, markdown: Path | None) -> None:
+    """Writes the plot, replacing an earlier one, and appends the section to the results.
+
+    Raises:
+        OutputError: The file system refused.
+    """
+    if plot is not None:
+        _write_file(plot, draw(benchmark))
+    if markdown is not None:
+        _write_file(markdown, as_markdown(benchmark), append=True)
+
+
+def _check_file(target: Path, *, suffix: str) -> None:
+    """Refuses a file that could not be written after the run.
+
+    Raises:
+        OutputError: It has another suffix, is a folder, or it or its folder is not writable.
+    """
+    place = target if target.exists() else target.parent
+    if target.suffix != suffix:
+        raise OutputError(f"{target} cannot be written: the name of this output ends in {suffix}")
+    if target.is_dir() or not target.parent.is_dir():
+        missing = f"there is no folder {target.parent}" if not target.parent.is_dir() else "it is a folder"
+        raise OutputError(f"{target} cannot be written: {missing}")
+    if not os.access(place, os.W_OK):
+        raise OutputError(f"{target} cannot be written: {place} is not writable")
+
+
+def _write_file(target: Path, text: str, *, append: bool = False) -> None:
+    """Writes a text file, or adds to it after an empty line.
+
+    Raises:
+        OutputError: The file system refused.
+    """
+    try:
+        before = target.read_text(encoding="utf-8").rstrip() + "\n\n" if append and target.exists() else ""
+        target.write_text(before + text, encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"{target} cannot be written: {error.strerror or error}") from error

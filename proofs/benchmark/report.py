@@ -1,0 +1,110 @@
+"""Puts a benchmark into tables for people, and into the section that benchmarks/RESULTS.md keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from conv2attn.convert.engines.literal import format_bytes
+from conv2attn.proofs.benchmark.criteria import Criterion
+from conv2attn.proofs.benchmark.results import Row, Summary
+from conv2attn.proofs.benchmark.run import Benchmark
+
+_EMPTY = "-"
+
+
+class Table(NamedTuple):
+    """A table of texts."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def layer_tables(rows: Iterable[Row]) -> Iterator[Table]:
+    """One table for each table of layers and phase, with every candidate on every layer."""
+    columns = ("geometry", "input", "candidate", "ms", "ratio", "peak memory", "max error / bound")
+    for (name, phase), part in groupby(rows, key=lambda row: (row.table, row.phase)):
+        found = list(part)
+        title = f"{name}, {phase}, batch {found[0].batch}"
+        lines = []
+        for _, group in groupby(found, key=lambda row: row.layer):
+            for number, row in enumerate(group):
+                place = ("", "", "") if number else (row.layer, row.geometry, str(row.size))
+                lines.append((*place, row.candidate, *_numbers(row)))
+        yield Table(title, (title, *columns), tuple(lines))
+
+
+def _numbers(row: Row) -> tuple[str, ...]:
+    found = row.measurement
+    if found is None:
+        return (_EMPTY, _EMPTY, _EMPTY, row.reason or "")
+    return (f"{found.ms:.3f}", f"{found.ratio:.3f}", format_bytes(found.peak_bytes), _error(row))
+
+
+def _error(row: Row) -> str:
+    if row.error is None:
+        return _EMPTY
+    return f"{row.error:.1e}" + ("" if row.bound is None else f" / {row.bound:.1e}")
+
+
+def summary_table(summaries: Sequence[Summary]) -> Table:
+    """Geometric means and worst ratios."""
+    header = (
+        "table",
+        "layers",
+        "phase",
+        "candidate",
+        "measured",
+        "mean ratio",
+        "worst",
+        "peak memory",
+        "error / bound",
+    )
+    lines = [
+        (
+            *(s.table, str(s.kind), str(s.phase), s.candidate),
+            *(f"{s.measured} of {s.layers}", f"{s.mean:.3f}", f"{s.worst:.3f}", format_bytes(s.peak_bytes)),
+            _EMPTY if s.error_over_bound is None else f"{s.error_over_bound:.1e}",
+        )
+        for s in summaries
+    ]
+    return Table("Ratios to the first candidate of each table", header, tuple(lines))
+
+
+def criteria_table(criteria: Sequence[Criterion]) -> Table:
+    """What must hold, and whether it does."""
+    lines = [(c.name, c.shown_target, c.shown_value or _EMPTY, c.verdict) for c in criteria]
+    return Table("Must hold", ("must hold", "target", "measured", "verdict"), tuple(lines))
+
+
+def ratio_tables(rows: Iterable[Row]) -> Iterator[Table]:
+    """One line for each layer: milliseconds of the first candidate, then every other one's ratio to it."""
+    for (name, phase), part in groupby(rows, key=lambda row: (row.table, row.phase)):
+        lines, names = [], []
+        for layer, group in groupby(part, key=lambda row: row.layer):
+            found = list(group)
+            names = [row.candidate for row in found]
+            base, *others = found
+            place = (f"{layer}: {base.geometry}", str(base.size), str(base.count))
+            ratios = [_EMPTY if row.measurement is None else f"{row.measurement.ratio:.2f}" for row in others]
+            lines.append((*place, _EMPTY if base.measurement is None else f"{base.measurement.ms:.2f}", *ratios))
+        yield Table(f"{name}, {phase}", ("layer", "input", "count", f"{names[0]}, ms", *names[1:]), tuple(lines))
+
+
+def markdown(benchmark: Benchmark) -> str:
+    """The run as a section of benchmarks/RESULTS.md."""
+    machine, settings = benchmark.machine, benchmark.settings.to_json()
+    where = machine.processor if machine.gpu is None else machine.gpu
+    options = ", ".join(f"{name} {value}" for name, value in settings.items() if value not in (None, False))
+    parts = [f"## {where}, {settings['dtype']}, {machine.date}", f"{machine}.", f"Settings: {options}."]
+    tables = [criteria_table(benchmark.criteria), summary_table(benchmark.summaries), *ratio_tables(benchmark.rows)]
+    for table in tables:
+        parts += [f"### {table.title}", _markdown_table(table)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown_table(table: Table) -> str:
+    lines = [table.header, tuple("---" for _ in table.header), *table.rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)

@@ -1,0 +1,101 @@
+"""Runs a benchmark: every candidate on every layer of the chosen tables, in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from conv2attn.convert.errors import ConversionError
+from conv2attn.proofs.benchmark.criteria import Criterion, evaluate
+from conv2attn.proofs.benchmark.layers import measure_layer
+from conv2attn.proofs.benchmark.machine import Machine, torch_settings
+from conv2attn.proofs.benchmark.measure import Settings
+from conv2attn.proofs.benchmark.results import Row, Summary, summarise
+from conv2attn.proofs.benchmark.shapes import NETWORK, TABLES, BenchmarkLayer, check_table_names
+from conv2attn.proofs.benchmark.whole import measure_network
+
+Tables = dict[str, tuple[BenchmarkLayer, ...]]
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A finished run.
+
+    Attributes:
+        machine: Where and when.
+        settings: How.
+        rows: What was measured.
+        summaries: The rows, summed up over each table.
+        criteria: What must hold, and whether it does.
+    """
+
+    machine: Machine
+    settings: Settings
+    rows: tuple[Row, ...]
+    summaries: tuple[Summary, ...]
+    criteria: tuple[Criterion, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The run as plain data."""
+        lists = ("rows", "summaries", "criteria")
+        return {
+            "machine": self.machine.to_json(),
+            "settings": self.settings.to_json(),
+            **{name: [item.to_json() for item in getattr(self, name)] for name in lists},
+        }
+
+
+def steps(names: Sequence[str], settings: Settings) -> int:
+    """How often ``run_benchmark`` reports progress."""
+    phases = len(settings.phases)
+    return sum(phases + 1 if name == NETWORK else phases * len(TABLES[name]()) for name in check_table_names(names))
+
+
+def run_benchmark(
+    names: Sequence[str], settings: Settings, *, progress: Callable[[int], None] = lambda _: None
+) -> Benchmark:
+    """Measures the named tables, all of them if none is named.
+
+    Args:
+        names: Out of ``TABLE_NAMES``.
+        settings: How to measure.
+        progress: Called with 1 after each of ``steps`` steps.
+
+    Raises:
+        SelectionError: There is no such table.
+        ConversionError: There is no such device.
+    """
+    chosen = check_table_names(names)
+    check_device(settings.device)
+    tables = {name: TABLES[name]() for name in chosen if name != NETWORK}
+    rows: list[Row] = []
+    with torch_settings(threads=settings.threads, tf32=settings.tf32):
+        machine = Machine.here(settings.device)
+        for part in _measure(tables, settings, network=NETWORK in chosen):
+            rows += part
+            progress(1)
+    return Benchmark(machine, settings, tuple(rows), summarise(rows), evaluate(rows))
+
+
+def _measure(tables: Tables, settings: Settings, *, network: bool) -> Iterator[list[Row]]:
+    for name, layers in tables.items():
+        for phase in settings.phases:
+            for layer in layers:
+                yield measure_layer(name, layer, settings, phase)
+    if network:
+        yield from measure_network(settings)
+
+
+def check_device(device: torch.device) -> None:
+    """Refuses a device that is not there.
+
+    Raises:
+        ConversionError: It is neither the CPU nor an available GPU.
+    """
+    if device.type not in ("cpu", "cuda"):
+        raise ConversionError(f"a benchmark runs on cpu or cuda; got {device}")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConversionError(f"there is no {device} here; torch sees {torch.cuda.device_count()} CUDA devices")

@@ -1,0 +1,436 @@
+"""The benchmark measures what it says, compares it with what it says, and never judges what it did not measure."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import sys
+import xml.etree.ElementTree as ET
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from conv2attn.cli import main
+from conv2attn.convert import ConvSpec
+from conv2attn.convert.attention import DEFAULT_MEMORY_LIMIT
+from conv2attn.convert.certificate import EXP_ULPS, gamma, unit_roundoff
+from conv2attn.convert.errors import ConversionError
+from conv2attn.convert.spec import Size
+from conv2attn.proofs.benchmark import criteria
+from conv2attn.proofs.benchmark.candidates import (
+    CANDIDATES,
+    CONVOLUTION,
+    DENSE,
+    LITERAL,
+    Candidate,
+    reference_output,
+)
+from conv2attn.proofs.benchmark.cases import FREE_ALPHAS, FREE_SHIFT, Case, Limits, Regime
+from conv2attn.proofs.benchmark.criteria import MET, MISSED, NOT_MEASURED, Criterion, evaluate
+from conv2attn.proofs.benchmark.measure import CPU, Settings, measure
+from conv2attn.proofs.benchmark.memory import peak_bytes
+from conv2attn.proofs.benchmark.networks import mobilenet_v2, resnet50
+from conv2attn.proofs.benchmark.report import markdown
+from conv2attn.proofs.benchmark.results import Kind, Measurement, Phase, Row, summarise
+from conv2attn.proofs.benchmark.run import Benchmark, run_benchmark, steps
+from conv2attn.proofs.benchmark.shapes import NETWORK, TABLES, BenchmarkLayer, ladder_layers
+from conv2attn.proofs.benchmark.svg import spread
+from conv2attn.proofs.benchmark.timing import time_interleaved
+from conv2attn.proofs.benchmark.whole import measure_network
+
+NETWORKS = {"resnet50": resnet50, "mobilenetv2": mobilenet_v2}
+NO_LIMITS = Limits(DEFAULT_MEMORY_LIMIT, math.inf)
+LAYERS = [
+    BenchmarkLayer("plain", ConvSpec(3, 5, (3, 3), padding=(1, 1)), Size(6, 9)),
+    BenchmarkLayer("strided", ConvSpec(4, 2, (3, 2), stride=(2, 1), padding=(0, 1), bias=False), Size(9, 7)),
+    BenchmarkLayer("single", ConvSpec(4, 6, (1, 1), stride=(2, 2)), Size(7, 5)),
+    BenchmarkLayer("depthwise", ConvSpec(4, 4, (3, 3), padding=(1, 1), groups=4), Size(8, 5)),
+]
+ROW_FIELDS = {
+    *("table", "layer", "geometry", "kind", "size", "batch", "count", "phase", "candidate"),
+    *("ms", "ratio", "peak_bytes", "seconds", "ratios", "error", "bound", "reason"),
+}
+
+
+# The tables
+
+
+@pytest.mark.parametrize(
+    ("table", "convolutions", "depthwise", "gmacs"), [("resnet50", 53, 0, 4.09), ("mobilenetv2", 52, 17, 0.30)]
+)
+def test_a_networks_table_holds_all_its_convolutions(
+    table: str, convolutions: int, depthwise: int, gmacs: float
+) -> None:
+    layers = TABLES[table]()
+    assert sum(layer.count for layer in layers) == convolutions
+    assert sum(layer.count for layer in layers if layer.is_depthwise) == depthwise
+    assert round(sum(layer.count * layer.macs for layer in layers) / 1e9, 2) == gmacs
+    assert len({(layer.spec, layer.size) for layer in layers}) == len(layers)
+
+
+@pytest.mark.parametrize("table", NETWORKS)
+def test_a_networks_table_has_the_sizes_that_the_network_really_sees(table: str) -> None:
+    seen: Counter[tuple[ConvSpec, Size, Size]] = Counter()
+
+    def record(conv: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        assert isinstance(conv, nn.Conv2d)
+        seen[ConvSpec.from_conv(conv), Size(*inputs[0].shape[2:]), Size(*output.shape[2:])] += 1
+
+    with torch.device("meta"):
+        network = NETWORKS[table]()
+        for module in network.modules():
+            if isinstance(module, nn.Conv2d):
+                module.register_forward_hook(record)
+        assert network(torch.empty(2, 3, 224, 224)).shape == (2, 1000)
+    layers = TABLES[table]()
+    assert seen == {(layer.spec, layer.size, layer.spec.output_size(layer.size)): layer.count for layer in layers}
+
+
+def test_the_ladder_keeps_its_sizes() -> None:
+    layers = TABLES["ladder"]()
+    assert [layer.size.rows for layer in layers] == [16, 32, 56, 112, 224]
+    assert all(layer.spec.output_size(layer.size) == layer.size for layer in layers)
+
+
+# What the candidates compute
+
+
+def case_of(layer: BenchmarkLayer, dtype: torch.dtype = torch.float64, limits: Limits = NO_LIMITS) -> Case:
+    return Case.draw(layer, batch=3, seed=5, like=torch.empty(0, dtype=dtype), limits=limits)
+
+
+def rounding_bound(case: Case, regime: Regime) -> float:
+    """How far apart two ways to compute a layer can be, whatever its heads.
+
+    A computed score errs by at most 6 u times alpha (|delta| + |Delta|)^2; that makes a probability err by twice as
+    much, relatively. The rest is a quotient of exponentials, and sums over keys, heads and channels.
+    """
+    layer, grid = case.attention(regime, LITERAL), case.layer.spec.padded_size(case.layer.size)
+    reach = math.hypot(*grid) + float(layer.centers.norm(dim=1).max())
+    scores = 2 * 6 * float(layer.alpha.max()) * reach**2
+    terms = math.ceil(scores) + 8 * EXP_ULPS + (6 + layer.num_heads) * math.prod(grid) + case.layer.spec.in_channels
+    scale = float(case.x.abs().max() * layer.weight.abs().sum((1, 2, 3)).max()) + 1
+    return 2 * gamma(terms, unit_roundoff(case.x.dtype)) * scale
+
+
+def runs_on(candidate: Candidate, case: Case) -> bool:
+    return candidate.refusal(case) is None
+
+
+@pytest.mark.parametrize("candidate", CANDIDATES, ids=lambda candidate: candidate.name)
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name)
+def test_every_candidate_computes_its_regimes_layer(layer: BenchmarkLayer, candidate: Candidate) -> None:
+    case = case_of(layer)
+    if not runs_on(candidate, case):
+        assert (candidate.method, layer.name) == (DENSE, "depthwise")
+        return
+    error = (candidate.build(case).function(case.x)[:1] - reference_output(candidate.regime, case)).abs().max()
+    assert error <= rounding_bound(case, candidate.regime)
+
+
+@pytest.mark.parametrize("candidate", CANDIDATES, ids=lambda candidate: candidate.name)
+def test_single_precision_stays_within_the_bound_that_is_shown(candidate: Candidate) -> None:
+    case = case_of(LAYERS[0], torch.float32)
+    output, bound = candidate.build(case).function(case.x)[:1], candidate.bound(case)
+    error = (output.double() - reference_output(candidate.regime, case)).abs().max()
+    assert (bound is None) == (candidate.regime is Regime.free)
+    assert error <= (rounding_bound(case, candidate.regime) if bound is None else bound)
+
+
+@pytest.mark.parametrize("regimes", list(itertools.permutations(Regime, 2)), ids=str)
+def test_one_regimes_output_is_far_from_anothers_reference(regimes: tuple[Regime, Regime]) -> None:
+    case = case_of(LAYERS[0])
+    difference = (reference_output(regimes[0], case) - reference_output(regimes[1], case)).abs().max()
+    assert difference > 1000 * max(rounding_bound(case, regime) for regime in regimes)
+
+
+def test_free_heads_leave_their_taps_and_are_the_same_for_all_candidates() -> None:
+    case = case_of(LAYERS[0])
+    one, other = (case.attention(Regime.free, engine) for engine in ("separable", "literal"))
+    shift = one.centers - torch.tensor(case.layer.spec.tap_offsets)
+    assert torch.equal(one.centers, other.centers)
+    assert torch.equal(one.alpha, other.alpha)
+    assert 0 < shift.abs().max() <= FREE_SHIFT
+    assert len(one.alpha.unique()) == one.num_heads
+    assert FREE_ALPHAS[0] <= one.alpha.min() < one.alpha.max() <= FREE_ALPHAS[1]
+
+
+@pytest.mark.parametrize("limits", [Limits(100, math.inf), Limits(DEFAULT_MEMORY_LIMIT, 100.0)])
+def test_quadratic_attention_beyond_a_limit_is_refused_with_the_reason(limits: Limits) -> None:
+    case = case_of(LAYERS[0], limits=limits)
+    refused = {candidate.method: candidate.refusal(case) for candidate in CANDIDATES if not runs_on(candidate, case)}
+    assert refused.keys() == {LITERAL, DENSE}
+    assert all("the limit is" in str(reason) for reason in refused.values())
+
+
+# How they are measured
+
+
+def test_every_round_times_every_call_and_starts_with_another() -> None:
+    order: list[str] = []
+    calls = {name: lambda name=name: order.append(name) for name in "abc"}
+    times = time_interleaved(calls, rounds=5, device=CPU, sample_seconds=0.0)
+    rounds = ["".join(order[-15:][start : start + 3]) for start in range(0, 15, 3)]
+    assert rounds == ["abc", "bca", "cab", "abc", "bca"]
+    assert {name: len(seconds) for name, seconds in times.items()} == {"a": 5, "b": 5, "c": 5}
+
+
+def test_a_short_call_is_repeated_until_a_sample_is_long_enough() -> None:
+    count = itertools.count()
+    seconds = time_interleaved({"short": lambda: next(count)}, rounds=5, device=CPU, sample_seconds=1e-3)["short"]
+    assert all(0 < value < 1e-3 for value in seconds)
+    assert next(count) > 5 * 10
+
+
+def test_a_call_that_fails_has_a_reason_and_the_others_their_times() -> None:
+    def refuse() -> None:
+        raise ConversionError("not today")
+
+    def exhaust() -> Tensor:
+        return torch.empty(2**62, dtype=torch.uint8)
+
+    found = measure({"fine": lambda: None, "refuses": refuse, "exhausts": exhaust}, Settings(rounds=5))
+    assert isinstance(found["fine"], Measurement)
+    assert found["fine"].ratio == 1
+    assert found["refuses"] == "not today"
+    assert str(found["exhausts"]).startswith("RuntimeError: ")
+
+
+def test_too_few_rounds_are_refused() -> None:
+    with pytest.raises(ConversionError, match="at least 5 rounds; got 4"):
+        Settings(rounds=4)
+
+
+def test_peak_memory_counts_what_is_held_at_the_same_time() -> None:
+    x = torch.ones(1000, dtype=torch.float64)
+
+    def call() -> Tensor:
+        y = x + 1  # 8000 bytes
+        z = (y * 2).sum()  # 8000 more for a moment, then 8
+        return y + z  # another 8000, when y * 2 is gone
+
+    assert 16000 <= peak_bytes(call, device=CPU) <= 16000 + 1024
+    assert peak_bytes(lambda: None, device=CPU) == 0
+
+
+def test_peak_memory_includes_what_the_first_call_keeps() -> None:
+    case = case_of(LAYERS[0], torch.float32)
+    dense = Candidate(Regime.free, DENSE).build(case).function
+    first, second = (peak_bytes(lambda: dense(case.x), device=CPU) for _ in range(2))
+    keys, queries = math.prod(case.layer.spec.padded_size(case.layer.size)), math.prod(case.layer.size)
+    assert first - second >= 0
+    assert first >= 4 * 9 * queries * keys
+
+
+# What comes out
+
+
+@pytest.fixture(scope="module")
+def benchmark() -> Benchmark:
+    """Two small ladders' worth, forward and backward."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(TABLES, "ladder", lambda: ladder_layers((6, 10)))
+        settings = Settings(rounds=5, batch=2, backward=True, limit_flops=1e7, threads=1)
+        advanced: list[int] = []
+        found = run_benchmark(["ladder"], settings, progress=advanced.append)
+        assert sum(advanced) == steps(["ladder"], settings)
+    return found
+
+
+def test_a_run_has_a_row_for_each_layer_phase_and_candidate(benchmark: Benchmark) -> None:
+    expected = itertools.product((Phase.forward, Phase.training), ("6x6", "10x10"), [c.name for c in CANDIDATES])
+    assert [(row.phase, row.layer, row.candidate) for row in benchmark.rows] == list(expected)
+    assert all((row.measurement is None) != (row.reason is None) for row in benchmark.rows)
+    assert {row.candidate for row in benchmark.rows if row.reason} == {"soft literal", "free SDPA"}
+    for row in benchmark.rows:
+        measured = row.measurement is not None and row.phase is Phase.forward
+        assert (row.error is not None) == measured
+        assert row.bound is None or row.error is None or row.error <= row.bound
+
+
+def test_the_json_has_the_documented_fields_and_no_nan(benchmark: Benchmark) -> None:
+    data = json.loads(json.dumps(benchmark.to_json(), allow_nan=False))
+    assert set(data) == {"machine", "settings", "rows", "summaries", "criteria"}
+    assert all(set(row) == ROW_FIELDS for row in data["rows"])
+    assert all(len(row["seconds"]) in (0, 5) for row in data["rows"])
+    assert data["settings"]["dtype"] == "float32"
+    assert data["settings"]["seed"] == 0
+    assert {"processor", "cores", "threads", "torch_version", "date"} <= set(data["machine"])
+
+
+def test_the_section_of_the_results_holds_every_table(benchmark: Benchmark) -> None:
+    section = markdown(benchmark)
+    assert section.startswith("## ")
+    for word in ("### Must hold", "### ladder, forward\n", "### ladder, forward + backward", benchmark.machine.date):
+        assert word in section
+    tables = [part.splitlines() for part in section.split("\n\n") if part.startswith("|")]
+    assert all(len({line.count("|") for line in table}) == 1 for table in tables)
+
+
+def row(candidate: str, ratio: float | None, **changes: Any) -> Row:
+    """A made-up row of ResNet-50's table; a ratio of 1 is 2 ms."""
+    measurement = None if ratio is None else Measurement((2e-3 * ratio,) * 5, (ratio,) * 5, 2**20)
+    place: dict[str, Any] = {"table": "resnet50", "layer": "a", "geometry": "", "size": Size(1, 1), "batch": 1}
+    what: dict[str, Any] = {"kind": Kind.dense, "count": 1, "phase": Phase.forward, "candidate": candidate}
+    return Row(**(place | what | {"measurement": measurement} | changes))
+
+
+def verdicts(rows: Sequence[Row]) -> dict[str, str]:
+    return {criterion.name: criterion.verdict for criterion in evaluate(rows)}
+
+
+def test_nothing_is_judged_that_was_not_measured() -> None:
+    assert set(verdicts([]).values()) == {NOT_MEASURED}
+    some = verdicts([row(criteria.EXACT, 1.0), row(criteria.EXACT, None, layer="b", reason="too slow")])
+    assert set(some.values()) == {NOT_MEASURED}
+
+
+def test_means_count_each_layer_as_often_as_the_network_has_it() -> None:
+    rows = [row(criteria.EXACT, 1.01, count=3), row(criteria.EXACT, 1.16, layer="b")]
+    (summary,) = summarise(rows)
+    assert math.isclose(summary.mean, (1.01**3 * 1.16) ** 0.25)
+    assert summary.layers == summary.measured == 4
+    found = verdicts(rows)
+    name = "exact regime / F.conv2d, ResNet-50, forward"
+    assert (found[f"{name}: geometric mean"], found[f"{name}: worst layer"]) == (MET, MISSED)
+    assert {v for key, v in found.items() if not key.startswith(f"{name}:")} == {NOT_MEASURED}
+
+
+@pytest.mark.parametrize(("value", "at_least", "verdict"), [(2, False, MET), (2.01, False, MISSED), (2, True, MET)])
+def test_a_criterion_is_met_at_its_target(value: float, at_least: bool, verdict: str) -> None:
+    assert Criterion("", 2, value, at_least=at_least).verdict == verdict
+    assert Criterion("", 2, 1.99, at_least=True).verdict == MISSED
+
+
+def test_single_layers_and_the_network_are_judged_by_their_own_rows() -> None:
+    ladder: dict[str, Any] = {"table": "ladder", "layer": "56x56"}
+    network: dict[str, Any] = {"table": NETWORK, "layer": "resnet50", "kind": Kind.network}
+    found = verdicts(
+        [
+            row(criteria.FREE, 3.9, **ladder),
+            row(criteria.DENSE, 3.9 * 49, **ladder),
+            row(criteria.SOFT, 9.0, **ladder | {"layer": "224x224"}),
+            row("CNN", 1.0, **network),
+            row(criteria.CONVERTED, 1.06, **network),
+            row(criteria.CONVERSION, 1.9, **network | {"phase": Phase.conversion}),
+        ]
+    )
+    assert [name for name, verdict in found.items() if verdict == MISSED] == [
+        "dense SDPA with bias / separable, free heads, 56x56",
+        "whole ResNet-50, converted / CNN: time",
+    ]
+    assert [name for name, verdict in found.items() if verdict == MET] == [
+        "separable, free heads / F.conv2d, 56x56",
+        "peak memory, soft factored, 224x224",
+        "whole ResNet-50, converted / CNN: peak memory",
+        "convert_model / copy.deepcopy of ResNet-50: time",
+    ]
+
+
+def test_the_candidates_that_are_judged_exist() -> None:
+    judged = {criteria.EXACT, criteria.SOFT, criteria.FREE, criteria.DENSE}
+    assert judged <= {candidate.name for candidate in CANDIDATES}
+    assert CANDIDATES[0].method == CONVOLUTION
+
+
+def small_network() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 2, 3), nn.AdaptiveAvgPool2d(1))
+
+
+def test_a_network_is_measured_beside_its_conversion() -> None:
+    settings = Settings(rounds=5, batch=2, backward=True)
+    parts = list(measure_network(settings, build=small_network, size=Size(9, 7)))
+    assert [part[0].phase for part in parts] == [Phase.forward, Phase.training, Phase.conversion]
+    names = [tuple(row.candidate for row in part) for part in parts]
+    assert names == [("CNN", criteria.CONVERTED)] * 2 + [("copy.deepcopy", criteria.CONVERSION)]
+    assert all(row.measurement is not None for part in parts for row in part)
+
+
+# The plot
+
+
+@given(st.lists(st.floats(0, 500), min_size=1, max_size=12).map(sorted))
+def test_labels_keep_their_order_and_distance(places: list[float]) -> None:
+    moved = spread(places, 15.0)
+    assert all(after - before >= 15 - 1e-9 for before, after in itertools.pairwise(moved))
+    assert len(moved) == len(places)
+    if all(after - before >= 15 for before, after in itertools.pairwise(places)):
+        assert moved == places
+
+
+# The command
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Runs ``conv2attn bench`` on a tiny ladder, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(TABLES, "ladder", lambda: ladder_layers((6, 10)))
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(
+            sys, "argv", ["conv2attn", "bench", "--rounds", "5", "--batch", "1", "--threads", "1", *arguments]
+        )
+        with pytest.raises(SystemExit) as exited:
+            main()
+        assert isinstance(exited.value.code, int)
+        return exited.value.code, *capsys.readouterr()
+
+    return run
+
+
+def test_the_command_prints_tables_verdicts_machine_and_seed(run: Run) -> None:
+    code, out, err = run("--table", "ladder", "--seed", "7", "--plot", "a.svg", "--markdown", "b.md")
+    assert (code, err) == (0, "")
+    for word in ("max error / bound", "10x10", *(c.name for c in CANDIDATES), NOT_MEASURED, "Seed: 7", "1 threads"):
+        assert word in out
+    drawing = ET.parse("a.svg").getroot()
+    assert len(drawing.findall(".//{*}polyline")) == len(CANDIDATES)
+    titles = {title.text for title in drawing.findall(".//{*}g/{*}title")}
+    assert titles == {candidate.name for candidate in CANDIDATES}
+    once = Path("b.md").read_text(encoding="utf-8")
+    assert run("--table", "ladder", "--markdown", "b.md")[0] == 0
+    twice = Path("b.md").read_text(encoding="utf-8")
+    assert twice.startswith(once)
+    assert twice.count("\n## ") == 1
+
+
+def test_the_command_prints_one_json_object(run: Run) -> None:
+    code, out, err = run("--table", "ladder", "--json", "--dtype", "float64")
+    assert (code, err) == (0, "")
+    data = json.loads(out)
+    assert (data["version"], data["command"], data["seed"]) == (1, "bench", 0)
+    assert {row["table"] for row in data["rows"]} == {"ladder"}
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "arguments"),
+    [
+        (2, "the tables are resnet50, mobilenetv2, ladder, network", ("--table", "vgg")),
+        (2, "a plot shows the table ladder", ("--table", "resnet50", "--plot", "a.svg")),
+        (2, "there is no device", ("--device", "abacus")),
+        (2, "5", ("--rounds", "4")),
+        (3, "a benchmark runs on cpu or cuda; got meta", ("--device", "meta")),
+        (3, "there is no folder missing", ("--plot", "missing/a.svg")),
+        (3, "ends in .svg", ("--plot", "a.png")),
+        (3, "ends in .md", ("--markdown", "a.txt")),
+    ],
+)
+def test_a_run_that_cannot_succeed_is_refused_before_it_starts(
+    run: Run, code: int, words: str, arguments: tuple[str, ...]
+) -> None:
+    found, out, err = run(*arguments)
+    assert (found, out) == (code, "")
+    assert words in " ".join(err.split())
+    assert list(Path().iterdir()) == []
