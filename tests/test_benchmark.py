@@ -30,6 +30,7 @@ from conv2attn.proofs.benchmark.candidates import (
     CONVOLUTION,
     DENSE,
     LITERAL,
+    ONE_HOT_ENGINES,
     Candidate,
     reference_output,
 )
@@ -163,11 +164,17 @@ def test_free_heads_leave_their_taps_and_are_the_same_for_all_candidates() -> No
     assert FREE_ALPHAS[0] <= one.alpha.min() < one.alpha.max() <= FREE_ALPHAS[1]
 
 
-@pytest.mark.parametrize("limits", [Limits(100, math.inf), Limits(DEFAULT_MEMORY_LIMIT, 100.0)])
-def test_quadratic_attention_beyond_a_limit_is_refused_with_the_reason(limits: Limits) -> None:
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        (Limits(100, math.inf), {LITERAL, DENSE}),
+        (Limits(DEFAULT_MEMORY_LIMIT, 100.0), {LITERAL, DENSE, *ONE_HOT_ENGINES}),
+    ],
+)
+def test_quadratic_attention_beyond_a_limit_is_refused_with_the_reason(limits: Limits, expected: set[str]) -> None:
     case = case_of(LAYERS[0], limits=limits)
     refused = {candidate.method: candidate.refusal(case) for candidate in CANDIDATES if not runs_on(candidate, case)}
-    assert refused.keys() == {LITERAL, DENSE}
+    assert refused.keys() == expected
     assert all("the limit is" in str(reason) for reason in refused.values())
 
 
@@ -249,7 +256,7 @@ def test_a_run_has_a_row_for_each_layer_phase_and_candidate(benchmark: Benchmark
     expected = itertools.product((Phase.forward, Phase.training), ("6x6", "10x10"), [c.name for c in CANDIDATES])
     assert [(row.phase, row.layer, row.candidate) for row in benchmark.rows] == list(expected)
     assert all((row.measurement is None) != (row.reason is None) for row in benchmark.rows)
-    assert {row.candidate for row in benchmark.rows if row.reason} == {"soft literal", "free SDPA"}
+    assert {row.candidate for row in benchmark.rows if row.reason} == {"soft literal", "free SDPA", "exact sdpa"}
     for row in benchmark.rows:
         measured = row.measurement is not None and row.phase is Phase.forward
         assert (row.error is not None) == measured
