@@ -237,8 +237,8 @@ class SelfAttention2d(nn.Module):
         """Adds the content terms (a), (b) and (c), without changing what the layer computes.
 
         W_qry and u start at zero, so the new scores are zero until training changes them
-        (``proofs/position_alone.py``). From then on the
-        layer is more than a convolution, and only the literal engine computes it.
+        (``proofs/position_alone.py``). From then on the layer is more than a convolution. Only the literal engine
+        computes content terms.
 
         Args:
             key_dim: Dimension D_k in which queries and keys are compared.

@@ -34,6 +34,14 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
+def _outside_inference_mode(make: Callable[[], _T]) -> _T:
+    """What ``make`` returns; its tensors can be used in training later, which those made in inference mode cannot."""
+    if not torch.is_inference_mode_enabled():
+        return make()
+    with torch.inference_mode(False), torch.no_grad():
+        return make()
+
+
 @dataclass(frozen=True)
 class Regime:
     """The values of centres and locality strengths, and what follows from them.
@@ -66,7 +74,7 @@ class Regime:
         if key not in self._memory:
             if len(self._memory) >= _REMEMBERED:  # images of ever new sizes must not fill the memory
                 self._memory.clear()
-            self._memory[key] = make()
+            self._memory[key] = _outside_inference_mode(make)
         return cast(_T, self._memory[key])
 
     @classmethod
@@ -118,9 +126,11 @@ class RegimeCache:
             return self._regime
         if self._regime is None or not self._is_current(alpha, centers):
             self._regime = Regime.of(spec, alpha=alpha, centers=centers)
-            self._versions = (alpha._version, centers._version)
-            seen = alpha.detach(), centers.detach()
-            self._seen = (seen[0].clone(), seen[1].clone()) if alpha.is_cpu else seen
+            if alpha.is_cpu:
+                self._seen = (alpha.detach().clone(), centers.detach().clone())
+            else:
+                self._seen = (alpha.detach(), centers.detach())
+                self._versions = (alpha._version, centers._version)
         return self._regime
 
     def _is_current(self, alpha: Tensor, centers: Tensor) -> bool:

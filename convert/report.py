@@ -17,10 +17,7 @@ from conv2attn.convert.errors import ConversionError, Problem
 from conv2attn.convert.spec import ConvSpec
 
 REPORT_VERSION = 1
-CERTIFIED_RANGE = (
-    -1.0,
-    1.0,
-)  # the inputs of a layer are not known here; the bound grows in proportion to them
+CERTIFIED_RANGE = (-1.0, 1.0)  # a layer's inputs are not known here; the bound grows in proportion to them
 
 
 @dataclass(frozen=True)

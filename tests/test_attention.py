@@ -257,3 +257,19 @@ def test_a_layer_answers_what_code_asks_a_convolution() -> None:
         "padding_mode",
     ):
         assert getattr(layer, name) == getattr(conv, name)
+
+
+@pytest.mark.parametrize("engine", ["factored", "separable"])
+def test_a_layer_first_run_in_inference_mode_can_be_trained_afterwards(engine: str) -> None:
+    layer = SelfAttention2d(SPEC, alpha=1.0, engine=engine)
+    x = torch.randn(1, 4, 7, 5)
+    with torch.inference_mode():
+        layer(x)
+    torch.autograd.backward(layer(x.requires_grad_()).sum())
+    assert x.grad is not None
+
+
+def test_a_layer_can_be_made_in_inference_mode() -> None:
+    conv, x = nn.Conv2d(2, 3, 3), torch.randn(1, 2, 9, 7)
+    with torch.inference_mode():
+        assert torch.equal(attention_from_conv(conv)(x), conv(x))
