@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +28,7 @@ from torch import Tensor
 
 from conv2attn.convert.engines.base import Cost, Engine, pad_as_convolution, positions_are_trained
 from conv2attn.convert.engines.passes import Axis, Passes, cheapest_passes, laid_out_like, stencils_are_fast
+from conv2attn.convert.engines.stencil import keys_above_zero
 from conv2attn.convert.protocol import AttentionLayer
 from conv2attn.convert.spec import Size
 
@@ -60,10 +61,11 @@ class SeparableEngine(Engine):
     def cost(self, layer: AttentionLayer, size: Size, *, batch: int = 1) -> Cost:
         """Both passes over all distinct tables, and the channels in between."""
         spec, output, grid = layer.spec, layer.spec.output_size(size), layer.spec.padded_size(size)
-        row_heads, column_heads = (len(set(names)) for names in _table_names(layer))
-        rows = row_heads * spec.in_channels * output.rows * grid.rows * grid.columns
+        row_heads = len(set(_table_names(layer)[0]))
+        row_keys, column_keys = (_keys_read(layer, grid[axis], axis) for axis in (0, 1))
+        rows = spec.in_channels * output.rows * row_keys * grid.columns
         mixing = spec.num_heads * spec.out_channels * spec.in_channels // spec.groups * output.rows * grid.columns
-        columns = column_heads * spec.out_channels * output.rows * output.columns * grid.columns
+        columns = spec.out_channels * output.rows * output.columns * column_keys
         widest = max(spec.in_channels, spec.out_channels) * output.rows * grid.columns
         held = (row_heads + 2) * min(
             batch, _images(layer, size)
@@ -117,6 +119,14 @@ def _table_names(layer: AttentionLayer) -> tuple[list[object], list[object]]:
         return heads, heads
     pairs = list(zip(layer.regime.alpha, layer.regime.centers, strict=True))
     return [(alpha, center[0]) for alpha, center in pairs], [(alpha, center[1]) for alpha, center in pairs]
+
+
+def _keys_read(layer: AttentionLayer, keys: int, axis: int) -> int:
+    """Keys along one axis that a query reads with a probability above zero, over all distinct tables."""
+    names = set(_table_names(layer)[axis])
+    if not _is_at_rest(layer):
+        return len(names) * keys
+    return sum(keys_above_zero(alpha, keys, layer.regime.dtype) for alpha, _ in cast(set[tuple[float, float]], names))
 
 
 def _tables(layer: AttentionLayer, size: Size, batch: int) -> _Tables:
