@@ -26,7 +26,7 @@ from conv2attn.convert.attention import DEFAULT_MEMORY_LIMIT
 from conv2attn.convert.certificate import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.spec import Size
-from conv2attn.proofs.benchmark import criteria, machine
+from conv2attn.proofs.benchmark import criteria
 from conv2attn.proofs.benchmark.candidates import (
     CANDIDATES,
     CONVOLUTION,
@@ -59,7 +59,7 @@ LAYERS = [
     BenchmarkLayer("depthwise", ConvSpec(4, 4, (3, 3), padding=(1, 1), groups=4), Size(8, 5)),
 ]
 ROW_FIELDS = {
-    *("table", "layer", "geometry", "kind", "size", "batch", "count", "phase", "candidate"),
+    *("flops", "table", "layer", "geometry", "kind", "size", "batch", "count", "phase", "candidate"),
     *("ms", "ratio", "peak_bytes", "seconds", "ratios", "error", "bound", "reason"),
 }
 
@@ -459,12 +459,12 @@ def test_the_planner_is_judged_by_the_order_of_engines_for_one_layer() -> None:
 def test_freed_memory_is_kept_during_a_benchmark_only(monkeypatch: pytest.MonkeyPatch) -> None:
     settings: dict[int, int] = {}
     library = SimpleNamespace(mallopt=settings.__setitem__)
-    monkeypatch.setattr(machine.ctypes, "CDLL", lambda name: library)
-    monkeypatch.setattr(machine.platform, "libc_ver", lambda: ("glibc", "2.36"))
+    monkeypatch.setattr("ctypes.CDLL", lambda name: library)
+    monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", "2.36"))
     with kept_memory():
         assert settings == {-1: -1, -2: 64 * 2**20, -4: 0}
     assert settings == {-1: 128 * 2**10, -2: 128 * 2**10, -4: 65_536}
     settings.clear()
-    monkeypatch.setattr(machine.platform, "libc_ver", lambda: ("", ""))
+    monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
     with kept_memory():
         assert not settings

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -19,7 +19,7 @@ from conv2attn.convert.engines.stencil import Stencil
 from conv2attn.convert.spec import ConvSpec, Size
 from conv2attn.proofs.strategies import convolutions_with_input
 
-FORMS = {"tables": 0, "stencils along the rows": 1, "stencils": 2}
+FORMS = {"tables": 0, "stencils along the rows": 1, "stencils, channels last": 2, "stencils": 3}
 
 
 @st.composite
@@ -74,7 +74,7 @@ def test_a_stencil_leaves_out_what_underflows(axis: Axis, alpha: float, center: 
         start = axis.stride * query + first
         reached[query, max(start, 0) : max(start + len(stencil.weights), 0)] = True
     left_out = table_of(axis, alpha, center)[~axis.seen(reached)]
-    assert (left_out <= 2.0**-149 * float(stencil.scale.max())).all()
+    assert (left_out <= 2.0**-126 * float(stencil.scale.max())).all()
 
 
 @pytest.fixture(params=FORMS)
@@ -92,6 +92,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
+@settings(max_examples=25)  # for each of eight cases
 @given(data=st.data())
 def check_forms(engine: str, data: st.DataObject) -> None:
     conv, x = data.draw(convolutions_with_input(dtype=torch.float64))
@@ -149,7 +150,7 @@ def test_wide_images_take_stencils_and_steep_layers_few_taps() -> None:
     axis = Axis.of(ConvSpec(64, 64, (3, 3), padding=(1, 1)), Size(56, 56), 0)
     stencil = axis.stencil(2.0, 1.0, torch.float32)
     assert stencil is not None
-    assert len(stencil.weights) == 15
+    assert len(stencil.weights) == 13
     layer = attention_from_conv(nn.Conv2d(64, 64, 3, padding=1), alpha=2.0)
     smoothing = factored._make_smoothing(layer._values(), torch.Size((8, 64, 56, 56)))
     assert smoothing.passes.memory_format == torch.channels_last

@@ -20,7 +20,8 @@ from conv2attn.convert.engines.stencil import Stencil
 from conv2attn.convert.spec import ConvSpec, Size
 
 _REORDERING = 40  # bringing the channels of a pixel together, and apart again
-_SHUFFLING = 20  # the same within one convolution
+_SHUFFLING = 18  # the same within one convolution
+_WIDEST_PADDING = 6  # with more columns of zeros, torch takes a slow way through images that are not channels last
 _MATRIX = 10_000  # multiplying one more small matrix
 
 
@@ -110,7 +111,7 @@ def _forms(
     stencils: tuple[Sequence[Stencil | None], Sequence[Stencil | None]] | None,
     images: tuple[int, int],
 ) -> Iterator[tuple[int, Passes]]:
-    """Every form with its cost: tables, stencils along the rows alone, stencils."""
+    """Every form with its cost: tables, stencils along the rows alone, stencils on either memory format."""
     (queries, rows), (_, columns) = (part[0].shape for part in tables)
     lines = images[0] * columns, images[1] * queries
     row_tables, column_tables = (tuple(AxisTable.of(table, lines[axis]) for table in tables[axis]) for axis in (0, 1))
@@ -129,6 +130,9 @@ def _forms(
         return
     cost += sum(stencil.cost(lines[1]) for stencil in column_stencils)
     yield cost + _REORDERING * lines[0] * rows, Passes(row_stencils, column_stencils, torch.channels_last)
+    if all(stencil.padding <= _WIDEST_PADDING for stencil in column_stencils):
+        shuffling += _SHUFFLING * sum(lines[1] * len(stencil.scale) for stencil in column_stencils)
+        yield cost + shuffling, Passes(row_stencils, column_stencils, torch.contiguous_format)
 
 
 def laid_out_like(x: Tensor, y: Tensor) -> Tensor:

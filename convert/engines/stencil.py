@@ -6,9 +6,9 @@ that normalises it notices where the image ends:
     softmax_k(-alpha (k - q - c)^2) = g(k - q) scale(q),      g(d) = exp(-alpha (d - c)^2) / Z,
     scale(q) = Z / sum_k exp(-alpha (k - q - c)^2),           Z = sum_d exp(-alpha (d - c)^2)
 
-Where g underflows it is left out, and a few taps remain: a convolution along the axis, channel by channel. On a CPU,
-torch computes such a convolution of binary32 images fastest if the channels of a pixel lie next to each other
-(``torch.channels_last``). Elsewhere tables of all probabilities are multiplied: ``axes.py``.
+Where g underflows, to less than the smallest normal number, it is left out, and a few taps remain: a convolution along
+the axis, channel by channel. On a CPU torch computes it fast for binary32 images, mostly fastest if the channels of a
+pixel lie next to each other (``torch.channels_last``). Elsewhere tables of all probabilities are used: ``axes.py``.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Stencil:
         scale = bell.sum() / bell.unfold(0, keys, stride).sum(-1).flip(0)
         if not bool((scale <= _LARGEST_SCALE).all()):
             return None
-        used = (first + (bell / bell.sum()).to(dtype).nonzero()).flatten().tolist()
+        used = (first + (bell / bell.sum() >= torch.finfo(dtype).smallest_normal).nonzero()).flatten().tolist()
         first, last, padding = _window(used[0], used[-1], keys=keys, queries=queries, stride=stride, zeros=zeros)
         weights = (_exponents(alpha, center, first, last) - exponents.max()).exp() / bell.sum()
         return cls(weights.to(dtype), scale.to(dtype), stride, padding)
