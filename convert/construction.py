@@ -19,7 +19,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
 
 from conv2attn.convert.attention import SelfAttention2d
-from conv2attn.convert.certificate import tail_per_unit
+from conv2attn.convert.tail import tail_per_unit
 from conv2attn.convert.engines import AUTO
 from conv2attn.convert.errors import NotAConvolutionError, Problem, UnsupportedLayerError
 from conv2attn.convert.spec import ConvSpec
