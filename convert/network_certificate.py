@@ -17,7 +17,7 @@ from torch import nn
 from conv2attn.convert.attention import SelfAttention2d
 from conv2attn.convert.certificate import InputRange
 from conv2attn.convert.errors import ConversionError, Problem
-from conv2attn.convert.propagation.network import LayerBound, Untraceable, follow
+from conv2attn.convert.propagation.network import LayerBound, UntraceableError, follow
 from conv2attn.convert.propagation.span import Span
 from conv2attn.convert.spec import Size
 
@@ -72,7 +72,7 @@ def certify_network(
     root = model if not isinstance(model, SelfAttention2d) else nn.Sequential(model)
     try:
         found, outputs = follow(root, size, first.in_channels, images)
-    except Untraceable as error:
+    except UntraceableError as error:
         reason = f"the network cannot be followed on an image of {size}: {error}"
         return NetworkCertificate(size, None, (), (Problem("", reason),))
     bound = max((float(output.error.max()) for output in outputs), default=math.inf)

@@ -12,11 +12,11 @@ calls the convolution.
 
 In the soft regime two more errors are relative to sum |w| max |x|: that of the computed probabilities (claims
 ``softmax-rounding`` and ``score-rounding``) and that of adding up keys (claim ``key-accumulation``). The latter must
-not grow with the image. An addition errs by at most u |a + b|, and by at most min(|a|, |b|), since either term is itself
-a floating-point number. Call the n keys within radius r of the target near. Of all additions, at most n - 1 join two
-partial sums that both hold near keys; the others err, together, by at most twice the weight of the far keys (as long as
-there are at most 1 / (4 u) keys). So any order gives at most (n - 1) u + 2 far, for any r: ``_accumulation`` takes the
-best.
+not grow with the image. An addition errs by at most u |a + b|, and by at most min(|a|, |b|), since either term is
+itself a floating-point number. Call the n keys within radius r of the target near. Of all additions, at most n - 1 join
+two partial sums that both hold near keys; the others err, together, by at most twice the weight of the far keys (as
+long as there are at most 1 / (4 u) keys). So any order gives at most (n - 1) u + 2 far, for any r: ``_accumulation``
+takes the best.
 
 ``proofs/rounding.py`` and ``proofs/accumulation.py`` prove the claims.
 """

@@ -6,10 +6,10 @@ from the target by at most osc_c = max - min of channel c. So (claim ``error-bou
 
     tail_o  <=  sum_c osc_c sum_h tau_h |W_{o,c,h}|
 
-That counts every head by itself. Where neighbouring taps have the same sign, what one head loses another gives back, and
-the bound is far too large: for a box filter by as much as the kernel is wide. What counts is the kernel's change under
-smoothing. Let u_h(z) be the probability that head h gives the point z of Z^2 if all of Z^2 were keys, minus 1 at its
-target, and P_h the probability of the points that the kernel spans. Then (claim ``smoothed-kernel``)
+That counts every head by itself. Where neighbouring taps have the same sign, what one head loses another gives back,
+and the bound is far too large: for a box filter by as much as the kernel is wide. What counts is the kernel's change
+under smoothing. Let u_h(z) be the probability that head h gives the point z of Z^2 if all of Z^2 were keys, minus 1 at
+its target, and P_h the probability of the points that the kernel spans. Then (claim ``smoothed-kernel``)
 
     tail_o  <=  sum_c osc_c / 2 ( sum_z | sum_h W_{o,c,h} u_h(z) |  +  sum_h (1 - P_h) |W_{o,c,h}| )
 

@@ -49,8 +49,8 @@ def alpha_for(tolerance: float, layer: AttentionLayer, input_range: InputRange) 
     reachable = _certified(layer, exact, input_range).bound
     if not reachable <= tolerance:
         raise ConversionError(
-            f"no alpha meets the tolerance {tolerance:g} on this input range: in {layer.weight.dtype} rounding alone may "
-            f"come to {reachable:.3g}, with exactly one-hot attention; allow that much, or use a wider dtype"
+            f"no alpha meets the tolerance {tolerance:g} on this input range: in {layer.weight.dtype} rounding alone "
+            f"may come to {reachable:.3g}, with exactly one-hot attention; allow that much, or use a wider dtype"
         )
 
     def meets(alpha: float) -> bool:

@@ -14,6 +14,7 @@ from conv2attn.proofs.rounding import added, round_to, shapes
 
 PRECISION = 4
 LEAVES = 6
+QUARTER = sympy.Rational(1, 4)
 
 
 def addition_failures(
@@ -32,7 +33,7 @@ def addition_failures(
 
 
 def joining_failures(*, leaves: int = LEAVES, joins: Callable[[int], int] = lambda near: near - 1) -> list[str]:
-    """Whether, in every order of a sum, joins(n) additions join two partial sums that both hold some of n near terms."""
+    """Whether, in every order, joins(n) additions join two partial sums that both hold some of n near terms."""
     failures = []
     for count in range(1, leaves + 1):
         for shape, chosen in product(shapes(count), product((False, True), repeat=count)):
@@ -53,7 +54,7 @@ def _joins(shape: object, near: Iterable[bool]) -> tuple[bool, int]:
     return left or right, left_joins + right_joins + (left and right)
 
 
-def far_failures(*, share: Expr = sympy.Rational(1, 4), factor: Expr = 2) -> list[str]:
+def far_failures(*, share: Expr = QUARTER, factor: Expr = 2) -> list[str]:
     """Whether far terms err by at most factor times their weight: gamma among themselves, and once more when joined."""
     product_of_count_and_unit = share / (1 + sympy.Symbol("s", positive=True))
     gamma = product_of_count_and_unit / (1 - product_of_count_and_unit)
@@ -85,8 +86,8 @@ def claims() -> list[Claim]:
             statement=Formula(
                 r"\Bigl|\mathrm{fl}\bigl(\textstyle\sum_k a_k\bigr) - \sum_k a_k\Bigr| \le \frac{b}{1 - b} A,\quad"
                 r" b A = (n - 1) u A + 2 F",
-                "|fl(sum_k a_k) - sum_k a_k| <= b / (1 - b) A, b A = (n - 1) u A + 2 F, in any order, with A at least the "
-                "sum of all |a_k|, any n terms called near, and F the sum of |a_k| over the others, called far",
+                "|fl(sum_k a_k) - sum_k a_k| <= b / (1 - b) A, b A = (n - 1) u A + 2 F, in any order, with A at least "
+                "the sum of all |a_k|, any n terms called near, and F the sum of |a_k| over the others, called far",
             ),
             assumptions=(
                 "The a_k are floating-point numbers, rounded to nearest; at most 1 / (4 u) of them; b < 1.",
@@ -98,13 +99,17 @@ def claims() -> list[Claim]:
                     "an addition errs by at most min(|a|, |b|, u |a + b|)",
                     Kind.INSTANCES,
                     addition_failures,
-                    cases=(f"all pairs of numbers of {PRECISION} bits up to {PRECISION + 2} binades apart, both signs",),
+                    cases=(
+                        f"all pairs of numbers of {PRECISION} bits up to {PRECISION + 2} binades apart, both signs",
+                    ),
                 ),
                 Check(
                     "n - 1 additions join partial sums that hold near terms",
                     Kind.INSTANCES,
                     joining_failures,
-                    cases=tuple(f"{count} terms, every order and choice of near ones" for count in range(1, LEAVES + 1)),
+                    cases=tuple(
+                        f"{count} terms, every order and choice of near ones" for count in range(1, LEAVES + 1)
+                    ),
                 ),
                 Check("far terms err by at most twice their weight, if m u <= 1/4", Kind.SYMBOLIC, far_failures),
                 Check(

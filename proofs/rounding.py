@@ -15,6 +15,7 @@ PRECISIONS = (3, 4)
 TERMS = 5
 LONG_SUM = 1000
 U, L, M = (sympy.Symbol(name, positive=True) for name in "ulm")
+FIVE_QUARTERS, TWO_FIFTHS = sympy.Rational(5, 4), sympy.Rational(2, 5)
 SLACK = sympy.Symbol("s", positive=True)
 
 
@@ -24,7 +25,7 @@ def gamma(terms: Expr, unit: Expr = U) -> Expr:
 
 
 def induction_failures(*, bound: Callable[[Expr], Expr] = gamma) -> list[str]:
-    """Whether (1 + bound(l)) (1 + bound(m)) <= 1 + bound(l + m), bound(1) >= u and bound(m) >= 1 - (1 - m u), for small u.
+    """Whether (1 + bound(l)) (1 + bound(m)) <= 1 + bound(l + m), bound(1) >= u and bound(m) >= m u.
 
     u = 1 / (l + m + s) with s > 0 runs through all u with (l + m) u < 1.
     """
@@ -78,9 +79,7 @@ def order_failures(*, factor: Fraction = Fraction(1), precisions: Iterable[int] 
         unit = Fraction(1, 2**precision)
         significands = [Fraction(n) for n in range(2 ** (precision - 1), 2**precision)]
         for first in significands:
-            pairs = [
-                (significands[(n * n + n) % len(significands)] * (-1) ** n, first / 2**n) for n in range(TERMS)
-            ]
+            pairs = [(significands[(n * n + n) % len(significands)] * (-1) ** n, first / 2**n) for n in range(TERMS)]
             exact, absolute = sum(w * x for w, x in pairs), sum(abs(w * x) for w, x in pairs)
             allowed = factor * TERMS * unit / (1 - TERMS * unit) * absolute
             for shape in shapes(TERMS):
@@ -115,9 +114,7 @@ def quotient_failures(*, denominator: Callable[[Expr, Expr], Expr] = lambda e, t
     return has_negative_coefficient(sympy.together(upper - lower), "the upper error minus the lower")
 
 
-def exponential_failures(
-    *, factor: Expr = sympy.Rational(5, 4), largest: Expr = sympy.Rational(2, 5), ratio: int = 2
-) -> list[str]:
+def exponential_failures(*, factor: Expr = FIVE_QUARTERS, largest: Expr = TWO_FIFTHS, ratio: int = 2) -> list[str]:
     """Whether s / (1 - s / 2) <= factor s up to the largest s, and n! >= ratio^(n - 1) for n >= 1."""
     below = largest / (1 + SLACK)  # runs through 0 < s < largest
     failures = has_negative_coefficient(sympy.together(factor - 1 / (1 - below / 2)), "factor minus 1 / (1 - s / 2)")
@@ -133,8 +130,11 @@ def score_failures(*, factor: int = 6) -> list[str]:
 
 
 def distance_failures(*, cross: int = 4, constant: int = 3) -> list[str]:
-    """Whether |delta|^2 + 2 |Delta||delta| + D^2 <= 2 D^2 + cross |Delta| D + constant |Delta|^2 for |delta| <= D + |Delta|."""
-    distance, reach, slack = sympy.symbols("D Delta s", nonnegative=True)
+    """Whether |delta|^2 + 2 |Delta||delta| + D^2 <= 2 D^2 + cross |Delta| D + constant |Delta|^2.
+
+    |delta| <= D + |Delta|, and the left side grows with |delta|.
+    """
+    distance, reach = sympy.symbols("D Delta", nonnegative=True)
     largest = distance + reach
     bound = 2 * distance**2 + cross * reach * distance + constant * reach**2
     rest = sympy.Poly(sympy.expand(bound - largest**2 - 2 * reach * largest - distance**2), distance, reach)
@@ -151,11 +151,11 @@ def _rounded_sum() -> Claim:
         name="rounded-sum",
         title="A sum of products in any order, and sums of sums",
         statement=Formula(
-            r"\Bigl|\mathrm{fl}\bigl(\textstyle\sum_i w_i x_i\bigr) - \sum_i w_i x_i\Bigr| \le \gamma_m \sum_i |w_i||x_i|,"
-            r"\quad \gamma_m = \frac{m u}{1 - m u},\quad (1 + \gamma_l)(1 + \gamma_m) \le 1 + \gamma_{l + m}",
+            r"\Bigl|\mathrm{fl}\bigl(\textstyle\sum_i w_i x_i\bigr) - \sum_i w_i x_i\Bigr| \le \gamma_m \sum_i |w_i||x_i|"
+            r",\quad \gamma_m = \frac{m u}{1 - m u},\quad (1 + \gamma_l)(1 + \gamma_m) \le 1 + \gamma_{l + m}",
             "|fl(sum_i w_i x_i) - sum_i w_i x_i| <= gamma_m sum_i |w_i||x_i| for m products added in any order, with "
-            "gamma_m = m u / (1 - m u); and (1 + gamma_l)(1 + gamma_m) <= 1 + gamma_{l + m}. No smaller bound holds for "
-            "every order: 1 + u' + u' + ..., with u' just below u, reaches 99 % of it.",
+            "gamma_m = m u / (1 - m u); and (1 + gamma_l)(1 + gamma_m) <= 1 + gamma_{l + m}. No smaller bound holds "
+            "for every order: 1 + u' + u' + ..., with u' just below u, reaches 99 % of it.",
         ),
         assumptions=(
             "fl(a op b) = (a op b)(1 + e) with |e| <= u for products and sums: rounding to nearest, no overflow. What "
@@ -165,7 +165,8 @@ def _rounded_sum() -> Claim:
         steps=(
             Step(
                 Formula(
-                    r"\mathrm{fl}\Bigl(\sum_i w_i x_i\Bigr) = \sum_i w_i x_i \prod_{j \in J_i} (1 + e_j),\quad |J_i| \le m",
+                    r"\mathrm{fl}\Bigl(\sum_i w_i x_i\Bigr) = \sum_i w_i x_i \prod_{j \in J_i} (1 + e_j),"
+                    r"\quad |J_i| \le m",
                     "fl(sum_i w_i x_i) = sum_i w_i x_i prod_{j in J_i} (1 + e_j), |J_i| <= m",
                 ),
                 "Each term is rounded as a product, and in the at most m - 1 additions on its way to the sum.",
@@ -209,7 +210,8 @@ def _softmax() -> Claim:
         steps=(
             Step(
                 Formula(
-                    r"\mathrm{fl}(p_k) = p_k \frac{(1 + e_k)(1 + d_k)}{(1 + \sum_l p_l e_l)(1 + t)},\quad |d_k| \le u,\ |t| \le T",
+                    r"\mathrm{fl}(p_k) = p_k \frac{(1 + e_k)(1 + d_k)}{(1 + \sum_l p_l e_l)(1 + t)},"
+                    r"\quad |d_k| \le u,\ |t| \le T",
                     "fl(p_k) = p_k (1 + e_k)(1 + d_k) / ((1 + sum_l p_l e_l)(1 + t)), |d_k| <= u, |t| <= T",
                 ),
                 "Numerator and denominator divided by sum_l exp(s_l).",
@@ -243,9 +245,10 @@ def _scores() -> Claim:
         name="score-rounding",
         title="The error of scores that are not exact",
         statement=Formula(
-            r"|\mathrm{fl}(s_k) - s_k| \le 6 u \alpha \bigl(2 D^2 + 4 |\Delta| D + 3 |\Delta|^2\bigr),\quad D = |k - t|",
-            "|fl(s_k) - s_k| <= 6 u alpha (2 D^2 + 4 |Delta| D + 3 |Delta|^2), D = |k - t|, after the subtraction of the "
-            "largest score and up to a constant of the query",
+            r"|\mathrm{fl}(s_k) - s_k| \le 6 u \alpha \bigl(2 D^2 + 4 |\Delta| D + 3 |\Delta|^2\bigr),"
+            r"\quad D = |k - t|",
+            "|fl(s_k) - s_k| <= 6 u alpha (2 D^2 + 4 |Delta| D + 3 |Delta|^2), D = |k - t|, after the subtraction of "
+            "the largest score and up to a constant of the query",
         ),
         assumptions=("u <= 2^-10.", "Positions and centres are integers that floating point holds."),
         steps=(
@@ -255,7 +258,8 @@ def _scores() -> Claim:
                     "s_k = -alpha |delta|^2 + 2 alpha Delta_1 delta_1 + 2 alpha Delta_2 delta_2",
                 ),
                 "Each term is rounded at most four times: alpha Delta, the product with delta, two additions. The "
-                "subtraction of the maximum rounds alpha D^2 once more; the maximum's own error is the same for all keys.",
+                "subtraction of the maximum rounds alpha D^2 once more; the maximum's own error is the same for all "
+                "keys.",
             ),
             Step(
                 Formula(

@@ -66,7 +66,9 @@ def universe_failures(
             for weights in product((-1, 0, 1), repeat=len(taps)):
                 allowed = span.total(weights) + border * span.outside(weights)
                 if inside.total(weights) > allowed:
-                    failures.append(f"{rows}x{columns} taps {weights}, q = {q}, {len(grid)} keys: {allowed} is exceeded")
+                    failures.append(
+                        f"{rows}x{columns} taps {weights}, q = {q}, {len(grid)} keys: {allowed} is exceeded"
+                    )
     return failures[:5]
 
 
@@ -74,17 +76,19 @@ class _Changes:
     """Heads with their softmax over some points: what their weighted changes sum to."""
 
     def __init__(self, taps: list[Pixel], points: list[Pixel], kernel: list[Pixel], q: Fraction) -> None:
-        self.changes, self.shares = [], []
+        self.changes: list[dict[Pixel, Fraction]] = []
+        self.shares: list[Fraction] = []
         for tap in taps:
             weights = {z: q ** ((z[0] - tap[0]) ** 2 + (z[1] - tap[1]) ** 2) for z in points}
-            total = sum(weights.values())
+            total = sum(weights.values(), Fraction(0))
             self.changes.append({z: w / total - (z == tap) for z, w in weights.items()})
-            self.shares.append(sum(weights[z] for z in kernel) / total)
+            self.shares.append(sum((weights[z] for z in kernel), Fraction(0)) / total)
 
     def total(self, weights: Iterable[int]) -> Fraction:
         """sum over points of |sum over heads of weight times change|."""
         pairs = list(zip(weights, self.changes, strict=True))
-        return sum((abs(sum(w * change[z] for w, change in pairs)) for z in self.changes[0]), Fraction(0))
+        sums = (sum((w * change[z] for w, change in pairs), Fraction(0)) for z in self.changes[0])
+        return sum(map(abs, sums), Fraction(0))
 
     def outside(self, weights: Iterable[int]) -> Fraction:
         """sum over heads of |weight| (1 - P_h)."""
@@ -109,8 +113,8 @@ def claims() -> list[Claim]:
                 r"\sum_{z \in \mathbb{Z}^2} \Bigl| \sum_h W_{o,c,h} u_h(z) \Bigr| + \sum_h (1 - P_h) |W_{o,c,h}|"
                 r"\Bigr),\quad u_h(z) = p_h(z) - [z = t_h]",
                 "|Attention - Conv|_o <= sum_c osc_c / 2 ( sum_{z in Z^2} |sum_h W_{o,c,h} u_h(z)| + sum_h (1 - P_h) "
-                "|W_{o,c,h}| ), u_h(z) = p_h(z) - [z = t_h], p_h(z) = q_h^(|z - t_h|^2) / theta_3(q_h)^2, and P_h the sum "
-                "of p_h over the rectangle that the kernel spans.",
+                "|W_{o,c,h}| ), u_h(z) = p_h(z) - [z = t_h], p_h(z) = q_h^(|z - t_h|^2) / theta_3(q_h)^2, and P_h the "
+                "sum of p_h over the rectangle that the kernel spans.",
             ),
             assumptions=(
                 "X is finite.",

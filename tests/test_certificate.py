@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import ConversionError, ConvSpec, SelfAttention2d, attention_from_conv, certify
-from conv2attn.convert.rounding import gamma, unit_roundoff
 from conv2attn.convert.encoding import key_positions
+from conv2attn.convert.rounding import gamma, unit_roundoff
 from conv2attn.convert.spec import Size
 from conv2attn.convert.tail import tail_fraction, tail_per_unit
 from conv2attn.proofs.strategies import conv_specs, convolutions_with_input

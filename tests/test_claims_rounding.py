@@ -1,4 +1,4 @@
-"""The claims behind the certificate's rounding and its kernel-wide tail; false variants are rejected, the code agrees."""
+"""Rounding, the tail of a whole kernel, propagation: false variants are rejected, and the code agrees."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from conv2attn.convert.propagation.span import Arithmetic, Span, Unbounded, checked
+from conv2attn.convert.propagation.span import Arithmetic, Span, UnboundedError, checked
 
 ACTIVATION_ULPS = 32
 
@@ -47,7 +47,9 @@ class Activation:
 
 def _clamped(smallest: float, largest: float) -> Activation:
     """min(max(x, smallest), largest)."""
-    return Activation(1.0, lambda low, high: (low.clamp(smallest, largest), high.clamp(smallest, largest)), is_exact=True)
+    return Activation(
+        1.0, lambda low, high: (low.clamp(smallest, largest), high.clamp(smallest, largest)), is_exact=True
+    )
 
 
 def _increasing(slope: float, function: Callable[[Tensor], Tensor]) -> Activation:
@@ -70,13 +72,13 @@ SILU, GELU, HARDSWISH = _gated(SILU_SLOPE), _gated(GELU_SLOPE), _gated(HARDSWISH
 def leaky_relu(slope: float) -> Activation:
     """max(x, 0) + slope min(x, 0)."""
     if slope < 0:
-        raise Unbounded("a leaky ReLU with a negative slope is not monotone")
+        raise UnboundedError("a leaky ReLU with a negative slope is not monotone")
     return _increasing(max(1.0, slope), lambda x: torch.where(x > 0, x, slope * x))
 
 
 def _gelu(module: Any) -> Activation:
     if module.approximate != "none":
-        raise Unbounded(f"no Lipschitz constant is known for GELU with approximate={module.approximate!r}")
+        raise UnboundedError(f"no Lipschitz constant is known for GELU with approximate={module.approximate!r}")
     return GELU
 
 

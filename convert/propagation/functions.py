@@ -12,7 +12,7 @@ from torch import Tensor
 
 from conv2attn.convert.propagation import moves
 from conv2attn.convert.propagation.activations import BY_NAME, leaky_relu
-from conv2attn.convert.propagation.span import Arithmetic, Span, Unbounded
+from conv2attn.convert.propagation.span import Arithmetic, Span, UnboundedError
 
 
 @dataclass(eq=False)
@@ -55,11 +55,11 @@ class Call:
         """The first argument, a tensor.
 
         Raises:
-            Unbounded: It is none.
+            UnboundedError: It is none.
         """
         found = self.argument(0, "input")
         if not isinstance(found, Tracked):
-            raise Unbounded(f"no bound is known for {self.name} of this")
+            raise UnboundedError(f"no bound is known for {self.name} of this")
         return found
 
 
@@ -67,14 +67,14 @@ def bound_function(call: Call) -> Span:
     """Bounds on a function's result.
 
     Raises:
-        Unbounded: Nothing is known of what it does.
+        UnboundedError: Nothing is known of what it does.
     """
     if call.name in BY_NAME:
         if call.kwargs.get("approximate", "none") != "none":
-            raise Unbounded("no Lipschitz constant is known for GELU with an approximation")
+            raise UnboundedError("no Lipschitz constant is known for GELU with an approximation")
         return BY_NAME[call.name](call.first.span, call.arithmetic)
     if call.name not in RULES:
-        raise Unbounded(f"no bound is known for {call.name}")
+        raise UnboundedError(f"no bound is known for {call.name}")
     return RULES[call.name](call)
 
 
@@ -85,12 +85,12 @@ def _operand(value: Any, shape: torch.Size) -> Span:
         return value.span if fits else value.span.merged()
     if isinstance(value, int | float):
         return Span.of(float(value), float(value))
-    raise Unbounded(f"no bound is known for an operand of type {type(value).__name__}")
+    raise UnboundedError(f"no bound is known for an operand of type {type(value).__name__}")
 
 
 def _operands(call: Call) -> tuple[Span, Span]:
     if call.kwargs:
-        raise Unbounded(f"no bound is known for {call.name} with {', '.join(call.kwargs)}")
+        raise UnboundedError(f"no bound is known for {call.name} with {', '.join(call.kwargs)}")
     a, b = (_operand(value, call.shape) for value in call.args)
     if len({len(a.low), len(b.low), 1}) > 2:
         return a.merged(), b.merged()
@@ -112,10 +112,10 @@ def _multiply(call: Call) -> Span:
 def _divide(call: Call) -> Span:
     a, b = _operands(call)
     if isinstance(call.args[1], Tracked) or float(b.low.min()) <= 0:
-        raise Unbounded("a quotient by what may be small or negative is not bounded")
+        raise UnboundedError("a quotient by what may be small or negative is not bounded")
     exact = Span(a.low / b.low, a.high / b.low, a.error / b.low) if len(b.low) == 1 and b.low == b.high else None
     if exact is None:
-        raise Unbounded("a quotient by a tensor of different values is not bounded")
+        raise UnboundedError("a quotient by a tensor of different values is not bounded")
     return call.arithmetic.rounded(exact, a.largest / b.low, 2, same=a.is_equal)
 
 
@@ -123,7 +123,7 @@ def _cat(call: Call) -> Span:
     parts = call.argument(0, "tensors")
     dimension = call.argument(1, "dim", call.kwargs.get("axis", 0))
     if not all(isinstance(part, Tracked) for part in parts):
-        raise Unbounded("it joins a constant to the image")
+        raise UnboundedError("it joins a constant to the image")
     return moves.concatenated([part.span for part in parts], [part.fake.shape for part in parts], dimension)
 
 
@@ -141,7 +141,7 @@ def _unchanged(call: Call) -> Span:
 
 def _dropout(call: Call) -> Span:
     if call.argument(2, "training", True):
-        raise Unbounded("dropout draws random numbers while it trains")
+        raise UnboundedError("dropout draws random numbers while it trains")
     return call.first.span
 
 
@@ -160,7 +160,7 @@ def _adaptive_average(call: Call) -> Span:
 
 def _average_pool(call: Call) -> Span:
     if call.argument(6, "divisor_override") is not None:
-        raise Unbounded("an average with divisor_override is no average")
+        raise UnboundedError("an average with divisor_override is no average")
     size = call.argument(1, "kernel_size")
     count = size * size if isinstance(size, int) else math.prod(size)
     return moves.averaged(call.first.span.with_zero(), count, call.arithmetic)

@@ -14,7 +14,7 @@ from conv2attn.convert.certificate import Certificate, certify, padded_range
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.propagation import moves
 from conv2attn.convert.propagation.activations import BY_MODULE
-from conv2attn.convert.propagation.span import Arithmetic, Span, Unbounded, affine, checked
+from conv2attn.convert.propagation.span import Arithmetic, Span, UnboundedError, affine, checked
 from conv2attn.convert.spec import ConvSpec
 
 Rule = Callable[[Any, Span, torch.Size, torch.Size, Arithmetic], Span]
@@ -33,14 +33,14 @@ def bound_module(module: nn.Module, x: Span, before: torch.Size, after: torch.Si
         arithmetic: How it rounds.
 
     Raises:
-        Unbounded: Nothing is known of what the module does.
+        UnboundedError: Nothing is known of what the module does.
     """
     if module._forward_hooks or module._forward_pre_hooks:
-        raise Unbounded("it has hooks, which may compute something else")
+        raise UnboundedError("it has hooks, which may compute something else")
     if type(module) in BY_MODULE:
         return BY_MODULE[type(module)](module)(x, arithmetic)
     if type(module) not in RULES:
-        raise Unbounded(f"no bound is known for {type(module).__name__}")
+        raise UnboundedError(f"no bound is known for {type(module).__name__}")
     return RULES[type(module)](module, x, before, after, arithmetic)
 
 
@@ -48,20 +48,20 @@ def bound_attention(layer: SelfAttention2d, x: Span) -> tuple[Span, Certificate,
     """Bounds on an attention layer and its convolution: the output, the layer's own certificate, what it inherits.
 
     Raises:
-        Unbounded: The input's values are not bounded, or no finite certificate is known.
+        UnboundedError: The input's values are not bounded, or no finite certificate is known.
     """
     if layer._forward_hooks or layer._forward_pre_hooks:
-        raise Unbounded("it has hooks, which may compute something else")
+        raise UnboundedError("it has hooks, which may compute something else")
     spec = layer.spec
     x = x.expanded(spec.in_channels)
     if not bool(x.largest.isfinite().all()):
-        raise Unbounded("the values of its input are not bounded")
+        raise UnboundedError("the values of its input are not bounded")
     try:
         own = certify(layer, input_range=(x.low, x.high))
-    except ConversionError as error:
-        raise Unbounded(str(error)) from error
+    except ConversionError as refusal:
+        raise UnboundedError(str(refusal)) from refusal
     if not math.isfinite(own.bound):
-        raise Unbounded("no finite certificate is known for values this large")
+        raise UnboundedError("no finite certificate is known for values this large")
     low, high = padded_range(spec, (x.low, x.high))
     exact, _ = affine(Span(low, high, x.error), layer.weight.detach().flatten(2), layer.bias, groups=spec.groups)
     rounding = max(own.rounding_attention, own.rounding_convolution)
@@ -86,23 +86,23 @@ def _linear(linear: nn.Linear, x: Span, before: torch.Size, _: torch.Size, arith
     return output if len(before) == 2 else output.merged()
 
 
-def _batch_norm(norm: Any, x: Span, before: torch.Size, _: torch.Size, arithmetic: Arithmetic) -> Span:
+def _batch_norm(norm: Any, x: Span, before: torch.Size, __: torch.Size, arithmetic: Arithmetic) -> Span:
     if norm.training or norm.running_mean is None or norm.running_var is None:
-        raise Unbounded("batch norm takes its statistics from the batch")
+        raise UnboundedError("batch norm takes its statistics from the batch")
     mean, variance = (statistic.double().cpu() for statistic in (norm.running_mean, norm.running_var))
     ones = torch.ones_like(mean)
     weight = ones if norm.weight is None else norm.weight.detach().double().cpu()
     bias = 0 * ones if norm.bias is None else norm.bias.detach().double().cpu()
     factor = weight / (variance + norm.eps).sqrt()
     inputs = x.expanded(before[1])
-    exact, _scale = affine(inputs, factor.view(-1, 1, 1), bias - mean * factor, groups=len(mean))
+    exact, _ = affine(inputs, factor.view(-1, 1, 1), bias - mean * factor, groups=len(mean))
     scale = factor.abs() * (inputs.largest + mean.abs()) + bias.abs()
     return arithmetic.rounded(exact, scale, _NORM_ROUNDINGS, same=x.is_equal)
 
 
 def _identity(module: nn.Module, x: Span, _: torch.Size, __: torch.Size, ___: Arithmetic) -> Span:
     if module.training and not isinstance(module, nn.Identity):
-        raise Unbounded("dropout draws random numbers while it trains")
+        raise UnboundedError("dropout draws random numbers while it trains")
     return x
 
 
@@ -112,7 +112,7 @@ def _max_pool(pool: nn.MaxPool2d, x: Span, _: torch.Size, __: torch.Size, ___: A
 
 def _average_pool(pool: nn.AvgPool2d, x: Span, _: torch.Size, __: torch.Size, arithmetic: Arithmetic) -> Span:
     if pool.divisor_override is not None:
-        raise Unbounded("an average with divisor_override is no average")
+        raise UnboundedError("an average with divisor_override is no average")
     rows, columns = (pool.kernel_size,) * 2 if isinstance(pool.kernel_size, int) else pool.kernel_size
     padded = pool.padding if isinstance(pool.padding, int) else max(pool.padding)
     return moves.averaged(x.with_zero() if padded else x, rows * columns, arithmetic)

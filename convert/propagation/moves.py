@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from conv2attn.convert.propagation.span import Arithmetic, Span, Unbounded, checked
+from conv2attn.convert.propagation.span import Arithmetic, Span, UnboundedError, checked
 
 _INTERPOLATION_ROUNDINGS = 16
 _CONVEX = {"nearest": True, "nearest-exact": True, "bilinear": False, "linear": False}  # whether it is exact
@@ -32,10 +32,10 @@ def interpolated(x: Span, mode: str, arithmetic: Arithmetic) -> Span:
     """Bounds on convex combinations of neighbouring pixels.
 
     Raises:
-        Unbounded: The mode weighs pixels in another way.
+        UnboundedError: The mode weighs pixels in another way.
     """
     if mode not in _CONVEX:
-        raise Unbounded(f"no bound is known for interpolation in mode {mode!r}")
+        raise UnboundedError(f"no bound is known for interpolation in mode {mode!r}")
     return x if _CONVEX[mode] else arithmetic.rounded(x, x.largest, _INTERPOLATION_ROUNDINGS, same=x.is_equal)
 
 

@@ -21,7 +21,7 @@ from conv2attn.convert.attention import SelfAttention2d
 from conv2attn.convert.errors import Problem
 from conv2attn.convert.propagation.functions import Call, Tracked, bound_function
 from conv2attn.convert.propagation.layers import bound_attention, bound_module
-from conv2attn.convert.propagation.span import Arithmetic, Span, Unbounded
+from conv2attn.convert.propagation.span import Arithmetic, Span, UnboundedError
 from conv2attn.convert.spec import Size
 
 
@@ -46,7 +46,7 @@ class LayerBound:
     total: float
 
 
-class Untraceable(Exception):
+class UntraceableError(Exception):
     """A network that cannot be followed; the text says why."""
 
 
@@ -110,7 +110,9 @@ class Propagation(fx.Interpreter):
             return self._attention(str(target), module, args[0])
         result = super().call_module(target, _fakes(args), _fakes(kwargs))
         if len(args) != 1 or kwargs or not isinstance(args[0], Tracked) or not isinstance(result, Tensor):
-            self.problems.append(Problem(str(target), f"no bound is known for {type(module).__name__} called like this"))
+            self.problems.append(
+                Problem(str(target), f"no bound is known for {type(module).__name__} called like this")
+            )
             return map_aggregate(result, _unknown)
         before = args[0].fake.shape
         return Tracked(
@@ -152,7 +154,7 @@ class Propagation(fx.Interpreter):
         """The bound; where there is none, the reason is kept, and nothing is known of the result."""
         try:
             return bound()
-        except Unbounded as reason:
+        except UnboundedError as reason:
             self.problems.append(Problem(name, str(reason)))
             return Span.unknown()
 
@@ -192,7 +194,7 @@ def follow(model: nn.Module, size: Size, channels: int, images: Span) -> tuple[P
         What was found on the way, and bounds on the outputs.
 
     Raises:
-        Untraceable: The network cannot be traced, or does not run on such images.
+        UntraceableError: The network cannot be traced, or does not run on such images.
     """
     parameter = next(parameter for parameter in model.parameters() if parameter.is_floating_point())
     try:
@@ -203,7 +205,7 @@ def follow(model: nn.Module, size: Size, channels: int, images: Span) -> tuple[P
             outputs = propagation.run(torch.empty(1, channels, *size, dtype=parameter.dtype, device="meta"))
     except Exception as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise Untraceable(reason) from error
+        raise UntraceableError(reason) from error
     return propagation, [tracked.span for tracked in _tracked_in(outputs)]
 
 

@@ -1,9 +1,9 @@
 """What is known of a tensor in both networks: its values, and how far they are apart.
 
-A ``Span`` is a box and an error. Operations act on it as the claim ``propagation`` (``proofs/propagation.py``) says: an
-affine map with weights w takes an error e to sum |w| e, a map with Lipschitz constant L to L e; and since both networks
-compute the operation in floating point, twice its rounding is added. Where the errors of all inputs are 0, both networks
-do the same operation on the same numbers, and the error stays 0.
+A ``Span`` is a box and an error. Operations act on it as the claim ``propagation`` (``proofs/propagation.py``) says:
+an affine map with weights w takes an error e to sum |w| e, a map with Lipschitz constant L to L e; and since both
+networks compute the operation in floating point, twice its rounding is added. Where the errors of all inputs are 0,
+both networks do the same operation on the same numbers, and the error stays 0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from conv2attn.convert.rounding import OUTWARD, gamma, unit_roundoff
 
 
-class Unbounded(Exception):
+class UnboundedError(Exception):
     """An operation for which no bound is known; the text says why."""
 
 
@@ -72,7 +72,9 @@ class Span:
     def joined(self, other: Span) -> Span:
         """Bounds on what is in either of two tensors."""
         return Span(
-            torch.minimum(self.low, other.low), torch.maximum(self.high, other.high), torch.maximum(self.error, other.error)
+            torch.minimum(self.low, other.low),
+            torch.maximum(self.high, other.high),
+            torch.maximum(self.error, other.error),
         )
 
     def with_zero(self) -> Span:
@@ -116,10 +118,10 @@ def checked(span: Span, limit: float = math.inf) -> Span:
     """The span, with errors no larger than the values allow; unknown channels stay unknown.
 
     Raises:
-        Unbounded: Values may exceed the limit of the dtype.
+        UnboundedError: Values may exceed the limit of the dtype.
     """
     if math.isfinite(limit) and bool(((span.largest >= limit) & span.largest.isfinite()).any()):
-        raise Unbounded("values may exceed the largest number of the dtype")
+        raise UnboundedError("values may exceed the largest number of the dtype")
     odd = span.low.isnan() | span.high.isnan()
     low = torch.where(odd, -math.inf, span.low)
     high = torch.where(odd, math.inf, span.high)
