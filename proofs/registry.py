@@ -27,6 +27,7 @@ MODULES = (
     "conv2attn.proofs.smoothed_kernel",
     "conv2attn.proofs.rounding",
     "conv2attn.proofs.accumulation",
+    "conv2attn.proofs.propagation",
     "conv2attn.proofs.sinusoidal",
     "conv2attn.proofs.sharper",
     "conv2attn.proofs.errata",

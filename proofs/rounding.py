@@ -151,7 +151,7 @@ def _rounded_sum() -> Claim:
         name="rounded-sum",
         title="A sum of products in any order, and sums of sums",
         statement=Formula(
-            r"\Bigl|\mathrm{fl}\bigl(\textstyle\sum_i w_i x_i\bigr) - \sum_i w_i x_i\Bigr| \le \gamma_m \sum_i |w_i||x_i|"
+            r"\bigl|\mathrm{fl}\bigl(\sum_i w_i x_i\bigr) - \sum_i w_i x_i\bigr| \le \gamma_m \sum_i |w_i||x_i|"
             r",\quad \gamma_m = \frac{m u}{1 - m u},\quad (1 + \gamma_l)(1 + \gamma_m) \le 1 + \gamma_{l + m}",
             "|fl(sum_i w_i x_i) - sum_i w_i x_i| <= gamma_m sum_i |w_i||x_i| for m products added in any order, with "
             "gamma_m = m u / (1 - m u); and (1 + gamma_l)(1 + gamma_m) <= 1 + gamma_{l + m}. No smaller bound holds "

@@ -13,7 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conv2attn.convert import rounding as code
+from conv2attn.convert.propagation import activations
+from conv2attn.proofs import propagation
 from conv2attn.proofs.accumulation import addition_failures, far_failures, joining_failures, sum_failures
+from conv2attn.proofs.propagation import affine_failures, chain_failures, product_failures, slope_failures
 from conv2attn.proofs.registry import entries
 from conv2attn.proofs.rounding import (
     U,
@@ -60,6 +63,15 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "a border that changes the other way": partial(border_failures, change=lambda p, share: (share - 1) * p),
     "changes that sum to P": partial(border_failures, total=lambda share: share),
     "a border that gives back": partial(universe_failures, border=-1),
+    "half of what a weight passes on": partial(affine_failures, factor=HALF),
+    "a layer's own difference forgotten": partial(chain_failures, own=0),
+    "what a layer inherits forgotten": partial(chain_failures, inherited=0),
+    "a product with the other factor": partial(product_failures, second=lambda a, b: a),
+    "a SiLU of slope 1": partial(slope_failures, silu=sympy.Integer(1)),
+    "a GELU of slope 1.12": partial(slope_failures, gelu=sympy.Rational(112, 100)),
+    "a hardswish of slope 1": partial(slope_failures, hardswish=sympy.Integer(1)),
+    "a sigmoid of slope 1/5": partial(slope_failures, sigmoid=sympy.Rational(1, 5)),
+    "a tanh of slope 1/2": partial(slope_failures, tanh=sympy.Rational(1, 2)),
 }
 
 
@@ -77,6 +89,12 @@ def test_the_gamma_of_the_code_is_that_of_the_proof(terms: int, unit: float) -> 
 @given(st.fractions(min_value=-(10**6), max_value=10**6))
 def test_the_rounding_of_the_proof_is_that_of_binary64(value: Fraction) -> None:
     assert round_to(value, 53) == Fraction(float(value))
+
+
+def test_the_slopes_of_the_code_are_those_of_the_proof() -> None:
+    for name in ("SILU", "GELU", "HARDSWISH", "SIGMOID", "TANH"):
+        slope = getattr(activations, name).slope
+        assert sympy.Rational(str(slope)) == getattr(propagation, f"{name}_SLOPE")
 
 
 NAMED = re.compile(r"claims? ``([\w-]+)``(?: and ``([\w-]+)``)?")

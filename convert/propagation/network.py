@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import operator
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -122,6 +123,8 @@ class Propagation(fx.Interpreter):
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         """A function."""
+        if target is operator.getitem and isinstance(args[0], tuple | list):
+            return target(*args)
         result = super().call_function(target, _fakes(args), _fakes(kwargs))
         return self._called(getattr(target, "__name__", str(target)), args, kwargs, result)
 
