@@ -21,8 +21,9 @@ from conv2attn.convert.certificate import Certificate, InputRange, certify, padd
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.protocol import AttentionLayer, LayerValues
 from conv2attn.convert.regime import EXACT_ALPHA, Regime, compute_dtype
-from conv2attn.convert.rounding import SMALLEST_ALPHA
 from conv2attn.convert.tail import absolute_products
+
+FLATTEST_ALPHA = 2.0**-6  # a head then reaches over some 30 pixels: flatter ones are not looked for
 
 _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes: the bits of a floating-point number
 
@@ -37,7 +38,8 @@ def alpha_for(tolerance: float, layer: AttentionLayer, input_range: InputRange) 
 
     Returns:
         A number alpha of the layer's dtype, to be shared by all heads. The certificate with alpha meets the tolerance,
-        and the certificate with the next smaller number of that dtype does not.
+        and the certificate with the next smaller number of that dtype does not. ``FLATTEST_ALPHA`` where that meets
+        the tolerance already.
 
     Raises:
         ConversionError: The tolerance is not a positive number, or smaller than what rounding alone may come to; the
@@ -60,8 +62,10 @@ def alpha_for(tolerance: float, layer: AttentionLayer, input_range: InputRange) 
     while not meets(high):
         high = min(2 * high, exact)
     low = high / 2
-    while low >= SMALLEST_ALPHA and meets(low):
+    while low > FLATTEST_ALPHA and meets(low):
         low, high = low / 2, low
+    if low <= FLATTEST_ALPHA and meets(FLATTEST_ALPHA):
+        return FLATTEST_ALPHA
     return _first_that_meets(layer.weight.dtype, low, high, meets)
 
 

@@ -80,7 +80,7 @@ DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
         ("sdpa", None),
     ],
 )
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(data=st.data())
 def test_each_part_bounds_what_it_says_in_exact_arithmetic(
     engine: str, alpha: float | None, dtype: torch.dtype, data: st.DataObject

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from conv2attn.convert import ConversionError, ConvSpec, SelfAttention2d, alpha_for, attention_from_conv, certify
 from conv2attn.convert.regime import EXACT_ALPHA, ONE_HOT_ALPHA, compute_dtype
+from conv2attn.convert.tolerance import FLATTEST_ALPHA
 from conv2attn.proofs.strategies import conv_specs, convolution_of
 
 SPEC = ConvSpec(2, 3, kernel_size=(3, 2), padding=(1, 1))
@@ -28,7 +29,7 @@ def next_below(alpha: float, dtype: torch.dtype) -> float:
     return torch.nextafter(value, torch.zeros_like(value)).item()
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(conv_specs(max_kernel=3, max_channels=3), DTYPES, st.floats(0.001, 0.999), st.floats(-3, 0), st.floats(0.1, 3))
 def test_the_certificate_meets_the_tolerance_and_the_next_smaller_alpha_does_not(
     spec: ConvSpec, dtype: torch.dtype, share: float, low: float, high: float
@@ -40,7 +41,7 @@ def test_the_certificate_meets_the_tolerance_and_the_next_smaller_alpha_does_not
     alpha = alpha_for(tolerance, layer, (low, high))
     assert alpha == torch.tensor(alpha, dtype=dtype).item()
     assert bound_with(layer, alpha, low, high) <= tolerance
-    assert bound_with(layer, next_below(alpha, dtype), low, high) > tolerance
+    assert alpha == FLATTEST_ALPHA or bound_with(layer, next_below(alpha, dtype), low, high) > tolerance
 
 
 def test_a_converted_layer_stays_within_the_tolerance_it_was_made_for() -> None:
@@ -86,6 +87,6 @@ def test_a_tolerance_that_is_no_positive_number_is_refused(tolerance: float) -> 
         alpha_for(tolerance, SelfAttention2d(SPEC), (-1, 1))
 
 
-def test_without_anything_to_blur_the_flattest_attention_that_is_certified_will_do() -> None:
+def test_without_anything_to_blur_the_flattest_attention_will_do() -> None:
     layer = SelfAttention2d(ConvSpec(2, 3, kernel_size=(3, 2)))
-    assert 0 < alpha_for(1e3, layer, (2, 2)) < 1e-2
+    assert alpha_for(1e3, layer, (2, 2)) == FLATTEST_ALPHA
