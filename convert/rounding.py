@@ -128,9 +128,13 @@ def _factored_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
 
 
 def _one_pass(alpha: float, unit: float) -> float:
-    """1 + the error of smoothing along one axis, with a table made in double precision and perhaps rounded."""
+    """1 + the error of attention along one axis, with a table or with a stencil, both made in double precision.
+
+    A product with a table rounds the entry and the product; a stencil rounds the weight, the product, the scale and the
+    product with it.
+    """
     table = _softmax_error(alpha, 2 * _DOUBLE * alpha * moment(alpha, 2), _DOUBLE, axes=1)
-    return (1 + table) * (1 + unit) ** 2 * (1 + _accumulation(alpha, unit, axes=1))
+    return (1 + table) * (1 + unit) ** 4 * (1 + _accumulation(alpha, unit, axes=1))
 
 
 def _score_error(alpha: float, reach: float) -> float:
