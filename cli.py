@@ -117,6 +117,12 @@ def convert(
     device: DeviceOption = "cpu",
     dtype: DtypeOption = None,
     skip_unsupported: SkipOption = False,
+    input_range: Annotated[
+        str, typer.Option(metavar="LOW,HIGH", help="Values of the images that bounds are for.")
+    ] = "-1,1",
+    size: Annotated[
+        str, typer.Option(metavar="ROWSxCOLUMNS", help="Image size that the whole network's bound is for.")
+    ] = "224x224",
     force: Annotated[bool, typer.Option("--force", help="Replace a folder that conv2attn wrote.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -127,6 +133,7 @@ def convert(
     from conv2attn.convert.network import load_network
     from conv2attn.convert.selection import name_filter
 
+    images = _range(input_range), _size(size)
     check_target(out, force=force)
     architecture = _architecture(arch, arch_arg)
     with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
@@ -139,6 +146,7 @@ def convert(
         inplace=True,
         skip_unsupported=skip_unsupported,
     )
+    report = report.on_images(*images)
     save_converted(model, out, report=report, architecture=architecture, source=network.checkpoint, force=force)
     if as_json:
         _print_json("convert", {"folder": str(out), "report": report.to_json()})
@@ -342,6 +350,16 @@ def _size(text: str) -> Size:
     return Size(int(rows), int(columns))
 
 
+def _range(text: str) -> tuple[float, float]:
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        low, high = math.nan, math.nan
+    if not -math.inf < low <= high < math.inf:
+        raise typer.BadParameter(f"must be LOW,HIGH, like -1,1; got {text}", param_hint="--input-range")
+    return low, high
+
+
 def _bytes(count: int) -> str:
     from conv2attn.convert.engines.literal import format_bytes
 
@@ -359,9 +377,7 @@ def _print_json(command: str, data: dict[str, Any]) -> None:
 
 
 def _print_report(report: Report) -> None:
-    from conv2attn.convert.report import CERTIFIED_RANGE
-
-    low, high = CERTIFIED_RANGE
+    low, high = report.input_range
     _print_table(
         ("layer", "geometry", "heads", "alpha", "parameters", "attention", f"bound on [{low:g}, {high:g}]"),
         [
@@ -378,6 +394,10 @@ def _print_report(report: Report) -> None:
         ],
     )
     _print_problems("left alone", report.skipped)
+    network = report.network
+    bound = "no bound is known" if network.bound is None else f"at most {network.bound:.2g}"
+    typer.echo(f"Outputs of the whole network, images of {network.size} on [{low:g}, {high:g}]: {bound} apart")
+    _print_problems("operations without a bound", network.unbounded)
 
 
 def _print_problems(what: str, problems: Sequence[Any]) -> None:

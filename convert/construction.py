@@ -19,10 +19,10 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
 
 from conv2attn.convert.attention import SelfAttention2d
-from conv2attn.convert.certificate import tail_per_unit
 from conv2attn.convert.engines import AUTO
 from conv2attn.convert.errors import NotAConvolutionError, Problem, UnsupportedLayerError
 from conv2attn.convert.spec import ConvSpec
+from conv2attn.convert.tail import tail_per_unit
 
 SUPPORTED_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 

@@ -25,7 +25,8 @@ from conv2attn.convert.attention import SelfAttention2d, check_alpha
 from conv2attn.convert.construction import attention_with, conv_with, not_a_convolution, unsupported_reason
 from conv2attn.convert.engines import AUTO, check_engine_name
 from conv2attn.convert.errors import ConversionError, NotAConvolutionError, Problem, UnsupportedLayerError
-from conv2attn.convert.report import LayerReport, Report, names_by_module
+from conv2attn.convert.names import names_by_module
+from conv2attn.convert.report import LayerReport, Report
 
 Filter = Callable[[nn.Module, str], bool]
 
@@ -115,7 +116,7 @@ def convert_model(
         layer = attention_with(conv, alpha=alpha, engine=engine)
         model = _replace(model, names, conv, layer)
         reports.append(LayerReport.of(names, layer))
-    return Conversion(model, Report(tuple(reports), plan.skipped + plan.unsupported))
+    return Conversion(model, Report(tuple(reports), plan.skipped + plan.unsupported, model))
 
 
 def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: bool = False) -> nn.Module:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +12,10 @@ from torch import nn
 
 from conv2attn.convert.attention import SelfAttention2d
 from conv2attn.convert.certificate import Certificate, certify
+from conv2attn.convert.comparison import LayerComparison
 from conv2attn.convert.errors import ConversionError, Problem
+from conv2attn.convert.names import names_by_module
+from conv2attn.convert.network_certificate import DEFAULT_SIZE, NetworkCertificate, certify_network
 from conv2attn.convert.spec import ConvSpec
 
 REPORT_VERSION = 1
@@ -33,6 +35,7 @@ class LayerReport:
         parameters_before: Numbers in the convolution.
         parameters_after: Numbers in the attention layer.
         layer: The attention layer itself, which is certified when the certificate is first asked for.
+        input_range: Smallest and largest value of the input that it is certified for.
     """
 
     names: tuple[str, ...]
@@ -43,10 +46,11 @@ class LayerReport:
     parameters_before: int
     parameters_after: int
     layer: SelfAttention2d = field(repr=False, compare=False)
+    input_range: tuple[float, float] = CERTIFIED_RANGE
 
     @property
     def certificate(self) -> Certificate | None:
-        """Bound on the difference for inputs in ``CERTIFIED_RANGE``, or None."""
+        """Bound on the difference for inputs within the range, or None."""
         return self._certified[0]
 
     @property
@@ -56,7 +60,7 @@ class LayerReport:
 
     @cached_property
     def _certified(self) -> tuple[Certificate | None, str | None]:
-        return _certified(self.layer)
+        return _certified(self.layer, self.input_range)
 
     @property
     def name(self) -> str:
@@ -100,41 +104,56 @@ class Report:
     Attributes:
         layers: The converted layers, in the model's order.
         skipped: The convolutions left as they were, each with its reason.
+        model: The converted model, which is certified when the certificate is first asked for.
+        input_range: Smallest and largest value of the images, and of each layer's input, that bounds are for.
+        size: Size of the images that the network's bound is for.
+        comparison: What was measured on images, if it was.
     """
 
     layers: tuple[LayerReport, ...]
     skipped: tuple[Problem, ...]
+    model: nn.Module = field(repr=False, compare=False)
+    input_range: tuple[float, float] = CERTIFIED_RANGE
+    size: tuple[int, int] = DEFAULT_SIZE
+    comparison: tuple[LayerComparison, ...] | None = None
+
+    @cached_property
+    def network(self) -> NetworkCertificate:
+        """Bound on the difference between the converted network and the CNN."""
+        return certify_network(self.model, input_range=self.input_range, size=self.size)
+
+    def on_images(
+        self, input_range: tuple[float, float] = CERTIFIED_RANGE, size: tuple[int, int] = DEFAULT_SIZE
+    ) -> Report:
+        """The same report, with bounds for other images."""
+        layers = tuple(replace(layer, input_range=input_range) for layer in self.layers)
+        return replace(self, layers=layers, input_range=input_range, size=size)
 
     @classmethod
     def of(cls, model: nn.Module) -> Report:
         """Describes the attention layers of a model as they are now."""
         groups = names_by_module(model, lambda module: isinstance(module, SelfAttention2d))
         layers = ((names, model.get_submodule(names[0])) for names in groups)
-        return cls(tuple(LayerReport.of(n, layer) for n, layer in layers if isinstance(layer, SelfAttention2d)), ())
+        return cls(
+            tuple(LayerReport.of(n, layer) for n, layer in layers if isinstance(layer, SelfAttention2d)), (), model
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data, with the version of its form."""
         return {
             "version": REPORT_VERSION,
-            "certified_range": list(CERTIFIED_RANGE),
+            "certified_range": list(self.input_range),
             "layers": [layer.to_json() for layer in self.layers],
+            "network": self.network.to_json(),
+            "comparison": None if self.comparison is None else [layer.to_json() for layer in self.comparison],
             "skipped": [asdict(problem) for problem in self.skipped],
         }
 
 
-def names_by_module(model: nn.Module, wanted: Callable[[nn.Module], bool]) -> list[tuple[str, ...]]:
-    """Fully qualified names of the wanted modules, in the model's order, those of a shared one together."""
-    names: dict[int, list[str]] = {}
-    for name, module in model.named_modules(remove_duplicate=False):
-        if wanted(module):
-            names.setdefault(id(module), []).append(name)
-    return [tuple(group) for group in names.values()]
-
-
-def _certified(layer: SelfAttention2d) -> tuple[Certificate | None, str | None]:
+def _certified(layer: SelfAttention2d, input_range: tuple[float, float]) -> tuple[Certificate | None, str | None]:
     try:
         with torch.no_grad():
-            certificate = certify(layer, input_range=CERTIFIED_RANGE)
+            certificate = certify(layer, input_range=input_range)
     except ConversionError as error:
         return None, str(error)
     if not math.isfinite(certificate.bound):

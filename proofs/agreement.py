@@ -8,18 +8,16 @@ that input really had.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from conv2attn.convert.attention import SelfAttention2d, set_engine
-from conv2attn.convert.certificate import certify
+from conv2attn.convert.attention import set_engine
+from conv2attn.convert.comparison import LayerComparison, LayerWatcher, watched
 from conv2attn.convert.engines import AUTO
-from conv2attn.convert.report import names_by_module
 from conv2attn.convert.spec import ConvSpec
 
 
@@ -32,8 +30,10 @@ class LayerAgreement:
         spec: Geometry.
         heads: Attention heads.
         alpha: Smallest locality strength.
-        difference: Largest |attention - convolution| over all outputs.
-        bound: What the certificate allows for inputs within the range that was seen.
+        difference: Largest |attention - convolution| over all outputs, on the same input.
+        bound: What the certificate allows for the inputs that were seen.
+        inherited: Largest difference that the convolution makes of the difference in its input.
+        total: Largest difference between the layer and the convolution, each in its own network.
     """
 
     name: str
@@ -42,6 +42,13 @@ class LayerAgreement:
     alpha: float
     difference: float
     bound: float
+    inherited: float
+    total: float
+
+    @property
+    def comparison(self) -> LayerComparison:
+        """What was measured, as a report keeps it."""
+        return LayerComparison(self.name, self.difference, self.bound, self.inherited, self.total)
 
 
 @dataclass(frozen=True)
@@ -113,9 +120,9 @@ def compare(
     results = []
     for engine in engines:
         set_engine(attention, engine)
-        with _watched(cnn, attention) as watchers:
+        with watched(cnn, attention) as watchers:
             scores, elapsed = _scores(attention, batches, progress, lambda: sum(w.seconds for w in watchers))
-        layers = tuple(watcher.result() for watcher in watchers)
+        layers = tuple(map(_layer_agreement, watchers))
         same, right = _share(scores.argmax(1), expected.argmax(1)), _share(scores.argmax(1), labels)
         apart = float((scores - expected).abs().max())
         results.append(EngineAgreement(engine, same, right, apart, elapsed, layers))
@@ -137,41 +144,19 @@ def _scores(
     return torch.cat(scores), time.perf_counter() - start - excluded()
 
 
+def _layer_agreement(watcher: LayerWatcher) -> LayerAgreement:
+    found, layer = watcher.result(), watcher.layer
+    return LayerAgreement(
+        name=found.name,
+        spec=layer.spec,
+        heads=layer.num_heads,
+        alpha=min(layer.regime.alpha),
+        difference=found.own,
+        bound=found.bound,
+        inherited=found.inherited,
+        total=found.total,
+    )
+
+
 def _share(found: Tensor, wanted: Tensor) -> float:
     return float((found == wanted).double().mean())
-
-
-class _Watcher:
-    """A forward hook that compares one attention layer with its convolution."""
-
-    def __init__(self, name: str, layer: SelfAttention2d, conv: nn.Module) -> None:
-        self.name, self.layer, self.conv = name, layer, conv
-        self.difference, self.seconds = 0.0, 0.0
-        self.low, self.high = torch.inf, -torch.inf
-
-    def __call__(self, _: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        start = time.perf_counter()
-        self.difference = max(self.difference, float((output - self.conv(inputs[0])).abs().max()))
-        self.low, self.high = min(self.low, float(inputs[0].min())), max(self.high, float(inputs[0].max()))
-        self.seconds += time.perf_counter() - start
-
-    def result(self) -> LayerAgreement:
-        bound = certify(self.layer, input_range=(self.low, self.high)).bound
-        spec, alpha = self.layer.spec, min(self.layer.regime.alpha)
-        return LayerAgreement(self.name, spec, spec.num_heads, alpha, self.difference, bound)
-
-
-@contextmanager
-def _watched(cnn: nn.Module, attention: nn.Module) -> Iterator[list[_Watcher]]:
-    """Hooks a watcher to every attention layer for as long as the context lasts."""
-    watchers, handles = [], []
-    for names in names_by_module(attention, lambda module: isinstance(module, SelfAttention2d)):
-        layer = attention.get_submodule(names[0])
-        if isinstance(layer, SelfAttention2d):
-            watchers.append(_Watcher(names[0], layer, cnn.get_submodule(names[0])))
-            handles.append(layer.register_forward_hook(watchers[-1]))
-    try:
-        yield watchers
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,9 @@ def run_demo(
         attention, report = convert_model(cnn)
         agreement = compare(cnn, attention, images, labels, engines=ENGINES, progress=progress)
         architecture = Architecture(f"{NETWORKS[name].__module__}:{NETWORKS[name].__name__}")
+        low, high, rows, columns = float(images.min()), float(images.max()), *images.shape[2:]
+        comparison = tuple(layer.comparison for layer in agreement.engines[0].layers)
+        report = replace(report.on_images((low, high), (rows, columns)), comparison=comparison)
         save_converted(attention, target, report=report, architecture=architecture, force=True)
         results.append(DemoResult(name, target, agreement))
     return results

@@ -1,4 +1,4 @@
-"""How much of a head's attention can miss its target: the tail that ``convert.certificate`` relies on.
+"""How much of a head's attention can miss its target: the tail that ``convert.tail`` relies on.
 
 With q = exp(-alpha), a key at squared distance m from the target weighs q^m against the target's 1. The keys are
 some of the points of Z^2, so all weights together are at most theta_3(q)^2, whatever the image size.
@@ -111,7 +111,7 @@ def _tail_bound() -> Claim:
             ),
             Check("tau is below the bounds at q = " + ", ".join(map(str, POINTS)), Kind.EXACT, value_failures),
         ),
-        justifies=("conv2attn.convert.certificate.tail_fraction", "conv2attn.convert.certificate.certify"),
+        justifies=("conv2attn.convert.tail.tail_fraction", "conv2attn.convert.certificate.certify"),
         source="new",
     )
 

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from conv2attn.cli import main
 from conv2attn.convert import ConvSpec
 from conv2attn.convert.attention import DEFAULT_MEMORY_LIMIT
-from conv2attn.convert.certificate import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.errors import ConversionError
+from conv2attn.convert.rounding import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.spec import Size
 from conv2attn.proofs.benchmark import criteria
 from conv2attn.proofs.benchmark.candidates import (

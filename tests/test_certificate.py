@@ -9,10 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from conv2attn.convert import ConversionError, ConvSpec, SelfAttention2d, attention_from_conv, certify
-from conv2attn.convert.certificate import gamma, tail_fraction, tail_per_unit, unit_roundoff
+from conv2attn.convert import (
+    ConversionError,
+    ConvSpec,
+    SelfAttention2d,
+    attention_from_conv,
+    certify,
+    certify_data,
+    measure_input,
+)
 from conv2attn.convert.encoding import key_positions
+from conv2attn.convert.rounding import gamma, unit_roundoff
 from conv2attn.convert.spec import Size
+from conv2attn.convert.tail import tail_fraction, tail_per_unit
 from conv2attn.proofs.strategies import conv_specs, convolutions_with_input
 
 SPEC = ConvSpec(3, 4, kernel_size=(3, 2), padding=(1, 1))
@@ -58,17 +67,28 @@ def as_matrix(y: Tensor) -> mpmath.matrix:
     return mpmath.matrix(y[0].flatten(1).double().tolist())
 
 
-@pytest.mark.parametrize("alpha", [None, 0.4, 3.0])
-@pytest.mark.parametrize("engine", ["literal", "factored"])
-@settings(max_examples=12)
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    ("engine", "alpha"),
+    [
+        *(("literal", alpha) for alpha in (None, 0.5, 3.0)),
+        *(("separable", alpha) for alpha in (None, 3.0)),
+        *(("factored", alpha) for alpha in (None, 0.5, 3.0)),
+        ("sdpa", None),
+    ],
+)
+@settings(max_examples=3)
 @given(data=st.data())
 def test_each_part_bounds_what_it_says_in_exact_arithmetic(
-    alpha: float | None, engine: str, data: st.DataObject
+    engine: str, alpha: float | None, dtype: torch.dtype, data: st.DataObject
 ) -> None:
     specs = conv_specs(max_kernel=2, max_channels=2)
-    conv, x = data.draw(convolutions_with_input(specs=specs))
+    conv, x = data.draw(convolutions_with_input(dtype=dtype, specs=specs))
     layer = attention_from_conv(conv, alpha=alpha, engine=engine)
-    certificate = certify(layer, input_range=(x.min().item(), x.max().item()))
+    certificate = certify_data(layer, [x], engine=engine)
     with torch.no_grad(), mpmath.workdps(60):
         convolution = exact_output(conv, x, None)
         attention = exact_output(conv, x, layer.alpha[0].item())
@@ -163,3 +183,79 @@ def test_nothing_is_certified_for_a_layer_that_is_no_convolution() -> None:
 def test_where_sums_could_overflow_the_bound_is_infinite() -> None:
     layer = SelfAttention2d(SPEC)
     assert certify(layer, input_range=(0, 3e38)).bound == float("inf")
+
+
+def test_a_half_precision_output_that_could_overflow_has_no_bound() -> None:
+    layer = SelfAttention2d(ConvSpec(1, 1, kernel_size=(1, 1)), dtype=torch.float16)
+    with torch.no_grad():
+        layer.weight.fill_(100)
+    assert certify(layer, input_range=(0, 600)).bound < 100
+    assert certify(layer, input_range=(0, 700)).bound == float("inf")
+
+
+def test_soft_attention_that_mixes_channels_first_rounds_three_times_in_half_precision() -> None:
+    """The convolution, the smoothing and the bias are rounded to bfloat16 each."""
+    spec = ConvSpec(2, 1, kernel_size=(1, 1))
+    layer, unit = SelfAttention2d(spec, alpha=3.0, dtype=torch.bfloat16), unit_roundoff(torch.bfloat16)
+    with torch.no_grad():
+        layer.weight.fill_(1)
+        assert layer.bias is not None
+        layer.bias.zero_()
+    rounding = certify(layer, input_range=(0, 1), engine="factored").rounding_attention
+    assert 3 * unit * 2 <= rounding <= 3.1 * unit * 2
+
+
+def test_an_engine_that_sums_in_two_stages_rounds_less() -> None:
+    layer = SelfAttention2d(ConvSpec(64, 2, kernel_size=(3, 3)))
+    staged, joint = (certify(layer, input_range=(-1, 1), engine=engine) for engine in ("literal", "factored"))
+    assert staged.rounding_attention == pytest.approx(joint.rounding_attention * (64 + 9) / (64 * 9 + 1), rel=1e-4)
+    assert certify(layer, input_range=(-1, 1)) == joint
+
+
+def test_an_engine_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ConversionError, match="no engine"):
+        certify(SelfAttention2d(SPEC), input_range=(0, 1), engine="magic")
+
+
+# Measured input
+
+
+@given(convolutions_with_input())
+def test_what_was_measured_holds_of_the_padded_input(case: tuple[nn.Conv2d, Tensor]) -> None:
+    conv, x = case
+    layer = attention_from_conv(conv)
+    measured, padded = measure_input(layer, torch.split(x, 1)), layer.spec.pad(x).double()
+    assert torch.equal(measured.low, padded.amin((0, 2, 3)))
+    assert torch.equal(measured.high, padded.amax((0, 2, 3)))
+    absolute = nn.functional.conv2d(
+        padded.abs(), conv.weight.double().abs(), None, conv.stride, 0, conv.dilation, conv.groups
+    )
+    assert (absolute.amax((0, 2, 3)) <= measured.sums).all()
+
+
+@given(convolutions_with_input())
+def test_a_certificate_from_data_is_at_most_that_of_its_range(case: tuple[nn.Conv2d, Tensor]) -> None:
+    conv, x = case
+    layer = attention_from_conv(conv)
+    measured = certify_data(layer, [x])
+    assert measured.bound <= certify(layer, input_range=(x.min().item(), x.max().item())).bound
+    assert (layer(x) - conv(x)).abs().max() <= measured.bound
+
+
+def test_zeros_that_padding_adds_are_measured() -> None:
+    layer, x = SelfAttention2d(SPEC), torch.full((1, 3, 4, 5), 5.0)
+    assert measure_input(layer, [x]).low.tolist() == [0, 0, 0]
+
+
+def test_nothing_is_measured_without_finite_values() -> None:
+    layer = SelfAttention2d(SPEC)
+    with pytest.raises(ConversionError, match="no batch"):
+        measure_input(layer, [])
+    with pytest.raises(ConversionError, match="NaN or infinite"):
+        measure_input(layer, [torch.full((1, 3, 4, 5), float("inf"))])
+
+
+@pytest.mark.parametrize("sums", [torch.ones(3), -torch.ones(4), torch.full((4,), float("nan"))])
+def test_sums_that_are_none_are_refused(sums: Tensor) -> None:
+    with pytest.raises(ConversionError, match="sums"):
+        certify(SelfAttention2d(SPEC), input_range=(0, 1), sums=sums)

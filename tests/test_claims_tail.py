@@ -12,8 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conv2attn.convert.certificate import tail_fraction
 from conv2attn.convert.encoding import head_vectors, relative_encoding
+from conv2attn.convert.tail import tail_fraction
 from conv2attn.proofs.one_hot import (
     Q,
     gap_failures,

@@ -17,6 +17,7 @@ from tests import (
     test_claims_factorisation,
     test_claims_floating_point,
     test_claims_gaussian,
+    test_claims_rounding,
     test_claims_sharper,
     test_claims_sinusoidal,
     test_claims_tail,
@@ -41,6 +42,7 @@ FUNCTIONS = {
         test_claims_tail,
         test_claims_assembly,
         test_claims_factorisation,
+        test_claims_rounding,
         test_claims_sinusoidal,
         test_claims_sharper,
     )

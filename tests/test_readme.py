@@ -16,7 +16,7 @@ SMALL_NUMBER = re.compile(r"\d\.\de-\d\d")  # rounding errors differ between pro
 
 def test_the_readmes_examples_print_what_it_says() -> None:
     examples = EXAMPLES.findall(README.read_text(encoding="utf-8"))
-    assert len(examples) == 2
+    assert len(examples) == 3
     names: dict[str, object] = {}
     for code, expected in examples:
         printed = io.StringIO()

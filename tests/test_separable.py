@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv
-from conv2attn.convert.certificate import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.engines.axes import AxisTable
 from conv2attn.convert.engines.factored import smoothing_matrix
 from conv2attn.convert.errors import EngineError, GeometryError
+from conv2attn.convert.rounding import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.spec import Size
 from conv2attn.proofs.strategies import convolutions_with_input
 from tests.bounds import output_bound

@@ -1,0 +1,16 @@
+"""The names that a model's modules have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import nn
+
+
+def names_by_module(model: nn.Module, wanted: Callable[[nn.Module], bool]) -> list[tuple[str, ...]]:
+    """Fully qualified names of the wanted modules, in the model's order, those of a shared one together."""
+    names: dict[int, list[str]] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        if wanted(module):
+            names.setdefault(id(module), []).append(name)
+    return [tuple(group) for group in names.values()]

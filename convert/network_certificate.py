@@ -1,0 +1,94 @@
+"""A bound on how far a whole converted network can be from its CNN, for all images within a range.
+
+Ranges and errors are carried through the network, layer by layer (``propagation/``, claim ``propagation``). The bound
+holds for every image, so it grows with every layer by the sum of the absolute weights, and for deep networks it is many
+orders of magnitude above what is seen. ``comparison.py`` measures what happens on given images instead.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from conv2attn.convert.attention import SelfAttention2d
+from conv2attn.convert.certificate import InputRange
+from conv2attn.convert.errors import ConversionError, Problem
+from conv2attn.convert.propagation.network import LayerBound, UntraceableError, follow
+from conv2attn.convert.propagation.span import Span
+from conv2attn.convert.spec import Size
+
+DEFAULT_SIZE = (224, 224)
+
+
+@dataclass(frozen=True)
+class NetworkCertificate:
+    """How far a converted network can be from its CNN.
+
+    Attributes:
+        size: Size of the images.
+        bound: Largest difference of any output, or None if no finite bound is known.
+        layers: Every call of an attention layer that has a bound, in order.
+        unbounded: The operations that no bound is known for, each with the reason; what follows from them alone is
+            not listed.
+    """
+
+    size: Size
+    bound: float | None
+    layers: tuple[LayerBound, ...]
+    unbounded: tuple[Problem, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The certificate as plain data; a number that is not finite becomes null."""
+        layers = [{key: _finite(value) for key, value in asdict(layer).items()} for layer in self.layers]
+        problems = [asdict(problem) for problem in self.unbounded]
+        return {"size": list(self.size), "bound": self.bound, "layers": layers, "unbounded": problems}
+
+
+def certify_network(
+    model: nn.Module, *, input_range: InputRange, size: tuple[int, int] = DEFAULT_SIZE
+) -> NetworkCertificate:
+    """Bounds the difference between a converted network and its CNN.
+
+    Assumed, beside what ``certify`` assumes: both networks compute what stands between their attention layers by the
+    same operations, which give the same result for the same numbers; activations err by at most ``ACTIVATION_ULPS``.
+
+    Args:
+        model: A network with attention layers, in eval mode, that takes one batch of images.
+        input_range: The smallest and the largest value of an image: two numbers, or two for each channel.
+        size: Rows and columns of the images.
+
+    Raises:
+        ConversionError: The network has no attention layer, or the range is not one.
+    """
+    size = Size(*size)
+    first = next((module for module in model.modules() if isinstance(module, SelfAttention2d | nn.Conv2d)), None)
+    if not any(isinstance(module, SelfAttention2d) for module in model.modules()) or first is None:
+        raise ConversionError("only a network with self-attention layers is certified; convert it first")
+    images = _images(input_range, first.in_channels)
+    root = model if not isinstance(model, SelfAttention2d) else nn.Sequential(model)
+    try:
+        found, outputs = follow(root, size, first.in_channels, images)
+    except UntraceableError as error:
+        reason = f"the network cannot be followed on an image of {size}: {error}"
+        return NetworkCertificate(size, None, (), (Problem("", reason),))
+    bound = max((float(output.error.max()) for output in outputs), default=math.inf)
+    return NetworkCertificate(size, _finite(bound), tuple(found.layers), tuple(dict.fromkeys(found.problems)))
+
+
+def _images(input_range: InputRange, channels: int) -> Span:
+    low, high = (torch.as_tensor(end, dtype=torch.float64).flatten().cpu() for end in input_range)
+    if not all(end.numel() in (1, channels) and bool(end.isfinite().all()) for end in (low, high)):
+        raise ConversionError(
+            f"input_range must be two finite numbers, or two sequences of {channels}; got {input_range}"
+        )
+    if bool((low > high).any()):
+        raise ConversionError(f"input_range must be (low, high) with low <= high; got {input_range}")
+    return Span(low.expand(channels), high.expand(channels), torch.zeros(channels, dtype=torch.float64))
+
+
+def _finite(value: Any) -> Any:
+    return value if not isinstance(value, float) or math.isfinite(value) else None

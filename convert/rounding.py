@@ -1,0 +1,183 @@
+"""How much floating point adds to each side of the certificate.
+
+The model is the standard one, fl(a op b) = (a op b)(1 + e) with |e| <= u. A sum of m products, in any order, errs by
+at most gamma_m sum |w||x|, gamma_m = m u / (1 - m u), and sums of sums by gamma_{l + m} (claim ``rounded-sum``).
+No bound of another size holds for every order. So the convolution, whose order nobody knows, has
+
+    m = K^2 C_in / groups products and one bias.
+
+In the exact regime all probabilities are 0 and 1. The literal, the separable and the sdpa engine then sum over channels
+first and over heads afterwards, so that a term goes through C_in / groups + K^2 roundings only; the factored engine
+calls the convolution.
+
+In the soft regime two more errors are relative to sum |w| max |x|: that of the computed probabilities (claims
+``softmax-rounding`` and ``score-rounding``) and that of adding up keys (claim ``key-accumulation``). The latter must
+not grow with the image. An addition errs by at most u |a + b|, and by at most min(|a|, |b|), since either term is
+itself a floating-point number. Call the n keys within radius r of the target near. Of all additions, at most n - 1 join
+two partial sums that both hold near keys; the others err, together, by at most twice the weight of the far keys (as
+long as there are at most 1 / (4 u) keys). So any order gives at most (n - 1) u + 2 far, for any r: ``_accumulation``
+takes the best.
+
+``proofs/rounding.py`` and ``proofs/accumulation.py`` prove the claims.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from conv2attn.convert.encoding import is_power_of_two
+from conv2attn.convert.protocol import AttentionLayer
+from conv2attn.convert.spec import ConvSpec
+
+EXP_ULPS = 32  # torch's fastest exp, inside softmax on a CPU, promises 20
+
+# Covers the rounding of a certificate's own arithmetic: fewer than 2^22 operations on non-negative numbers.
+OUTWARD = 1 + 2.0**-30
+
+SMALLEST_ALPHA = 1e-6  # a flatter softmax is not worth a sum over thousands of pixels: nothing is claimed
+
+_DOUBLE = 2.0**-53  # unit roundoff of binary64
+_NEGLIGIBLE = 746.0  # exp(-746) is below the smallest double; sums over all integers stop there
+_FACTORED = ("auto", "factored")  # engines that may call the convolution
+
+
+def unit_roundoff(dtype: torch.dtype) -> float:
+    """u: half the distance from 1 to the next number."""
+    return torch.finfo(dtype).eps / 2
+
+
+def gamma(terms: int, unit: float) -> float:
+    """gamma_m = m u / (1 - m u), the relative error of a sum of m products in any order; infinite from m u = 1."""
+    return terms * unit / (1 - terms * unit) if terms * unit < 1 else math.inf
+
+
+def convolution_error(layer: AttentionLayer) -> float:
+    """Largest error of the convolution relative to sum |w||x|, whatever the order of its sum."""
+    return gamma(_terms(layer.spec), unit_roundoff(layer.regime.dtype))
+
+
+def attention_error(layer: AttentionLayer, engine: str) -> float:
+    """Largest error of an engine, or of "auto" the worst, relative to sum |w| max |x|; infinite where none is known.
+
+    In the exact regime it is relative to sum |w||x|.
+    """
+    unit = unit_roundoff(layer.regime.dtype)
+    if layer.regime.is_exact:
+        return gamma(_terms(layer.spec) if engine in _FACTORED else _staged_terms(layer.spec), unit)
+    alphas = set(layer.regime.alpha)
+    if min(alphas) < SMALLEST_ALPHA:
+        return math.inf
+    errors = {"literal": _literal_error, "separable": _separable_error, "factored": _factored_error}
+    chosen = errors.values() if engine not in errors else (errors[engine],)
+    return max(error(layer, alpha, unit) for error in chosen for alpha in alphas)
+
+
+def absolute_error(layer: AttentionLayer, scale: Tensor, weights: Tensor, relative: float) -> Tensor:
+    """Absolute error of one side: the relative one, the rounding of the output, and underflow: [out_channels].
+
+    Args:
+        layer: The layer.
+        scale: What ``relative`` is relative to, with the bias: [out_channels].
+        weights: sum |w|, [out_channels]: what an underflow before the last sum is multiplied by.
+        relative: The relative error.
+    """
+    output, computed = torch.finfo(layer.weight.dtype), torch.finfo(layer.regime.dtype)
+    if not math.isfinite(relative) or float(scale.max()) * (1 + relative) >= output.max:
+        return torch.full_like(scale, math.inf)
+    narrowing = unit_roundoff(layer.weight.dtype) * (1 + relative) if output.dtype != computed.dtype else 0.0
+    underflow = (1 + weights) * 2.0**26 * computed.smallest_normal
+    if output.dtype != computed.dtype:
+        underflow = underflow + (2 + weights) * output.smallest_normal * output.eps
+    return scale * (relative + narrowing) + underflow
+
+
+def _terms(spec: ConvSpec) -> int:
+    return spec.num_heads * spec.in_channels // spec.groups + 1
+
+
+def _staged_terms(spec: ConvSpec) -> int:
+    return spec.in_channels // spec.groups + spec.num_heads
+
+
+def _literal_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
+    """Scores r . v, softmax over all keys, values summed over channels, then over heads and keys."""
+    reach = max(math.hypot(*center) for center in layer.regime.centers)
+    if is_power_of_two(alpha):
+        probabilities = _softmax_error(alpha, 0.0, unit, axes=2)
+    else:
+        probabilities = _softmax_error(alpha, _score_error(alpha, reach), _DOUBLE, axes=2)
+    values = gamma(layer.spec.in_channels // layer.spec.groups + 2, unit)
+    mixing = _accumulation(alpha, unit, axes=2, copies=layer.spec.num_heads)
+    return (1 + probabilities) * (1 + unit) * (1 + values) * (1 + mixing) - 1
+
+
+def _separable_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
+    """Row tables, channels, column tables, heads."""
+    return _one_pass(alpha, unit) ** 2 * (1 + gamma(_staged_terms(layer.spec), unit)) - 1
+
+
+def _factored_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
+    """Two smoothing passes and the convolution, with one output, or two where channels come first, rounded between."""
+    narrowings = 2 if layer.spec.num_heads == 1 else 1
+    narrowing = (1 + unit_roundoff(layer.weight.dtype)) ** narrowings
+    return _one_pass(alpha, unit) ** 2 * narrowing * (1 + gamma(_terms(layer.spec), unit)) - 1
+
+
+def _one_pass(alpha: float, unit: float) -> float:
+    """1 + the error of attention along one axis, with a table or with a stencil, both made in double precision.
+
+    A product with a table rounds the entry and the product; a stencil rounds the weight, the product, the scale and the
+    product with it.
+    """
+    table = _softmax_error(alpha, 2 * _DOUBLE * alpha * moment(alpha, 2), _DOUBLE, axes=1)
+    return (1 + table) * (1 + unit) ** 4 * (1 + _accumulation(alpha, unit, axes=1))
+
+
+def _score_error(alpha: float, reach: float) -> float:
+    """sum_k p_k |error of score k|, for scores r . v in double precision and a centre within ``reach`` pixels.
+
+    Three products, two sums, the rounding of v, and the subtraction of the maximum: at most 6 u alpha times
+    |delta|^2 + 2 |Delta||delta| + D^2, with |delta| <= D + |Delta| and D the key's distance from the target.
+    Moments of D over the probabilities are at most those over exp(-alpha D^2), with D <= |D_1| + |D_2|.
+    """
+    first = 2 * moment(alpha, 1) * moment(alpha, 0)
+    second = 2 * moment(alpha, 2) * moment(alpha, 0)
+    return 6 * _DOUBLE * alpha * (2 * second + 4 * reach * first + 3 * reach**2)
+
+
+def _softmax_error(alpha: float, scores: float, unit: float, *, axes: int) -> float:
+    """sum_k |fl(p_k) - p_k| of one softmax whose scores err by ``scores``, averaged over p."""
+    exponentials = 2 * EXP_ULPS * unit + 1.25 * scores + 2.0**-100  # e^s - 1 <= 1.25 s; 2^-100: underflow
+    total = _accumulation(alpha, unit, axes=axes)
+    if exponentials >= 0.25 or total >= 1:
+        return math.inf
+    return (1 + exponentials) / (1 - exponentials) * (1 + unit) / (1 - total) - 1
+
+
+def _accumulation(alpha: float, unit: float, *, axes: int, copies: int = 1) -> float:
+    """Error of adding up the weighted keys of ``copies`` heads in any order, relative to their absolute sum.
+
+    (near - 1) u + 2 far, for the best square (or interval) of near keys around the target.
+    """
+    terms = list(powers(alpha, 0))
+    far, mass, best = 2 * math.fsum(terms), moment(alpha, 0) if axes == 2 else 1.0, math.inf
+    for radius, term in enumerate([0.0, *terms]):
+        far -= 2 * term
+        near = copies * (2 * radius + 1) ** axes
+        best = min(best, (near - 1) * unit + 2 * axes * max(far, 0.0) * mass + 2.0**-60 * unit)
+    return best / (1 - best) if best < 1 else math.inf
+
+
+def moment(alpha: float, power: int) -> float:
+    """sum over all integers n of |n|^power exp(-alpha n^2)."""
+    return (power == 0) + 2 * math.fsum(powers(alpha, power))
+
+
+def powers(alpha: float, power: int) -> Iterator[float]:
+    """n^power exp(-alpha n^2) for n = 1, 2, ... until the exponential vanishes in double precision."""
+    last = math.ceil(math.sqrt(_NEGLIGIBLE / alpha)) + 1
+    return (n**power * math.exp(-alpha * n * n) for n in range(1, last + 1))

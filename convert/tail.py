@@ -1,0 +1,135 @@
+"""The softmax tail: how far soft attention is from the convolution in exact arithmetic.
+
+A head gives its target the weight 1 / sum_k q^(|k - t|^2) >= theta_3(q)^-2, with q = exp(-alpha), because the keys are
+some of the points of Z^2. The rest, at most tau = 1 - theta_3(q)^-2 (claim ``tail-bound``), falls on pixels that differ
+from the target by at most osc_c = max - min of channel c. So (claim ``error-bound``)
+
+    tail_o  <=  sum_c osc_c sum_h tau_h |W_{o,c,h}|
+
+That counts every head by itself. Where neighbouring taps have the same sign, what one head loses another gives back,
+and the bound is far too large: for a box filter by as much as the kernel is wide. What counts is the kernel's change
+under smoothing. Let u_h(z) be the probability that head h gives the point z of Z^2 if all of Z^2 were keys, minus 1 at
+its target, and P_h the probability of the points that the kernel spans. Then (claim ``smoothed-kernel``)
+
+    tail_o  <=  sum_c osc_c / 2 ( sum_z | sum_h W_{o,c,h} u_h(z) |  +  sum_h (1 - P_h) |W_{o,c,h}| )
+
+for every image size and every query: the second sum is what borders can change. For every output and input channel the
+smaller of the two counts. ``proofs/tail.py``, ``proofs/error_bound.py`` and ``proofs/smoothed_kernel.py`` prove the
+claims; ``proofs/worst_case.py`` makes inputs that come near the bound.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from conv2attn.convert.protocol import AttentionLayer
+from conv2attn.convert.rounding import OUTWARD, SMALLEST_ALPHA, gamma, moment, powers, unit_roundoff
+
+_FLATTEST = 0.25  # below, a head reaches over so many pixels that the kernel's change is not worth its sum
+_BEYOND = 45.0  # the kernel's change is summed as far as exp(-45) of what a neighbour gets
+_ENTRIES = 2**24  # of the kernel's change, held at the same time
+_UNDERFLOW = 2.0**-1060  # what a sum over all integers drops is below this
+
+
+def tail_fraction(alpha: float) -> float:
+    """tau = 1 - theta_3(exp(-alpha))^-2: most of a head's attention that can miss its target, for any image size."""
+    if alpha < SMALLEST_ALPHA:
+        return 1.0
+    rest = 2 * math.fsum(powers(alpha, 0)) + _UNDERFLOW
+    return min(rest * (2 + rest) / (1 + rest) ** 2 * OUTWARD, 1.0)
+
+
+def tail_per_unit(layer: AttentionLayer) -> float:
+    """The softmax tail for an input whose channels vary by at most 1, padding included."""
+    return float(softmax_tail(layer, torch.ones(layer.spec.in_channels, dtype=torch.float64)).max()) * OUTWARD
+
+
+def softmax_tail(layer: AttentionLayer, varies: Tensor) -> Tensor:
+    """Bound on |Attention - Conv| in exact arithmetic: [out_channels], in double precision.
+
+    Args:
+        layer: A layer with its heads at the kernel's taps.
+        varies: How much each input channel varies, padding included: [in_channels], in double precision.
+    """
+    tau = [tail_fraction(alpha) for alpha in layer.regime.alpha]
+    if layer.spec.num_heads > 1 and not layer.regime.is_exact and min(layer.regime.alpha) >= _FLATTEST:
+        return _by_kernel(layer, varies, tau)
+    if layer.regime.shared_alpha is not None:
+        return absolute_products(layer, layer.weight, varies)[0] * tau[0]
+    weight = layer.weight.double()
+    by_head = weight * weight.new_tensor(tau).view(layer.spec.kernel_size)
+    return absolute_products(layer, by_head, varies)[0]
+
+
+def absolute_products(layer: AttentionLayer, weight: Tensor, *per_input: Tensor) -> tuple[Tensor, ...]:
+    """sum_{c,h} |W_{o,c,h}| r_c for several r, each [out_channels], rounded up, in double precision.
+
+    A large network's conversion waits for this, so it is one matrix product in the weight's own precision, at least
+    single, to which the error of its sums and of rounding r is added. Each r is scaled to at most 1, so that nothing
+    overflows.
+    """
+    groups, dtype = layer.spec.groups, torch.promote_types(weight.dtype, torch.float32)
+    absolute = torch.unflatten(weight.detach().abs().to(dtype).flatten(1), 0, (groups, -1))
+    scales = [float(ranges.max()) or 1.0 for ranges in per_input]
+    columns = torch.stack([ranges / scale for ranges, scale in zip(per_input, scales, strict=True)], dim=-1)
+    vectors = columns.to(absolute).repeat_interleave(layer.spec.num_heads, dim=0)
+    products = (absolute @ torch.unflatten(vectors, 0, (groups, -1))).flatten(0, 1).cpu().double()
+    upward = 1 + gamma(absolute.shape[-1] + 2, unit_roundoff(dtype))
+    return tuple(products[:, number] * scale * upward for number, scale in enumerate(scales))
+
+
+def _by_kernel(layer: AttentionLayer, varies: Tensor, tau: list[float]) -> Tensor:
+    """The smaller of both bounds for each output and input channel, summed: [out_channels]."""
+    spec = layer.spec
+    change, beyond = _head_changes(layer)
+    span = torch.tensor(_outside_of_the_kernel(layer), dtype=torch.float64)
+    each = torch.tensor(tau, dtype=torch.float64)
+    per_group = varies.view(spec.groups, 1, -1)
+    parts = []
+    for weight in torch.split(layer.weight.detach(), max(1, _ENTRIES // (change.shape[1] * layer.weight.shape[1]))):
+        heads = weight.double().cpu().flatten(2)
+        alone = heads.abs() @ each
+        together = ((heads @ change).abs().sum(-1) + heads.abs() @ (span + beyond)) / 2 + alone * (OUTWARD**2 - 1)
+        parts.append(torch.minimum(alone, together))
+    return (torch.unflatten(torch.cat(parts), 0, (spec.groups, -1)) * per_group).sum(-1).flatten()
+
+
+def _head_changes(layer: AttentionLayer) -> tuple[Tensor, float]:
+    """u_h(z) for the points z that matter, [num_heads, points], and what u_h can sum to on all others."""
+    alphas, (rows, columns) = layer.regime.alpha, layer.spec.kernel_size
+    margin = math.ceil(math.sqrt(1 + _BEYOND / min(alphas)))
+    changes = []
+    for alpha, (row, column) in zip(alphas, layer.spec.tap_offsets, strict=True):
+        axes = [
+            _axis_probabilities(alpha, offset, layer.spec.dilation[axis] * (taps - 1), margin)
+            for axis, (offset, taps) in enumerate(((row, rows), (column, columns)))
+        ]
+        change = torch.outer(*axes)
+        change[margin + row, margin + column] = -tail_fraction(alpha)
+        changes.append(change.flatten())
+    return torch.stack(changes), max(4 * _beyond(alpha, margin) * OUTWARD for alpha in alphas)
+
+
+def _axis_probabilities(alpha: float, target: int, span: int, margin: int) -> Tensor:
+    """exp(-alpha (z - target)^2) / theta_3 for z = -margin, ..., span + margin."""
+    points = torch.arange(-margin, span + margin + 1, dtype=torch.float64)
+    return torch.exp(-alpha * (points - target).square()) / moment(alpha, 0)
+
+
+def _outside_of_the_kernel(layer: AttentionLayer) -> list[float]:
+    """1 - P_h: what head h gives to points that the kernel does not span, if all of Z^2 were keys."""
+    spans = [layer.spec.dilation[axis] * (layer.spec.kernel_size[axis] - 1) for axis in (0, 1)]
+    shares = []
+    for alpha, offsets in zip(layer.regime.alpha, layer.spec.tap_offsets, strict=True):
+        sides = [(_beyond(alpha, offsets[axis]) + _beyond(alpha, spans[axis] - offsets[axis])) for axis in (0, 1)]
+        row, column = (side / moment(alpha, 0) for side in sides)
+        shares.append(row + column - row * column)
+    return shares
+
+
+def _beyond(alpha: float, distance: int) -> float:
+    """sum_{n > distance} exp(-alpha n^2), rounded up."""
+    return math.fsum(term for n, term in enumerate(powers(alpha, 0), start=1) if n > distance) * OUTWARD + _UNDERFLOW

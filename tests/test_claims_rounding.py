@@ -1,0 +1,111 @@
+"""Rounding, the tail of a whole kernel, propagation: false variants are rejected, and the code agrees."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+
+import pytest
+import sympy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conv2attn.convert import rounding as code
+from conv2attn.convert.propagation import activations
+from conv2attn.proofs import propagation
+from conv2attn.proofs.accumulation import addition_failures, far_failures, joining_failures, sum_failures
+from conv2attn.proofs.propagation import affine_failures, chain_failures, product_failures, slope_failures
+from conv2attn.proofs.registry import entries
+from conv2attn.proofs.rounding import (
+    U,
+    distance_failures,
+    exponential_failures,
+    gamma,
+    induction_failures,
+    order_failures,
+    quotient_failures,
+    round_to,
+    score_failures,
+    sharpness_failures,
+)
+from conv2attn.proofs.smoothed_kernel import balance_failures, border_failures, universe_failures
+
+HALF = Fraction(1, 2)
+
+FALSE_VARIANTS: dict[str, partial[list[str]]] = {
+    "gamma without its denominator": partial(induction_failures, bound=lambda m: m * U),
+    "half of gamma": partial(induction_failures, bound=lambda m: gamma(m) / 2),
+    "a bound on sums divided by 100": partial(order_failures, factor=Fraction(1, 100)),
+    "a bound on sums that is never reached": partial(sharpness_failures, share=Fraction(1)),
+    "an error of the sum that makes probabilities smaller": partial(
+        quotient_failures, denominator=lambda e, t: (1 + e) * (1 + t)
+    ),
+    "a smaller exponential": partial(exponential_failures, factor=sympy.Rational(9, 8)),
+    "larger scores": partial(exponential_failures, largest=sympy.Rational(1, 2)),
+    "factorials above powers of 3": partial(exponential_failures, ratio=3),
+    "a rounding of the score forgotten": partial(score_failures, factor=5),
+    "a distance without its cross term": partial(distance_failures, cross=3),
+    "a smaller constant": partial(distance_failures, constant=2),
+    "additions that err by half as much": partial(addition_failures, bound=lambda a, b, u: u * abs(a + b) / 2),
+    "additions that err by less than the smaller term": partial(
+        addition_failures, bound=lambda a, b, u: min(abs(a), abs(b)) / 4
+    ),
+    "one join too few": partial(joining_failures, joins=lambda near: near - 2),
+    "one join too many": partial(joining_failures, joins=lambda near: near),
+    "far terms counted once": partial(far_failures, factor=1),
+    "more far terms": partial(far_failures, share=sympy.Rational(1, 2)),
+    "a bound on all keys divided by 100": partial(sum_failures, factor=Fraction(1, 100)),
+    "a quarter of the oscillation": partial(balance_failures, factor=sympy.Rational(1, 4)),
+    "all of the oscillation": partial(balance_failures, factor=sympy.Integer(1)),
+    "a border that changes nothing": partial(border_failures, change=lambda p, share: 0 * p),
+    "a border that changes the other way": partial(border_failures, change=lambda p, share: (share - 1) * p),
+    "changes that sum to P": partial(border_failures, total=lambda share: share),
+    "a border that gives back": partial(universe_failures, border=-1),
+    "half of what a weight passes on": partial(affine_failures, factor=HALF),
+    "a layer's own difference forgotten": partial(chain_failures, own=0),
+    "what a layer inherits forgotten": partial(chain_failures, inherited=0),
+    "a product with the other factor": partial(product_failures, second=lambda a, b: a),
+    "a SiLU of slope 1": partial(slope_failures, silu=sympy.Integer(1)),
+    "a GELU of slope 1.12": partial(slope_failures, gelu=sympy.Rational(112, 100)),
+    "a hardswish of slope 1": partial(slope_failures, hardswish=sympy.Integer(1)),
+    "a sigmoid of slope 1/5": partial(slope_failures, sigmoid=sympy.Rational(1, 5)),
+    "a tanh of slope 1/2": partial(slope_failures, tanh=sympy.Rational(1, 2)),
+}
+
+
+@pytest.mark.parametrize("variant", FALSE_VARIANTS)
+def test_a_false_variant_is_rejected(variant: str) -> None:
+    assert FALSE_VARIANTS[variant]()
+
+
+@given(st.integers(1, 2**20), st.sampled_from([2.0**-24, 2.0**-53]))
+def test_the_gamma_of_the_code_is_that_of_the_proof(terms: int, unit: float) -> None:
+    exact = gamma(Fraction(terms), Fraction(unit))
+    assert code.gamma(terms, unit) == pytest.approx(float(exact), rel=2**-50)
+
+
+@given(st.fractions(min_value=-(10**6), max_value=10**6))
+def test_the_rounding_of_the_proof_is_that_of_binary64(value: Fraction) -> None:
+    assert round_to(value, 53) == Fraction(float(value))
+
+
+def test_the_slopes_of_the_code_are_those_of_the_proof() -> None:
+    for name in ("SILU", "GELU", "HARDSWISH", "SIGMOID", "TANH"):
+        slope = getattr(activations, name).slope
+        assert sympy.Rational(str(slope)) == getattr(propagation, f"{name}_SLOPE")
+
+
+NAMED = re.compile(r"claims? ``([\w-]+)``(?: and ``([\w-]+)``)?")
+
+
+@pytest.mark.parametrize(
+    "module", ["certificate", "rounding", "tail", "tolerance", "propagation/__init__", "propagation/activations"]
+)
+def test_every_claim_that_the_certificate_names_exists(module: str) -> None:
+    text = (Path(code.__file__).parent / f"{module}.py").read_text(encoding="utf-8")
+    named = {name for names in NAMED.findall(" ".join(text.split())) for name in names if name}
+    known = {entry.claim.name for entry in entries()}
+    assert named <= known
+    assert named or module == "certificate"
