@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from conv2attn.convert.report import Report
     from conv2attn.convert.spec import Size
     from conv2attn.proofs.benchmark.run import Benchmark
+    from conv2attn.proofs.campaign.counterexample import Counterexample
+    from conv2attn.proofs.campaign.result import Campaign
     from conv2attn.proofs.demo import DemoResult
     from conv2attn.proofs.runner import Result
 
@@ -311,6 +313,66 @@ def bench(
         _print_benchmark(benchmark)
 
 
+@app.command()
+def verify(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[CHECKPOINT | FILE...]", help="A network to verify, or with --merge results to add."),
+    ] = None,
+    layers: Annotated[
+        int | None, typer.Option(min=1, help="Random layers to check; 1000, or what --minutes allow.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the layers.")] = 0,
+    engine: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Check this engine; repeatable; all by default.")
+    ] = None,
+    dtype: Annotated[
+        list[Dtype] | None, typer.Option(help="Draw layers of this precision; repeatable; all by default.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, ...")] = "cpu",
+    max_size: Annotated[int | None, typer.Option(help="Most rows and columns of an input, 10 by default.")] = None,
+    minutes: Annotated[float | None, typer.Option(callback=_positive, help="Start no layer after this time.")] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(metavar="I/N", help="Check layers I, I + N, ...; by default RANK of WORLD_SIZE, if they are set."),
+    ] = None,
+    merge: Annotated[bool, typer.Option("--merge", help="Add up the results in FILE...")] = False,
+    out: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write the result to a file, too.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Try hard to break the theorem, the code and the certificate, on random layers or on a network."""
+    from conv2attn.proofs.campaign.counterexample import counterexample
+    from conv2attn.proofs.campaign.merge import merge as add_up
+    from conv2attn.proofs.campaign.outputs import check_stdout, result_file
+    from conv2attn.proofs.campaign.run import layer_count, run_campaign
+    from conv2attn.proofs.campaign.settings import Settings
+    from conv2attn.proofs.campaign.shard import Shard
+
+    if as_json:
+        check_stdout()
+    with result_file(out) as write:
+        if merge:
+            campaign, example = add_up(files or (), version=JSON_VERSION), None
+        else:
+            settings = Settings.of(engine, dtype, device=device, max_size=max_size)
+            which = Shard.choose(shard)
+            with _progress("Checking layers", total=len(which.indices(layer_count(layers, minutes)))) as advance:
+                campaign = run_campaign(
+                    settings, layers=layers, seed=seed, shard=which, minutes=minutes, progress=advance
+                )
+            example = counterexample(campaign)
+        data = {"campaign": campaign.to_json(), "counterexample": None if example is None else example.snippet}
+        write(_versioned("verify", data))
+    if as_json:
+        _print_json("verify", data)
+    else:
+        _print_campaign(campaign, example)
+    if campaign.stopped == "interrupted":
+        raise typer.Exit(130)
+    if not campaign.is_clean:
+        raise typer.Exit(1)
+
+
 def _architecture(spec: str, arguments: list[str] | None) -> Architecture:
     from conv2attn.convert.architecture import parse_arguments
     from conv2attn.convert.folder import Architecture
@@ -354,8 +416,12 @@ def _warn_non_finite(names: Sequence[str]) -> None:
         typer.echo(f"warning: NaN or infinity in {shown}; these layers are not certified", err=True)
 
 
+def _versioned(command: str, data: dict[str, Any]) -> dict[str, Any]:
+    return {"version": JSON_VERSION, "command": command, **data}
+
+
 def _print_json(command: str, data: dict[str, Any]) -> None:
-    typer.echo(json.dumps({"version": JSON_VERSION, "command": command, **data}, indent=2, default=str))
+    typer.echo(json.dumps(_versioned(command, data), indent=2, default=str))
 
 
 def _print_report(report: Report) -> None:
@@ -446,6 +512,16 @@ def _print_benchmark(benchmark: Benchmark) -> None:
     typer.echo(f"Seed: {benchmark.settings.seed}")
 
 
+def _print_campaign(campaign: Campaign, example: Counterexample | None) -> None:
+    from conv2attn.proofs.campaign.report import check_table, failure_lines, option_table, verdict
+
+    for table in (option_table(campaign), check_table(campaign)):
+        _print_table(table.header, table.rows)
+    for line in failure_lines(campaign, example):
+        typer.echo(line)
+    typer.echo(verdict(campaign))
+
+
 def _print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     from rich import box
     from rich.console import Console
@@ -468,7 +544,7 @@ def _print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
 
 
 @contextmanager
-def _progress(what: str, *, total: int) -> Iterator[Callable[[int], None]]:
+def _progress(what: str, *, total: int | None) -> Iterator[Callable[[int], None]]:
     """A progress bar on stderr, if that is a terminal."""
     from rich.console import Console
     from rich.progress import Progress
