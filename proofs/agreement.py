@@ -7,6 +7,7 @@ that input really had.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,7 +34,7 @@ class LayerAgreement:
         heads: Attention heads.
         alpha: Smallest locality strength.
         difference: Largest |attention - convolution| over all outputs.
-        bound: What the certificate allows for inputs within the range that was seen.
+        bound: What the certificate allows for inputs within the range that was seen; NaN if they were not finite.
     """
 
     name: str
@@ -51,15 +52,15 @@ class EngineAgreement:
     Attributes:
         engine: The engine of all layers.
         top1_agreement: Share of images with the same highest score.
-        accuracy: Share of images whose highest score is the label's.
+        accuracy: Share of images whose highest score is the label's; None without labels.
         logit_difference: Largest difference of a score.
         seconds: Time of the network, without the comparison.
-        layers: Each layer by itself.
+        layers: Each layer that ran, by itself.
     """
 
     engine: str
     top1_agreement: float
-    accuracy: float
+    accuracy: float | None
     logit_difference: float
     seconds: float
     layers: tuple[LayerAgreement, ...]
@@ -71,13 +72,13 @@ class Agreement:
 
     Attributes:
         images: How many.
-        accuracy: Share of images that the CNN classifies as labelled.
+        accuracy: Share of images that the CNN classifies as labelled; None without labels.
         seconds: Time of the CNN.
         engines: The converted network, in each engine.
     """
 
     images: int
-    accuracy: float
+    accuracy: float | None
     seconds: float
     engines: tuple[EngineAgreement, ...]
 
@@ -91,7 +92,7 @@ def compare(
     cnn: nn.Module,
     attention: nn.Module,
     images: Tensor,
-    labels: Tensor,
+    labels: Tensor | None,
     *,
     engines: Sequence[str],
     batch_size: int = 100,
@@ -103,7 +104,7 @@ def compare(
         cnn: From images to scores [batch, classes]; in eval mode.
         attention: What ``convert_model`` made of it. Its engine is "auto" afterwards.
         images: [count, channels, rows, columns].
-        labels: Class indices, [count].
+        labels: Class indices, [count], if there are any.
         engines: Engines to run the attention in.
         batch_size: Images at a time.
         progress: Called with the number of images that one network has just seen.
@@ -115,12 +116,12 @@ def compare(
         set_engine(attention, engine)
         with _watched(cnn, attention) as watchers:
             scores, elapsed = _scores(attention, batches, progress, lambda: sum(w.seconds for w in watchers))
-        layers = tuple(watcher.result() for watcher in watchers)
-        same, right = _share(scores.argmax(1), expected.argmax(1)), _share(scores.argmax(1), labels)
+        layers = tuple(watcher.result() for watcher in watchers if watcher.has_run)
+        same, right = _share(scores.argmax(1), expected.argmax(1)), _accuracy(scores, labels)
         apart = float((scores - expected).abs().max())
         results.append(EngineAgreement(engine, same, right, apart, elapsed, layers))
     set_engine(attention, AUTO)
-    return Agreement(len(images), _share(expected.argmax(1), labels), seconds, tuple(results))
+    return Agreement(len(images), _accuracy(expected, labels), seconds, tuple(results))
 
 
 def _scores(
@@ -141,6 +142,10 @@ def _share(found: Tensor, wanted: Tensor) -> float:
     return float((found == wanted).double().mean())
 
 
+def _accuracy(scores: Tensor, labels: Tensor | None) -> float | None:
+    return None if labels is None else _share(scores.argmax(1), labels)
+
+
 class _Watcher:
     """A forward hook that compares one attention layer with its convolution."""
 
@@ -151,12 +156,19 @@ class _Watcher:
 
     def __call__(self, _: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         start = time.perf_counter()
-        self.difference = max(self.difference, float((output - self.conv(inputs[0])).abs().max()))
+        difference = (output.double() - self.conv(inputs[0]).double()).abs().max()
+        self.difference = float(difference.clamp(min=self.difference))  # stays NaN, where max() would drop it
         self.low, self.high = min(self.low, float(inputs[0].min())), max(self.high, float(inputs[0].max()))
         self.seconds += time.perf_counter() - start
 
+    @property
+    def has_run(self) -> bool:
+        """Whether the network used the layer."""
+        return self.low <= self.high
+
     def result(self) -> LayerAgreement:
-        bound = certify(self.layer, input_range=(self.low, self.high)).bound
+        finite = math.isfinite(self.low) and math.isfinite(self.high)
+        bound = certify(self.layer, input_range=(self.low, self.high)).bound if finite else math.nan
         spec, alpha = self.layer.spec, min(self.layer.regime.alpha)
         return LayerAgreement(self.name, spec, spec.num_heads, alpha, self.difference, bound)
 

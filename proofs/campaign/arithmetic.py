@@ -20,11 +20,15 @@ _REDUCED = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precis
 
 
 @contextmanager
-def certified_arithmetic() -> Iterator[None]:
-    """One thread, for tiny layers the fastest, and none of what the certificate excludes."""
+def certified_arithmetic(*, threads: int | None = 1) -> Iterator[None]:
+    """None of what the certificate excludes, for as long as the context lasts.
+
+    Args:
+        threads: One is the fastest for tiny layers, and its sums come in one order; None leaves the choice to torch.
+    """
     matmul = torch.backends.cuda.matmul
     before = {name: getattr(matmul, name) for name in _REDUCED}
-    with torch_settings(threads=1, tf32=False), torch.backends.cudnn.flags(enabled=False):
+    with torch_settings(threads=threads, tf32=False), torch.backends.cudnn.flags(enabled=False):
         try:
             for name in _REDUCED:
                 setattr(matmul, name, False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from conv2attn.proofs.campaign.checks import violations
 from conv2attn.proofs.campaign.comparison import Comparison
-from conv2attn.proofs.campaign.result import Campaign
+from conv2attn.proofs.campaign.result import INTERRUPTED, Campaign
 from conv2attn.proofs.campaign.settings import Settings
 from conv2attn.proofs.campaign.shrink import shrink
 from conv2attn.proofs.random_layers import RandomLayer
@@ -42,8 +42,8 @@ class Counterexample:
 
 
 def counterexample(campaign: Campaign) -> Counterexample | None:
-    """Shrinks the first layer that failed; None if none did."""
-    if not campaign.tally.failures:
+    """Shrinks the first layer that failed; None if none did, or nobody waits for it any more."""
+    if not campaign.tally.failures or campaign.stopped == INTERRUPTED:
         return None
     first = campaign.tally.failures[0]
     settings, checks = campaign.settings, [first.check]

@@ -56,9 +56,10 @@ def _put(temporary: Path, target: Path, data: dict[str, Any]) -> None:
 def _write(path: Path, content: bytes) -> None:
     """Makes a file of this content, in the room that it has on the disk already."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    with open(descriptor, "r+b", buffering=0) as file:
+    with open(descriptor, "r+b") as file:
         file.write(content)
         file.truncate()
+        file.flush()
         os.fsync(file.fileno())
 
 

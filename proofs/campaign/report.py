@@ -44,7 +44,7 @@ def verdict(campaign: Campaign) -> str:
         f"{campaign.seconds:.1f} s, {campaign.layers_per_second:.1f} layers/s.",
         *_nearest(tally.worst),
         "; ".join((*campaign.runs, *(f"{name} {version}" for name, version in campaign.versions.items()))) + ".",
-        *(f"Seed {part.seed}, {_part(part)}." for part in campaign.parts),
+        *(f"Seed {part.seed}, {_part(part)}" for part in campaign.parts),
     ]
     return "\n".join(lines)
 

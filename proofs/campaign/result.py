@@ -68,6 +68,11 @@ class Campaign:
         """Whether every comparison held."""
         return self.tally.violations == 0
 
+    @property
+    def exit_code(self) -> int:
+        """Of the command line: interrupted, violated, or fine."""
+        return 130 if self.stopped == INTERRUPTED else int(not self.is_clean)
+
     def to_json(self) -> dict[str, Any]:
         """The campaign as plain data, with the throughput."""
         return asdict(self) | {"layers_per_second": self.layers_per_second}

@@ -27,7 +27,7 @@ _WORTH_PROCESSES = 200  # layers; for fewer, starting processes takes longer tha
 def run_campaign(
     settings: Settings,
     *,
-    layers: int | None = None,
+    layers: int = DEFAULT_LAYERS,
     seed: int = 0,
     shard: Shard | None = None,
     minutes: float | None = None,
@@ -38,8 +38,7 @@ def run_campaign(
 
     Args:
         settings: How.
-        layers: Layers of the whole campaign, of which a shard checks its own; by default 1000, or as many as the
-            minutes allow.
+        layers: Layers of the whole campaign, of which a shard checks its own.
         seed: Of the layers.
         shard: Which of them; all by default.
         minutes: Start no layer after this time.
@@ -52,7 +51,7 @@ def run_campaign(
     """
     check_device(settings.device)
     shard = shard or Shard()
-    indices = shard.indices(layer_count(layers, minutes))
+    indices = shard.indices(layers)
     start, tally, stopped = time.monotonic(), Tally(), None
     deadline = None if minutes is None else start + 60 * minutes
     try:
@@ -69,7 +68,7 @@ def run_campaign(
 
 
 def layer_count(layers: int | None, minutes: float | None) -> int:
-    """How many layers a campaign has, all shards together."""
+    """How many layers a campaign has, all shards together: by default 1000, or as many as the minutes allow."""
     if layers is not None:
         return layers
     return DEFAULT_LAYERS if minutes is None else ENDLESS
