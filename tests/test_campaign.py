@@ -195,7 +195,7 @@ def test_values_stay_in_the_range_that_their_check_needs(layer: RandomLayer) -> 
         if name == "one-hot":
             assert x.count_nonzero() == x.sum() == 1
         if name == "tiny":
-            assert x.abs().max() < limits.smallest_normal * 2
+            assert x.abs().max() <= limits.smallest_normal * 2
 
 
 @given(LAYERS)
@@ -335,13 +335,13 @@ class Dying(Settings):
 
 
 def test_a_campaign_ends_in_time_with_its_first_layers() -> None:
-    campaign = run_campaign(Settings(), layers=10**6, minutes=1 / 300)
+    campaign = run_campaign(Settings(), layers=10**6, minutes=1 / 300, workers=0)
     assert campaign.stopped == OUT_OF_TIME
     assert 0 < campaign.tally.layers < 10**6
     assert campaign.seconds < 30
     (part,) = campaign.parts
     assert part.indices == range(campaign.tally.layers)
-    assert campaign.tally == run_campaign(Settings(), layers=part.count).tally
+    assert campaign.tally == run_campaign(Settings(), layers=part.count, workers=0).tally
 
 
 def test_without_a_number_of_layers_the_minutes_decide() -> None:
