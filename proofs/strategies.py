@@ -1,4 +1,4 @@
-"""Hypothesis strategies for convolutions, their geometry and their inputs, valid by construction.
+"""Hypothesis strategies for convolutions, their geometry, inputs and attention, valid by construction.
 
 from hypothesis import given
 from conv2attn.proofs.strategies import convolutions_with_input
@@ -18,12 +18,20 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from conv2attn.convert import SelfAttention2d, attention_from_conv
 from conv2attn.convert.spec import ConvSpec, Size
 from conv2attn.proofs.random_layers import choose_spec, convolution_of, smallest_input
 
 INTEGER_LIMIT = 8  # sums of products of integers this small are exact in every dtype down to binary32
 
-__all__ = ["INTEGER_LIMIT", "conv_specs", "convolution_of", "convolutions_with_input", "input_sizes"]
+__all__ = [
+    "INTEGER_LIMIT",
+    "attention_layers",
+    "conv_specs",
+    "convolution_of",
+    "convolutions_with_input",
+    "input_sizes",
+]
 
 _T = TypeVar("_T")
 
@@ -79,6 +87,29 @@ def convolutions_with_input(
         for parameter in conv.parameters():
             parameter.copy_(values(*parameter.shape))
     return conv, values(draw(st.integers(1, 3)), spec.in_channels, *size)
+
+
+@st.composite
+def attention_layers(
+    draw: st.DrawFn, conv: nn.Conv2d, *, reach: float = 2.0, max_alpha: float = 8.0
+) -> SelfAttention2d:
+    """A convolution's attention with its heads anywhere, each with a locality strength of its own.
+
+    Args:
+        draw: Given by hypothesis.
+        conv: The convolution; the layer has its weights.
+        reach: Most pixels, up or down, left or right, that a centre is moved off its kernel tap.
+        max_alpha: Largest locality strength; the smallest is a 160th of it.
+    """
+    layer = attention_from_conv(conv)
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
+    moves, alphas = (
+        torch.rand(p.shape, generator=generator, dtype=torch.float64) for p in (layer.centers, layer.alpha)
+    )
+    with torch.no_grad():
+        layer.centers.add_((reach * (2 * moves - 1)).to(layer.centers))
+        layer.alpha.copy_(max_alpha * (1 / 160 + alphas * 159 / 160))
+    return layer
 
 
 class _Draws:

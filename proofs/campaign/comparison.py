@@ -41,6 +41,8 @@ class Comparison:
         return self.error / self.bound if 0 < self.bound < math.inf and not math.isnan(self.error) else math.inf
 
     def __str__(self) -> str:
+        if math.isinf(self.error) and self.bound == 0:
+            return f"{self.check}, {self.kind}: {self.what}"
         allowed = "0: it must be equal bit for bit" if self.bound == 0 else f"{self.bound:.3g}"
         return f"{self.check}, {self.kind}: {self.what}: error {self.error:.3g}, allowed {allowed}"
 
