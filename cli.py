@@ -362,11 +362,15 @@ def verify(
         str | None,
         typer.Option(metavar="ROWSxCOLUMNS", help="Size of random inputs, 224x224 by default, and of pictures."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result as JSON, too.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the result as JSON, too; {shard} in the name stands for the shard."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Try to break the theorem, the code and the certificate: on random layers, or on a network."""
     from conv2attn.proofs.campaign.outputs import check_stdout, result_file
+    from conv2attn.proofs.campaign.shard import Shard
 
     of_layers = {"--layers": layers, "--max-size": max_size, "--minutes": minutes, "--shard": shard}
     of_network = {"--arch": arch, "--arch-arg": arch_arg, "--ema": ema, "--alpha": alpha, "--data": data}
@@ -378,7 +382,7 @@ def verify(
         _refuse(*(("with a CHECKPOINT", of_layers) if files else ("without a CHECKPOINT", of_network)))
     if as_json:
         check_stdout()
-    with result_file(out) as write:
+    with result_file(out if files else Shard.own_file(out, shard)) as write:
         if merge:
             outcome = _merged(files or [])
         elif files:

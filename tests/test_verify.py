@@ -96,7 +96,9 @@ def test_shards_merge_into_the_whole(run: Run, monkeypatch: pytest.MonkeyPatch) 
     run(*few, "--shard", "1/2", "--out", "odd.json")
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    run(*few, "--out", "even.json")
+    assert run(*few, "--out", "even.json")[0] == 2
+    run(*few, "--out", "even-{shard}.json")
+    Path("even-0-of-2.json").rename("even.json")
     code, out, _ = run("--merge", "odd.json", "even.json", "--json")
     assert code == 0
     assert result(out)["campaign"]["tally"] == result(Path("whole.json").read_text())["campaign"]["tally"]

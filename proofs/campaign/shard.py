@@ -6,8 +6,11 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from conv2attn.convert.errors import SelectionError
+
+PLACEHOLDER = "{shard}"
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,20 @@ class Shard:
         if "RANK" not in environment or "WORLD_SIZE" not in environment:
             return cls()
         return cls.parse(f"{environment['RANK']}/{environment['WORLD_SIZE']}")
+
+    @classmethod
+    def own_file(cls, path: Path | None, text: str | None) -> Path | None:
+        """The file of a shard's result: "{shard}" in its name stands for the shard, like 0-of-4.
+
+        Raises:
+            SelectionError: The environment starts several shards, and all would write the same file.
+        """
+        shard = cls.choose(text)
+        if path is None:
+            return None
+        if text is None and shard.count > 1 and PLACEHOLDER not in path.name:
+            raise SelectionError(f"{path} would be written by {shard.count} processes; put {PLACEHOLDER} into its name")
+        return path.with_name(path.name.replace(PLACEHOLDER, f"{shard.number}-of-{shard.count}"))
 
     def indices(self, layers: int) -> range:
         """Indices of its layers, among the first ``layers`` of a seed."""

@@ -105,7 +105,7 @@ def _mutate(programs: Path, tree: Path, socket: Path, module: str, sample: int) 
     config.write_text(
         _CONFIG.format(
             module=json.dumps(module),
-            timeout=LIMIT + 30,  # the server's own limit comes first
+            timeout=LIMIT + 60,  # the server's own limit comes first
             command=json.dumps(" ".join(ask)),
         )
     )
