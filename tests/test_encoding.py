@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from conv2attn.convert.encoding import (
     head_vectors,
+    is_power_of_two,
     key_positions,
     positional_scores,
     relative_encoding,
@@ -95,3 +96,8 @@ def test_scores_are_exact_up_to_the_last_integer_that_binary32_holds() -> None:
     assert not exact(2, 2, alpha=2.0**127)
     assert exact(2, 2, alpha=2.0**-126)
     assert not exact(2, 2, alpha=2.0**-127)
+
+
+def test_powers_of_two_are_told_from_other_numbers() -> None:
+    assert all(map(is_power_of_two, (1.0, 2.0, 0.25, 128.0, 2.0**-1074, 2.0**1023)))
+    assert not any(map(is_power_of_two, (0.0, -2.0, 3.0, 0.3, -0.75, float("inf"), float("nan"))))
