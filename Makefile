@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test bench venv check format lint types clean
+.PHONY: demo test bench mutants venv check format lint types clean
 
 demo: .venv/runtime  ## Convert the embedded trained networks and compare them with their attention.
 	$(BIN)/conv2attn demo
@@ -29,6 +29,13 @@ lint: .venv/dev
 types: .venv/dev
 	mkdir -p build/types && ln -sfn ../.. build/types/conv2attn
 	$(BIN)/mypy
+
+mutants: .venv/dev build/mutation/.venv  ## See whether the tests can fail; takes hours. MODULES=... and SAMPLE=... choose.
+	$(BIN)/python -m tests.mutation.run build/mutation/.venv/bin $(or $(SAMPLE),0) $(MODULES)
+
+build/mutation/.venv:
+	$(PYTHON) -m venv $@
+	$@/bin/python -m pip install --quiet --disable-pip-version-check cosmic-ray==8.7.0
 
 .venv/runtime: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

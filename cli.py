@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import sys
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -18,8 +19,13 @@ if TYPE_CHECKING:
     from conv2attn.convert.folder import Architecture
     from conv2attn.convert.report import Report
     from conv2attn.convert.spec import Size
+    from conv2attn.proofs.agreement import Agreement
     from conv2attn.proofs.benchmark.run import Benchmark
+    from conv2attn.proofs.campaign.counterexample import Counterexample
+    from conv2attn.proofs.campaign.result import Campaign
+    from conv2attn.proofs.campaign.settings import Settings
     from conv2attn.proofs.demo import DemoResult
+    from conv2attn.proofs.network_check import Pair
     from conv2attn.proofs.runner import Result
 
 JSON_VERSION = 1
@@ -319,6 +325,183 @@ def bench(
         _print_benchmark(benchmark)
 
 
+@app.command()
+def verify(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[CHECKPOINT | FILE...]", help="A checkpoint or converted folder to verify; or results to merge."
+        ),
+    ] = None,
+    layers: Annotated[
+        int | None, typer.Option(min=1, help="Random layers; 1000 by default, or what --minutes allow.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random layers or inputs.")] = 0,
+    engine: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Verify this engine; repeatable; all by default.")
+    ] = None,
+    dtype: Annotated[
+        list[Dtype] | None, typer.Option(help="Precision of random layers, repeatable, or of the network.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, ...")] = "cpu",
+    max_size: Annotated[
+        int | None, typer.Option(help="Largest rows and columns of random layers' inputs, 10 by default.")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(callback=_positive, help="Start no random layer after this time.")
+    ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(metavar="I/N", help="Layers I, I + N, ...; by default RANK/WORLD_SIZE, if these are set."),
+    ] = None,
+    merge: Annotated[bool, typer.Option("--merge", help="Add up the results in FILE...")] = False,
+    arch: Annotated[
+        str | None, typer.Option(metavar="SPEC", help="How to build the checkpoint's network, as for convert.")
+    ] = None,
+    arch_arg: ArchArgOption = None,
+    ema: EmaOption = False,
+    alpha: AlphaOption = None,
+    skip_unsupported: SkipOption = False,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Run the network on its images: .npy, .pt, .png, .jpg, ...")
+    ] = None,
+    random: Annotated[int | None, typer.Option(min=1, help="Run the network on random inputs, 8 by default.")] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(metavar="ROWSxCOLUMNS", help="Size of random inputs, 224x224 by default, and of pictures."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the result as JSON, too; {shard} in the name stands for the shard."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Try to break the theorem, the code and the certificate: on random layers, or on a network."""
+    from conv2attn.proofs.campaign.outputs import check_stdout, result_file
+    from conv2attn.proofs.campaign.shard import Shard
+
+    of_layers = {"--layers": layers, "--max-size": max_size, "--minutes": minutes, "--shard": shard}
+    of_network = {"--arch": arch, "--arch-arg": arch_arg, "--ema": ema, "--alpha": alpha, "--data": data}
+    of_network |= {"--random": random, "--size": size, "--skip-unsupported": skip_unsupported}
+    _check_files(files or [], merge=merge)
+    if merge:
+        _refuse("with --merge", of_layers | of_network | {"--engine": engine, "--dtype": dtype})
+    else:
+        _refuse(*(("with a CHECKPOINT", of_layers) if files else ("without a CHECKPOINT", of_network)))
+    if as_json:
+        check_stdout()
+    with result_file(out if files else Shard.own_file(out, shard)) as write:
+        if merge:
+            outcome = _merged(files or [])
+        elif files:
+            pair = _pair(files[0], arch, arch_arg, ema, alpha, skip_unsupported, device, dtype)
+            outcome = _verified_network(pair, engine, data=data, random=random, size=size, seed=seed)
+        else:
+            settings = _campaign_settings(engine, dtype, device, max_size)
+            outcome = _verified_layers(settings, layers=layers, seed=seed, shard=shard, minutes=minutes)
+        write(_versioned("verify", outcome.data))
+    if as_json:
+        _print_json("verify", outcome.data)
+    else:
+        outcome.show()
+    if outcome.code:
+        raise typer.Exit(outcome.code)
+
+
+class _Outcome(NamedTuple):
+    """What a verification found: as data, as a text, and as an exit code."""
+
+    data: dict[str, Any]
+    show: Callable[[], None]
+    code: int
+
+
+def _check_files(files: Sequence[Path], *, merge: bool) -> None:
+    if merge and not files:
+        raise typer.BadParameter("needs the files to add up", param_hint="--merge")
+    if len(files) > 1 and not merge:
+        raise typer.BadParameter("takes one checkpoint; --merge adds up several results", param_hint="CHECKPOINT")
+
+
+def _refuse(when: str, options: dict[str, object]) -> None:
+    """Refuses options that have no meaning in the mode that the arguments choose."""
+    given = [name for name, value in options.items() if value not in (None, False, [])]
+    if given:
+        raise typer.BadParameter(f"has no meaning {when}", param_hint=", ".join(given))
+
+
+def _merged(files: Sequence[Path]) -> _Outcome:
+    from conv2attn.proofs.campaign.merge import merge
+
+    campaign = merge(files, version=JSON_VERSION)
+    data = {"campaign": campaign.to_json(), "counterexample": None}
+    return _Outcome(data, lambda: _print_campaign(campaign, None), campaign.exit_code)
+
+
+def _campaign_settings(
+    engine: list[str] | None, dtype: list[Dtype] | None, device: str, max_size: int | None
+) -> Settings:
+    from conv2attn.proofs.campaign.settings import Settings
+
+    return Settings.of(engine, [str(name) for name in dtype or ()], device=device, max_size=max_size)
+
+
+def _verified_layers(
+    settings: Settings, *, layers: int | None, seed: int, shard: str | None, minutes: float | None
+) -> _Outcome:
+    from conv2attn.proofs.campaign.counterexample import counterexample
+    from conv2attn.proofs.campaign.run import layer_count, run_campaign
+    from conv2attn.proofs.campaign.shard import Shard
+
+    count, part = layer_count(layers, minutes), Shard.choose(shard)
+    with _progress("Checking layers", total=len(part.indices(count))) as advance:
+        campaign = run_campaign(settings, layers=count, seed=seed, shard=part, minutes=minutes, progress=advance)
+    example = counterexample(campaign)
+    data = {"campaign": campaign.to_json(), "counterexample": None if example is None else example.snippet}
+    return _Outcome(data, lambda: _print_campaign(campaign, example), campaign.exit_code)
+
+
+def _pair(
+    path: Path,
+    arch: str | None,
+    arch_arg: list[str] | None,
+    ema: bool,
+    alpha: float | None,
+    skip_unsupported: bool,
+    device: str,
+    dtype: list[Dtype] | None,
+) -> Pair:
+    from conv2attn.proofs.network_check import load_pair
+
+    if dtype is not None and len(dtype) > 1:
+        raise typer.BadParameter("takes one precision with a CHECKPOINT", param_hint="--dtype")
+    with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
+        return load_pair(
+            path,
+            None if arch is None else _architecture(arch, arch_arg),
+            ema=ema,
+            alpha=alpha,
+            skip_unsupported=skip_unsupported,
+            device=device,
+            dtype=_torch_dtype(dtype[0] if dtype else None),
+        )
+
+
+def _verified_network(
+    pair: Pair, engine: list[str] | None, *, data: Path | None, random: int | None, size: str | None, seed: int
+) -> _Outcome:
+    from conv2attn.proofs.network_check import DEFAULT_ENGINES, choose_inputs, passes, verify_network
+
+    if data is not None and random is not None:
+        raise typer.BadParameter("and --random exclude each other", param_hint="--data")
+    images = choose_inputs(pair, folder=data, count=random, size=None if size is None else _size(size), seed=seed)
+    engines = engine or DEFAULT_ENGINES
+    with _progress("Running CNN and attention", total=(1 + len(engines)) * len(images)) as advance:
+        agreement = verify_network(pair, images, engines=engines, progress=advance)
+    found = {"seed": seed, "network": agreement.to_json()}
+    return _Outcome(found, lambda: _print_network(agreement, seed), 0 if passes(agreement) else 1)
+
+
 def _architecture(spec: str, arguments: list[str] | None) -> Architecture:
     from conv2attn.convert.architecture import parse_arguments
     from conv2attn.convert.folder import Architecture
@@ -372,8 +555,12 @@ def _warn_non_finite(names: Sequence[str]) -> None:
         typer.echo(f"warning: NaN or infinity in {shown}; these layers are not certified", err=True)
 
 
+def _versioned(command: str, data: dict[str, Any]) -> dict[str, Any]:
+    return {"version": JSON_VERSION, "command": command, **data}
+
+
 def _print_json(command: str, data: dict[str, Any]) -> None:
-    typer.echo(json.dumps({"version": JSON_VERSION, "command": command, **data}, indent=2, default=str))
+    typer.echo(json.dumps(_versioned(command, data), indent=2, default=str))
 
 
 def _print_report(report: Report) -> None:
@@ -412,13 +599,25 @@ def _shown(name: str) -> str:
 
 
 def _print_demo(result: DemoResult) -> None:
-    agreement = result.agreement
+    _print_agreement(result.network, result.agreement)
+    typer.echo(f"Wrote {result.folder}\n")
+
+
+def _print_network(agreement: Agreement, seed: int) -> None:
+    from conv2attn.proofs.network_check import verdict
+
+    _print_agreement("layer", agreement)
+    typer.echo(verdict(agreement))
+    typer.echo(f"Seed: {seed}")
+
+
+def _print_agreement(title: str, agreement: Agreement) -> None:
     columns = [f"{engine.engine}: difference / bound" for engine in agreement.engines]
     _print_table(
-        (f"{result.network}", "geometry", "heads", "alpha", *columns),
+        (title, "geometry", "heads", "alpha", *columns),
         [
             (
-                layers[0].name,
+                _shown(layers[0].name),
                 str(layers[0].spec),
                 layers[0].heads,
                 f"{layers[0].alpha:g}",
@@ -427,11 +626,11 @@ def _print_demo(result: DemoResult) -> None:
             for layers in zip(*(engine.layers for engine in agreement.engines), strict=True)
         ],
     )
-    rows: list[tuple[object, ...]] = [("CNN", f"{agreement.accuracy:.1%}", "", "", f"{agreement.seconds:.2f}")]
+    rows: list[tuple[object, ...]] = [("CNN", _share(agreement.accuracy), "", "", f"{agreement.seconds:.2f}")]
     rows += [
         (
             f"attention, {engine.engine}",
-            f"{engine.accuracy:.1%}",
+            _share(engine.accuracy),
             f"{engine.top1_agreement:.1%}",
             f"{engine.logit_difference:.1e}",
             f"{engine.seconds:.2f}",
@@ -439,7 +638,10 @@ def _print_demo(result: DemoResult) -> None:
         for engine in agreement.engines
     ]
     _print_table((f"{agreement.images} images", "accuracy", "top-1 agreement", "logit difference", "seconds"), rows)
-    typer.echo(f"Wrote {result.folder}\n")
+
+
+def _share(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.1%}"
 
 
 def _print_claims(claims: Sequence[dict[str, str]], *, as_json: bool) -> None:
@@ -466,6 +668,16 @@ def _print_benchmark(benchmark: Benchmark) -> None:
     typer.echo(f"Seed: {benchmark.settings.seed}")
 
 
+def _print_campaign(campaign: Campaign, example: Counterexample | None) -> None:
+    from conv2attn.proofs.campaign.report import check_table, failure_lines, option_table, verdict
+
+    for table in (option_table(campaign), check_table(campaign)):
+        _print_table(table.header, table.rows)
+    for line in failure_lines(campaign, example):
+        typer.echo(line)
+    typer.echo(verdict(campaign))
+
+
 def _print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     from rich import box
     from rich.console import Console
@@ -488,7 +700,7 @@ def _print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
 
 
 @contextmanager
-def _progress(what: str, *, total: int) -> Iterator[Callable[[int], None]]:
+def _progress(what: str, *, total: int | None) -> Iterator[Callable[[int], None]]:
     """A progress bar on stderr, if that is a terminal."""
     from rich.console import Console
     from rich.progress import Progress
@@ -521,6 +733,8 @@ def main() -> None:
         app()
     except Exception as error:
         sys.exit(_explain(error))
+    finally:
+        gc.freeze()  # or the interpreter looks through all of torch once more, for a second, before it ends
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ convolution makes of the difference between the two networks' inputs:
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -31,7 +32,7 @@ class LayerComparison:
     Attributes:
         name: Fully qualified name.
         own: Largest |attention - convolution| on the same input.
-        bound: What the layer's certificate allows for that input, as it was measured.
+        bound: What the layer's certificate allows for that input, as it was measured; NaN if it was not finite.
         inherited: Largest difference that the convolution makes of the difference in its input.
         total: Largest difference between the layer and the convolution, each in its own network.
     """
@@ -57,7 +58,7 @@ def compare_layers(cnn: nn.Module, model: nn.Module, batches: Iterable[Tensor]) 
         batches: Images, [batch, channels, rows, columns] each.
 
     Raises:
-        ConversionError: The networks do not have the same layers, there is no image, or a value is not finite.
+        ConversionError: The networks do not have the same layers, or there is no image.
     """
     with watched(cnn, model) as watchers:
         for batch in batches:
@@ -72,11 +73,13 @@ class LayerWatcher:
         name: Fully qualified name of the layer.
         layer: The attention layer.
         seconds: What the comparison took.
+        has_run: Whether the network used the layer.
     """
 
     def __init__(self, name: str, layer: SelfAttention2d, conv: nn.Module) -> None:
         self.name, self.layer, self.conv = name, layer, conv
         self.seconds, self._own, self._inherited, self._total = 0.0, 0.0, 0.0, 0.0
+        self.has_run, self._is_finite = False, True
         self._measured: MeasuredInput | None = None
         self._expected: list[Tensor] = []
 
@@ -95,11 +98,15 @@ class LayerWatcher:
         if not self._expected:
             raise ConversionError(f"the CNN does not call {self.name} as often as the converted network")
         here, there = self.conv(inputs[0]), self._expected.pop(0)
-        self._own = max(self._own, _largest(output, here))
-        self._inherited = max(self._inherited, _largest(here, there))
-        self._total = max(self._total, _largest(output, there))
-        measured = measure_input(self.layer, [x])
-        self._measured = measured if self._measured is None else self._measured.joined(measured)
+        self._own = _larger(self._own, output, here)
+        self._inherited = _larger(self._inherited, here, there)
+        self._total = _larger(self._total, output, there)
+        self.has_run = True
+        if bool(x.isfinite().all()):
+            measured = measure_input(self.layer, [x])
+            self._measured = measured if self._measured is None else self._measured.joined(measured)
+        else:
+            self._is_finite = False
         self.seconds += time.perf_counter() - start
 
     def result(self) -> LayerComparison:
@@ -108,9 +115,11 @@ class LayerWatcher:
         Raises:
             ConversionError: The layer was never called, or is not certified.
         """
-        if self._measured is None:
+        if not self.has_run:
             raise ConversionError(f"no image came to {self.name}")
-        bound = certify_measured(self.layer, self._measured, engine=self.layer.engine).bound
+        bound = math.nan
+        if self._is_finite and self._measured is not None:
+            bound = certify_measured(self.layer, self._measured, engine=self.layer.engine).bound
         return LayerComparison(self.name, self._own, bound, self._inherited, self._total)
 
 
@@ -152,5 +161,6 @@ def watched(cnn: nn.Module, model: nn.Module) -> Iterator[list[LayerWatcher]]:
             handle.remove()
 
 
-def _largest(a: Tensor, b: Tensor) -> float:
-    return float((a - b).abs().max())
+def _larger(so_far: float, a: Tensor, b: Tensor) -> float:
+    """The larger of a number and max |a - b|; stays NaN, where ``max`` would drop it."""
+    return float((a.double() - b.double()).abs().max().clamp(min=so_far))

@@ -31,7 +31,7 @@ class LayerAgreement:
         heads: Attention heads.
         alpha: Smallest locality strength.
         difference: Largest |attention - convolution| over all outputs, on the same input.
-        bound: What the certificate allows for the inputs that were seen.
+        bound: What the certificate allows for the inputs that were seen; NaN if they were not finite.
         inherited: Largest difference that the convolution makes of the difference in its input.
         total: Largest difference between the layer and the convolution, each in its own network.
     """
@@ -58,15 +58,15 @@ class EngineAgreement:
     Attributes:
         engine: The engine of all layers.
         top1_agreement: Share of images with the same highest score.
-        accuracy: Share of images whose highest score is the label's.
+        accuracy: Share of images whose highest score is the label's; None without labels.
         logit_difference: Largest difference of a score.
         seconds: Time of the network, without the comparison.
-        layers: Each layer by itself.
+        layers: Each layer that ran, by itself.
     """
 
     engine: str
     top1_agreement: float
-    accuracy: float
+    accuracy: float | None
     logit_difference: float
     seconds: float
     layers: tuple[LayerAgreement, ...]
@@ -78,13 +78,13 @@ class Agreement:
 
     Attributes:
         images: How many.
-        accuracy: Share of images that the CNN classifies as labelled.
+        accuracy: Share of images that the CNN classifies as labelled; None without labels.
         seconds: Time of the CNN.
         engines: The converted network, in each engine.
     """
 
     images: int
-    accuracy: float
+    accuracy: float | None
     seconds: float
     engines: tuple[EngineAgreement, ...]
 
@@ -98,7 +98,7 @@ def compare(
     cnn: nn.Module,
     attention: nn.Module,
     images: Tensor,
-    labels: Tensor,
+    labels: Tensor | None,
     *,
     engines: Sequence[str],
     batch_size: int = 100,
@@ -110,7 +110,7 @@ def compare(
         cnn: From images to scores [batch, classes]; in eval mode.
         attention: What ``convert_model`` made of it. Its engine is "auto" afterwards.
         images: [count, channels, rows, columns].
-        labels: Class indices, [count].
+        labels: Class indices, [count], if there are any.
         engines: Engines to run the attention in.
         batch_size: Images at a time.
         progress: Called with the number of images that one network has just seen.
@@ -122,12 +122,12 @@ def compare(
         set_engine(attention, engine)
         with watched(cnn, attention) as watchers:
             scores, elapsed = _scores(attention, batches, progress, lambda: sum(w.seconds for w in watchers))
-        layers = tuple(map(_layer_agreement, watchers))
-        same, right = _share(scores.argmax(1), expected.argmax(1)), _share(scores.argmax(1), labels)
+        layers = tuple(_layer_agreement(watcher) for watcher in watchers if watcher.has_run)
+        same, right = _share(scores.argmax(1), expected.argmax(1)), _accuracy(scores, labels)
         apart = float((scores - expected).abs().max())
         results.append(EngineAgreement(engine, same, right, apart, elapsed, layers))
     set_engine(attention, AUTO)
-    return Agreement(len(images), _share(expected.argmax(1), labels), seconds, tuple(results))
+    return Agreement(len(images), _accuracy(expected, labels), seconds, tuple(results))
 
 
 def _scores(
@@ -160,3 +160,7 @@ def _layer_agreement(watcher: LayerWatcher) -> LayerAgreement:
 
 def _share(found: Tensor, wanted: Tensor) -> float:
     return float((found == wanted).double().mean())
+
+
+def _accuracy(scores: Tensor, labels: Tensor | None) -> float | None:
+    return None if labels is None else _share(scores.argmax(1), labels)

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for convolutions, their geometry and their inputs, valid by construction.
+"""Hypothesis strategies for convolutions, their geometry, inputs and attention, valid by construction.
 
 from hypothesis import given
 from conv2attn.proofs.strategies import convolutions_with_input
@@ -11,15 +11,29 @@ def test_my_engine(case):
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from collections.abc import Sequence
+from typing import TypeVar
 
 import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from conv2attn.convert.spec import ConvSpec, PaddingMode, Size
+from conv2attn.convert import SelfAttention2d, attention_from_conv
+from conv2attn.convert.spec import ConvSpec, Size
+from conv2attn.proofs.random_layers import choose_spec, convolution_of, smallest_input
 
 INTEGER_LIMIT = 8  # sums of products of integers this small are exact in every dtype down to binary32
+
+__all__ = [
+    "INTEGER_LIMIT",
+    "attention_layers",
+    "conv_specs",
+    "convolution_of",
+    "convolutions_with_input",
+    "input_sizes",
+]
+
+_T = TypeVar("_T")
 
 
 @st.composite
@@ -34,35 +48,13 @@ def conv_specs(draw: st.DrawFn, *, max_kernel: int = 5, max_channels: int = 4) -
         max_kernel: Most rows and columns of taps.
         max_channels: Most channels in a group, and most groups.
     """
-    number = st.integers(1, max_channels)
-    groups = draw(number)
-    mode = draw(st.sampled_from(get_args(PaddingMode)))
-    kernel = draw(_pairs(1, max_kernel))
-    named: list[Literal["same", "valid"]] = ["same", "valid"]
-    padding = draw(st.one_of(_pairs(0, 3), st.sampled_from(named)))
-    return ConvSpec(
-        in_channels=groups * draw(number),
-        out_channels=groups * draw(number),
-        kernel_size=kernel,
-        stride=(1, 1) if padding == "same" else draw(_pairs(1, 3)),
-        dilation=draw(_pairs(1, 3)),
-        padding=padding,
-        padding_mode=mode,
-        groups=groups,
-        bias=draw(st.booleans()),
-    )
+    return choose_spec(_Draws(draw), max_kernel=max_kernel, max_channels=max_channels)
 
 
 @st.composite
 def input_sizes(draw: st.DrawFn, spec: ConvSpec, *, slack: int = 7) -> Size:
     """Input sizes that a convolution accepts, up to ``slack`` pixels above the smallest, rarely square."""
-    top, bottom, left, right = spec.pads
-    smallest = []
-    for axis, (before, after) in enumerate(((top, bottom), (left, right))):
-        span = spec.dilation[axis] * (spec.kernel_size[axis] - 1) + 1
-        needed = {"reflect": max(before, after) + 1, "circular": max(before, after)}.get(spec.padding_mode, 1)
-        smallest.append(max(span - before - after, needed, 1))
-    return Size(*(minimum + draw(st.integers(0, slack)) for minimum in smallest))
+    return Size(*(minimum + draw(st.integers(0, slack)) for minimum in smallest_input(spec)))
 
 
 @st.composite
@@ -97,21 +89,37 @@ def convolutions_with_input(
     return conv, values(draw(st.integers(1, 3)), spec.in_channels, *size)
 
 
-def convolution_of(spec: ConvSpec, *, dtype: torch.dtype = torch.float32) -> nn.Conv2d:
-    """A new nn.Conv2d with this geometry."""
-    return nn.Conv2d(
-        spec.in_channels,
-        spec.out_channels,
-        spec.kernel_size,
-        stride=spec.stride,
-        padding=spec.padding,
-        dilation=spec.dilation,
-        groups=spec.groups,
-        bias=spec.bias,
-        padding_mode=spec.padding_mode,
-        dtype=dtype,
+@st.composite
+def attention_layers(
+    draw: st.DrawFn, conv: nn.Conv2d, *, reach: float = 2.0, max_alpha: float = 8.0
+) -> SelfAttention2d:
+    """A convolution's attention with its heads anywhere, each with a locality strength of its own.
+
+    Args:
+        draw: Given by hypothesis.
+        conv: The convolution; the layer has its weights.
+        reach: Most pixels, up or down, left or right, that a centre is moved off its kernel tap.
+        max_alpha: Largest locality strength; the smallest is a 160th of it.
+    """
+    layer = attention_from_conv(conv)
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
+    moves, alphas = (
+        torch.rand(p.shape, generator=generator, dtype=torch.float64) for p in (layer.centers, layer.alpha)
     )
+    with torch.no_grad():
+        layer.centers.add_((reach * (2 * moves - 1)).to(layer.centers))
+        layer.alpha.copy_(max_alpha * (1 / 160 + alphas * 159 / 160))
+    return layer
 
 
-def _pairs(smallest: int, largest: int) -> st.SearchStrategy[tuple[int, int]]:
-    return st.tuples(st.integers(smallest, largest), st.integers(smallest, largest))
+class _Draws:
+    """Hypothesis as the one who chooses, so that it can shrink what it chose."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self._draw = draw
+
+    def integer(self, smallest: int, largest: int) -> int:
+        return self._draw(st.integers(smallest, largest))
+
+    def of(self, options: Sequence[_T]) -> _T:
+        return self._draw(st.sampled_from(options))

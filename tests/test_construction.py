@@ -67,12 +67,30 @@ def test_a_conversion_draws_no_random_numbers() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_moved_center_is_no_convolution() -> None:
+@pytest.mark.parametrize("move", [0.5, -0.5])
+def test_a_moved_center_is_no_convolution(move: float) -> None:
     layer = attention_from_conv(nn.Conv2d(2, 2, (2, 3), dilation=2))
     with torch.no_grad():
-        layer.centers[4, 1] += 0.5
-    with pytest.raises(NotAConvolutionError, match=r"head 4 is at \(2.0, 2.5\), not at its kernel tap \(2, 2\)"):
+        layer.centers[4, 1] += move
+    where = rf"head 4 is at \(2.0, {2 + move}\), not at its kernel tap \(2, 2\)"
+    with pytest.raises(NotAConvolutionError, match=where):
         conv_from_attention(layer)
+
+
+@pytest.mark.parametrize("side", [2, 4])
+def test_a_weight_of_another_shape_than_the_attributes_say_is_refused(side: int) -> None:
+    conv = nn.Conv2d(2, 2, 3)
+    conv.weight = nn.Parameter(torch.zeros(2, 2, side, side))
+    with pytest.raises(UnsupportedLayerError, match="its weight has shape"):
+        attention_from_conv(conv)
+
+
+@pytest.mark.parametrize("padding", [(1, 1), (3, 3), (2, 1), (2, 3)])
+def test_a_padding_that_was_changed_and_is_ignored_is_refused(padding: tuple[int, int]) -> None:
+    conv = nn.Conv2d(2, 2, 3, padding=2, padding_mode="reflect")
+    conv.padding = padding
+    with pytest.raises(UnsupportedLayerError, match="its padding was changed"):
+        attention_from_conv(conv)
 
 
 def test_soft_attention_is_a_convolution_only_within_a_tolerance() -> None:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from conv2attn.convert.encoding import (
     head_vectors,
+    is_power_of_two,
     key_positions,
     positional_scores,
     relative_encoding,
@@ -75,3 +76,28 @@ def test_scores_stop_being_exact_where_the_design_says() -> None:
     assert not exact(10, center=(0.5, 2.0))
     assert not exact(10, alpha=float("nan"))
     assert not exact(10, alpha=2.0**127)
+
+
+def test_scores_are_exact_up_to_the_last_integer_that_binary32_holds() -> None:
+    def exact(rows: int, columns: int, center: tuple[float, float] = (0.0, 0.0), alpha: float = 128.0) -> bool:
+        return scores_are_exact(torch.float32, Size(rows, columns), alpha=[alpha], centers=[center])
+
+    assert exact(4097, 1)  # 4096^2 = 2^24
+    assert exact(1, 4097)
+    assert not exact(4097, 2)
+    assert not exact(2, 4097)
+    assert exact(2, 4096, (0.0, 1.0))  # 1 + 4095^2 + 2 * 4095 = 2^24
+    assert exact(4096, 2, (-1.0, 0.0))
+    assert not exact(3, 4096, (0.0, 1.0))
+    assert not exact(4096, 2, (-1.0, 1.0))
+    assert exact(2, 1, alpha=2.0**127)
+    assert exact(1, 1, alpha=2.0**127)
+    assert exact(2, 2, alpha=2.0**126)
+    assert not exact(2, 2, alpha=2.0**127)
+    assert exact(2, 2, alpha=2.0**-126)
+    assert not exact(2, 2, alpha=2.0**-127)
+
+
+def test_powers_of_two_are_told_from_other_numbers() -> None:
+    assert all(map(is_power_of_two, (1.0, 2.0, 0.25, 128.0, 2.0**-1074, 2.0**1023)))
+    assert not any(map(is_power_of_two, (0.0, -2.0, 3.0, 0.3, -0.75, float("inf"), float("nan"))))

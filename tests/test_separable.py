@@ -16,7 +16,7 @@ from conv2attn.convert.engines.factored import smoothing_matrix
 from conv2attn.convert.errors import EngineError, GeometryError
 from conv2attn.convert.rounding import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.spec import Size
-from conv2attn.proofs.strategies import convolutions_with_input
+from conv2attn.proofs.strategies import attention_layers, convolutions_with_input
 from tests.bounds import output_bound
 
 DOUBLES = convolutions_with_input(dtype=torch.float64)
@@ -36,20 +36,10 @@ def bound(layer: SelfAttention2d, x: Tensor) -> float:
     return output_bound(layer, x) + 4 * math.expm1(2 * scores) * scale.item()
 
 
-def moved(conv: nn.Conv2d, data: st.DataObject) -> SelfAttention2d:
-    """A layer with its heads anywhere, each with its own alpha."""
-    layer = attention_from_conv(conv)
-    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**32 - 1)))
-    with torch.no_grad():
-        layer.centers.add_(torch.rand(layer.centers.shape, generator=generator).double() * 4 - 2)
-        layer.alpha.copy_(torch.rand(layer.alpha.shape, generator=generator).double() * 8 + 0.05)
-    return layer
-
-
 @given(DOUBLES, st.data())
 def test_moved_heads_with_their_own_alpha_are_computed_exactly(case: Case, data: st.DataObject) -> None:
     conv, x = case
-    layer = moved(conv, data)
+    layer = data.draw(attention_layers(conv))
     layer.engine = "separable"
     separable = layer(x)
     layer.engine = "literal"
@@ -70,7 +60,7 @@ def test_learned_tables_are_computed_exactly(case: Case, data: st.DataObject) ->
 @given(DOUBLES, st.data())
 def test_gradients_of_positions_agree(case: Case, data: st.DataObject) -> None:
     conv, x = case
-    layer = moved(conv, data)
+    layer = data.draw(attention_layers(conv))
     for parameter in (layer.alpha, layer.centers):
         parameter.requires_grad_()
     cotangent = torch.randn_like(conv(x))

@@ -1,0 +1,101 @@
+"""Blocks of layers in several processes, their tallies in order.
+
+A process neither hears an interrupt nor outlives one: its parent kills it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+
+from conv2attn.convert.errors import ConversionError
+from conv2attn.proofs.campaign.checks import compare_layer
+from conv2attn.proofs.campaign.settings import Settings
+from conv2attn.proofs.campaign.tally import Tally
+
+_BLOCK = 8  # layers; what an interrupt loses at most, for each process
+
+_Submit = Callable[[Sequence[int]], Callable[[], Tally]]  # starts a block; gives what waits for its tally
+
+
+def check_block(settings: Settings, seed: int, indices: Sequence[int]) -> Tally:
+    """Checks some layers of a seed."""
+    layers = ((index, settings.layer(seed, index)) for index in indices)
+    return Tally.total(
+        Tally.of(
+            layer,
+            compare_layer(layer, engines=settings.engines, device=settings.device),
+            seed=seed,
+            index=index,
+        )
+        for index, layer in layers
+    )
+
+
+@contextmanager
+def tallies_of(
+    settings: Settings, seed: int, indices: range, deadline: float | None, workers: int
+) -> Iterator[Iterator[Tally]]:
+    """The tallies of all blocks, in order, those that are not started by the deadline left out."""
+    if workers < 2:
+        yield _in_order(indices, deadline, 1, lambda part: lambda: check_block(settings, seed, part))
+        return
+    with _pool(workers) as pool:
+        yield _in_order(
+            indices, deadline, 2 * workers, lambda part: pool.submit(check_block, settings, seed, part).result
+        )
+
+
+def _in_order(indices: range, deadline: float | None, ahead: int, submit: _Submit) -> Iterator[Tally]:
+    """Keeps up to ``ahead`` blocks started, and waits for the oldest."""
+    started: deque[Callable[[], Tally]] = deque()
+    starts = iter(range(0, len(indices), _BLOCK))
+    while True:
+        while len(started) < ahead and (deadline is None or time.monotonic() < deadline):
+            first = next(starts, None)
+            if first is None:
+                break
+            started.append(submit(indices[first : first + _BLOCK]))
+        if not started:
+            return
+        yield started.popleft()()
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that are killed when the context is left early, and do not hear an interrupt themselves."""
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, mp_context=context)
+    others = set(multiprocessing.active_children())
+    try:
+        with _interrupts_ignored():
+            for _ in range(workers):
+                pool.submit(os.getpid)
+        yield pool
+    except BrokenProcessPool as error:
+        raise ConversionError("a process of the campaign died; perhaps the memory is too small") from error
+    finally:
+        for process in set(multiprocessing.active_children()) - others:
+            process.kill()
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Processes that are started in this context ignore interrupts, since they inherit it."""
+    if threading.current_thread() is not threading.main_thread():  # only that one may, and is interrupted
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

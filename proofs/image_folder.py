@@ -1,0 +1,91 @@
+"""Reads the images of a folder: tensors as they are, pictures as numbers from 0 to 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from conv2attn.convert.errors import CheckpointError
+from conv2attn.convert.spec import Size
+
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+_PICTURES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
+
+
+def read_images(folder: Path, *, channels: int, size: Size | None = None) -> Tensor:
+    """All images of a folder, in the order of their names.
+
+    Args:
+        folder: Holds ``.npy`` or ``.pt`` files with a tensor [channels, rows, columns] or a batch of them, preprocessed
+            as the network wants it, and pictures (PNG, JPEG, ...); other files are left alone.
+        channels: Of the network's input: pictures become grey (1), RGB (3) or RGBA (4).
+        size: Pictures are resized to it; None keeps theirs.
+
+    Returns:
+        [count, channels, rows, columns], float32.
+
+    Raises:
+        CheckpointError: There is no image, one cannot be read, or they are not of one shape.
+    """
+    readers: dict[str, Callable[[Path], Tensor]] = {".npy": _read_array, ".pt": _read_tensor}
+    readers |= dict.fromkeys(_PICTURES, lambda path: _read_picture(path, channels, size))
+    try:
+        files = sorted(path for path in folder.iterdir() if path.suffix.lower() in readers)
+    except OSError as error:
+        raise CheckpointError(f"{folder} cannot be read: {error.strerror}") from error
+    if not files:
+        raise CheckpointError(f"{folder} holds no image; files end in {', '.join(sorted(readers))}")
+    images = [_batch(path, readers[path.suffix.lower()](path), channels) for path in files]
+    odd = next(
+        (path for path, image in zip(files, images, strict=True) if image.shape[1:] != images[0].shape[1:]), None
+    )
+    if odd is not None:
+        raise CheckpointError(f"{odd} and {files[0]} are of different sizes; --size makes pictures one size")
+    return torch.cat(images)
+
+
+def _batch(path: Path, image: Tensor, channels: int) -> Tensor:
+    batch = image.unsqueeze(0) if image.ndim == 3 else image
+    if batch.ndim != 4 or batch.shape[1] != channels:
+        shape = f"[{channels}, rows, columns], alone or in a batch"
+        raise CheckpointError(f"{path} holds a tensor {list(image.shape)}; the network takes {shape}")
+    return batch.float()
+
+
+def _read_array(path: Path) -> Tensor:
+    try:
+        return torch.from_numpy(np.load(path, allow_pickle=False))
+    except (OSError, ValueError, TypeError) as error:
+        raise CheckpointError(f"{path} is no array of numbers") from error
+
+
+def _read_tensor(path: Path) -> Tensor:
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch.load raises many things
+        raise CheckpointError(f"{path} is no tensor") from error
+    if not isinstance(loaded, Tensor):
+        raise CheckpointError(f"{path} holds a {type(loaded).__name__}, not a tensor")
+    return loaded
+
+
+def _read_picture(path: Path, channels: int, size: Size | None) -> Tensor:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise CheckpointError(f"{path} is a picture: install conv2attn[images] to read it") from error
+    if channels not in _MODES:
+        raise CheckpointError(f"{path} is a picture, and the network takes {channels} channels; pass .npy or .pt files")
+    try:
+        with Image.open(path) as picture:
+            converted = picture.convert(_MODES[channels])
+            if size is not None:
+                converted = converted.resize((size.columns, size.rows))
+            pixels = torch.from_numpy(np.array(converted, dtype=np.float32) / 255)
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
+        raise CheckpointError(f"{path} is no picture that can be read: {error}") from error
+    return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1)

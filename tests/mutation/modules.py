@@ -1,0 +1,24 @@
+"""What is mutated, and the tests that should notice."""
+
+from __future__ import annotations
+
+LAYERS = 6  # random layers that come first: they kill most mutants within a second
+
+# Shared by everything that computes; the slowest come last.
+_COMPUTING = ("test_attention", "test_separable", "test_content", "test_equivalence")
+
+TESTS: dict[str, tuple[str, ...]] = {
+    "convert/spec.py": ("test_spec", "test_construction", "test_plan", "test_regime", *_COMPUTING),
+    "convert/encoding.py": ("test_encoding", "test_regime", "test_certificate", *_COMPUTING),
+    "convert/construction.py": ("test_construction", "test_restore", "test_model"),
+    "convert/certificate.py": ("test_certificate", "test_construction", "test_equivalence"),
+    "convert/engines/__init__.py": ("test_attention", "test_plan", "test_separable"),
+    "convert/engines/base.py": ("test_attention", "test_plan", *_COMPUTING),
+    "convert/engines/axes.py": ("test_passes", *_COMPUTING),
+    "convert/engines/passes.py": ("test_passes", *_COMPUTING),
+    "convert/engines/stencil.py": ("test_passes", *_COMPUTING),
+    "convert/engines/literal.py": ("test_encoding", "test_plan", *_COMPUTING),
+    "convert/engines/sdpa.py": ("test_plan", *_COMPUTING),
+    "convert/engines/factored.py": ("test_plan", "test_passes", *_COMPUTING),
+    "convert/engines/separable.py": ("test_plan", "test_passes", *_COMPUTING),
+}

@@ -1,0 +1,140 @@
+"""Mutates modules with cosmic-ray, in a copy of the tree, and prints what survived: ``make mutants``.
+
+    python -m tests.mutation.run COSMIC_RAY_FOLDER SAMPLE [MODULE...]
+
+COSMIC_RAY_FOLDER holds cosmic-ray's programs. SAMPLE mutants of each module run, or all for 0. What was run is kept in
+build/mutation, and not run again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.mutation.modules import TESTS
+from tests.mutation.server import LIMIT
+
+_ROOT = Path(__file__).parents[2]
+_KEPT = _ROOT / "build" / "mutation"
+_CONFIG = """\
+[cosmic-ray]
+module-path = {module}
+timeout = {timeout}
+excluded-modules = []
+test-command = {command}
+
+[cosmic-ray.distributor]
+name = "local"
+"""
+
+
+def main(programs: Path, sample: int, modules: list[str]) -> None:
+    """Runs what is left of the modules' mutants, and prints a table and the survivors.
+
+    Args:
+        programs: Folder of cosmic-ray's programs.
+        sample: Mutants of each module; 0 means all.
+        modules: Paths in the tree, out of ``TESTS``.
+    """
+    _KEPT.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        tree, socket = Path(folder, "tree"), Path(folder, "socket")
+        _copy(tree)
+        with _server(tree, socket):
+            for module in modules:
+                _mutate(programs, tree, socket, module, sample)
+    print(report(programs, modules))
+
+
+def report(programs: Path, modules: list[str]) -> str:
+    """A Markdown table, and the difference that each survivor makes."""
+    lines = ["| module | mutants | killed | survived | killed of all |", "| --- | ---: | ---: | ---: | ---: |"]
+    survivors = []
+    for module in modules:
+        outcomes = list(_outcomes(programs, module))
+        lived = [difference for outcome, difference in outcomes if outcome == "survived"]
+        killed = len(outcomes) - len(lived)
+        share = killed / len(outcomes) if outcomes else 0.0
+        lines.append(f"| `{module}` | {len(outcomes)} | {killed} | {len(lived)} | {share:.1%} |")
+        survivors += lived
+    return "\n".join([*lines, "", *survivors])
+
+
+def _copy(tree: Path) -> None:
+    """Copies what git knows or would know of the tree."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    files = subprocess.run(listed, cwd=_ROOT, check=True, capture_output=True, text=True).stdout
+    for name in filter(None, files.split("\0")):
+        target = tree / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(_ROOT / name, target)
+    link = tree / "build" / "types" / "conv2attn"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(tree)
+
+
+@contextmanager
+def _server(tree: Path, socket: Path) -> Iterator[None]:
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
+    process = subprocess.Popen([sys.executable, "-m", "tests.mutation.server", str(socket)], cwd=tree, env=environment)
+    try:
+        while not socket.exists():
+            if process.poll() is not None:
+                raise RuntimeError("the server did not start")
+            time.sleep(0.1)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _mutate(programs: Path, tree: Path, socket: Path, module: str, sample: int) -> None:
+    """Runs the mutants of a module that have not run, after seeing that without a mutation its tests pass."""
+    ask = [sys.executable, "tests/mutation/ask.py", str(socket), module]
+    if subprocess.run(ask, cwd=tree, check=False).returncode != 0:
+        raise RuntimeError(f"the tests of {module} fail without a mutation")
+    config, session = tree / "cosmic-ray.toml", _session(module)
+    config.write_text(
+        _CONFIG.format(
+            module=json.dumps(module),
+            timeout=LIMIT + 60,  # the server's own limit comes first
+            command=json.dumps(" ".join(ask)),
+        )
+    )
+    if not session.exists():
+        subprocess.run([programs / "cosmic-ray", "init", config, session], cwd=tree, check=True)
+        chooser: list[str | Path] = [
+            programs / "python",
+            _ROOT / "tests" / "mutation" / "choose.py",
+            session,
+            str(sample),
+        ]
+        subprocess.run(chooser, cwd=tree, check=True)
+    subprocess.run([programs / "cosmic-ray", "exec", config, session], cwd=tree, check=True)
+
+
+def _session(module: str) -> Path:
+    return _KEPT / f"{module.removesuffix('.py').replace('/', '-')}.sqlite"
+
+
+def _outcomes(programs: Path, module: str) -> Iterator[tuple[str, str]]:
+    """The outcome and the difference of each mutant that ran."""
+    dumped = subprocess.run(
+        [programs / "cosmic-ray", "dump", _session(module)], check=True, capture_output=True, text=True
+    ).stdout
+    for line in dumped.splitlines():
+        _, result = json.loads(line)
+        if result is not None and result["worker_outcome"] == "normal":
+            yield result["test_outcome"], result["diff"]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve(), int(sys.argv[2]), sys.argv[3:] or list(TESTS))

@@ -1,0 +1,496 @@
+"""The campaign finds planted faults, is a function of its seed, covers every option, and adds up."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from conv2attn.convert import Certificate, ConvSpec, SelfAttention2d, attention_from_conv, certify, conv_from_attention
+from conv2attn.convert.engines import ENGINES, separable
+from conv2attn.convert.errors import CheckpointError, ConversionError, SelectionError
+from conv2attn.convert.protocol import LayerValues
+from conv2attn.convert.regime import EXACT_ALPHA
+from conv2attn.convert.spec import Size
+from conv2attn.proofs.campaign import checks, run
+from conv2attn.proofs.campaign.adversarial import PATTERNS
+from conv2attn.proofs.campaign.checks import CHECKS, compare_layer, violations
+from conv2attn.proofs.campaign.comparison import Comparer, Comparison
+from conv2attn.proofs.campaign.counterexample import counterexample
+from conv2attn.proofs.campaign.inputs import convolution, cotangent, images, integer_limit
+from conv2attn.proofs.campaign.merge import merge
+from conv2attn.proofs.campaign.processes import check_block
+from conv2attn.proofs.campaign.result import OUT_OF_TIME, Campaign
+from conv2attn.proofs.campaign.run import run_campaign
+from conv2attn.proofs.campaign.settings import Settings
+from conv2attn.proofs.campaign.shard import Shard
+from conv2attn.proofs.campaign.shrink import shrink, simpler
+from conv2attn.proofs.campaign.tally import Tally, options
+from conv2attn.proofs.random_layers import DTYPES, SOFT_ALPHAS, RandomLayer, draw_layer
+from tests.test_faults import (
+    attend_over_the_unpadded_border,
+    drop_a_head,
+    ignore_stride,
+    misplace_the_odd_pixel,
+    shift_centers,
+    swap_rows_and_columns,
+)
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+WITHIN = 200  # layers
+CPU = torch.device("cpu")
+LAYERS = st.builds(draw_layer, st.just(0), st.integers(0, 10**6))
+
+
+def divide_the_bound_of(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def boastful(layer: SelfAttention2d, *, input_range: Any) -> Certificate:
+        certificate = certify(layer, input_range=input_range)
+        part = 100 if (kind == "one-hot") == layer.regime.is_exact else 1
+        return replace(certificate, per_channel=tuple(bound / part for bound in certificate.per_channel))
+
+    monkeypatch.setattr(checks, "certify", boastful)
+
+
+def divide_the_bound_of_one_hot_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    divide_the_bound_of("one-hot", monkeypatch)
+
+
+def divide_the_bound_of_soft_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    divide_the_bound_of("soft", monkeypatch)
+
+
+def take_an_alpha_of_12(monkeypatch: pytest.MonkeyPatch) -> None:
+    for dtype in EXACT_ALPHA:
+        monkeypatch.setitem(EXACT_ALPHA, dtype, 12.0)
+
+
+def certify_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def infinite(layer: SelfAttention2d, *, input_range: Any) -> Certificate:
+        return Certificate(math.inf, (math.inf,) * layer.out_channels, 0.0, 0.0, 0.0)
+
+    monkeypatch.setattr(checks, "certify", infinite)
+
+
+def round_moved_centers(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = separable.axis_probabilities
+
+    def rounded(layer: LayerValues, size: Size, axis: int) -> Tensor:
+        return honest(layer._replace(centers=layer.centers.round()), size, axis)
+
+    monkeypatch.setattr(separable, "axis_probabilities", rounded)
+
+
+def lose_a_bit_on_the_way_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lossy(layer: SelfAttention2d, *, tolerance: float) -> nn.Conv2d:
+        conv = conv_from_attention(layer, tolerance=tolerance)
+        with torch.no_grad():
+            conv.weight[0] *= 1 + 2 * torch.finfo(conv.weight.dtype).eps
+        return conv
+
+    monkeypatch.setattr(checks, "conv_from_attention", lossy)
+
+
+FAULTS: list[tuple[Plant, str]] = [
+    (divide_the_bound_of_one_hot_attention, "certificate"),
+    (divide_the_bound_of_soft_attention, "certificate"),
+    (swap_rows_and_columns, "integers"),
+    (attend_over_the_unpadded_border, "integers"),
+    (drop_a_head, "integers"),
+    (take_an_alpha_of_12, "integers"),
+    (shift_centers, "integers"),
+    (ignore_stride, "integers"),
+    (misplace_the_odd_pixel, "integers"),
+    (certify_nothing, "certificate"),
+    (round_moved_centers, "certificate"),
+    (lose_a_bit_on_the_way_back, "round trip"),
+]
+
+
+def first_violation(limit: int, check: str) -> Comparison | None:
+    """What the first of the layers of seed 0 that fails fails with."""
+    found = (violations(Settings().layer(0, index), checks=[check]) for index in range(limit))
+    return next((wrong[0] for wrong in found if wrong), None)
+
+
+@pytest.mark.parametrize(("plant", "check"), FAULTS, ids=lambda fault: getattr(fault, "__name__", ""))
+def test_a_planted_fault_is_found(plant: Plant, check: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    found = first_violation(WITHIN, check)
+    assert found is not None
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_each_check_finds_a_dropped_head_or_has_a_fault_of_its_own(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    drop_a_head(monkeypatch)
+    found = first_violation(WITHIN, check)
+    assert (found is not None) == (check != "round trip")  # of which a planted fault is above
+
+
+def test_without_a_fault_nothing_is_found() -> None:
+    tally = check_block(Settings(), 5, range(24))
+    assert tally.violations == tally.failed == 0
+    assert tally.layers == 24
+    assert tally.failures == ()
+    assert set(tally.checks) >= {"integers, one-hot", "certificate, soft", "adversarial, soft", "round trip, soft"}
+
+
+def test_every_engine_is_compared_in_each_check_of_one_hot_attention() -> None:
+    found = compare_layer(draw_layer(0, 0))
+    for check in ("integers", "certificate", "adversarial", "gradients"):
+        words = [made.what for made in found if made.check == check and made.kind == "one-hot"]
+        assert {what.rpartition(", ")[2] for what in words} == set(ENGINES), check
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_every_adversarial_input_is_tried_in_every_regime(name: str) -> None:
+    layer = replace(draw_layer(0, 0), alpha=1.0)
+    found = [made for made in compare_layer(layer, checks=["adversarial"]) if made.what.startswith(name)]
+    assert {made.kind for made in found} == {"one-hot", "soft"}
+
+
+def test_the_worst_case_reaches_most_of_the_bound_of_soft_attention() -> None:
+    tally = check_block(Settings(dtypes=("float64",)), 0, range(24))
+    assert tally.checks["adversarial, soft"].worst.ratio > 0.9
+    assert tally.checks["adversarial, one-hot"].worst.ratio > 0.1
+
+
+def test_the_worst_case_beats_random_inputs() -> None:
+    layer = RandomLayer(ConvSpec(2, 1, (3, 3)), Size(9, 8), 1, "float64", 1.0, 3)
+    conv = convolution(layer, CPU)
+    attention = attention_from_conv(conv, alpha=1.0)
+    worst = PATTERNS["worst case"](layer, conv, attention)
+    middle = (0, 0, 3, 3)
+    reached = (attention(worst) - conv(worst))[middle].abs()
+    for seed in range(50):
+        x = torch.rand(worst.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 2 - 1
+        assert (attention(x) - conv(x))[middle].abs() < reached
+
+
+@given(LAYERS)
+def test_values_stay_in_the_range_that_their_check_needs(layer: RandomLayer) -> None:
+    conv = convolution(layer, CPU)
+    attention = attention_from_conv(conv, alpha=layer.alpha)
+    limits = torch.finfo(layer.torch_dtype)
+    absolute = copy.deepcopy(conv).double()
+    with torch.no_grad():
+        for parameter in absolute.parameters():
+            parameter.abs_()
+    for name, pattern in PATTERNS.items():
+        x = pattern(layer, conv, attention)
+        assert x.dtype == layer.torch_dtype
+        assert x.shape == (1, layer.spec.in_channels, *layer.size)
+        assert absolute(x.double().abs()).max() <= limits.max / 2
+        if name == "one-hot":
+            assert x.count_nonzero() == x.sum() == 1
+        if name == "tiny":
+            assert x.abs().max() <= limits.smallest_normal * 2
+
+
+@given(LAYERS)
+def test_integer_sums_are_exact(layer: RandomLayer) -> None:
+    conv, x = convolution(layer, CPU, integers=True), images(layer, CPU, integers=True)
+    exact = 2 / torch.finfo(layer.torch_dtype).eps
+    absolute, upstream = copy.deepcopy(conv).double(), cotangent(layer, conv(x).detach()).double().abs()
+    with torch.no_grad():
+        for parameter in absolute.parameters():
+            parameter.abs_()
+    x = x.double().abs().requires_grad_()
+    output = absolute(x)
+    gradients = torch.autograd.grad(output, [x, *absolute.parameters()], upstream)
+    for sums in (output, *gradients):
+        assert sums.max() <= exact
+        assert torch.equal(sums, sums.round())
+
+
+def test_integers_are_as_large_as_the_precision_allows() -> None:
+    small, large = ConvSpec(1, 1, (1, 1)), ConvSpec(4, 4, (5, 5))
+    assert integer_limit(small, torch.bfloat16) == 8
+    assert integer_limit(large, torch.bfloat16) == 1
+    assert integer_limit(large, torch.float32) == 8
+
+
+def test_a_layer_is_a_function_of_seed_and_index() -> None:
+    layers = [draw_layer(3, index) for index in range(50)]
+    assert layers == [draw_layer(3, index) for index in reversed(range(50))][::-1]
+    assert len(set(layers)) == 50
+    assert draw_layer(4, 0) != layers[0]
+    known = "1x1, 8->4, stride 1x2, dilation 2x3, padding valid, groups 4, circular, input 4x7, batch 3"
+    assert str(layers[0]) == f"{known}, bfloat16, alpha 7.3"
+
+
+def test_the_layers_have_every_option() -> None:
+    tally = Tally.total(Tally.of(draw_layer(0, i), [], seed=0, index=i) for i in range(1000))
+    assert set(tally.options) >= {*DTYPES, *(f"soft alpha {alpha:g}" for alpha in SOFT_ALPHAS)}
+    assert len(tally.options) == 20 + len(DTYPES) + len(SOFT_ALPHAS)
+    assert min(tally.options.values()) >= 20
+
+
+def test_options_are_counted_as_what_they_are() -> None:
+    spec = ConvSpec(4, 4, (2, 3), stride=(1, 2), padding=(0, 1), padding_mode="circular", groups=4, bias=False)
+    found = options(RandomLayer(spec, Size(4, 4), 1, "float16", 0.5, 0))
+    assert found == [
+        "stride > 1",
+        "groups > 1",
+        "depthwise",
+        "kernel even along an axis",
+        "kernel rectangular",
+        "no bias",
+        "padding with the other side",
+        "float16",
+        "soft alpha 0.5",
+    ]
+
+
+def test_inputs_grow_up_to_the_largest_size_asked_for() -> None:
+    sides = [side for index in range(300) for side in draw_layer(0, index, max_size=30).size]
+    assert max(sides) == 30
+    assert max(side for index in range(300) for side in draw_layer(0, index, max_size=1).size) > 1
+
+
+@given(st.integers(1, 9), st.integers(0, 60))
+def test_shards_have_each_layer_once(count: int, layers: int) -> None:
+    indices = [index for number in range(count) for index in Shard(number, count).indices(layers)]
+    assert sorted(indices) == list(range(layers))
+
+
+@pytest.mark.parametrize("text", ["1", "2/2", "-1/2", "a/b", "1/0", "1/2/3", "1 / 2"])
+def test_a_shard_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(SelectionError, match="a shard is i/n"):
+        Shard.choose(text)
+
+
+def test_a_shard_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    assert Shard.choose(None) == Shard(0, 1)
+    monkeypatch.setenv("RANK", "2")
+    assert Shard.choose(None) == Shard(0, 1)
+    monkeypatch.setenv("WORLD_SIZE", "5")
+    assert Shard.choose(None) == Shard(2, 5)
+    assert Shard.choose("1/3") == Shard(1, 3)
+    monkeypatch.setenv("RANK", "five")
+    with pytest.raises(SelectionError, match="five"):
+        Shard.choose(None)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"engines": ("lateral",)},
+        {"engines": ()},
+        {"dtypes": ("float8",)},
+        {"dtypes": ("float32",) * 2},
+        {"max_size": 0},
+    ],
+)
+def test_settings_that_are_none_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SelectionError, match="must be"):
+        Settings(**wrong)
+
+
+def plain(campaign: Campaign) -> Campaign:
+    """A campaign without what may differ between two runs."""
+    return replace(campaign, seconds=0.0, runs=())
+
+
+def test_a_campaign_is_the_sum_of_its_shards_whatever_their_order(tmp_path: Path) -> None:
+    settings = Settings(engines=("literal", "factored"), max_size=6)
+    whole = run_campaign(settings, layers=12, seed=1)
+    parts = [run_campaign(settings, layers=12, seed=1, shard=Shard(number, 3)) for number in (2, 0, 1)]
+    total = merge(written(tmp_path, parts), version=1)
+    assert total.tally == whole.tally
+    assert [(part.first, part.step, part.count) for part in total.parts] == [(0, 3, 4), (1, 3, 4), (2, 3, 4)]
+    assert plain(run_campaign(settings, layers=12, seed=1)) == plain(whole)
+
+
+def test_several_processes_find_what_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(engines=("literal",), max_size=4)
+    one = run_campaign(settings, layers=40, workers=0)
+    two = run_campaign(settings, layers=40, workers=2)
+    assert plain(one) == plain(two)
+
+
+def test_a_process_that_dies_ends_the_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConversionError, match="a process of the campaign died"):
+        run_campaign(Dying(), layers=8, workers=2)
+
+
+class Dying(Settings):
+    """Settings that end the process that uses them, as a lack of memory does."""
+
+    def layer(self, seed: int, index: int) -> RandomLayer:
+        """Ends the process."""
+        os._exit(9)
+
+
+def test_a_campaign_ends_in_time_with_its_first_layers() -> None:
+    campaign = run_campaign(Settings(), layers=10**6, minutes=1 / 300, workers=0)
+    assert campaign.stopped == OUT_OF_TIME
+    assert 0 < campaign.tally.layers < 10**6
+    assert campaign.seconds < 30
+    (part,) = campaign.parts
+    assert part.indices == range(campaign.tally.layers)
+    assert campaign.tally == run_campaign(Settings(), layers=part.count, workers=0).tally
+
+
+def test_without_a_number_of_layers_the_minutes_decide() -> None:
+    assert run.layer_count(None, None) == 1000
+    assert run.layer_count(None, 1.0) == run.ENDLESS
+    assert run.layer_count(7, 1.0) == 7
+
+
+def test_large_campaigns_on_the_cpu_use_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run._workers(Settings(), range(1000), None) >= 1
+    assert run._workers(Settings(), range(20), None) == 0
+    assert run._workers(replace(Settings(), device="cuda"), range(1000), None) == 0
+    assert run._workers(Settings(), range(20), 3) == 3
+
+
+def written(folder: Path, campaigns: Sequence[Campaign]) -> list[Path]:
+    """Files with results, as the command line writes them."""
+    paths = [folder / f"{number}.json" for number in range(len(campaigns))]
+    for path, campaign in zip(paths, campaigns, strict=True):
+        path.write_text(json.dumps({"version": 1, "command": "verify", "campaign": campaign.to_json()}))
+    return paths
+
+
+def test_results_come_back_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drop_a_head(monkeypatch)
+    campaign = run_campaign(Settings(), layers=12)
+    assert len(campaign.tally.failures) == 10
+    assert campaign.tally.failed == 12
+    assert merge(written(tmp_path, [campaign]), version=1) == campaign
+
+
+def test_results_that_do_not_add_up_are_refused(tmp_path: Path) -> None:
+    settings = Settings(engines=("factored",), max_size=4)
+    first = run_campaign(settings, layers=4, shard=Shard(0, 2))
+    overlapping = run_campaign(settings, layers=3)
+    other = run_campaign(replace(settings, max_size=5), layers=4, shard=Shard(1, 2))
+    later = replace(run_campaign(settings, layers=4, shard=Shard(1, 2)), versions={"conv2attn": "9"})
+    for wrong, reason in (
+        (first, "layer 0 of seed 0 is both in"),
+        (overlapping, "layer 0 of seed 0 is both in"),
+        (other, "not the same checks"),
+        (later, "one sum has one version"),
+    ):
+        with pytest.raises(SelectionError, match=reason):
+            merge(written(tmp_path, [first, wrong]), version=1)
+    elsewhere = run_campaign(settings, layers=3, seed=1)
+    assert merge(written(tmp_path, [first, elsewhere]), version=1).tally.layers == 5
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "is not the result of a campaign"),
+        ('{"version": 1, "command": "bench", "campaign": {}}', "is not the result of a campaign"),
+        ('{"version": 2, "command": "verify", "campaign": {}}', "version 2; this program reads 1"),
+        ('{"version": 1, "command": "verify", "campaign": {}}', "is malformed"),
+        ('{"version": 1, "command": "verify", "campaign": []}', "is malformed"),
+    ],
+)
+def test_a_file_that_is_no_result_is_refused(content: str, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(content)
+    with pytest.raises(CheckpointError, match=reason):
+        merge([path], version=1)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        merge([tmp_path / "none.json"], version=1)
+
+
+def test_the_first_failure_is_made_small_and_its_snippet_shows_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    attend_over_the_unpadded_border(monkeypatch)
+    example = counterexample(run_campaign(Settings(), layers=24))
+    assert example is not None
+    layer = example.layer
+    assert (layer.spec.in_channels, layer.spec.out_channels, layer.spec.num_heads, layer.batch) == (1, 1, 1, 1)
+    assert layer.size == (1, 1)
+    assert sum(layer.spec.pads) <= 2
+    ast.parse(example.snippet)
+    assert len(example.snippet.splitlines()) < 25
+    exec(example.snippet, {})
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == list(example.violations)
+    assert "literal" in printed[0]
+    monkeypatch.undo()
+    exec(example.snippet, {})
+    assert capsys.readouterr().out == ""
+
+
+def test_a_campaign_without_a_failure_has_no_counterexample() -> None:
+    assert counterexample(run_campaign(Settings(engines=("factored",)), layers=2)) is None
+
+
+@given(LAYERS)
+def test_every_simpler_layer_is_valid_and_simpler(layer: RandomLayer) -> None:
+    for candidate in simpler(layer):
+        candidate.spec.output_size(candidate.size)
+        assert candidate != layer
+        assert weight_of(candidate) < weight_of(layer)
+
+
+def weight_of(layer: RandomLayer) -> int:
+    """How far a layer is from the simplest one."""
+    spec = layer.spec
+    numbers = (spec.in_channels, spec.out_channels, spec.groups, *spec.kernel_size, *spec.stride, *spec.dilation)
+    named = (spec.padding_mode != "zeros", spec.bias, layer.dtype != "float32", layer.alpha != 1)
+    padding = 100 if isinstance(spec.padding, str) else sum(spec.padding)
+    return sum(numbers) + padding + sum(layer.size) + layer.batch + sum(named)
+
+
+@given(LAYERS)
+def test_what_always_fails_shrinks_to_the_simplest_layer(layer: RandomLayer) -> None:
+    smallest = shrink(layer, lambda _: True)
+    assert not list(simpler(smallest))
+    assert smallest.spec == ConvSpec(1, 1, (1, 1), bias=False)
+    assert (smallest.size, smallest.batch, smallest.dtype, smallest.alpha) == ((1, 1), 1, "float32", 1.0)
+
+
+def test_shrinking_keeps_what_makes_a_layer_fail() -> None:
+    layer = next(layer for i in range(99) if (layer := draw_layer(0, i)).spec.stride[1] > 1 and layer.spec.groups > 1)
+    smallest = shrink(layer, lambda candidate: candidate.spec.stride[1] > 1 and candidate.spec.groups > 1)
+    assert (smallest.spec.stride, smallest.spec.groups) == ((1, 2), 2)
+    assert shrink(layer, lambda _: True, limit=0.0) == layer
+
+
+def test_a_comparison_without_a_number_never_holds() -> None:
+    compare, y = Comparer("integers", "one-hot"), torch.zeros(1, 2, 1, 1)
+    nan, bound = y + math.nan, torch.tensor([1.0, math.inf])
+    assert compare.same("", y, y).holds
+    assert not compare.same("", nan, nan).holds
+    assert not compare.same("", y, y.double()).holds
+    assert not compare.within("", nan, y, torch.tensor(1.0)).holds
+    assert not compare.within("", y, y, bound).holds
+    assert not compare.within("", y, y[:, :1], torch.tensor(1.0)).holds
+    assert compare.within("", y, y + 1, torch.tensor([2.0, 1.0])).ratio == 1
+
+
+def test_an_exception_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> Tensor:
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr(separable.SeparableEngine, "attend", fails)
+    found = violations(draw_layer(0, 0), checks=["integers"])
+    assert [made.what for made in found] == ["raises RuntimeError: no luck"]
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_no_violation_on_a_gpu() -> None:
+    campaign = run_campaign(Settings(device="cuda"), layers=100)
+    assert campaign.tally.failures == ()

@@ -1,0 +1,363 @@
+"""The command ``conv2attn verify`` says what it tried and what it found, and loses nothing that it found."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from conv2attn.cli import main
+from conv2attn.convert import convert_model, save_converted
+from conv2attn.convert.errors import OutputError
+from conv2attn.convert.examples.networks import NETWORKS
+from conv2attn.convert.examples.pretrained import load_example
+from conv2attn.convert.folder import Architecture
+from conv2attn.proofs.campaign import outputs
+from tests.test_faults import drop_a_head
+
+COMMAND = [sys.executable, "-c", "from conv2attn.cli import main; main()"]
+ARCH = ("--arch", "conv2attn.convert.examples.networks:residual_cnn")
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Runs the command in an empty folder: exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["conv2attn", "verify", *arguments])
+        with pytest.raises(SystemExit) as raised:
+            main()
+        return (int(raised.value.code or 0), *capfd.readouterr())
+
+    return call
+
+
+def result(text: str) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(text)
+    assert (data["version"], data["command"]) == (1, "verify")
+    return data
+
+
+def test_a_summary_says_what_was_tried_and_what_was_found(run: Run) -> None:
+    code, out, err = run("--layers", "6", "--seed", "3")
+    assert (code, err) == (0, "")
+    for part in ("stride > 1", "padding with", "groups > 1", "integers, one-hot", "adversarial, soft", "no violation"):
+        assert part in out
+    assert "6 layers, " in out
+    assert "layers/s" in out
+    assert "Largest error / bound: " in out
+    assert out.endswith("Seed 3, layers from 0\n")
+
+
+def test_json_and_the_file_are_the_same_object(run: Run) -> None:
+    code, out, _ = run("--layers", "3", "--json", "--out", "result.json")
+    assert code == 0
+    data = result(out)
+    assert data == result(Path("result.json").read_text(encoding="utf-8"))
+    assert data["counterexample"] is None
+    assert data["campaign"]["parts"] == [{"seed": 0, "first": 0, "step": 1, "count": 3}]
+    assert os.listdir() == ["result.json"]
+
+
+def test_options_choose_engines_precisions_and_sizes(run: Run) -> None:
+    arguments = ("--engine", "literal", "--engine", "factored", "--dtype", "float64", "--max-size", "4")
+    _, out, _ = run("--layers", "4", "--json", *arguments)
+    campaign = result(out)["campaign"]
+    assert campaign["settings"] == {
+        "engines": ["literal", "factored"],
+        "dtypes": ["float64"],
+        "device": "cpu",
+        "max_size": 4,
+    }
+    assert campaign["tally"]["options"]["float64"] == 4
+    assert "certificate, heads anywhere" not in campaign["tally"]["checks"]
+
+
+def test_shards_merge_into_the_whole(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = ("--layers", "6", "--engine", "factored")
+    run(*few, "--out", "whole.json")
+    run(*few, "--shard", "1/2", "--out", "odd.json")
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert run(*few, "--out", "even.json")[0] == 2
+    run(*few, "--out", "even-{shard}.json")
+    Path("even-0-of-2.json").rename("even.json")
+    code, out, _ = run("--merge", "odd.json", "even.json", "--json")
+    assert code == 0
+    assert result(out)["campaign"]["tally"] == result(Path("whole.json").read_text())["campaign"]["tally"]
+    code, out, _ = run("--merge", "odd.json", "even.json")
+    assert "Seed 0, layers 0, 2, ...\nSeed 0, layers 1, 3, ...\n" in out
+    code, _, err = run("--merge", "odd.json", "odd.json")
+    assert (code, err) == (2, "conv2attn: layer 1 of seed 0 is both in odd.json and in odd.json\n")
+
+
+def test_a_failure_gives_a_snippet_and_exit_code_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    drop_a_head(monkeypatch)
+    code, out, _ = run("--layers", "12", "--out", "result.json")
+    assert code == 1
+    assert "violations in 12 layers" in out
+    assert "layer 0 of seed 0: integers, one-hot: output, literal: error" in out
+    assert "and 2 more layers" in out
+    snippet = result(Path("result.json").read_text())["counterexample"]
+    assert snippet in out
+    assert "layer = RandomLayer(" in snippet
+    assert run("--merge", "result.json")[0] == 1
+
+
+def test_minutes_end_a_campaign(run: Run) -> None:
+    code, out, _ = run("--minutes", "0.002", "--layers", "150")
+    assert code == 0
+    assert "layers (out of time)" in out
+
+
+WRONG: list[tuple[tuple[str, ...], str]] = [
+    (("--random", "3"), "--random: has no meaning without a CHECKPOINT"),
+    (("--ema", "--arch", "a:b"), "--arch, --ema: has no meaning without a CHECKPOINT"),
+    (("a", "b"), "CHECKPOINT: takes one checkpoint; --merge adds up several results"),
+    (("--merge",), "--merge: needs the files to add up"),
+    (("--merge", "a", "--engine", "literal"), "--engine: has no meaning with --merge"),
+    (("a", "--layers", "3"), "--layers: has no meaning with a CHECKPOINT"),
+    (("a", *ARCH, "--dtype", "float32", "--dtype", "float64"), "--dtype: takes one precision with a CHECKPOINT"),
+    (("--engine", "foo"), "each engine must be one of literal, sdpa, separable, factored, once; got foo"),
+    (("--max-size", "65"), "the largest size must be 1 to 64; got 65"),
+    (("--shard", "3/3"), "a shard is i/n with 0 <= i < n; got 3/3"),
+    (("--layers", "0"), "--layers"),
+    (("--minutes", "nan"), "must be positive and finite"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "reason"), WRONG, ids=lambda value: " ".join(value)[:40])
+def test_wrong_usage_is_refused(arguments: tuple[str, ...], reason: str, run: Run) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert reason in " ".join(err.split())
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "nonsense", "meta"])
+def test_a_device_that_cannot_compute_is_refused(device: str, run: Run) -> None:
+    code, out, err = run("--layers", "3", "--device", device)
+    assert (code, out) == (3, "")
+    assert f"the device {device!r} cannot be used: " in err
+
+
+@pytest.mark.parametrize("target", ["missing/result.json", "/dev/full", "."])
+def test_a_target_that_cannot_be_written_is_refused_before_the_run(
+    target: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("conv2attn.proofs.campaign.run.run_campaign", lambda *_, **__: pytest.fail("it ran"))
+    code, out, err = run("--layers", "3", "--out", target)
+    assert (code, out) == (3, "")
+    assert err.startswith(f"conv2attn: {target} cannot be written: ")
+
+
+def test_a_full_disk_is_an_error_before_the_run() -> None:
+    limited = "import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (9999, 9999)); "
+    code = f"{limited}from pathlib import Path; from conv2attn.proofs.campaign.outputs import result_file\n"
+    code += "with result_file(Path('result.json')): print('it ran')"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.stdout == ""
+    assert "OutputError: result.json cannot be written: File too large" in ended.stderr
+    assert not Path("result.json").exists()
+
+
+def test_a_full_standard_output_is_an_error_before_the_run() -> None:
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [*COMMAND, "verify", "--layers", "1000000", "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert ended.returncode == 3
+    assert ended.stderr == "conv2attn: standard output cannot be written: No space left on device\n"
+
+
+def test_a_disk_without_room_for_the_printed_result_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open(tmp_path / "out", "w") as file:
+        outputs.check_stdout(file.fileno())
+        monkeypatch.setattr(outputs, "RESERVED", 2**62)
+        with pytest.raises(OutputError, match="its disk is full"):
+            outputs.check_stdout(file.fileno())
+
+
+def test_a_result_replaces_the_old_one_only_when_it_is_whole(tmp_path: Path) -> None:
+    target = tmp_path / "result.json"
+    target.write_text("old")
+    with contextlib.suppress(KeyboardInterrupt), outputs.result_file(target):
+        assert sum(path.stat().st_size for path in tmp_path.iterdir()) >= outputs.RESERVED
+        raise KeyboardInterrupt
+    assert target.read_text() == "old"
+    with outputs.result_file(target) as write:
+        write({"new": 1})
+    assert json.loads(target.read_text()) == {"new": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+
+
+@pytest.mark.parametrize("layers", ["150", "100000"], ids=["in this process", "in several processes"])
+def test_an_interrupt_ends_within_a_second_with_a_partial_summary(layers: str, tmp_path: Path) -> None:
+    took = (interrupted(layers, tmp_path / f"{attempt}.json") for attempt in range(3))
+    assert any(seconds < 1 for seconds in took)  # others may keep the machine busy once, or twice
+
+
+def interrupted(layers: str, target: Path) -> float:
+    """Interrupts a campaign and looks at what it leaves; the seconds until it ended."""
+    command = [*COMMAND, "verify", "--layers", layers, "--out", str(target)]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    wait_for(lambda: any(target.parent.glob(f".{target.name}*")))
+    time.sleep(4)
+    os.killpg(process.pid, signal.SIGINT)
+    sent = time.monotonic()
+    out, err = process.communicate(timeout=30)
+    took = time.monotonic() - sent
+    assert (process.returncode, err) == (130, "")
+    assert "layers (interrupted), " in out
+    campaign = result(target.read_text())["campaign"]
+    assert campaign["stopped"] == "interrupted"
+    assert campaign["tally"]["layers"] < int(layers)
+    assert not list(target.parent.glob(".*"))
+    return took
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert condition()
+
+
+@pytest.fixture
+def checkpoint(run: Run) -> str:
+    """A checkpoint in the folder that the command runs in."""
+    torch.save(load_example("residual").state_dict(), "residual.pt")
+    return "residual.pt"
+
+
+def test_a_network_is_compared_layer_by_layer_and_as_a_whole(checkpoint: str, run: Run) -> None:
+    code, out, err = run(checkpoint, *ARCH, "--random", "3", "--size", "16x12", "--seed", "4")
+    assert (code, err) == (0, "")
+    assert "separable: difference / bound" in out
+    assert "5.shortcut.0" in out
+    assert "top-1 agreement" in out
+    assert "All 9 layers are within their bounds; largest difference / bound" in out
+    assert out.endswith("Seed: 4\n")
+
+
+def test_a_network_s_result_is_data(checkpoint: str, run: Run) -> None:
+    code, out, _ = run(checkpoint, *ARCH, "--random", "2", "--size", "16x16", "--json", "--engine", "literal")
+    assert code == 0
+    network = result(out)["network"]
+    assert network["images"] == 2
+    (engine,) = network["engines"]
+    assert engine["engine"] == "literal"
+    assert engine["top1_agreement"] == 1.0
+    assert all(layer["difference"] <= layer["bound"] for layer in engine["layers"])
+
+
+@pytest.mark.parametrize("alpha", [None, 2.0])
+def test_a_converted_folder_is_compared_with_the_network_it_restores(alpha: float | None, run: Run) -> None:
+    attention, report = convert_model(load_example("residual"), alpha=alpha)
+    save_converted(attention, "folder", report=report, architecture=Architecture(ARCH[1]))
+    code, out, _ = run("folder", "--random", "2", "--size", "16x16", "--json")
+    assert code == 0
+    for engine in result(out)["network"]["engines"]:
+        assert (engine["logit_difference"] > 0.01) == (alpha is not None)
+
+
+def test_a_network_that_differs_gives_exit_code_1(checkpoint: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    drop_a_head(monkeypatch)
+    code, out, _ = run(checkpoint, *ARCH, "--random", "1", "--size", "16x16", "--engine", "literal")
+    assert code == 1
+    assert "Beyond the bound, or not finite: 0 (literal), 3.body.0 (literal)" in out
+
+
+def test_values_that_are_not_finite_are_no_agreement(run: Run) -> None:
+    Path("net.py").write_text("from torch import nn\n\ndef net():\n    return nn.Sequential(nn.Conv2d(1, 1, 1))\n")
+    torch.save(nn.Sequential(nn.Conv2d(1, 1, 1)).state_dict(), "net.pt")
+    Path("data").mkdir()
+    np.save("data/inf.npy", np.full((1, 3, 3), np.inf, dtype=np.float32))
+    code, out, _ = run("net.pt", "--arch", "net.py:net", "--data", "data")
+    assert code == 1
+    assert "Beyond the bound, or not finite: 0 (separable)" in out
+
+
+def test_images_of_a_folder_are_tensors_or_pictures(checkpoint: str, run: Run) -> None:
+    Path("data").mkdir()
+    Image.new("RGB", (20, 18), (255, 0, 51)).save("data/a.png")
+    Image.new("L", (9, 7), 7).save("data/b.jpg")
+    torch.save(torch.rand(2, 3, 16, 16), "data/c.pt")
+    np.save("data/d.npy", np.random.default_rng(0).random((3, 16, 16)))
+    Path("data/notes.txt").write_text("left alone")
+    code, out, _ = run(checkpoint, *ARCH, "--data", "data", "--size", "16x16", "--json")
+    assert code == 0
+    assert result(out)["network"]["images"] == 5
+    code, _, err = run(checkpoint, *ARCH, "--data", "data")
+    assert code == 3
+    assert "data/b.jpg and data/a.png are of different sizes; --size makes pictures one size" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.png", b"no picture", "is no picture that can be read"),
+        ("a.npy", b"no array", "is no array of numbers"),
+        ("a.pt", b"no tensor", "is no tensor"),
+        ("a.txt", b"", "holds no image"),
+    ],
+)
+def test_an_image_that_cannot_be_read_is_refused(
+    name: str, content: bytes, reason: str, checkpoint: str, run: Run
+) -> None:
+    Path("data").mkdir()
+    Path("data", name).write_bytes(content)
+    code, out, err = run(checkpoint, *ARCH, "--data", "data")
+    assert (code, out) == (3, "")
+    assert reason in err
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (1, 16, 16), (1, 1, 3, 16, 16)])
+def test_a_tensor_that_is_no_image_of_the_network_is_refused(shape: tuple[int, ...], checkpoint: str, run: Run) -> None:
+    Path("data").mkdir()
+    torch.save(torch.zeros(shape), "data/a.pt")
+    code, _, err = run(checkpoint, *ARCH, "--data", "data")
+    assert code == 3
+    assert f"data/a.pt holds a tensor {list(shape)}; the network takes [3, rows, columns], alone or in a batch" in err
+
+
+def test_a_network_without_an_architecture_or_that_does_not_run_is_refused(checkpoint: str, run: Run) -> None:
+    code, _, err = run(checkpoint)
+    assert code == 3
+    assert "residual.pt holds weights only: --arch says how to build the network" in err
+    layers = "nn.Sequential(nn.Conv2d(3, 1, 1), nn.Flatten(), nn.Linear(9, 2))"
+    Path("net.py").write_text(f"from torch import nn\n\ndef net():\n    return {layers}\n")
+    torch.save(eval(layers).state_dict(), "net.pt")
+    code, _, err = run("net.pt", "--arch", "net.py:net", "--size", "4x4")
+    assert code == 3
+    assert "the network does not give scores for images [3, 4, 4]: mat1 and mat2" in err
+
+
+def test_every_example_network_verifies(run: Run) -> None:
+    for name, factory in NETWORKS.items():
+        torch.save(load_example(name).state_dict(), f"{name}.pt")
+        arch = f"{factory.__module__}:{factory.__name__}"
+        assert run(f"{name}.pt", "--arch", arch, "--random", "1", "--size", "16x16")[0] == 0
