@@ -60,11 +60,20 @@ def _positive(value: float | None) -> float | None:
 
 
 CheckpointArgument = Annotated[
-    Path, typer.Argument(metavar="CHECKPOINT", help="State dict: .pt, .pth or .safetensors.")
+    Path,
+    typer.Argument(
+        metavar="CHECKPOINT",
+        help="A file of PyTorch's, safetensors, .pt2 or ONNX, a Hugging Face folder, or what convert wrote.",
+    ),
 ]
 ArchOption = Annotated[
-    str,
-    typer.Option("--arch", metavar="SPEC", help="package.module:factory or path/to/file.py:factory. Runs that code."),
+    str | None,
+    typer.Option(
+        "--arch",
+        metavar="SPEC",
+        help="package.module:factory, path/to/file.py:factory or timm:NAME. Runs that code. Not needed where the "
+        "checkpoint describes its convolutions: .pt2, ONNX, whole pickled modules.",
+    ),
 ]
 ArchArgOption = Annotated[
     list[str] | None, typer.Option("--arch-arg", metavar="NAME=JSON", help="Argument of the factory; repeatable.")
@@ -107,8 +116,8 @@ def _options(
 @app.command()
 def convert(
     checkpoint: CheckpointArgument,
-    arch: ArchOption,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
+    arch: ArchOption = None,
     arch_arg: ArchArgOption = None,
     alpha: AlphaOption = None,
     include: IncludeOption = None,
@@ -150,7 +159,7 @@ def convert(
 @app.command()
 def plan(
     checkpoint: CheckpointArgument,
-    arch: ArchOption,
+    arch: ArchOption = None,
     arch_arg: ArchArgOption = None,
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
@@ -195,6 +204,25 @@ def plan(
     )
     _print_problems("cannot be converted", found.unsupported)
     _print_problems("left alone", found.skipped)
+
+
+@app.command()
+def restore(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What convert wrote.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="What to write: .safetensors, .pth or .pt.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the state dict of the CNN that was converted, bit for bit."""
+    from conv2attn.convert.restore import check_state_dict_file, restored_checkpoint, write_state_dict
+
+    check_state_dict_file(out, force=force)
+    restored = restored_checkpoint(folder)
+    write_state_dict(restored.state_dict, out, force=force)
+    if as_json:
+        _print_json("restore", {"file": str(out), "tensors": list(restored.state_dict)})
+    else:
+        typer.echo(f"Wrote {out}")
 
 
 @app.command()
@@ -311,10 +339,14 @@ def bench(
         _print_benchmark(benchmark)
 
 
-def _architecture(spec: str, arguments: list[str] | None) -> Architecture:
+def _architecture(spec: str | None, arguments: list[str] | None) -> Architecture | None:
     from conv2attn.convert.architecture import parse_arguments
     from conv2attn.convert.folder import Architecture
 
+    if spec is None:
+        if arguments:
+            raise typer.BadParameter("goes with --arch", param_hint="--arch-arg")
+        return None
     return Architecture(spec, parse_arguments(arguments or ()))
 
 
@@ -481,7 +513,12 @@ def _progress(what: str, *, total: int) -> Iterator[Callable[[int], None]]:
 
 def _explain(error: Exception) -> int:
     """Says on stderr what went wrong, and gives the exit code."""
-    from conv2attn.convert.errors import ConversionError, SelectionError, UnsupportedLayerError
+    from conv2attn.convert.errors import (
+        ArchitectureNeededError,
+        ConversionError,
+        SelectionError,
+        UnsupportedLayerError,
+    )
 
     if _debug:
         traceback.print_exception(error)
@@ -490,7 +527,7 @@ def _explain(error: Exception) -> int:
         typer.echo("This is a bug in conv2attn; please report it with the output of --debug.", err=True)
         return 70
     typer.echo(f"conv2attn: {error}", err=True)
-    if isinstance(error, SelectionError):
+    if isinstance(error, SelectionError | ArchitectureNeededError):
         return 2
     return 4 if isinstance(error, UnsupportedLayerError) else 3
 

@@ -104,27 +104,31 @@ def fit_keys(state_dict: Mapping[str, Tensor], expected_keys: Iterable[str]) -> 
     return {best[key]: tensor for key, tensor in state_dict.items()}
 
 
-def load_into(model: nn.Module, checkpoint: Checkpoint) -> None:
+def load_into(model: nn.Module, checkpoint: Checkpoint, *, assign: bool = False) -> None:
     """Loads every weight of the checkpoint into the model, or none.
 
-    Values are converted to the model's dtype and device. Only ``num_batches_tracked`` may be missing, as in
+    Values are converted to the model's dtype and device; with ``assign``, to its dtype alone, and not copied if they
+    have it. Only ``num_batches_tracked`` may be missing, as in
     files that are older than it; the model then keeps its own.
 
     Raises:
         CheckpointError: A key is missing or unexpected, a shape or a kind of dtype (floating, complex,
-            integer, boolean) differs, or the model is lazy or on the meta device; it is unchanged.
+            integer, boolean) differs, or the model is lazy or, without ``assign``, on the meta device; it is
+            unchanged.
     """
     wanted = model.state_dict()
     weights = fit_keys(checkpoint.state_dict, wanted)
     missing = [key for key in wanted if key not in weights and key.rpartition(".")[2] != _COUNTER]
     problems = [f"{key!r} is missing" for key in missing]
     problems += [f"{key!r} is unexpected" for key in weights if key not in wanted]
-    problems += [text for key in weights if key in wanted for text in _mismatch(key, weights[key], wanted[key])]
+    problems += [text for key in weights if key in wanted for text in _mismatch(key, weights[key], wanted[key], assign)]
     if problems:
         more = f"; and {len(problems) - _LISTED} more" if len(problems) > _LISTED else ""
         listed = "; ".join(problems[:_LISTED])
         raise CheckpointError(f"{checkpoint.path} does not fit the architecture: {listed}{more}")
-    model.load_state_dict(weights, strict=False)  # all but the counters was checked above
+    if assign:
+        weights = {key: weights[key].to(wanted[key].dtype) for key in weights}
+    model.load_state_dict(weights, strict=False, assign=assign)  # all but the counters was checked above
 
 
 def non_finite_keys(state_dict: Mapping[str, Tensor]) -> list[str]:
@@ -228,11 +232,11 @@ def _without_partial_wrapper(name: str) -> str:
     return name.removeprefix(wrapper)
 
 
-def _mismatch(key: str, got: Tensor, wanted: object) -> list[str]:
+def _mismatch(key: str, got: Tensor, wanted: object, assign: bool) -> list[str]:
     """Lists what keeps a tensor from being loaded over another, at most one thing."""
     if not isinstance(wanted, Tensor):
         return [f"{key!r} is a tensor, wanted {type(wanted).__name__}"]
-    if is_lazy(wanted) or wanted.is_meta:
+    if is_lazy(wanted) or (wanted.is_meta and not assign):
         return [f"{key!r} is not allocated in the model"]
     if got.shape != wanted.shape:
         return [f"{key!r} has shape {list(got.shape)}, wanted {list(wanted.shape)}"]
