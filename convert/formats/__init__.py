@@ -92,7 +92,7 @@ def _file_of(folder: Path) -> Path:
             f"{folder} is a distributed checkpoint; python -m torch.distributed.checkpoint.format_utils dcp_to_torch "
             "makes a file of it"
         )
-    raise CheckpointError(f"{folder} is a folder without weights, sought in {', '.join(FOLDER_FILES)}")
+    raise CheckpointError(f"{folder} is a folder without weights, sought in {FOLDER_FILES[0]} and files like it")
 
 
 def _read_safetensors(source: Source) -> Contents:

@@ -11,9 +11,9 @@ from conv2attn.convert.errors import CheckpointError
 
 MAX_TENSORS = 100_000
 MAX_HEADER = 16 * 2**20  # bytes of a safetensors header, a JSON file or a zip archive's directory
-MAX_JSON_VALUES = 1_200_000  # about 100 bytes each, once parsed
+MAX_JSON_VALUES = 1_100_000  # about 100 bytes each, once parsed
 MAX_OPCODES = 8_000_000  # of a pickle: 100,000 tensors take 5 million
-MAX_PICKLE_MEMORY = 160 * 2**20  # bytes of what a pickle builds
+MAX_PICKLE_MEMORY = 192 * 2**20  # bytes of what a pickle builds
 MAX_TEXT = 32 * 2**20  # bytes of one text in a pickle; four times as much in memory, with one rare letter
 MAX_FIELDS = 2_000_000  # of a protocol buffer
 MAX_DIMENSIONS = 64  # torch's own

@@ -19,7 +19,7 @@ from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.formats.limits import MAX_OPCODES, MAX_PICKLE_MEMORY, MAX_TEXT
 from conv2attn.convert.formats.stored import Source
 
-_CONTAINER, _ENTRY, _VALUE = 88, 112, 16  # bytes that a small container, a dictionary's entry, another value take
+_CONTAINER, _ENTRY, _VALUE = 88, 96, 16  # bytes that a small container, a dictionary's entry, another value take
 _KEYS = (str, int, float, bytes, bool, type(None))  # not tuples: hashing deeply nested ones overflows the stack
 
 
@@ -113,15 +113,11 @@ class PickleMachine:
             action = _ACTIONS.get(opcode.name)
             if action is None:
                 raise CheckpointError(f"its pickle uses the opcode {opcode.name}, which no checkpoint needs")
-            self._spend(sys.getsizeof(argument))
             action(self, argument)
+            self._opcodes -= 1
+            if self._opcodes < 0 or self._memory < 0:
+                raise CheckpointError("its pickle builds more objects than any checkpoint needs")
         return self._stack.pop()
-
-    def _spend(self, memory: int) -> None:
-        self._opcodes -= 1
-        self._memory -= memory
-        if self._opcodes < 0 or self._memory < 0:
-            raise CheckpointError("its pickle builds more objects than any checkpoint needs")
 
     def _push(self, value: object, memory: int = _VALUE) -> None:
         self._memory -= memory
@@ -131,7 +127,7 @@ class PickleMachine:
         """PROTO and FRAME say how the pickle was written."""
 
     def _constant(self, argument: object) -> None:
-        self._push(argument)
+        self._push(argument, sys.getsizeof(argument))
 
     def _mark(self, _: object) -> None:
         self._memory -= _CONTAINER
@@ -141,6 +137,7 @@ class PickleMachine:
     def _pop_mark(self) -> list[object]:
         items = self._stack
         self._stack = self._marks.pop()
+        self._memory += _CONTAINER
         return items
 
     def _discard(self, _: object) -> None:
@@ -220,13 +217,13 @@ class PickleMachine:
 
     def _global(self, argument: object) -> None:
         module, _, attribute = str(argument).partition(" ")
-        self._push(Name(f"{module}.{attribute}"), _CONTAINER)
+        self._push(Name(f"{module}.{attribute}"), _CONTAINER + sys.getsizeof(argument))
 
     def _stack_global(self, _: object) -> None:
         attribute, module = self._stack.pop(), self._stack.pop()
         if not (isinstance(module, str) and isinstance(attribute, str)):
             raise CheckpointError("its pickle names a class by something that is no text")
-        self._push(Name(f"{module}.{attribute}"), _CONTAINER + len(module) + len(attribute))
+        self._push(Name(f"{module}.{attribute}"), _CONTAINER + sys.getsizeof(module) + len(attribute))
 
     def _reduce(self, _: object) -> None:
         arguments, function = self._stack.pop(), self._stack.pop()
@@ -249,7 +246,7 @@ class PickleMachine:
         if not (isinstance(function, Name) and isinstance(arguments, tuple)):
             self._push(StandIn("a call of something that has no name"), _CONTAINER)
         else:
-            self._push(self._call(function, arguments), 2 * _CONTAINER)
+            self._push(self._call(function, arguments), _CONTAINER)
 
     def _persistent_of_text(self, argument: object) -> None:
         self._push(self._persistent(argument), _CONTAINER)

@@ -1,10 +1,10 @@
 """Fuzzes every reader of checkpoints with atheris, guided by the coverage of the readers' own code.
 
     pip install '.[fuzz]'
-    python -m tests.fuzz.fuzz_readers -max_total_time=1800 -timeout=10 -rss_limit_mb=900 WORK tests/fuzz/corpus
+    python -m tests.fuzz.fuzz_readers -max_total_time=1800 -timeout=600 -rss_limit_mb=900 WORK tests/fuzz/corpus
 
 WORK is an empty folder for what is found on the way. The fuzzer stops at an input that raises anything but a
-``ConversionError``, takes 10 seconds, takes too much memory, or crashes the process.
+``ConversionError``, takes 5 seconds of processor time, takes too much memory, or crashes the process.
 """
 
 from __future__ import annotations

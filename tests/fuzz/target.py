@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import struct
 import tempfile
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from conv2attn.convert.checkpoint import non_finite_keys, read_checkpoint
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.layers import layer_tree
 
+SECONDS = 5.0
 STORAGE = bytes(range(256)) * 2
 _FILE = Path(tempfile.gettempdir(), f"conv2attn-fuzz-{os.getpid()}")
 
@@ -53,13 +55,20 @@ WRITERS: tuple[Callable[[bytes, Path], None], ...] = (write_raw, write_pickle, w
 
 
 def one_input(data: bytes) -> None:
-    """Reads an input; every number of every tensor that it yields is looked at."""
+    """Reads an input; every number of every tensor that it yields is looked at.
+
+    Raises:
+        AssertionError: It took more than ``SECONDS`` of processor time.
+        Exception: It was neither read nor refused.
+    """
     if not data:
         return
     WRITERS[data[0] % len(WRITERS)](data[1:], _FILE)
+    start = time.process_time()  # of this process alone: the machine may be busy
     try:
         checkpoint = read_checkpoint(_FILE, ema=data[0] >= 128)
         non_finite_keys(checkpoint.state_dict)
         layer_tree(checkpoint.convolutions, checkpoint.state_dict)
     except ConversionError:
-        return
+        pass
+    assert time.process_time() - start < SECONDS
