@@ -65,7 +65,7 @@ def write_folder(target: Path, write: Callable[[Path], None], *, force: bool = F
             shutil.rmtree(temporary, ignore_errors=True)  # after an exchange, the old folder
 
 
-def write_file(target: Path, write: Callable[[Path], None], *, force: bool = False) -> None:
+def write_file(target: Path, write: Callable[[Path], object], *, force: bool = False) -> None:
     """Writes the file ``target`` by calling ``write`` on a new path, whose file then takes its place.
 
     Args:

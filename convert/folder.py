@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -171,7 +172,7 @@ def save_converted(
     tensors = _independent(model.state_dict() if content == NETWORK_CONTENT else _layers_state(model, report))
 
     def write(temporary: Path) -> None:
-        save_file(tensors, temporary / WEIGHTS, metadata={"format": "pt", FORMAT: str(FORMAT_VERSION)})
+        write_safetensors(tensors, temporary / WEIGHTS, {FORMAT: str(FORMAT_VERSION)})
         for name, text in texts.items():
             (temporary / name).write_text(text, encoding="utf-8")
 
@@ -320,6 +321,18 @@ def _layer(model: nn.Module, name: str) -> SelfAttention2d:
     if not isinstance(layer, SelfAttention2d):
         raise CheckpointError(f"{name} is no attention layer")
     return layer
+
+
+def write_safetensors(tensors: dict[str, Tensor], path: Path, metadata: Mapping[str, str]) -> None:
+    """Writes tensors and texts as safetensors.
+
+    Raises:
+        OutputError: The file system failed.
+    """
+    try:
+        save_file(tensors, path, metadata={"format": "pt", **metadata})
+    except SafetensorError as error:
+        raise OutputError(f"{path.name} cannot be written: {error}") from error
 
 
 def _layers_state(model: nn.Module, report: Report) -> dict[str, Tensor]:

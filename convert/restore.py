@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from conv2attn.convert.atomic import check_file, write_file
@@ -19,7 +18,7 @@ from conv2attn.convert.attention import SelfAttention2d
 from conv2attn.convert.checkpoint import Checkpoint, load_into
 from conv2attn.convert.construction import attention_with, not_a_convolution
 from conv2attn.convert.errors import CheckpointError, NotAConvolutionError, OutputError
-from conv2attn.convert.folder import LayerEntry, read_folder
+from conv2attn.convert.folder import LayerEntry, read_folder, write_safetensors
 from conv2attn.convert.formats.geometry import StoredConvolution
 from conv2attn.convert.layers import convolution
 
@@ -73,14 +72,17 @@ def write_state_dict(state: dict[str, Tensor], out: Path, *, force: bool = False
     write_file(out, lambda path: _WRITERS[out.suffix](tensors, path), force=force)
 
 
-def _save_safetensors(tensors: dict[str, Tensor], path: Path) -> None:
-    save_file(tensors, path, metadata={"format": "pt"})
+def _write_pickle(tensors: dict[str, Tensor], path: Path) -> None:
+    try:
+        torch.save(tensors, path)
+    except RuntimeError as error:  # what torch makes of a full disk
+        raise OutputError(f"the state dict cannot be written: {str(error).splitlines()[0]}") from error
 
 
 _WRITERS: dict[str, Callable[[dict[str, Tensor], Path], None]] = {
-    ".safetensors": _save_safetensors,
-    ".pth": torch.save,
-    ".pt": torch.save,
+    ".safetensors": lambda tensors, path: write_safetensors(tensors, path, {}),
+    ".pth": _write_pickle,
+    ".pt": _write_pickle,
 }
 
 

@@ -201,14 +201,15 @@ def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path, monkeypatch: py
 def test_a_whole_pickled_network_is_read_with_its_geometry_and_without_its_code(
     save: Callable[[object, Path], None], wrap: Callable[[nn.Module], object], tmp_path: Path
 ) -> None:
-    model = nn.Sequential(nn.Conv2d(4, 6, (1, 2), (2, 1), "valid", groups=2), Network())
+    conv, network = nn.Conv2d(4, 6, (1, 2), (2, 1), "valid", groups=2), Network()
+    model = nn.Sequential(conv, network)
     model.register_buffer("hidden", torch.ones(3), persistent=False)
     with warnings.catch_warnings(action="ignore"):  # the legacy format saves the source, where it finds it
         save(wrap(model), tmp_path / "w.pt")
     checkpoint = read_checkpoint(tmp_path / "w.pt")
     assert_same(checkpoint.state_dict, model.state_dict())
     specs = {name: stored.spec for name, stored in checkpoint.convolutions.items()}
-    assert specs == {"0": ConvSpec.from_conv(model[0]), "1.model": ConvSpec.from_conv(model[1].model)}
+    assert specs == {"0": ConvSpec.from_conv(conv), "1.model": ConvSpec.from_conv(network.model)}
 
 
 def test_a_torchscript_archive_is_read_without_its_code(tmp_path: Path) -> None:

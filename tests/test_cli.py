@@ -433,7 +433,7 @@ def test_a_truncated_checkpoint_is_refused(kept: float, run: Run) -> None:
 
 def test_a_missing_checkpoint_is_refused(run: Run) -> None:
     assert refused(run, 3, *convert()) == "conv2attn: there is no file weights.pt"
-    assert refused(run, 3, *convert(checkpoint=".")) .startswith("conv2attn: . is a folder without weights")
+    assert refused(run, 3, *convert(checkpoint=".")).startswith("conv2attn: . is a folder without weights")
 
 
 def test_keys_that_do_not_fit_are_named_up_to_ten_and_the_rest_counted(run: Run) -> None:

@@ -131,7 +131,9 @@ def _read_index(source: Source) -> Contents:
     parts = {name: _tensors_of(path) for name, path in paths.items()}
     lacking = [key for key, name in places.items() if key not in parts[name]]
     if lacking:
-        raise CheckpointError(f"{source.path} says that {places[lacking[0]]} holds {lacking[0][:100]!r}, which it lacks")
+        raise CheckpointError(
+            f"{source.path} says that {places[lacking[0]]} holds {lacking[0][:100]!r}, which it lacks"
+        )
     tensors = {key: parts[name][key] for key, name in places.items()}
     return Contents(tensors, files=(source.path, *paths.values()))
 

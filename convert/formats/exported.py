@@ -21,10 +21,25 @@ _WEIGHTS = "data/weights/"
 _CONFIG = f"{_WEIGHTS}model_weights_config.json"
 _STRIDED = 7  # torch's code for the layout of dense tensors
 _DTYPES = {
-    **{1: torch.uint8, 2: torch.int8, 3: torch.int16, 4: torch.int32, 5: torch.int64, 6: torch.float16},
-    **{7: torch.float32, 8: torch.float64, 10: torch.complex64, 11: torch.complex128, 12: torch.bool},
-    **{13: torch.bfloat16, 28: torch.uint16, 34: torch.uint32, 35: torch.uint64},
-    **{29: torch.float8_e4m3fn, 30: torch.float8_e5m2, 31: torch.float8_e4m3fnuz, 32: torch.float8_e5m2fnuz},
+    1: torch.uint8,
+    2: torch.int8,
+    3: torch.int16,
+    4: torch.int32,
+    5: torch.int64,
+    6: torch.float16,
+    7: torch.float32,
+    8: torch.float64,
+    10: torch.complex64,
+    11: torch.complex128,
+    12: torch.bool,
+    13: torch.bfloat16,
+    28: torch.uint16,
+    34: torch.uint32,
+    35: torch.uint64,
+    29: torch.float8_e4m3fn,
+    30: torch.float8_e5m2,
+    31: torch.float8_e4m3fnuz,
+    32: torch.float8_e5m2fnuz,
 }
 _CONV = "torch.ops.aten.conv"
 _CONV2D = ("torch.ops.aten.conv2d.default", "torch.ops.aten.conv2d.padding", "torch.ops.aten.convolution.default")
@@ -47,13 +62,13 @@ def read_exported(archive: Archive, root: str) -> tuple[dict[str, object], dict[
     config = _mapping(_json(archive, f"{root}{_CONFIG}"), "config")
     if len(config) > MAX_TENSORS:
         raise CheckpointError(f"{path} has {len(config)} tensors; at most {MAX_TENSORS} are read")
-    tensors = {key: _tensor(archive, root, key, entry) for key, entry in config.items()}
+    tensors: dict[str, object] = {key: _tensor(archive, root, key, entry) for key, entry in config.items()}
     module = _mapping(_json(archive, f"{root}{MODEL}"), "graph_module")
     keys = dict(_placeholders(_mapping(module, "signature").get("input_specs")))
     convolutions: dict[str, StoredConvolution] = {}
     for node in _list(_mapping(module, "graph").get("nodes")):
         target = node.get("target") if isinstance(node, dict) else None
-        if isinstance(target, str) and target.startswith(_CONV):
+        if isinstance(node, dict) and isinstance(target, str) and target.startswith(_CONV):
             name, convolution = _convolution(node, target, keys, tensors)
             add_layer(convolutions, name, convolution, otherwise=str(node.get("name")))
     return tensors, convolutions
@@ -138,7 +153,7 @@ def _convolution(
 def _argument(entry: object) -> tuple[str, object]:
     """Name and value of an argument: a tensor's name, a number, a text, a list; None for one that is not given."""
     value = entry.get("arg") if isinstance(entry, dict) else None
-    if not isinstance(value, dict) or len(value) != 1:
+    if not isinstance(entry, dict) or not isinstance(value, dict) or len(value) != 1:
         return "", None
     ((kind, content),) = value.items()
     if kind == "as_none":

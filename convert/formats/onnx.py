@@ -25,10 +25,25 @@ _ATTRIBUTE_NAME, _INTEGER, _TEXT, _TENSOR, _INTEGERS = 1, 3, 4, 5, 8  # of an at
 _DIMS, _TYPE, _FLOATS, _TENSOR_NAME, _RAW, _DOUBLES, _EXTERNAL, _LOCATION = 1, 2, 4, 8, 9, 10, 13, 14  # of a tensor
 _KEY, _VALUE = 1, 2  # of an entry of external data
 _DTYPES = {
-    **{1: torch.float32, 2: torch.uint8, 3: torch.int8, 4: torch.uint16, 5: torch.int16, 6: torch.int32},
-    **{7: torch.int64, 9: torch.bool, 10: torch.float16, 11: torch.float64, 12: torch.uint32, 13: torch.uint64},
-    **{14: torch.complex64, 15: torch.complex128, 16: torch.bfloat16, 17: torch.float8_e4m3fn},
-    **{18: torch.float8_e4m3fnuz, 19: torch.float8_e5m2, 20: torch.float8_e5m2fnuz},
+    1: torch.float32,
+    2: torch.uint8,
+    3: torch.int8,
+    4: torch.uint16,
+    5: torch.int16,
+    6: torch.int32,
+    7: torch.int64,
+    9: torch.bool,
+    10: torch.float16,
+    11: torch.float64,
+    12: torch.uint32,
+    13: torch.uint64,
+    14: torch.complex64,
+    15: torch.complex128,
+    16: torch.bfloat16,
+    17: torch.float8_e4m3fn,
+    18: torch.float8_e4m3fnuz,
+    19: torch.float8_e5m2,
+    20: torch.float8_e5m2fnuz,
 }
 
 
@@ -107,8 +122,8 @@ def _node(message: Message) -> _Node:
 
 
 def _add_attribute(node: _Node, message: Message) -> None:
-    name, value = "", None
-    integers: list[int] = []
+    name, integers = "", list[int]()
+    value: int | str | None = None
     for part in message.fields():
         if part.number == _ATTRIBUTE_NAME:
             name = message.text(part)
@@ -191,7 +206,7 @@ def _convolution(node: _Node, tensors: dict[str, object]) -> StoredConvolution:
     geometry["groups"] = node.attributes.get("group", 1)
     padding = _padding(node.attributes, list(kernel))
     if padding is None and len(kernel) == 2:
-        return StoredConvolution.refused("its padding is neither symmetric nor that of nn.Conv2d's \"same\"")
+        return StoredConvolution.refused('its padding is neither symmetric nor that of nn.Conv2d\'s "same"')
     return describe(tensors, weight, bias or None, {**geometry, "padding": padding})
 
 
@@ -216,4 +231,3 @@ def _padding(attributes: dict[str, int | str | list[int]], kernel: list[int]) ->
     spans = [step * (taps - 1) for step, taps in zip(dilation, kernel, strict=False)]
     same = [*(span // 2 for span in spans), *(span - span // 2 for span in spans)]
     return "same" if stride == [1, 1] and pads == same else None
-

@@ -24,11 +24,23 @@ DATA = "data.pkl"
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 _LENGTH = struct.Struct("<q")
 _STORAGES = {
-    **{f"torch.{name}Storage": dtype for name, dtype in {
-        "Double": torch.float64, "Float": torch.float32, "Half": torch.float16, "BFloat16": torch.bfloat16,
-        "Long": torch.int64, "Int": torch.int32, "Short": torch.int16, "Char": torch.int8, "Byte": torch.uint8,
-        "Bool": torch.bool, "ComplexDouble": torch.complex128, "ComplexFloat": torch.complex64,
-    }.items()},
+    **{
+        f"torch.{name}Storage": dtype
+        for name, dtype in {
+            "Double": torch.float64,
+            "Float": torch.float32,
+            "Half": torch.float16,
+            "BFloat16": torch.bfloat16,
+            "Long": torch.int64,
+            "Int": torch.int32,
+            "Short": torch.int16,
+            "Char": torch.int8,
+            "Byte": torch.uint8,
+            "Bool": torch.bool,
+            "ComplexDouble": torch.complex128,
+            "ComplexFloat": torch.complex64,
+        }.items()
+    },
     "torch.storage.UntypedStorage": torch.uint8,
     "torch.UntypedStorage": torch.uint8,
 }

@@ -15,11 +15,24 @@ from conv2attn.convert.formats.stored import DTYPES, Source, Storage, StoredTens
 METADATA = "__metadata__"
 _LENGTH = struct.Struct("<Q")
 _CODES = {
-    **{"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"},
-    **{"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"},
-    **{"F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz"},
-    **{"I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8"},
-    **{"U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool", "C64": "complex64"},
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U64": "uint64",
+    "U32": "uint32",
+    "U16": "uint16",
+    "U8": "uint8",
+    "BOOL": "bool",
+    "C64": "complex64",
 }
 
 
@@ -44,7 +57,10 @@ def read_safetensors(source: Source) -> tuple[dict[str, StoredTensor], dict[str,
         position = end
     if start + position != source.size:
         raise CheckpointError(f"{source.path} is damaged or incomplete: its header declares {start + position} bytes")
-    return {key: _tensor(key, header[key], Storage(source, spans[key][1] - spans[key][0], start + spans[key][0])) for key in header}, metadata
+    return {
+        key: _tensor(key, header[key], Storage(source, spans[key][1] - spans[key][0], start + spans[key][0]))
+        for key in header
+    }, metadata
 
 
 def _header(source: Source) -> tuple[dict[str, object], int]:
@@ -72,7 +88,9 @@ def _span(key: str, entry: object, source: Source) -> tuple[int, int]:
 def _tensor(key: str, entry: object, storage: Storage) -> StoredTensor:
     code, shape = (entry.get(part) if isinstance(entry, dict) else None for part in ("dtype", "shape"))
     if not isinstance(code, str) or code not in _CODES:
-        raise CheckpointError(f"{storage.source.path} has {key[:100]!r} of the dtype {str(code)[:20]!r}, which is not read")
+        raise CheckpointError(
+            f"{storage.source.path} has {key[:100]!r} of the dtype {str(code)[:20]!r}, which is not read"
+        )
     tensor = StoredTensor.of(storage, DTYPES[_CODES[code]], shape=shape)
     flaw = tensor.flaw()
     if flaw is None and tensor.numel * tensor.dtype.itemsize != storage.nbytes:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import mmap
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -59,7 +58,7 @@ class Source:
         Raises:
             CheckpointError: They lie outside the file.
         """
-        if not (0 <= start and 0 <= length and start + length <= self.size):
+        if not (start >= 0 and length >= 0 and start + length <= self.size):
             raise CheckpointError(f"{self.path} is damaged or incomplete: it ends before what it declares")
         return self.content[start : start + length]
 
@@ -106,10 +105,11 @@ class StoredTensor:
         Raises:
             CheckpointError: The values are not of the kinds that describe a tensor.
         """
-        strides = shape if stride is None else stride
-        if not (_is_sizes(shape) and _is_sizes(strides) and len(shape) == len(strides) and _is_sizes((first,))):
-            raise CheckpointError("a shape, stride or offset is not a list of non-negative integers")
-        return cls(storage, dtype, tuple(shape), None if stride is None else tuple(strides), first)  # type: ignore[arg-type]
+        sizes, (begin,) = _sizes(shape), _sizes((first,))
+        steps = None if stride is None else _sizes(stride)
+        if steps is not None and len(steps) != len(sizes):
+            raise CheckpointError("a tensor has another number of strides than of sizes")
+        return cls(storage, dtype, sizes, steps, begin)
 
     @property
     def numel(self) -> int:
@@ -166,6 +166,8 @@ class OddTensor:
     kind: str
 
 
-def _is_sizes(values: object) -> bool:
-    """Whether a value is a list or a tuple of integers that are not negative."""
-    return isinstance(values, Sequence) and all(type(value) is int and 0 <= value < 2**63 for value in values)
+def _sizes(values: object) -> tuple[int, ...]:
+    """The integers of a list or a tuple, if none is negative."""
+    if not isinstance(values, list | tuple) or not all(type(value) is int and 0 <= value < 2**63 for value in values):
+        raise CheckpointError("a shape, stride or offset is not a list of non-negative integers")
+    return tuple(values)

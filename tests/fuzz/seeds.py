@@ -1,6 +1,6 @@
 """Writes the first inputs of the fuzzer: small files of every kind, as the libraries of each kind write them.
 
-    python -m tests.fuzz.seeds FOLDER
+python -m tests.fuzz.seeds FOLDER
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from tests.hostile.files import onnx_model
 from tests.fuzz.target import WRITERS, write_exported, write_pickle, write_raw, write_safetensors
+from tests.hostile.files import onnx_model
 
 
 def network() -> nn.Module:

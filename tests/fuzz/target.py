@@ -1,7 +1,7 @@
 """What the fuzzer calls: one input, read as each kind of file, loads or is refused.
 
-The first byte of an input says which kind it is, and whether moving averages are wanted, so that a mutation of a pickle or of a header need not get a zip
-archive's directory or a length right as well.
+The first byte of an input says which kind it is, and whether moving averages are wanted, so that a mutation of a
+pickle or of a header need not get a zip archive's directory or a length right as well.
 """
 
 from __future__ import annotations

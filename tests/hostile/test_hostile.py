@@ -12,7 +12,17 @@ from conv2attn.cli import main
 from conv2attn.convert.checkpoint import non_finite_keys, read_checkpoint
 from conv2attn.convert.errors import CheckpointError
 from tests.hostile.cases import READ, REFUSED
-from tests.hostile.files import FLOATS, calls, state, tensor, weight, write_exported, write_legacy, write_torch, write_zip
+from tests.hostile.files import (
+    FLOATS,
+    calls,
+    state,
+    tensor,
+    weight,
+    write_exported,
+    write_legacy,
+    write_torch,
+    write_zip,
+)
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -56,7 +66,9 @@ PRECIOUS = "builtins.open", "os.system", "posix.system", "builtins.exec", "torch
 @pytest.mark.parametrize("kind", ["zip", "legacy", "script", "checkpoint", "exported", "shard", "build"])
 def test_no_pickle_in_any_kind_of_file_runs_anything(function: str, kind: str, tmp_path: Path) -> None:
     path, trace = tmp_path / "w", tmp_path / "trace"
-    command = {"system": f"touch {trace}", "exec": f"open({str(trace)!r}, 'w')"}.get(function.rpartition(".")[2], str(trace))
+    command = {"system": f"touch {trace}", "exec": f"open({str(trace)!r}, 'w')"}.get(
+        function.rpartition(".")[2], str(trace)
+    )
     call = calls(function, command)
     pickled = state({"a": call, "w": tensor()})
     if kind == "zip":

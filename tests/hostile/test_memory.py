@@ -43,13 +43,13 @@ for name in sys.argv[1:]:
 """
 
 
-def flood(opcodes: bytes, megabytes: int = 8) -> Callable[[Path], None]:
+def flood(opcodes: bytes, megabytes: int = 8) -> Callable[[Path], object]:
     """A pickle that repeats these opcodes."""
     count = megabytes * 2**20 // len(opcodes)
     return lambda path: write_torch(path, b"\x80\x02]" + opcodes * count + b".")
 
 
-def bomb(name: str) -> Callable[[Path], None]:
+def bomb(name: str) -> Callable[[Path], object]:
     """An archive with an entry that expands a thousandfold, to 128 MB."""
 
     def write(path: Path) -> None:
@@ -70,27 +70,31 @@ def many_entries(path: Path) -> None:
     local, directory = bytearray(), bytearray()
     for number in range(150_000):
         name = f"a/{number}".encode()
-        directory += struct.pack("<4s6H3I5H2I", b"PK\1\2", 20, 20, 0, 0, 0, 33, 0, 0, 0, len(name), 0, 0, 0, 0, 0, len(local))
+        directory += struct.pack(
+            "<4s6H3I5H2I", b"PK\1\2", 20, 20, 0, 0, 0, 33, 0, 0, 0, len(name), 0, 0, 0, 0, 0, len(local)
+        )
         directory += name
         local += struct.pack("<4s5H3I2H", b"PK\3\4", 20, 0, 0, 0, 33, 0, 0, 0, len(name), 0) + name
     end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, len(directory), len(local), 0)
     path.write_bytes(bytes(local + directory) + end)
 
 
-def header(text: bytes) -> Callable[[Path], None]:
+def header(text: bytes) -> Callable[[Path], object]:
     """A safetensors file of a header alone."""
-    return lambda path: path.write_bytes(struct.pack("<Q", len(text)) + text)  # type: ignore[func-returns-value]
+    return lambda path: path.write_bytes(struct.pack("<Q", len(text)) + text)
 
 
 def many_tensors(path: Path) -> None:
     """As many tensors as are read."""
-    text = json.dumps({f"{number}": entry((1, 1, 1, 1), begin=4 * number, end=4 * number + 4) for number in range(100_000)})
+    text = json.dumps(
+        {f"{number}": entry((1, 1, 1, 1), begin=4 * number, end=4 * number + 4) for number in range(100_000)}
+    )
     header(text.encode())(path)
     with path.open("ab") as file:
         file.write(bytes(400_000))
 
 
-def pickled_tensors(count: int) -> Callable[[Path], None]:
+def pickled_tensors(count: int) -> Callable[[Path], object]:
     """A pickle of many tensors, with names and classes remembered as torch.save does."""
     persistent = b"(h\x01h\x02" + value("0") + b"h\x03K\x18tq\x80Q"
     described = persistent + b"K\x00(K\x01K\x01K\x01K\x01tq\x81(K\x01K\x01K\x01K\x01tq\x82\x89h\x04)Rq\x83tq\x84Rq\x85"
@@ -101,7 +105,7 @@ def pickled_tensors(count: int) -> Callable[[Path], None]:
     return lambda path: write_torch(path, b"\x80\x02" + known + b"}(" + entries + b"u.")
 
 
-FILES: dict[str, Callable[[Path], None]] = {
+FILES: dict[str, Callable[[Path], object]] = {
     "a storage that expands": bomb("a/data/0"),
     "a pickle that expands": bomb("a/data.pkl"),
     "code that expands": bomb("a/code/x.py"),
@@ -121,8 +125,8 @@ FILES: dict[str, Callable[[Path], None]] = {
     "a program of nodes": lambda path: write_exported(
         path, {"config": {}}, graph={"graph_module": {"graph": {"nodes": [{}] * 500_000}, "signature": {}}}
     ),
-    "an ONNX graph of nodes": lambda path: path.write_bytes(b"\x08\x0a\x3a\x80\x80\x80\x01" + b"\x0a\x00" * (2**20)),  # type: ignore[func-returns-value]
-    "an ONNX graph of tensors": lambda path: path.write_bytes(  # type: ignore[func-returns-value]
+    "an ONNX graph of nodes": lambda path: path.write_bytes(b"\x08\x0a\x3a\x80\x80\x80\x01" + b"\x0a\x00" * (2**20)),
+    "an ONNX graph of tensors": lambda path: path.write_bytes(
         b"\x08\x0a\x3a\x80\x80\xc0\x02" + b"".join(b"\x2a\x08\x42\x06%06d" % number for number in range(2**19))
     ),
 }
@@ -166,5 +170,3 @@ def test_the_measurement_sees_memory_that_is_taken(tmp_path: Path) -> None:
 
 def test_as_many_tensors_as_are_allowed_are_read(measured: dict[str, tuple[int, int, float, str]]) -> None:
     assert [measured[f"100,000 {kind}tensors"][3] for kind in ("", "pickled ")] == ["read 100000"] * 2
-
-
