@@ -131,6 +131,7 @@ def convert(
 ) -> None:
     """Convert the checkpoint of a CNN to self-attention."""
     from conv2attn.convert.atomic import check_target
+    from conv2attn.convert.checkpoint import size_on_disk
     from conv2attn.convert.folder import save_converted
     from conv2attn.convert.model import convert_model
     from conv2attn.convert.network import load_network
@@ -138,8 +139,13 @@ def convert(
 
     check_target(out, force=force)
     architecture = _architecture(arch, arch_arg)
-    with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
-        network = load_network(checkpoint, architecture, ema=ema, device=device, dtype=_torch_dtype(dtype))
+    with (
+        _progress("Reading", total=size_on_disk(checkpoint)) as advance,
+        redirect_stdout(sys.stderr),  # what the architecture's code prints is not the result
+    ):
+        network = load_network(
+            checkpoint, architecture, ema=ema, device=device, dtype=_torch_dtype(dtype), progress=advance
+        )
     _warn_non_finite(network.non_finite)
     model, report = convert_model(
         network.model,
@@ -148,7 +154,10 @@ def convert(
         inplace=True,
         skip_unsupported=skip_unsupported,
     )
-    save_converted(model, out, report=report, architecture=architecture, source=network.checkpoint, force=force)
+    with _progress("Certifying", total=len(report.layers)) as advance:
+        report.certify(progress=advance)
+    with _progress("Writing", total=None):
+        save_converted(model, out, report=report, architecture=architecture, source=network.checkpoint, force=force)
     if as_json:
         _print_json("convert", {"folder": str(out), "report": report.to_json()})
     else:
@@ -500,8 +509,8 @@ def _print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
 
 
 @contextmanager
-def _progress(what: str, *, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr, if that is a terminal."""
+def _progress(what: str, *, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr, if that is a terminal; without a total, one that only moves."""
     from rich.console import Console
     from rich.progress import Progress
 

@@ -203,6 +203,12 @@ def _digest(files: Sequence[Path], progress: Progress | None) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
+def size_on_disk(path: Path) -> int:
+    """Bytes of a file, or of the files in a folder; 0 for what is not there."""
+    files = path.iterdir() if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
 def _sha256(path: Path, progress: Progress | None) -> str:
     found = hashlib.sha256()
     with path.open("rb") as file:
