@@ -66,11 +66,20 @@ def _positive(value: float | None) -> float | None:
 
 
 CheckpointArgument = Annotated[
-    Path, typer.Argument(metavar="CHECKPOINT", help="State dict: .pt, .pth or .safetensors.")
+    Path,
+    typer.Argument(
+        metavar="CHECKPOINT",
+        help="A file of PyTorch's, safetensors, .pt2 or ONNX, a Hugging Face folder, or what convert wrote.",
+    ),
 ]
 ArchOption = Annotated[
-    str,
-    typer.Option("--arch", metavar="SPEC", help="package.module:factory or path/to/file.py:factory. Runs that code."),
+    str | None,
+    typer.Option(
+        "--arch",
+        metavar="SPEC",
+        help="package.module:factory, path/to/file.py:factory or timm:NAME. Runs that code. Not needed where the "
+        "checkpoint describes its convolutions: .pt2, ONNX, whole pickled modules.",
+    ),
 ]
 ArchArgOption = Annotated[
     list[str] | None, typer.Option("--arch-arg", metavar="NAME=JSON", help="Argument of the factory; repeatable.")
@@ -113,8 +122,8 @@ def _options(
 @app.command()
 def convert(
     checkpoint: CheckpointArgument,
-    arch: ArchOption,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
+    arch: ArchOption = None,
     arch_arg: ArchArgOption = None,
     alpha: AlphaOption = None,
     include: IncludeOption = None,
@@ -134,6 +143,7 @@ def convert(
 ) -> None:
     """Convert the checkpoint of a CNN to self-attention."""
     from conv2attn.convert.atomic import check_target
+    from conv2attn.convert.checkpoint import size_on_disk
     from conv2attn.convert.folder import save_converted
     from conv2attn.convert.model import convert_model
     from conv2attn.convert.network import load_network
@@ -142,8 +152,13 @@ def convert(
     images = _range(input_range), _size(size)
     check_target(out, force=force)
     architecture = _architecture(arch, arch_arg)
-    with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
-        network = load_network(checkpoint, architecture, ema=ema, device=device, dtype=_torch_dtype(dtype))
+    with (
+        _progress("Reading", total=size_on_disk(checkpoint)) as advance,
+        redirect_stdout(sys.stderr),  # what the architecture's code prints is not the result
+    ):
+        network = load_network(
+            checkpoint, architecture, ema=ema, device=device, dtype=_torch_dtype(dtype), progress=advance
+        )
     _warn_non_finite(network.non_finite)
     model, report = convert_model(
         network.model,
@@ -153,7 +168,10 @@ def convert(
         skip_unsupported=skip_unsupported,
     )
     report = report.on_images(*images)
-    save_converted(model, out, report=report, architecture=architecture, source=network.checkpoint, force=force)
+    with _progress("Certifying", total=len(report.layers)) as advance:
+        report.certify(progress=advance)
+    with _progress("Writing", total=None):
+        save_converted(model, out, report=report, architecture=architecture, source=network.checkpoint, force=force)
     if as_json:
         _print_json("convert", {"folder": str(out), "report": report.to_json()})
     else:
@@ -164,7 +182,7 @@ def convert(
 @app.command()
 def plan(
     checkpoint: CheckpointArgument,
-    arch: ArchOption,
+    arch: ArchOption = None,
     arch_arg: ArchArgOption = None,
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
@@ -209,6 +227,25 @@ def plan(
     )
     _print_problems("cannot be converted", found.unsupported)
     _print_problems("left alone", found.skipped)
+
+
+@app.command()
+def restore(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What convert wrote.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="What to write: .safetensors, .pth or .pt.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the state dict of the CNN that was converted, bit for bit."""
+    from conv2attn.convert.restore import check_state_dict_file, restored_checkpoint, write_state_dict
+
+    check_state_dict_file(out, force=force)
+    restored = restored_checkpoint(folder)
+    write_state_dict(restored.state_dict, out, force=force)
+    if as_json:
+        _print_json("restore", {"file": str(out), "tensors": list(restored.state_dict)})
+    else:
+        typer.echo(f"Wrote {out}")
 
 
 @app.command()
@@ -502,10 +539,14 @@ def _verified_network(
     return _Outcome(found, lambda: _print_network(agreement, seed), 0 if passes(agreement) else 1)
 
 
-def _architecture(spec: str, arguments: list[str] | None) -> Architecture:
+def _architecture(spec: str | None, arguments: list[str] | None) -> Architecture | None:
     from conv2attn.convert.architecture import parse_arguments
     from conv2attn.convert.folder import Architecture
 
+    if spec is None:
+        if arguments:
+            raise typer.BadParameter("goes with --arch", param_hint="--arch-arg")
+        return None
     return Architecture(spec, parse_arguments(arguments or ()))
 
 
@@ -701,7 +742,7 @@ def _print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
 
 @contextmanager
 def _progress(what: str, *, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr, if that is a terminal."""
+    """A progress bar on stderr, if that is a terminal; without a total, one that only moves."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -713,7 +754,12 @@ def _progress(what: str, *, total: int | None) -> Iterator[Callable[[int], None]
 
 def _explain(error: Exception) -> int:
     """Says on stderr what went wrong, and gives the exit code."""
-    from conv2attn.convert.errors import ConversionError, SelectionError, UnsupportedLayerError
+    from conv2attn.convert.errors import (
+        ArchitectureNeededError,
+        ConversionError,
+        SelectionError,
+        UnsupportedLayerError,
+    )
 
     if _debug:
         traceback.print_exception(error)
@@ -722,7 +768,7 @@ def _explain(error: Exception) -> int:
         typer.echo("This is a bug in conv2attn; please report it with the output of --debug.", err=True)
         return 70
     typer.echo(f"conv2attn: {error}", err=True)
-    if isinstance(error, SelectionError):
+    if isinstance(error, SelectionError | ArchitectureNeededError):
         return 2
     return 4 if isinstance(error, UnsupportedLayerError) else 3
 

@@ -7,6 +7,7 @@ Raises:
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -23,7 +24,7 @@ from torch import nn
 
 from conv2attn.convert.errors import ArchitectureError
 
-_FORM = "package.module:factory or path/to/file.py:factory"
+_FORM = "package.module:factory, path/to/file.py:factory or timm:NAME"
 _JSON = "a number, true, false, null, a list, an object or a quoted word"
 _serial = itertools.count()
 
@@ -37,21 +38,15 @@ def build_architecture(spec: str, arguments: Mapping[str, object]) -> nn.Module:
 
     Args:
         spec: ``package.module:factory`` or ``path/to/file.py:factory``, split at the last colon. The factory
-            is a function or a class, or such an attribute of a class: ``module:Class.method``.
+            is a function or a class, or such an attribute of a class: ``module:Class.method``. ``timm:NAME`` is the
+            network that ``timm.create_model`` has under that name.
         arguments: Keyword arguments of the factory.
 
     Raises:
         ArchitectureError: The specification is malformed, its module, file or attribute does not exist, the
             import fails, the factory cannot be called with the arguments, fails, or returns no module.
     """
-    location, _, attribute = spec.rpartition(":")
-    if not location or not all(part.isidentifier() for part in attribute.split(".")):
-        raise ArchitectureError(f"{spec!r} does not name an architecture; the form is {_FORM}")
-    is_file = location.endswith(".py") or "/" in location or "\\" in location
-    module = _import_file(Path(location)) if is_file else _import_module(location)
-    factory = _attribute(module, attribute, location)
-    if isinstance(factory, nn.Module) or not callable(factory):
-        raise ArchitectureError(f"{spec} is {_a(factory)}, not a function or class that builds a network")
+    factory = _factory(spec)
     _check_arguments(factory, arguments, spec)
     try:
         model = factory(**arguments)
@@ -60,6 +55,31 @@ def build_architecture(spec: str, arguments: Mapping[str, object]) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise ArchitectureError(f"{spec} returned {_a(model)}, not a torch.nn.Module")
     return model
+
+
+def _factory(spec: str) -> Callable[..., object]:
+    """The function or class that a specification names, with the code around it imported."""
+    location, _, attribute = spec.rpartition(":")
+    if location == "timm" and attribute != "create_model":
+        return functools.partial(_timm_factory(), attribute)
+    if not location or not all(part.isidentifier() for part in attribute.split(".")):
+        raise ArchitectureError(f"{spec!r} does not name an architecture; the form is {_FORM}")
+    is_file = location.endswith(".py") or "/" in location or "\\" in location
+    module = _import_file(Path(location)) if is_file else _import_module(location)
+    factory = _attribute(module, attribute, location)
+    if isinstance(factory, nn.Module) or not callable(factory):
+        raise ArchitectureError(f"{spec} is {_a(factory)}, not a function or class that builds a network")
+    return factory
+
+
+def _timm_factory() -> Callable[..., object]:
+    """timm's function that builds a network by its name in timm's registry."""
+    if importlib.util.find_spec("timm") is None:
+        raise ArchitectureError("timm:NAME needs timm, which is not installed; pip install timm")
+    factory = _attribute(_import_module("timm"), "create_model", "timm")
+    if not callable(factory):
+        raise ArchitectureError(f"timm.create_model is {_a(factory)}, not a function that builds a network")
+    return factory
 
 
 def parse_arguments(pairs: Sequence[str]) -> dict[str, object]:

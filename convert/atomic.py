@@ -1,18 +1,18 @@
-"""Writes a folder so that a run killed at any moment leaves the old folder or the new one.
+"""Writes a folder or a file so that a run killed at any moment leaves the old one or the new one.
 
 The new folder is written beside the target, forced to disk, and renamed onto it. Where the system can
 exchange two names in one step (Linux, on most file systems), an existing folder is replaced so; elsewhere it
-is renamed aside first, and if the run is killed between the two renames, the next run puts it back.
+is renamed aside first, and if the run is killed between the two renames, the next run puts it back. One run at
+a time writes a target: a lock beside it tells the others.
 
 Raises:
-    OutputError: By both functions here, for every folder that cannot or must not be written.
+    OutputError: By every function here, for everything that cannot or must not be written.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
-import json
 import os
 import platform
 import re
@@ -23,7 +23,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from conv2attn.convert.errors import OutputError
+from conv2attn.convert.errors import CheckpointError, OutputError
+from conv2attn.convert.formats.limits import MAX_HEADER, parse_json
+
+if sys.platform != "win32":
+    import fcntl
 
 _CONFIG = "config.json"
 FORMAT = "conv2attn"  # the value of "format" in a config.json of ours
@@ -46,18 +50,63 @@ def write_folder(target: Path, write: Callable[[Path], None], *, force: bool = F
     """
     target = _resolved(target)
     check_target(target, force=force)
-    run = f"{os.getpid()}-{secrets.token_hex(4)}-{platform.node()}"
-    temporary = target.with_name(f".{target.name}.tmp-{run}")
-    try:
-        with _file_system_errors(target):
-            temporary.mkdir()
-            write(temporary)
-            _sync_tree(temporary)
-            check_target(target, force=force)  # again: writing takes a while
-            _put_in_place(temporary, target)
-            _sync(target.parent)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)  # after an exchange, the old folder
+    with _only_writer(target):
+        check_target(target, force=force)  # again: another run may just have ended
+        temporary = _temporary(target)
+        try:
+            with _file_system_errors(target):
+                temporary.mkdir()
+                write(temporary)
+                _sync_tree(temporary)
+                check_target(target, force=force)  # again: writing takes a while
+                _put_in_place(temporary, target)
+                _sync(target.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)  # after an exchange, the old folder
+
+
+def write_file(target: Path, write: Callable[[Path], object], *, force: bool = False) -> None:
+    """Writes the file ``target`` by calling ``write`` on a new path, whose file then takes its place.
+
+    Args:
+        target: The file to write; a link is followed.
+        write: Writes the file whose path it is given.
+        force: Replace a file that exists.
+
+    Raises:
+        OutputError: As ``check_file``, or the file system failed while writing. After this and after whatever
+            ``write`` raises, the target is as before and nothing is left beside it.
+    """
+    target = _resolved(target)
+    check_file(target, force=force)
+    with _only_writer(target):
+        temporary = _temporary(target)
+        try:
+            with _file_system_errors(target):
+                write(temporary)
+                _sync(temporary)
+                check_file(target, force=force)
+                os.replace(temporary, target)
+                _sync(target.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def check_file(target: Path, *, force: bool = False) -> None:
+    """Refuses a target that ``write_file`` would refuse, and clears away what killed runs left beside it.
+
+    Raises:
+        OutputError: The target's parent is no folder or cannot be written to; the target is a folder; it exists
+            and ``force`` is not given.
+    """
+    target = _resolved(target)
+    _check_parent(target)
+    with _file_system_errors(target):
+        _clear_remains(target)
+        if target.is_dir():
+            raise OutputError(f"{target} is a folder; the output is a file")
+        if target.exists() and not force:
+            raise OutputError(f"{target} exists; --force (in Python, force=True) replaces it")
 
 
 def check_target(target: Path, *, force: bool = False) -> None:
@@ -68,29 +117,75 @@ def check_target(target: Path, *, force: bool = False) -> None:
             and ``force`` is not given; it holds something, but no config.json of conv2attn's.
     """
     target = _resolved(target)
-    if not target.parent.is_dir():
-        raise OutputError(f"{target} cannot be written: there is no folder {target.parent}")
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise OutputError(f"{target} cannot be written: the folder {target.parent} is not writable")
+    _check_parent(target)
     with _file_system_errors(target):
         _clear_remains(target)
         if not target.exists():
             return
         if not target.is_dir():
             raise OutputError(f"{target} is a file; the output is a folder")
-        if any(target.iterdir()) and not _is_ours(target / _CONFIG):
+        if any(target.iterdir()) and not is_ours(target / _CONFIG):
             raise OutputError(f"{target} holds files but no {_CONFIG} of ours: conv2attn did not write it; it stays")
         if not force:
             raise OutputError(f"{target} exists; --force (in Python, force=True) replaces it")
 
 
-def _is_ours(config: Path) -> bool:
+def is_ours(config: Path) -> bool:
     """Whether a file is a config.json that conv2attn wrote; other programs write files of this name too."""
     try:
-        data = json.loads(config.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        with config.open("rb") as file:
+            data = parse_json(file.read(MAX_HEADER + 1), str(config))
+    except (OSError, CheckpointError):
         return False
     return isinstance(data, dict) and data.get("format") == FORMAT
+
+
+def _check_parent(target: Path) -> None:
+    if not target.parent.is_dir():
+        raise OutputError(f"{target} cannot be written: there is no folder {target.parent}")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise OutputError(f"{target} cannot be written: the folder {target.parent} is not writable")
+
+
+def _temporary(target: Path) -> Path:
+    """A new name beside the target, which says which run on which machine it belongs to."""
+    run = f"{os.getpid()}-{secrets.token_hex(4)}-{platform.node()}"
+    return target.with_name(f".{target.name}.tmp-{run}")
+
+
+@contextmanager
+def _only_writer(target: Path) -> Iterator[None]:
+    """Keeps other runs from writing the target: the system frees the lock of a run that is killed.
+
+    Raises:
+        OutputError: Another run is writing it.
+    """
+    if sys.platform == "win32":
+        yield  # there, a file that is open cannot be deleted
+        return
+    path = target.with_name(f".{target.name}.lock")
+    with _file_system_errors(target):
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        if not _locked(lock, path):
+            raise OutputError(f"{target} cannot be written: another run is writing it")
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+    finally:
+        os.close(lock)
+
+
+def _locked(lock: int, path: Path) -> bool:
+    """Locks an open file, if nobody has; False also for one that its last owner has deleted meanwhile."""
+    if sys.platform == "win32":
+        return True
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(lock), path.stat())
+    except OSError:
+        return False
 
 
 @contextmanager
@@ -122,8 +217,10 @@ def _clear_remains(target: Path) -> None:
             continue
         if match[2] is not None and not target.exists():
             entry.rename(target)
-        else:
+        elif entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
 
 
 def _is_alive(pid: int) -> bool:

@@ -7,8 +7,8 @@ Raises:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -17,6 +17,11 @@ from torch.nn.parameter import is_lazy
 
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.formats import read_contents
+from conv2attn.convert.formats.geometry import StoredConvolution
+from conv2attn.convert.formats.limits import MAX_TENSORS
+from conv2attn.convert.formats.modules import flatten, is_module
+from conv2attn.convert.formats.pickle_machine import StandIn
+from conv2attn.convert.formats.stored import OddTensor, StoredTensor
 
 _PLACES = ("state_dict", "model")
 _EMA_PLACES = ("state_dict_ema", "model_ema")
@@ -25,61 +30,55 @@ _WRAPPERS = ("module.", "_orig_mod.", "model.")  # DistributedDataParallel, torc
 _PARTIAL_WRAPPERS = ("module.", "_orig_mod.")  # may wrap a part of the network only
 _COUNTER = "num_batches_tracked"  # batch normalisation had none before PyTorch 0.4.1
 _LISTED = 10
-_PLAIN_DTYPES = {
-    *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
-    *(torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz),
-    *(torch.int64, torch.int32, torch.int16, torch.int8),
-    *(torch.uint64, torch.uint32, torch.uint16, torch.uint8),
-    *(torch.complex128, torch.complex64, torch.bool),
-}
+_PART = 2**22  # bytes that are hashed, or numbers that are looked at, at a time
+
+Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The weights of one file, under the names they have there.
+    """The weights of one checkpoint, under the names they have there.
 
     Attributes:
-        path: The file.
-        state_dict: Plain tensors on the CPU, detached; names as saved, wrapper prefixes included.
-        sha256: SHA-256 of the whole file, in hexadecimal.
+        path: The file or folder.
+        state_dict: Plain tensors on the CPU, detached, over the mapped file; names as saved, wrapper prefixes included.
+        sha256: SHA-256 in hexadecimal: of the whole file, or of the sums and names of several, one a line.
+        convolutions: Convolutions whose geometry the checkpoint itself describes, by the names of their layers.
+        metadata: Texts that a safetensors file carries.
     """
 
     path: Path
     state_dict: dict[str, Tensor]
     sha256: str
+    convolutions: Mapping[str, StoredConvolution] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_checkpoint(path: str | Path, *, ema: bool = False) -> Checkpoint:
-    """Reads a state dict from a ``.pt``, ``.pth`` (zip or legacy pickle) or ``.safetensors`` file.
+def read_checkpoint(path: str | Path, *, ema: bool = False, progress: Progress | None = None) -> Checkpoint:
+    """Reads the weights of a checkpoint: a file or a folder of any kind in ``formats``.
 
-    The weights may lie at the top level or under ``state_dict`` or ``model``, the first that holds tensors.
-    Entries of a state dict that are not tensors (``_metadata``, extra state, an epoch) are left out: a strict
-    load reports what it misses.
+    The weights may lie at the top level or under ``state_dict`` or ``model``, the first that holds tensors or a
+    pickled network. Entries of a state dict that are not tensors (``_metadata``, extra state, an epoch) are left
+    out: a strict load reports what it misses.
 
     Args:
-        path: The file; its name does not matter.
+        path: The file or folder; its name does not matter.
         ema: Take the moving average of the weights, under ``state_dict_ema`` or ``model_ema``.
+        progress: Called with the number of bytes that were read since the last call.
 
     Raises:
-        CheckpointError: The file cannot be read, is of another kind, is damaged, refers to code, holds no
-            tensors (with ``ema``: no averaged ones), or a sparse, nested, quantized, packed or meta tensor.
+        CheckpointError: The file cannot be read, is of another kind, is damaged, holds no tensors (with ``ema``: no
+            averaged ones), or a sparse, nested, quantized, packed or meta tensor, or one that does not fit in it.
     """
     path = Path(path)
     try:
-        if path.is_dir():
-            raise CheckpointError(f"{path} is a folder, not a checkpoint file")
-        if not path.is_file():
-            raise CheckpointError(f"there is no file {path}")
-        with path.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-            loaded = read_contents(file)
+        contents = read_contents(path)
+        found, convolutions = _find_weights(contents.value, path, ema=ema)
+        weights = {key: _tensor(key, value, path) for key, value in found.items()}
+        sha256 = _digest(contents.files, progress)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
-    weights = _find_weights(loaded, path, ema=ema)
-    for key, tensor in weights.items():
-        if (flaw := _flaw(tensor)) is not None:
-            raise CheckpointError(f"{path} holds a {flaw} tensor, {key!r}; only dense, plain ones are read")
-    return Checkpoint(path, weights, sha256)
+    return Checkpoint(path, weights, sha256, {**convolutions, **contents.convolutions}, contents.metadata)
 
 
 def fit_keys(state_dict: Mapping[str, Tensor], expected_keys: Iterable[str]) -> dict[str, Tensor]:
@@ -105,74 +104,119 @@ def fit_keys(state_dict: Mapping[str, Tensor], expected_keys: Iterable[str]) -> 
     return {best[key]: tensor for key, tensor in state_dict.items()}
 
 
-def load_into(model: nn.Module, checkpoint: Checkpoint) -> None:
+def load_into(model: nn.Module, checkpoint: Checkpoint, *, assign: bool = False) -> None:
     """Loads every weight of the checkpoint into the model, or none.
 
-    Values are converted to the model's dtype and device. Only ``num_batches_tracked`` may be missing, as in
+    Values are converted to the model's dtype and device; with ``assign``, to its dtype alone, and not copied if they
+    have it. Only ``num_batches_tracked`` may be missing, as in
     files that are older than it; the model then keeps its own.
 
     Raises:
         CheckpointError: A key is missing or unexpected, a shape or a kind of dtype (floating, complex,
-            integer, boolean) differs, or the model is lazy or on the meta device; it is unchanged.
+            integer, boolean) differs, or the model is lazy or, without ``assign``, on the meta device; it is
+            unchanged.
     """
     wanted = model.state_dict()
     weights = fit_keys(checkpoint.state_dict, wanted)
     missing = [key for key in wanted if key not in weights and key.rpartition(".")[2] != _COUNTER]
     problems = [f"{key!r} is missing" for key in missing]
     problems += [f"{key!r} is unexpected" for key in weights if key not in wanted]
-    problems += [text for key in weights if key in wanted for text in _mismatch(key, weights[key], wanted[key])]
+    problems += [text for key in weights if key in wanted for text in _mismatch(key, weights[key], wanted[key], assign)]
     if problems:
         more = f"; and {len(problems) - _LISTED} more" if len(problems) > _LISTED else ""
         listed = "; ".join(problems[:_LISTED])
         raise CheckpointError(f"{checkpoint.path} does not fit the architecture: {listed}{more}")
-    model.load_state_dict(weights, strict=False)  # all but the counters was checked above
+    if assign:
+        weights = {key: weights[key].to(wanted[key].dtype) for key in weights}
+    model.load_state_dict(weights, strict=False, assign=assign)  # all but the counters was checked above
 
 
 def non_finite_keys(state_dict: Mapping[str, Tensor]) -> list[str]:
     """Names the tensors that hold a NaN or an infinity, in the state dict's order."""
-    return [key for key, tensor in state_dict.items() if not bool(torch.isfinite(_computable(tensor)).all())]
+    return [key for key, tensor in state_dict.items() if not _is_finite(tensor)]
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """Whether the smallest and the largest number are finite: one pass, and NaN is both."""
+    if not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.numel():
+        return True
+    numbers = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+    parts = numbers.reshape(-1).split(_PART)  # a part at a time, since float8 is widened
+    return all(bool(torch.isfinite(torch.stack(torch.aminmax(_computable(part)))).all()) for part in parts)
 
 
 def _computable(tensor: Tensor) -> Tensor:
-    """Widens float8, for which torch has no ``isfinite``; any other dtype stays."""
-    return tensor.float() if tensor.is_floating_point() and tensor.itemsize == 1 else tensor
+    """Widens float8, which torch does not compare; any other dtype stays."""
+    return tensor.float() if tensor.itemsize == 1 else tensor
 
 
-def _find_weights(loaded: object, path: Path, *, ema: bool) -> dict[str, Tensor]:
+def _find_weights(loaded: object, path: Path, *, ema: bool) -> tuple[dict[str, object], dict[str, StoredConvolution]]:
+    """The named tensors in what a file holds, and the convolutions among them if they lie in a pickled network."""
     places = _EMA_PLACES if ema else _PLACES
-    candidates = [loaded.get(place) for place in places] if isinstance(loaded, dict) else []
+    entries = loaded.entries if isinstance(loaded, StandIn) else loaded
+    candidates = [entries.get(place) for place in places] if isinstance(entries, dict) else []
     if not ema:
         candidates.append(loaded)
     for candidate in candidates:
-        weights = _named_tensors(candidate)
+        if isinstance(candidate, StandIn) and is_module(candidate):
+            weights, convolutions = flatten(candidate)
+        else:
+            weights, convolutions = _named_tensors(candidate), {}
         if ema:
             weights.pop(_EMA_COUNTER, None)
+        if len(weights) > MAX_TENSORS:
+            raise CheckpointError(f"{path} has {len(weights)} tensors; at most {MAX_TENSORS} are read")
         if weights:
-            return weights
+            return weights, convolutions
     sought = " or ".join(places)
     if ema:
         raise CheckpointError(f"{path} holds no moving average of the weights, sought under {sought}")
     raise CheckpointError(f"{path} holds no named tensors, sought at the top level and under {sought}")
 
 
-def _named_tensors(candidate: object) -> dict[str, Tensor]:
-    if not isinstance(candidate, dict):
+def _named_tensors(candidate: object) -> dict[str, object]:
+    items = candidate.entries if isinstance(candidate, StandIn) else candidate
+    if not isinstance(items, dict):
         return {}
-    items = candidate.items()
-    return {key: value.detach() for key, value in items if isinstance(key, str) and isinstance(value, Tensor)}
+    return {
+        key: value
+        for key, value in items.items()
+        if isinstance(key, str) and isinstance(value, StoredTensor | OddTensor)
+    }
 
 
-def _flaw(tensor: Tensor) -> str | None:
-    """Says what keeps a tensor from being dense numbers in memory, if anything."""
-    if tensor.is_meta:
-        return "meta"
-    if tensor.is_nested:
-        return "nested"
-    if tensor.layout is not torch.strided:
-        return "sparse"
-    if tensor.dtype not in _PLAIN_DTYPES:
-        return f"quantized or packed ({tensor.dtype})"
-    return None
+def _tensor(key: str, value: object, path: Path) -> Tensor:
+    if isinstance(value, OddTensor):
+        raise CheckpointError(f"{path} holds a {value.kind} tensor, {key[:100]!r}; only dense, plain ones are read")
+    if not isinstance(value, StoredTensor):
+        raise CheckpointError(f"{path} holds something that is no tensor, {key[:100]!r}")
+    if (flaw := value.flaw()) is not None:
+        raise CheckpointError(f"{path} is damaged: {key[:100]!r} {flaw}")
+    return value.read()
+
+
+def _digest(files: Sequence[Path], progress: Progress | None) -> str:
+    sums = [_sha256(file, progress) for file in files]
+    if len(sums) == 1:
+        return sums[0]
+    lines = sorted(f"{file.name} {sum_}\n" for file, sum_ in zip(files, sums, strict=True))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def size_on_disk(path: Path) -> int:
+    """Bytes of a file, or of the files in a folder; 0 for what is not there."""
+    files = path.iterdir() if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def _sha256(path: Path, progress: Progress | None) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(_PART):
+            found.update(part)
+            if progress is not None:
+                progress(len(part))
+    return found.hexdigest()
 
 
 def _strip_once(names: Mapping[str, str], expected: set[str]) -> dict[str, str]:
@@ -195,11 +239,11 @@ def _without_partial_wrapper(name: str) -> str:
     return name.removeprefix(wrapper)
 
 
-def _mismatch(key: str, got: Tensor, wanted: object) -> list[str]:
+def _mismatch(key: str, got: Tensor, wanted: object, assign: bool) -> list[str]:
     """Lists what keeps a tensor from being loaded over another, at most one thing."""
     if not isinstance(wanted, Tensor):
         return [f"{key!r} is a tensor, wanted {type(wanted).__name__}"]
-    if is_lazy(wanted) or wanted.is_meta:
+    if is_lazy(wanted) or (wanted.is_meta and not assign):
         return [f"{key!r} is not allocated in the model"]
     if got.shape != wanted.shape:
         return [f"{key!r} has shape {list(got.shape)}, wanted {list(wanted.shape)}"]

@@ -21,6 +21,7 @@ from torch.nn.utils import parametrize
 from conv2attn.convert.attention import SelfAttention2d
 from conv2attn.convert.engines import AUTO
 from conv2attn.convert.errors import NotAConvolutionError, Problem, UnsupportedLayerError
+from conv2attn.convert.layers import ForeignConvolution
 from conv2attn.convert.spec import ConvSpec
 from conv2attn.convert.tail import tail_per_unit
 
@@ -92,6 +93,8 @@ def unsupported_reason(module: nn.Module) -> str | None:
 
     Only an exact ``nn.Conv2d`` is converted: a subclass may compute something else in its own ``forward``.
     """
+    if isinstance(module, ForeignConvolution):
+        return module.reason
     kind = type(module).__name__
     if parametrize.is_parametrized(module):
         return f"the weights of this {kind} are parametrised; remove the parametrisation first"

@@ -34,6 +34,10 @@ class ArchitectureError(ConversionError):
     """An architecture that could not be found or built."""
 
 
+class ArchitectureNeededError(ConversionError):
+    """Weights without geometry, given without the code that builds their network."""
+
+
 class CheckpointError(ConversionError):
     """A file that could not be read, or whose weights do not fit."""
 

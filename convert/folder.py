@@ -1,10 +1,11 @@
 """The folder that a conversion is kept in.
 
-    config.json         format version, architecture, one entry for each layer, source, versions
+    config.json         format version, content, architecture, one entry for each layer, source, versions
     model.safetensors   the converted model's state dict
     report.json         what the conversion did
 
-Nothing in it is code, and reading it runs none.
+Its content is a network, which an architecture is needed to build, or the attention layers alone, which their
+entries describe. Nothing in it is code, and reading it runs none.
 """
 
 from __future__ import annotations
@@ -16,19 +17,26 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from conv2attn.convert.architecture import build_architecture
-from conv2attn.convert.atomic import FORMAT, write_folder
+from conv2attn.convert.atomic import FORMAT, is_ours, write_folder
 from conv2attn.convert.attention import SelfAttention2d
 from conv2attn.convert.checkpoint import Checkpoint, load_into, read_checkpoint
 from conv2attn.convert.errors import CheckpointError, OutputError, UnsupportedLayerError
 from conv2attn.convert.examples.networks import NETWORKS
+from conv2attn.convert.formats.beside import path_in
+from conv2attn.convert.formats.geometry import StoredConvolution
+from conv2attn.convert.formats.limits import MAX_HEADER, parse_json
+from conv2attn.convert.layers import Layers, layer_tree
 from conv2attn.convert.model import convert_model
 from conv2attn.convert.report import Report
+from conv2attn.convert.spec import ConvSpec
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # version 1 had no "content", which was always a network
+NETWORK_CONTENT, LAYERS_CONTENT = "network", "layers"
 CONFIG, WEIGHTS, REPORT = "config.json", "model.safetensors", "report.json"
 OWN_ARCHITECTURES = tuple(f"{factory.__module__}:{factory.__name__}" for factory in NETWORKS.values())
 
@@ -90,6 +98,12 @@ class LayerEntry:
         )
         return cls(names, layer.spec.to_json(), layer.engine, key_dim, tables)
 
+    def stored(self, name: str, checkpoint: Checkpoint) -> StoredConvolution:
+        """The convolution that the layer was, by one of its names."""
+        prefix = f"{name}." if name else ""
+        bias = f"{prefix}bias" if f"{prefix}bias" in checkpoint.state_dict else None
+        return StoredConvolution(f"{prefix}weight", bias, ConvSpec.from_json(dict(self.spec)))
+
     def configure(self, layer: SelfAttention2d, saved: Mapping[str, Tensor]) -> None:
         """Makes a newly converted layer what the entry says.
 
@@ -144,19 +158,21 @@ def save_converted(
     report = report or Report.of(model)
     if not report.layers:
         raise OutputError("the model has no self-attention layer to keep; convert it first")
+    content = LAYERS_CONTENT if isinstance(model, Layers | SelfAttention2d) else NETWORK_CONTENT
     config = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
+        "content": content,
         "architecture": None if architecture is None else asdict(architecture),
         "layers": [asdict(LayerEntry.of(layer.names, _layer(model, layer.name))) for layer in report.layers],
         "source": None if source is None else {"file": source.path.name, "sha256": source.sha256},
         "versions": {name: metadata.version(name) for name in ("conv2attn", "torch")},
     }
     texts = {CONFIG: _json(config), REPORT: _json(report.to_json())}
-    tensors = _independent(model.state_dict())
+    tensors = _independent(model.state_dict() if content == NETWORK_CONTENT else _layers_state(model, report))
 
     def write(temporary: Path) -> None:
-        save_file(tensors, temporary / WEIGHTS, metadata={"format": "pt", FORMAT: str(FORMAT_VERSION)})
+        write_safetensors(tensors, temporary / WEIGHTS, {FORMAT: str(FORMAT_VERSION)})
         for name, text in texts.items():
             (temporary / name).write_text(text, encoding="utf-8")
 
@@ -169,18 +185,19 @@ def load_converted(folder: str | Path, *, architecture: nn.Module | Architecture
     Args:
         folder: What ``save_converted`` wrote.
         architecture: The CNN's architecture: a new network, or how to build one. The folder may name one, but
-            building it runs code, so it is only built from there for the project's own example networks.
+            building it runs code, so it is only built from there for the project's own example networks. A folder
+            of layers alone needs none.
 
     Returns:
-        The converted model, in eval mode, with the weights, dtypes and engines that were saved.
+        The converted model, in eval mode, with the weights, dtypes and engines that were saved. Layers alone are a
+        module that holds each under its name, ``get_submodule(name)``.
 
     Raises:
         CheckpointError: The folder is not a converted model, or does not fit the architecture.
         ArchitectureError: The architecture cannot be built.
     """
-    config = _read_config(Path(folder))
-    checkpoint = read_checkpoint(Path(folder) / WEIGHTS)
-    network = architecture if isinstance(architecture, nn.Module) else _architecture(config, architecture).build()
+    config, checkpoint = read_folder(Path(folder))
+    network = _network(config, checkpoint, architecture)
     entries = {name: entry for entry in config.layers for name in entry.names}
     try:
         model, report = convert_model(
@@ -204,38 +221,89 @@ def load_converted(folder: str | Path, *, architecture: nn.Module | Architecture
 
 
 @dataclass(frozen=True)
-class _Config:
-    """What is read of a config.json."""
+class Config:
+    """What is read of a config.json.
 
+    Attributes:
+        content: What the folder holds.
+        architecture: How the network is built, or None if that is not known.
+        layers: Its attention layers.
+    """
+
+    content: str
     architecture: Architecture | None
     layers: tuple[LayerEntry, ...]
 
 
-def _read_config(folder: Path) -> _Config:
+def is_converted(folder: Path) -> bool:
+    """Whether a folder is one that ``save_converted`` wrote, of any version."""
+    return (folder / CONFIG).is_file() and is_ours(folder / CONFIG)
+
+
+def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
+    """Reads the description and the weights of a converted model.
+
+    Raises:
+        CheckpointError: The folder is not a converted model, is damaged, or was written by a later version.
+    """
+    version, config = _read_config(folder)
+    checkpoint = read_checkpoint(path_in(folder, WEIGHTS))
+    if checkpoint.metadata.get(FORMAT) != str(version):
+        raise CheckpointError(f"{folder} is damaged: {CONFIG} and {WEIGHTS} are not of one version")
+    return config, checkpoint
+
+
+def _read_config(folder: Path) -> tuple[int, Config]:
     path = folder / CONFIG
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            text = file.read(MAX_HEADER + 1)
     except OSError as error:
         raise CheckpointError(
             f"{folder} is not a converted model: {CONFIG} cannot be read ({error.strerror})"
         ) from error
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not JSON") from error
+    config = parse_json(text, str(path))
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise CheckpointError(f"{path} does not describe a model that conv2attn converted")
-    if config.get("format_version") != FORMAT_VERSION:
-        raise CheckpointError(
-            f"{path} has format version {config.get('format_version')}; this version reads {FORMAT_VERSION}"
-        )
+    version = _version(config, path)
     try:
+        content = NETWORK_CONTENT if version == 1 else config["content"]
         recorded = config["architecture"]
         architecture = None if recorded is None else Architecture(**recorded)
-        return _Config(architecture, tuple(LayerEntry(**entry) for entry in config["layers"]))
+        layers = tuple(LayerEntry(**entry) for entry in config["layers"])
     except (KeyError, TypeError) as error:
         raise CheckpointError(f"{path} is malformed: {error}") from error
+    if content not in (NETWORK_CONTENT, LAYERS_CONTENT):
+        raise CheckpointError(f"{path} is malformed: there is no content {content!r:.100}")
+    return version, Config(content, architecture, layers)
 
 
-def _architecture(config: _Config, given: Architecture | None) -> Architecture:
+def _version(config: Mapping[str, Any], path: Path) -> int:
+    """The version of the form, if it is one that is read."""
+    version, versions = config.get("format_version"), config.get("versions")
+    if type(version) is not int or version < 1:
+        raise CheckpointError(f"{path} has the format version {version!r:.100}, which is none")
+    if version > FORMAT_VERSION:
+        writer = versions.get("conv2attn") if isinstance(versions, Mapping) else None
+        needed = f"conv2attn {writer:.20}" if isinstance(writer, str) else "a later conv2attn"
+        raise CheckpointError(
+            f"{path} has format version {version}, which needs {needed}; "
+            f"conv2attn {metadata.version('conv2attn')} reads up to {FORMAT_VERSION}"
+        )
+    return version
+
+
+def _network(config: Config, checkpoint: Checkpoint, given: nn.Module | Architecture | None) -> nn.Module:
+    """The CNN to convert: what the caller names, the layers' own tree, or one of the project's examples."""
+    if isinstance(given, nn.Module):
+        return given
+    if given is None and config.content == LAYERS_CONTENT:
+        stored = {name: entry.stored(name, checkpoint) for entry in config.layers for name in entry.names}
+        return layer_tree(stored, checkpoint.state_dict)
+    return _architecture(config, given).build()
+
+
+def _architecture(config: Config, given: Architecture | None) -> Architecture:
     if given is not None:
         return given
     if config.architecture is None:
@@ -253,6 +321,25 @@ def _layer(model: nn.Module, name: str) -> SelfAttention2d:
     if not isinstance(layer, SelfAttention2d):
         raise CheckpointError(f"{name} is no attention layer")
     return layer
+
+
+def write_safetensors(tensors: dict[str, Tensor], path: Path, metadata: Mapping[str, str]) -> None:
+    """Writes tensors and texts as safetensors.
+
+    Raises:
+        OutputError: The file system failed.
+    """
+    try:
+        save_file(tensors, path, metadata={"format": "pt", **metadata})
+    except SafetensorError as error:
+        raise OutputError(f"{path.name} cannot be written: {error}") from error
+
+
+def _layers_state(model: nn.Module, report: Report) -> dict[str, Tensor]:
+    """The state of the converted layers alone, under the names they have in the model."""
+    names = [name for layer in report.layers for name in layer.names]
+    states = {name: _layer(model, name).state_dict() for name in names}
+    return {f"{name}.{key}".removeprefix("."): value for name in names for key, value in states[name].items()}
 
 
 def _json(data: dict[str, Any]) -> str:

@@ -25,6 +25,7 @@ from conv2attn.convert.attention import SelfAttention2d, check_alpha
 from conv2attn.convert.construction import attention_with, conv_with, not_a_convolution, unsupported_reason
 from conv2attn.convert.engines import AUTO, check_engine_name
 from conv2attn.convert.errors import ConversionError, NotAConvolutionError, Problem, UnsupportedLayerError
+from conv2attn.convert.layers import ForeignConvolution
 from conv2attn.convert.names import names_by_module
 from conv2attn.convert.report import LayerReport, Report
 
@@ -167,7 +168,8 @@ def plan_conversion(model: nn.Module, *, filter_fn: Filter | None = None) -> Pla
 
 def is_convolution(module: nn.Module) -> bool:
     """Whether a module is a convolution of any kind and dimension, supported or not."""
-    return isinstance(module, _ConvNd | _QUANTIZED) or getattr(module, "original_name", None) in _SCRIPTED
+    known = isinstance(module, _ConvNd | _QUANTIZED | ForeignConvolution)
+    return known or getattr(module, "original_name", None) in _SCRIPTED
 
 
 def _copied(model: nn.Module) -> nn.Module:

@@ -433,12 +433,7 @@ def test_a_truncated_checkpoint_is_refused(kept: float, run: Run) -> None:
 
 def test_a_missing_checkpoint_is_refused(run: Run) -> None:
     assert refused(run, 3, *convert()) == "conv2attn: there is no file weights.pt"
-    assert refused(run, 3, *convert(checkpoint=".")) == "conv2attn: . is a folder, not a checkpoint file"
-
-
-def test_a_pickled_model_is_refused_with_advice(run: Run) -> None:
-    torch.save(nn.Sequential(nn.Conv2d(3, 4, 1)), "weights.pt")
-    assert "save its state_dict() instead" in refused(run, 3, *convert())
+    assert refused(run, 3, *convert(checkpoint=".")).startswith("conv2attn: . is a folder without weights")
 
 
 def test_keys_that_do_not_fit_are_named_up_to_ten_and_the_rest_counted(run: Run) -> None:
@@ -541,6 +536,9 @@ def test_an_alpha_that_the_precision_cannot_hold_is_refused(run: Run) -> None:
         (plan("--size", "0x10"), "got 0x10"),
         (plan("--size", "-1x10"), "got -1x10"),
         (("convert", "weights.pt"), "Missing option"),
+        (("convert", "weights.pt", "--out", "out"), "weights with 4 dimensions: 0.weight [4, 3, 3, 2], 2.weight"),
+        (("plan", "weights.pt"), "--arch (in Python, architecture=) must name the code"),
+        (("plan", "weights.pt", "--arch-arg", "width=3"), "goes with --arch"),
         (("plan",), "Missing"),
         (("demo", "--images", "0"), "--images"),
         (("demo", "--seed", "-1"), "--seed"),

@@ -170,7 +170,7 @@ def test_the_config_says_what_was_converted_from_what_with_what(tmp_path: Path) 
     architecture = Architecture("my.nets:build", {"width": 3})
     save_converted(model, tmp_path / "out", report=report, architecture=architecture, source=source)
     config = json.loads((tmp_path / "out" / CONFIG).read_text())
-    assert (config["format"], config["format_version"]) == ("conv2attn", 1)
+    assert (config["format"], config["format_version"]) == ("conv2attn", 2)
     assert config["architecture"] == {"spec": "my.nets:build", "arguments": {"width": 3}}
     assert config["source"] == {"file": "source.safetensors", "sha256": source.sha256}
     assert config["versions"].keys() == {"conv2attn", "torch"}
@@ -246,8 +246,12 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_left(
     [
         (lambda config: config.update(format="other"), "does not describe a model that conv2attn converted"),
         (lambda config: config.pop("format"), "does not describe a model that conv2attn converted"),
-        (lambda config: config.update(format_version=2), "has format version 2; this version reads 1"),
-        (lambda config: config.pop("format_version"), "has format version None"),
+        (lambda config: config.update(format_version=3), r"has format version 3, which needs conv2attn \d.*up to 2"),
+        (lambda config: config.update(format_version=1), "are not of one version"),
+        (lambda config: config.update(format_version=0), "has the format version 0, which is none"),
+        (lambda config: config.pop("format_version"), "has the format version None, which is none"),
+        (lambda config: config.update(content="both"), "there is no content 'both'"),
+        (lambda config: config.pop("content"), "malformed"),
         (lambda config: config.pop("layers"), "malformed"),
         (lambda config: config.pop("architecture"), "malformed"),
         (lambda config: config.update(architecture="my.nets:build"), "malformed"),

@@ -1,0 +1,60 @@
+"""Files that another file names: opened only if they lie in its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+from conv2attn.convert.errors import CheckpointError
+from conv2attn.convert.formats.stored import Source
+
+OpenBeside = Callable[[str], Source]
+"""Opens a file in a folder by the name that another file gives."""
+
+
+class Beside:
+    """The files in a folder that were opened by name, each once.
+
+    Attributes:
+        folder: The folder.
+        opened: The files, by name.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.opened: dict[str, Source] = {}
+
+    def open(self, name: str) -> Source:
+        """Opens a file in the folder.
+
+        Raises:
+            CheckpointError: The name, or the link of that name, leads out of the folder, or there is no such file.
+        """
+        if name not in self.opened:
+            self.opened[name] = Source(path_in(self.folder, name))
+        return self.opened[name]
+
+
+def path_in(folder: Path, name: str) -> Path:
+    """The path of a file in a folder.
+
+    A link may lead out of the folder in one case: a Hugging Face cache keeps ``snapshots/REVISION/NAME`` as links
+    to ``blobs``.
+
+    Raises:
+        CheckpointError: The name, or the link of that name, leads out of the folder, or there is no such file.
+    """
+    parts = PurePosixPath(name).parts
+    if not name or "\\" in name or "\0" in name or name.startswith("/") or ".." in parts or ":" in name:
+        raise CheckpointError(f"{folder} names {name[:100]!r}, which is no file in the folder")
+    path, home = folder / name, folder.resolve()
+    allowed = [home, home.parent.parent / "blobs"] if home.parent.name == "snapshots" else [home]
+    try:
+        target = path.resolve()
+    except (OSError, RuntimeError) as error:  # links in a circle
+        raise CheckpointError(f"{path} cannot be followed") from error
+    if not any(target.is_relative_to(place) for place in allowed):
+        raise CheckpointError(f"{path} is a link that leaves its folder")
+    if not target.is_file():
+        raise CheckpointError(f"there is no file {path}")
+    return path

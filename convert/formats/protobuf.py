@@ -1,0 +1,125 @@
+"""The wire format of protocol buffers: a message is a row of numbered fields, and nothing is built to walk it.
+
+Source: protobuf.dev/programming-guides/encoding.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from conv2attn.convert.errors import CheckpointError
+from conv2attn.convert.formats.limits import MAX_FIELDS, MAX_TEXT
+from conv2attn.convert.formats.stored import Source
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a message.
+
+    Attributes:
+        number: Its number, which says what it is.
+        value: A varint's value; None for others.
+        start: Where its bytes begin in the file.
+        end: Where they end.
+    """
+
+    number: int
+    value: int | None
+    start: int
+    end: int
+
+
+class Message:
+    """A message in a file.
+
+    Args:
+        source: The file.
+        start: Where the message begins.
+        end: Where it ends.
+        budget: How many fields may still be visited in the whole file, in a list of one number.
+    """
+
+    def __init__(self, source: Source, start: int, end: int, budget: list[int] | None = None) -> None:
+        self.source, self.start, self.end = source, start, end
+        self._budget = [MAX_FIELDS] if budget is None else budget
+
+    def fields(self) -> Iterator[Field]:
+        """The fields, in the order of the file.
+
+        Raises:
+            CheckpointError: The message is damaged, or the file has too many fields.
+        """
+        position = self.start
+        while position < self.end:
+            self._budget[0] -= 1
+            if self._budget[0] < 0:
+                raise CheckpointError(f"{self.source.path} has more than {MAX_FIELDS} fields")
+            key, position = self._varint(position)
+            field, position = self._field(key >> 3, key & 7, position)
+            yield field
+
+    def message(self, field: Field) -> Message:
+        """The message that a field holds."""
+        return Message(self.source, field.start, field.end, self._budget)
+
+    def text(self, field: Field) -> str:
+        """The text that a field holds.
+
+        Raises:
+            CheckpointError: It is too long.
+        """
+        if field.end - field.start > MAX_TEXT:
+            raise CheckpointError(f"{self.source.path} holds a text of more than {MAX_TEXT} bytes")
+        return self.source.bytes(field.start, field.end - field.start).decode("utf-8", "replace")
+
+    def integers(self, field: Field) -> list[int]:
+        """The signed integers of a repeated field: one, or several packed into its bytes."""
+        if field.value is not None:
+            return [_signed(field.value)]
+        found, position = [], field.start
+        while position < field.end:
+            self._budget[0] -= 1
+            if self._budget[0] < 0:
+                raise CheckpointError(f"{self.source.path} has more than {MAX_FIELDS} fields")
+            value, position = self._varint(position)
+            found.append(_signed(value))
+        return found
+
+    def _field(self, number: int, kind: int, position: int) -> tuple[Field, int]:
+        if kind == _VARINT:
+            value, position = self._varint(position)
+            return Field(number, value, position, position), position
+        if kind == _BYTES:
+            length, position = self._varint(position)
+        elif kind in (_FIXED32, _FIXED64):
+            length = struct.calcsize("<i" if kind == _FIXED32 else "<q")
+        else:
+            raise self._damaged()
+        if length > self.end - position:
+            raise self._damaged()
+        return Field(number, None, position, position + length), position + length
+
+    def _varint(self, position: int) -> tuple[int, int]:
+        """An integer of seven bits a byte, the lowest first, and where it ends."""
+        value = 0
+        for shift in range(0, 70, 7):
+            if position >= self.end:
+                raise self._damaged()
+            byte = self.source.content[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value, position
+        raise self._damaged()
+
+    def _damaged(self) -> CheckpointError:
+        return CheckpointError(f"{self.source.path} is damaged or incomplete: it is no protocol buffer")
+
+
+def _signed(value: int) -> int:
+    """A 64-bit two's complement."""
+    return value - 2**64 if value >= 2**63 else value

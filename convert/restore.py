@@ -1,0 +1,104 @@
+"""From a folder that a conversion wrote back to the CNN's state dict, without the CNN's code.
+
+Raises:
+    CheckpointError: By every function here, for a folder that is damaged.
+    NotAConvolutionError: For layers that compute what no convolution computes, all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from conv2attn.convert.atomic import check_file, write_file
+from conv2attn.convert.attention import SelfAttention2d
+from conv2attn.convert.checkpoint import Checkpoint, load_into
+from conv2attn.convert.construction import attention_with, not_a_convolution
+from conv2attn.convert.errors import CheckpointError, NotAConvolutionError, OutputError
+from conv2attn.convert.folder import LayerEntry, read_folder, write_safetensors
+from conv2attn.convert.formats.geometry import StoredConvolution
+from conv2attn.convert.layers import convolution
+
+_PARAMETERS = ("weight", "bias")  # those that a convolution has too
+
+
+def restored_checkpoint(folder: str | Path) -> Checkpoint:
+    """The CNN's weights, bit for bit, with the geometry of its converted convolutions.
+
+    Raises:
+        CheckpointError: The folder is not a converted model, or damaged.
+        NotAConvolutionError: Layers of it compute what no convolution computes.
+    """
+    folder = Path(folder)
+    config, saved = read_folder(folder)
+    state, problems = dict(saved.state_dict), []
+    convolutions: dict[str, StoredConvolution] = {}
+    for entry in config.layers:
+        layer = _layer(entry, saved)
+        if (reason := not_a_convolution(layer)) is not None:
+            problems.append(f"{entry.names[0] or 'the model itself'}: {reason}")
+        for name in entry.names:
+            convolutions[name] = entry.stored(name, saved)
+            for key in layer.state_dict().keys() - set(_PARAMETERS):
+                state.pop(_key(name, key), None)
+    if problems:
+        count = f"{len(problems)} of {len(config.layers)} attention layers compute what no convolution computes"
+        raise NotAConvolutionError(f"{folder}: {count}: {'; '.join(problems)}")
+    return Checkpoint(folder, state, saved.sha256, convolutions)
+
+
+def check_state_dict_file(out: Path, *, force: bool = False) -> None:
+    """Refuses a file that ``write_state_dict`` would refuse.
+
+    Raises:
+        OutputError: Its name ends in none of .safetensors, .pth and .pt, or it cannot be written.
+    """
+    if out.suffix not in _WRITERS:
+        raise OutputError(f"{out} must end in {', '.join(_WRITERS)}, which says what kind of file is written")
+    check_file(out, force=force)
+
+
+def write_state_dict(state: dict[str, Tensor], out: Path, *, force: bool = False) -> None:
+    """Writes a state dict as safetensors or as ``torch.save`` does, by the end of the file's name.
+
+    Raises:
+        OutputError: As ``check_state_dict_file``, or the file system failed. The file is then as before.
+    """
+    check_state_dict_file(out, force=force)
+    tensors = {key: value.detach().clone() for key, value in state.items()}  # none shares memory with another
+    write_file(out, lambda path: _WRITERS[out.suffix](tensors, path), force=force)
+
+
+def _write_pickle(tensors: dict[str, Tensor], path: Path) -> None:
+    try:
+        torch.save(tensors, path)
+    except RuntimeError as error:  # what torch makes of a full disk
+        raise OutputError(f"the state dict cannot be written: {str(error).splitlines()[0]}") from error
+
+
+_WRITERS: dict[str, Callable[[dict[str, Tensor], Path], None]] = {
+    ".safetensors": lambda tensors, path: write_safetensors(tensors, path, {}),
+    ".pth": _write_pickle,
+    ".pt": _write_pickle,
+}
+
+
+def _layer(entry: LayerEntry, saved: Checkpoint) -> SelfAttention2d:
+    """The attention layer of an entry, with the values that were saved."""
+    name = entry.names[0]
+    stored = entry.stored(name, saved)
+    if stored.spec is None or stored.weight not in saved.state_dict:
+        raise CheckpointError(f"{saved.path} lacks the weights of the layer {name!r}")
+    bias = None if stored.bias is None else saved.state_dict[stored.bias]
+    layer = attention_with(convolution(stored.spec, saved.state_dict[stored.weight], bias))
+    entry.configure(layer, saved.state_dict)
+    own = {key: saved.state_dict[_key(name, key)] for key in layer.state_dict() if _key(name, key) in saved.state_dict}
+    load_into(layer, Checkpoint(saved.path, own, saved.sha256))
+    return layer
+
+
+def _key(name: str, key: str) -> str:
+    return f"{name}.{key}".removeprefix(".")

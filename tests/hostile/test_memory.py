@@ -1,0 +1,172 @@
+"""No file takes more memory than twice its size and 256 MB, and none takes long."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.files import FLOATS, entry, state, tensor, value, write_exported, write_torch, write_zip
+
+ALLOWED = 256 * 2**20  # bytes, and twice the file
+SECONDS = 30.0  # of processor time; the slowest builds 100,000 tensors
+
+MEASURE = """
+import os, resource, sys, time
+import torch
+from pathlib import Path
+from conv2attn.convert.checkpoint import read_checkpoint
+from conv2attn.convert.errors import CheckpointError
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+for name in sys.argv[1:]:
+    child = os.fork()
+    if child == 0:
+        before = peak()
+        try:
+            outcome = f"read {len(read_checkpoint(name).state_dict)}"
+        except CheckpointError as error:
+            outcome = f"refused: {error}"
+        print(peak() - before, time.process_time(), outcome, sep="|", flush=True)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        print("-1|0|crashed", flush=True)
+"""
+
+
+def flood(opcodes: bytes, megabytes: int = 8) -> Callable[[Path], object]:
+    """A pickle that repeats these opcodes."""
+    count = megabytes * 2**20 // len(opcodes)
+    return lambda path: write_torch(path, b"\x80\x02]" + opcodes * count + b".")
+
+
+def bomb(name: str) -> Callable[[Path], object]:
+    """An archive with an entry that expands a thousandfold, to 128 MB."""
+
+    def write(path: Path) -> None:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            entries = {"a/data.pkl": state({"w": tensor(shape=(2**25,), stride=(1,), count=2**25)}), "a/data/0": FLOATS}
+            for other, content in entries.items():
+                if other != name:
+                    archive.writestr(zipfile.ZipInfo(other), content)
+            with archive.open(name, "w") as member:
+                for _ in range(128):
+                    member.write(bytes(2**20))
+
+    return write
+
+
+def many_entries(path: Path) -> None:
+    """An archive of 150,000 empty entries, written by hand: zipfile takes long."""
+    local, directory = bytearray(), bytearray()
+    for number in range(150_000):
+        name = f"a/{number}".encode()
+        directory += struct.pack(
+            "<4s6H3I5H2I", b"PK\1\2", 20, 20, 0, 0, 0, 33, 0, 0, 0, len(name), 0, 0, 0, 0, 0, len(local)
+        )
+        directory += name
+        local += struct.pack("<4s5H3I2H", b"PK\3\4", 20, 0, 0, 0, 33, 0, 0, 0, len(name), 0) + name
+    end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, len(directory), len(local), 0)
+    path.write_bytes(bytes(local + directory) + end)
+
+
+def header(text: bytes) -> Callable[[Path], object]:
+    """A safetensors file of a header alone."""
+    return lambda path: path.write_bytes(struct.pack("<Q", len(text)) + text)
+
+
+def many_tensors(path: Path) -> None:
+    """As many tensors as are read."""
+    text = json.dumps(
+        {f"{number}": entry((1, 1, 1, 1), begin=4 * number, end=4 * number + 4) for number in range(100_000)}
+    )
+    header(text.encode())(path)
+    with path.open("ab") as file:
+        file.write(bytes(400_000))
+
+
+def pickled_tensors(count: int) -> Callable[[Path], object]:
+    """A pickle of many tensors, with names and classes remembered as torch.save does."""
+    persistent = b"(h\x01h\x02" + value("0") + b"h\x03K\x18tq\x80Q"
+    described = persistent + b"K\x00(K\x01K\x01K\x01K\x01tq\x81(K\x01K\x01K\x01K\x01tq\x82\x89h\x04)Rq\x83tq\x84Rq\x85"
+    names = value("storage")[:-2], b"ctorch\nFloatStorage\n", value("cpu")[:-2], b"ccollections\nOrderedDict\n"
+    known = b"".join(name + b"q" + bytes([number]) + b"0" for number, name in enumerate(names, start=1))
+    known += b"ctorch._utils\n_rebuild_tensor_v2\nq\x050"
+    entries = b"".join(value(f"layer.{number}.weight") + b"h\x05(" + described for number in range(count))
+    return lambda path: write_torch(path, b"\x80\x02" + known + b"}(" + entries + b"u.")
+
+
+FILES: dict[str, Callable[[Path], object]] = {
+    "a storage that expands": bomb("a/data/0"),
+    "a pickle that expands": bomb("a/data.pkl"),
+    "code that expands": bomb("a/code/x.py"),
+    "a million dictionaries": flood(b"}K\x01K\x01s"),
+    "a million sets": flood(b"\x8f", 3),
+    "a million memos": flood(b"\x94"),
+    "a million classes": flood(b"ca\nb\n"),
+    "a text with one rare letter": lambda path: write_torch(
+        path, b"\x80\x02X" + struct.pack("<I", 30 * 2**20 + 4) + b"a" * (30 * 2**20) + "\U0001f600".encode() + b"."
+    ),
+    "a long number": lambda path: write_torch(path, b"\x80\x02\x8b" + struct.pack("<I", 2**24) + b"\1" * 2**24 + b"."),
+    "a directory of 150,000 entries": many_entries,
+    "a header of lists": header(b'{"a":[' + b"[]," * (5 * 2**20) + b"[]]}"),
+    "a header of names": header(b"{" + b",".join(b'"%x":0' % number for number in range(1_090_000)) + b"}"),
+    "100,000 tensors": many_tensors,
+    "100,000 pickled tensors": pickled_tensors(100_000),
+    "a program of nodes": lambda path: write_exported(
+        path, {"config": {}}, graph={"graph_module": {"graph": {"nodes": [{}] * 500_000}, "signature": {}}}
+    ),
+    "an ONNX graph of nodes": lambda path: path.write_bytes(b"\x08\x0a\x3a\x80\x80\x80\x01" + b"\x0a\x00" * (2**20)),
+    "an ONNX graph of tensors": lambda path: path.write_bytes(
+        b"\x08\x0a\x3a\x80\x80\xc0\x02" + b"".join(b"\x2a\x08\x42\x06%06d" % number for number in range(2**19))
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, int, float, str]]:
+    """Size of each file, memory and processor time that reading it took, and how it ended."""
+    folder = tmp_path_factory.mktemp("memory")
+    paths = {name: folder / str(number) for number, name in enumerate(FILES)}
+    for name, write in FILES.items():
+        write(paths[name])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", MEASURE, *map(str, paths.values())]
+    lines = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.splitlines()
+    found = {}
+    for (name, path), line in zip(paths.items(), lines, strict=True):
+        memory, seconds, outcome = line.split("|", 2)
+        found[name] = (path.stat().st_size, int(memory), float(seconds), outcome)
+    return found
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_reading_takes_at_most_twice_the_file_and_256_megabytes(
+    name: str, measured: dict[str, tuple[int, int, float, str]]
+) -> None:
+    size, memory, seconds, outcome = measured[name]
+    assert outcome.startswith(("read ", "refused: ")), outcome
+    assert memory <= 2 * size + ALLOWED
+    assert seconds < SECONDS
+
+
+def test_the_measurement_sees_memory_that_is_taken(tmp_path: Path) -> None:
+    code = MEASURE.replace("outcome = f", "held = bytes(range(256)) * 2**21; outcome = f")
+    write_zip(tmp_path / "w", {"data.pkl": state({"w": tensor()}), "data/0": FLOATS})
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", code, str(tmp_path / "w")]
+    line = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    assert int(line.partition("|")[0]) >= 2**29
+
+
+def test_as_many_tensors_as_are_allowed_are_read(measured: dict[str, tuple[int, int, float, str]]) -> None:
+    assert [measured[f"100,000 {kind}tensors"][3] for kind in ("", "pickled ")] == ["read 100000"] * 2
