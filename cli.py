@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import math
@@ -775,12 +776,11 @@ def _explain(error: Exception) -> int:
 
 def main() -> None:
     """Runs the command line; every outcome becomes an exit code."""
+    atexit.register(gc.freeze)  # or the interpreter looks through all of torch once more, for a second, before it ends
     try:
         app()
     except Exception as error:
         sys.exit(_explain(error))
-    finally:
-        gc.freeze()  # or the interpreter looks through all of torch once more, for a second, before it ends
 
 
 if __name__ == "__main__":

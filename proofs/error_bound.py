@@ -74,7 +74,7 @@ def claims() -> list[Claim]:
                 ),
                 Check("one more head or channel adds at most tau |w| osc (induction)", Kind.SYMBOLIC, sum_failures),
             ),
-            justifies=("conv2attn.convert.certificate.certify", "conv2attn.convert.tail.tail_per_unit"),
+            justifies=("conv2attn.convert.tail.softmax_tail", "conv2attn.convert.tail.tail_per_unit"),
         )
     ]
 

@@ -108,7 +108,7 @@ def claims() -> list[Claim]:
 
 def _propagation() -> Claim:
     return Claim(
-        name="propagation",
+        name="error-propagation",
         title="A difference on its way through a network",
         statement=Formula(
             r"|\mathrm{fl} A(a) - \mathrm{fl} C(c)|_o \le \mathrm{certificate}_o + \sum_{c, h} |W_{o,c,h}|\, e_c",
@@ -152,9 +152,7 @@ def _propagation() -> Claim:
         ),
         justifies=(
             "conv2attn.convert.network_certificate.certify_network",
-            "conv2attn.convert.propagation.layers.bound_attention",
             "conv2attn.convert.propagation.span.affine",
-            "conv2attn.convert.propagation.moves.multiplied",
         ),
     )
 

@@ -17,9 +17,9 @@ from conv2attn.proofs.decide import Expr, not_nonnegative, unequal
 from conv2attn.proofs.geometry import Pixel
 
 COUNTS = (2, 3, 5)
-KERNELS = ((1, 2), (2, 2), (1, 3))
+KERNELS = ((2, 2), (1, 3))
 MARGIN = 1  # points of the lattice around the kernel, in the cases that are counted
-SHARES = (Fraction(1, 9), Fraction(1, 2), Fraction(4, 5))
+SHARES = (Fraction(1, 9), Fraction(4, 5))
 HALF = sympy.Rational(1, 2)
 
 

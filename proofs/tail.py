@@ -111,7 +111,7 @@ def _tail_bound() -> Claim:
             ),
             Check("tau is below the bounds at q = " + ", ".join(map(str, POINTS)), Kind.EXACT, value_failures),
         ),
-        justifies=("conv2attn.convert.tail.tail_fraction", "conv2attn.convert.certificate.certify"),
+        justifies=("conv2attn.convert.tail.tail_fraction", "conv2attn.convert.tail.softmax_tail"),
         source="new",
     )
 

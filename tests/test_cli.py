@@ -220,6 +220,27 @@ def test_the_written_folder_computes_the_same_bit_for_bit(
     assert torch.equal(converted(x), cnn(x))
 
 
+def test_the_network_s_outputs_stay_within_the_bound_that_is_printed_and_kept(run: Run) -> None:
+    cnn, x = network(), images()
+    save(cnn)
+    options = ("--alpha", "7.5", "--input-range", "-1,1", "--size", "9x12")
+    out = done(run(*convert(*options)))
+    report = json.loads(Path("out", "report.json").read_text())
+    bound = report["network"]["bound"]
+    assert f"images of 9x12 on [-1, 1]: at most {bound:.2g} apart" in out
+    assert 0 < (load("out")(x) - cnn(x)).abs().max().item() <= bound
+    assert report["network"]["unbounded"] == []
+
+
+@pytest.mark.parametrize("wrong", ["1,0", "a,1", "0", "0,inf", "nan,1", "0,1,2"])
+def test_a_range_that_is_none_is_wrong_usage(wrong: str, run: Run) -> None:
+    save(network())
+    outcome = run(*convert("--input-range", wrong))
+    assert outcome.code == 2
+    assert "must be LOW,HIGH" in outcome.err
+    assert not Path("out").exists()
+
+
 def test_the_installed_command_converts_from_end_to_end() -> None:
     cnn, x = network(), images()
     save(cnn)

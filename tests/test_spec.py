@@ -88,3 +88,12 @@ def test_an_impossible_geometry_is_refused(wrong: dict[str, object]) -> None:
     data = ConvSpec(3, 5, kernel_size=(3, 3)).to_json()
     with pytest.raises(GeometryError):
         ConvSpec.from_json(data | wrong)
+
+
+def test_a_geometry_is_named_without_its_defaults() -> None:
+    assert str(ConvSpec(3, 16, (3, 2))) == "3x2, 3->16"
+    everything = ConvSpec(
+        4, 8, (1, 5), stride=(1, 2), dilation=(3, 3), padding=(0, 1), padding_mode="circular", groups=2, bias=False
+    )
+    assert str(everything) == "1x5, 4->8, stride 1x2, dilation 3, padding 0x1, groups 2, circular"
+    assert str(ConvSpec(1, 1, (2, 2), padding="same")) == "2x2, 1->1, padding same"

@@ -1,6 +1,6 @@
 """What is known of a tensor in both networks: its values, and how far they are apart.
 
-A ``Span`` is a box and an error. Operations act on it as the claim ``propagation`` (``proofs/propagation.py``) says:
+A ``Span`` is a box and an error. Operations act on it as the claim ``error-propagation`` (``proofs/propagation.py``) says:
 an affine map with weights w takes an error e to sum |w| e, a map with Lipschitz constant L to L e; and since both
 networks compute the operation in floating point, twice its rounding is added. Where the errors of all inputs are 0,
 both networks do the same operation on the same numbers, and the error stays 0.
@@ -129,18 +129,6 @@ def checked(span: Span, limit: float = math.inf) -> Span:
     return Span(low, high, torch.minimum(error, high - low))
 
 
-def products(weight: Tensor, values: Tensor, *, groups: int = 1) -> Tensor:
-    """sum over input channels and taps of weight times values: [out_channels], in double precision.
-
-    Args:
-        weight: [out_channels, in_channels / groups, taps].
-        values: [in_channels].
-        groups: Groups of channels that do not mix.
-    """
-    per_channel = torch.unflatten(weight.double().cpu().sum(-1), 0, (groups, -1))
-    return (per_channel @ values.view(groups, -1, 1)).flatten()
-
-
 def affine(x: Span, weight: Tensor, bias: Tensor | None, *, groups: int = 1) -> tuple[Span, Tensor]:
     """Bounds on the exact result of an affine map, and on the sum of the absolute values of its terms.
 
@@ -150,13 +138,19 @@ def affine(x: Span, weight: Tensor, bias: Tensor | None, *, groups: int = 1) -> 
         bias: [out_channels], or None.
         groups: Groups of channels that do not mix.
     """
-    positive, negative = weight.clamp(min=0), weight.clamp(max=0)
-    low = products(positive, x.low, groups=groups) + products(negative, x.high, groups=groups)
-    high = products(positive, x.high, groups=groups) + products(negative, x.low, groups=groups)
-    scale = products(weight.abs(), x.largest, groups=groups)
+
+    def product(matrix: Tensor, values: Tensor) -> Tensor:
+        return (torch.unflatten(matrix, 0, (groups, -1)) @ values.view(groups, -1, 1)).flatten()
+
+    positive = weight.clamp(min=0).sum(-1, dtype=torch.float64).cpu()
+    negative = weight.clamp(max=0).sum(-1, dtype=torch.float64).cpu()
+    absolute = positive - negative
+    low = product(positive, x.low) + product(negative, x.high)
+    high = product(positive, x.high) + product(negative, x.low)
+    scale = product(absolute, x.largest)
     if bias is not None:
         shift = bias.detach().double().cpu()
         low, high, scale = low + shift, high + shift, scale + shift.abs()
     outward = scale * (OUTWARD - 1)  # covers the rounding here
-    error = products(weight.abs(), x.error, groups=groups) * OUTWARD
+    error = product(absolute, x.error) * OUTWARD
     return Span(low - outward, high + outward, error), scale * OUTWARD

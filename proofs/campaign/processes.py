@@ -28,16 +28,12 @@ _Submit = Callable[[Sequence[int]], Callable[[], Tally]]  # starts a block; give
 
 def check_block(settings: Settings, seed: int, indices: Sequence[int]) -> Tally:
     """Checks some layers of a seed."""
-    layers = ((index, settings.layer(seed, index)) for index in indices)
-    return Tally.total(
-        Tally.of(
-            layer,
-            compare_layer(layer, engines=settings.engines, device=settings.device),
-            seed=seed,
-            index=index,
-        )
-        for index, layer in layers
-    )
+    tallies = []
+    for index in indices:
+        layer = settings.layer(seed, index)
+        found = compare_layer(layer, engines=settings.engines, device=settings.device)
+        tallies.append(Tally.of(layer, found, seed=seed, index=index))
+    return Tally.total(tallies)
 
 
 @contextmanager
