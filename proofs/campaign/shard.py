@@ -72,6 +72,8 @@ class Shard:
             return None
         if text is None and shard.count > 1 and PLACEHOLDER not in path.name:
             raise SelectionError(f"{path} would be written by {shard.count} processes; put {PLACEHOLDER} into its name")
+        if PLACEHOLDER not in path.name:
+            return path
         return path.with_name(path.name.replace(PLACEHOLDER, f"{shard.number}-of-{shard.count}"))
 
     def indices(self, layers: int) -> range:
