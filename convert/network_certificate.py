@@ -1,9 +1,9 @@
 """A bound on how far a whole converted network can be from its CNN, for all images within a range.
 
-Ranges and errors are carried through the network, layer by layer (``propagation/``, claim
-``error-propagation`` in ``proofs/propagation.py``). The bound
-holds for every image, so it grows with every layer by the sum of the absolute weights, and for deep networks it is many
-orders of magnitude above what is seen. ``comparison.py`` measures what happens on given images instead.
+Ranges and errors are carried through the network, layer by layer (``propagation/``, claim ``error-propagation`` in
+``proofs/propagation.py``). The bound holds for every image, so it grows with every layer by the sum of the absolute
+weights, and for deep networks it is many orders of magnitude above what is seen. ``comparison.py`` measures what
+happens on given images instead.
 """
 
 from __future__ import annotations

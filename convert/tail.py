@@ -13,9 +13,10 @@ its target, and P_h the probability of the points that the kernel spans. Then (c
 
     tail_o  <=  sum_c osc_c / 2 ( sum_z | sum_h W_{o,c,h} u_h(z) |  +  sum_h (1 - P_h) |W_{o,c,h}| )
 
-for every image size and every query: the second sum is what borders can change. For every output and input channel the
-smaller of the two counts. ``proofs/tail.py``, ``proofs/error_bound.py`` (among the claims of ``proofs/factorisation.py``)
-and ``proofs/smoothed_kernel.py`` prove the claims; ``proofs/worst_case.py`` makes inputs that come near the bound.
+for every image size and every query: the second sum is what borders can change. For every output and input channel
+the smaller of the two counts. ``proofs/tail.py``, ``proofs/error_bound.py`` (among the claims of
+``proofs/factorisation.py``) and ``proofs/smoothed_kernel.py`` prove the claims; ``proofs/worst_case.py`` makes inputs
+that come near the bound.
 """
 
 from __future__ import annotations

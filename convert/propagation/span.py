@@ -1,9 +1,9 @@
 """What is known of a tensor in both networks: its values, and how far they are apart.
 
-A ``Span`` is a box and an error. Operations act on it as the claim ``error-propagation`` (``proofs/propagation.py``) says:
-an affine map with weights w takes an error e to sum |w| e, a map with Lipschitz constant L to L e; and since both
-networks compute the operation in floating point, twice its rounding is added. Where the errors of all inputs are 0,
-both networks do the same operation on the same numbers, and the error stays 0.
+A ``Span`` is a box and an error. The claim ``error-propagation`` (``proofs/propagation.py``) says how operations act
+on it: an affine map with weights w takes an error e to sum |w| e, a map with Lipschitz constant L to L e; and since
+both networks compute the operation in floating point, twice its rounding is added. Where the errors of all inputs are
+0, both networks do the same operation on the same numbers, and the error stays 0.
 """
 
 from __future__ import annotations
