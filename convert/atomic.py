@@ -3,7 +3,7 @@
 The new folder is written beside the target, forced to disk, and renamed onto it. Where the system can
 exchange two names in one step (Linux, on most file systems), an existing folder is replaced so; elsewhere it
 is renamed aside first, and if the run is killed between the two renames, the next run puts it back. One run at
-a time writes a target: a lock beside it tells the others.
+a time writes a target: its temporary folder is locked, and tells the others.
 
 Raises:
     OutputError: By every function here, for everything that cannot or must not be written.
@@ -50,19 +50,13 @@ def write_folder(target: Path, write: Callable[[Path], None], *, force: bool = F
     """
     target = _resolved(target)
     check_target(target, force=force)
-    with _only_writer(target):
+    with _temporary(target) as temporary, _file_system_errors(target):
         check_target(target, force=force)  # again: another run may just have ended
-        temporary = _temporary(target)
-        try:
-            with _file_system_errors(target):
-                temporary.mkdir()
-                write(temporary)
-                _sync_tree(temporary)
-                check_target(target, force=force)  # again: writing takes a while
-                _put_in_place(temporary, target)
-                _sync(target.parent)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)  # after an exchange, the old folder
+        write(temporary)
+        _sync_tree(temporary)
+        check_target(target, force=force)  # again: writing takes a while
+        _put_in_place(temporary, target)
+        _sync(target.parent)
 
 
 def write_file(target: Path, write: Callable[[Path], object], *, force: bool = False) -> None:
@@ -79,17 +73,13 @@ def write_file(target: Path, write: Callable[[Path], object], *, force: bool = F
     """
     target = _resolved(target)
     check_file(target, force=force)
-    with _only_writer(target):
-        temporary = _temporary(target)
-        try:
-            with _file_system_errors(target):
-                write(temporary)
-                _sync(temporary)
-                check_file(target, force=force)
-                os.replace(temporary, target)
-                _sync(target.parent)
-        finally:
-            temporary.unlink(missing_ok=True)
+    with _temporary(target) as temporary, _file_system_errors(target):
+        new = temporary / target.name
+        write(new)
+        _sync(new)
+        check_file(target, force=force)  # again: writing takes a while
+        os.replace(new, target)
+        _sync(target.parent)
 
 
 def check_file(target: Path, *, force: bool = False) -> None:
@@ -147,45 +137,69 @@ def _check_parent(target: Path) -> None:
         raise OutputError(f"{target} cannot be written: the folder {target.parent} is not writable")
 
 
-def _temporary(target: Path) -> Path:
-    """A new name beside the target, which says which run on which machine it belongs to."""
+@contextmanager
+def _temporary(target: Path) -> Iterator[Path]:
+    """An empty folder beside the target, whose name says which run on which machine it belongs to.
+
+    While it is there, no other run gets one for this target: each run locks its own, and the system frees the lock
+    of a run that is killed. At the end it is deleted; after an exchange it is the old folder.
+
+    Raises:
+        OutputError: Another run is writing the target.
+    """
     run = f"{os.getpid()}-{secrets.token_hex(4)}-{platform.node()}"
-    return target.with_name(f".{target.name}.tmp-{run}")
+    temporary = target.with_name(f".{target.name}.tmp-{run}")
+    try:
+        with _file_system_errors(target), _locked(target.parent):
+            if any(_is_locked(entry) for entry in target.parent.iterdir() if _is_temporary(entry, target)):
+                raise OutputError(f"{target} cannot be written: another run is writing it")
+            temporary.mkdir()
+            lock = _lock(temporary)
+        try:
+            yield temporary
+        finally:
+            _unlock(lock)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 @contextmanager
-def _only_writer(target: Path) -> Iterator[None]:
-    """Keeps other runs from writing the target: the system frees the lock of a run that is killed.
-
-    Raises:
-        OutputError: Another run is writing it.
-    """
-    if sys.platform == "win32":
-        yield  # there, a file that is open cannot be deleted
-        return
-    path = target.with_name(f".{target.name}.lock")
-    with _file_system_errors(target):
-        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+def _locked(folder: Path) -> Iterator[None]:
+    """Holds the lock of a folder for a moment; waits for runs that hold it for theirs."""
+    lock = _lock(folder, wait=True)
     try:
-        if not _locked(lock, path):
-            raise OutputError(f"{target} cannot be written: another run is writing it")
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
+        yield
     finally:
-        os.close(lock)
+        _unlock(lock)
 
 
-def _locked(lock: int, path: Path) -> bool:
-    """Locks an open file, if nobody has; False also for one that its last owner has deleted meanwhile."""
+def _is_locked(folder: Path) -> bool:
+    lock = _lock(folder)
+    _unlock(lock)
+    return lock is None and folder.is_dir()
+
+
+def _lock(folder: Path, *, wait: bool = False) -> int | None:
+    """Locks a folder; gives an open descriptor, or None if another run has locked it or it is gone."""
     if sys.platform == "win32":
-        return True
+        return -1  # there, folders have no locks
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(os.fstat(lock), path.stat())
+        descriptor = os.open(folder, os.O_RDONLY)
     except OSError:
-        return False
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError:
+        pass  # a file system without locks
+    return descriptor
+
+
+def _unlock(lock: int | None) -> None:
+    if lock is not None and lock >= 0:
+        os.close(lock)
 
 
 @contextmanager
@@ -200,6 +214,11 @@ def _file_system_errors(target: Path) -> Iterator[None]:
 def _resolved(target: Path) -> Path:
     """Follows links, so that a rename replaces the folder and not a link to it."""
     return Path(os.path.realpath(target))
+
+
+def _is_temporary(entry: Path, target: Path) -> bool:
+    """Whether a name is that of a run's temporary folder for the target."""
+    return entry.name.startswith(f".{target.name}.tmp-")
 
 
 def _clear_remains(target: Path) -> None:
@@ -217,10 +236,8 @@ def _clear_remains(target: Path) -> None:
             continue
         if match[2] is not None and not target.exists():
             entry.rename(target)
-        elif entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry, ignore_errors=True)
         else:
-            entry.unlink(missing_ok=True)
+            shutil.rmtree(entry, ignore_errors=True)
 
 
 def _is_alive(pid: int) -> bool:

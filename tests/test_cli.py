@@ -717,6 +717,14 @@ def test_a_progress_bar_is_shown_on_a_terminal_and_taken_away() -> None:
     assert "100.0%" in outcome.out.rpartition("\x1b")[2]
 
 
+def test_a_conversion_shows_on_a_terminal_how_far_it_is(run: Run) -> None:
+    save(network())
+    outcome = on_terminal(*convert(), columns=100)
+    assert outcome.code == 0
+    assert all(f"{step} " in outcome.out for step in ("Reading", "Certifying", "Writing"))
+    assert "\x1b" not in done(run(*convert("--force")))
+
+
 # The demo
 
 

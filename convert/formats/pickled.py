@@ -191,11 +191,11 @@ def _call(function: Name, arguments: tuple[object, ...]) -> object:
 def _ordered(arguments: tuple[object, ...]) -> dict[object, object]:
     """An OrderedDict: empty, or of the list of pairs that early versions of Python pickled."""
     pairs = arguments[0] if arguments and isinstance(arguments[0], list) else []
-    return {pair[0]: pair[1] for pair in pairs if isinstance(pair, list | tuple) and len(pair) == 2 and _is_key(pair)}
-
-
-def _is_key(pair: list[object] | tuple[object, ...]) -> bool:
-    return isinstance(pair[0], str)
+    return {
+        pair[0]: pair[1]
+        for pair in pairs
+        if isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str)
+    }
 
 
 def _tensor(name: str, arguments: tuple[object, ...]) -> object:

@@ -9,7 +9,6 @@ import io
 import json
 import struct
 import sys
-import tempfile
 import warnings
 import zipfile
 from collections.abc import Iterator
@@ -96,9 +95,9 @@ def main() -> None:
     """Writes the seeds into the folder that is given."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    with warnings.catch_warnings(action="ignore"), tempfile.TemporaryDirectory():
+    with warnings.catch_warnings(action="ignore"):
         for name, content in seeds():
-            (folder / name).write_bytes(content)
+            (folder / f"{name}.bin").write_bytes(content)
 
 
 if __name__ == "__main__":

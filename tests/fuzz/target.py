@@ -47,7 +47,7 @@ def write_safetensors(data: bytes, path: Path) -> None:
 def write_exported(data: bytes, path: Path) -> None:
     """The two JSON texts of an exported program, with a zero byte between them, and two weights."""
     config, _, graph = data.partition(b"\0")
-    weights = {f"data/weights/weight_{number}": STORAGE for number in (0, 1)}
+    weights = {f"data/weights/weight_{number}": STORAGE for number in range(10)}
     _zip({"data/weights/model_weights_config.json": config, "models/model.json": graph, **weights}, path)
 
 
