@@ -26,6 +26,7 @@ from conv2attn.convert.regime import EXACT_ALPHA
 from conv2attn.convert.spec import Size
 from conv2attn.proofs.campaign import checks, run
 from conv2attn.proofs.campaign.adversarial import PATTERNS
+from conv2attn.proofs.campaign.arithmetic import certified_arithmetic
 from conv2attn.proofs.campaign.checks import CHECKS, compare_layer, violations
 from conv2attn.proofs.campaign.comparison import Comparer, Comparison
 from conv2attn.proofs.campaign.counterexample import counterexample
@@ -478,6 +479,20 @@ def test_a_comparison_without_a_number_never_holds() -> None:
     assert not compare.within("", y, y, bound).holds
     assert not compare.within("", y, y[:, :1], torch.tensor(1.0)).holds
     assert compare.within("", y, y + 1, torch.tensor([2.0, 1.0])).ratio == 1
+
+
+def test_a_campaign_computes_with_the_arithmetic_that_the_certificate_assumes() -> None:
+    def excluded() -> list[bool]:
+        matmul = torch.backends.cuda.matmul
+        reduced = matmul.allow_fp16_reduced_precision_reduction, matmul.allow_bf16_reduced_precision_reduction
+        transforms = torch.backends.cudnn.enabled, torch._C._get_nnpack_enabled()
+        return [matmul.allow_tf32, *map(bool, reduced), *transforms]
+
+    before = excluded()
+    with certified_arithmetic():
+        assert not any(excluded())
+    assert excluded() == before
+    assert any(before)
 
 
 def test_an_exception_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:

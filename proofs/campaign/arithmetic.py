@@ -1,9 +1,9 @@
 """The arithmetic that the certificate assumes, for as long as a campaign runs.
 
-The certificate bounds sums of products, accumulated in at least binary32 in any order. A GPU's library may do something
+The certificate bounds sums of products, accumulated in at least binary32 in any order. A library may do something
 else: round factors to TF32, add up half-precision numbers in half precision, or transform a convolution (Winograd,
 Fourier). So these are switched off: TF32 and reduced accumulation by their flags, transforms by leaving convolutions to
-torch's own kernels instead of cuDNN's. What holds then does not say anything about them.
+torch's own kernels instead of cuDNN's and NNPACK's. What holds then does not say anything about them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ def certified_arithmetic(*, threads: int | None = 1) -> Iterator[None]:
     """
     matmul = torch.backends.cuda.matmul
     before = {name: getattr(matmul, name) for name in _REDUCED}
-    with torch_settings(threads=threads, tf32=False), torch.backends.cudnn.flags(enabled=False):
+    with (
+        torch_settings(threads=threads, tf32=False),
+        torch.backends.cudnn.flags(enabled=False),
+        torch.backends.nnpack.flags(enabled=False),
+    ):
         try:
             for name in _REDUCED:
                 setattr(matmul, name, False)

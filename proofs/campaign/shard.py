@@ -68,11 +68,10 @@ class Shard:
             SelectionError: The environment starts several shards, and all would write the same file.
         """
         shard = cls.choose(text)
-        if path is None:
-            return None
-        if text is None and shard.count > 1 and PLACEHOLDER not in path.name:
-            raise SelectionError(f"{path} would be written by {shard.count} processes; put {PLACEHOLDER} into its name")
-        if PLACEHOLDER not in path.name:
+        if path is None or PLACEHOLDER not in path.name:
+            if path is not None and text is None and shard.count > 1:
+                count = shard.count
+                raise SelectionError(f"{path} would be written by {count} processes; put {PLACEHOLDER} into its name")
             return path
         return path.with_name(path.name.replace(PLACEHOLDER, f"{shard.number}-of-{shard.count}"))
 
