@@ -202,7 +202,7 @@ def follow(model: nn.Module, size: Size, channels: int, images: Span) -> tuple[P
     parameter = next(parameter for parameter in model.parameters() if parameter.is_floating_point())
     try:
         with contextlib.redirect_stdout(sys.stderr), torch.no_grad():  # a network may print, and do anything else
-            shadow = copy.deepcopy(model).to("meta")
+            shadow = _shapes_of(model)
             traced = fx.GraphModule(shadow, _Tracer().trace(shadow))
             propagation = Propagation(traced, model, images)
             outputs = propagation.run(torch.empty(1, channels, *size, dtype=parameter.dtype, device="meta"))
@@ -210,6 +210,17 @@ def follow(model: nn.Module, size: Size, channels: int, images: Span) -> tuple[P
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise UntraceableError(reason) from error
     return propagation, [tracked.span for tracked in _tracked_in(outputs)]
+
+
+def _shapes_of(model: nn.Module) -> nn.Module:
+    """A copy of a network on the meta device, made without copying a value."""
+    tensors = [*model.parameters(), *model.buffers()]
+    return copy.deepcopy(model, {id(tensor): _empty(tensor) for tensor in tensors}).to("meta")
+
+
+def _empty(tensor: Tensor) -> Tensor:
+    empty = torch.empty_like(tensor, device="meta")
+    return nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
 
 
 def coarsest_dtype(model: nn.Module) -> torch.dtype:
