@@ -294,3 +294,8 @@ def test_scores_that_are_not_quadratic_are_computed_in_double_precision() -> Non
     content.add_content(2)
     tables.set_axis_scores(torch.zeros(4, 9), torch.zeros(4, 9))
     assert [precision(layer) for layer in (quadratic, content, tables)] == [torch.float32, torch.float64, torch.float64]
+
+
+def test_the_maps_of_no_query_are_empty() -> None:
+    layer = attention_from_conv(nn.Conv2d(2, 2, (2, 3), padding=1))
+    assert layer.attention_probabilities((5, 4), queries=[]).shape == (6, 0, 7, 6)
