@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from conv2attn.convert import ConversionError, ConvSpec, SelfAttention2d, attention_from_conv
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.engines.literal import score_dtype
+from conv2attn.convert.engines.sdpa import _score_dtype as sdpa_score_dtype
 from conv2attn.convert.errors import EngineError, GeometryError
 from conv2attn.convert.spec import Size
 from conv2attn.proofs.strategies import conv_specs, convolutions_with_input, input_sizes
@@ -299,3 +300,19 @@ def test_scores_that_are_not_quadratic_are_computed_in_double_precision() -> Non
 def test_the_maps_of_no_query_are_empty() -> None:
     layer = attention_from_conv(nn.Conv2d(2, 2, (2, 3), padding=1))
     assert layer.attention_probabilities((5, 4), queries=[]).shape == (6, 0, 7, 6)
+
+
+def test_the_sdpa_engine_scores_in_double_precision_where_single_is_not_exact() -> None:
+    layer = attention_from_conv(nn.Conv2d(2, 3, 1, bias=False))
+    sizes = (Size(2364, 1), Size(1, 2364), Size(2365, 1), Size(1, 2365))  # 3 (2364^2 + 1) < 2^24 < 3 (2365^2 + 1)
+    found = [sdpa_score_dtype(layer, size) for size in sizes]
+    assert found == [torch.float32, torch.float32, torch.float64, torch.float64]
+
+
+def test_the_sdpa_engine_counts_its_operations_and_bytes() -> None:
+    conv = nn.Conv2d(4, 6, (2, 3), stride=2, padding=1, groups=2)
+    cost = ENGINES["sdpa"].cost(attention_from_conv(conv), Size(5, 7), batch=3)
+    heads, queries, keys, dimension = 6, 3 * 4, 7 * 9, 6
+    project, pairs = 3 * keys * heads * 6 * (4 // 2), 3 * heads * queries * keys
+    assert cost.flops == 2 * project + pairs * (4 * dimension + 4)
+    assert cost.bytes == 4 * 3 * heads * dimension * (2 * queries + 2 * keys)
