@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from conv2attn.convert import ConversionError, ConvSpec, SelfAttention2d, attention_from_conv
 from conv2attn.convert.engines import ENGINES
+from conv2attn.convert.engines.literal import score_dtype
+from conv2attn.convert.engines.sdpa import _score_dtype as sdpa_score_dtype
 from conv2attn.convert.errors import EngineError, GeometryError
 from conv2attn.convert.spec import Size
 from conv2attn.proofs.strategies import conv_specs, convolutions_with_input, input_sizes
@@ -273,3 +275,44 @@ def test_a_layer_can_be_made_in_inference_mode() -> None:
     conv, x = nn.Conv2d(2, 3, 3), torch.randn(1, 2, 9, 7)
     with torch.inference_mode():
         assert torch.equal(attention_from_conv(conv)(x), conv(x))
+
+
+def test_the_literal_engine_counts_its_operations_and_bytes() -> None:
+    conv = nn.Conv2d(4, 6, (2, 3), stride=2, padding=1, groups=2)
+    cost = ENGINES["literal"].cost(attention_from_conv(conv), Size(5, 7), batch=3)
+    heads, queries, keys = 6, 3 * 4, 7 * 9
+    pairs, values = heads * queries * keys, heads * keys * 3 * 6
+    scores, project, mix = 10 * pairs, 2 * values * (4 // 2), 2 * 3 * pairs * 6
+    assert cost.flops == scores + project + mix
+    assert cost.bytes == 4 * (values + queries * (6 * keys + 3 * heads * keys))
+
+
+def test_scores_that_are_not_quadratic_are_computed_in_double_precision() -> None:
+    def precision(layer: SelfAttention2d) -> torch.dtype:
+        return score_dtype(layer, Size(5, 5))
+
+    quadratic, content, tables = (attention_from_conv(nn.Conv2d(2, 2, 2)) for _ in range(3))
+    content.add_content(2)
+    tables.set_axis_scores(torch.zeros(4, 9), torch.zeros(4, 9))
+    assert [precision(layer) for layer in (quadratic, content, tables)] == [torch.float32, torch.float64, torch.float64]
+
+
+def test_the_maps_of_no_query_are_empty() -> None:
+    layer = attention_from_conv(nn.Conv2d(2, 2, (2, 3), padding=1))
+    assert layer.attention_probabilities((5, 4), queries=[]).shape == (6, 0, 7, 6)
+
+
+def test_the_sdpa_engine_scores_in_double_precision_where_single_is_not_exact() -> None:
+    layer = attention_from_conv(nn.Conv2d(2, 3, 1, bias=False))
+    sizes = (Size(2364, 1), Size(1, 2364), Size(2365, 1), Size(1, 2365))  # 3 (2364^2 + 1) < 2^24 < 3 (2365^2 + 1)
+    found = [sdpa_score_dtype(layer, size) for size in sizes]
+    assert found == [torch.float32, torch.float32, torch.float64, torch.float64]
+
+
+def test_the_sdpa_engine_counts_its_operations_and_bytes() -> None:
+    conv = nn.Conv2d(4, 6, (2, 3), stride=2, padding=1, groups=2)
+    cost = ENGINES["sdpa"].cost(attention_from_conv(conv), Size(5, 7), batch=3)
+    heads, queries, keys, dimension = 6, 3 * 4, 7 * 9, 6
+    project, pairs = 3 * keys * heads * 6 * (4 // 2), 3 * heads * queries * keys
+    assert cost.flops == 2 * project + pairs * (4 * dimension + 4)
+    assert cost.bytes == 4 * 3 * heads * dimension * (2 * queries + 2 * keys)

@@ -128,7 +128,7 @@ def attention_maps(layer: AttentionLayer, size: Size, queries: Tensor, padded: T
     batch = 1 if padded is None else padded.shape[0]
     chunk = _Memory.of(layer, size, batch=batch, values=False).chunk(len(queries), kept=True)
     maps = None
-    for start in range(0, len(queries), chunk):
+    for start in range(0, len(queries), max(chunk, 1)):
         part = attention_probabilities(layer, size, queries[start : start + chunk], padded)
         if maps is None:
             maps = part.new_empty(*part.shape[:-3], len(queries), *part.shape[-2:])
