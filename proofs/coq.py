@@ -21,7 +21,7 @@ CLOSED = "Closed under the global context"
 
 _SECTION = re.compile(r"^\* (.+?):(.*?)(?=^\* |\Z)", re.MULTILINE | re.DOTALL)
 _PREDICATIVE = "Theory"  # the one section of coqchk's summary that is never empty
-_FRACTION = re.compile(r"(\d+) # (\d+)")
+_FRACTION = re.compile(r"(\d+)\s*#\s*(\d+)")
 
 
 def assumption_queries(statements: Iterable[Statement]) -> str:
@@ -66,8 +66,8 @@ def unexpected(axioms: Iterable[str]) -> list[str]:
 def evaluation_query(points: Sequence[tuple[Fraction, int]]) -> str:
     """A file that writes tau_lower and tau_upper of Enclosure.v at these q and numbers of terms to values.out."""
     terms = [f"({bound} ({q.numerator} # {q.denominator}) {n})" for q, n in points for bound in ("tau_lower", "tau_upper")]
-    lines = [f"From Coq Require Import QArith List.\nFrom {LIBRARY} Require Import Enclosure."]
-    return "\n".join([*lines, f'Redirect "values" Eval vm_compute in [{"; ".join(terms)}]%list.']) + "\n"
+    needed = f"From Coq Require Import QArith List.\nImport ListNotations.\nFrom {LIBRARY} Require Import Enclosure."
+    return f'{needed}\nRedirect "values" Eval vm_compute in [{"; ".join(terms)}].\n'
 
 
 def fractions_of(printed: str) -> list[Fraction]:

@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parent / "formal"
 PROJECT = "_CoqProject"  # lists the files, each after those it needs
 LIBRARY = "Conv2Attn"
 
-_STATEMENT = re.compile(r"^(?:Theorem|Corollary) ([\w']+)(.*?)\.\nProof\.", re.MULTILINE | re.DOTALL)
+_STATEMENT = re.compile(r"^ *(?:Theorem|Corollary) ([\w']+)(.*?)\.\n *Proof\.", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"\(\*.*?\*\)", re.DOTALL)
 
 
