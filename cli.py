@@ -231,7 +231,9 @@ def prove(
     formal: Annotated[bool, typer.Option("--formal", help="Have Coq check the theorems of proofs/formal.")] = False,
     limit: Annotated[
         float | None,
-        typer.Option(callback=_positive, help="Seconds that a claim may take, 20 by default; with --formal a file, 300."),
+        typer.Option(
+            callback=_positive, help="Seconds that a claim may take, 20 by default; with --formal a file, 300."
+        ),
     ] = None,
 ) -> None:
     """Prove what the construction relies on, by machine."""
@@ -454,7 +456,7 @@ def _prove_formal(*, limit: float | None, as_json: bool) -> None:
         _print_json("prove", to_json(result))
     else:
         _print_table(("theorem", "rests on"), rows(result))
-        for line in (*result.failures, *AXIOMS, summary(result)):
+        for line in (*(AXIOMS if result.theorems else ()), *result.failures, summary(result)):
             typer.echo(line)
     if not result.is_proved:
         raise typer.Exit(1)

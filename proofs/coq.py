@@ -55,7 +55,9 @@ def summary_objections(printed: str) -> list[str]:
     del sections[_PREDICATIVE]
     axioms = [name for name in sections.pop("Axioms").split() if name != "<none>"]
     found = [f"coqchk: the axiom {name}" for name in axioms if not name.startswith("Coq.")]
-    return found + [f"coqchk: {name}: {' '.join(text.split())}" for name, text in sections.items() if "<none>" not in text]
+    return found + [
+        f"coqchk: {name}: {' '.join(text.split())}" for name, text in sections.items() if "<none>" not in text
+    ]
 
 
 def unexpected(axioms: Iterable[str]) -> list[str]:
@@ -65,7 +67,9 @@ def unexpected(axioms: Iterable[str]) -> list[str]:
 
 def evaluation_query(points: Sequence[tuple[Fraction, int]]) -> str:
     """A file that writes tau_lower and tau_upper of Enclosure.v at these q and numbers of terms to values.out."""
-    terms = [f"({bound} ({q.numerator} # {q.denominator}) {n})" for q, n in points for bound in ("tau_lower", "tau_upper")]
+    terms = [
+        f"({bound} ({q.numerator} # {q.denominator}) {n})" for q, n in points for bound in ("tau_lower", "tau_upper")
+    ]
     needed = f"From Coq Require Import QArith List.\nImport ListNotations.\nFrom {LIBRARY} Require Import Enclosure."
     return f'{needed}\nRedirect "values" Eval vm_compute in [{"; ".join(terms)}].\n'
 

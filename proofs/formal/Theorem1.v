@@ -1,7 +1,8 @@
 (** * Theorem 1: self-attention computes convolution
 
     Quantitative, for every alpha > 0, and in the limit. The bound is the exact-arithmetic part of the certificate of
-    convert/certificate.py; beside proofs/error_bound.py (claim error-bound). *)
+    convert/certificate.py. Beside proofs/error_bound.py (claim error-bound) and proofs/assembly.py (claim
+    head-assembly). *)
 
 From Coq Require Import ZArith Lia Lra Psatz.
 From Conv2Attn Require Import Sums Encoding Softmax Theta Grid Convolution Attention Construction.
