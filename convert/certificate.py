@@ -223,9 +223,13 @@ def _literal_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
 
 
 def _factored_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
-    """Two smoothing passes with tables made in double precision, perhaps rounded, then the convolution."""
+    """Two smoothing passes, with tables or with stencils, then the convolution.
+
+    A product with a table rounds the entry and the product; a stencil rounds the weight, the product, the scale and
+    the product with it. Tables and stencils are made in double precision.
+    """
     table = _softmax_error(alpha, 2 * _DOUBLE * alpha * _moment(alpha, 2), _DOUBLE, axes=1)
-    one_pass = (1 + table) * (1 + unit) ** 2 * (1 + _accumulation(alpha, unit, axes=1))
+    one_pass = (1 + table) * (1 + unit) ** 4 * (1 + _accumulation(alpha, unit, axes=1))
     narrowing = 1 + unit_roundoff(layer.weight.dtype)
     return one_pass**2 * narrowing * (1 + gamma(_terms(layer.spec), unit)) - 1
 

@@ -9,7 +9,9 @@ import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,6 +38,7 @@ from conv2attn.proofs.benchmark.candidates import (
 )
 from conv2attn.proofs.benchmark.cases import FREE_ALPHAS, FREE_SHIFT, Case, Limits, Regime
 from conv2attn.proofs.benchmark.criteria import MET, MISSED, NOT_MEASURED, Criterion, evaluate
+from conv2attn.proofs.benchmark.machine import kept_memory
 from conv2attn.proofs.benchmark.measure import CPU, Settings, measure
 from conv2attn.proofs.benchmark.memory import peak_bytes
 from conv2attn.proofs.benchmark.networks import mobilenet_v2, resnet50
@@ -56,7 +59,7 @@ LAYERS = [
     BenchmarkLayer("depthwise", ConvSpec(4, 4, (3, 3), padding=(1, 1), groups=4), Size(8, 5)),
 ]
 ROW_FIELDS = {
-    *("table", "layer", "geometry", "kind", "size", "batch", "count", "phase", "candidate"),
+    *("flops", "table", "layer", "geometry", "kind", "size", "batch", "count", "phase", "candidate"),
     *("ms", "ratio", "peak_bytes", "seconds", "ratios", "error", "bound", "reason"),
 }
 
@@ -441,3 +444,27 @@ def test_a_run_that_cannot_succeed_is_refused_before_it_starts(
     assert (found, out) == (code, "")
     assert words in " ".join(err.split())
     assert list(Path().iterdir()) == []
+
+
+def test_the_planner_is_judged_by_the_order_of_engines_for_one_layer() -> None:
+    def engines(layer: str, slower: float) -> list[Row]:
+        timed = {"soft factored": (10, 1.0), "soft separable": (20, slower), "free separable": (1, 5.0)}
+        return [replace(row(name, ratio, layer=layer), flops=flops) for name, (flops, ratio) in timed.items()]
+
+    assert criteria._planner([*engines("a", 2.0), *engines("b", 0.5)]).value == 0.5
+    assert criteria._planner([*engines("a", 2.0), row("F.conv2d", 0.1, layer="a")]).verdict == MET
+    assert criteria._planner([]).verdict == NOT_MEASURED
+
+
+def test_freed_memory_is_kept_during_a_benchmark_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict[int, int] = {}
+    library = SimpleNamespace(mallopt=settings.__setitem__)
+    monkeypatch.setattr("ctypes.CDLL", lambda name: library)
+    monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", "2.36"))
+    with kept_memory():
+        assert settings == {-1: -1, -2: 64 * 2**20, -4: 0}
+    assert settings == {-1: 128 * 2**10, -2: 128 * 2**10, -4: 65_536}
+    settings.clear()
+    monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
+    with kept_memory():
+        assert not settings

@@ -95,8 +95,8 @@ def test_heads_in_one_row_share_its_product(monkeypatch: pytest.MonkeyPatch) -> 
         return honest(table, x)
 
     monkeypatch.setattr(AxisTable, "rows_of", counted)
-    layer = attention_from_conv(nn.Conv2d(2, 3, (3, 5), padding=1), alpha=1.0, engine="separable")
-    layer(torch.randn(1, 2, 9, 7))
+    conv = nn.Conv2d(2, 3, (3, 5), padding=1, dtype=torch.float64)
+    attention_from_conv(conv, alpha=1.0, engine="separable")(torch.randn(1, 2, 9, 7, dtype=torch.float64))
     assert len(applied) == 3
 
 

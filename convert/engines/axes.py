@@ -13,6 +13,7 @@ from torch import Tensor
 
 _CALL = 500_000  # what one more product costs, in multiply-adds that could have been done meanwhile
 _NARROW = 12  # a product with few columns is as slow as one with this many more
+_SHORT = 16  # sums of fewer terms than this take as long
 _BLOCKS = (16, 24, 32, 48, 64)  # queries in a block
 
 
@@ -77,6 +78,10 @@ class AxisTable:
         """Entries that are multiplied."""
         return sum(block.size for block in self.blocks)
 
+    def cost(self, vectors: int) -> int:
+        """Of applying it to ``vectors`` lines of pixels, in multiply-adds of a large matrix product."""
+        return _cost(self.blocks, vectors)
+
     def rows_of(self, x: Tensor) -> Tensor:
         """Applies the table to the rows of images: [..., num_keys, columns] -> [..., num_queries, columns]."""
         if len(self.blocks) == 1:
@@ -103,5 +108,5 @@ class AxisTable:
 
 def _cost(blocks: tuple[Block, ...], vectors: int) -> int:
     """Multiply-adds, and what small products lose."""
-    widths = ((block.last_key - block.first_key, block.stop - block.start + _NARROW) for block in blocks)
+    widths = ((max(block.last_key - block.first_key, _SHORT), block.stop - block.start + _NARROW) for block in blocks)
     return sum(keys * queries * vectors + _CALL for keys, queries in widths) + (len(blocks) > 1) * 8 * vectors

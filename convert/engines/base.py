@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from conv2attn.convert.protocol import AttentionLayer
@@ -65,6 +66,23 @@ class Engine(ABC):
 def positions_are_trained(layer: AttentionLayer) -> bool:
     """Whether a backward pass will ask for gradients of centres or locality strengths."""
     return torch.is_grad_enabled() and (layer.alpha.requires_grad or layer.centers.requires_grad)
+
+
+def convolution_padding(spec: ConvSpec) -> tuple[int, int]:
+    """Zeros at both ends of the rows, and of the columns, that a convolution call adds by itself."""
+    return (spec.pads.top, spec.pads.left) if spec.padding_mode == "zeros" else (0, 0)
+
+
+def pad_as_convolution(spec: ConvSpec, x: Tensor) -> Tensor:
+    """Does what ``nn.Conv2d`` does before its own padding, so that the sums come in the same order, bit for bit.
+
+    Returns:
+        The input, padded where a convolution call cannot; ``convolution_padding`` is left to that call.
+    """
+    if spec.padding_mode != "zeros":
+        return spec.pad(x)
+    top, bottom, left, right = spec.pads
+    return x if (top, left) == (bottom, right) else F.pad(x, (0, right - left, 0, bottom - top))
 
 
 def convolution_flops(spec: ConvSpec, size: Size, *, batch: int) -> int:

@@ -20,15 +20,23 @@ smoothing: Conv_W(S X) = S Conv_W(X), done on whichever side has fewer channels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from conv2attn.convert.engines.axes import AxisTable
-from conv2attn.convert.engines.base import Cost, Engine, convolution_flops, positions_are_trained
+from conv2attn.convert.engines.base import (
+    Cost,
+    Engine,
+    convolution_flops,
+    convolution_padding,
+    pad_as_convolution,
+    positions_are_trained,
+)
+from conv2attn.convert.engines.passes import Axis, Passes, cheapest_passes, laid_out_like, stencils_are_fast
+from conv2attn.convert.engines.stencil import keys_above_zero
 from conv2attn.convert.protocol import AttentionLayer
 from conv2attn.convert.spec import ConvSpec, Size
 
@@ -61,8 +69,9 @@ class FactoredEngine(Engine):
         if layer.regime.is_exact:
             return Cost(flops, 0 if spec.padding_mode == "zeros" else padded * layer.weight.element_size())
         channels = batch * (spec.out_channels if _channels_first(spec) else spec.in_channels)
-        rows, columns = _targets(spec, size)
-        smoothing = grid.columns * rows * grid.rows + rows * columns * grid.columns
+        rows, columns = (_targets(spec, size, axis).queries for axis in (0, 1))
+        read = Size(*(keys_above_zero(layer.regime.alpha[0], keys, layer.regime.dtype) for keys in grid))
+        smoothing = grid.columns * rows * read.rows + rows * columns * read.columns
         held = padded + channels * rows * (grid.columns + columns)
         return Cost(flops + 2 * channels * smoothing, held * layer.regime.dtype.itemsize)
 
@@ -70,46 +79,35 @@ class FactoredEngine(Engine):
         """Computes the layer."""
         spec, weight, bias = layer.spec, layer.weight, layer.bias
         if layer.regime.is_exact:
-            x, padding = pad_as_convolution(spec, x)
-            return F.conv2d(x, weight, bias, spec.stride, padding, spec.dilation, spec.groups)
-        smoothing = _smoothing(layer, x.shape)
-        padded = spec.pad(x)
+            source, padding = pad_as_convolution(spec, x), convolution_padding(spec)
+            return F.conv2d(source, weight, bias, spec.stride, padding, spec.dilation, spec.groups)
+        source, smoothing = pad_as_convolution(spec, x), _smoothing(layer, x.shape)
         if _channels_first(spec):
-            mixed = smoothing(F.conv2d(padded, weight, None, groups=spec.groups))
-            return mixed if bias is None else mixed + bias.view(-1, 1, 1)
-        return F.conv2d(smoothing(padded), weight, bias, _stride(spec), 0, spec.dilation, spec.groups)
-
-
-def pad_as_convolution(spec: ConvSpec, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
-    """Does what ``nn.Conv2d`` does before its own padding, so that the sums come in the same order, bit for bit.
-
-    Returns:
-        The input, padded where a convolution call cannot, and the zero padding left to that call.
-    """
-    if spec.padding_mode != "zeros":
-        return spec.pad(x), (0, 0)
-    top, bottom, left, right = spec.pads
-    if (top, left) != (bottom, right):
-        x = F.pad(x, (0, right - left, 0, bottom - top))
-    return x, (top, left)
+            mixed = smoothing(F.conv2d(source, weight, None, groups=spec.groups))
+            return laid_out_like(x, mixed if bias is None else mixed + bias.view(-1, 1, 1))
+        smoothed = smoothing(source)
+        if smoothed.numel() < _reordered_after(spec, x, weight):
+            smoothed = laid_out_like(x, smoothed)
+        mixed = F.conv2d(smoothed, weight, bias, _stride(spec), 0, spec.dilation, spec.groups)
+        return laid_out_like(x, mixed)
 
 
 @dataclass(frozen=True)
 class Smoothing:
-    """S_row X S_col^T, in at least float32.
+    """S_row X S_col^T.
 
     Attributes:
-        rows: S_row, [row targets, padded rows].
-        columns: S_col, [column targets, padded columns].
+        passes: S_row along the rows and S_col along the columns.
+        dtype: Precision they are computed in.
     """
 
-    rows: AxisTable
-    columns: AxisTable
+    passes: Passes
+    dtype: torch.dtype
 
-    def __call__(self, padded: Tensor) -> Tensor:
+    def __call__(self, x: Tensor) -> Tensor:
         """Smooths images [batch, channels, rows, columns], and gives them back in their dtype."""
-        precise = padded.to(self.rows.probabilities.dtype)
-        return self.columns.columns_of(self.rows.rows_of(precise)).to(padded.dtype)
+        precise = x.to(self.dtype, memory_format=self.passes.memory_format)
+        return self.passes.columns[0].columns_of(self.passes.rows[0].rows_of(precise)).to(x.dtype)
 
 
 def smoothing_matrix(length: int, alpha: float, *, like: Tensor, targets: int | None = None, step: int = 1) -> Tensor:
@@ -137,29 +135,35 @@ def _smoothing(layer: AttentionLayer, shape: torch.Size) -> Smoothing:
 
 
 def _make_smoothing(layer: AttentionLayer, shape: torch.Size) -> Smoothing:
-    spec, alpha, like = layer.spec, layer.regime.alpha[0], layer.weight
-    size = Size(shape[2], shape[3])
-    grid, (rows, columns) = spec.padded_size(size), _targets(spec, size)
-    images = shape[0] * (spec.out_channels if _channels_first(spec) else spec.in_channels)
-    row_step, column_step = (spec.stride[axis] if spec.kernel_size[axis] == 1 else 1 for axis in (0, 1))
-    return Smoothing(
-        AxisTable.of(smoothing_matrix(grid.rows, alpha, like=like, targets=rows, step=row_step), images * grid.columns),
-        AxisTable.of(
-            smoothing_matrix(grid.columns, alpha, like=like, targets=columns, step=column_step), images * rows
-        ),
+    spec, alpha, like, dtype = layer.spec, layer.regime.alpha[0], layer.weight, layer.regime.dtype
+    axes = [_targets(spec, Size(shape[2], shape[3]), axis) for axis in (0, 1)]
+    rows, columns = (
+        [a.seen(smoothing_matrix(a.keys, alpha, like=like, targets=a.queries, step=a.stride))] for a in axes
     )
+    stencils = None
+    if stencils_are_fast(like.device, dtype):
+        stencils = ([axes[0].stencil(alpha, 0.0, dtype)], [axes[1].stencil(alpha, 0.0, dtype)])
+    images = shape[0] * (spec.out_channels if _channels_first(spec) else spec.in_channels)
+    return Smoothing(cheapest_passes((rows, columns), stencils, images=(images, images)), dtype)
 
 
-def _targets(spec: ConvSpec, size: Size) -> Size:
+def _targets(spec: ConvSpec, size: Size, axis: int) -> Axis:
     """Targets that some head reads: along an axis with a single tap the queries, else every pixel."""
-    grid, output = spec.padded_size(size), spec.output_size(size)
-    return Size(*(output[axis] if spec.kernel_size[axis] == 1 else grid[axis] for axis in (0, 1)))
+    queries = Axis.of(spec, size, axis)
+    return queries if spec.kernel_size[axis] == 1 else replace(queries, queries=queries.keys, stride=1)
 
 
 def _stride(spec: ConvSpec) -> tuple[int, int]:
     """The stride that is left after smoothing."""
     rows, columns = (1 if spec.kernel_size[axis] == 1 else spec.stride[axis] for axis in (0, 1))
     return rows, columns
+
+
+def _reordered_after(spec: ConvSpec, x: Tensor, weight: Tensor) -> int:
+    """Elements that change places if the memory format of x is restored only after the convolution."""
+    output = spec.output_size(Size(x.shape[2], x.shape[3]))
+    kernel = 0 if spec.num_heads == 1 else weight.numel()
+    return x.shape[0] * spec.out_channels * output.rows * output.columns + kernel
 
 
 def _channels_first(spec: ConvSpec) -> bool:

@@ -20,31 +20,31 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from conv2attn.convert.engines.axes import AxisTable
-from conv2attn.convert.engines.base import Cost, Engine, positions_are_trained
+from conv2attn.convert.engines.base import Cost, Engine, pad_as_convolution, positions_are_trained
+from conv2attn.convert.engines.passes import Axis, Passes, cheapest_passes, laid_out_like, stencils_are_fast
+from conv2attn.convert.engines.stencil import keys_above_zero
 from conv2attn.convert.protocol import AttentionLayer
-from conv2attn.convert.spec import ConvSpec, Size
+from conv2attn.convert.spec import Size
 
 _CHUNK_BYTES = 4 * 2**20  # of one intermediate result: larger ones fall out of the cache
 
 
 @dataclass(frozen=True)
 class _Tables:
-    """The distinct tables of a layer, and which heads use them.
+    """The distinct attentions of a layer along the two axes, and which heads use them.
 
     Attributes:
-        rows: Distinct row tables.
-        columns: Distinct column tables.
-        heads: For each column table, pairs of a head and the number of its row table.
+        passes: The distinct attentions along the rows, and along the columns.
+        heads: For each attention along the columns, pairs of a head and the number of its attention along the rows.
     """
 
-    rows: tuple[AxisTable, ...]
-    columns: tuple[AxisTable, ...]
+    passes: Passes
     heads: tuple[tuple[tuple[int, int], ...], ...]
 
 
@@ -61,10 +61,11 @@ class SeparableEngine(Engine):
     def cost(self, layer: AttentionLayer, size: Size, *, batch: int = 1) -> Cost:
         """Both passes over all distinct tables, and the channels in between."""
         spec, output, grid = layer.spec, layer.spec.output_size(size), layer.spec.padded_size(size)
-        row_heads, column_heads = (len(set(names)) for names in _table_names(layer))
-        rows = row_heads * spec.in_channels * output.rows * grid.rows * grid.columns
+        row_heads = len(set(_table_names(layer)[0]))
+        row_keys, column_keys = (_keys_read(layer, grid[axis], axis) for axis in (0, 1))
+        rows = spec.in_channels * output.rows * row_keys * grid.columns
         mixing = spec.num_heads * spec.out_channels * spec.in_channels // spec.groups * output.rows * grid.columns
-        columns = column_heads * spec.out_channels * output.rows * output.columns * grid.columns
+        columns = spec.out_channels * output.rows * output.columns * column_keys
         widest = max(spec.in_channels, spec.out_channels) * output.rows * grid.columns
         held = (row_heads + 2) * min(
             batch, _images(layer, size)
@@ -76,13 +77,13 @@ class SeparableEngine(Engine):
         batch, _, rows, columns = x.shape
         size = Size(rows, columns)
         tables = _tables(layer, size, batch)
-        padded = layer.spec.pad(x).to(layer.regime.dtype)
-        weight = head_weights(layer, padded.dtype)
-        parts = [_attend(layer.spec, weight, tables, part) for part in torch.split(padded, _images(layer, size))]
+        source = pad_as_convolution(layer.spec, x).to(layer.regime.dtype, memory_format=tables.passes.memory_format)
+        weight = head_weights(layer, source.dtype)
+        parts = [_attend(weight, tables, part) for part in torch.split(source, _images(layer, size))]
         output = torch.cat(parts) if len(parts) > 1 else parts[0]
         if layer.bias is not None:
             output = output + layer.bias.to(output.dtype).view(-1, 1, 1)
-        return output.to(x.dtype)
+        return laid_out_like(x, output.to(x.dtype))
 
 
 def head_weights(layer: AttentionLayer, dtype: torch.dtype) -> Tensor:
@@ -120,6 +121,14 @@ def _table_names(layer: AttentionLayer) -> tuple[list[object], list[object]]:
     return [(alpha, center[0]) for alpha, center in pairs], [(alpha, center[1]) for alpha, center in pairs]
 
 
+def _keys_read(layer: AttentionLayer, keys: int, axis: int) -> int:
+    """Keys along one axis that a query reads with a probability above zero, over all distinct tables."""
+    names = set(_table_names(layer)[axis])
+    if not _is_at_rest(layer):
+        return len(names) * keys
+    return sum(keys_above_zero(alpha, keys, layer.regime.dtype) for alpha, _ in cast(set[tuple[float, float]], names))
+
+
 def _tables(layer: AttentionLayer, size: Size, batch: int) -> _Tables:
     """The distinct tables; kept as long as the layer's positions and the size stay, unless they are trained."""
     if not _is_at_rest(layer):
@@ -129,26 +138,32 @@ def _tables(layer: AttentionLayer, size: Size, batch: int) -> _Tables:
 
 
 def _make_tables(layer: AttentionLayer, size: Size, batch: int) -> _Tables:
-    spec = layer.spec
+    spec, dtype = layer.spec, layer.regime.dtype
+    axes = Axis.of(spec, size, 0), Axis.of(spec, size, 1)
     names = _table_names(layer)
-    vectors = (
-        batch * spec.in_channels * spec.padded_size(size).columns,
-        batch * spec.out_channels * spec.output_size(size).rows,
-    )
-    distinct: list[list[AxisTable]] = []
-    for axis in (0, 1):
-        first = {name: head for head, name in reversed(list(enumerate(names[axis])))}
-        probabilities = axis_probabilities(layer, size, axis)
-        heads = [first[name] for name in dict.fromkeys(names[axis])]
-        tables = [probabilities[head] for head in heads]
-        at_rest = _is_at_rest(layer)
-        distinct.append([AxisTable.of(t, vectors[axis]) if at_rest else AxisTable.dense(t) for t in tables])
+    first = [{name: head for head, name in reversed(list(enumerate(part)))} for part in names]
+    heads = [[first[axis][name] for name in dict.fromkeys(names[axis])] for axis in (0, 1)]
+    probabilities = [axes[axis].seen(axis_probabilities(layer, size, axis)) for axis in (0, 1)]
+    rows, columns = ([probabilities[axis][head] for head in heads[axis]] for axis in (0, 1))
+    stencils = None
+    if _is_at_rest(layer) and stencils_are_fast(layer.weight.device, dtype):
+        alpha, centers = layer.regime.alpha, layer.regime.centers
+        row_stencils, column_stencils = (
+            [axes[axis].stencil(alpha[head], centers[head][axis], dtype) for head in heads[axis]] for axis in (0, 1)
+        )
+        stencils = row_stencils, column_stencils
+    images = batch * spec.in_channels, batch * spec.out_channels
+    passes = cheapest_passes((rows, columns), stencils, images=images)
+    return _Tables(passes, _users(names))
+
+
+def _users(names: tuple[list[object], list[object]]) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """``_Tables.heads`` for the names of each head's row and column tables."""
     row_numbers, column_numbers = ({name: n for n, name in enumerate(dict.fromkeys(part))} for part in names)
     users = defaultdict(list)
     for head, (row, column) in enumerate(zip(*names, strict=True)):
         users[column_numbers[column]].append((head, row_numbers[row]))
-    heads_of = tuple(tuple(users[number]) for number in range(len(column_numbers)))
-    return _Tables(tuple(distinct[0]), tuple(distinct[1]), heads_of)
+    return tuple(tuple(users[number]) for number in range(len(column_numbers)))
 
 
 def _images(layer: AttentionLayer, size: Size) -> int:
@@ -158,33 +173,35 @@ def _images(layer: AttentionLayer, size: Size) -> int:
     return max(1, _CHUNK_BYTES // image)
 
 
-def _attend(spec: ConvSpec, weight: Tensor, tables: _Tables, padded: Tensor) -> Tensor:
+def _attend(weight: Tensor, tables: _Tables, source: Tensor) -> Tensor:
     """sum over column tables C of ( sum over their heads of W_h (R_h X) ) C^T.
 
     Args:
-        spec: The geometry.
         weight: [num_heads, groups, out_channels / groups, in_channels / groups].
         tables: The distinct tables.
-        padded: [batch, in_channels, padded rows, padded columns].
+        source: [batch, in_channels, rows, columns], without the zero padding.
 
     Returns:
         [batch, out_channels, output rows, output columns].
     """
     read: dict[int, Tensor] = {}
     output: Tensor | None = None
-    for column, heads in zip(tables.columns, tables.heads, strict=True):
+    for column, heads in zip(tables.passes.columns, tables.heads, strict=True):
         mixed: Tensor | None = None
         for head, row in heads:
             if row not in read:
-                read[row] = tables.rows[row].rows_of(padded)
-            values = _project(weight[head], read[row])
-            mixed = values if mixed is None else mixed + values
-            if len(tables.rows) == spec.num_heads:
+                read[row] = tables.passes.rows[row].rows_of(source)
+            mixed = _plus(mixed, _project(weight[head], read[row]))
+            if len(tables.passes.rows) == len(weight):
                 del read[row]  # no other head reads it
         if mixed is not None:
-            part = column.columns_of(mixed)
-            output = part if output is None else output + part
-    return padded if output is None else output
+            output = _plus(output, column.columns_of(mixed))
+    return source if output is None else output
+
+
+def _plus(total: Tensor | None, part: Tensor) -> Tensor:
+    """The sum so far and one more part, in the memory of the sum."""
+    return part if total is None else total.add_(part)
 
 
 def _project(weight: Tensor, x: Tensor) -> Tensor:
@@ -195,6 +212,8 @@ def _project(weight: Tensor, x: Tensor) -> Tensor:
         x: [batch, in_channels, rows, columns].
     """
     groups, _, channels = weight.shape
+    if x.is_contiguous(memory_format=torch.channels_last):
+        return F.conv2d(x, weight.flatten(0, 1)[..., None, None], groups=groups)
     pixels = torch.unflatten(x.flatten(2), 1, (groups, channels))
     projected = weight * pixels if channels == 1 else weight @ pixels
     return torch.unflatten(projected.flatten(1, 2), 2, x.shape[2:])

@@ -72,6 +72,10 @@ class Candidate:
             return _slow(case, _flops(layer, case))
         return reason
 
+    def flops(self, case: Case) -> int | None:
+        """What the engine's cost predicts; None for what is not an engine."""
+        return _flops(case.attention(self.regime, self.method), case) if self.method in ENGINES else None
+
     def bound(self, case: Case) -> float | None:
         """The derived bound on ``error``, or None where there is none.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from conv2attn.convert.engines.literal import format_bytes
@@ -12,6 +13,7 @@ from conv2attn.proofs.benchmark.shapes import NETWORK
 
 MET, MISSED, NOT_MEASURED = "met", "missed", "not measured"
 GIB = 2**30
+PREDICTED = 0.95  # of pairs; the rest are two engines as fast as each other
 
 EXACT, SOFT = "exact factored", "soft factored"
 FREE, DENSE = "free separable", "free SDPA"
@@ -87,7 +89,7 @@ def evaluate(rows: Sequence[Row]) -> tuple[Criterion, ...]:
     """Holds measured rows against every criterion; what needs rows that are not there is not measured."""
     summaries = summarise(rows)
     means = (criterion for limit in _LIMITS for criterion in _means(summaries, limit))
-    return (*means, *_ladder(rows), *_network(rows))
+    return (*means, *_ladder(rows), *_network(rows), _planner(rows))
 
 
 def _means(summaries: Sequence[Summary], limit: _Limit) -> list[Criterion]:
@@ -128,6 +130,19 @@ def _network(rows: Sequence[Row]) -> list[Criterion]:
         Criterion("whole ResNet-50, converted / CNN: peak memory", 1.05, memory),
         Criterion("convert_model / copy.deepcopy of ResNet-50: time", 2, _value(rows, conversion, _ratio)),
     ]
+
+
+def _planner(rows: Sequence[Row]) -> Criterion:
+    """In how many pairs of engines for the same layer and regime the one with fewer predicted FLOPs is faster."""
+    groups: dict[tuple[str, str, str], list[tuple[int, float]]] = {}
+    for row in rows:
+        if row.phase is Phase.forward and row.flops is not None and row.measurement is not None:
+            regime = row.candidate.partition(" ")[0]
+            groups.setdefault((row.table, row.layer, regime), []).append((row.flops, row.measurement.ms))
+    pairs = [pair for group in groups.values() for pair in combinations(sorted(group), 2)]
+    agreeing = sum(fewer[1] < more[1] for fewer, more in pairs)
+    name = "pairs of engines whose order the planner predicts"
+    return Criterion(name, PREDICTED, agreeing / len(pairs) if pairs else None, at_least=True)
 
 
 def _value(

@@ -72,4 +72,5 @@ def _row(
         error=error[0] if error else None,
         bound=error[1] if error else None,
         reason=None if measured else str(outcome),
+        flops=candidate.flops(case) if measured else None,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 from collections.abc import Iterator
@@ -14,6 +15,9 @@ from typing import Any
 import torch
 
 _CPU_INFO = Path("/proc/cpuinfo")
+
+# mallopt(3)'s M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_MAX: during a benchmark, and as they are by default.
+_MALLOC_OPTIONS = {-1: (-1, 128 * 2**10), -2: (64 * 2**20, 128 * 2**10), -4: (0, 65_536)}
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,27 @@ class Machine:
     def to_json(self) -> dict[str, Any]:
         """The machine as plain data."""
         return asdict(self)
+
+
+@contextmanager
+def kept_memory() -> Iterator[None]:
+    """Lets the C library keep freed memory, where it is glibc, for as long as the context lasts.
+
+    Otherwise it gives large blocks back to the system and gets them again, page by page, whenever a limit happens to
+    be crossed. A call can then take several times as long, the convolution like the attention, and no ratio of two
+    calls means anything.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if platform.libc_ver()[0] == "glibc" else None
+    if mallopt is None:
+        yield
+        return
+    for option, (kept, _) in _MALLOC_OPTIONS.items():
+        mallopt(option, kept)
+    try:
+        yield
+    finally:
+        for option, (_, usual) in _MALLOC_OPTIONS.items():
+            mallopt(option, usual)
 
 
 @contextmanager

@@ -71,6 +71,7 @@ class Row:
         error: Largest difference from the reference in float64, or None.
         bound: The derived bound on it, or None where there is none.
         reason: Why it was not measured, or None.
+        flops: What the engine's cost predicts, or None where no engine computes it.
     """
 
     table: str
@@ -86,6 +87,7 @@ class Row:
     error: float | None = None
     bound: float | None = None
     reason: str | None = None
+    flops: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The row as plain data, with the medians."""

@@ -11,7 +11,7 @@ import torch
 from conv2attn.convert.errors import ConversionError
 from conv2attn.proofs.benchmark.criteria import Criterion, evaluate
 from conv2attn.proofs.benchmark.layers import measure_layer
-from conv2attn.proofs.benchmark.machine import Machine, torch_settings
+from conv2attn.proofs.benchmark.machine import Machine, kept_memory, torch_settings
 from conv2attn.proofs.benchmark.measure import Settings
 from conv2attn.proofs.benchmark.results import Row, Summary, summarise
 from conv2attn.proofs.benchmark.shapes import NETWORK, TABLES, BenchmarkLayer, check_table_names
@@ -72,7 +72,7 @@ def run_benchmark(
     check_device(settings.device)
     tables = {name: TABLES[name]() for name in chosen if name != NETWORK}
     rows: list[Row] = []
-    with torch_settings(threads=settings.threads, tf32=settings.tf32):
+    with kept_memory(), torch_settings(threads=settings.threads, tf32=settings.tf32):
         machine = Machine.here(settings.device)
         for part in _measure(tables, settings, network=NETWORK in chosen):
             rows += part

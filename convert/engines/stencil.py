@@ -1,0 +1,111 @@
+"""Softmax along one axis as a stencil: the same weights for every query, rescaled near the border.
+
+A quadratic score depends only on where the key lies relative to the query. So does its exponential, and only the sum
+that normalises it notices where the image ends:
+
+    softmax_k(-alpha (k - q - c)^2) = g(k - q) scale(q),      g(d) = exp(-alpha (d - c)^2) / Z,
+    scale(q) = Z / sum_k exp(-alpha (k - q - c)^2),           Z = sum_d exp(-alpha (d - c)^2)
+
+Where g underflows, to less than the smallest normal number, it is left out, and a few taps remain: a convolution along
+the axis, channel by channel. On a CPU torch computes it fast for binary32 images, mostly fastest if the channels of a
+pixel lie next to each other (``torch.channels_last``). Elsewhere tables of all probabilities are used: ``axes.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from conv2attn.convert.regime import ONE_HOT_ALPHA
+
+_MOVING = 7  # what reading, scaling and writing a pixel costs, in multiply-adds of a large matrix product
+_LARGEST_SCALE = 2.0**20  # beyond, the keys are so far from the target that g underflows where they are
+
+
+@dataclass(frozen=True)
+class Stencil:
+    """Attention along one axis of images whose memory format is ``torch.channels_last``.
+
+    Attributes:
+        weights: g at consecutive offsets, [taps].
+        scale: scale(q), [num_queries].
+        stride: Pixels between queries.
+        padding: Zeros that the convolution with ``weights`` adds at both ends of the axis.
+    """
+
+    weights: Tensor
+    scale: Tensor
+    stride: int
+    padding: int
+
+    @classmethod
+    def of(
+        cls, alpha: float, center: float, *, keys: int, queries: int, stride: int, zeros: int, dtype: torch.dtype
+    ) -> Stencil | None:
+        """The stencil of a head, or None if its target is too far from the image for one.
+
+        Args:
+            alpha: Locality strength.
+            center: Centre of attention, in pixels from the query.
+            keys: Pixels of the padded axis, over which the softmax goes.
+            queries: Number of queries, at 0, stride, 2 stride, ... of the padded axis.
+            stride: Pixels between queries.
+            zeros: Pixels of zero padding at the start of the axis that the images lack.
+            dtype: Precision of the probabilities; they are computed in float64.
+        """
+        first, last = -stride * (queries - 1), keys - 1  # all offsets of a key from a query
+        exponents = _exponents(alpha, center, first, last)
+        bell = (exponents - exponents.max()).exp()
+        scale = bell.sum() / bell.unfold(0, keys, stride).sum(-1).flip(0)
+        if not bool((scale <= _LARGEST_SCALE).all()):
+            return None
+        used = (first + (bell / bell.sum() >= torch.finfo(dtype).smallest_normal).nonzero()).flatten().tolist()
+        first, last, padding = _window(used[0], used[-1], keys=keys, queries=queries, stride=stride, zeros=zeros)
+        weights = (_exponents(alpha, center, first, last) - exponents.max()).exp() / bell.sum()
+        return cls(weights.to(dtype), scale.to(dtype), stride, padding)
+
+    def cost(self, vectors: int) -> int:
+        """Of applying it to ``vectors`` lines of pixels."""
+        return len(self.scale) * (len(self.weights) + _MOVING) * vectors
+
+    def rows_of(self, x: Tensor) -> Tensor:
+        """Applies the stencil to the rows: [batch, channels, rows, columns] -> [batch, channels, queries, columns]."""
+        kernel = self.weights.view(1, 1, -1, 1).expand(x.shape[1], 1, -1, 1)
+        attended = F.conv2d(x, kernel, None, (self.stride, 1), (self.padding, 0), groups=x.shape[1])
+        return attended.mul_(self.scale.unsqueeze(1))
+
+    def columns_of(self, x: Tensor) -> Tensor:
+        """Applies the stencil to the columns: [batch, channels, rows, columns] -> [batch, channels, rows, queries]."""
+        kernel = self.weights.view(1, 1, 1, -1).expand(x.shape[1], 1, 1, -1)
+        attended = F.conv2d(x, kernel, None, (1, self.stride), (0, self.padding), groups=x.shape[1])
+        return attended.mul_(self.scale)
+
+
+def keys_above_zero(alpha: float, keys: int, dtype: torch.dtype) -> int:
+    """Most keys along one axis that a query can give a probability above zero, in a precision."""
+    if alpha <= 0:
+        return keys
+    return min(2 * math.floor(math.sqrt(ONE_HOT_ALPHA[dtype] / alpha)) + 1, keys)
+
+
+def _exponents(alpha: float, center: float, first: int, last: int) -> Tensor:
+    """-alpha (d - c)^2 for d = first, ..., last, in float64."""
+    return -alpha * (torch.arange(first, last + 1, dtype=torch.float64) - center).square()
+
+
+def _window(first: int, last: int, *, keys: int, queries: int, stride: int, zeros: int) -> tuple[int, int, int]:
+    """The fewest taps around first, ..., last with which a convolution computes exactly these queries.
+
+    The convolution pads both ends alike. It starts at offset zeros - padding, so that is the first tap. It must
+    reach the last query, and must not compute one more.
+
+    Returns:
+        The first tap, the last tap, and the padding.
+    """
+    pixels = keys - 2 * zeros
+    padding = max(zeros - first, stride * (queries - 1) - zeros + last - pixels + 1, 0)
+    return zeros - padding, max(last, pixels + padding + zeros - stride * queries), padding

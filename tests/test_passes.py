@@ -1,0 +1,156 @@
+"""Attention along one axis has the same result as a table, as a stencil, and in any memory format."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from conv2attn.convert import attention_from_conv
+from conv2attn.convert.certificate import EXP_ULPS, gamma, unit_roundoff
+from conv2attn.convert.engines import factored, passes, separable
+from conv2attn.convert.engines.passes import Axis
+from conv2attn.convert.engines.stencil import Stencil
+from conv2attn.convert.spec import ConvSpec, Size
+from conv2attn.proofs.strategies import convolutions_with_input
+
+FORMS = {"tables": 0, "stencils along the rows": 1, "stencils, channels last": 2, "stencils": 3}
+
+
+@st.composite
+def axes(draw: st.DrawFn) -> Axis:
+    """Any axis that a convolution can have."""
+    zeros, stride = draw(st.integers(0, 3)), draw(st.integers(1, 4))
+    keys = draw(st.integers(1, 30)) + 2 * zeros
+    return Axis(keys, draw(st.integers(1, (keys - 1) // stride + 1)), stride, zeros)
+
+
+def table_of(axis: Axis, alpha: float, center: float) -> Tensor:
+    keys = torch.arange(axis.keys, dtype=torch.float64)
+    targets = center + axis.stride * torch.arange(axis.queries, dtype=torch.float64)
+    return axis.seen((-alpha * (keys - targets.unsqueeze(1)).square()).softmax(-1))
+
+
+def rounding(axis: Axis, alpha: float, center: float) -> float:
+    """How far two ways to weigh the keys in double precision differ, relative to the weighted absolute sum.
+
+    An exponent is three roundings off, each relative to the largest; then come exponentials, two sums, a quotient.
+    """
+    unit, largest = unit_roundoff(torch.float64), alpha * (axis.keys + axis.stride * axis.queries + abs(center)) ** 2
+    return 4 * math.expm1(6 * unit * largest) + 4 * gamma(4 * EXP_ULPS + 4 * axis.keys + 8, unit)
+
+
+@given(axes(), st.floats(0.01, 300), st.floats(-3, 9))
+def test_a_stencil_is_its_table(axis: Axis, alpha: float, center: float) -> None:
+    stencil = axis.stencil(alpha, center, torch.float64)
+    if stencil is None:  # the target is far outside the image
+        targets = center + axis.stride * torch.arange(axis.queries, dtype=torch.float64)
+        assert targets.min() < 0 or targets.max() > axis.keys - 1
+        return
+    table, x = table_of(axis, alpha, center), torch.randn(2, 3, axis.keys, axis.keys, dtype=torch.float64)
+    relative = rounding(axis, alpha, center)
+    rows, columns = axis.seen(x.mT).mT, axis.seen(x)
+    for observed, expected, scale in (
+        (stencil.rows_of(rows), table @ rows, table @ rows.abs()),
+        (stencil.columns_of(columns), columns @ table.T, columns.abs() @ table.T),
+    ):
+        assert observed.shape == expected.shape
+        assert ((observed - expected).abs() <= relative * scale + 2.0**-1000).all()
+
+
+@given(axes(), st.floats(0.01, 300), st.floats(-1, 3))
+def test_a_stencil_leaves_out_what_underflows(axis: Axis, alpha: float, center: float) -> None:
+    stencil = axis.stencil(alpha, center, torch.float32)
+    if stencil is None:
+        return
+    reached = torch.zeros(axis.queries, axis.keys, dtype=torch.bool)
+    first = axis.zeros - stencil.padding
+    for query in range(axis.queries):
+        start = axis.stride * query + first
+        reached[query, max(start, 0) : max(start + len(stencil.weights), 0)] = True
+    left_out = table_of(axis, alpha, center)[~axis.seen(reached)]
+    assert (left_out <= 2.0**-126 * float(stencil.scale.max())).all()
+
+
+@pytest.fixture(params=FORMS)
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Makes every engine take its passes in one form, if the layer has it."""
+    honest, number = passes._forms, FORMS[request.param]
+
+    def only(*arguments: object) -> Iterator[tuple[int, passes.Passes]]:
+        forms = list(honest(*arguments))  # type: ignore[arg-type]
+        return iter([forms[min(number, len(forms) - 1)]])
+
+    monkeypatch.setattr(passes, "_forms", only)
+    for engine in (factored, separable):
+        monkeypatch.setattr(engine, "stencils_are_fast", lambda device, dtype: True)
+    return str(request.param)
+
+
+@settings(max_examples=25)  # for each of eight cases
+@given(data=st.data())
+def check_forms(engine: str, data: st.DataObject) -> None:
+    conv, x = data.draw(convolutions_with_input(dtype=torch.float64))
+    layer = attention_from_conv(conv, alpha=data.draw(st.sampled_from([0.5, 2.0, 7.7])), engine=engine)
+    x.requires_grad_()
+    cotangent = torch.randn_like(conv(x))
+    observed = torch.autograd.grad(layer(x), [x, layer.weight], cotangent), layer(x)
+    layer.engine = "literal"
+    expected = torch.autograd.grad(layer(x), [x, layer.weight], cotangent), layer(x)
+    magnitude = attention_from_conv(conv, alpha=float(layer.alpha[0]), engine="factored")
+    with torch.no_grad():
+        magnitude.weight.abs_()
+        if magnitude.bias is not None:
+            magnitude.bias.abs_()
+    largest = x.detach().abs().requires_grad_()
+    scale = torch.autograd.grad(magnitude(largest), [largest, magnitude.weight], cotangent.abs()), magnitude(largest)
+    keys = math.prod(layer.spec.padded_size(Size(*x.shape[2:])))
+    steps = 16 * EXP_ULPS + (8 + layer.num_heads) * keys + cotangent.numel() + conv.weight.numel()
+    relative = 2 * gamma(steps, unit_roundoff(torch.float64))
+    for one, other, size in zip(
+        [*observed[0], observed[1]], [*expected[0], expected[1]], [*scale[0], scale[1]], strict=True
+    ):
+        assert ((one - other).abs() <= relative * size + 2.0**-1000).all()
+
+
+@pytest.mark.parametrize("engine", ["factored", "separable"])
+def test_every_form_agrees_with_the_literal_engine(engine: str, form: str) -> None:
+    check_forms(engine)
+
+
+def test_a_border_that_is_not_rescaled_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Stencil.of
+
+    def unscaled(*arguments: float, **geometry: object) -> Stencil | None:
+        stencil = honest(*arguments, **geometry)  # type: ignore[arg-type]
+        return stencil and Stencil(stencil.weights, torch.ones_like(stencil.scale), stencil.stride, stencil.padding)
+
+    monkeypatch.setattr(Stencil, "of", unscaled)
+    with pytest.raises(AssertionError):
+        test_a_stencil_is_its_table()
+
+
+@pytest.mark.parametrize("engine", ["factored", "separable"])
+@pytest.mark.parametrize("conv", [nn.Conv2d(8, 16, 3, padding=1), nn.Conv2d(16, 8, 1), nn.Conv2d(8, 32, 1)])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_the_result_lies_in_memory_as_that_of_the_convolution(
+    engine: str, conv: nn.Conv2d, memory_format: torch.memory_format, form: str
+) -> None:
+    x = torch.randn(2, conv.in_channels, 9, 7).contiguous(memory_format=memory_format)
+    layer = attention_from_conv(conv, alpha=1.0, engine=engine)
+    assert layer(x).stride() == conv(x).stride()
+
+
+def test_wide_images_take_stencils_and_steep_layers_few_taps() -> None:
+    axis = Axis.of(ConvSpec(64, 64, (3, 3), padding=(1, 1)), Size(56, 56), 0)
+    stencil = axis.stencil(2.0, 1.0, torch.float32)
+    assert stencil is not None
+    assert len(stencil.weights) == 13
+    layer = attention_from_conv(nn.Conv2d(64, 64, 3, padding=1), alpha=2.0)
+    smoothing = factored._make_smoothing(layer._values(), torch.Size((8, 64, 56, 56)))
+    assert smoothing.passes.memory_format == torch.channels_last
