@@ -11,7 +11,8 @@ falls on pixels that differ from the target by at most osc_c = max - min of chan
 
     tail_o = sum over heads h and channels c of  tau_h |W_{o,c,h}| osc_c
 
-``proofs/tail.py`` derives tau, and tau <= 4 q / (1 + q)^2; ``proofs/factorisation.py`` derives the sum.
+``proofs/tail.py`` derives tau, and tau <= 4 q / (1 + q)^2; ``proofs/factorisation.py`` derives the sum;
+``proofs/formal/Theorem1.v`` proves it in Coq.
 
 **Rounding.** With the standard model fl(a op b) = (a op b)(1 + e), |e| <= u, a sum of m products computed in any
 order has an error of at most gamma_m sum |w||x|, gamma_m = m u / (1 - m u). The convolution has m = K^2 C_in /
