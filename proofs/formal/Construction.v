@@ -174,7 +174,8 @@ Proof.
     softmax (grid H Wd) (positional_score n r (v_h h) (query g i j)) k * X k (channel g o c)).
   replace (_ - _) with (Sum h in seq 0 (K1 g * K2 g), Sum c in seq 0 (C_in_g g),
     W o c (head_row g h) (head_column g h) * (read h c - X (target h) (channel g o c))).
-  2: { unfold read, target. match goal with |- _ = ?B + ?A - (?B + ?C) => replace (B + A - (B + C)) with (A - C) by ring end.
+  2: { unfold read, target.
+       match goal with |- _ = ?B + ?A - (?B + ?C) => replace (B + A - (B + C)) with (A - C) by ring end.
        rewrite <- sum_minus. apply sum_ext; intros h _. rewrite <- sum_minus. apply sum_ext; intros c _. ring. }
   rewrite sum_swap. eapply Rle_trans; [apply sum_abs|]. apply sum_le; intros c _.
   eapply Rle_trans; [apply sum_abs|]. rewrite <- sum_scale. apply sum_le; intros h Hh. apply in_seq in Hh.

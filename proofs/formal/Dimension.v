@@ -104,16 +104,14 @@ Proof.
   set (t := add (query g i j) (center g h)).
   assert (Ht : In t (grid H Wd)) by now apply head_target_in_grid.
   rewrite softmax_inverse by assumption. unfold tau_line.
-  enough (/ theta3 (decay alpha) <= / Sum k in grid H Wd,
-    exp (positional_score 2 (encoding_2 M) (head_vector_2 M alpha (center g h)) (query g i j) k
-         - positional_score 2 (encoding_2 M) (head_vector_2 M alpha (center g h)) (query g i j) t)) by lra.
+  set (s := positional_score 2 (encoding_2 M) (head_vector_2 M alpha (center g h)) (query g i j)).
+  enough (/ theta3 (decay alpha) <= / Sum k in grid H Wd, exp (s k - s t)) by lra.
   apply Rinv_le_contravar.
   { apply Rlt_le_trans with (exp 0); [apply exp_pos|].
-    rewrite <- (Rminus_diag_eq _ (positional_score 2 (encoding_2 M) (head_vector_2 M alpha (center g h)) (query g i j) t))
-      by reflexivity.
-    refine (term_le_sum (grid H Wd) (fun k => exp (_ k - _)) t _ Ht). intros; left; apply exp_pos. }
+    rewrite <- (Rminus_diag_eq (s t) (s t)) by reflexivity.
+    apply (term_le_sum (grid H Wd) (fun k => exp (s k - s t))); auto. intros; left; apply exp_pos. }
   apply Rle_trans with (Sum z in map (fun k => (flat M k - flat M t)%Z) (grid H Wd), exp (- alpha * IZR z ^ 2)).
-  - right. rewrite sum_map. apply sum_ext; intros k _. f_equal. unfold positional_score.
+  - right. rewrite sum_map. apply sum_ext; intros k _. f_equal. unfold s, positional_score.
     rewrite !encoding_identity_2.
     replace (flat M (sub k (query g i j)) - flat M (center g h))%Z with (flat M k - flat M t)%Z
       by (unfold t, flat, sub, add; simpl fst; simpl snd; ring).

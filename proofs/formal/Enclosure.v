@@ -1,8 +1,8 @@
 (** * tau between two fractions
 
-    What a program can evaluate: for a rational q, two rational numbers with tau between them. Beside proofs/tail.py (claim
-    tail-bound). proofs/enclosure.py restates them, proofs/kernel.py has Coq evaluate these and compares, and the tests
-    hold [tail_fraction] of convert/certificate.py against them. *)
+    What a program can evaluate: for a rational q, two rational numbers with tau between them. Beside proofs/tail.py
+    (claim tail-bound). proofs/enclosure.py restates them, proofs/kernel.py has Coq evaluate these and compares, and the
+    tests hold [tail_fraction] of convert/certificate.py against them. *)
 
 From Coq Require Import QArith Qreals Lia Lra Psatz.
 From Conv2Attn Require Import Sums Theta.
@@ -95,6 +95,7 @@ Proof.
   pose proof (theta_partial_le_theta3 (Q2R q) N ltac:(lra)). pose proof (theta3_le_upper (Q2R q) N ltac:(lra)).
   unfold tau, tau_lower, tau_upper. rewrite Hq.
   rewrite !Q2R_one_minus_inverse_square; rewrite ?Q2R_theta_partial, ?Q2R_theta_upper by lra; try lra.
-  enough (/ theta3 (Q2R q) ^ 2 <= / theta_partial (Q2R q) N ^ 2 /\ / theta_upper (Q2R q) N ^ 2 <= / theta3 (Q2R q) ^ 2) by lra.
+  enough (/ theta3 (Q2R q) ^ 2 <= / theta_partial (Q2R q) N ^ 2 /\
+    / theta_upper (Q2R q) N ^ 2 <= / theta3 (Q2R q) ^ 2) by lra.
   split; apply Rinv_le_contravar; try (apply pow_incr; lra); apply pow_lt; lra.
 Qed.

@@ -3,7 +3,8 @@
     With alpha = ln 2 the softmax weights are powers of 1/2, so that soft attention has rational values, too. *)
 
 From Coq Require Import ZArith Arith Lia Lra.
-From Conv2Attn Require Import Sums Encoding Softmax Theta Grid Convolution Attention Construction Theorem1 Factorisation.
+From Conv2Attn Require Import Sums Encoding Softmax Theta Grid.
+From Conv2Attn Require Import Convolution Attention Construction Theorem1 Factorisation.
 
 (** One channel, 4 x 4 pixels. *)
 Definition entry (rows : list (list R)) (i j : nat) : R := nth j (nth i rows []) 0.
@@ -110,7 +111,8 @@ Definition strided : geometry :=
 (** The picture and its transpose. *)
 Definition two_channels : image := fun p c => match c with O => picture p 0%nat | _ => picture (snd p, fst p) 0%nat end.
 
-Definition two_kernels : kernel := fun o _ => match o with O => entry [[1; 2]; [3; -1]] | _ => entry [[2; 0]; [1; -3]] end.
+Definition two_kernels : kernel := fun o _ =>
+  match o with O => entry [[1; 2]; [3; -1]] | _ => entry [[2; 0]; [1; -3]] end.
 
 Example strided_values :
   map (fun o => conv strided two_kernels bias two_channels 1 1 o) [0; 1]%nat = [44; 8].

@@ -1,8 +1,8 @@
 (** * Heads that ignore the content: eight are too few for a 3 x 3 kernel
 
-    Beside proofs/head_count.py (claim head-count). A 3 x 3 convolution of nine channels whose tap number c reads channel
-    c is computed by no layer with eight heads that look at positions only, whatever its encoding, its values and its
-    projections; nine do by Theorem 1. *)
+    Beside proofs/head_count.py (claim head-count). A 3 x 3 convolution of nine channels whose tap number c reads
+    channel c is not computed, nor approached, by any layer with eight heads that look at positions only, whatever its
+    encoding, its values and its projections; with nine heads Theorem 1 comes as near as one likes. *)
 
 From Coq Require Import ZArith Arith Lia Lra Permutation.
 From Conv2Attn Require Import Sums Encoding Softmax Grid Convolution Attention Construction Theorem1.
@@ -93,7 +93,8 @@ Proof.
     * ((Sum c in seq 0 (D_in L), X k c * W_val (heads L h) c d) * W_out L (h * D_h L + d)%nat 0%nat))).
   - rewrite sum_swap. apply sum_ext; intros k _. rewrite sum_scale. f_equal.
     rewrite (sum_ext (seq 0 (D_in L)) (fun c => X k c * value_vector L h c) (fun c => Sum d in seq 0 (D_h L),
-      X k c * (W_val (heads L h) c d * W_out L (h * D_h L + d)%nat 0%nat))) by (intros; unfold value_vector; now rewrite sum_scale).
+      X k c * (W_val (heads L h) c d * W_out L (h * D_h L + d)%nat 0%nat)))
+      by (intros; unfold value_vector; now rewrite sum_scale).
     rewrite sum_swap. apply sum_ext; intros d _. rewrite <- sum_scale_r. apply sum_ext; intros c _. ring.
   - intros d _. rewrite <- sum_scale_r. apply sum_ext; intros k Hk. rewrite <- Rmult_assoc. f_equal. f_equal.
     apply softmax_ext; [assumption|]. intros l _. apply HL. lia.
@@ -140,7 +141,8 @@ Proof.
   assert (Hunseen : forall h, (h < N_h L)%nat -> Sum k in seq 0 9, y k * value_vector L h k = 0).
   { intros h Hh. replace 9%nat with (S (N_h L) + (8 - N_h L))%nat by lia.
     rewrite seq_app, sum_app, (sum_zero (seq (0 + S (N_h L)) _)).
-    - rewrite Rplus_0_r. transitivity (/ c i * Sum k in indices, c k * value_vector L h k); [|rewrite Hc by assumption; ring].
+    - rewrite Rplus_0_r.
+      transitivity (/ c i * Sum k in indices, c k * value_vector L h k); [|rewrite Hc by assumption; ring].
       rewrite <- sum_scale. apply sum_ext; intros k Hk. apply in_seq in Hk. unfold y.
       destruct (Nat.ltb_spec k (S (N_h L))); [field; assumption|lia].
     - intros k Hk. apply in_seq in Hk. unfold y. destruct (Nat.ltb_spec k (S (N_h L))); [lia|ring]. }

@@ -112,7 +112,8 @@ Proof.
   eapply Rle_lt_trans; [now apply theorem_1|].
   apply Rle_lt_trans with (4 * decay alpha * M); [nra|].
   assert (decay alpha * need * eps <= eps) by nra.
-  replace (decay alpha * need * eps) with (2 * decay alpha * eps + 4 * decay alpha * M) in * by (unfold need; field; lra).
+  replace (decay alpha * need * eps) with (2 * decay alpha * eps + 4 * decay alpha * M) in *
+    by (unfold need; field; lra).
   nra.
 Qed.
 
