@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test bench mutants venv check format lint types clean
+.PHONY: demo test bench mutants formal coq venv check format lint types clean
 
 demo: .venv/runtime  ## Convert the embedded trained networks and compare them with their attention.
 	$(BIN)/conv2attn demo
@@ -12,6 +12,13 @@ test: .venv/dev  ## Run the tests.
 
 bench: .venv/runtime  ## Measure the attention beside the convolution.
 	$(BIN)/conv2attn bench
+
+formal: coq .venv/dev  ## Check the theorems of proofs/formal with Coq, and that planted faults are refused.
+	$(BIN)/conv2attn prove --formal
+	$(BIN)/python -m pytest tests/kernel_faults.py
+
+coq:
+	@{ command -v coqc && command -v coqchk; } >/dev/null || { echo "make formal needs Coq 8.16 or later: apt-get install coq" >&2; exit 2; }
 
 venv: .venv/dev  ## Make .venv with everything a developer needs.
 

@@ -280,14 +280,25 @@ def prove(
     show: Annotated[str | None, typer.Option(metavar="NAME", help="Prove this claim and print its derivation.")] = None,
     form: Annotated[ProofFormat, typer.Option("--format", help="Form of the printed derivations.")] = ProofFormat.text,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the derivations to a file.")] = None,
-    limit: Annotated[float, typer.Option(callback=_positive, help="Seconds that a claim may take.")] = 20.0,
+    formal: Annotated[bool, typer.Option("--formal", help="Have Coq check the theorems of proofs/formal.")] = False,
+    limit: Annotated[
+        float | None,
+        typer.Option(
+            callback=_positive, help="Seconds that a claim may take, 20 by default; with --formal a file, 300."
+        ),
+    ] = None,
 ) -> None:
     """Prove what the construction relies on, by machine."""
+    if formal:
+        if only or listed or show or out or form not in (ProofFormat.text, ProofFormat.json):
+            raise typer.BadParameter("takes --limit and --format text or json, and nothing else", param_hint="--formal")
+        _prove_formal(limit=limit, as_json=form is ProofFormat.json)
+        return
     from conv2attn.proofs.registry import entries, select
     from conv2attn.proofs.render import render
     from conv2attn.proofs.render.document import check_document, write_document
     from conv2attn.proofs.render.wording import summary
-    from conv2attn.proofs.runner import iter_results
+    from conv2attn.proofs.runner import DEFAULT_LIMIT, iter_results
 
     chosen = select(entries(), [*(only or ()), *([] if show is None else [show])] or None)
     if listed:
@@ -298,7 +309,7 @@ def prove(
         check_document(out)
     printed = out is None and (show is not None or form is not ProofFormat.text)
     results = []
-    for result in iter_results(chosen, limit=limit):
+    for result in iter_results(chosen, limit=limit or DEFAULT_LIMIT):
         _print_result(result, err=printed)
         results.append(result)
     typer.echo(summary(results), err=printed)
@@ -699,6 +710,22 @@ def _print_result(result: Result, *, err: bool) -> None:
         typer.echo(f"    {failure}", err=err)
 
 
+def _prove_formal(*, limit: float | None, as_json: bool) -> None:
+    from conv2attn.proofs.kernel import DEFAULT_LIMIT, check_formal, count_steps
+    from conv2attn.proofs.render.formal import AXIOMS, rows, summary, to_json
+
+    with _progress("Coq checks the theorems", total=count_steps()) as advance:
+        result = check_formal(limit=limit or DEFAULT_LIMIT, progress=advance)
+    if as_json:
+        _print_json("prove", to_json(result))
+    else:
+        _print_table(("theorem", "rests on"), rows(result))
+        for line in (*(AXIOMS if result.theorems else ()), *result.failures, summary(result)):
+            typer.echo(line)
+    if not result.is_proved:
+        raise typer.Exit(1)
+
+
 def _print_benchmark(benchmark: Benchmark) -> None:
     from conv2attn.proofs.benchmark.report import criteria_table, layer_tables, summary_table
 
@@ -759,6 +786,7 @@ def _explain(error: Exception) -> int:
         ArchitectureNeededError,
         ConversionError,
         SelectionError,
+        ToolError,
         UnsupportedLayerError,
     )
 
@@ -769,7 +797,7 @@ def _explain(error: Exception) -> int:
         typer.echo("This is a bug in conv2attn; please report it with the output of --debug.", err=True)
         return 70
     typer.echo(f"conv2attn: {error}", err=True)
-    if isinstance(error, SelectionError | ArchitectureNeededError):
+    if isinstance(error, SelectionError | ArchitectureNeededError | ToolError):
         return 2
     return 4 if isinstance(error, UnsupportedLayerError) else 3
 

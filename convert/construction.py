@@ -6,7 +6,8 @@
 
 Every target q + Delta lies inside the padded input, so with alpha -> infinity head h reads exactly the pixel
 that tap (m, n) reads. With the default alpha this holds in floating point already: ``regime.py`` says why.
-``proofs/assembly.py`` proves that the heads add up to the convolution, ``proofs/tail.py`` the limit.
+``proofs/assembly.py`` proves that the heads add up to the convolution, ``proofs/tail.py`` the limit;
+``proofs/formal/Theorem1.v`` proves both in Coq.
 """
 
 from __future__ import annotations

@@ -30,6 +30,10 @@ class SelectionError(ConversionError):
     """A choice of layers, or of claims to prove, that fits none."""
 
 
+class ToolError(ConversionError):
+    """A program that is needed, is no part of conv2attn, and is not installed."""
+
+
 class ArchitectureError(ConversionError):
     """An architecture that could not be found or built."""
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from conv2attn.proofs.claim import Claim
-from conv2attn.proofs.render.wording import verdict
+from conv2attn.proofs.render.wording import references, verdict
 from conv2attn.proofs.runner import Result
 
 VERSION = 1
@@ -37,5 +37,6 @@ def _claim(claim: Claim) -> dict[str, Any]:
         "assumptions": list(claim.assumptions),
         "steps": [{"formula": vars(step.formula), "rule": step.rule} for step in claim.steps],
         "justifies": list(claim.justifies),
+        "references": {heading: list(items) for heading, items in references(claim).items()},
         "source": claim.source,
     }

@@ -3,12 +3,21 @@ r"""The document as LaTeX: amsmath and hyperref, nothing that a small installati
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from conv2attn.proofs.claim import Formula, Kind
 from conv2attn.proofs.notation import NOTATION
 from conv2attn.proofs.render.prose import Sort, parts
-from conv2attn.proofs.render.wording import GENERATED, INTRODUCTION, KINDS, TITLE, sentence, summary, verdict
+from conv2attn.proofs.render.wording import (
+    GENERATED,
+    INTRODUCTION,
+    KINDS,
+    TITLE,
+    references,
+    sentence,
+    summary,
+    verdict,
+)
 from conv2attn.proofs.runner import Result
 
 _PREAMBLE = r"""\documentclass[11pt]{article}
@@ -17,7 +26,7 @@ _PREAMBLE = r"""\documentclass[11pt]{article}
 \usepackage[hidelinks]{hyperref}
 \setlength{\parindent}{0pt}
 \setlength{\parskip}{0.6ex plus 0.4ex}
-\newcommand{\code}[1]{\texttt{\small #1}}
+\newcommand{\code}[1]{\texttt{\small\def\_{\textunderscore\allowbreak}#1}}
 \newcommand{\head}[1]{\par\textbf{#1}\par}
 \renewcommand{\labelitemi}{$\bullet$}
 \allowdisplaybreaks
@@ -74,7 +83,15 @@ def _claim(result: Result, names: Collection[str]) -> list[str]:
         *_steps(result, names),
         *_listed("Checks", (_check(result, number, names) for number in range(len(claim.checks)))),
         *_listed("Found against it", (_prose(failure, names) for failure in result.failures)),
-        *_listed("Justifies", (rf"\code{{{_escaped(name)}}}" for name in claim.justifies)),
+        *_references({"Justifies": claim.justifies, **references(claim)}),
+    ]
+
+
+def _references(listed: Mapping[str, Iterable[str]]) -> list[str]:
+    return [
+        line
+        for heading, items in listed.items()
+        for line in _listed(heading, (rf"\code{{{_escaped(item)}}}" for item in items))
     ]
 
 

@@ -8,7 +8,16 @@ from collections.abc import Collection, Iterable, Sequence
 from conv2attn.proofs.claim import Formula, Kind
 from conv2attn.proofs.notation import NOTATION
 from conv2attn.proofs.render.prose import Sort, parts
-from conv2attn.proofs.render.wording import GENERATED, INTRODUCTION, KINDS, TITLE, sentence, summary, verdict
+from conv2attn.proofs.render.wording import (
+    GENERATED,
+    INTRODUCTION,
+    KINDS,
+    TITLE,
+    references,
+    sentence,
+    summary,
+    verdict,
+)
 from conv2attn.proofs.runner import Result
 
 _COMMAND = "conv2attn prove --format markdown --out docs/theorem.md"
@@ -39,7 +48,9 @@ def _claim(result: Result, names: Collection[str]) -> list[str]:
         lines += [f"{number}. {_prose(sentence(step.rule), names)}", "", *_formula(step.formula, indent="   "), ""]
     lines += _listed("Checks", (_check(result, number, names) for number in range(len(claim.checks))))
     lines += _listed("Found against it", (_prose(failure, names) for failure in result.failures))
-    return lines + _listed("Justifies", (f"`{name}`" for name in claim.justifies))
+    for heading, items in {"Justifies": claim.justifies, **references(claim)}.items():
+        lines += _listed(heading, (f"`{item}`" for item in items))
+    return lines
 
 
 def _check(result: Result, number: int, names: Collection[str]) -> str:

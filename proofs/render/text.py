@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from conv2attn.proofs.claim import Claim
-from conv2attn.proofs.render.wording import GENERATED, KINDS, TITLE, sentence, summary, verdict
+from conv2attn.proofs.render.wording import GENERATED, KINDS, TITLE, references, sentence, summary, verdict
 from conv2attn.proofs.runner import Result
 
 WIDTH = 100
@@ -33,6 +33,7 @@ def _claim(result: Result) -> list[str]:
         *_checks(result),
         *_listed("Found against it", result.failures),
         *_listed("Justifies", claim.justifies),
+        *(line for heading, items in references(claim).items() for line in _listed(heading, items)),
     ]
 
 

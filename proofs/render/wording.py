@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from conv2attn.proofs.claim import Check, Kind
+from conv2attn.proofs.claim import Check, Claim, Kind
+from conv2attn.proofs.references import REFERENCES
 from conv2attn.proofs.runner import Result
 
 TITLE = "Self-attention computes convolution: the proofs"
@@ -13,7 +14,8 @@ INTRODUCTION = (
     "A convolution is a multi-head self-attention layer with one head for each tap of its kernel. What conv2attn "
     "relies on to construct that layer is proved here. Each claim is stated, derived step by step, and checked by "
     "machine. A step is for the reader; a check is a computation by sympy or in exact integers and fractions, which "
-    "finds no failure if the claim is proved. No verdict is written by hand.",
+    "finds no failure if the claim is proved. No verdict is written by hand. What a claim says of the construction is "
+    "proved once more in Coq, and tested against the code; each claim names where.",
     "A check covers what its label says.",
 )
 KINDS = {
@@ -33,6 +35,12 @@ def summary(results: Sequence[Result]) -> str:
     others = [f"{result.claim.name} ({result.status})" for result in results if not result.is_proved]
     proved = f"{len(results) - len(others)} of {len(results)} claims proved"
     return f"{proved}; not proved: {', '.join(others)}." if others else f"{proved}."
+
+
+def references(claim: Claim) -> Mapping[str, tuple[str, ...]]:
+    """Where else the claim is treated, by heading; a claim that was not registered stands alone."""
+    found = REFERENCES.get(claim.name)
+    return {} if found is None else found.listed
 
 
 def sentence(text: str) -> str:

@@ -1,0 +1,198 @@
+"""Where else a claim is treated: the file that derives it, its theorems in Coq, the tests that hold it to the code.
+
+A theorem is named MODULE.NAME, for ``proofs/formal/MODULE.v``; a test FILE.NAME, for ``tests/FILE.py``. The functions
+that rely on a claim stand in the claim itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class References:
+    """Where else a claim is treated.
+
+    Attributes:
+        proof: Name of the module in ``proofs/`` that derives it and has sympy check it.
+        tests: Tests that hold it, or what it says of the code, at random points.
+        formal: Theorems of ``proofs/formal``; empty if Coq has not been asked.
+    """
+
+    proof: str
+    tests: tuple[str, ...]
+    formal: tuple[str, ...] = ()
+
+    @property
+    def listed(self) -> dict[str, tuple[str, ...]]:
+        """The files, and what to look for in them, by heading."""
+        return {
+            "Derived in": (f"proofs/{self.proof}.py",),
+            "In Coq": tuple(_placed(name, "proofs/formal/{}.v: {}") for name in self.formal),
+            "Tests": tuple(_placed(name, "tests/{}.py::{}") for name in self.tests),
+        }
+
+
+def _placed(name: str, form: str) -> str:
+    return form.format(*name.split("."))
+
+
+def _erratum(proof: str) -> References:
+    return References(proof, ("test_claims_errata.test_the_printed_formula_fails_and_the_corrected_one_holds",))
+
+
+REFERENCES = {
+    "encoding-identity": References(
+        "encoding",
+        (
+            "test_claims_encoding.test_the_proved_expressions_are_what_the_layer_computes",
+            "test_encoding.test_the_score_is_minus_alpha_times_the_squared_distance_up_to_a_constant",
+        ),
+        ("Encoding.encoding_identity",),
+    ),
+    "softmax-shift": References(
+        "encoding", ("test_claims_encoding.test_the_true_claims_are_proved",), ("Softmax.softmax_shift",)
+    ),
+    "encoding-draft": References(
+        "encoding", ("test_claims_encoding.test_the_drafts_scores_are_the_layers_up_to_a_constant_for_each_head",)
+    ),
+    "gaussian-encoding": References(
+        "gaussian", ("test_claims_gaussian.test_ten_and_five_components_give_the_same_attention",)
+    ),
+    "gaussian-maximum": References("gaussian", ("test_claims_gaussian.test_a_semi_definite_matrix_has_ties",)),
+    "gaussian-reduction": References(
+        "gaussian_reduction", ("test_claims_gaussian.test_ten_and_five_components_give_the_same_attention",)
+    ),
+    "gaussian-isotropic": References(
+        "gaussian_reduction", ("test_claims_gaussian.test_the_isotropic_gaussian_has_the_layers_head_vector",)
+    ),
+    "decomposition-absolute": References(
+        "decomposition", ("test_claims_decomposition.test_the_true_claims_are_proved",)
+    ),
+    "decomposition-relative": References(
+        "decomposition", ("test_claims_decomposition.test_the_content_terms_compute_the_proved_expressions",)
+    ),
+    "position-alone": References(
+        "position_alone", ("test_claims_decomposition.test_the_minimal_sets_turn_the_layers_content_off",)
+    ),
+    "one-hot-threshold": References(
+        "floating_point",
+        (
+            "test_claims_floating_point.test_softmax_is_not_one_hot_below_the_threshold",
+            "test_regime.test_the_threshold_is_the_first_integer_whose_exponential_rounds_to_zero",
+        ),
+    ),
+    "exact-defaults": References(
+        "floating_point", ("test_claims_floating_point.test_softmax_is_one_hot_at_the_default",)
+    ),
+    "exact-scores": References(
+        "exact_scores", ("test_claims_floating_point.test_scores_on_the_largest_grid_are_exact_in_single_precision",)
+    ),
+    "any-dimension": References(
+        "dimensions",
+        ("test_claims_dimensions.test_the_codes_encoding_and_head_vector_are_the_proved_ones",),
+        ("Encoding.encoding_identity_n", "Encoding.unique_maximum_n"),
+    ),
+    "dimension-assembly": References(
+        "dimension_assembly",
+        ("test_claims_dimensions.test_the_codes_centres_and_queries_are_those_of_the_assembly",),
+    ),
+    "absolute-positions": References(
+        "absolute", ("test_claims_dimensions.test_absolute_logits_are_the_layers_up_to_the_querys_constant",)
+    ),
+    "unique-maximum": References(
+        "one_hot",
+        (
+            "test_claims_tail.test_the_score_of_the_code_loses_the_squared_distance",
+            "test_encoding.test_the_center_wins_by_a_gap_of_at_least_alpha",
+        ),
+        ("Encoding.unique_maximum",),
+    ),
+    "one-hot-limit": References(
+        "one_hot", ("test_regime.test_from_the_threshold_on_softmax_is_exactly_one_hot",), ("Softmax.softmax_tail",)
+    ),
+    "tail-bound": References(
+        "tail",
+        (
+            "test_claims_tail.test_the_tail_of_the_code_is_the_tail_of_the_proof",
+            "test_formal_bridge.test_the_tail_of_the_code_lies_on_the_formal_one",
+        ),
+        ("Theta.tau_bounds", "Grid.grid_tail", "Grid.grid_tail_simple", "Enclosure.tau_enclosed"),
+    ),
+    "head-assembly": References(
+        "assembly",
+        (
+            "test_claims_assembly.test_the_polynomial_of_the_proof_takes_the_values_of_the_code",
+            "test_equivalence.test_integers_give_bitwise_equal_outputs_and_gradients",
+        ),
+        ("Theorem1.theorem_1_limit", "Theorem1.theorem_1_exists"),
+    ),
+    "separable-softmax": References(
+        "separability",
+        ("test_claims_factorisation.test_the_probabilities_of_the_code_are_those_of_the_proof",),
+        ("Factorisation.separable_softmax",),
+    ),
+    "smoothing-factorisation": References(
+        "factorisation",
+        (
+            "test_claims_factorisation.test_both_sides_of_the_proof_are_both_engines_of_the_code",
+            "test_equivalence.test_soft_engines_agree_with_the_literal_one_in_double_precision",
+            "test_formal_bridge.test_the_layer_computes_the_numbers_of_the_formal_example",
+        ),
+        ("Factorisation.smoothing_factorisation",),
+    ),
+    "error-bound": References(
+        "error_bound",
+        (
+            "test_claims_factorisation.test_the_error_is_within_the_bound_in_exact_arithmetic",
+            "test_equivalence.test_soft_attention_differs_by_at_most_the_certificate",
+            "test_formal_bridge.test_the_certificates_tail_is_the_bound_of_the_formal_theorem",
+        ),
+        ("Softmax.softmax_read", "Theorem1.theorem_1_per_head", "Theorem1.theorem_1"),
+    ),
+    "sinusoidal-maximum": References(
+        "sinusoidal",
+        ("test_claims_sinusoidal.test_a_frequency_may_serve_the_middle_of_a_grid_and_not_its_corner",),
+    ),
+    "sinusoidal-alpha": References(
+        "sinusoidal_alpha", ("test_claims_sinusoidal.test_the_alpha_of_sinusoids_lies_between_its_two_bounds",)
+    ),
+    "learned-encodings": References(
+        "learned", ("test_claims_sinusoidal.test_learned_tables_need_a_strict_maximum_only_where_offsets_occur",)
+    ),
+    "two-dimensions-suffice": References(
+        "encoding_dimension",
+        ("test_claims_sharper.test_two_dimensions_give_the_heads_of_the_code",),
+        (
+            "Dimension.encoding_identity_2",
+            "Dimension.unique_maximum_2",
+            "Dimension.tau_line_bound",
+            "Dimension.theorem_1_with_two_dimensions",
+        ),
+    ),
+    "one-dimension-does-not": References(
+        "one_dimension",
+        ("test_claims_sharper.test_a_false_variant_is_rejected",),
+        ("Dimension.one_dimension_has_two_targets", "Dimension.one_dimension_does_not"),
+    ),
+    "head-dimension": References(
+        "head_dimension", ("test_claims_sharper.test_split_values_have_the_smallest_head_dimension",)
+    ),
+    "head-count": References(
+        "head_count",
+        ("test_claims_sharper.test_heads_that_mix_taps_compute_the_same_convolution",),
+        ("PositionOnly.eight_position_only_heads_are_too_few",),
+    ),
+    "zero-taps": References("zero_taps", ("test_claims_sharper.test_a_false_variant_is_rejected",)),
+    **{f"errata-{name}": _erratum("errata_convolution") for name in ("index-set", "even-kernels", "border", "heads")},
+    **{f"errata-{name}": _erratum("errata_layer") for name in ("parameter-names", "query-key", "shapes", "residual")},
+    **{
+        f"errata-{name}": _erratum("errata_positions")
+        for name in ("relative", "nine-heads", "zeroed-parameters", "orientation")
+    },
+    **{
+        f"errata-{name}": _erratum("errata_gaussian")
+        for name in ("semi-definite", "row-vectors", "isotropic-constants")
+    },
+    **{f"errata-{name}": _erratum("errata_theorem") for name in ("output-channels", "limit", "equivariance")},
+}

@@ -1,0 +1,135 @@
+"""What is proved in Coq is what the code computes: its constants, its bound, and the numbers of its example.
+
+Coq itself is not needed here. ``proofs/kernel.py`` has Coq evaluate tau, and compares it with ``proofs/enclosure.py``,
+which these tests hold against the code.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from math import ceil, sqrt
+from typing import Any
+
+import mpmath
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from conv2attn.convert import attention_from_conv, certify
+from conv2attn.convert.rounding import gamma
+from conv2attn.convert.tail import tail_fraction
+from conv2attn.proofs.enclosure import tau_lower, tau_upper, theta_partial, theta_upper
+from conv2attn.proofs.formal_library import FOLDER, statements
+
+OUTWARD = Fraction(1) + Fraction(1, 2**29)  # the certificate rounds up by 2^-30, and by its own rounding
+EXAMPLES = (FOLDER / "Examples.v").read_text(encoding="utf-8")
+
+
+def enclosing(alpha: float) -> tuple[Fraction, Fraction]:
+    """Two fractions with exp(-alpha) between them, 2^-400 apart in relation."""
+    with mpmath.workprec(500):
+        mantissa, exponent = mpmath.frexp(mpmath.exp(-mpmath.mpf(alpha)))
+        middle = Fraction(int(mpmath.floor(mantissa * 2**450)), 2**450) * Fraction(2) ** int(exponent)
+    return middle * (1 - Fraction(1, 2**401)), middle * (1 + Fraction(1, 2**401))
+
+
+def formal_tau(alpha: float) -> tuple[Fraction, Fraction]:
+    """Two fractions with tau(alpha) between them: tau_enclosed, and tau grows with q."""
+    low, high = enclosing(alpha)
+    terms = ceil(sqrt(60 / alpha))  # what is cut off is below exp(-60)
+    return tau_lower(low, terms), tau_upper(high, terms)
+
+
+@given(st.floats(0.1, 100))
+def test_the_tail_of_the_code_lies_on_the_formal_one(alpha: float) -> None:
+    low, high = formal_tau(alpha)
+    assert low <= high <= Fraction(tail_fraction(alpha)) <= low * OUTWARD
+
+
+@pytest.mark.parametrize("factor", [1 - 2.0**-28, 1 + 2.0**-28])
+def test_a_constant_that_is_slightly_wrong_is_noticed(factor: float) -> None:
+    low, high = formal_tau(1.5)
+    assert not high <= Fraction(tail_fraction(1.5) * factor) <= low * OUTWARD
+
+
+@given(st.fractions(Fraction(1, 100), Fraction(99, 100)), st.integers(0, 6))
+def test_more_terms_narrow_the_enclosure(q: Fraction, terms: int) -> None:
+    assert theta_partial(q, terms) <= theta_partial(q, terms + 1) <= theta_upper(q, terms + 1) <= theta_upper(q, terms)
+    assert 0 <= tau_lower(q, terms) < tau_upper(q, terms) < 1
+
+
+def test_the_restated_formulas_are_those_of_the_file() -> None:
+    theta, enclosure = ((FOLDER / name).read_text(encoding="utf-8") for name in ("Theta.v", "Enclosure.v"))
+    assert "Definition theta_partial (q : R) (N : nat) : R := 1 + 2 * Sum n in seq 1 N, q ^ (n * n)." in theta
+    assert "Definition tau (alpha : R) : R := 1 - / theta3 (decay alpha) ^ 2." in theta
+    assert (
+        "Definition theta_upper (q : R) (N : nat) : R := theta_partial q N + 2 * q ^ (S N * S N) / (1 - q)."
+        in enclosure
+    )
+    (enclosed,) = (found.text for found in statements() if str(found) == "Enclosure.tau_enclosed")
+    assert enclosed.endswith("Q2R (tau_lower q N) <= tau alpha <= Q2R (tau_upper q N)")
+    (theorem,) = (found.text for found in statements() if str(found) == "Theorem1.theorem_1")
+    assert theorem.endswith("<= tau alpha * weighted_range g W (grid H Wd) X o")
+
+
+def exactly(numbers: Tensor) -> list[Any]:
+    """A tensor's entries as fractions, nested as they are."""
+    return [Fraction(entry.item()) if entry.dim() == 0 else exactly(entry) for entry in numbers]
+
+
+@given(alpha=st.floats(0.3, 20), groups=st.sampled_from((1, 2)), seed=st.integers(0, 999))
+def test_the_certificates_tail_is_the_bound_of_the_formal_theorem(alpha: float, groups: int, seed: int) -> None:
+    """tail_bound of Theorem1.v, in fractions: sum_c osc_c sum_h tau |W[o, c, h]|."""
+    torch.manual_seed(seed)
+    conv = nn.Conv2d(4, 2, (2, 3), padding=1, groups=groups, dtype=torch.float64)
+    low = torch.randn(4, dtype=torch.float64).round(decimals=2)
+    high = low + torch.rand(4, dtype=torch.float64).round(decimals=2)
+    found = certify(attention_from_conv(conv, alpha=alpha), input_range=(low, high)).tail
+    osc = [max(b, 0) - min(a, 0) for a, b in zip(exactly(low), exactly(high), strict=True)]  # zeros are padded
+    weights = exactly(conv.weight.detach().abs())
+    reads = 4 // groups
+    taps = [[sum(map(sum, kernel), Fraction(0)) for kernel in kernels] for kernels in weights]
+    first = [(o // (2 // groups)) * reads for o in range(2)]
+    ranges = max(sum(osc[first[o] + c] * taps[o][c] for c in range(reads)) for o in range(2))
+    upward = OUTWARD * Fraction(1 + gamma(8 * reads * 6, 2.0**-53))
+    tau_low, tau_high = formal_tau(alpha)
+    assert tau_high * ranges <= Fraction(found) <= tau_low * ranges * upward
+
+
+def example_rows(name: str) -> list[list[float]]:
+    """The numbers of a definition of Examples.v, row by row."""
+    (body,) = re.findall(rf"Definition {name} : .*?entry\s*(\[\[.*?\]\])", EXAMPLES, re.DOTALL)
+    return [[float(number) for number in row.split(";")] for row in re.findall(r"\[+([^\[\]]*)\]", body)]
+
+
+def example_values(name: str) -> list[Fraction]:
+    """The values that an example of Examples.v proves, in order."""
+    (body,) = re.findall(rf"Example {name} :(.*?)\nProof", EXAMPLES, re.DOTALL)
+    return [Fraction(value.replace(" ", "")) for value in re.findall(r" = (\d+(?: / \d+)?)", body)]
+
+
+def test_the_layer_computes_the_numbers_of_the_formal_example() -> None:
+    """Attention at alpha = ln 2, and the convolution: proved in Coq as fractions, computed by the engines here.
+
+    ln 2 is rounded, by at most 2^-54. The derivative of p_k is p_k (E[D^2] - D_k^2), so the probabilities of a head
+    change by at most 2^-54 times 2 max D^2 = 36 together; the weights add up to 11, and no pixel is larger than 9.
+    """
+    picture = torch.tensor([example_rows("picture")], dtype=torch.float64)
+    conv = nn.Conv2d(1, 1, 3, dtype=torch.float64)
+    with torch.no_grad():
+        conv.weight.copy_(torch.tensor(example_rows("weights")))
+        conv.bias.fill_(7)  # type: ignore[union-attr]
+    assert [Fraction(value) for value in conv(picture).flatten().tolist()] == example_values("convolution_values")
+    layer = attention_from_conv(conv, alpha=float(mpmath.log(2)))
+    error = certify(layer, input_range=(1.0, 9.0)).rounding_attention + 11 * 9 * 36 * 2.0**-54
+    expected = example_values("attention_values")
+    assert len(expected) == 4
+    for engine in ("literal", "factored", "separable"):
+        layer.engine = engine
+        differences = [
+            Fraction(value) - exact for value, exact in zip(layer(picture).flatten().tolist(), expected, strict=True)
+        ]
+        assert max(map(abs, differences)) <= Fraction(error)

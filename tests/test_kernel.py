@@ -1,0 +1,218 @@
+"""What is made of Coq's answers: nothing but a complete and clean one is a proof. A stand-in plays Coq here.
+
+``tests/kernel_faults.py`` plants faults for the true one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conv2attn import cli
+from conv2attn.convert.errors import ToolError
+from conv2attn.proofs import kernel
+from conv2attn.proofs.coq import ALLOWED_AXIOMS, CLOSED, axioms_of, fractions_of, summary_objections, unexpected
+from conv2attn.proofs.enclosure import POINTS, tau_lower, tau_upper
+from conv2attn.proofs.formal_library import FOLDER, sources, statements
+from conv2attn.proofs.kernel import check_formal, count_steps
+
+REALS = """Axioms:
+ClassicalDedekindReals.sig_not_dec : forall P : Prop, {~ ~ P} + {~ P}
+ClassicalDedekindReals.sig_forall_dec
+  : forall P : nat -> Prop,
+    (forall n : nat, {P n} + {~ P n}) ->
+    {n : nat | ~ P n} + {forall n : nat, P n}
+Classical_Prop.classic : forall P : Prop, P \\/ ~ P
+"""
+SUMMARY = """
+CONTEXT SUMMARY
+===============
+
+* Theory: Set is predicative
+
+* Axioms:
+    Coq.Logic.Classical_Prop.classic
+    Coq.Reals.Rdefinitions.RbaseSymbolsImpl.Rplus
+
+* Constants/Inductives relying on type-in-type: <none>
+
+* Constants/Inductives relying on unsafe (co)fixpoints: <none>
+
+* Inductives whose positivity is assumed: <none>
+"""
+VALUES = (
+    "     = ["
+    + "; ".join(
+        f"{bound(q, n).numerator} # {bound(q, n).denominator}" for q, n in POINTS for bound in (tau_lower, tau_upper)
+    )
+    + "]%list\n     : list Q\n"
+)
+HONEST = {
+    "version": "8.16.1 4.13.1",
+    "axioms": REALS,
+    "summary": SUMMARY,
+    "values": VALUES,
+    "refuses": "",
+    "sleeps": "",
+}
+
+STAND_IN = """#!{python}
+import json, pathlib, re, sys, time
+answers = json.loads({answers!r})
+if "--print-version" in sys.argv:
+    print(answers["version"])
+elif sys.argv[0].endswith("coqchk"):
+    print(answers["summary"])
+elif sys.argv[-1] == answers["sleeps"]:
+    time.sleep(60)
+elif sys.argv[-1] == answers["refuses"]:
+    sys.exit("Error: This is false.")
+else:
+    for name in re.findall('^Redirect "(.*?)"', pathlib.Path(sys.argv[-1]).read_text(), re.MULTILINE):
+        pathlib.Path(name + ".out").write_text(answers["values" if name == "values" else "axioms"])
+"""
+
+
+def install(monkeypatch: pytest.MonkeyPatch, folder: Path, **answers: str) -> None:
+    """Puts a coqc and a coqchk on the path that give these answers, and honest ones to all else."""
+    for tool in kernel.TOOLS:
+        script = folder / tool
+        script.write_text(STAND_IN.format(python=sys.executable, answers=json.dumps(HONEST | answers)))
+        script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """The exit code of conv2attn prove --formal."""
+    monkeypatch.setattr(sys, "argv", ["conv2attn", "prove", "--formal", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return int(ended.value.code or 0)
+
+
+def test_a_clean_answer_is_a_proof(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    install(monkeypatch, tmp_path)
+    calls: list[int] = []
+    before = sorted(FOLDER.iterdir())
+    result = check_formal(progress=calls.append)
+    assert result.is_proved, result.failures
+    assert result.coq == "8.16.1"
+    assert [theorem.statement for theorem in result.theorems] == statements()
+    assert sum(calls) == count_steps()
+    assert sorted(FOLDER.iterdir()) == before  # nothing is written where conv2attn is installed
+
+
+@pytest.mark.parametrize(
+    ("answers", "objection"),
+    [
+        ({"axioms": "Axioms:\nTheorem1.step : 0 = 1\n"}, "rests on Theorem1.step"),
+        ({"axioms": REALS + "ProofIrrelevance.proof_irrelevance\n  : forall P\n"}, "rests on ProofIrrelevance"),
+        ({"axioms": REALS + "loop is assumed to be guarded.\n"}, "rests on loop"),
+        ({"axioms": ""}, "not understood"),
+        ({"axioms": "Theory: type in type\n"}, "not understood"),
+        (
+            {"summary": SUMMARY.replace("Coq.Logic.Classical_Prop.classic", "Conv2Attn.Sums.step")},
+            "Conv2Attn.Sums.step",
+        ),
+        ({"summary": SUMMARY.replace("type-in-type: <none>", "type-in-type: T")}, "type-in-type"),
+        (
+            {"summary": SUMMARY.replace("(co)fixpoints: <none>", "(co)fixpoints:\n   loop")},
+            "unsafe (co)fixpoints: loop",
+        ),
+        ({"summary": ""}, "coqchk: its answer was not understood"),
+        ({"values": VALUES.replace("11 # 36", "12 # 36")}, "tau: Coq evaluates"),
+        ({"values": ""}, "tau: Coq evaluates"),
+        ({"refuses": "Theorem1.v"}, "coqc refused: Error: This is false."),
+        ({"refuses": "Assumptions.v"}, "coqc refused"),
+    ],
+)
+def test_every_other_answer_is_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answers: dict[str, str], objection: str
+) -> None:
+    install(monkeypatch, tmp_path, **answers)
+    result = check_formal()
+    assert not result.is_proved
+    assert any(objection in failure for failure in result.failures), result.failures
+
+
+def test_a_file_that_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    install(monkeypatch, tmp_path, sleeps="Sums.v")
+    result = check_formal(limit=1)
+    assert result.failures == ("coqc -q -Q . Conv2Attn Sums.v: stopped after 1 s",)
+    assert not result.is_proved
+
+
+def test_the_axioms_of_an_answer_are_all_of_its_names() -> None:
+    assert axioms_of(CLOSED + "\n") == ()
+    found = axioms_of(REALS)
+    assert [name.partition(".")[2] for name in found] == ["sig_not_dec", "sig_forall_dec", "classic"]
+    assert set(found) < ALLOWED_AXIOMS
+    assert unexpected((*found, "Sums.step")) == ["Sums.step"]
+    assert summary_objections(SUMMARY) == []
+    assert fractions_of("= [1 # 2; 3\n  # 4]") == [Fraction(1, 2), Fraction(3, 4)]
+
+
+def test_without_coq_the_command_says_what_to_install_and_exits_with_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolError):
+        check_formal()
+    assert run(monkeypatch) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == (
+        "conv2attn: the formal proofs need Coq 8.16 or later, and coqc and coqchk cannot be found; "
+        "install it with: apt-get install coq\n"
+    )
+
+
+def test_the_command_lists_every_theorem_with_what_it_rests_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    install(monkeypatch, tmp_path)
+    assert run(monkeypatch) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for statement in statements():
+        assert any(line.split() == [str(statement), "C", "S1", "S2"] for line in lines)
+    assert "C   Classical_Prop.classic" in "\n".join(lines)
+    assert lines[-1].startswith(f"Coq 8.16.1 accepts {len(statements())} theorems")
+
+
+def test_the_command_exits_with_1_if_coq_refuses(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    install(monkeypatch, tmp_path, refuses=sources()[0].name)
+    assert run(monkeypatch) == 1
+    assert "coqc refused: Error: This is false." in capsys.readouterr().out
+    assert run(monkeypatch, "--format", "json") == 1
+    data: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert (data["proved"], len(data["failures"])) == (False, 1)
+
+
+def test_json_holds_statements_and_axioms(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    install(monkeypatch, tmp_path)
+    assert run(monkeypatch, "--format", "json") == 0
+    data: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert (data["version"], data["command"], data["proved"]) == (1, "prove", True)
+    found = {theorem["name"]: theorem for theorem in data["theorems"]}
+    assert found["Theorem1.theorem_1"]["statement"].endswith("<= tau alpha * weighted_range g W (grid H Wd) X o")
+    assert "Classical_Prop.classic" in found["Theorem1.theorem_1"]["axioms"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--list",), ("--only", "tail-bound"), ("--format", "latex"), ("--out", os.devnull)]
+)
+def test_formal_goes_with_no_option_that_is_about_claims(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    assert run(monkeypatch, *arguments) == 2
+    assert "--formal" in capsys.readouterr().err
