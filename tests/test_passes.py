@@ -88,7 +88,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
     monkeypatch.setattr(passes, "_forms", only)
     for engine in (factored, separable):
-        monkeypatch.setattr(engine, "stencils_are_fast", lambda device, dtype: True)
+        monkeypatch.setattr(engine, "stencils_are_fast", lambda device, dtype, channels: True)
     return str(request.param)
 
 
@@ -154,3 +154,14 @@ def test_wide_images_take_stencils_and_steep_layers_few_taps() -> None:
     layer = attention_from_conv(nn.Conv2d(64, 64, 3, padding=1), alpha=2.0)
     smoothing = factored._make_smoothing(layer._values(), torch.Size((8, 64, 56, 56)))
     assert smoothing.passes.memory_format == torch.channels_last
+
+
+@pytest.mark.parametrize("engine", ["factored", "separable"])
+def test_images_of_one_channel_are_attended_as_others(engine: str) -> None:
+    conv = nn.Conv2d(2, 1, (1, 8), stride=(1, 2), bias=False).requires_grad_(False)
+    conv.weight.copy_(torch.randint(-3, 4, conv.weight.shape))
+    x = torch.randint(-3, 4, (2, 2, 6, 9)).float()
+    for layer in (conv, attention_from_conv(conv, engine=engine)):
+        for layout in (torch.contiguous_format, torch.channels_last):
+            expected = conv.double()(x.double()).float()
+            assert torch.equal(layer.float()(x.contiguous(memory_format=layout)), expected)

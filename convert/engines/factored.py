@@ -141,9 +141,10 @@ def _make_smoothing(layer: AttentionLayer, shape: torch.Size) -> Smoothing:
         [a.seen(smoothing_matrix(a.keys, alpha, like=like, targets=a.queries, step=a.stride))] for a in axes
     )
     stencils = None
-    if stencils_are_fast(like.device, dtype):
+    channels = spec.out_channels if _channels_first(spec) else spec.in_channels
+    if stencils_are_fast(like.device, dtype, channels):
         stencils = ([axes[0].stencil(alpha, 0.0, dtype)], [axes[1].stencil(alpha, 0.0, dtype)])
-    images = shape[0] * (spec.out_channels if _channels_first(spec) else spec.in_channels)
+    images = shape[0] * channels
     return Smoothing(cheapest_passes((rows, columns), stencils, images=(images, images)), dtype)
 
 

@@ -83,9 +83,13 @@ class Passes:
     memory_format: torch.memory_format
 
 
-def stencils_are_fast(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether torch convolves images of this dtype channel by channel faster than it multiplies tables."""
-    if torch.compiler.is_compiling() or device.type != "cpu" or dtype != torch.float32:
+def stencils_are_fast(device: torch.device, dtype: torch.dtype, channels: int) -> bool:
+    """Whether torch convolves images of this dtype channel by channel faster than it multiplies tables.
+
+    Images of a single channel are left out: torch 2.13 convolves them wrongly if they are channels last and the result
+    is one column wide.
+    """
+    if torch.compiler.is_compiling() or device.type != "cpu" or dtype != torch.float32 or channels == 1:
         return False
     return torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)
 

@@ -146,7 +146,7 @@ def _make_tables(layer: AttentionLayer, size: Size, batch: int) -> _Tables:
     probabilities = [axes[axis].seen(axis_probabilities(layer, size, axis)) for axis in (0, 1)]
     rows, columns = ([probabilities[axis][head] for head in heads[axis]] for axis in (0, 1))
     stencils = None
-    if _is_at_rest(layer) and stencils_are_fast(layer.weight.device, dtype):
+    if _is_at_rest(layer) and stencils_are_fast(layer.weight.device, dtype, min(spec.in_channels, spec.out_channels)):
         alpha, centers = layer.regime.alpha, layer.regime.centers
         row_stencils, column_stencils = (
             [axes[axis].stencil(alpha[head], centers[head][axis], dtype) for head in heads[axis]] for axis in (0, 1)
