@@ -103,7 +103,10 @@ def cheapest_passes(
         stencils: The same as stencils, where there are; None if they are not wanted.
         images: Images, of one channel each, that the tables along the rows, and along the columns, are applied to.
     """
-    return min(_forms(tables, stencils, images), key=lambda form: form[0])[1]
+    best, *others = _forms(tables, stencils, images)
+    for form in others:  # not min(): torch.compile does not trace its key
+        best = form if form[0] < best[0] else best
+    return best[1]
 
 
 def _forms(
