@@ -182,3 +182,40 @@ def _exchange(one: Path, other: Path) -> bool:
         return False
     failed = rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
     return not failed
+
+
+def write_file(target: Path, content: bytes, *, force: bool = False) -> None:
+    """Writes one file so that a run killed at any moment leaves the old file or the new one.
+
+    Raises:
+        OutputError: As ``check_file``, or the file system failed while writing; the target is then as before.
+    """
+    check_file(target, force=force)
+    target = _resolved(target)
+    temporary = target.with_name(f".{target.name}.tmp-{os.getpid()}-{secrets.token_hex(4)}-{platform.node()}")
+    try:
+        with _file_system_errors(target):
+            temporary.write_bytes(content)
+            _sync(temporary)
+            temporary.replace(target)
+            _sync(target.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def check_file(target: Path, *, force: bool = False) -> None:
+    """Refuses a file that ``write_file`` would refuse.
+
+    Raises:
+        OutputError: The target's parent is no folder or cannot be written to; the target is a folder; it exists and
+            ``force`` is not given.
+    """
+    target = _resolved(target)
+    if not target.parent.is_dir():
+        raise OutputError(f"{target} cannot be written: there is no folder {target.parent}")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise OutputError(f"{target} cannot be written: the folder {target.parent} is not writable")
+    if target.is_dir():
+        raise OutputError(f"{target} is a folder; the output is a file")
+    if target.exists() and not force:
+        raise OutputError(f"{target} exists; --force (in Python, force=True) replaces it")

@@ -3,6 +3,7 @@
     config.json         format version, architecture, one entry for each layer, source, versions
     model.safetensors   the converted model's state dict
     report.json         what the conversion did
+    report.html         the same as a page for people, where one was given
 
 Nothing in it is code, and reading it runs none.
 """
@@ -29,7 +30,7 @@ from conv2attn.convert.model import convert_model
 from conv2attn.convert.report import Report
 
 FORMAT_VERSION = 1
-CONFIG, WEIGHTS, REPORT = "config.json", "model.safetensors", "report.json"
+CONFIG, WEIGHTS, REPORT, PAGE = "config.json", "model.safetensors", "report.json", "report.html"
 OWN_ARCHITECTURES = tuple(f"{factory.__module__}:{factory.__name__}" for factory in NETWORKS.values())
 
 
@@ -125,6 +126,7 @@ def save_converted(
     report: Report | None = None,
     architecture: Architecture | None = None,
     source: Checkpoint | None = None,
+    page: str | None = None,
     force: bool = False,
 ) -> None:
     """Writes a converted model, so that a killed run leaves the old folder or the new one.
@@ -135,6 +137,7 @@ def save_converted(
         report: What the conversion did; by default what the model shows now.
         architecture: How the CNN was built, for those who load the folder.
         source: The checkpoint that the weights came from.
+        page: An HTML page about the conversion, to keep with it (``proofs/viewer/page.py`` makes one).
         force: Replace a folder that conv2attn wrote.
 
     Raises:
@@ -152,7 +155,7 @@ def save_converted(
         "source": None if source is None else {"file": source.path.name, "sha256": source.sha256},
         "versions": {name: metadata.version(name) for name in ("conv2attn", "torch")},
     }
-    texts = {CONFIG: _json(config), REPORT: _json(report.to_json())}
+    texts = {CONFIG: _json(config), REPORT: _json(report.to_json())} | ({} if page is None else {PAGE: page})
     tensors = _independent(model.state_dict())
 
     def write(temporary: Path) -> None:
