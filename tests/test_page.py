@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any, NoReturn
 
@@ -148,6 +150,18 @@ def test_the_page_tells_of_a_comparison_that_was_made() -> None:
     page = Reader(viewer_page(model, report, title="plain", agreement=agreement))
     shown = page.data["agreement"]["layers"]
     assert shown == {layer.name: [layer.difference, layer.bound] for layer in agreement.engines[0].layers}
+
+
+def test_a_comparison_that_was_not_finite_leaves_valid_json() -> None:
+    cnn = load_example("plain")
+    model, report = convert_model(cnn)
+    agreement = compare(cnn, model, *draw_images(2, seed=1), engines=["literal"])
+    (engine,) = agreement.engines
+    broken = replace(engine.layers[0], difference=math.nan, bound=math.inf)
+    agreement = replace(agreement, accuracy=math.nan, engines=(replace(engine, layers=(broken,)),))
+    page = Reader(viewer_page(model, report, title="plain", agreement=agreement))
+    assert page.data["agreement"]["layers"] == {"0": [None, None]}
+    assert page.data["agreement"]["accuracy"] is None
 
 
 def test_names_are_text() -> None:

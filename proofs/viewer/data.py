@@ -172,10 +172,10 @@ def _agreement_data(agreement: Agreement) -> dict[str, Any]:
     first = agreement.engines[0]
     return {
         "images": agreement.images,
-        "accuracy": agreement.accuracy,
+        "accuracy": finite(agreement.accuracy),
         "engine": first.engine,
-        "attention_accuracy": first.accuracy,
+        "attention_accuracy": finite(first.accuracy),
         "top1_agreement": first.top1_agreement,
-        "logit_difference": first.logit_difference,
-        "layers": {layer.name: [layer.difference, layer.bound] for layer in first.layers},
+        "logit_difference": finite(first.logit_difference),
+        "layers": {layer.name: finite([layer.difference, layer.bound]) for layer in first.layers},
     }
