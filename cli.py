@@ -135,7 +135,7 @@ def convert(
     from conv2attn.convert.model import convert_model
     from conv2attn.convert.network import load_network
     from conv2attn.convert.selection import name_filter
-    from conv2attn.proofs.viewer.page import viewer_page
+    from conv2attn.proofs.viewer.page import QUICK, viewer_page
 
     check_target(out, force=force)
     architecture = _architecture(arch, arch_arg)
@@ -150,7 +150,7 @@ def convert(
         skip_unsupported=skip_unsupported,
     )
     with redirect_stdout(sys.stderr):
-        page = viewer_page(model, report, title=checkpoint.name)
+        page = viewer_page(model, report, title=checkpoint.name, limit=QUICK)
     source = network.checkpoint
     save_converted(model, out, report=report, architecture=architecture, source=source, page=page, force=force)
     if as_json:

@@ -195,6 +195,15 @@ def test_a_network_that_does_not_run_is_shown_without_values() -> None:
     assert (layer["seen"], "channels" in layer, layer["padded_size"]) == (False, False, [32, 32])
 
 
+def test_a_network_that_takes_too_long_is_shown_without_values() -> None:
+    conv = nn.Conv2d(3, 4, 3, padding=1)
+    work = conv.weight.numel() * 64 * 64
+    assert page_of(nn.Sequential(conv), limit=work).data["trouble"] is None
+    read = page_of(nn.Sequential(conv), limit=work - 1)
+    assert read.data["trouble"] == "the network takes too long on an image of this size"
+    assert "channels" not in read.data["layers"][0]
+
+
 def test_weights_that_are_not_finite_leave_a_page_of_valid_json() -> None:
     network = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Conv2d(2, 2, 3))
     nn.init.constant_(network[0].weight, torch.nan)  # type: ignore[arg-type]

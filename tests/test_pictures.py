@@ -106,7 +106,7 @@ def test_measured_errors_are_below_their_bounds(case: tuple[nn.Conv2d, Tensor]) 
     assert len(points[0].differences) == conv.out_channels
 
 
-@given(convolutions_with_input())
+@given(convolutions_with_input(integers=True))
 def test_the_convolution_beside_the_attention_is_the_convolution(case: tuple[nn.Conv2d, Tensor]) -> None:
     conv, x = case
     assert torch.equal(convolution(attention_from_conv(conv), x), conv(x))

@@ -6,6 +6,7 @@ A query is named by a pixel of the image. A layer's own query is the output pixe
 from __future__ import annotations
 
 import difflib
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -97,27 +98,30 @@ def find_layer(model: nn.Module, name: str) -> SelfAttention2d:
 
 
 @torch.no_grad()
-def scenes(model: nn.Module, image: Tensor, *, pixel: tuple[int, int] | None = None) -> list[Scene]:
+def scenes(
+    model: nn.Module, image: Tensor, *, pixel: tuple[int, int] | None = None, limit: float = math.inf
+) -> list[Scene]:
     """Runs the network on the image, and gives what each of its attention layers saw first.
 
     Args:
         model: A converted network.
         image: [1, channels, rows, columns].
         pixel: The query, as a pixel of the image; by default its middle.
+        limit: Most multiply-adds that the attention layers may take together.
 
     Returns:
         The layers that ran, in the order in which the network holds them.
 
     Raises:
         SelectionError: The pixel is outside the image.
-        ConversionError: The network does not run on the image.
+        ConversionError: The network does not run on the image, or not within the limit.
     """
     size = Size(*image.shape[-2:])
     pixel = (size.rows // 2, size.columns // 2) if pixel is None else pixel
     if not (0 <= pixel[0] < size.rows and 0 <= pixel[1] < size.columns):
         raise SelectionError(f"the query {pixel[0]},{pixel[1]} is outside the image, which has {size} pixels")
     groups = names_by_module(model, lambda module: isinstance(module, SelfAttention2d))
-    inputs = _inputs(model, [names[0] for names in groups], image)
+    inputs = _inputs(model, [names[0] for names in groups], image, limit)
     found = []
     for names in groups:
         layer = model.get_submodule(names[0])
@@ -128,10 +132,11 @@ def scenes(model: nn.Module, image: Tensor, *, pixel: tuple[int, int] | None = N
     return found
 
 
-def _inputs(model: nn.Module, names: Sequence[str], image: Tensor) -> dict[str, Tensor]:
+def _inputs(model: nn.Module, names: Sequence[str], image: Tensor, limit: float) -> dict[str, Tensor]:
     """The first input of each named layer, as one image."""
     inputs: dict[str, Tensor] = {}
-    handles = [model.get_submodule(name).register_forward_pre_hook(_record(inputs, name)) for name in names]
+    work = _Work(limit)
+    handles = [model.get_submodule(name).register_forward_pre_hook(_record(inputs, name, work)) for name in names]
     parameter = next((p for p in model.parameters() if p.is_floating_point()), image)
     modes = [(module, module.training) for module in model.modules()]
     model.eval()  # in train mode a batch norm would learn from the image
@@ -139,6 +144,8 @@ def _inputs(model: nn.Module, names: Sequence[str], image: Tensor) -> dict[str, 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model(image.to(parameter))
+    except _TooMuchError as error:
+        raise ConversionError("the network takes too long on an image of this size") from error
     except Exception as error:
         said = (str(error).strip().splitlines() or [""])[0]
         shape = "x".join(map(str, image.shape[1:]))
@@ -153,10 +160,28 @@ def _inputs(model: nn.Module, names: Sequence[str], image: Tensor) -> dict[str, 
     return inputs
 
 
-def _record(inputs: dict[str, Tensor], name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-    def hook(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
-        if arguments and name not in inputs:
+class _TooMuchError(Exception):
+    """Ends a run that takes more multiply-adds than it may."""
+
+
+class _Work:
+    """Counts the multiply-adds of attention layers, which in the exact regime are their convolutions'."""
+
+    def __init__(self, limit: float) -> None:
+        self.left = limit
+
+    def add(self, layer: SelfAttention2d, x: Tensor) -> None:
+        """Counts a layer that is about to run on x [..., rows, columns]."""
+        self.left -= layer.weight.numel() * math.prod(layer.spec.output_size(Size(*x.shape[-2:])))
+        if self.left < 0:
+            raise _TooMuchError
+
+
+def _record(inputs: dict[str, Tensor], name: str, work: _Work) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+    def hook(layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        if arguments and name not in inputs and isinstance(layer, SelfAttention2d):
             x = arguments[0]
+            work.add(layer, x)
             inputs[name] = (x if x.ndim == 4 else x.unsqueeze(0))[:1].detach().clone()
 
     return hook

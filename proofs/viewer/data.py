@@ -6,6 +6,7 @@ channels as fit, and the last layers none if not even one for each does.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -35,6 +36,7 @@ def page_data(
     pixel: tuple[int, int] | None = None,
     only: str | None = None,
     agreement: Agreement | None = None,
+    limit: float = math.inf,
 ) -> dict[str, Any]:
     """Everything that the page shows, as plain data.
 
@@ -45,12 +47,13 @@ def page_data(
         pixel: The first query, as a pixel of the image; by default its middle.
         only: Name of the only layer to show.
         agreement: A comparison of the network with its CNN, if one was made.
+        limit: Most multiply-adds that running the network may take.
 
     Raises:
         SelectionError: The pixel is outside the image.
     """
     entries = [entry for entry in report.layers if only is None or only in entry.names]
-    found, trouble = _look(model, entries, image, pixel)
+    found, trouble = _look(model, entries, image, pixel, limit)
     counts = channel_counts([found[entry.name] for entry in entries if entry.name in found] if trouble is None else [])
     layers = []
     for entry in entries:
@@ -83,11 +86,11 @@ def channel_counts(shown: Sequence[Scene], budget: int = BUDGET) -> dict[str, in
 
 
 def _look(
-    model: nn.Module, entries: Sequence[LayerReport], image: Tensor, pixel: tuple[int, int] | None
+    model: nn.Module, entries: Sequence[LayerReport], image: Tensor, pixel: tuple[int, int] | None, limit: float
 ) -> tuple[dict[str, Scene], str | None]:
     """What each layer sees, by its name; and why the network does not run on the image, if it does not."""
     try:
-        return {scene.name: scene for scene in scenes(model, image, pixel=pixel)}, None
+        return {scene.name: scene for scene in scenes(model, image, pixel=pixel, limit=limit)}, None
     except SelectionError:
         raise
     except ConversionError as error:

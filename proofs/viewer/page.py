@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
@@ -18,6 +19,7 @@ from conv2attn.proofs.pictures.scene import image_channels
 from conv2attn.proofs.viewer.data import page_data
 from conv2attn.proofs.viewer.table import COLUMNS, caption, table_rows
 
+QUICK = 5e9  # multiply-adds: seconds, beside which a conversion is not slow
 DRAWN = "an image that was drawn for this page"
 SCRIPTS = ("attention.js", "words.js", "panels.js", "chart.js", "table.js", "viewer.js")  # each uses those before it
 _FOLDER = "page"
@@ -33,6 +35,7 @@ def viewer_page(
     pixel: tuple[int, int] | None = None,
     only: str | None = None,
     agreement: Agreement | None = None,
+    limit: float = math.inf,
 ) -> str:
     """The page of a converted network.
 
@@ -45,12 +48,13 @@ def viewer_page(
         pixel: The first query, as a pixel of the image; by default its middle.
         only: Name of the only layer to show.
         agreement: A comparison of the network with its CNN, if one was made.
+        limit: Most multiply-adds that running the network may take; a network that takes more is shown without values.
 
     Raises:
         SelectionError: The pixel is outside the image.
     """
     image = drawn_image(image_channels(model)) if image is None else image
-    data = page_data(model, report, image, pixel=pixel, only=only, agreement=agreement)
+    data = page_data(model, report, image, pixel=pixel, only=only, agreement=agreement, limit=limit)
     return render(data | {"title": title, "seen": seen, "program": f"conv2attn {version('conv2attn')}"})
 
 
