@@ -2,13 +2,19 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test bench mutants formal coq venv check format lint types clean
+.PHONY: demo test browser bench pictures mutants formal coq venv check format lint types clean
 
 demo: .venv/runtime  ## Convert the embedded trained networks and compare them with their attention.
 	$(BIN)/conv2attn demo
 
 test: .venv/dev  ## Run the tests.
 	$(BIN)/python -m pytest
+
+browser: .venv/dev  ## Run the tests that open the page in Chromium (apt-get install chromium).
+	$(BIN)/python -m pytest -m browser tests/browser
+
+pictures: .venv/dev  ## Draw the pictures of docs/theory.md again.
+	$(BIN)/python -m conv2attn.proofs.pictures.theory docs/pictures
 
 bench: .venv/runtime  ## Measure the attention beside the convolution.
 	$(BIN)/conv2attn bench

@@ -51,6 +51,15 @@ class Dtype(StrEnum):
     float16 = "float16"
 
 
+class Picture(StrEnum):
+    """Pictures of a converted network."""
+
+    maps = "maps"
+    contours = "contours"
+    error = "error"
+    kernel = "kernel"
+
+
 class ProofFormat(StrEnum):
     """Forms of the document that holds the proofs."""
 
@@ -145,10 +154,11 @@ def convert(
     """Convert the checkpoint of a CNN to self-attention."""
     from conv2attn.convert.atomic import check_target
     from conv2attn.convert.checkpoint import size_on_disk
-    from conv2attn.convert.folder import save_converted
+    from conv2attn.convert.folder import PAGE, save_converted
     from conv2attn.convert.model import convert_model
     from conv2attn.convert.network import load_network
     from conv2attn.convert.selection import name_filter
+    from conv2attn.proofs.viewer.page import QUICK, viewer_page
 
     images = _range(input_range), _size(size)
     check_target(out, force=force)
@@ -171,13 +181,16 @@ def convert(
     report = report.on_images(*images)
     with _progress("Certifying", total=len(report.layers)) as advance:
         report.certify(progress=advance)
+    with redirect_stdout(sys.stderr):
+        page = viewer_page(model, report, title=checkpoint.name, limit=QUICK)
+    source = network.checkpoint
     with _progress("Writing", total=None):
-        save_converted(model, out, report=report, architecture=architecture, source=network.checkpoint, force=force)
+        save_converted(model, out, report=report, architecture=architecture, source=source, page=page, force=force)
     if as_json:
-        _print_json("convert", {"folder": str(out), "report": report.to_json()})
+        _print_json("convert", {"folder": str(out), "page": str(out / PAGE), "report": report.to_json()})
     else:
         _print_report(report)
-        typer.echo(f"Wrote {out}")
+        typer.echo(f"Wrote {out}; open {out / PAGE} to look at it")
 
 
 @app.command()
@@ -271,6 +284,44 @@ def demo(
     for result in results:
         _print_demo(result)
     typer.echo(f"Seed of the images: {seed}")
+
+
+@app.command()
+def show(
+    source: Annotated[Path, typer.Argument(metavar="FOLDER|CHECKPOINT", help="What convert wrote, or a checkpoint.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Ends in .png, .svg, .pdf, or .html for a page.")],
+    arch: Annotated[str | None, typer.Option("--arch", metavar="SPEC", help="As for convert.")] = None,
+    arch_arg: ArchArgOption = None,
+    ema: EmaOption = False,
+    layer: Annotated[str | None, typer.Option(metavar="NAME", help="Show this layer only.")] = None,
+    picture: Annotated[Picture | None, typer.Option(help="Which picture; by default maps.")] = None,
+    image: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Image to look at; by default one is drawn.")
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option(metavar="ROWSxCOLUMNS", help="Size to scale or draw the image to.")
+    ] = None,
+    query: Annotated[
+        str | None, typer.Option(metavar="ROW,COLUMN", help="Query: a pixel of the image; by default its middle.")
+    ] = None,
+    alpha: Annotated[
+        float | None, typer.Option(callback=_positive, help="Locality strength; by default the layers' own.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Draw where the heads look, or write a page that one can play with."""
+    from conv2attn.proofs.pictures.show import View, show
+
+    architecture = None if arch is None else _architecture(arch, arch_arg)
+    wanted_size = None if size is None else _size(size)
+    view = View(layer, image, wanted_size, None if query is None else _pixel(query), alpha, picture)
+    with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
+        layers = show(source, out, view, architecture=architecture, ema=ema, force=force)
+    if as_json:
+        _print_json("show", {"file": str(out), "layers": layers})
+    else:
+        typer.echo(f"Wrote {out}")
 
 
 @app.command()
@@ -596,6 +647,13 @@ def _range(text: str) -> tuple[float, float]:
     return low, high
 
 
+def _pixel(text: str) -> tuple[int, int]:
+    row, _, column = text.partition(",")
+    if not (row.isdecimal() and column.isdecimal()):
+        raise typer.BadParameter(f"must be ROW,COLUMN, like 12,40; got {text}", param_hint="--query")
+    return int(row), int(column)
+
+
 def _bytes(count: int) -> str:
     from conv2attn.convert.engines.literal import format_bytes
 
@@ -653,7 +711,7 @@ def _shown(name: str) -> str:
 
 def _print_demo(result: DemoResult) -> None:
     _print_agreement(result.network, result.agreement)
-    typer.echo(f"Wrote {result.folder}\n")
+    typer.echo(f"Wrote {result.folder}; open {result.page} to look at it\n")
 
 
 def _print_network(agreement: Agreement, seed: int) -> None:

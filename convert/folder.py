@@ -3,6 +3,7 @@
     config.json         format version, content, architecture, one entry for each layer, source, versions
     model.safetensors   the converted model's state dict
     report.json         what the conversion did
+    report.html         the same as a page for people, where one was given
 
 Its content is a network, which an architecture is needed to build, or the attention layers alone, which their
 entries describe. Nothing in it is code, and reading it runs none.
@@ -37,7 +38,7 @@ from conv2attn.convert.spec import ConvSpec
 
 FORMAT_VERSION = 2  # version 1 had no "content", which was always a network
 NETWORK_CONTENT, LAYERS_CONTENT = "network", "layers"
-CONFIG, WEIGHTS, REPORT = "config.json", "model.safetensors", "report.json"
+CONFIG, WEIGHTS, REPORT, PAGE = "config.json", "model.safetensors", "report.json", "report.html"
 OWN_ARCHITECTURES = tuple(f"{factory.__module__}:{factory.__name__}" for factory in NETWORKS.values())
 
 
@@ -139,6 +140,7 @@ def save_converted(
     report: Report | None = None,
     architecture: Architecture | None = None,
     source: Checkpoint | None = None,
+    page: str | None = None,
     force: bool = False,
 ) -> None:
     """Writes a converted model, so that a killed run leaves the old folder or the new one.
@@ -149,6 +151,7 @@ def save_converted(
         report: What the conversion did; by default what the model shows now.
         architecture: How the CNN was built, for those who load the folder.
         source: The checkpoint that the weights came from.
+        page: An HTML page about the conversion, to keep with it (``proofs/viewer/page.py`` makes one).
         force: Replace a folder that conv2attn wrote.
 
     Raises:
@@ -168,7 +171,7 @@ def save_converted(
         "source": None if source is None else {"file": source.path.name, "sha256": source.sha256},
         "versions": {name: metadata.version(name) for name in ("conv2attn", "torch")},
     }
-    texts = {CONFIG: _json(config), REPORT: _json(report.to_json())}
+    texts = {CONFIG: _json(config), REPORT: _json(report.to_json())} | ({} if page is None else {PAGE: page})
     tensors = _independent(model.state_dict() if content == NETWORK_CONTENT else _layers_state(model, report))
 
     def write(temporary: Path) -> None:

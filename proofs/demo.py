@@ -12,9 +12,10 @@ from conv2attn.convert.errors import OutputError
 from conv2attn.convert.examples.images import HELD_OUT_SEED, draw_images
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
-from conv2attn.convert.folder import Architecture, save_converted
+from conv2attn.convert.folder import PAGE, Architecture, save_converted
 from conv2attn.convert.model import convert_model
 from conv2attn.proofs.agreement import Agreement, compare
+from conv2attn.proofs.viewer.page import viewer_page
 
 DEFAULT_FOLDER = Path("conv2attn-demo")
 DEFAULT_IMAGES = 1000
@@ -36,9 +37,14 @@ class DemoResult:
     folder: Path
     agreement: Agreement
 
+    @property
+    def page(self) -> Path:
+        """Where the page about it was written."""
+        return self.folder / PAGE
+
     def to_json(self) -> dict[str, Any]:
         """The result as plain data."""
-        return {"network": self.network, "folder": str(self.folder), **self.agreement.to_json()}
+        return {"network": self.network, "folder": str(self.folder), "page": str(self.page), **self.agreement.to_json()}
 
 
 def run_demo(
@@ -71,7 +77,8 @@ def run_demo(
         low, high, rows, columns = float(images.min()), float(images.max()), *images.shape[2:]
         comparison = tuple(layer.comparison for layer in agreement.engines[0].layers)
         report = replace(report.on_images((low, high), (rows, columns)), comparison=comparison)
-        save_converted(attention, target, report=report, architecture=architecture, force=True)
+        page = viewer_page(attention, report, title=f"The {name} example network", agreement=agreement)
+        save_converted(attention, target, report=report, architecture=architecture, page=page, force=True)
         results.append(DemoResult(name, target, agreement))
     return results
 

@@ -213,8 +213,9 @@ def test_the_written_folder_computes_the_same_bit_for_bit(
     cnn, x = network(), images()
     save_as(cnn.state_dict(), Path("weights"))
     out = done(run(*convert(checkpoint="weights")))
-    assert out.splitlines()[-1] == "Wrote out"
-    assert sorted(path.name for path in Path("out").iterdir()) == ["config.json", "model.safetensors", "report.json"]
+    assert out.splitlines()[-1] == "Wrote out; open out/report.html to look at it"
+    written = ["config.json", "model.safetensors", "report.html", "report.json"]
+    assert sorted(path.name for path in Path("out").iterdir()) == written
     converted = load("out")
     assert sum(isinstance(module, SelfAttention2d) for module in converted.modules()) == 2
     assert torch.equal(converted(x), cnn(x))
@@ -752,6 +753,7 @@ def test_the_demo_prints_its_seed_and_where_it_wrote(run: Run) -> None:
     out = done(run("demo", "--images", "5", "--seed", "7"))
     assert out.splitlines()[-1] == "Seed of the images: 7"
     assert [f"Wrote conv2attn-demo/{name}" in out for name in NETWORKS] == [True] * len(NETWORKS)
+    assert [Path("conv2attn-demo", name, "report.html").is_file() for name in NETWORKS] == [True] * len(NETWORKS)
 
 
 @pytest.mark.parametrize("in_the_way", ["demo/residual/notes.txt", "demo/mobile", "demo"])

@@ -1,0 +1,1 @@
+"""Pictures of attention: where heads look, how far from the convolution, which weights they carry."""

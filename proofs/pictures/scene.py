@@ -1,0 +1,193 @@
+"""What a picture shows: a layer, the input it gets when the network sees the image, and the query.
+
+A query is named by a pixel of the image. A layer's own query is the output pixel at the same place of its output.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.convert.attention import SelfAttention2d
+from conv2attn.convert.errors import ConversionError, SelectionError
+from conv2attn.convert.names import names_by_module
+from conv2attn.convert.spec import ConvSpec, Size
+
+_LISTED = 5  # layers named where none comes close
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A layer that looks at an input.
+
+    Attributes:
+        name: Fully qualified name of the layer; "" is the network itself.
+        layer: The layer.
+        x: Its input for the image, [1, in_channels, rows, columns].
+        query: Row and column of the output pixel.
+    """
+
+    name: str
+    layer: SelfAttention2d
+    x: Tensor
+    query: tuple[int, int]
+
+    @property
+    def size(self) -> Size:
+        """Rows and columns of the input, without padding."""
+        return Size(*self.x.shape[-2:])
+
+    @property
+    def title(self) -> str:
+        """The layer's name, for people."""
+        return self.name or "the network itself"
+
+    @property
+    def mark(self) -> tuple[int, int]:
+        """Where the query is drawn: the pixel of the padded input under the middle of the kernel."""
+        rows, columns = middle(self.layer.spec)
+        stride = self.layer.spec.stride
+        return stride[0] * self.query[0] + rows, stride[1] * self.query[1] + columns
+
+    def maps(self, heads: Sequence[int] | None = None) -> Tensor:
+        """Attention probabilities of the query, [heads, padded rows, padded columns]."""
+        x = None if self.layer.content is None else self.x
+        with torch.no_grad():
+            maps = self.layer.attention_probabilities(self.size, heads=heads, queries=[self.query], x=x)
+        return maps.reshape(-1, *maps.shape[-2:]).double().cpu()
+
+
+def middle(spec: ConvSpec) -> tuple[int, int]:
+    """Offset of the kernel's middle tap from its first, in pixels; of an even kernel's, the one before the middle.
+
+    The layer counts positions from the first tap (``convert/spec.py``), the paper from the middle one. Shifting the
+    query and all centres by the same offset changes no score, so pictures follow the paper.
+    """
+    rows, columns = ((d * ((k - 1) // 2)) for d, k in zip(spec.dilation, spec.kernel_size, strict=True))
+    return rows, columns
+
+
+def image_channels(model: nn.Module) -> int:
+    """Channels of the images that the network takes: those of its first convolution or attention layer."""
+    layers = (module for module in model.modules() if isinstance(module, nn.Conv2d | SelfAttention2d))
+    return next((int(layer.in_channels) for layer in layers), 3)
+
+
+def find_layer(model: nn.Module, name: str) -> SelfAttention2d:
+    """The attention layer of this name.
+
+    Raises:
+        SelectionError: There is none; the message lists names that are near.
+    """
+    layers = {
+        name: module
+        for name, module in model.named_modules(remove_duplicate=False)
+        if isinstance(module, SelfAttention2d)
+    }
+    if name in layers:
+        return layers[name]
+    names = list(layers)
+    near = difflib.get_close_matches(name, names, n=_LISTED, cutoff=0.4) or names[:_LISTED]
+    raise SelectionError(f"there is no attention layer {name!r}; near it: {', '.join(map(repr, near))}")
+
+
+@torch.no_grad()
+def scenes(
+    model: nn.Module, image: Tensor, *, pixel: tuple[int, int] | None = None, limit: float = math.inf
+) -> list[Scene]:
+    """Runs the network on the image, and gives what each of its attention layers saw first.
+
+    Args:
+        model: A converted network.
+        image: [1, channels, rows, columns].
+        pixel: The query, as a pixel of the image; by default its middle.
+        limit: Most multiply-adds that the attention layers may take together.
+
+    Returns:
+        The layers that ran, in the order in which the network holds them.
+
+    Raises:
+        SelectionError: The pixel is outside the image.
+        ConversionError: The network does not run on the image, or not within the limit.
+    """
+    size = Size(*image.shape[-2:])
+    pixel = (size.rows // 2, size.columns // 2) if pixel is None else pixel
+    if not (0 <= pixel[0] < size.rows and 0 <= pixel[1] < size.columns):
+        raise SelectionError(f"the query {pixel[0]},{pixel[1]} is outside the image, which has {size} pixels")
+    groups = names_by_module(model, lambda module: isinstance(module, SelfAttention2d))
+    inputs = _inputs(model, [names[0] for names in groups], image, limit)
+    found = []
+    for names in groups:
+        layer = model.get_submodule(names[0])
+        if names[0] in inputs and isinstance(layer, SelfAttention2d):
+            x = inputs[names[0]]
+            output = layer.spec.output_size(Size(*x.shape[-2:]))
+            found.append(Scene(names[0], layer, x, _scaled(pixel, size, output)))
+    return found
+
+
+def _inputs(model: nn.Module, names: Sequence[str], image: Tensor, limit: float) -> dict[str, Tensor]:
+    """The first input of each named layer, as one image."""
+    inputs: dict[str, Tensor] = {}
+    work = _Work(limit)
+    handles = [model.get_submodule(name).register_forward_pre_hook(_record(inputs, name, work)) for name in names]
+    parameter = next((p for p in model.parameters() if p.is_floating_point()), image)
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()  # in train mode a batch norm would learn from the image
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model(image.to(parameter))
+    except _TooMuchError as error:
+        raise ConversionError("the network takes too long on an image of this size") from error
+    except Exception as error:
+        said = (str(error).strip().splitlines() or [""])[0]
+        shape = "x".join(map(str, image.shape[1:]))
+        raise ConversionError(
+            f"the network does not run on an image of {shape}: {type(error).__name__}: {said}"
+        ) from error
+    finally:
+        for handle in handles:
+            handle.remove()
+        for module, mode in modes:
+            module.training = mode
+    return inputs
+
+
+class _TooMuchError(Exception):
+    """Ends a run that takes more multiply-adds than it may."""
+
+
+class _Work:
+    """Counts the multiply-adds of attention layers, which in the exact regime are their convolutions'."""
+
+    def __init__(self, limit: float) -> None:
+        self.left = limit
+
+    def add(self, layer: SelfAttention2d, x: Tensor) -> None:
+        """Counts a layer that is about to run on x [..., rows, columns]."""
+        self.left -= layer.weight.numel() * math.prod(layer.spec.output_size(Size(*x.shape[-2:])))
+        if self.left < 0:
+            raise _TooMuchError
+
+
+def _record(inputs: dict[str, Tensor], name: str, work: _Work) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+    def hook(layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        if arguments and name not in inputs and isinstance(layer, SelfAttention2d):
+            x = arguments[0]
+            work.add(layer, x)
+            inputs[name] = (x if x.ndim == 4 else x.unsqueeze(0))[:1].detach().clone()
+
+    return hook
+
+
+def _scaled(pixel: tuple[int, int], size: Size, output: Size) -> tuple[int, int]:
+    """The output pixel at the same place as a pixel of the image."""
+    row, column = (p * out // n for p, n, out in zip(pixel, size, output, strict=True))
+    return row, column

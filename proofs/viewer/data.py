@@ -1,0 +1,184 @@
+"""What the page knows: the report, and for each layer its geometry, its input, and a few output channels to compute.
+
+The numbers of all channels together stay within a budget, so that the page stays small: every layer gets as many
+channels as fit, and the last layers none if not even one for each does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.convert.errors import ConversionError, SelectionError
+from conv2attn.convert.report import LayerReport, Report
+from conv2attn.convert.spec import Size
+from conv2attn.proofs.agreement import Agreement
+from conv2attn.proofs.pictures.curve import bounds_or_none, convolution, input_range
+from conv2attn.proofs.pictures.scene import Scene, middle, scenes
+from conv2attn.proofs.viewer.channels import channels_data, numbers_of
+from conv2attn.proofs.viewer.encode import finite, pixels
+
+BUDGET = 400_000  # numbers of four bytes in all channels: 2.1 MB of base64
+MOST_CHANNELS = 3
+_UNSEEN = 32  # pixels of the side of an input that no network has computed
+
+
+def page_data(
+    model: nn.Module,
+    report: Report,
+    image: Tensor,
+    *,
+    pixel: tuple[int, int] | None = None,
+    only: str | None = None,
+    agreement: Agreement | None = None,
+    limit: float = math.inf,
+) -> dict[str, Any]:
+    """Everything that the page shows, as plain data.
+
+    Args:
+        model: The converted network.
+        report: What was converted.
+        image: What the network looks at, [1, channels, rows, columns].
+        pixel: The first query, as a pixel of the image; by default its middle.
+        only: Name of the only layer to show.
+        agreement: A comparison of the network with its CNN, if one was made.
+        limit: Most multiply-adds that running the network may take.
+
+    Raises:
+        SelectionError: The pixel is outside the image.
+    """
+    entries = [entry for entry in report.layers if only is None or only in entry.names]
+    found, trouble = _look(model, entries, image, pixel, limit)
+    counts = channel_counts([found[entry.name] for entry in entries if entry.name in found] if trouble is None else [])
+    layers = []
+    for entry in entries:
+        scene = found.get(entry.name)
+        data = _entry_data(entry)
+        if scene is not None:
+            data |= _scene_data(scene, 0 if trouble else counts.get(entry.name, 0))
+            data["seen"] = trouble is None
+        layers.append(data)
+    return {
+        "image_size": list(image.shape[-2:]),
+        "trouble": trouble,
+        "layers": layers,
+        "skipped": [asdict(problem) for problem in report.skipped],
+        "agreement": None if agreement is None else _agreement_data(agreement),
+    }
+
+
+def channel_counts(shown: Sequence[Scene], budget: int = BUDGET) -> dict[str, int]:
+    """How many output channels of each layer the page holds, by the layer's name."""
+    for most in range(MOST_CHANNELS, 0, -1):
+        counts = {scene.name: min(most, scene.layer.out_channels) for scene in shown}
+        if sum(numbers_of(scene, counts[scene.name]) for scene in shown) <= budget:
+            return counts
+    counts, left = {}, budget
+    for scene in shown:
+        counts[scene.name] = int(numbers_of(scene, 1) <= left)
+        left -= counts[scene.name] * numbers_of(scene, 1)
+    return counts
+
+
+def _look(
+    model: nn.Module, entries: Sequence[LayerReport], image: Tensor, pixel: tuple[int, int] | None, limit: float
+) -> tuple[dict[str, Scene], str | None]:
+    """What each layer sees, by its name; and why the network does not run on the image, if it does not."""
+    try:
+        return {scene.name: scene for scene in scenes(model, image, pixel=pixel, limit=limit)}, None
+    except SelectionError:
+        raise
+    except ConversionError as error:
+        return {entry.name: _unseen(entry) for entry in entries}, str(error)
+
+
+def _unseen(entry: LayerReport) -> Scene:
+    """A layer before an input that is not known, large enough for its kernel."""
+    spec = entry.layer.spec
+    span = (d * (k - 1) + 1 for d, k in zip(spec.dilation, spec.kernel_size, strict=True))
+    size = Size(*(max(_UNSEEN, n) for n in span))
+    output = spec.output_size(size)
+    return Scene(
+        entry.name, entry.layer, torch.zeros(1, spec.in_channels, *size), (output.rows // 2, output.columns // 2)
+    )
+
+
+def _entry_data(entry: LayerReport) -> dict[str, Any]:
+    return {
+        "names": list(entry.names),
+        "geometry": str(entry.spec),
+        "heads": entry.heads,
+        "parameters_before": entry.parameters_before,
+        "parameters_after": entry.parameters_after,
+        "alpha": finite(list(entry.layer.regime.alpha)),
+        "seen": False,
+    }
+
+
+@torch.no_grad()
+def _scene_data(scene: Scene, channels: int) -> dict[str, Any]:
+    """A layer's geometry, its input as a picture, and its channels."""
+    layer, spec = scene.layer, scene.layer.spec
+    centres = [list(centre) for centre in layer.regime.centers]
+    data = {
+        "kernel_size": list(spec.kernel_size),
+        "stride": list(spec.stride),
+        "pads": list(spec.pads),
+        "padding_mode": spec.padding_mode,
+        "out_channels": spec.out_channels,
+        "in_channels": spec.in_channels,
+        "input_size": list(scene.size),
+        "padded_size": list(spec.padded_size(scene.size)),
+        "output_size": list(spec.output_size(scene.size)),
+        "centers": finite(centres),
+        "middle": list(middle(spec)),
+        "query": list(scene.query),
+        "positional": layer.content is None and layer.axis_scores is None,
+        "at_taps": layer.regime.at_taps,
+        "picture": _picture(scene),
+    }
+    if channels:
+        data |= _difference(scene)
+    if channels and data["positional"]:
+        data |= channels_data(scene, channels)
+    return data
+
+
+def _difference(scene: Scene) -> dict[str, float | None]:
+    """How far the whole layer is from its convolution on this input, in an engine that calls none, and its bound."""
+    layer = scene.layer
+    engine, layer.engine = layer.engine, "literal" if layer.content is not None else "separable"
+    try:
+        difference = float((layer(scene.x) - convolution(layer, scene.x)).abs().max())
+    finally:
+        layer.engine = engine
+    bounds = bounds_or_none(layer, input_range(scene.x))
+    return {"difference": finite(difference), "bound": None if bounds is None else max(bounds)}
+
+
+def _picture(scene: Scene) -> dict[str, Any]:
+    """The padded input as grey or coloured pixels: its three channels, or the mean over all."""
+    x = scene.x.double().cpu()
+    shown = scene.layer.spec.pad(x if x.shape[1] == 3 else x.mean(1, keepdim=True))[0]
+    low, high = float(shown.min()), float(shown.max())
+    planes = (shown - low) / ((high - low) or 1.0)
+    return {"channels": len(planes), "data": pixels(planes)}
+
+
+def _agreement_data(agreement: Agreement) -> dict[str, Any]:
+    """The comparison of whole networks in the engine that shares no step with the convolution, and its layers."""
+    first = agreement.engines[0]
+    return {
+        "images": agreement.images,
+        "accuracy": finite(agreement.accuracy),
+        "engine": first.engine,
+        "attention_accuracy": finite(first.accuracy),
+        "top1_agreement": first.top1_agreement,
+        "logit_difference": finite(first.logit_difference),
+        "layers": {layer.name: finite([layer.difference, layer.bound]) for layer in first.layers},
+    }

@@ -1,0 +1,233 @@
+/* What is shown, and how it is moved: a layer, an output channel, a query and alpha. */
+
+const BESIDE = 7; // pixels that panels of heads show beside the outermost centres ...
+const SMALL = 24; // ... of a padded input that is longer than this
+const MANY = 16; // heads whose panels are too small for words
+const KEYS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+
+const find = (id) => document.getElementById(id);
+
+class Viewer {
+  constructor(data) {
+    this.data = data;
+    this.layers = data.layers.filter((layer) => layer.picture && layer.positional);
+    if (!this.layers.length) return;
+    this.image = new Panel(find("image"), 64);
+    this.fillChoices();
+    this.listen();
+    find("viewer").hidden = false;
+    this.choose(this.layers[0].names[0]);
+  }
+
+  fillChoices() {
+    find("layer").replaceChildren(...this.layers.map((layer) =>
+      new Option(`${layer.names[0] || "the network itself"}: ${layer.geometry}`, layer.names[0])));
+  }
+
+  listen() {
+    find("layer").addEventListener("change", (event) => this.choose(event.target.value));
+    find("channel").addEventListener("change", (event) => { this.channel = this.layer.channels[event.target.value]; this.update(); });
+    find("alpha").addEventListener("input", (event) => { this.alpha = 2 ** Number(event.target.value); this.update(); });
+    find("extent").addEventListener("change", () => this.update());
+    find("own").addEventListener("click", () => { this.alpha = null; this.update(); });
+    for (const button of document.querySelectorAll("[data-layer]")) {
+      button.addEventListener("click", () => { this.choose(button.dataset.layer); find("viewer").scrollIntoView(); });
+    }
+    const image = find("image");
+    image.addEventListener("pointerdown", (event) => { image.setPointerCapture(event.pointerId); this.moveTo(this.image.pixelAt(event)); });
+    image.addEventListener("pointermove", (event) => {
+      if (image.hasPointerCapture(event.pointerId)) this.moveTo(this.image.pixelAt(event));
+    });
+    image.addEventListener("keydown", (event) => this.onKey(event));
+    for (const media of ["(prefers-color-scheme: dark)", "print"]) {
+      matchMedia(media).addEventListener("change", () => { this.paintInput(); this.update(); });
+    }
+  }
+
+  /** Shows a layer, if it can be shown. */
+  choose(name) {
+    const layer = this.layers.find((candidate) => candidate.names[0] === name);
+    if (!layer) return;
+    this.layer = layer;
+    this.query = [...layer.query];
+    this.alpha = null; // each head its own
+    this.prepare(layer);
+    this.channel = (layer.channels ?? [null])[0];
+    find("layer").value = name;
+    find("channel-label").hidden = !this.channel;
+    find("channel").replaceChildren(...(layer.channels ?? []).map(({ channel }, number) => new Option(channel, number)));
+    for (const button of document.querySelectorAll("[data-layer]")) {
+      button.closest("tr").classList.toggle("shown", button.dataset.layer === name);
+    }
+    this.makeHeads();
+    this.paintInput();
+    this.update();
+  }
+
+  /** Decodes a layer's numbers, once. */
+  prepare(layer) {
+    const planes = layer.decoded ??= (layer.planes ?? []).map(decoded);
+    for (const channel of layer.channels ?? []) {
+      channel.numbers = planes[channel.planes];
+      channel.expected ??= decoded(channel.convolution);
+    }
+  }
+
+  makeHeads() {
+    const { kernel_size: [, columns], heads } = this.layer, many = heads > MANY;
+    const panels = Array.from({ length: heads }, (_, head) => {
+      const host = document.createElement("div"), caption = document.createElement("figcaption");
+      const figure = document.createElement("figure");
+      host.className = "panel";
+      figure.append(host, ...(many ? [] : [caption]));
+      const panel = new Panel(host, many ? 12 : 24);
+      host.addEventListener("pointermove", (event) => this.point(head, panel.pixelAt(event)));
+      host.addEventListener("pointerleave", () => this.point(null));
+      return { figure, caption, panel };
+    });
+    find("heads").replaceChildren(...panels.map(({ figure }) => figure));
+    find("heads").classList.toggle("many", many);
+    find("heads").style.gridTemplateColumns = `repeat(${columns}, minmax(0, ${columns < 3 ? "240px" : "1fr"}))`;
+    this.heads = panels;
+  }
+
+  onKey(event) {
+    const step = KEYS[event.key];
+    if (!step || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    const times = event.shiftKey ? 5 : 1;
+    this.setQuery(this.query.map((at, axis) => at + times * step[axis]));
+  }
+
+  /** Takes the query whose mark is nearest to a pixel of the padded input. */
+  moveTo(pixel) {
+    const { stride, middle } = this.layer;
+    this.setQuery(pixel.map((at, axis) => Math.round((at - middle[axis]) / stride[axis])));
+  }
+
+  setQuery(query) {
+    const inside = query.map((at, axis) => Math.min(Math.max(at, 0), this.layer.output_size[axis] - 1));
+    if (inside.every((at, axis) => at === this.query[axis])) return;
+    this.query = inside;
+    this.update();
+  }
+
+  alphaOf(head) { return this.alpha ?? this.layer.alpha[head]; }
+
+  get mark() { return this.query.map((at, axis) => this.layer.stride[axis] * at + this.layer.middle[axis]); }
+
+  /** Recomputes everything that is shown. */
+  update() {
+    performance.mark("update");
+    this.attention = this.heads.map((_, head) => headAttention(this.layer, head, this.query, this.alphaOf(head)));
+    this.added = this.channel && contributions(this.layer, this.channel, this.attention);
+    this.drawMarks();
+    this.drawHeads();
+    this.writeAlpha();
+    const here = this.writeResult();
+    this.drawError(here);
+    this.writeWords();
+    performance.measure("conv2attn update", "update");
+  }
+
+  /** The input's pictures, as it is and as it shows through attention; they change with the layer and the colours. */
+  paintInput() {
+    const [rows, columns] = this.layer.padded_size;
+    this.ramp = readRamp();
+    this.picture = inputPicture(this.layer);
+    this.faint = faded(this.picture, this.ramp.subarray(0, 3), FAINT);
+    this.image.paint({ top: 0, left: 0, rows, columns }, this.picture);
+  }
+
+  drawMarks() {
+    const { padded_size: [rows, columns], centers, stride } = this.layer;
+    const targets = centers.map(([row, column]) => ["key", stride[0] * this.query[0] + row, stride[1] * this.query[1] + column, 1, 1]);
+    this.window = this.visible();
+    this.cropped = this.window.rows < rows || this.window.columns < columns;
+    const { top, left, rows: high, columns: wide } = this.window;
+    const crop = this.cropped ? [["crop", top, left, high, wide]] : [];
+    this.imageMarks = [...targets, ["query", ...this.mark, 1, 1], ...crop];
+    this.image.mark(this.layer, this.imageMarks);
+  }
+
+  /** The window of the padded input that panels of heads show: around the query, or all of it. */
+  visible() {
+    const { padded_size, centers, middle } = this.layer;
+    const [[top, rows], [left, columns]] = this.mark.map((place, axis) => {
+      const farthest = Math.max(...centers.map((center) => Math.abs(center[axis] - middle[axis])));
+      const reach = find("extent").value === "all" || padded_size[axis] <= SMALL ? Infinity : Math.ceil(farthest) + BESIDE;
+      return interval(place, reach, padded_size[axis]);
+    });
+    return { top, left, rows, columns };
+  }
+
+  drawHeads() {
+    const highest = Math.max(...this.attention.map(({ rows, columns }) => Math.max(...rows) * Math.max(...columns)));
+    this.heads.forEach(({ panel, caption }, head) => {
+      panel.paint(this.window, this.faint, (bytes) => paintAttention(bytes, this, this.attention[head], highest));
+      panel.mark(this.layer, [["query", ...this.mark, 1, 1]]);
+      caption.textContent = this.added ? `adds ${formatted(this.added[head])}` : "";
+    });
+    find("highest").textContent = formatted(highest);
+    drawScale(find("scale"), this.ramp);
+  }
+
+  writeAlpha() {
+    const alphas = this.layer.alpha, low = Math.min(...alphas), high = Math.max(...alphas), slider = find("alpha");
+    const own = low === high ? formatted(low) : `${formatted(low)} to ${formatted(high)}, each head its own`;
+    const shown = this.alpha ?? (low === high ? low : null);
+    if (shown !== null) slider.value = Math.log2(shown);
+    const words = shown === null ? own : formatted(shown);
+    find("alpha-value").textContent = `= ${words}`;
+    slider.setAttribute("aria-valuetext", words);
+    find("own").disabled = this.alpha === null;
+    const at = (Math.log2(low) - Number(slider.min)) / (Number(slider.max) - Number(slider.min));
+    const mark = find("own-mark");
+    mark.hidden = !(low === high && at >= 0 && at <= 1);
+    mark.style.left = `calc(8px + (100% - 16px) * ${at})`;
+    mark.title = `the layer's own: ${own}`;
+  }
+
+  /** Attention beside convolution; returns the pixel's difference and its bound. */
+  writeResult() {
+    const result = find("result");
+    result.hidden = !this.channel;
+    if (!this.channel) return { difference: null, bound: null };
+    const attention = this.channel.bias + this.added.reduce((sum, value) => sum + value, 0);
+    const convolution = this.channel.expected[this.query[0] * this.layer.output_size[1] + this.query[1]];
+    const difference = Math.abs(attention - convolution);
+    const alphas = this.heads.map((_, head) => this.alphaOf(head));
+    const bound = this.layer.at_taps ? channelBound(this.channel, Math.min(...alphas)) : null;
+    this.output = { attention, convolution, difference, bound };
+    result.replaceChildren(numberBlock("attention, computed here", attention, 7), signBlock("−"),
+      numberBlock("convolution, by PyTorch", convolution, 7), signBlock("="), numberBlock("difference", difference, 3));
+    if (bound !== null) result.append(signBlock(difference <= bound ? "≤" : ">"), numberBlock("proven bound", bound, 3));
+    return { difference, bound };
+  }
+
+  drawError(here) {
+    find("error").hidden = !this.channel || !this.layer.at_taps;
+    if (find("error").hidden) return;
+    drawChart(find("chart"), this.channel.curve, this.alphaOf(0), here);
+    find("chart-caption").textContent = chartCaption(this);
+  }
+
+  writeWords() {
+    find("image-title").textContent = `Input, ${this.layer.input_size.join(" × ")}`;
+    find("heads-title").textContent = this.layer.heads === 1 ? "One head" : `${this.layer.heads} heads, as their taps lie in the kernel`;
+    find("query-text").textContent = `Query: output pixel (${this.query.join(", ")}). Drag it, or use the arrow keys.`;
+    find("caption").textContent = viewerCaption(this);
+    if (!this.pointed) find("readout").textContent = "Point at a head for its numbers.";
+  }
+
+  /** Shows the numbers of a head at a key, or of none. */
+  point(head, key) {
+    this.pointed = head !== null;
+    this.image.mark(this.layer, [...this.imageMarks, ...(this.pointed ? [["pointed", ...key, 1, 1]] : [])]);
+    if (this.pointed) find("readout").textContent = keyNumbers(this, head, key);
+    else this.writeWords();
+  }
+}
+
+makeSortable(find("layers"));
+window.viewer = new Viewer(JSON.parse(find("data").textContent));

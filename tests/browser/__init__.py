@@ -1,0 +1,1 @@
+"""Tests that open the page in Chromium: ``make browser``."""

@@ -1,0 +1,58 @@
+"""A headless Chromium with an empty profile, and pages that are opened from files."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+from torch import Tensor, nn
+
+from conv2attn.convert.model import convert_model
+from conv2attn.convert.report import Report
+from conv2attn.proofs.pictures.subject import set_alpha
+from conv2attn.proofs.viewer.page import viewer_page
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium; without one, the tests fail."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or "chromium"
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"], headless=True)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+    """Opens the page of a network in a fresh profile; afterwards no error was logged and nothing was asked for."""
+    complaints: list[str] = []
+    asked: list[str] = []
+
+    def open_page(
+        network: nn.Module, *, alpha: float | None = None, image: Tensor | None = None, **options: Any
+    ) -> Page:
+        model, _ = convert_model(network.eval())
+        if alpha is not None:
+            set_alpha(model, alpha)
+        path = tmp_path / "report.html"
+        path.write_text(viewer_page(model, Report.of(model), title="A network", image=image), encoding="utf-8")
+        page = browser.new_context(**({"viewport": {"width": 1280, "height": 1000}} | options)).new_page()
+        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(path.as_uri())
+        return page
+
+    yield open_page
+    for context in browser.contexts:
+        context.close()
+    assert complaints == []
+    assert [url for url in asked if not url.startswith(("file://", "data:"))] == []
+    assert len([url for url in asked if url.startswith("file://")]) == 1

@@ -1,0 +1,290 @@
+"""What the page shows in a browser is what the library computes, and it can be moved by mouse and by keyboard."""
+
+from __future__ import annotations
+
+import re
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from playwright.sync_api import Page
+from torch import Tensor, nn
+
+from conv2attn.convert import attention_from_conv, certify
+from conv2attn.convert.examples.pretrained import load_example
+from conv2attn.convert.spec import Size
+from conv2attn.proofs.pictures.image import drawn_image
+from tests.browser.conftest import Open
+
+pytestmark = pytest.mark.browser
+
+POWERS = (-3, -1, 0, 1, 7)  # of two: the alphas that are tried
+QUERIES = 20
+AGREEMENT = 1e-6
+SLIDER_MS, LARGE_MS = 50, 250
+LAYERS = {
+    "3x3": nn.Conv2d(3, 4, 3, padding=1),
+    "strided, dilated, reflecting": nn.Conv2d(
+        3, 2, (3, 2), stride=(2, 1), dilation=(1, 3), padding=2, padding_mode="reflect"
+    ),
+    "even, circular, no bias": nn.Conv2d(3, 5, (4, 2), padding=1, padding_mode="circular", bias=False),
+    "grouped, double": nn.Conv2d(4, 4, 3, padding=(0, 1), groups=2, dtype=torch.float64),
+    "wide": nn.Conv2d(16, 3, 3, padding=1),
+}
+Array = np.ndarray[Any, np.dtype[np.float64]]
+
+
+def image_of(conv: nn.Conv2d, rows: int = 13, columns: int = 17) -> Tensor:
+    return torch.randn(1, conv.in_channels, rows, columns, dtype=conv.weight.dtype)
+
+
+def set_slider(page: Page, power: float) -> None:
+    page.locator("#alpha").evaluate(
+        "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }", power
+    )
+
+
+def query(page: Page) -> list[int]:
+    found = re.search(r"\((\d+), (\d+)\)", page.inner_text("#query-text"))
+    assert found is not None
+    return [int(found[1]), int(found[2])]
+
+
+def shown(page: Page, queries: list[list[int]]) -> list[dict[str, Any]]:
+    """The attention of every head, and the output, of several queries, as the page computes them."""
+    found: list[dict[str, Any]] = page.evaluate(
+        """queries => queries.map(query => {
+          viewer.setQuery(query);
+          return { heads: viewer.attention.map(({ rows, columns }) => [[...rows], [...columns]]), ...viewer.output };
+        })""",
+        queries,
+    )
+    return found
+
+
+def random_queries(conv: nn.Conv2d, x: Tensor) -> list[list[int]]:
+    output = conv(x).shape[-2:]
+    return torch.stack([torch.randint(n, (QUERIES,)) for n in output], 1).tolist()
+
+
+def largest_gap(page: Page, conv: nn.Conv2d, x: Tensor) -> float:
+    """How far the page's attention probabilities are from the library's, over random queries and all alphas."""
+    gap, queries = 0.0, random_queries(conv, x)
+    for power in POWERS:
+        set_slider(page, power)
+        layer = attention_from_conv(conv, alpha=2.0**power)
+        size = Size(*x.shape[-2:])
+        expected = layer.attention_probabilities(size, queries=[(row, column) for row, column in queries])
+        for number, result in enumerate(shown(page, queries)):
+            for head, (rows, columns) in enumerate(result["heads"]):
+                gap = max(gap, float(np.abs(np.outer(rows, columns) - expected[head, number].detach().numpy()).max()))
+    return gap
+
+
+# The numbers
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_page_s_attention_probabilities_are_the_library_s(name: str, open_page: Open) -> None:
+    conv = LAYERS[name]
+    x = image_of(conv)
+    assert largest_gap(open_page(conv, image=x), conv, x) <= AGREEMENT
+
+
+def test_a_page_that_swaps_rows_and_columns_is_found(open_page: Open) -> None:
+    conv = LAYERS["3x3"]
+    x = image_of(conv)
+    page = open_page(conv, image=x)
+    page.evaluate(
+        """() => { const honest = headAttention; headAttention = (layer, head, query, alpha) =>
+          honest({ ...layer, centers: layer.centers.map(([row, column]) => [column, row]) }, head, query, alpha); }"""
+    )
+    assert largest_gap(page, conv, x) > 1000 * AGREEMENT
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_page_s_output_is_the_library_s_and_stays_within_the_bound(name: str, open_page: Open) -> None:
+    conv = LAYERS[name]
+    x = image_of(conv)
+    page, queries, wide = open_page(conv, image=x), random_queries(conv, x), deepcopy(conv).double()
+    expected = wide(x.double())[0, 0]
+    rounding = certify(attention_from_conv(conv), input_range=(x.min().item(), x.max().item())).bound
+    for power in POWERS:
+        set_slider(page, power)
+        attended = attention_from_conv(wide, alpha=2.0**power, engine="literal")(x.double())[0, 0]
+        for (row, column), result in zip(queries, shown(page, queries), strict=True):
+            assert abs(result["attention"] - attended[row, column].item()) <= rounding
+            assert abs(result["convolution"] - expected[row, column].item()) <= rounding
+            assert result["difference"] <= result["bound"]
+
+
+def test_the_bound_that_is_shown_can_be_exceeded_only_by_a_wrong_output(open_page: Open) -> None:
+    conv = LAYERS["3x3"]
+    page = open_page(conv, image=image_of(conv))
+    page.evaluate("() => { viewer.channel.bias += 0.01; viewer.update(); }")
+    assert ">" in page.inner_text("#result")
+
+
+def test_the_layer_s_own_alpha_is_shown_first_and_can_be_had_again(open_page: Open) -> None:
+    page = open_page(LAYERS["3x3"], alpha=3.0, image=image_of(LAYERS["3x3"]))
+    assert page.inner_text("#alpha-value") == "= 3.00"
+    assert page.locator("#own").is_disabled()
+    set_slider(page, 0)
+    assert page.inner_text("#alpha-value") == "= 1.00"
+    page.click("#own")
+    assert page.inner_text("#alpha-value") == "= 3.00"
+
+
+# Moving
+
+
+def test_the_mouse_moves_the_query(open_page: Open) -> None:
+    page = open_page(LAYERS["3x3"], image=image_of(LAYERS["3x3"]))
+    box = page.locator("#image canvas").bounding_box()
+    assert box is not None
+    pixel = [box["height"] / 15, box["width"] / 19]  # 13 x 17 and the padding
+    page.mouse.click(box["x"] + 4.5 * pixel[1], box["y"] + 2.5 * pixel[0])
+    assert query(page) == [1, 3]  # padded pixel (2, 4) is under the middle of the kernel
+    page.mouse.down()
+    page.mouse.move(box["x"] + 9.5 * pixel[1], box["y"] + 8.5 * pixel[0], steps=4)
+    assert query(page) == [7, 8]
+    page.mouse.move(box["x"] + 9 * box["width"], box["y"] - 9 * box["height"])
+    assert query(page) == [0, 16]  # it stays inside
+    page.mouse.up()
+    page.mouse.move(box["x"] + 4.5 * pixel[1], box["y"] + 2.5 * pixel[0])
+    assert query(page) == [0, 16]  # and where it was let go
+
+
+def test_the_keyboard_moves_the_query_and_alpha(open_page: Open) -> None:
+    page = open_page(LAYERS["3x3"], image=image_of(LAYERS["3x3"]))
+    page.focus("#image")
+    start = query(page)
+    for key, moved in [("ArrowUp", (-1, 0)), ("ArrowLeft", (0, -1)), ("ArrowDown", (1, 0)), ("ArrowRight", (0, 1))]:
+        before = query(page)
+        page.keyboard.press(key)
+        assert [after - at for after, at in zip(query(page), before, strict=True)] == list(moved)
+    assert query(page) == start
+    page.keyboard.press("Shift+ArrowDown")
+    assert query(page) == [start[0] + 5, start[1]]
+    page.focus("#alpha")
+    page.keyboard.press("Home")
+    assert page.inner_text("#alpha-value") == "= 0.0313"
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("#alpha-value") == "= 0.0324"
+
+
+def test_every_control_is_reached_by_the_keyboard(open_page: Open) -> None:
+    page = open_page(load_example("plain"))
+    set_slider(page, 1)
+    reached = []
+    for _ in range(6):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.id"))
+    assert reached == ["layer", "channel", "extent", "image", "alpha", "own"]
+
+
+def test_another_layer_is_shown_by_choice_or_from_the_table(open_page: Open) -> None:
+    page = open_page(load_example("plain"))
+    page.select_option("#layer", "3")
+    assert page.locator("#heads figure").count() == 25
+    page.click("[data-layer='9']")
+    assert page.locator("#heads figure").count() == 9
+    assert page.inner_text("tr.shown th") == "9"
+    page.select_option("#channel", "1")
+    assert "output channel 1 of layer 9" in page.inner_text("#chart-caption")
+
+
+def test_pointing_at_a_head_gives_its_numbers(open_page: Open) -> None:
+    conv = LAYERS["3x3"]
+    page = open_page(conv, alpha=1.0, image=image_of(conv))
+    row, column = query(page)
+    page.locator("#heads .panel").nth(4).hover()
+    words = page.inner_text("#readout")
+    place = re.search(r"Head 4, pixel \((\d+), (\d+)\)", words)
+    assert place is not None
+    layer = attention_from_conv(conv, alpha=1.0)
+    maps = layer.attention_probabilities((13, 17), heads=[4], queries=[(row, column)])
+    probability = maps[0, 0, int(place[1]), int(place[2])].item()
+    read = re.search(r"probability ([\d.]+)", words)
+    assert read is not None
+    assert float(read[1]) == pytest.approx(probability, rel=0.005)  # three digits are shown
+
+
+def test_the_table_is_sorted_by_any_column(open_page: Open) -> None:
+    page = open_page(load_example("residual"))
+    heads = page.locator("#layers thead button", has_text="parameters")
+    for order, sign in (("ascending", 1), ("descending", -1)):
+        heads.click()
+        values = [int(text.replace(",", "")) for text in page.locator("#layers td:nth-child(5)").all_inner_texts()]
+        assert values == sorted(values, key=lambda value: sign * value)
+        assert page.locator("#layers th[aria-sort]:not([aria-sort=none])").get_attribute("aria-sort") == order
+
+
+def test_a_layer_called_script_is_text(open_page: Open) -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.add_module("<script>window['ran'] = 1</script>", nn.Conv2d(3, 2, 3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            layer: nn.Module = next(self.children())
+            return layer(x)  # type: ignore[no-any-return]
+
+    page = open_page(Named())
+    assert page.evaluate("window.ran") is None
+    assert page.inner_text("#layers tbody th") == "<script>window['ran'] = 1</script>"
+    assert "<script>window['ran'] = 1</script>" in page.inner_text("#caption")
+
+
+# Speed and size
+
+
+def milliseconds(page: Page, moves: int = 15) -> float:
+    """The median time of an update, over moves of the slider, after a few to warm up."""
+    for move in range(moves + 5):
+        set_slider(page, -4 + 0.1 * move)
+    times = page.evaluate("performance.getEntriesByName('conv2attn update').map(entry => entry.duration)")
+    return float(np.median(times[-moves:]))
+
+
+def test_a_move_of_the_slider_takes_less_than_50_ms_for_nine_heads(open_page: Open) -> None:
+    conv = nn.Conv2d(3, 4, 3, padding=1)
+    assert milliseconds(open_page(conv, image=drawn_image(3, Size(32, 32)))) < SLIDER_MS
+
+
+def test_49_heads_over_a_large_image_are_cropped_and_stay_usable(open_page: Open) -> None:
+    conv = nn.Conv2d(3, 4, 7, padding=3)
+    page = open_page(conv, image=drawn_image(3, Size(112, 112)))
+    assert page.locator("#heads figure").count() == 49
+    assert "Heads show 21 \u00d7 21 pixels around the query" in page.inner_text("#caption")
+    assert milliseconds(page) < LARGE_MS
+    page.select_option("#extent", "all")
+    assert "pixels around the query" not in page.inner_text("#caption")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_fits_its_width_in_both_colours(width: int, scheme: str, open_page: Open) -> None:
+    page = open_page(load_example("residual"), viewport={"width": width, "height": 900}, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    paper = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    dark = sum(map(int, re.findall(r"\d+", paper)[:3])) < 3 * 128
+    assert dark == (scheme == "dark")
+
+
+def test_paper_gets_a_white_page_without_controls(open_page: Open) -> None:
+    page = open_page(load_example("plain"), color_scheme="dark")
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(255, 255, 255)"
+    assert not page.locator("#alpha").is_visible()
+    assert page.locator("#heads").is_visible()
+    assert page.pdf().startswith(b"%PDF")
+
+
+def test_a_network_that_does_not_run_shows_where_its_heads_look(open_page: Open) -> None:
+    page = open_page(nn.ModuleDict({"alone": nn.Conv2d(3, 2, 3)}))
+    assert page.locator("#heads figure").count() == 9
+    assert not page.locator("#result").is_visible()
+    assert "does not run on an image of 3x64x64" in page.inner_text("main")

@@ -1,0 +1,263 @@
+"""The page holds what the library computes, as data and never as markup, and stays small."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from conv2attn.convert import SelfAttention2d, attention_from_conv, certify, convert_model
+from conv2attn.convert.errors import SelectionError
+from conv2attn.convert.examples.images import draw_images
+from conv2attn.convert.examples.pretrained import load_example
+from conv2attn.convert.spec import Size
+from conv2attn.convert.tail import tail_fraction
+from conv2attn.proofs.agreement import compare
+from conv2attn.proofs.pictures.image import drawn_image
+from conv2attn.proofs.pictures.scene import Scene, scenes
+from conv2attn.proofs.strategies import convolutions_with_input
+from conv2attn.proofs.viewer.channels import channels_data, first_channels, numbers_of
+from conv2attn.proofs.viewer.data import BUDGET, MOST_CHANNELS, channel_counts
+from conv2attn.proofs.viewer.page import viewer_page
+
+LIMIT = 3_000_000  # bytes of a ResNet-18's page
+
+
+class Reader(HTMLParser):
+    """Collects the text of a page's cells, its data, and every address it could ask for."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.cells: list[str] = []
+        self.data: dict[str, Any] = {}
+        self.addresses: list[str] = []
+        self.tags: list[str] = []
+        self._inside: dict[str, str | None] = {}
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Notes addresses, and where the text that follows belongs."""
+        self.tags.append(tag)
+        self._inside = dict(attrs) | {"tag": tag}
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag in ("td", "th"):
+            self.cells.append("")
+
+    def handle_data(self, data: str) -> None:
+        """Notes the text of a cell, or the page's data."""
+        if self._inside.get("id") == "data" and data.strip():
+            self.data = json.loads(data, parse_constant=_refuse)
+            self._inside = {}
+        elif self._inside.get("tag") in ("td", "th", "button") and self.cells:
+            self.cells[-1] += data
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise AssertionError(f"{constant} is not JSON")
+
+
+def decoded(numbers: dict[str, str]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.frombuffer(base64.b64decode(numbers["data"]), f"<{numbers['type']}").astype(np.float64)
+
+
+def page_of(network: nn.Module, **options: Any) -> Reader:
+    model, report = convert_model(network.eval())
+    return Reader(viewer_page(model, report, title="A network", **options))
+
+
+def scene_of(conv: nn.Conv2d, x: Tensor) -> Scene:
+    return Scene("conv", attention_from_conv(conv), x[:1], (0, 0))
+
+
+# The numbers
+
+
+@given(convolutions_with_input(dtype=torch.float64), st.integers(1, 4))
+def test_the_first_channels_are_a_layer_of_their_own(case: tuple[nn.Conv2d, Tensor], count: int) -> None:
+    conv, x = case
+    layer, part = first_channels(attention_from_conv(conv), x[:1], count)
+    assert 1 <= layer.out_channels <= min(count, conv.out_channels)
+    bound = certify(layer, input_range=(part.min().item(), part.max().item())).bound
+    assert (layer(part) - conv(x[:1])[:, : layer.out_channels]).abs().max() <= bound
+
+
+@settings(max_examples=25)  # each example draws a whole error curve
+@given(convolutions_with_input(dtype=torch.float64), st.integers(1, MOST_CHANNELS))
+def test_the_page_s_values_at_the_taps_add_up_to_the_convolution(case: tuple[nn.Conv2d, Tensor], count: int) -> None:
+    conv, x = case
+    scene = scene_of(conv, x)
+    data = channels_data(scene, count)
+    spec, query = scene.layer.spec, [s * n for s, n in zip(scene.layer.stride, scene.query, strict=True)]
+    shape = (-1, *spec.padded_size(scene.size))
+    for channel in data["channels"]:
+        planes = decoded(data["planes"][channel["planes"]]).reshape(shape)
+        values = planes if channel["projection"] is None else np.tensordot(channel["projection"], planes, 1)
+        taps = enumerate(spec.tap_offsets)
+        here = sum(values[head, query[0] + row, query[1] + column] for head, (row, column) in taps)
+        expected = decoded(channel["convolution"])[0]
+        assert abs(here + channel["bias"] - expected) <= channel["rounding"]
+
+
+@settings(max_examples=25)  # each example draws a whole error curve
+@given(convolutions_with_input(), st.sampled_from([0.25, 1.0, 3.0, 200.0]))
+def test_the_page_s_bound_is_the_certificate_s_tail_and_the_rounding_of_one_hot_attention(
+    case: tuple[nn.Conv2d, Tensor], alpha: float
+) -> None:
+    conv, x = case
+    scene = scene_of(conv, x)
+    (channel,) = channels_data(scene, 1)["channels"]
+    layer, part = first_channels(scene.layer, x[:1], 1)
+    soft = SelfAttention2d(layer.spec, weight=layer.weight, bias=layer.bias, alpha=alpha)
+    ranges = part.double().transpose(0, 1).flatten(1)
+    certificate = certify(soft, input_range=(ranges.amin(1), ranges.amax(1)))
+    assert tail_fraction(alpha) * channel["scale"] == pytest.approx(certificate.tail, rel=1e-8)  # rounded up by 2^-30
+    assert channel["rounding"] <= certificate.bound * (1 + 1e-8)
+
+
+def test_the_page_s_errors_are_below_their_bounds() -> None:
+    for layer in page_of(load_example("mobile")).data["layers"]:
+        assert layer["difference"] <= layer["bound"]
+        for channel in layer["channels"]:
+            assert [apart for _, apart, bound in channel["curve"] if apart > bound] == []
+
+
+# What the page holds
+
+
+def test_the_page_names_every_layer_and_what_was_left() -> None:
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 1))
+    model, report = convert_model(network, filter_fn=lambda _, name: name == "0")
+    page = viewer_page(model, report, title="A network")
+    assert [layer["names"] for layer in Reader(page).data["layers"]] == [["0"]]
+    assert "<dt>2</dt><dd>not selected</dd>" in page
+
+
+def test_the_page_tells_of_a_comparison_that_was_made() -> None:
+    cnn = load_example("plain")
+    model, report = convert_model(cnn)
+    agreement = compare(cnn, model, *draw_images(6, seed=1), engines=["literal"])
+    page = Reader(viewer_page(model, report, title="plain", agreement=agreement))
+    shown = page.data["agreement"]["layers"]
+    assert shown == {layer.name: [layer.difference, layer.bound] for layer in agreement.engines[0].layers}
+
+
+def test_a_comparison_that_was_not_finite_leaves_valid_json() -> None:
+    cnn = load_example("plain")
+    model, report = convert_model(cnn)
+    agreement = compare(cnn, model, *draw_images(2, seed=1), engines=["literal"])
+    (engine,) = agreement.engines
+    broken = replace(engine.layers[0], difference=math.nan, bound=math.inf)
+    agreement = replace(agreement, accuracy=math.nan, engines=(replace(engine, layers=(broken,)),))
+    page = Reader(viewer_page(model, report, title="plain", agreement=agreement))
+    assert page.data["agreement"]["layers"] == {"0": [None, None]}
+    assert page.data["agreement"]["accuracy"] is None
+
+
+def test_names_are_text() -> None:
+    name = "<script>alert(1)</script>&amp;"
+    page = viewer_page(*convert_model(_named(name)), title=name)
+    read = Reader(page)
+    assert read.data["title"] == name
+    assert read.data["layers"][0]["names"] == [name]
+    assert name in [cell.strip() for cell in read.cells]  # unescaped by the reader: escaped in the page
+    assert read.tags.count("script") == 2
+    assert "<script>alert" not in page
+
+
+def _named(name: str) -> nn.Module:
+    module = nn.Conv2d(3, 1, 3)
+    return nn.ModuleDict({name: module})
+
+
+def test_the_page_asks_for_nothing() -> None:
+    page = page_of(load_example("plain"))
+    assert page.addresses == ["data:,"]
+    style = "".join(re.findall(r"<style>(.*?)</style>", viewer_page(*convert_model(_named("x")), title=""), re.DOTALL))
+    assert "url(" not in style
+    assert "@import" not in style
+
+
+def test_a_network_that_does_not_run_is_shown_without_values() -> None:
+    read = page_of(_named("alone"))
+    (layer,) = read.data["layers"]
+    assert "does not run on an image of 3x64x64" in read.data["trouble"]
+    assert (layer["seen"], "channels" in layer, layer["padded_size"]) == (False, False, [32, 32])
+
+
+def test_a_network_that_takes_too_long_is_shown_without_values() -> None:
+    conv = nn.Conv2d(3, 4, 3, padding=1)
+    work = conv.weight.numel() * 64 * 64
+    assert page_of(nn.Sequential(conv), limit=work).data["trouble"] is None
+    read = page_of(nn.Sequential(conv), limit=work - 1)
+    assert read.data["trouble"] == "the network takes too long on an image of this size"
+    assert "channels" not in read.data["layers"][0]
+
+
+def test_weights_that_are_not_finite_leave_a_page_of_valid_json() -> None:
+    network = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Conv2d(2, 2, 3))
+    nn.init.constant_(network[0].weight, torch.nan)  # type: ignore[arg-type]
+    (first, second) = page_of(network).data["layers"]
+    assert (first["bound"], first["difference"], second["difference"]) == (None, None, None)
+
+
+def test_a_layer_with_learned_scores_is_listed_and_not_recomputed() -> None:
+    model, report = convert_model(nn.Sequential(nn.Conv2d(3, 2, 3)))
+    model.get_submodule("0").add_content(2)  # type: ignore[operator]
+    (layer,) = Reader(viewer_page(model, report, title="", image=torch.zeros(1, 3, 8, 8))).data["layers"]
+    assert (layer["positional"], "channels" in layer, layer["bound"]) == (False, False, None)
+
+
+def test_one_layer_can_be_shown_alone_under_any_of_its_names() -> None:
+    shared = nn.Conv2d(3, 3, 3)
+    read = page_of(nn.Sequential(shared, nn.Conv2d(3, 3, 1), shared), only="2")
+    assert [layer["names"] for layer in read.data["layers"]] == [["0", "2"]]
+
+
+def test_a_query_outside_the_image_is_refused() -> None:
+    with pytest.raises(SelectionError, match="outside the image"):
+        page_of(load_example("plain"), pixel=(64, 0))
+
+
+@given(st.integers(1, 60_000), st.integers(8, 20))
+def test_the_channels_stay_within_their_budget(budget: int, side: int) -> None:
+    network = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 6, 5, groups=2), nn.Conv2d(6, 2, 1))
+    shown = scenes(convert_model(network).model, drawn_image(3, Size(side, side)))
+    counts = channel_counts(shown, budget)
+    assert counts.keys() == {scene.name for scene in shown}
+    assert sum(numbers_of(scene, counts[scene.name]) for scene in shown if counts[scene.name]) <= budget
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_layer_s_numbers_are_as_many_as_were_counted(number: int) -> None:
+    for conv in (nn.Conv2d(3, 4, 3), nn.Conv2d(40, 4, 3, padding=1), nn.Conv2d(6, 6, 3, groups=6)):
+        scene = scene_of(conv, torch.zeros(1, conv.in_channels, 9, 11))
+        data = channels_data(scene, number)
+        arrays = [*data["planes"], *(channel["convolution"] for channel in data["channels"])]
+        assert sum(len(decoded(array)) for array in arrays) == numbers_of(scene, number)
+
+
+def test_a_resnet_18_s_page_is_small() -> None:
+    page = viewer_page(*convert_model(_resnet_18()), title="ResNet-18", image=drawn_image(3, Size(224, 224)))
+    assert len(page.encode()) < LIMIT
+    assert 4 / 3 * 4 * BUDGET < LIMIT  # base64 of four bytes a number: no network's channels alone exceed it
+
+
+def _resnet_18() -> nn.Module:
+    """The convolutions of a ResNet-18 (arXiv 1512.03385) in the sizes that it sees, without its shortcuts' sums."""
+    layers: list[nn.Module] = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.MaxPool2d(3, 2, 1)]
+    before = 64
+    for channels, stride in ((64, 1), (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1)):
+        layers += [nn.Conv2d(before, channels, 3, stride, 1, bias=False), nn.Conv2d(channels, channels, 3, 1, 1)]
+        before = channels
+    return nn.Sequential(*layers)

@@ -1,0 +1,319 @@
+"""Pictures show what the layer computes, in files that are whole or not there."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from torch import Tensor, nn
+
+from conv2attn.cli import main
+from conv2attn.convert import attention_from_conv, convert_model
+from conv2attn.convert.atomic import write_file
+from conv2attn.convert.errors import CheckpointError, ConversionError, OutputError, SelectionError
+from conv2attn.convert.examples.pretrained import load_example
+from conv2attn.convert.folder import save_converted
+from conv2attn.convert.spec import Size
+from conv2attn.proofs.pictures.contours import level
+from conv2attn.proofs.pictures.curve import convolution, error_curve
+from conv2attn.proofs.pictures.image import LONGEST, drawn_image, read_image
+from conv2attn.proofs.pictures.panel import Window
+from conv2attn.proofs.pictures.scene import Scene, find_layer, middle, scenes
+from conv2attn.proofs.pictures.show import PICTURES, draw
+from conv2attn.proofs.pictures.theory import theory_pictures
+from conv2attn.proofs.strategies import convolutions_with_input
+
+DOCS = Path(__file__).parents[1] / "docs"
+FORMS = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF"}
+
+
+def example_scenes(alpha: float | None = None) -> list[Scene]:
+    model, _ = convert_model(load_example("plain"), alpha=alpha)
+    return scenes(model, drawn_image(3, Size(24, 32)), pixel=(3, 20))
+
+
+# What is shown
+
+
+@given(convolutions_with_input())
+def test_a_picture_s_query_attends_where_its_kernel_reads(case: tuple[nn.Conv2d, Tensor]) -> None:
+    conv, x = case
+    layer = attention_from_conv(conv)
+    output = layer.spec.output_size(Size(*x.shape[-2:]))
+    query = (output.rows - 1, output.columns // 2)
+    scene = Scene("conv", layer, x[:1], query)
+    around = [[a - b for a, b in zip(tap, middle(layer.spec), strict=True)] for tap in layer.spec.tap_offsets]
+    wanted = [[m + d for m, d in zip(scene.mark, offset, strict=True)] for offset in around]
+    assert [plane.nonzero().tolist() for plane in scene.maps()] == [[place] for place in wanted]
+
+
+@given(convolutions_with_input(), st.sampled_from([0.05, 1.0, 200.0]))
+def test_a_window_lies_in_the_padded_input_and_holds_the_query(case: tuple[nn.Conv2d, Tensor], alpha: float) -> None:
+    conv, x = case
+    layer = attention_from_conv(conv, alpha=alpha)
+    padded = layer.spec.padded_size(Size(*x.shape[-2:]))
+    window = Window.around(Scene("conv", layer, x[:1], (0, 0)))
+    row, column = Scene("conv", layer, x[:1], (0, 0)).mark
+    assert 0 <= window.top <= row < window.bottom <= padded.rows
+    assert 0 <= window.left <= column < window.right <= padded.columns
+    assert tuple(window.of(torch.zeros(padded)).shape) == tuple(window.size)
+
+
+def test_every_layer_is_seen_with_the_input_that_it_gets() -> None:
+    network = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ReLU(), nn.Conv2d(4, 2, 1)).eval()
+    model, _ = convert_model(network)
+    image = torch.rand(1, 3, 9, 13)
+    first, second = scenes(model, image)
+    assert torch.equal(first.x, image)
+    assert torch.equal(second.x, network[1](network[0](image)))
+    assert (first.query, second.query) == ((1, 2), (1, 2))  # 4 of 9 rows, 6 of 13 columns: in an output of 4 x 6
+
+
+def test_a_query_is_the_output_pixel_at_the_place_of_the_image_s() -> None:
+    model, _ = convert_model(nn.Conv2d(1, 1, 3, stride=2, padding=1))
+    found = {
+        pixel: scenes(model, torch.zeros(1, 1, 8, 12), pixel=pixel)[0].query for pixel in [(0, 0), (7, 11), (4, 5)]
+    }
+    assert found == {(0, 0): (0, 0), (7, 11): (3, 5), (4, 5): (2, 2)}
+
+
+@given(st.lists(st.integers(0, 9), min_size=2, max_size=30).filter(any), st.sampled_from([0.5, 0.9]))
+def test_a_level_separates_the_fewest_pixels_that_hold_the_mass(counts: list[int], mass: float) -> None:
+    plane = torch.tensor(counts, dtype=torch.float64).unsqueeze(0) / sum(counts)
+    inside = plane[plane > level(plane, mass)].sort().values
+    equal = plane[plane == level(plane, mass)]  # pixels of the same probability on both sides
+    assert inside.sum() + equal.sum() >= mass - 1e-12  # sums of at most 30 numbers up to 1 err by less than 30 u
+    assert inside[1:].sum() < mass
+
+
+@given(convolutions_with_input())
+def test_measured_errors_are_below_their_bounds(case: tuple[nn.Conv2d, Tensor]) -> None:
+    conv, x = case
+    points = error_curve(attention_from_conv(conv), x[:1], [0.25, 4.0, 32.0])
+    for point in points:
+        assert point.bounds is not None
+        assert all(apart <= bound for apart, bound in zip(point.differences, point.bounds, strict=True))
+    assert len(points[0].differences) == conv.out_channels
+
+
+@given(convolutions_with_input(integers=True))
+def test_the_convolution_beside_the_attention_is_the_convolution(case: tuple[nn.Conv2d, Tensor]) -> None:
+    conv, x = case
+    assert torch.equal(convolution(attention_from_conv(conv), x), conv(x))
+
+
+# Files
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("picture", PICTURES)
+def test_a_picture_is_the_same_file_every_time(picture: str, form: str) -> None:
+    shown = example_scenes(alpha=1.0)
+    if form != "png":  # the form does not change what is drawn
+        shown = shown[:1]
+    content = draw(shown, picture, form)
+    assert content.startswith(FORMS[form])
+    assert content == draw(shown, picture, form)
+
+
+def test_a_layer_s_name_is_text_whatever_it_holds() -> None:
+    network = nn.ModuleDict({"$x_1$ <b>&": nn.Conv2d(1, 1, 3)})
+    layer = attention_from_conv(network["$x_1$ <b>&"])  # type: ignore[arg-type]
+    shown = [Scene("$x_1$ <b>&", layer, torch.zeros(1, 1, 9, 9), (3, 3))]
+    for picture in PICTURES:
+        text = draw(shown, picture, "svg").decode()
+        assert "$x_1$ &lt;b&gt;&amp;" in text
+        assert "<b>" not in text
+
+
+def test_the_theory_s_pictures_are_current_and_all_shown() -> None:
+    drawn = theory_pictures()
+    kept = {path.name: path.read_bytes() for path in (DOCS / "pictures").iterdir()}
+    assert kept.keys() == drawn.keys(), "run make pictures"
+    assert [name for name in drawn if drawn[name] != kept[name]] == [], "run make pictures"
+    links = re.findall(r"!\[[^]]+\]\(pictures/([^)]+)\)", (DOCS / "theory.md").read_text(encoding="utf-8"))
+    assert sorted(links) == sorted(drawn)
+
+
+# Images
+
+
+def test_a_drawn_image_has_any_size_and_stays_within_its_range() -> None:
+    image = drawn_image(5, Size(7, 40))
+    assert image.shape == (1, 5, 7, 40)
+    assert image.abs().max() <= 1
+    assert len({plane.sum().item() for plane in image[0]}) == 5  # no two channels are alike
+
+
+def test_an_image_file_is_read_pixel_by_pixel(tmp_path: Path) -> None:
+    values = torch.arange(2 * 3 * 3, dtype=torch.uint8).view(2, 3, 3) * 15
+    Image.fromarray(values.numpy()).save(tmp_path / "rgb.png")
+    assert torch.equal(read_image(tmp_path / "rgb.png", 3)[0], values.permute(2, 0, 1) / 127.5 - 1)
+    Image.fromarray(values[..., 0].numpy()).save(tmp_path / "grey.png")
+    assert torch.equal(read_image(tmp_path / "grey.png", 1)[0, 0], values[..., 0] / 127.5 - 1)
+    assert read_image(tmp_path / "grey.png", 3, Size(5, 4)).shape == (1, 3, 5, 4)
+
+
+def test_a_large_image_is_scaled_down_in_proportion(tmp_path: Path) -> None:
+    Image.new("L", (2 * LONGEST, LONGEST)).save(tmp_path / "wide.png")
+    assert read_image(tmp_path / "wide.png", 1).shape == (1, 1, LONGEST // 2, LONGEST)
+
+
+def bomb(size: int) -> bytes:
+    """A PNG that says it has size x size pixels, and holds none."""
+    stream = io.BytesIO()
+    Image.new("L", (1, 1)).save(stream, "png")
+    content = stream.getvalue()
+    return content.replace(content[16:24], struct.pack(">II", size, size), 1)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"not an image", bomb(30_000), bomb(2_000)[:40], b"\x89PNG\r\n\x1a\n"], ids=range(5)
+)
+def test_what_is_no_image_is_refused_in_one_sentence(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "bad.png").write_bytes(content)
+    with pytest.raises(CheckpointError) as refused:
+        read_image(tmp_path / "bad.png", 3)
+    assert "\n" not in str(refused.value)
+
+
+# The command
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to work in, beside a converted network."""
+    model, report = convert_model(load_example("plain"))
+    save_converted(model, tmp_path / "converted", report=report)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path
+
+
+Show = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def show(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Show:
+    """Runs ``conv2attn show``; gives the exit code and what it said."""
+
+    def run(*arguments: str, source: str = "../converted") -> tuple[int, str]:
+        network = ("--arch", "conv2attn.convert.examples.networks:plain_cnn")
+        monkeypatch.setattr(sys, "argv", ["conv2attn", "show", source, *network, *arguments])
+        with pytest.raises(SystemExit) as exited:
+            main()
+        out, err = capsys.readouterr()
+        assert isinstance(exited.value.code, int)
+        return exited.value.code, out + err
+
+    return run
+
+
+@pytest.mark.parametrize("form", [*FORMS, "html"])
+def test_show_writes_one_file(form: str, show: Show) -> None:
+    assert show("--out", f"x.{form}", "--layer", "3", "--alpha", "2", "--query", "5,6") == (0, f"Wrote x.{form}\n")
+    assert [path.name for path in Path().iterdir()] == [f"x.{form}"]
+
+
+def test_show_takes_the_user_s_image(show: Show, folder: Path) -> None:
+    Image.new("RGB", (20, 16), "red").save(folder / "red.png")
+    assert show("--out", "x.png", "--image", "../red.png", "--query", "15,19")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--out", "x.gif"), 3, "must end in .png, .svg, .pdf, .html"),
+        (("--out", "x"), 3, "must end in"),
+        (("--out", "no/x.png"), 3, "there is no folder"),
+        (("--out", "x.png", "--layer", "33"), 2, "near it: '3'"),
+        (("--out", "x.png", "--layer", "head"), 2, "near it: '0', '3', '6', '9'"),
+        (("--out", "x.png", "--query", "64,0"), 2, "outside the image, which has 64x64 pixels"),
+        (("--out", "x.html", "--query", "0,99"), 2, "outside the image"),
+        (("--out", "x.png", "--query", "-1,0"), 2, "must be ROW,COLUMN"),
+        (("--out", "x.png", "--image", "../converted/config.json"), 3, "is not an image"),
+        (("--out", "x.png", "--image", "none.png"), 3, "No such file"),
+        (("--out", "x.png", "--size", "0x4"), 2, "ROWSxCOLUMNS"),
+        (("--out", "x.png", "--size", "1x1"), 3, "does not run on an image of 3x1x1"),
+        (("--out", "x.png", "--alpha", "0"), 2, "must be positive"),
+        (("--out", "x.png", "--alpha", "1e300"), 3, "alpha must be positive and finite in torch.float32"),
+        (("--out", "x.html", "--picture", "maps"), 2, "a page holds every picture"),
+        (("--out", "x.png", "--picture", "cake"), 2, "cake"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_in_one_sentence(
+    arguments: tuple[str, ...], code: int, said: str, show: Show
+) -> None:
+    exit_code, text = show(*arguments)
+    assert exit_code == code, text
+    assert said in " ".join(text.split())
+    assert list(Path().iterdir()) == []
+
+
+def test_show_names_a_source_that_is_not_there(show: Show) -> None:
+    assert show("--out", "x.png", source="nothing") == (3, "conv2attn: there is no file or folder nothing\n")
+
+
+def test_a_file_is_replaced_only_by_force(show: Show) -> None:
+    Path("x.svg").write_text("mine")
+    code, text = show("--out", "x.svg")
+    assert (code, Path("x.svg").read_text()) == (3, "mine")
+    assert "exists" in text
+    assert show("--out", "x.svg", "--force")[0] == 0
+    assert Path("x.svg").read_bytes().startswith(FORMS["svg"])
+
+
+def test_without_matplotlib_show_says_what_to_install(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("conv2attn.proofs.pictures.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, text = show("--out", "x.png")
+    assert (code, list(Path().iterdir())) == (3, [])
+    assert "pip install matplotlib" in text
+    assert show("--out", "x.html")[0] == 0  # the page does without it
+
+
+def test_without_pillow_an_image_says_what_to_install(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    code, text = show("--out", "x.html", "--image", "any.png")
+    assert (code, list(Path().iterdir())) == (3, [])
+    assert "pip install pillow" in text
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_file(tmp_path / "x.png", lambda path: path.write_bytes(b"old"))
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(OutputError, match="No space left"):
+        write_file(tmp_path / "x.png", lambda path: path.write_bytes(b"new"), force=True)
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("x.png", b"old")]
+
+
+def test_a_layer_is_found_by_name_or_near_ones_are_listed() -> None:
+    model, _ = convert_model(nn.ModuleDict({"stem": nn.Conv2d(1, 1, 1), "steam": nn.Conv2d(1, 1, 1)}))
+    assert find_layer(model, "stem") is model.get_submodule("stem")
+    with pytest.raises(SelectionError, match="near it: 'stem', 'steam'"):
+        find_layer(model, "stm")
+
+
+def test_an_error_is_not_drawn_for_learned_scores() -> None:
+    layer = attention_from_conv(nn.Conv2d(1, 1, 3))
+    layer.set_axis_scores(torch.zeros(9, 19), torch.zeros(9, 19))
+    shown = [Scene("learned", layer, torch.zeros(1, 1, 9, 9), (3, 3))]
+    assert draw(shown, "maps", "png").startswith(FORMS["png"])
+    with pytest.raises(ConversionError, match="learned"):
+        draw(shown, "error", "png")
