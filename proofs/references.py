@@ -146,7 +146,7 @@ REFERENCES = {
         (
             "test_claims_factorisation.test_the_error_is_within_the_bound_in_exact_arithmetic",
             "test_equivalence.test_soft_attention_differs_by_at_most_the_certificate",
-            "test_formal_bridge.test_the_certificates_tail_is_the_bound_of_the_formal_theorem",
+            "test_formal_bridge.test_the_certificates_tail_is_at_most_the_bound_of_the_formal_theorem",
         ),
         ("Softmax.softmax_read", "Theorem1.theorem_1_per_head", "Theorem1.theorem_1"),
     ),
@@ -182,6 +182,32 @@ REFERENCES = {
         "head_count",
         ("test_claims_sharper.test_heads_that_mix_taps_compute_the_same_convolution",),
         ("PositionOnly.eight_position_only_heads_are_too_few",),
+    ),
+    "smoothed-kernel": References(
+        "smoothed_kernel",
+        (
+            "test_tightness.test_no_input_exceeds_the_tail_at_any_pixel_in_exact_arithmetic",
+            "test_tightness.test_the_worst_case_reaches_a_third_of_the_tail",
+        ),
+    ),
+    "rounded-sum": References(
+        "rounding",
+        (
+            "test_claims_rounding.test_the_gamma_of_the_code_is_that_of_the_proof",
+            "test_claims_rounding.test_the_rounding_of_the_proof_is_that_of_binary64",
+        ),
+    ),
+    **{
+        name: References(proof, ("test_certificate.test_each_part_bounds_what_it_says_in_exact_arithmetic",))
+        for name, proof in (
+            ("softmax-rounding", "rounding"),
+            ("score-rounding", "rounding"),
+            ("key-accumulation", "accumulation"),
+        )
+    },
+    "error-propagation": References("propagation", ("test_propagation.test_a_network_stays_within_its_bound",)),
+    "activation-slopes": References(
+        "propagation", ("test_claims_rounding.test_the_slopes_of_the_code_are_those_of_the_proof",)
     ),
     "zero-taps": References("zero_taps", ("test_claims_sharper.test_a_false_variant_is_rejected",)),
     **{f"errata-{name}": _erratum("errata_convolution") for name in ("index-set", "even-kernels", "border", "heads")},

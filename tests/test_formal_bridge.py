@@ -80,11 +80,17 @@ def exactly(numbers: Tensor) -> list[Any]:
     return [Fraction(entry.item()) if entry.dim() == 0 else exactly(entry) for entry in numbers]
 
 
-@given(alpha=st.floats(0.3, 20), groups=st.sampled_from((1, 2)), seed=st.integers(0, 999))
-def test_the_certificates_tail_is_the_bound_of_the_formal_theorem(alpha: float, groups: int, seed: int) -> None:
-    """tail_bound of Theorem1.v, in fractions: sum_c osc_c sum_h tau |W[o, c, h]|."""
+@given(alpha=st.floats(0.3, 20), groups=st.sampled_from((1, 2)), one_tap=st.booleans(), seed=st.integers(0, 999))
+def test_the_certificates_tail_is_at_most_the_bound_of_the_formal_theorem(
+    alpha: float, groups: int, one_tap: bool, seed: int
+) -> None:
+    """tail_bound of Theorem1.v, in fractions: sum_c osc_c sum_h tau |W[o, c, h]|.
+
+    With one tap it is that very bound; with more, the certificate also tries how heads make up for each other.
+    """
     torch.manual_seed(seed)
-    conv = nn.Conv2d(4, 2, (2, 3), padding=1, groups=groups, dtype=torch.float64)
+    kernel_size = (1, 1) if one_tap else (2, 3)
+    conv = nn.Conv2d(4, 2, kernel_size, padding=1, groups=groups, dtype=torch.float64)
     low = torch.randn(4, dtype=torch.float64).round(decimals=2)
     high = low + torch.rand(4, dtype=torch.float64).round(decimals=2)
     found = certify(attention_from_conv(conv, alpha=alpha), input_range=(low, high)).tail
@@ -96,7 +102,8 @@ def test_the_certificates_tail_is_the_bound_of_the_formal_theorem(alpha: float, 
     ranges = max(sum(osc[first[o] + c] * taps[o][c] for c in range(reads)) for o in range(2))
     upward = OUTWARD * Fraction(1 + gamma(8 * reads * 6, 2.0**-53))
     tau_low, tau_high = formal_tau(alpha)
-    assert tau_high * ranges <= Fraction(found) <= tau_low * ranges * upward
+    assert Fraction(found) <= tau_low * ranges * upward
+    assert not one_tap or tau_high * ranges <= Fraction(found)
 
 
 def example_rows(name: str) -> list[list[float]]:

@@ -111,7 +111,7 @@ def test_the_page_s_values_at_the_taps_add_up_to_the_convolution(case: tuple[nn.
 
 @settings(max_examples=25)  # each example draws a whole error curve
 @given(convolutions_with_input(), st.sampled_from([0.25, 1.0, 3.0, 200.0]))
-def test_the_page_s_bound_is_the_certificate_s_tail_and_the_rounding_of_one_hot_attention(
+def test_the_page_s_bound_is_that_of_the_theorem_and_the_rounding_of_one_hot_attention(
     case: tuple[nn.Conv2d, Tensor], alpha: float
 ) -> None:
     conv, x = case
@@ -121,7 +121,9 @@ def test_the_page_s_bound_is_the_certificate_s_tail_and_the_rounding_of_one_hot_
     soft = SelfAttention2d(layer.spec, weight=layer.weight, bias=layer.bias, alpha=alpha)
     ranges = part.double().transpose(0, 1).flatten(1)
     certificate = certify(soft, input_range=(ranges.amin(1), ranges.amax(1)))
-    assert tail_fraction(alpha) * channel["scale"] == pytest.approx(certificate.tail, rel=1e-8)  # rounded up by 2^-30
+    one_tap = layer.num_heads == 1  # with more, the certificate also tries how heads make up for each other
+    assert certificate.tail <= tail_fraction(alpha) * channel["scale"] * (1 + 1e-8)  # rounded up by 2^-30
+    assert not one_tap or tail_fraction(alpha) * channel["scale"] == pytest.approx(certificate.tail, rel=1e-5)
     assert channel["rounding"] <= certificate.bound * (1 + 1e-8)
 
 

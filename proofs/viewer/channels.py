@@ -17,9 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.convert.attention import SelfAttention2d
-from conv2attn.convert.certificate import certify
+from conv2attn.convert.certificate import padded_range
 from conv2attn.convert.errors import ConversionError
-from conv2attn.convert.tail import tail_fraction
+from conv2attn.convert.rounding import OUTWARD
+from conv2attn.convert.tail import absolute_products
 from conv2attn.proofs.pictures.curve import (
     EXACT,
     bounds_or_none,
@@ -32,7 +33,6 @@ from conv2attn.proofs.pictures.scene import Scene
 from conv2attn.proofs.viewer.encode import encoded, finite
 
 ALPHAS = (*(2.0**k for k in range(-5, 0)), *(2.0 ** (k / 2) for k in range(9)), *(2.0**k for k in range(5, 11)))
-_SOFT = 1.0  # any alpha whose tail is neither 0 nor 1: the tail bound is in proportion to tau
 
 
 def first_channels(layer: SelfAttention2d, x: Tensor, count: int) -> tuple[SelfAttention2d, Tensor]:
@@ -115,11 +115,12 @@ def _limits(layer: SelfAttention2d, x: Tensor, number: int) -> tuple[float | Non
     one = replace(spec, in_channels=width, out_channels=1, groups=1)
     weight = nn.Parameter(layer.weight[number : number + 1])
     bias = None if layer.bias is None else nn.Parameter(layer.bias[number : number + 1])
-    alone = SelfAttention2d(one, weight=weight, bias=bias, alpha=_SOFT)
+    alone = SelfAttention2d(one, weight=weight, bias=bias)
     limits = input_range(x[:, group * width : (group + 1) * width])
     try:
-        soft = certify(alone, input_range=limits)
+        low, high = padded_range(one, limits)
     except ConversionError:
         return None, None
+    (scale,) = absolute_products(alone, alone.weight, high - low)
     rounding = bounds_or_none(with_alpha(alone, EXACT), limits)
-    return finite(soft.tail / tail_fraction(_SOFT)), None if rounding is None else finite(rounding[0])
+    return finite(float(scale) * OUTWARD), None if rounding is None else finite(rounding[0])
