@@ -693,8 +693,8 @@ def _print_report(report: Report) -> None:
     )
     _print_problems("left alone", report.skipped)
     network = report.network
-    bound = "no bound is known" if network.bound is None else f"at most {network.bound:.2g}"
-    typer.echo(f"Outputs of the whole network, images of {network.size} on [{low:g}, {high:g}]: {bound} apart")
+    bound = "no bound is known" if network.bound is None else f"at most {network.bound:.2g} apart"
+    typer.echo(f"Outputs of the whole network, images of {network.size} on [{low:g}, {high:g}]: {bound}")
     _print_problems("operations without a bound", network.unbounded)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from conv2attn.convert.errors import CheckpointError
+from conv2attn.convert.errors import CheckpointError, ConversionError
 from conv2attn.convert.formats.geometry import StoredConvolution
 from conv2attn.convert.formats.limits import MAX_DEPTH
 from conv2attn.convert.spec import ConvSpec
@@ -18,6 +18,12 @@ from conv2attn.convert.spec import ConvSpec
 
 class Layers(nn.Module):
     """Layers by name, each to be called by itself: ``layers.get_submodule("stem.conv")(x)``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Refuses: how the layers are connected is not known."""
+        raise ConversionError(
+            "these are layers without their network; each is called by itself, or --arch names the code"
+        )
 
 
 class ForeignConvolution(nn.Module):

@@ -26,10 +26,16 @@ from conv2attn.cli import main
 from conv2attn.convert import ConvSpec, SelfAttention2d, convert_model, load_converted, save_converted
 from conv2attn.convert.architecture import build_architecture
 from conv2attn.convert.checkpoint import read_checkpoint
-from conv2attn.convert.errors import ArchitectureError, ArchitectureNeededError, CheckpointError, NotAConvolutionError
+from conv2attn.convert.errors import (
+    ArchitectureError,
+    ArchitectureNeededError,
+    CheckpointError,
+    ConversionError,
+    NotAConvolutionError,
+)
 from conv2attn.convert.folder import Architecture, read_folder
 from conv2attn.convert.formats.geometry import StoredConvolution
-from conv2attn.convert.layers import layer_tree
+from conv2attn.convert.layers import Layers, layer_tree
 from conv2attn.convert.network import LARGE, load_network, open_checkpoint
 from conv2attn.convert.restore import restored_checkpoint, write_state_dict
 from conv2attn.proofs.strategies import conv_specs, convolution_of
@@ -395,3 +401,8 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
         main()
     assert isinstance(exited.value.code, int)
     return exited.value.code
+
+
+def test_layers_without_their_network_say_so_when_they_are_called_as_one() -> None:
+    with pytest.raises(ConversionError, match="each is called by itself"):
+        Layers()(torch.zeros(1, 3, 8, 8))
