@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -103,6 +104,11 @@ def _staged_terms(spec: ConvSpec) -> int:
     return spec.in_channels // spec.groups + spec.num_heads
 
 
+def _compounded(*errors: float) -> float:
+    """(1 + e_1) (1 + e_2) ... - 1, to a few units in its last place: in binary64, 1 + e may be 1."""
+    return math.expm1(math.fsum(map(math.log1p, errors)))
+
+
 def _literal_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
     """Scores r . v, softmax over all keys, values summed over channels, then over heads and keys."""
     reach = max(math.hypot(*center) for center in layer.regime.centers)
@@ -112,29 +118,30 @@ def _literal_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
         probabilities = _softmax_error(alpha, _score_error(alpha, reach), _DOUBLE, axes=2)
     values = gamma(layer.spec.in_channels // layer.spec.groups + 2, unit)
     mixing = _accumulation(alpha, unit, axes=2, copies=layer.spec.num_heads)
-    return (1 + probabilities) * (1 + unit) * (1 + values) * (1 + mixing) - 1
+    return _compounded(probabilities, unit, values, mixing)
 
 
 def _separable_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
     """Row tables, channels, column tables, heads."""
-    return _one_pass(alpha, unit) ** 2 * (1 + gamma(_staged_terms(layer.spec), unit)) - 1
+    one_pass = _one_pass(alpha, unit)
+    return _compounded(one_pass, one_pass, gamma(_staged_terms(layer.spec), unit))
 
 
 def _factored_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
     """Two smoothing passes and the convolution, with one output, or two where channels come first, rounded between."""
-    narrowings = 2 if layer.spec.num_heads == 1 else 1
-    narrowing = (1 + unit_roundoff(layer.weight.dtype)) ** narrowings
-    return _one_pass(alpha, unit) ** 2 * narrowing * (1 + gamma(_terms(layer.spec), unit)) - 1
+    one_pass, narrowings = _one_pass(alpha, unit), 2 if layer.spec.num_heads == 1 else 1
+    narrowing = 0.0 if layer.weight.dtype == layer.regime.dtype else unit_roundoff(layer.weight.dtype)
+    return _compounded(one_pass, one_pass, *[narrowing] * narrowings, gamma(_terms(layer.spec), unit))
 
 
 def _one_pass(alpha: float, unit: float) -> float:
-    """1 + the error of attention along one axis, with a table or with a stencil, both made in double precision.
+    """The error of attention along one axis, with a table or with a stencil, both made in double precision.
 
     A product with a table rounds the entry and the product; a stencil rounds the weight, the product, the scale and the
     product with it.
     """
     table = _softmax_error(alpha, 2 * _DOUBLE * alpha * moment(alpha, 2), _DOUBLE, axes=1)
-    return (1 + table) * (1 + unit) ** 4 * (1 + _accumulation(alpha, unit, axes=1))
+    return _compounded(table, unit, unit, unit, unit, _accumulation(alpha, unit, axes=1))
 
 
 def _score_error(alpha: float, reach: float) -> float:
@@ -155,7 +162,7 @@ def _softmax_error(alpha: float, scores: float, unit: float, *, axes: int) -> fl
     total = _accumulation(alpha, unit, axes=axes)
     if exponentials >= 0.25 or total >= 1:
         return math.inf
-    return (1 + exponentials) / (1 - exponentials) * (1 + unit) / (1 - total) - 1
+    return math.expm1(math.log1p(exponentials) - math.log1p(-exponentials) + math.log1p(unit) - math.log1p(-total))
 
 
 def _accumulation(alpha: float, unit: float, *, axes: int, copies: int = 1) -> float:
@@ -163,12 +170,12 @@ def _accumulation(alpha: float, unit: float, *, axes: int, copies: int = 1) -> f
 
     (near - 1) u + 2 far, for the best square (or interval) of near keys around the target.
     """
-    terms = list(powers(alpha, 0))
-    far, mass, best = 2 * math.fsum(terms), moment(alpha, 0) if axes == 2 else 1.0, math.inf
-    for radius, term in enumerate([0.0, *terms]):
-        far -= 2 * term
+    beyond = accumulate(reversed(list(powers(alpha, 0))), initial=0.0)  # sums over n > radius, from the smallest up
+    mass = moment(alpha, 0) if axes == 2 else 1.0
+    best = math.inf
+    for radius, far in enumerate(reversed(list(beyond))):
         near = copies * (2 * radius + 1) ** axes
-        best = min(best, (near - 1) * unit + 2 * axes * max(far, 0.0) * mass + 2.0**-60 * unit)
+        best = min(best, (near - 1) * unit + 4 * axes * far * mass)
     return best / (1 - best) if best < 1 else math.inf
 
 
