@@ -17,6 +17,7 @@ from torch import nn
 from conv2attn.convert import SelfAttention2d, attention_from_conv
 from conv2attn.convert.rounding import (
     EXP_ULPS,
+    SMALLEST_ALPHA,
     absolute_error,
     attention_error,
     convolution_error,
@@ -148,3 +149,15 @@ def test_gamma_is_that_of_the_roundoff_of_a_precision() -> None:
     for dtype, unit in UNITS.items():
         assert unit_roundoff(dtype) == unit
     assert gamma(3, 0.125) == 3 / 5
+
+
+def test_attention_flatter_than_a_limit_has_no_bound() -> None:
+    assert math.isfinite(attention_error(layer_of(SMALLEST_ALPHA, torch.float64), "separable"))
+    assert attention_error(layer_of(0.9 * SMALLEST_ALPHA, torch.float64), "separable") == math.inf
+
+
+def test_steeper_attention_has_a_smaller_error_until_its_keys_can_be_added_up() -> None:
+    errors = [attention_error(layer_of(2.0**power, torch.float32), "literal") for power in range(-19, 3)]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[0] == math.inf
+    assert 0 < errors[-1] < math.inf
