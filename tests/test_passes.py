@@ -111,7 +111,10 @@ def check_forms(engine: str, data: st.DataObject) -> None:
     scale = torch.autograd.grad(magnitude(largest), [largest, magnitude.weight], cotangent.abs()), magnitude(largest)
     keys = math.prod(layer.spec.padded_size(Size(*x.shape[2:])))
     steps = 16 * EXP_ULPS + (8 + layer.num_heads) * keys + cotangent.numel() + conv.weight.numel()
-    relative = 2 * gamma(steps, unit_roundoff(torch.float64))
+    grid = layer.spec.padded_size(Size(*x.shape[2:]))
+    farthest = math.hypot(*grid) + 2 * float(layer.centers.detach().abs().max())
+    exponent = float(layer.alpha.detach().max()) * (2 * farthest) ** 2 * gamma(8, unit_roundoff(torch.float64))
+    relative = 2 * gamma(steps, unit_roundoff(torch.float64)) + 4 * math.expm1(2 * exponent)  # scores are rounded, too
     for one, other, size in zip(
         [*observed[0], observed[1]], [*expected[0], expected[1]], [*scale[0], scale[1]], strict=True
     ):
