@@ -290,7 +290,7 @@ def demo(
 def show(
     source: Annotated[Path, typer.Argument(metavar="FOLDER|CHECKPOINT", help="What convert wrote, or a checkpoint.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="Ends in .png, .svg, .pdf, or .html for a page.")],
-    arch: Annotated[str | None, typer.Option("--arch", metavar="SPEC", help="As for convert.")] = None,
+    arch: ArchOption = None,
     arch_arg: ArchArgOption = None,
     ema: EmaOption = False,
     layer: Annotated[str | None, typer.Option(metavar="NAME", help="Show this layer only.")] = None,
@@ -313,7 +313,7 @@ def show(
     """Draw where the heads look, or write a page that one can play with."""
     from conv2attn.proofs.pictures.show import View, show
 
-    architecture = None if arch is None else _architecture(arch, arch_arg)
+    architecture = _architecture(arch, arch_arg)
     wanted_size = None if size is None else _size(size)
     view = View(layer, image, wanted_size, None if query is None else _pixel(query), alpha, picture)
     with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
@@ -455,9 +455,7 @@ def verify(
         typer.Option(metavar="I/N", help="Layers I, I + N, ...; by default RANK/WORLD_SIZE, if these are set."),
     ] = None,
     merge: Annotated[bool, typer.Option("--merge", help="Add up the results in FILE...")] = False,
-    arch: Annotated[
-        str | None, typer.Option(metavar="SPEC", help="How to build the checkpoint's network, as for convert.")
-    ] = None,
+    arch: ArchOption = None,
     arch_arg: ArchArgOption = None,
     ema: EmaOption = False,
     alpha: AlphaOption = None,

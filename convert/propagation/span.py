@@ -55,11 +55,6 @@ class Span:
         """Whether both networks are known to have the same numbers here."""
         return not bool(self.error.any())
 
-    @property
-    def is_finite(self) -> bool:
-        """Whether all bounds are."""
-        return bool(torch.cat([self.low, self.high, self.error]).isfinite().all())
-
     def merged(self) -> Span:
         """The same bounds for all entries, whatever order they are in."""
         return Span(self.low.min().view(1), self.high.max().view(1), self.error.max().view(1))
