@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from conv2attn.proofs.campaign.result import Campaign
     from conv2attn.proofs.campaign.settings import Settings
     from conv2attn.proofs.demo import DemoResult
-    from conv2attn.proofs.network_check import Pair
+    from conv2attn.proofs.network_check import NetworkCheck, Pair
     from conv2attn.proofs.runner import Result
 
 JSON_VERSION = 1
@@ -588,16 +588,17 @@ def _pair(
 def _verified_network(
     pair: Pair, engine: list[str] | None, *, data: Path | None, random: int | None, size: str | None, seed: int
 ) -> _Outcome:
-    from conv2attn.proofs.network_check import DEFAULT_ENGINES, choose_inputs, passes, verify_network
+    from conv2attn.proofs.network_check import DEFAULT_ENGINES, choose_inputs, verify_network
 
     if data is not None and random is not None:
         raise typer.BadParameter("and --random exclude each other", param_hint="--data")
     images = choose_inputs(pair, folder=data, count=random, size=None if size is None else _size(size), seed=seed)
     engines = engine or DEFAULT_ENGINES
     with _progress("Running CNN and attention", total=(1 + len(engines)) * len(images)) as advance:
-        agreement = verify_network(pair, images, engines=engines, progress=advance)
-    found = {"seed": seed, "network": agreement.to_json()}
-    return _Outcome(found, lambda: _print_network(agreement, seed), 0 if passes(agreement) else 1)
+        check = verify_network(pair, images, engines=engines, progress=advance)
+    return _Outcome(
+        {"seed": seed, "network": check.to_json()}, lambda: _print_network(check, seed), 0 if check.passed else 1
+    )
 
 
 def _architecture(spec: str | None, arguments: list[str] | None) -> Architecture | None:
@@ -712,11 +713,9 @@ def _print_demo(result: DemoResult) -> None:
     typer.echo(f"Wrote {result.folder}; open {result.page} to look at it\n")
 
 
-def _print_network(agreement: Agreement, seed: int) -> None:
-    from conv2attn.proofs.network_check import verdict
-
-    _print_agreement("layer", agreement)
-    typer.echo(verdict(agreement))
+def _print_network(check: NetworkCheck, seed: int) -> None:
+    _print_agreement("layer", check.agreement)
+    typer.echo(check.verdict)
     typer.echo(f"Seed: {seed}")
 
 

@@ -6,16 +6,18 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from conv2attn.convert.attention import SelfAttention2d
 from conv2attn.convert.engines import AUTO
-from conv2attn.convert.errors import ArchitectureError, ConversionError
+from conv2attn.convert.errors import ArchitectureError, ConversionError, Problem
 from conv2attn.convert.folder import Architecture, load_converted
 from conv2attn.convert.model import convert_model, restore_model
 from conv2attn.convert.network import load_network
+from conv2attn.convert.network_certificate import NetworkCertificate, certify_network
 from conv2attn.convert.spec import Size
 from conv2attn.proofs.agreement import Agreement, compare
 from conv2attn.proofs.campaign.arithmetic import certified_arithmetic, check_device
@@ -88,21 +90,89 @@ def choose_inputs(pair: Pair, *, folder: Path | None, count: int | None, size: S
     return torch.randn(count or DEFAULT_IMAGES, channels, *(size or DEFAULT_SIZE), generator=generator).to(weight)
 
 
+@dataclass(frozen=True)
+class NetworkCheck:
+    """What was found of a network.
+
+    Attributes:
+        agreement: Both networks on the same images, layer by layer and end to end.
+        certificate: Bound on the difference of their outputs, for all images within the ranges of these.
+    """
+
+    agreement: Agreement
+    certificate: NetworkCertificate
+
+    def to_json(self) -> dict[str, Any]:
+        """The check as plain data."""
+        return {**self.agreement.to_json(), "certificate": self.certificate.to_json()}
+
+    @property
+    def passed(self) -> bool:
+        """Whether some layer ran, and every one and the whole stayed within their bounds; what is NaN does not."""
+        return bool(self._layers) and not self._beyond
+
+    @property
+    def verdict(self) -> str:
+        """The result in a few sentences."""
+        if not self._layers:
+            return "No attention layer ran: nothing is verified."
+        if self._beyond:
+            return f"Beyond the bound, or not finite: {', '.join(self._beyond)}."
+        ratio, name = max(((_ratio(found, bound), name) for name, found, bound in self._layers), key=lambda one: one[0])
+        count = len(self._layers) // len(self.agreement.engines)
+        layers = f"All {count} layers are within their bounds; largest difference / bound {ratio:.2g}, {name}."
+        return f"{layers}\n{self._end_to_end}"
+
+    @property
+    def _layers(self) -> list[tuple[str, float, float]]:
+        """Each layer in each engine: name, difference and bound."""
+        return [
+            (f"{layer.name} ({engine.engine})", layer.difference, layer.bound)
+            for engine in self.agreement.engines
+            for layer in engine.layers
+        ]
+
+    @property
+    def _wholes(self) -> list[tuple[str, float, float]]:
+        """The whole network in each engine, likewise, if it has a bound."""
+        bound = self.certificate.bound
+        if bound is None:
+            return []
+        return [(f"end to end ({engine.engine})", engine.logit_difference, bound) for engine in self.agreement.engines]
+
+    @property
+    def _beyond(self) -> list[str]:
+        return [name for name, found, bound in self._layers + self._wholes if not found <= bound]
+
+    @property
+    def _end_to_end(self) -> str:
+        if self.certificate.bound is None:
+            reasons = [f"{problem.name}: {problem.reason}".removeprefix(": ") for problem in self.certificate.unbounded]
+            return f"End to end, no finite bound is known{''.join(f'; {reason}' for reason in reasons[:1])}."
+        found = max(difference for _, difference, _ in self._wholes)
+        return (
+            f"End to end, scores differ by {found:.2g} at most; the bound, for all images within the ranges of these, "
+            f"is {self.certificate.bound:.2g}."
+        )
+
+
 def verify_network(
     pair: Pair,
     images: Tensor,
     *,
     engines: Sequence[str] = DEFAULT_ENGINES,
     progress: Callable[[int], None] = lambda _: None,
-) -> Agreement:
-    """Runs both networks on all images, see ``compare``.
+) -> NetworkCheck:
+    """Runs both networks on all images, see ``compare``, and bounds how far apart they can be.
 
     Raises:
         ConversionError: The networks do not run on such images, or give no scores.
     """
     try:
         with certified_arithmetic(threads=None):
-            return compare(pair.cnn, pair.attention, images, None, engines=engines, batch_size=BATCH, progress=progress)
+            agreement = compare(
+                pair.cnn, pair.attention, images, None, engines=engines, batch_size=BATCH, progress=progress
+            )
     except ConversionError:
         raise
     except (RuntimeError, TypeError, AttributeError) as error:
@@ -111,26 +181,15 @@ def verify_network(
             f"the network does not give scores for images {shape}: {str(error).splitlines()[0]}"
         ) from error
 
-
-def passes(agreement: Agreement) -> bool:
-    """Whether some layer ran, and every one stayed within its bound; what is NaN does not."""
-    layers = [layer for engine in agreement.engines for layer in engine.layers]
-    return bool(layers) and all(layer.difference <= layer.bound for layer in layers)
+    return NetworkCheck(agreement, _certificate(pair.attention, images))
 
 
-def verdict(agreement: Agreement) -> str:
-    """The result in a sentence or two."""
-    layers = [(engine.engine, layer) for engine in agreement.engines for layer in engine.layers]
-    beyond = [f"{layer.name} ({engine})" for engine, layer in layers if not layer.difference <= layer.bound]
-    if not layers:
-        return "No attention layer ran: nothing is verified."
-    if beyond:
-        return f"Beyond the bound, or not finite: {', '.join(beyond)}."
-    ratio, engine, layer = max(
-        ((found.difference / found.bound if found.bound else 0.0, name, found) for name, found in layers),
-        key=lambda one: one[0],
-    )
-    count = len(layers) // len(agreement.engines)
-    return (
-        f"All {count} layers are within their bounds; largest difference / bound {ratio:.2g}, {layer.name} ({engine})."
-    )
+def _certificate(attention: nn.Module, images: Tensor) -> NetworkCertificate:
+    size = Size(images.shape[2], images.shape[3])
+    if not bool(images.isfinite().all()):
+        return NetworkCertificate(size, None, (), (Problem("", "an image holds NaN or infinite values"),))
+    return certify_network(attention, input_range=(images.amin((0, 2, 3)), images.amax((0, 2, 3))), size=size)
+
+
+def _ratio(difference: float, bound: float) -> float:
+    return difference / bound if bound else 0.0

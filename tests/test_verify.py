@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,13 @@ from PIL import Image
 from torch import nn
 
 from conv2attn.cli import main
-from conv2attn.convert import convert_model, save_converted
+from conv2attn.convert import attention_from_conv, certify, certify_network, convert_model, save_converted
 from conv2attn.convert.errors import OutputError
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.folder import Architecture
+from conv2attn.convert.network_certificate import NetworkCertificate
+from conv2attn.proofs import network_check
 from conv2attn.proofs.campaign import outputs
 from tests.test_faults import drop_a_head
 
@@ -260,6 +263,7 @@ def test_a_network_is_compared_layer_by_layer_and_as_a_whole(checkpoint: str, ru
     assert "5.shortcut.0" in out
     assert "top-1 agreement" in out
     assert "All 9 layers are within their bounds; largest difference / bound" in out
+    assert "\nEnd to end, scores differ by " in out
     assert out.endswith("Seed: 4\n")
 
 
@@ -272,6 +276,45 @@ def test_a_network_s_result_is_data(checkpoint: str, run: Run) -> None:
     assert engine["engine"] == "literal"
     assert engine["top1_agreement"] == 1.0
     assert all(layer["difference"] <= layer["bound"] for layer in engine["layers"])
+    assert engine["logit_difference"] <= network["certificate"]["bound"]
+    assert network["certificate"]["size"] == [16, 16]
+    assert network["certificate"]["unbounded"] == []
+
+
+def test_a_network_beyond_its_bound_end_to_end_is_found(
+    checkpoint: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_small(*arguments: Any, **named: Any) -> NetworkCertificate:
+        return replace(certify_network(*arguments, **named), bound=0.0)
+
+    monkeypatch.setattr(network_check, "certify_network", too_small)
+    code, out, _ = run(checkpoint, *ARCH, "--random", "1", "--size", "16x16", "--engine", "literal")
+    assert code == 1
+    assert "Beyond the bound, or not finite: end to end (literal).\n" in out
+
+
+def test_a_network_that_cannot_be_bounded_says_why(run: Run) -> None:
+    layers = "nn.Sequential(nn.Conv2d(1, 2, 1), nn.Flatten(), nn.Softmax(1))"
+    Path("net.py").write_text(f"from torch import nn\n\ndef net():\n    return {layers}\n")
+    torch.save(eval(layers).state_dict(), "net.pt")
+    code, out, _ = run("net.pt", "--arch", "net.py:net", "--size", "4x4")
+    assert code == 0
+    assert "End to end, no finite bound is known; 2: no bound is known for Softmax.\n" in out
+
+
+def test_a_network_is_certified_for_the_values_that_each_channel_of_the_images_has(run: Run) -> None:
+    layers = "nn.Sequential(nn.Conv2d(2, 1, 1, bias=False), nn.Flatten())"
+    Path("net.py").write_text(f"from torch import nn\n\ndef net():\n    return {layers}\n")
+    torch.save({"0.weight": torch.ones(1, 2, 1, 1)}, "net.pt")
+    Path("data").mkdir()
+    np.save("data/a.npy", np.array([[[0.0, 8.0]], [[2.0, 2.0]]], dtype=np.float32))
+    _, out, _ = run("net.pt", "--arch", "net.py:net", "--data", "data", "--json")
+    (layer,) = result(out)["network"]["certificate"]["layers"]
+    assert (layer["low"], layer["high"]) == (0.0, 8.0)
+    conv = nn.Conv2d(2, 1, 1, bias=False)
+    nn.init.ones_(conv.weight)
+    certificate = certify(attention_from_conv(conv), input_range=([0.0, 2.0], [8.0, 2.0]))
+    assert layer["own"] == certificate.bound
 
 
 @pytest.mark.parametrize("alpha", [None, 2.0])
