@@ -8,13 +8,15 @@ import json
 import math
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+
+from conv2attn.proofs.terminal import print_table, progress
 
 if TYPE_CHECKING:
     from conv2attn.convert.folder import Architecture
@@ -164,7 +166,7 @@ def convert(
     check_target(out, force=force)
     architecture = _architecture(arch, arch_arg)
     with (
-        _progress("Reading", total=size_on_disk(checkpoint)) as advance,
+        progress("Reading", total=size_on_disk(checkpoint)) as advance,
         redirect_stdout(sys.stderr),  # what the architecture's code prints is not the result
     ):
         network = load_network(
@@ -179,12 +181,12 @@ def convert(
         skip_unsupported=skip_unsupported,
     )
     report = report.on_images(*images)
-    with _progress("Certifying", total=len(report.layers)) as advance:
+    with progress("Certifying", total=len(report.layers)) as advance:
         report.certify(progress=advance)
     with redirect_stdout(sys.stderr):
         page = viewer_page(model, report, title=checkpoint.name, limit=QUICK)
     source = network.checkpoint
-    with _progress("Writing", total=None):
+    with progress("Writing", total=None):
         save_converted(model, out, report=report, architecture=architecture, source=source, page=page, force=force)
     if as_json:
         _print_json("convert", {"folder": str(out), "page": str(out / PAGE), "report": report.to_json()})
@@ -209,6 +211,7 @@ def plan(
     from conv2attn.convert.network import load_network
     from conv2attn.convert.plan import plan_layers
     from conv2attn.convert.selection import name_filter
+    from conv2attn.proofs.tables import plan_table
 
     image_size = _size(size)
     with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
@@ -224,21 +227,7 @@ def plan(
         return
     if not layers:
         typer.echo("Nothing would be converted.")
-    _print_table(
-        ("layer", "geometry", "heads", "parameters", "attention", "input", f"literal form at {image_size}"),
-        [
-            (
-                _shown(layer.name),
-                str(layer.spec),
-                layer.spec.num_heads,
-                layer.parameters_before,
-                layer.parameters_after,
-                layer.input_size or "unknown",
-                "unknown" if layer.literal_bytes is None else _bytes(layer.literal_bytes),
-            )
-            for layer in layers
-        ],
-    )
+    print_table(*plan_table(layers, image_size))
     _print_problems("cannot be converted", found.unsupported)
     _print_problems("left alone", found.skipped)
 
@@ -276,7 +265,7 @@ def demo(
     from conv2attn.proofs.demo import DEFAULT_FOLDER, PASSES, run_demo
 
     seed = HELD_OUT_SEED if seed is None else seed
-    with _progress("Running CNN and attention", total=PASSES * images) as advance:
+    with progress("Running CNN and attention", total=PASSES * images) as advance:
         results = run_demo(out or DEFAULT_FOLDER, count=images, seed=seed, progress=advance)
     if as_json:
         _print_json("demo", {"seed": seed, "networks": [result.to_json() for result in results]})
@@ -416,7 +405,7 @@ def bench(
         limit_flops=limit,
     )
     check_outputs(table or (), plot=plot, markdown=markdown)
-    with _progress("Measuring", total=steps(table or (), settings)) as advance:
+    with progress("Measuring", total=steps(table or (), settings)) as advance:
         benchmark = run_benchmark(table or (), settings, progress=advance)
     write_outputs(benchmark, plot=plot, markdown=markdown)
     if as_json:
@@ -552,7 +541,7 @@ def _verified_layers(
     from conv2attn.proofs.campaign.shard import Shard
 
     count, part = layer_count(layers, minutes), Shard.choose(shard)
-    with _progress("Checking layers", total=len(part.indices(count))) as advance:
+    with progress("Checking layers", total=len(part.indices(count))) as advance:
         campaign = run_campaign(settings, layers=count, seed=seed, shard=part, minutes=minutes, progress=advance)
     example = counterexample(campaign)
     data = {"campaign": campaign.to_json(), "counterexample": None if example is None else example.snippet}
@@ -594,7 +583,7 @@ def _verified_network(
         raise typer.BadParameter("and --random exclude each other", param_hint="--data")
     images = choose_inputs(pair, folder=data, count=random, size=None if size is None else _size(size), seed=seed)
     engines = engine or DEFAULT_ENGINES
-    with _progress("Running CNN and attention", total=(1 + len(engines)) * len(images)) as advance:
+    with progress("Running CNN and attention", total=(1 + len(engines)) * len(images)) as advance:
         check = verify_network(pair, images, engines=engines, progress=advance)
     return _Outcome(
         {"seed": seed, "network": check.to_json()}, lambda: _print_network(check, seed), 0 if check.passed else 1
@@ -653,12 +642,6 @@ def _pixel(text: str) -> tuple[int, int]:
     return int(row), int(column)
 
 
-def _bytes(count: int) -> str:
-    from conv2attn.convert.engines.literal import format_bytes
-
-    return format_bytes(count)
-
-
 def _warn_non_finite(names: Sequence[str]) -> None:
     if names:
         shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
@@ -674,38 +657,23 @@ def _print_json(command: str, data: dict[str, Any]) -> None:
 
 
 def _print_report(report: Report) -> None:
-    low, high = report.input_range
-    _print_table(
-        ("layer", "geometry", "heads", "alpha", "parameters", "attention", f"bound on [{low:g}, {high:g}]"),
-        [
-            (
-                ", ".join(map(_shown, layer.names)),
-                str(layer.spec),
-                layer.heads,
-                f"{layer.alpha:g}",
-                layer.parameters_before,
-                layer.parameters_after,
-                layer.uncertified if layer.certificate is None else f"{layer.certificate.bound:.2g}",
-            )
-            for layer in report.layers
-        ],
-    )
+    from conv2attn.proofs.tables import report_table
+
+    print_table(*report_table(report))
     _print_problems("left alone", report.skipped)
-    network = report.network
+    network, (low, high) = report.network, report.input_range
     bound = "no bound is known" if network.bound is None else f"at most {network.bound:.2g} apart"
     typer.echo(f"Outputs of the whole network, images of {network.size} on [{low:g}, {high:g}]: {bound}")
     _print_problems("operations without a bound", network.unbounded)
 
 
 def _print_problems(what: str, problems: Sequence[Any]) -> None:
+    from conv2attn.proofs.tables import layer_name
+
     if problems:
         typer.echo(f"{len(problems)} {what}:")
     for problem in problems:
-        typer.echo(f"  {_shown(problem.name)}: {problem.reason}")
-
-
-def _shown(name: str) -> str:
-    return name or "the model itself"
+        typer.echo(f"  {layer_name(problem.name)}: {problem.reason}")
 
 
 def _print_demo(result: DemoResult) -> None:
@@ -720,43 +688,17 @@ def _print_network(check: NetworkCheck, seed: int) -> None:
 
 
 def _print_agreement(title: str, agreement: Agreement) -> None:
-    columns = [f"{engine.engine}: difference / bound" for engine in agreement.engines]
-    _print_table(
-        (title, "geometry", "heads", "alpha", *columns),
-        [
-            (
-                _shown(layers[0].name),
-                str(layers[0].spec),
-                layers[0].heads,
-                f"{layers[0].alpha:g}",
-                *(f"{layer.difference:.1e} / {layer.bound:.1e}" for layer in layers),
-            )
-            for layers in zip(*(engine.layers for engine in agreement.engines), strict=True)
-        ],
-    )
-    rows: list[tuple[object, ...]] = [("CNN", _share(agreement.accuracy), "", "", f"{agreement.seconds:.2f}")]
-    rows += [
-        (
-            f"attention, {engine.engine}",
-            _share(engine.accuracy),
-            f"{engine.top1_agreement:.1%}",
-            f"{engine.logit_difference:.1e}",
-            f"{engine.seconds:.2f}",
-        )
-        for engine in agreement.engines
-    ]
-    _print_table((f"{agreement.images} images", "accuracy", "top-1 agreement", "logit difference", "seconds"), rows)
+    from conv2attn.proofs.tables import layer_agreement_table, network_agreement_table
 
-
-def _share(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.1%}"
+    print_table(*layer_agreement_table(title, agreement))
+    print_table(*network_agreement_table(agreement))
 
 
 def _print_claims(claims: Sequence[dict[str, str]], *, as_json: bool) -> None:
     if as_json:
         _print_json("prove", {"claims": claims})
     else:
-        _print_table(("claim", "title"), [tuple(claim.values()) for claim in claims])
+        print_table(("claim", "title"), [tuple(claim.values()) for claim in claims])
 
 
 def _print_result(result: Result, *, err: bool) -> None:
@@ -769,12 +711,12 @@ def _prove_formal(*, limit: float | None, as_json: bool) -> None:
     from conv2attn.proofs.kernel import DEFAULT_LIMIT, check_formal, count_steps
     from conv2attn.proofs.render.formal import AXIOMS, rows, summary, to_json
 
-    with _progress("Coq checks the theorems", total=count_steps()) as advance:
+    with progress("Coq checks the theorems", total=count_steps()) as advance:
         result = check_formal(limit=limit or DEFAULT_LIMIT, progress=advance)
     if as_json:
         _print_json("prove", to_json(result))
     else:
-        _print_table(("theorem", "rests on"), rows(result))
+        print_table(("theorem", "rests on"), rows(result))
         for line in (*(AXIOMS if result.theorems else ()), *result.failures, summary(result)):
             typer.echo(line)
     if not result.is_proved:
@@ -785,9 +727,9 @@ def _print_benchmark(benchmark: Benchmark) -> None:
     from conv2attn.proofs.benchmark.report import criteria_table, layer_tables, summary_table
 
     for table in layer_tables(benchmark.rows):
-        _print_table(table.header, table.rows)
+        print_table(table.header, table.rows)
     for table in (summary_table(benchmark.summaries), criteria_table(benchmark.criteria)):
-        _print_table(table.header, table.rows)
+        print_table(table.header, table.rows)
     typer.echo(f"Machine: {benchmark.machine}")
     typer.echo(f"Seed: {benchmark.settings.seed}")
 
@@ -796,43 +738,10 @@ def _print_campaign(campaign: Campaign, example: Counterexample | None) -> None:
     from conv2attn.proofs.campaign.report import check_table, failure_lines, option_table, verdict
 
     for table in (option_table(campaign), check_table(campaign)):
-        _print_table(table.header, table.rows)
+        print_table(*table)
     for line in failure_lines(campaign, example):
         typer.echo(line)
     typer.echo(verdict(campaign))
-
-
-def _print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.measure import Measurement
-    from rich.table import Table
-    from rich.text import Text
-
-    if not rows:
-        return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="")
-    for index, name in enumerate(header):
-        numeric = index > 0 and isinstance(rows[0][index], int)
-        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else str(cell)) for cell in row))
-    console = Console(highlight=False)
-    if not console.is_terminal:  # a file has no width
-        console.width = max(Measurement.get(console, console.options.update(max_width=10_000), table).maximum, 1)
-    console.print(table)
-
-
-@contextmanager
-def _progress(what: str, *, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr, if that is a terminal; without a total, one that only moves."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda count: bar.advance(task, count)
 
 
 def _explain(error: Exception) -> int:

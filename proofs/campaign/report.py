@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple
 
 from conv2attn.proofs.campaign.counterexample import Counterexample
 from conv2attn.proofs.campaign.result import Campaign, Part
 from conv2attn.proofs.campaign.tally import Extreme
-
-
-class Table(NamedTuple):
-    """A table of texts and numbers."""
-
-    header: tuple[str, ...]
-    rows: tuple[tuple[object, ...], ...]
+from conv2attn.proofs.tables import Table
 
 
 def option_table(campaign: Campaign) -> Table:

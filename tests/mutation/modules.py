@@ -12,7 +12,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "convert/encoding.py": ("test_encoding", "test_regime", "test_certificate", *_COMPUTING),
     "convert/construction.py": ("test_construction", "test_restore", "test_model"),
     "convert/certificate.py": ("test_certificate", "test_construction", "test_equivalence"),
-    "convert/tail.py": ("test_certificate", "test_claims_tail", "test_formal_bridge", "test_tightness"),
+    "convert/tail.py": ("test_tail", "test_certificate", "test_claims_tail", "test_formal_bridge", "test_tightness"),
     "convert/rounding.py": ("test_rounding", "test_certificate", "test_claims_rounding", "test_equivalence"),
     "convert/engines/__init__.py": ("test_attention", "test_plan", "test_separable"),
     "convert/engines/base.py": ("test_attention", "test_plan", *_COMPUTING),

@@ -1,0 +1,109 @@
+"""The tail is the smaller of its two formulas for each pair of channels, evaluated with 40 digits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import pytest
+import torch
+from mpmath import mp, mpf
+from torch import nn
+
+from conv2attn.convert import ConvSpec, SelfAttention2d
+from conv2attn.convert.tail import absolute_products, softmax_tail
+
+DIGITS = 40
+CLOSE = 1e-8  # of every head's tail by itself; a few times what the code adds for its own rounding
+SPEC = ConvSpec(4, 4, kernel_size=(3, 2), dilation=(1, 2), groups=2, bias=False)
+
+
+def layer_of(spec: ConvSpec, alphas: Sequence[float]) -> SelfAttention2d:
+    torch.manual_seed(1)
+    layer = SelfAttention2d(spec, alpha=alphas[0], dtype=torch.float64)
+    with torch.no_grad():
+        layer.alpha.copy_(torch.tensor(list(alphas) * (spec.num_heads // len(alphas))))
+        layer.weight[0].abs_()  # neighbours of one sign: what they give each other cancels
+    return layer
+
+
+def head_changes(spec: ConvSpec, alphas: Sequence[float]) -> tuple[list[list[mpf]], list[mpf], list[mpf]]:
+    """For each head: u_h(z) on enough of Z^2, 1 - P_h, and tau_h."""
+    margin = math.ceil(math.sqrt(60 / min(alphas)))
+    spans = [spec.dilation[axis] * (spec.kernel_size[axis] - 1) for axis in (0, 1)]
+    changes, outside, tails = [], [], []
+    for alpha, target in zip(alphas, spec.tap_offsets, strict=True):
+        theta = mp.jtheta(3, 0, mp.exp(-mpf(alpha)))
+        rows, columns = (
+            {z: mp.exp(-mpf(alpha) * (z - target[axis]) ** 2) / theta for z in range(-margin, spans[axis] + margin + 1)}
+            for axis in (0, 1)
+        )
+        changes.append([rows[i] * columns[j] - ((i, j) == target) for i in rows for j in columns])
+        inside = mp.fsum(rows[i] * columns[j] for i in range(spans[0] + 1) for j in range(spans[1] + 1))
+        outside.append(1 - inside)
+        tails.append(1 - theta**-2)
+    return changes, outside, tails
+
+
+def formulas(layer: SelfAttention2d, varies: Sequence[float]) -> list[tuple[mpf, mpf]]:
+    """For each output channel: the tail, and the sum of every head's by itself."""
+    spec, (changes, outside, tails) = layer.spec, head_changes(layer.spec, layer.alpha.tolist())
+    per_group = spec.in_channels // spec.groups
+    results = []
+    for o, taps in enumerate(layer.weight.detach().flatten(2).tolist()):
+        first = o // (spec.out_channels // spec.groups) * per_group
+        smaller = every = mpf(0)
+        for osc, weights in zip(varies[first : first + per_group], taps, strict=True):
+            heads = [mpf(w) for w in weights]
+            alone = mp.fsum(tau * abs(w) for tau, w in zip(tails, heads, strict=True))
+            moved = mp.fsum(abs(mp.fdot(heads, at_z)) for at_z in zip(*changes, strict=True))
+            lost = mp.fsum(share * abs(w) for share, w in zip(outside, heads, strict=True))
+            smaller += osc * min(alone, (moved + lost) / 2)
+            every += osc * alone
+        results.append((smaller, every))
+    return results
+
+
+@pytest.mark.parametrize(
+    "alphas", [(0.25,), (0.9,), (3.0,), (8.0,), (0.25, 5.0, 1.0)], ids=lambda alphas: "-".join(map(str, alphas))
+)
+def test_the_tail_is_its_formula(alphas: tuple[float, ...]) -> None:
+    layer, varies = layer_of(SPEC, alphas), [1.0, 3.0, 0.5, 2.0]
+    found = softmax_tail(layer, torch.tensor(varies, dtype=torch.float64)).tolist()
+    with mp.workdps(DIGITS):
+        for value, (tail, every) in zip(found, formulas(layer, varies), strict=True):
+            assert tail <= value <= tail + CLOSE * every
+
+
+def test_each_formula_is_the_smaller_one_somewhere() -> None:
+    with mp.workdps(DIGITS):
+        for dilation in (1, 6):
+            layer = layer_of(ConvSpec(1, 1, kernel_size=(3, 3), dilation=(dilation, dilation), bias=False), [0.9] * 9)
+            with torch.no_grad():
+                layer.weight.fill_(1.0)
+            ((smaller, alone),) = formulas(layer, [1.0])
+            assert smaller == alone if dilation == 6 else smaller < 0.7 * alone
+
+
+@pytest.mark.parametrize(
+    ("spec", "alpha"), [(ConvSpec(2, 3, kernel_size=(1, 1), bias=False), 1.0), (SPEC, 0.24), (SPEC, 0.01)]
+)
+def test_a_single_head_or_a_flat_one_has_its_own_tail_alone(spec: ConvSpec, alpha: float) -> None:
+    layer = layer_of(spec, [alpha])
+    found = softmax_tail(layer, torch.ones(spec.in_channels, dtype=torch.float64)).tolist()
+    with mp.workdps(DIGITS):
+        tau = 1 - mp.jtheta(3, 0, mp.exp(-mpf(alpha))) ** -2
+        for value, taps in zip(found, layer.weight.detach().flatten(1).tolist(), strict=True):
+            every = tau * mp.fsum(map(abs, taps))
+            assert every <= value <= every * (1 + CLOSE)
+
+
+def test_sums_of_absolute_products_are_rounded_up() -> None:
+    """Terms that a running sum loses: half a unit in the last place of what is there already."""
+    spec = ConvSpec(4096, 1, kernel_size=(1, 1), bias=False)
+    weight = torch.full((1, 4096, 1, 1), 2.0**-25)
+    weight[0, 0] = 1.0
+    layer = SelfAttention2d(spec, weight=nn.Parameter(weight), alpha=1.0)
+    (found,) = absolute_products(layer, layer.weight, torch.ones(4096, dtype=torch.float64))
+    assert found.item() >= 1 + 4095 * Fraction(1, 2**25)
