@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import get_args
+
 import mpmath
 import pytest
 import torch
@@ -18,13 +21,15 @@ from conv2attn.convert import (
     certify_data,
     measure_input,
 )
+from conv2attn.convert.certificate import padded_range
 from conv2attn.convert.encoding import key_positions
 from conv2attn.convert.rounding import gamma, unit_roundoff
-from conv2attn.convert.spec import Size
+from conv2attn.convert.spec import PaddingMode, Size
 from conv2attn.convert.tail import tail_fraction, tail_per_unit
 from conv2attn.proofs.strategies import conv_specs, convolutions_with_input
 
 SPEC = ConvSpec(3, 4, kernel_size=(3, 2), padding=(1, 1))
+CLOSE = 1e-8  # what the certificate adds for its own rounding, and what underflow adds
 
 
 def exact_output(conv: nn.Conv2d, x: Tensor, alpha: float | None) -> mpmath.matrix:
@@ -125,6 +130,53 @@ def test_the_tail_grows_with_what_the_input_can_vary() -> None:
     assert narrow.tail == pytest.approx(2 * tail_per_unit(layer), rel=2**-25)
 
 
+@pytest.mark.parametrize("alpha", [None, 1.0])
+def test_the_bound_is_the_sum_of_its_parts(alpha: float | None) -> None:
+    spec = ConvSpec(3, 1, kernel_size=(3, 2))
+    certificate = certify(SelfAttention2d(spec, alpha=alpha), input_range=(0, 1))
+    parts = (certificate.tail, certificate.rounding_attention, certificate.rounding_convolution)
+    assert (certificate.tail > 0.1) == (alpha is not None)
+    assert certificate.bound == pytest.approx(sum(parts), rel=CLOSE, abs=0)
+    assert certificate.per_channel == (certificate.bound,)
+    assert certificate.to_json() == {
+        name: getattr(certificate, name) for name in ("bound", "tail", "rounding_attention", "rounding_convolution")
+    }
+
+
+def test_rounding_is_relative_to_the_largest_sum_that_the_range_allows_and_the_bias() -> None:
+    layer = SelfAttention2d(ConvSpec(1, 1, kernel_size=(1, 1)), dtype=torch.float64)
+    with torch.no_grad():
+        layer.weight.fill_(-2)
+        assert layer.bias is not None
+        layer.bias.fill_(-3)
+    certificate = certify(layer, input_range=(-5, 4), engine="literal")
+    assert certificate.rounding_convolution == pytest.approx(13 * gamma(2, 2.0**-53), rel=CLOSE, abs=0)
+    assert certificate.rounding_attention == certificate.rounding_convolution
+
+
+@pytest.mark.parametrize(("alpha", "smaller"), [(None, 0.25), (1.0, 1.0)])
+def test_sums_that_were_measured_count_for_whatever_reads_the_same_pixels(alpha: float | None, smaller: float) -> None:
+    layer = SelfAttention2d(ConvSpec(2, 2, kernel_size=(2, 2), bias=False), alpha=alpha, dtype=torch.float64)
+    with torch.no_grad():
+        layer.weight.fill_(1)
+    in_range = certify(layer, input_range=(0, 1))
+    measured = certify(layer, input_range=(0, 1), sums=torch.tensor([2.0, 2.0]))
+    above = certify(layer, input_range=(0, 1), sums=torch.tensor([9.0, 9.0]))
+    assert measured.rounding_convolution == pytest.approx(0.25 * in_range.rounding_convolution, rel=CLOSE, abs=0)
+    assert measured.rounding_attention == pytest.approx(smaller * in_range.rounding_attention, rel=CLOSE, abs=0)
+    assert above == in_range
+
+
+def test_zeros_belong_to_the_range_where_padding_adds_them_and_nowhere_else() -> None:
+    zeros = ConvSpec(2, 1, kernel_size=(3, 2), padding=(0, 1))
+    assert [end.tolist() for end in padded_range(zeros, (5, 6))] == [[0, 0], [6, 6]]
+    for mode in get_args(PaddingMode)[1:]:
+        assert [end.tolist() for end in padded_range(replace(zeros, padding_mode=mode), (5, 6))] == [[5, 5], [6, 6]]
+    bare, padded = ConvSpec(1, 1, kernel_size=(1, 1)), ConvSpec(1, 1, kernel_size=(2, 2), padding=(1, 0))
+    assert tuple(map(float, padded_range(bare, (-6, -5)))) == (-6, -5)
+    assert tuple(map(float, padded_range(padded, (-6, -5)))) == (-6, 0)
+
+
 def test_zero_padding_counts_as_input() -> None:
     padded, unpadded = SelfAttention2d(SPEC, alpha=1.0), ConvSpec(3, 4, kernel_size=(3, 2))
     bare = SelfAttention2d(unpadded, weight=padded.weight, bias=padded.bias, alpha=1.0)
@@ -170,12 +222,22 @@ def test_nothing_is_certified_for_weights_that_are_not_finite(value: float) -> N
         certify(layer, input_range=(0, 1))
 
 
+def test_nothing_is_certified_for_a_bias_that_is_not_finite() -> None:
+    layer = SelfAttention2d(SPEC)
+    with torch.no_grad():
+        assert layer.bias is not None
+        layer.bias[3] = float("nan")
+    with pytest.raises(ConversionError, match="NaN or infinite"):
+        certify(layer, input_range=(0, 1))
+
+
 def test_nothing_is_certified_for_a_layer_that_is_no_convolution() -> None:
-    moved, content = SelfAttention2d(SPEC), SelfAttention2d(SPEC)
+    moved, content, learned = SelfAttention2d(SPEC), SelfAttention2d(SPEC), SelfAttention2d(SPEC)
     with torch.no_grad():
         moved.centers[0] += 1
     content.add_content(2)
-    for layer in (moved, content):
+    learned.set_axis_scores(torch.zeros(6, 7), torch.zeros(6, 7))
+    for layer in (moved, content, learned):
         with pytest.raises(ConversionError, match="is certified"):
             certify(layer, input_range=(0, 1))
 
@@ -255,7 +317,9 @@ def test_nothing_is_measured_without_finite_values() -> None:
         measure_input(layer, [torch.full((1, 3, 4, 5), float("inf"))])
 
 
-@pytest.mark.parametrize("sums", [torch.ones(3), -torch.ones(4), torch.full((4,), float("nan"))])
+@pytest.mark.parametrize(
+    "sums", [torch.ones(3), torch.ones(5), torch.ones(4, 1), -torch.ones(4), torch.full((4,), float("nan"))]
+)
 def test_sums_that_are_none_are_refused(sums: Tensor) -> None:
     with pytest.raises(ConversionError, match="sums"):
         certify(SelfAttention2d(SPEC), input_range=(0, 1), sums=sums)
