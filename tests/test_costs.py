@@ -1,0 +1,210 @@
+"""What engines, and the forms of their passes, are taken to cost is counted as the modules say; the least is chosen."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from conv2attn.convert import SelfAttention2d, attention_from_conv
+from conv2attn.convert.engines import ENGINES, passes
+from conv2attn.convert.engines.axes import AxisTable, Block
+from conv2attn.convert.engines.base import Cost
+from conv2attn.convert.engines.passes import cheapest_passes, stencils_are_fast
+from conv2attn.convert.engines.separable import axis_probabilities
+from conv2attn.convert.engines.stencil import Stencil, keys_above_zero
+from conv2attn.convert.spec import Size
+
+SIZE = Size(11, 13)
+CALL, NARROW, SHORT, LENGTHS = 500_000, 12, 16, (16, 24, 32, 48, 64)  # what axes.py says of matrix products
+MATRIX, SHUFFLING, REORDERING, MOVING, WIDEST = 10_000, 18, 40, 7, 6  # what passes.py and stencil.py say
+
+
+# Engines: 4 -> 6 channels in 2 groups, 3x2 taps, stride 1x2, dilation 1x3, on 11x13 pixels and 15x13 with padding.
+
+
+def layer(
+    alpha: float | None, mode: str = "zeros", dtype: torch.dtype = torch.float32, **changed: object
+) -> SelfAttention2d:
+    geometry = {"stride": (1, 2), "dilation": (1, 3), "padding": (2, 0), "groups": 2, "padding_mode": mode}
+    conv = nn.Conv2d(4, 6, (3, 2), dtype=dtype, **geometry)  # type: ignore[arg-type]
+    return attention_from_conv(conv, alpha=alpha)
+
+
+CONVOLUTION = 2 * 5 * (13 * 5) * 6 * (6 * 2)  # batch, 13x5 outputs, channels, taps and channels of a group
+
+
+def test_one_hot_attention_costs_what_the_convolution_costs_and_a_copy_where_torch_does_not_pad() -> None:
+    assert ENGINES["factored"].cost(layer(None), SIZE, batch=5) == Cost(CONVOLUTION, 0)
+    assert ENGINES["factored"].cost(layer(None), SIZE) == Cost(CONVOLUTION // 5, 0)
+    padded = 5 * 4 * 15 * 13
+    assert ENGINES["factored"].cost(layer(None, "circular"), SIZE, batch=5) == Cost(CONVOLUTION, 4 * padded)
+    assert ENGINES["factored"].cost(layer(None, "reflect", torch.float64), SIZE, batch=5).bytes == 8 * padded
+
+
+def test_soft_factored_attention_costs_two_passes_more() -> None:
+    cost = ENGINES["factored"].cost(layer(8.0), SIZE, batch=5)
+    keys = 2 * math.isqrt(104 // 8) + 1
+    assert keys < 13
+    smoothing = 13 * 15 * keys + 15 * 13 * keys  # each pixel of the padded image, along the rows and along the columns
+    assert cost.flops == CONVOLUTION + 2 * 5 * 4 * smoothing
+    assert cost.bytes == 4 * (5 * 4 * 15 * 13 + 5 * 4 * 15 * (13 + 13))
+    half = ENGINES["factored"].cost(layer(8.0, dtype=torch.bfloat16), SIZE, batch=5)
+    assert half.bytes == cost.bytes  # computed in single precision
+
+
+@pytest.mark.parametrize(("outputs", "smoothed"), [(2, 2), (4, 4), (6, 4)])
+def test_a_single_tap_smooths_its_queries_only_on_the_side_with_fewer_channels(outputs: int, smoothed: int) -> None:
+    conv = nn.Conv2d(4, outputs, 1, stride=(2, 3), padding=(1, 2))
+    cost = ENGINES["factored"].cost(attention_from_conv(conv, alpha=0.1), SIZE, batch=5)
+    rows, columns = 7, 6  # of 13x17 pixels; at this alpha all of them are read
+    smoothing = 17 * rows * 13 + rows * columns * 17
+    assert cost.flops == 2 * 5 * (rows * columns) * outputs * 4 + 2 * 5 * smoothed * smoothing
+    assert cost.bytes == 4 * (5 * 4 * 13 * 17 + 5 * smoothed * rows * (17 + columns))
+
+
+@pytest.mark.parametrize("alpha", [8.0, 0.1])
+def test_the_separable_engine_costs_its_distinct_tables_and_the_heads(alpha: float) -> None:
+    cost = ENGINES["separable"].cost(layer(alpha), SIZE, batch=5)
+    keys = (7, 7) if alpha == 8.0 else (15, 13)
+    rows = 4 * 13 * 3 * keys[0] * 13  # 3 distinct rows of heads: channels, output rows, keys, columns
+    mixing = 6 * 6 * 2 * 13 * 13
+    columns = 6 * 13 * 5 * 2 * keys[1]
+    assert cost.flops == 2 * 5 * (rows + mixing + columns)
+    assert cost.bytes == 4 * ((3 + 2) * 5 * 6 * 13 * 13 + 5 * 4 * 15 * 13)
+
+
+def test_the_separable_engine_holds_as_many_images_as_stay_in_the_cache() -> None:
+    conv = nn.Conv2d(8, 4, (1, 3), padding=(0, 1), dtype=torch.float64)
+    cost = ENGINES["separable"].cost(attention_from_conv(conv, alpha=1.0), Size(64, 62), batch=100)
+    images = 4 * 2**20 // (8 * 64 * 64 * 8)
+    assert images == 16
+    assert cost.bytes == 8 * ((1 + 2) * images * 8 * 64 * 64 + 100 * 8 * 64 * 64)
+    large = ENGINES["separable"].cost(attention_from_conv(conv, alpha=1.0), Size(1024, 1022), batch=100)
+    assert large.bytes == 8 * ((1 + 2) * 1 * 8 * 1024 * 1024 + 100 * 8 * 1024 * 1024)
+
+
+def test_heads_that_are_trained_have_a_table_each() -> None:
+    trained = layer(8.0)
+    trained.alpha.requires_grad_()
+    cost = ENGINES["separable"].cost(trained, SIZE, batch=5)
+    rows, mixing, columns = 6 * 4 * 13 * 15 * 13, 6 * 6 * 2 * 13 * 13, 6 * 6 * 13 * 5 * 13
+    assert cost.flops == 2 * 5 * (rows + mixing + columns)
+    assert cost.bytes == 4 * ((6 + 2) * 5 * 6 * 13 * 13 + 5 * 4 * 15 * 13)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("alpha", [0.3, 2.0, 31.9, 32.0, 200.0])
+def test_keys_above_zero_are_those_that_a_softmax_gives_something(alpha: float, dtype: torch.dtype) -> None:
+    distances = torch.arange(-60, 61, dtype=torch.float64)
+    above = int(((-alpha * distances.square()).softmax(0).to(dtype) > 0).sum())
+    assert above <= keys_above_zero(alpha, 121, dtype) <= above + 2 * (math.sqrt(1100 / alpha) + 1)
+    assert keys_above_zero(alpha, 2, dtype) == min(2, keys_above_zero(alpha, 121, dtype))
+    assert keys_above_zero(0.0, 121, dtype) == 121
+
+
+# Tables
+
+
+def block_cost(queries: int, keys: int, vectors: int) -> int:
+    return max(keys, SHORT) * (queries + NARROW) * vectors + CALL
+
+
+def test_a_table_costs_its_blocks_and_joining_them() -> None:
+    for queries, keys in ((10, 20), (10, 5), (1, 16), (3, 17)):
+        assert AxisTable.dense(torch.ones(queries, keys)).cost(7) == block_cost(queries, keys, 7)
+    table = AxisTable(torch.ones(10, 20), (Block(0, 4, 0, 6), Block(4, 10, 3, 20)))
+    assert table.cost(7) == block_cost(4, 6, 7) + block_cost(6, 17, 7) + 8 * 7
+    assert table.entries == 4 * 6 + 6 * 17
+
+
+@pytest.mark.parametrize("vectors", [1, 10_000, 100_000, 10**7])
+@pytest.mark.parametrize("reach", [0, 3, 9, 40])
+def test_the_blocks_of_a_band_are_the_cheapest(reach: int, vectors: int) -> None:
+    length = 150
+    band = (torch.arange(length).unsqueeze(1) - torch.arange(length)).abs() <= reach
+    costs = [block_cost(length, length, vectors)]
+    for size in LENGTHS:
+        ends = [(start, min(start + size, length)) for start in range(0, length, size)]
+        widths = [min(stop + reach, length) - max(start - reach, 0) for start, stop in ends]
+        blocks = (block_cost(b - a, width, vectors) for (a, b), width in zip(ends, widths, strict=True))
+        costs.append(sum(blocks) + 8 * vectors)
+    table = AxisTable.of(band.float(), vectors)
+    assert table.cost(vectors) == min(costs)
+    assert (len(table.blocks) == 1) == (min(costs) == costs[0])
+
+
+# Passes
+
+
+def stencil(queries: int, taps: int, padding: int = 0) -> Stencil:
+    return Stencil(torch.ones(taps), torch.ones(queries), 1, padding)
+
+
+ROWS, COLUMNS = [torch.ones(4, 9), torch.ones(4, 9)], [torch.ones(5, 7)]  # two tables along the rows, one the columns
+IMAGES = (6, 10)
+LINES = (6 * 7, 10 * 4)  # of pixels along the rows, and along the columns of the first pass's results
+
+
+def test_the_forms_of_the_passes_cost_what_is_said() -> None:
+    stencils = [stencil(4, 3), stencil(4, 5)], [stencil(5, 2, WIDEST)]
+    forms = list(passes._forms((ROWS, COLUMNS), stencils, IMAGES))
+    row_tables, column_tables = 2 * block_cost(4, 9, LINES[0]) + 2 * MATRIX * 6, block_cost(5, 7, LINES[1])
+    row_stencils, column_stencils = LINES[0] * 4 * (3 + 5 + 2 * MOVING), LINES[1] * 5 * (2 + MOVING)
+    shuffled, reordered = SHUFFLING * LINES[0] * 4 * 2, REORDERING * LINES[0] * 9
+    assert [(cost, form.memory_format) for cost, form in forms] == [
+        (row_tables + column_tables, torch.contiguous_format),
+        (row_stencils + shuffled + column_tables, torch.contiguous_format),
+        (row_stencils + column_stencils + reordered, torch.channels_last),
+        (row_stencils + shuffled + column_stencils + SHUFFLING * LINES[1] * 5, torch.contiguous_format),
+    ]
+    chosen = cheapest_passes((ROWS, COLUMNS), stencils, images=IMAGES)
+    assert chosen == min(forms, key=lambda form: form[0])[1]
+
+
+def test_a_form_needs_a_stencil_for_every_table_and_little_padding() -> None:
+    def forms(*stencils: list[Stencil | None]) -> int:
+        return len(list(passes._forms((ROWS, COLUMNS), stencils or None, IMAGES)))  # type: ignore[arg-type]
+
+    row, column = stencil(4, 3), stencil(5, 2)
+    assert forms() == 1
+    assert forms([row, None], [column]) == 1
+    assert forms([row, row], [None]) == 2
+    assert forms([row, row], [stencil(5, 2, WIDEST + 1)]) == 3
+    assert forms([row, row], [column]) == 4
+
+
+def test_the_dearest_form_is_not_taken() -> None:
+    cheap, dear = stencil(4, 1), stencil(4, 10**9)
+    many = cheapest_passes(([torch.ones(4, 4)], [torch.ones(4, 4)]), ([dear], [dear]), images=(10, 10))
+    assert isinstance(many.rows[0], AxisTable)
+    assert isinstance(many.columns[0], AxisTable)
+    mixed = cheapest_passes(([torch.ones(4, 4)], [torch.ones(4, 4)]), ([cheap], [dear]), images=(10, 10))
+    assert mixed.rows == (cheap,)
+    assert isinstance(mixed.columns[0], AxisTable)
+
+
+def test_stencils_are_for_images_of_several_channels_in_single_precision_on_a_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    onednn = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
+    assert stencils_are_fast(torch.device("cpu"), torch.float32, 2) == onednn
+    assert not stencils_are_fast(torch.device("cpu"), torch.float32, 1)
+    assert not stencils_are_fast(torch.device("cpu"), torch.float64, 2)
+    assert not stencils_are_fast(torch.device("cpu"), torch.bfloat16, 2)
+    assert not stencils_are_fast(torch.device("cuda"), torch.float32, 2)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert not stencils_are_fast(torch.device("cpu"), torch.float32, 2)
+
+
+def test_a_table_along_one_axis_is_a_softmax_around_each_target() -> None:
+    moved = layer(0.7)
+    with torch.no_grad():
+        moved.centers[1] = torch.tensor([0.25, -1.5], dtype=torch.float64)
+    for axis, (targets, keys) in enumerate(((0.25 + torch.arange(13.0), 15), (2 * torch.arange(5.0) - 1.5, 13))):
+        found = axis_probabilities(moved, SIZE, axis)[1]
+        distances = torch.arange(float(keys)) - targets.unsqueeze(1)
+        expected = (-moved.alpha[1].detach().double() * distances.double().square()).softmax(-1)
+        assert torch.equal(found, expected.float())
