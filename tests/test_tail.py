@@ -16,7 +16,7 @@ from conv2attn.convert.tail import absolute_products, softmax_tail
 
 DIGITS = 40
 CLOSE = 1e-8  # of every head's tail by itself; a few times what the code adds for its own rounding
-SPEC = ConvSpec(4, 4, kernel_size=(3, 2), dilation=(1, 2), groups=2, bias=False)
+SPEC = ConvSpec(4, 4, kernel_size=(3, 2), dilation=(1, 3), groups=2, bias=False)
 
 
 def layer_of(spec: ConvSpec, alphas: Sequence[float]) -> SelfAttention2d:
