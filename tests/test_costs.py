@@ -39,6 +39,7 @@ CONVOLUTION = 2 * 5 * (13 * 5) * 6 * (6 * 2)  # batch, 13x5 outputs, channels, t
 def test_one_hot_attention_costs_what_the_convolution_costs_and_a_copy_where_torch_does_not_pad() -> None:
     assert ENGINES["factored"].cost(layer(None), SIZE, batch=5) == Cost(CONVOLUTION, 0)
     assert ENGINES["factored"].cost(layer(None), SIZE) == Cost(CONVOLUTION // 5, 0)
+    assert isinstance(ENGINES["factored"].cost(layer(None), SIZE).flops, int)
     padded = 5 * 4 * 15 * 13
     assert ENGINES["factored"].cost(layer(None, "circular"), SIZE, batch=5) == Cost(CONVOLUTION, 4 * padded)
     assert ENGINES["factored"].cost(layer(None, "reflect", torch.float64), SIZE, batch=5).bytes == 8 * padded

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv
-from conv2attn.convert.engines.axes import AxisTable
+from conv2attn.convert.engines.axes import AxisTable, Block
 from conv2attn.convert.engines.factored import smoothing_matrix
 from conv2attn.convert.errors import EngineError, GeometryError
 from conv2attn.convert.rounding import EXP_ULPS, gamma, unit_roundoff
@@ -105,6 +105,17 @@ def test_blocks_leave_out_exact_zeros_only(length: int, alpha: float, dtype: tor
         kept[part] = probabilities[part]
     assert torch.equal(kept, probabilities)
     assert [block.start for block in table.blocks][1:] == [block.stop for block in table.blocks][:-1]
+
+
+def test_only_the_blocks_of_a_table_are_read() -> None:
+    probabilities = torch.full((5, 6), float("nan"))
+    probabilities[:2, :3], probabilities[2:, 2:] = 1.0, 2.0
+    table = AxisTable(probabilities, (Block(0, 2, 0, 3), Block(2, 5, 2, 6)))
+    x = torch.arange(4.0 * 6 * 7).view(4, 6, 7)
+    above, below = x[:, :3].sum(1, keepdim=True), 2 * x[:, 2:].sum(1, keepdim=True)
+    expected = torch.cat([above.expand(4, 2, 7), below.expand(4, 3, 7)], 1)
+    assert torch.equal(table.rows_of(x), expected)
+    assert torch.equal(table.columns_of(x.mT), expected.mT)
 
 
 def test_a_narrow_band_is_applied_in_blocks() -> None:
