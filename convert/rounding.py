@@ -24,7 +24,7 @@ takes the best.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from functools import lru_cache
 from itertools import accumulate
 
 import torch
@@ -165,12 +165,13 @@ def _softmax_error(alpha: float, scores: float, unit: float, *, axes: int) -> fl
     return math.expm1(math.log1p(exponentials) - math.log1p(-exponentials) + math.log1p(unit) - math.log1p(-total))
 
 
+@lru_cache(maxsize=64)
 def _accumulation(alpha: float, unit: float, *, axes: int, copies: int = 1) -> float:
     """Error of adding up the weighted keys of ``copies`` heads in any order, relative to their absolute sum.
 
     (near - 1) u + 2 far, for the best square (or interval) of near keys around the target.
     """
-    beyond = accumulate(reversed(list(powers(alpha, 0))), initial=0.0)  # sums over n > radius, from the smallest up
+    beyond = accumulate(reversed(powers(alpha, 0)), initial=0.0)  # sums over n > radius, from the smallest up
     mass = moment(alpha, 0) if axes == 2 else 1.0
     best = math.inf
     for radius, far in enumerate(reversed(list(beyond))):
@@ -179,12 +180,14 @@ def _accumulation(alpha: float, unit: float, *, axes: int, copies: int = 1) -> f
     return best / (1 - best) if best < 1 else math.inf
 
 
+@lru_cache(maxsize=64)
 def moment(alpha: float, power: int) -> float:
     """sum over all integers n of |n|^power exp(-alpha n^2)."""
     return (power == 0) + 2 * math.fsum(powers(alpha, power))
 
 
-def powers(alpha: float, power: int) -> Iterator[float]:
+@lru_cache(maxsize=16)
+def powers(alpha: float, power: int) -> tuple[float, ...]:
     """n^power exp(-alpha n^2) for n = 1, 2, ... until the exponential vanishes in double precision."""
     last = math.ceil(math.sqrt(_NEGLIGIBLE / alpha)) + 1
-    return (n**power * math.exp(-alpha * n * n) for n in range(1, last + 1))
+    return tuple(n**power * math.exp(-alpha * n * n) for n in range(1, last + 1))

@@ -22,6 +22,7 @@ that come near the bound.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -33,6 +34,8 @@ _FLATTEST = 0.25  # below, a head reaches over so many pixels that the kernel's 
 _BEYOND = 45.0  # the kernel's change is summed as far as exp(-45) of what a neighbour gets
 _ENTRIES = 2**24  # of the kernel's change, held at the same time
 _UNDERFLOW = 2.0**-1060  # what a sum over all integers drops is below this
+
+_Points = tuple[tuple[int, int], ...]
 
 
 def tail_fraction(alpha: float) -> float:
@@ -85,29 +88,35 @@ def absolute_products(layer: AttentionLayer, weight: Tensor, *per_input: Tensor)
 def _by_kernel(layer: AttentionLayer, varies: Tensor, tau: list[float]) -> Tensor:
     """The smaller of both bounds for each output and input channel, summed: [out_channels]."""
     spec = layer.spec
-    change, beyond = _head_changes(layer)
-    span = torch.tensor(_outside_of_the_kernel(layer), dtype=torch.float64)
+    span = tuple(dilation * (taps - 1) for dilation, taps in zip(spec.dilation, spec.kernel_size, strict=True))
+    change, beyond = _head_changes(layer.regime.alpha, spec.tap_offsets, span)
+    outside = torch.tensor(_outside_of_the_kernel(layer.regime.alpha, spec.tap_offsets, span), dtype=torch.float64)
     each = torch.tensor(tau, dtype=torch.float64)
     per_group = varies.view(spec.groups, 1, -1)
     parts = []
     for weight in torch.split(layer.weight.detach(), max(1, _ENTRIES // (change.shape[1] * layer.weight.shape[1]))):
         heads = weight.double().cpu().flatten(2)
         alone = heads.abs() @ each
-        together = ((heads @ change).abs().sum(-1) + heads.abs() @ (span + beyond)) / 2 + alone * (OUTWARD**2 - 1)
+        together = ((heads @ change).abs().sum(-1) + heads.abs() @ (outside + beyond)) / 2 + alone * (OUTWARD**2 - 1)
         parts.append(torch.minimum(alone, together))
     return (torch.unflatten(torch.cat(parts), 0, (spec.groups, -1)) * per_group).sum(-1).flatten()
 
 
-def _head_changes(layer: AttentionLayer) -> tuple[Tensor, float]:
-    """u_h(z) for the points z that matter, [num_heads, points], and what u_h can sum to on all others."""
-    alphas, (rows, columns) = layer.regime.alpha, layer.spec.kernel_size
+@lru_cache(maxsize=8)
+def _head_changes(alphas: tuple[float, ...], targets: _Points, span: tuple[int, ...]) -> tuple[Tensor, float]:
+    """u_h(z) for the points z that matter, [num_heads, points], and what u_h can sum to on all others.
+
+    Kept for the next layer of the same kernel, of which a network has many.
+
+    Args:
+        alphas: Locality strength of each head.
+        targets: Each head's target, from the kernel's first tap.
+        span: Pixels from the kernel's first tap to its last, along the rows and along the columns.
+    """
     margin = math.ceil(math.sqrt(1 + _BEYOND / min(alphas)))
     changes = []
-    for alpha, (row, column) in zip(alphas, layer.spec.tap_offsets, strict=True):
-        axes = [
-            _axis_probabilities(alpha, offset, layer.spec.dilation[axis] * (taps - 1), margin)
-            for axis, (offset, taps) in enumerate(((row, rows), (column, columns)))
-        ]
+    for alpha, (row, column) in zip(alphas, targets, strict=True):
+        axes = [_axis_probabilities(alpha, *axis, margin) for axis in zip((row, column), span, strict=True)]
         change = torch.outer(*axes)
         change[margin + row, margin + column] = -tail_fraction(alpha)
         changes.append(change.flatten())
@@ -120,15 +129,15 @@ def _axis_probabilities(alpha: float, target: int, span: int, margin: int) -> Te
     return torch.exp(-alpha * (points - target).square()) / moment(alpha, 0)
 
 
-def _outside_of_the_kernel(layer: AttentionLayer) -> list[float]:
+@lru_cache(maxsize=8)
+def _outside_of_the_kernel(alphas: tuple[float, ...], targets: _Points, span: tuple[int, ...]) -> tuple[float, ...]:
     """1 - P_h: what head h gives to points that the kernel does not span, if all of Z^2 were keys."""
-    spans = [layer.spec.dilation[axis] * (layer.spec.kernel_size[axis] - 1) for axis in (0, 1)]
     shares = []
-    for alpha, offsets in zip(layer.regime.alpha, layer.spec.tap_offsets, strict=True):
-        sides = [(_beyond(alpha, offsets[axis]) + _beyond(alpha, spans[axis] - offsets[axis])) for axis in (0, 1)]
+    for alpha, target in zip(alphas, targets, strict=True):
+        sides = [_beyond(alpha, first) + _beyond(alpha, last - first) for first, last in zip(target, span, strict=True)]
         row, column = (side / moment(alpha, 0) for side in sides)
         shares.append(row + column - row * column)
-    return shares
+    return tuple(shares)
 
 
 def _beyond(alpha: float, distance: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import mpmath
 import pytest
@@ -98,8 +99,8 @@ def test_a_tail_that_forgets_the_lattice_outside_the_kernel_is_caught(monkeypatc
     assert worst <= certify(layer, input_range=(-1, 1)).tail
     honest = tails._head_changes
 
-    def inside_only(layer: SelfAttention2d) -> tuple[torch.Tensor, float]:
-        changes, beyond = honest(layer)
+    def inside_only(*kernel: Any) -> tuple[torch.Tensor, float]:
+        changes, beyond = honest(*kernel)
         side = math.isqrt(changes.shape[1])
         margin = (side - 3) // 2
         kept = torch.zeros(side, side, dtype=changes.dtype)
@@ -107,7 +108,7 @@ def test_a_tail_that_forgets_the_lattice_outside_the_kernel_is_caught(monkeypatc
         return changes * kept.flatten(), beyond
 
     monkeypatch.setattr(tails, "_head_changes", inside_only)
-    monkeypatch.setattr(tails, "_outside_of_the_kernel", lambda layer: [0.0] * 9)
+    monkeypatch.setattr(tails, "_outside_of_the_kernel", lambda *kernel: (0.0,) * 9)
     assert worst > certify(layer, input_range=(-1, 1)).tail
 
 

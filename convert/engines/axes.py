@@ -65,7 +65,7 @@ class AxisTable:
         first = used.int().argmax(1).tolist()
         last = (keys - used.flip(1).int().argmax(1)).tolist()
         candidates = [cls.dense(probabilities).blocks]
-        for length in _BLOCKS:
+        for length in (length for length in _BLOCKS if length < queries):
             starts = range(0, queries, length)
             ends = (min(start + length, queries) for start in starts)
             candidates.append(

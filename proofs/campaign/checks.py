@@ -14,7 +14,7 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -88,7 +88,7 @@ def check_certificate(layer: RandomLayer, engines: Sequence[str], device: torch.
     """Outputs on normal numbers stay within the certificate; heads anywhere agree with the literal engine."""
     conv, x = convolution(layer, device), images(layer, device)
     for alpha in (None, layer.alpha):
-        yield from _certified("certificate", "normal input", conv, _attention(conv, alpha), x, engines)
+        yield from _certified("certificate", {"normal input": x}, conv, _attention(conv, alpha), engines)
     if {"separable", "literal"} <= set(engines):
         moved = _with_heads_anywhere(layer, conv)
         separable, literal = (attention(x) for attention in _in_engines(moved, ("separable", "literal")))
@@ -101,10 +101,9 @@ def check_adversarial(layer: RandomLayer, engines: Sequence[str], device: torch.
     conv = convolution(layer, device)
     for alpha in (None, layer.alpha):
         attention = _attention(conv, alpha)
-        for name, pattern in PATTERNS.items():
-            x = pattern(layer, conv, attention)
-            with torch.no_grad():
-                yield from _certified("adversarial", f"{name} input", conv, attention, x, engines)
+        inputs = {f"{name} input": pattern(layer, conv, attention) for name, pattern in PATTERNS.items()}
+        with torch.no_grad():
+            yield from _certified("adversarial", inputs, conv, attention, engines)
 
 
 def check_gradients(layer: RandomLayer, engines: Sequence[str], device: torch.device) -> Iterator[Comparison]:
@@ -155,14 +154,16 @@ def _in_engines(attention: SelfAttention2d, engines: Sequence[str]) -> Iterator[
 
 
 def _certified(
-    check: str, what: str, conv: nn.Conv2d, attention: SelfAttention2d, x: Tensor, engines: Sequence[str]
+    check: str, inputs: Mapping[str, Tensor], conv: nn.Conv2d, attention: SelfAttention2d, engines: Sequence[str]
 ) -> Iterator[Comparison]:
-    """Holds every engine against the convolution, with the certificate for the range of each channel of x."""
-    ranges = (x.amin((0, 2, 3)), x.amax((0, 2, 3)))
-    bound = torch.tensor(certify(attention, input_range=ranges).per_channel, dtype=torch.float64)
-    expected, compare = conv(x), Comparer(check, _kind(attention))
+    """Holds every engine against the convolution, with a certificate for the range of each channel of each input."""
+    ranges = [(x.amin((0, 2, 3)), x.amax((0, 2, 3))) for x in inputs.values()]
+    bounds = [torch.tensor(certify(attention, input_range=r).per_channel, dtype=torch.float64) for r in ranges]
+    together, parts = torch.cat(list(inputs.values())), [len(x) for x in inputs.values()]
+    expected, compare = conv(together).split(parts), Comparer(check, _kind(attention))
     for computed in _in_engines(attention, engines):
-        yield compare.within(f"{what}, {computed.engine}", computed(x), expected, bound)
+        for what, *compared in zip(inputs, computed(together).split(parts), expected, bounds, strict=True):
+            yield compare.within(f"{what}, {computed.engine}", *compared)
 
 
 def _kind(attention: SelfAttention2d) -> str:
