@@ -121,8 +121,8 @@ def test_a_table_costs_its_blocks_and_joining_them() -> None:
     assert table.entries == 4 * 6 + 6 * 17
 
 
-@pytest.mark.parametrize("vectors", [1, 10_000, 100_000, 10**7])
-@pytest.mark.parametrize("reach", [0, 3, 9, 40])
+@pytest.mark.parametrize("vectors", [1, 1000, 100_000, 10**7])
+@pytest.mark.parametrize("reach", [0, 9, 20, 33, 55])  # each number of queries in a block is the best for some
 def test_the_blocks_of_a_band_are_the_cheapest(reach: int, vectors: int) -> None:
     length = 150
     band = (torch.arange(length).unsqueeze(1) - torch.arange(length)).abs() <= reach
