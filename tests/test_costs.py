@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv
-from conv2attn.convert.engines import ENGINES, passes
+from conv2attn.convert.engines import ENGINES, factored, passes
 from conv2attn.convert.engines.axes import AxisTable, Block
 from conv2attn.convert.engines.base import Cost
 from conv2attn.convert.engines.passes import cheapest_passes, stencils_are_fast
@@ -64,6 +64,14 @@ def test_a_single_tap_smooths_its_queries_only_on_the_side_with_fewer_channels(o
     smoothing = 17 * rows * 13 + rows * columns * 17
     assert cost.flops == 2 * 5 * (rows * columns) * outputs * 4 + 2 * 5 * smoothed * smoothing
     assert cost.bytes == 4 * (5 * 4 * 13 * 17 + 5 * smoothed * rows * (17 + columns))
+
+
+def test_restoring_the_memory_format_after_the_convolution_moves_its_output_and_its_kernel() -> None:
+    x = torch.zeros(5, 4, *SIZE)
+    output = 5 * 6 * 13 * 5
+    assert factored._reordered_after(layer(8.0).spec, x, layer(8.0).weight) == output + 6 * 2 * 3 * 2
+    single = attention_from_conv(nn.Conv2d(4, 6, 1))
+    assert factored._reordered_after(single.spec, x, single.weight) == 5 * 6 * 11 * 13
 
 
 @pytest.mark.parametrize("alpha", [8.0, 0.1])
