@@ -74,6 +74,16 @@ def test_restoring_the_memory_format_after_the_convolution_moves_its_output_and_
     assert factored._reordered_after(single.spec, x, single.weight) == 5 * 6 * 11 * 13
 
 
+@pytest.mark.parametrize(("outputs", "taps", "smoothed"), [(2, 1, 2), (6, 1, 4), (2, 3, 4)])
+def test_the_form_of_the_smoothing_is_chosen_for_the_channels_that_are_smoothed(
+    outputs: int, taps: int, smoothed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(factored, "stencils_are_fast", lambda device, dtype, channels: asked.append(channels))
+    attention_from_conv(nn.Conv2d(4, outputs, taps), alpha=1.0, engine="factored")(torch.randn(1, 4, 8, 8))
+    assert asked == [smoothed]
+
+
 @pytest.mark.parametrize("alpha", [8.0, 0.1])
 def test_the_separable_engine_costs_its_distinct_tables_and_the_heads(alpha: float) -> None:
     cost = ENGINES["separable"].cost(layer(alpha), SIZE, batch=5)
