@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv
+from conv2attn.convert.engines import separable as engine_module
 from conv2attn.convert.engines.axes import AxisTable, Block
 from conv2attn.convert.engines.factored import smoothing_matrix
 from conv2attn.convert.errors import EngineError, GeometryError
@@ -74,6 +75,14 @@ def test_gradients_of_positions_agree(case: Case, data: st.DataObject) -> None:
     largest = 8 * max(1, float(layer.alpha.detach().max())) * reach**2 * float(cotangent.abs().sum())
     for separable, literal in zip(gradients["separable"], gradients["literal"], strict=True):
         assert (separable - literal).abs().max() <= bound(layer, x) * largest
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_images_in_parts_give_every_image_its_output(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    conv, x = nn.Conv2d(2, 3, 2, bias=False).requires_grad_(False), torch.randint(-8, 9, (batch, 2, 5, 4)).float()
+    conv.weight.copy_(torch.randint(-8, 9, conv.weight.shape))
+    monkeypatch.setattr(engine_module, "_CHUNK_BYTES", 1)
+    assert torch.equal(attention_from_conv(conv, engine="separable")(x), conv(x))
 
 
 def test_heads_in_one_row_share_its_product(monkeypatch: pytest.MonkeyPatch) -> None:
