@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv
-from conv2attn.convert.engines import ENGINES, factored, passes
+from conv2attn.convert.engines import ENGINES, factored, passes, separable
 from conv2attn.convert.engines.axes import AxisTable, Block
 from conv2attn.convert.engines.base import Cost
 from conv2attn.convert.engines.passes import cheapest_passes, stencils_are_fast
@@ -72,6 +74,23 @@ def test_restoring_the_memory_format_after_the_convolution_moves_its_output_and_
     assert factored._reordered_after(layer(8.0).spec, x, layer(8.0).weight) == output + 6 * 2 * 3 * 2
     single = attention_from_conv(nn.Conv2d(4, 6, 1))
     assert factored._reordered_after(single.spec, x, single.weight) == 5 * 6 * 11 * 13
+
+
+@pytest.mark.parametrize(("engine", "images"), [(factored, (5 * 4, 5 * 4)), (separable, (5 * 4, 5 * 6))])
+def test_passes_are_chosen_for_as_many_images_as_they_are_applied_to(
+    engine: ModuleType, images: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, honest = [], cheapest_passes
+
+    def noted(*arguments: Any, images: tuple[int, int]) -> passes.Passes:
+        asked.append(images)
+        return honest(*arguments, images=images)
+
+    monkeypatch.setattr(engine, "cheapest_passes", noted)
+    attention = layer(8.0)
+    attention.engine = engine.__name__.rpartition(".")[2]
+    attention(torch.randn(5, 4, *SIZE))
+    assert asked == [images]
 
 
 @pytest.mark.parametrize(("outputs", "taps", "smoothed"), [(2, 1, 2), (6, 1, 4), (2, 3, 4)])
