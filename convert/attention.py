@@ -318,7 +318,7 @@ def check_alpha(alpha: float | None, dtype: torch.dtype) -> float:
     """
     if alpha is None:
         return EXACT_ALPHA[compute_dtype(dtype)]
-    if not 0 < torch.tensor(alpha, dtype=dtype).item() < math.inf:
+    if not 0 < torch.tensor(alpha, dtype=dtype, device="cpu").item() < math.inf:
         raise ConversionError(f"alpha must be positive and finite in {dtype}; got {alpha}")
     return alpha
 

@@ -111,7 +111,7 @@ def padded_range(spec: ConvSpec, input_range: InputRange) -> tuple[Tensor, Tenso
     Raises:
         ConversionError: The range is not two finite numbers, or two for each channel, in order.
     """
-    low, high = (torch.as_tensor(end, dtype=torch.float64).flatten().cpu() for end in input_range)
+    low, high = (torch.as_tensor(end, dtype=torch.float64, device="cpu").flatten() for end in input_range)
     if not all(end.numel() in (1, spec.in_channels) and bool(end.isfinite().all()) for end in (low, high)):
         raise ConversionError(
             f"input_range must be two finite numbers, or two sequences of {spec.in_channels}; got {input_range}"

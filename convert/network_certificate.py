@@ -81,14 +81,14 @@ def certify_network(
 
 
 def _images(input_range: InputRange, channels: int) -> Span:
-    low, high = (torch.as_tensor(end, dtype=torch.float64).flatten().cpu() for end in input_range)
+    low, high = (torch.as_tensor(end, dtype=torch.float64, device="cpu").flatten() for end in input_range)
     if not all(end.numel() in (1, channels) and bool(end.isfinite().all()) for end in (low, high)):
         raise ConversionError(
             f"input_range must be two finite numbers, or two sequences of {channels}; got {input_range}"
         )
     if bool((low > high).any()):
         raise ConversionError(f"input_range must be (low, high) with low <= high; got {input_range}")
-    return Span(low.expand(channels), high.expand(channels), torch.zeros(channels, dtype=torch.float64))
+    return Span(low.expand(channels), high.expand(channels), torch.zeros(channels, dtype=torch.float64, device="cpu"))
 
 
 def _finite(value: Any) -> Any:

@@ -48,7 +48,10 @@ def tail_fraction(alpha: float) -> float:
 
 def tail_per_unit(layer: AttentionLayer) -> float:
     """The softmax tail for an input whose channels vary by at most 1, padding included."""
-    return float(softmax_tail(layer, torch.ones(layer.spec.in_channels, dtype=torch.float64)).max()) * OUTWARD
+    return (
+        float(softmax_tail(layer, torch.ones(layer.spec.in_channels, dtype=torch.float64, device="cpu")).max())
+        * OUTWARD
+    )
 
 
 def softmax_tail(layer: AttentionLayer, varies: Tensor) -> Tensor:
@@ -90,8 +93,8 @@ def _by_kernel(layer: AttentionLayer, varies: Tensor, tau: list[float]) -> Tenso
     spec = layer.spec
     span = tuple(dilation * (taps - 1) for dilation, taps in zip(spec.dilation, spec.kernel_size, strict=True))
     change, beyond = _head_changes(layer.regime.alpha, spec.tap_offsets, span)
-    outside = torch.tensor(_outside_of_the_kernel(layer.regime.alpha, spec.tap_offsets, span), dtype=torch.float64)
-    each = torch.tensor(tau, dtype=torch.float64)
+    shares = _outside_of_the_kernel(layer.regime.alpha, spec.tap_offsets, span)
+    outside, each = (torch.tensor(part, dtype=torch.float64, device="cpu") for part in (shares, tau))
     per_group = varies.view(spec.groups, 1, -1)
     parts = []
     for weight in torch.split(layer.weight.detach(), max(1, _ENTRIES // (change.shape[1] * layer.weight.shape[1]))):
@@ -125,7 +128,7 @@ def _head_changes(alphas: tuple[float, ...], targets: _Points, span: tuple[int, 
 
 def _axis_probabilities(alpha: float, target: int, span: int, margin: int) -> Tensor:
     """exp(-alpha (z - target)^2) / theta_3 for z = -margin, ..., span + margin."""
-    points = torch.arange(-margin, span + margin + 1, dtype=torch.float64)
+    points = torch.arange(-margin, span + margin + 1, dtype=torch.float64, device="cpu")
     return torch.exp(-alpha * (points - target).square()) / moment(alpha, 0)
 
 

@@ -77,7 +77,7 @@ def _closed_form(tolerance: float, layer: AttentionLayer, input_range: InputRang
 
 
 def _representable(layer: AttentionLayer, value: float) -> float:
-    return float(torch.tensor(value, dtype=layer.weight.dtype))
+    return float(torch.tensor(value, dtype=layer.weight.dtype, device="cpu"))
 
 
 def _certified(layer: AttentionLayer, alpha: float, input_range: InputRange) -> Certificate:
@@ -104,11 +104,11 @@ def _first_that_meets(dtype: torch.dtype, low: float, high: float, meets: Callab
     Positive floating-point numbers are in the order of their bits read as integers.
     """
     bits = _INTEGERS[dtype.itemsize]
-    below, above = (int(torch.tensor(end, dtype=dtype).view(bits)) for end in (low, high))
+    below, above = (int(torch.tensor(end, dtype=dtype, device="cpu").view(bits)) for end in (low, high))
     while above - below > 1:
         middle = (below + above) // 2
-        if meets(float(torch.tensor(middle, dtype=bits).view(dtype))):
+        if meets(float(torch.tensor(middle, dtype=bits, device="cpu").view(dtype))):
             above = middle
         else:
             below = middle
-    return float(torch.tensor(above, dtype=bits).view(dtype))
+    return float(torch.tensor(above, dtype=bits, device="cpu").view(dtype))

@@ -94,7 +94,7 @@ def keys_above_zero(alpha: float, keys: int, dtype: torch.dtype) -> int:
 
 def _exponents(alpha: float, center: float, first: int, last: int) -> Tensor:
     """-alpha (d - c)^2 for d = first, ..., last, in float64."""
-    return -alpha * (torch.arange(first, last + 1, dtype=torch.float64) - center).square()
+    return -alpha * (torch.arange(first, last + 1, dtype=torch.float64, device="cpu") - center).square()
 
 
 def _window(first: int, last: int, *, keys: int, queries: int, stride: int, zeros: int) -> tuple[int, int, int]:

@@ -139,7 +139,7 @@ class StoredTensor:
         if (flaw := self.flaw()) is not None or self.storage.start is None:
             raise CheckpointError(f"a tensor {flaw}")
         if not self.numel:
-            return torch.empty(self.shape, dtype=self.dtype)
+            return torch.empty(self.shape, dtype=self.dtype, device="cpu")
         start, content = self.storage.start + self.first * self.dtype.itemsize, self.storage.source.content
         count = self._last + 1 - self.first
         if start % self.dtype.itemsize:

@@ -65,7 +65,7 @@ def bound_attention(layer: SelfAttention2d, x: Span) -> tuple[Span, Certificate,
     low, high = padded_range(spec, (x.low, x.high))
     exact, _ = affine(Span(low, high, x.error), layer.weight.detach().flatten(2), layer.bias, groups=spec.groups)
     rounding = max(own.rounding_attention, own.rounding_convolution)
-    error = exact.error + torch.tensor(own.per_channel, dtype=torch.float64)
+    error = exact.error + torch.tensor(own.per_channel, dtype=torch.float64, device="cpu")
     output = checked(Span(exact.low - rounding, exact.high + rounding, error))
     return output, own, float(exact.error.max())
 

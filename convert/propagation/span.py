@@ -38,7 +38,7 @@ class Span:
     @classmethod
     def of(cls, low: float, high: float, error: float = 0.0) -> Span:
         """The same bounds for all entries."""
-        return cls(*(torch.tensor([value], dtype=torch.float64) for value in (low, high, error)))
+        return cls(*(torch.tensor([value], dtype=torch.float64, device="cpu") for value in (low, high, error)))
 
     @classmethod
     def unknown(cls) -> Span:
