@@ -52,8 +52,8 @@ class AxisTable:
 
     @classmethod
     def of(cls, probabilities: Tensor, vectors: int) -> AxisTable:
-        """The table in the cheapest blocks, or in one where its values cannot be read: while a layer is traced."""
-        if torch.compiler.is_compiling():
+        """The table in the cheapest blocks; in one if it is small, or cannot be read while a layer is traced."""
+        if len(probabilities) <= min(_BLOCKS) or torch.compiler.is_compiling():
             return cls.dense(probabilities)
         return cls.banded(probabilities, vectors)
 
