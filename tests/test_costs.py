@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv
 from conv2attn.convert.engines import ENGINES, factored, passes, separable
 from conv2attn.convert.engines.axes import AxisTable, Block
 from conv2attn.convert.engines.base import Cost
-from conv2attn.convert.engines.passes import cheapest_passes, stencils_are_fast
+from conv2attn.convert.engines.passes import cheapest_passes, laid_out_like, stencils_are_fast
 from conv2attn.convert.engines.separable import axis_probabilities
 from conv2attn.convert.engines.stencil import Stencil, keys_above_zero
 from conv2attn.convert.spec import Size
@@ -74,6 +74,21 @@ def test_restoring_the_memory_format_after_the_convolution_moves_its_output_and_
     assert factored._reordered_after(layer(8.0).spec, x, layer(8.0).weight) == output + 6 * 2 * 3 * 2
     single = attention_from_conv(nn.Conv2d(4, 6, 1))
     assert factored._reordered_after(single.spec, x, single.weight) == 5 * 6 * 11 * 13
+
+
+@pytest.mark.parametrize(("outputs", "shapes"), [(64, [(2, 8, 9, 9), (2, 64, 7, 7)]), (4, [(2, 4, 7, 7)])])
+def test_the_memory_format_is_restored_where_less_is_moved(
+    outputs: int, shapes: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restored, honest = [], laid_out_like
+
+    def noted(x: Tensor, y: Tensor) -> Tensor:
+        restored.append(tuple(y.shape))
+        return honest(x, y)
+
+    monkeypatch.setattr(factored, "laid_out_like", noted)
+    attention_from_conv(nn.Conv2d(8, outputs, 3), alpha=1.0, engine="factored")(torch.randn(2, 8, 9, 9))
+    assert restored == shapes
 
 
 @pytest.mark.parametrize(("engine", "images"), [(factored, (5 * 4, 5 * 4)), (separable, (5 * 4, 5 * 6))])
