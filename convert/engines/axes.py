@@ -53,7 +53,7 @@ class AxisTable:
     @classmethod
     def of(cls, probabilities: Tensor, vectors: int) -> AxisTable:
         """The table in the cheapest blocks; in one if it is small, or cannot be read while a layer is traced."""
-        if torch.compiler.is_compiling() or len(probabilities) <= min(_BLOCKS):  # in this order: a length is read
+        if torch.compiler.is_compiling() or len(probabilities) <= min(_BLOCKS):  # else its length would be fixed
             return cls.dense(probabilities)
         return cls.banded(probabilities, vectors)
 
