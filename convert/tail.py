@@ -48,10 +48,8 @@ def tail_fraction(alpha: float) -> float:
 
 def tail_per_unit(layer: AttentionLayer) -> float:
     """The softmax tail for an input whose channels vary by at most 1, padding included."""
-    return (
-        float(softmax_tail(layer, torch.ones(layer.spec.in_channels, dtype=torch.float64, device="cpu")).max())
-        * OUTWARD
-    )
+    varies = torch.ones(layer.spec.in_channels, dtype=torch.float64, device="cpu")
+    return float(softmax_tail(layer, varies).max()) * OUTWARD
 
 
 def softmax_tail(layer: AttentionLayer, varies: Tensor) -> Tensor:
