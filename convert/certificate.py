@@ -105,20 +105,29 @@ def certify(
     return Certificate(worst[0], tuple((total * OUTWARD).tolist()), *worst[1:])
 
 
-def padded_range(spec: ConvSpec, input_range: InputRange) -> tuple[Tensor, Tensor]:
-    """Lowest and highest value of each channel of the padded input, [in_channels] each, in double precision.
+def channel_range(input_range: InputRange, channels: int) -> tuple[Tensor, Tensor]:
+    """Lowest and highest value of each channel, [channels] each, in double precision.
 
     Raises:
         ConversionError: The range is not two finite numbers, or two for each channel, in order.
     """
     low, high = (torch.as_tensor(end, dtype=torch.float64, device="cpu").flatten() for end in input_range)
-    if not all(end.numel() in (1, spec.in_channels) and bool(end.isfinite().all()) for end in (low, high)):
+    if not all(end.numel() in (1, channels) and bool(end.isfinite().all()) for end in (low, high)):
         raise ConversionError(
-            f"input_range must be two finite numbers, or two sequences of {spec.in_channels}; got {input_range}"
+            f"input_range must be two finite numbers, or two sequences of {channels}; got {input_range}"
         )
-    low, high = low.expand(spec.in_channels), high.expand(spec.in_channels)
     if bool((low > high).any()):
         raise ConversionError(f"input_range must be (low, high) with low <= high; got {input_range}")
+    return low.expand(channels), high.expand(channels)
+
+
+def padded_range(spec: ConvSpec, input_range: InputRange) -> tuple[Tensor, Tensor]:
+    """Lowest and highest value of each channel of the padded input, [in_channels] each, in double precision.
+
+    Raises:
+        ConversionError: As ``channel_range``.
+    """
+    low, high = channel_range(input_range, spec.in_channels)
     if spec.padding_mode == "zeros" and any(spec.pads):
         return low.clamp(max=0), high.clamp(min=0)
     return low, high

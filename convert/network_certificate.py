@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from conv2attn.convert.attention import SelfAttention2d
-from conv2attn.convert.certificate import InputRange
+from conv2attn.convert.certificate import InputRange, channel_range
 from conv2attn.convert.errors import ConversionError, Problem
 from conv2attn.convert.propagation.network import LayerBound, UntraceableError, follow
 from conv2attn.convert.propagation.span import Span
@@ -69,7 +69,8 @@ def certify_network(
     first = next((module for module in model.modules() if isinstance(module, SelfAttention2d | nn.Conv2d)), None)
     if not any(isinstance(module, SelfAttention2d) for module in model.modules()) or first is None:
         raise ConversionError("only a network with self-attention layers is certified; convert it first")
-    images = _images(input_range, first.in_channels)
+    low, high = channel_range(input_range, first.in_channels)
+    images = Span(low, high, torch.zeros_like(low))
     root = model if not isinstance(model, SelfAttention2d) else nn.Sequential(model)
     try:
         found, outputs = follow(root, size, first.in_channels, images)
@@ -78,17 +79,6 @@ def certify_network(
         return NetworkCertificate(size, None, (), (Problem("", reason),))
     bound = max((float(output.error.max()) for output in outputs), default=math.inf)
     return NetworkCertificate(size, _finite(bound), tuple(found.layers), tuple(dict.fromkeys(found.problems)))
-
-
-def _images(input_range: InputRange, channels: int) -> Span:
-    low, high = (torch.as_tensor(end, dtype=torch.float64, device="cpu").flatten() for end in input_range)
-    if not all(end.numel() in (1, channels) and bool(end.isfinite().all()) for end in (low, high)):
-        raise ConversionError(
-            f"input_range must be two finite numbers, or two sequences of {channels}; got {input_range}"
-        )
-    if bool((low > high).any()):
-        raise ConversionError(f"input_range must be (low, high) with low <= high; got {input_range}")
-    return Span(low.expand(channels), high.expand(channels), torch.zeros(channels, dtype=torch.float64, device="cpu"))
 
 
 def _finite(value: Any) -> Any:

@@ -27,9 +27,7 @@ MATRIX, SHUFFLING, REORDERING, MOVING, WIDEST = 10_000, 18, 40, 7, 6  # what pas
 # Engines: 4 -> 6 channels in 2 groups, 3x2 taps, stride 1x2, dilation 1x3, on 11x13 pixels and 15x13 with padding.
 
 
-def layer(
-    alpha: float | None, mode: str = "zeros", dtype: torch.dtype = torch.float32, **changed: object
-) -> SelfAttention2d:
+def layer(alpha: float | None, mode: str = "zeros", dtype: torch.dtype = torch.float32) -> SelfAttention2d:
     geometry = {"stride": (1, 2), "dilation": (1, 3), "padding": (2, 0), "groups": 2, "padding_mode": mode}
     conv = nn.Conv2d(4, 6, (3, 2), dtype=dtype, **geometry)  # type: ignore[arg-type]
     return attention_from_conv(conv, alpha=alpha)

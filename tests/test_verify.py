@@ -256,6 +256,13 @@ def checkpoint(run: Run) -> str:
     return "residual.pt"
 
 
+def write_network(layers: str) -> tuple[str, ...]:
+    """Writes a network and a checkpoint of it into the folder; gives the command's arguments for it."""
+    Path("net.py").write_text(f"from torch import nn\n\ndef net():\n    return {layers}\n")
+    torch.save(eval(layers).state_dict(), "net.pt")
+    return "net.pt", "--arch", "net.py:net"
+
+
 def test_a_network_is_compared_layer_by_layer_and_as_a_whole(checkpoint: str, run: Run) -> None:
     code, out, err = run(checkpoint, *ARCH, "--random", "3", "--size", "16x12", "--seed", "4")
     assert (code, err) == (0, "")
@@ -294,21 +301,18 @@ def test_a_network_beyond_its_bound_end_to_end_is_found(
 
 
 def test_a_network_that_cannot_be_bounded_says_why(run: Run) -> None:
-    layers = "nn.Sequential(nn.Conv2d(1, 2, 1), nn.Flatten(), nn.Softmax(1))"
-    Path("net.py").write_text(f"from torch import nn\n\ndef net():\n    return {layers}\n")
-    torch.save(eval(layers).state_dict(), "net.pt")
-    code, out, _ = run("net.pt", "--arch", "net.py:net", "--size", "4x4")
+    network = write_network("nn.Sequential(nn.Conv2d(1, 2, 1), nn.Flatten(), nn.Softmax(1))")
+    code, out, _ = run(*network, "--size", "4x4")
     assert code == 0
     assert "End to end, no finite bound is known; 2: no bound is known for Softmax.\n" in out
 
 
 def test_a_network_is_certified_for_the_values_that_each_channel_of_the_images_has(run: Run) -> None:
-    layers = "nn.Sequential(nn.Conv2d(2, 1, 1, bias=False), nn.Flatten())"
-    Path("net.py").write_text(f"from torch import nn\n\ndef net():\n    return {layers}\n")
+    network = write_network("nn.Sequential(nn.Conv2d(2, 1, 1, bias=False), nn.Flatten())")
     torch.save({"0.weight": torch.ones(1, 2, 1, 1)}, "net.pt")
     Path("data").mkdir()
     np.save("data/a.npy", np.array([[[0.0, 8.0]], [[2.0, 2.0]]], dtype=np.float32))
-    _, out, _ = run("net.pt", "--arch", "net.py:net", "--data", "data", "--json")
+    _, out, _ = run(*network, "--data", "data", "--json")
     (layer,) = result(out)["network"]["certificate"]["layers"]
     assert (layer["low"], layer["high"]) == (0.0, 8.0)
     conv = nn.Conv2d(2, 1, 1, bias=False)
@@ -335,11 +339,10 @@ def test_a_network_that_differs_gives_exit_code_1(checkpoint: str, run: Run, mon
 
 
 def test_values_that_are_not_finite_are_no_agreement(run: Run) -> None:
-    Path("net.py").write_text("from torch import nn\n\ndef net():\n    return nn.Sequential(nn.Conv2d(1, 1, 1))\n")
-    torch.save(nn.Sequential(nn.Conv2d(1, 1, 1)).state_dict(), "net.pt")
+    network = write_network("nn.Sequential(nn.Conv2d(1, 1, 1))")
     Path("data").mkdir()
     np.save("data/inf.npy", np.full((1, 3, 3), np.inf, dtype=np.float32))
-    code, out, _ = run("net.pt", "--arch", "net.py:net", "--data", "data")
+    code, out, _ = run(*network, "--data", "data")
     assert code == 1
     assert "Beyond the bound, or not finite: 0 (separable)" in out
 
@@ -391,10 +394,8 @@ def test_a_network_without_an_architecture_or_that_does_not_run_is_refused(check
     code, _, err = run(checkpoint)
     assert code == 3
     assert "residual.pt holds weights only: --arch says how to build the network" in err
-    layers = "nn.Sequential(nn.Conv2d(3, 1, 1), nn.Flatten(), nn.Linear(9, 2))"
-    Path("net.py").write_text(f"from torch import nn\n\ndef net():\n    return {layers}\n")
-    torch.save(eval(layers).state_dict(), "net.pt")
-    code, _, err = run("net.pt", "--arch", "net.py:net", "--size", "4x4")
+    network = write_network("nn.Sequential(nn.Conv2d(3, 1, 1), nn.Flatten(), nn.Linear(9, 2))")
+    code, _, err = run(*network, "--size", "4x4")
     assert code == 3
     assert "the network does not give scores for images [3, 4, 4]: mat1 and mat2" in err
 
