@@ -180,7 +180,7 @@ def convert(
         inplace=True,
         skip_unsupported=skip_unsupported,
     )
-    report = report.on_images(*images)
+    report = report.noted(network.notes).on_images(*images)
     with progress("Certifying", total=len(report.layers)) as advance:
         report.certify(progress=advance)
     with redirect_stdout(sys.stderr):
@@ -219,7 +219,7 @@ def plan(
         _warn_non_finite(network.non_finite)
         chosen = name_filter(network.model, include=include or (), exclude=exclude or ())
         found = plan_conversion(network.model, filter_fn=chosen)
-        layers = plan_layers(network.model, [names[0] for names in found.chosen], size=image_size)
+        layers = plan_layers(network.model, [names[0] for names in found.chosen], size=image_size, notes=network.notes)
     if as_json:
         unsupported, skipped = ([vars(problem) for problem in part] for part in (found.unsupported, found.skipped))
         data = {"size": list(image_size), "layers": [layer.to_json() for layer in layers]}
@@ -228,6 +228,7 @@ def plan(
     if not layers:
         typer.echo("Nothing would be converted.")
     print_table(*plan_table(layers, image_size))
+    _print_notes([(layer.name, layer.note) for layer in layers])
     _print_problems("cannot be converted", found.unsupported)
     _print_problems("left alone", found.skipped)
 
@@ -660,11 +661,19 @@ def _print_report(report: Report) -> None:
     from conv2attn.proofs.tables import report_table
 
     print_table(*report_table(report))
+    _print_notes([(layer.name, layer.note) for layer in report.layers])
     _print_problems("left alone", report.skipped)
     network, (low, high) = report.network, report.input_range
     bound = "no bound is known" if network.bound is None else f"at most {network.bound:.2g} apart"
     typer.echo(f"Outputs of the whole network, images of {network.size} on [{low:g}, {high:g}]: {bound}")
     _print_problems("operations without a bound", network.unbounded)
+
+
+def _print_notes(notes: Sequence[tuple[str, str | None]]) -> None:
+    from conv2attn.proofs.tables import note_lines
+
+    for line in note_lines(notes):
+        typer.echo(line)
 
 
 def _print_problems(what: str, problems: Sequence[Any]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -28,11 +29,13 @@ class Network:
             checkpoint, its weights lie in the mapped file, and what is not in the checkpoint is on the meta device.
         checkpoint: Where the weights came from.
         non_finite: Names of tensors with a NaN or an infinity.
+        notes: What the user should know of the weights of layers that the checkpoint describes, by their names.
     """
 
     model: nn.Module
     checkpoint: Checkpoint
     non_finite: tuple[str, ...]
+    notes: Mapping[str, str] = field(default_factory=dict)
 
 
 def load_network(
@@ -69,7 +72,8 @@ def load_network(
         non_finite = tuple(non_finite_keys(model.state_dict()))  # here, since the meta device has no values
     except (RuntimeError, AssertionError, ImportError) as error:
         raise ConversionError(f"the device {device!r} cannot be used: {str(error).splitlines()[0]}") from error
-    return Network(model, checkpoint, non_finite)
+    described = checkpoint.convolutions.items() if architecture is None else ()
+    return Network(model, checkpoint, non_finite, {name: stored.note for name, stored in described if stored.note})
 
 
 def open_checkpoint(path: str | Path, *, ema: bool = False, progress: Progress | None = None) -> Checkpoint:

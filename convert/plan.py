@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ class LayerPlan:
         parameters_after: Numbers in the attention layer: three more for each head.
         input_size: Size of the layer's input, or None if the network does not run on the planned input.
         literal_bytes: Memory of all attention probabilities of one image in float32, or None likewise.
+        note: What the user should know of its weights, or None.
     """
 
     name: str
@@ -33,6 +35,7 @@ class LayerPlan:
     parameters_after: int
     input_size: Size | None
     literal_bytes: int | None
+    note: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The layer's plan as plain data."""
@@ -40,8 +43,17 @@ class LayerPlan:
         return vars(self) | {"spec": self.spec.to_json(), "heads": self.spec.num_heads, "input_size": size}
 
 
-def plan_layers(model: nn.Module, names: list[str], *, size: Size) -> list[LayerPlan]:
-    """Plans the named convolutions for images of this size; nothing is computed but shapes."""
+def plan_layers(
+    model: nn.Module, names: list[str], *, size: Size, notes: Mapping[str, str] | None = None
+) -> list[LayerPlan]:
+    """Plans the named convolutions for images of this size; nothing is computed but shapes.
+
+    Args:
+        model: Holds the convolutions.
+        names: Of the convolutions.
+        size: Of the images.
+        notes: What the user should know of layers, by their names.
+    """
     sizes = layer_input_sizes(model, names, size=size)
     plans = []
     for name in names:
@@ -51,7 +63,8 @@ def plan_layers(model: nn.Module, names: list[str], *, size: Size) -> list[Layer
         spec, before = ConvSpec.from_conv(conv), sum(parameter.numel() for parameter in conv.parameters())
         input_size = sizes.get(name)
         literal = None if input_size is None else literal_bytes(spec, input_size)
-        plans.append(LayerPlan(name, spec, before, before + 3 * spec.num_heads, input_size, literal))
+        note = (notes or {}).get(name)
+        plans.append(LayerPlan(name, spec, before, before + 3 * spec.num_heads, input_size, literal, note))
     return plans
 
 

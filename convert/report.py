@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -37,6 +37,7 @@ class LayerReport:
         parameters_after: Numbers in the attention layer.
         layer: The attention layer itself, which is certified when the certificate is first asked for.
         input_range: Smallest and largest value of the input that it is certified for.
+        note: What the user should know of its weights, or None.
     """
 
     names: tuple[str, ...]
@@ -48,6 +49,7 @@ class LayerReport:
     parameters_after: int
     layer: SelfAttention2d = field(repr=False, compare=False)
     input_range: tuple[float, float] = CERTIFIED_RANGE
+    note: str | None = None
 
     @property
     def certificate(self) -> Certificate | None:
@@ -95,6 +97,7 @@ class LayerReport:
             "parameters_after": self.parameters_after,
             "certificate": None if self.certificate is None else self.certificate.to_json(),
             "uncertified": self.uncertified,
+            "note": self.note,
         }
 
 
@@ -129,6 +132,10 @@ class Report:
         """The same report, with bounds for other images."""
         layers = tuple(replace(layer, input_range=input_range) for layer in self.layers)
         return replace(self, layers=layers, input_range=input_range, size=size)
+
+    def noted(self, notes: Mapping[str, str]) -> Report:
+        """The same report, with what the user should know of layers, by their names."""
+        return replace(self, layers=tuple(replace(layer, note=notes.get(layer.name)) for layer in self.layers))
 
     @classmethod
     def of(cls, model: nn.Module) -> Report:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from conv2attn.convert.engines.literal import format_bytes
@@ -12,6 +12,7 @@ from conv2attn.convert.spec import Size
 from conv2attn.proofs.agreement import Agreement
 
 _UNKNOWN = "unknown"
+_LISTED = 10  # names in a line
 
 
 class Table(NamedTuple):
@@ -24,6 +25,24 @@ class Table(NamedTuple):
 def layer_name(name: str) -> str:
     """A layer's name; the model itself has an empty one."""
     return name or "the model itself"
+
+
+def note_lines(notes: Iterable[tuple[str, str | None]]) -> list[str]:
+    """What the user should know of layers: a line for each note, with the layers that it is about.
+
+    Args:
+        notes: Names of layers, each with its note or None.
+    """
+    layers: dict[str, list[str]] = {}
+    for name, note in notes:
+        if note is not None:
+            layers.setdefault(note, []).append(layer_name(name))
+    return [f"note: {_listed(names)}: {note}" for note, names in layers.items()]
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more
 
 
 def plan_table(layers: Sequence[LayerPlan], size: Size) -> Table:

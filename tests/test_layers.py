@@ -35,12 +35,14 @@ from conv2attn.convert.errors import (
 )
 from conv2attn.convert.folder import Architecture, read_folder
 from conv2attn.convert.formats.geometry import StoredConvolution
+from conv2attn.convert.formats.onnx import COMPUTED, FOLDED, OPEN
 from conv2attn.convert.layers import Layers, layer_tree
 from conv2attn.convert.network import LARGE, load_network, open_checkpoint
 from conv2attn.convert.restore import restored_checkpoint, write_state_dict
 from conv2attn.proofs.strategies import conv_specs, convolution_of
 
 FIXTURES = Path(__file__).parent / "fixtures"
+REWRITES = "pkg.onnxscript.rewriter.rule_name"  # where torch's exporter keeps what it did to a node
 
 
 class Net(nn.Module):
@@ -165,6 +167,80 @@ def test_external_data_of_an_onnx_model_are_read_from_its_folder(tmp_path: Path)
     found = load_network(tmp_path / "m.onnx").model.get_submodule("a.b")
     assert torch.equal(found.get_parameter("weight"), conv.weight)
     assert (tmp_path / "m.data").stat().st_size >= conv.weight.nbytes
+
+
+class Normed(nn.Module):
+    """A convolution with a batch normalisation behind it, and two without."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folded, self.norm = nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4)
+        self.plain, self.first = nn.Conv2d(4, 2, 3), nn.BatchNorm2d(2)
+        self.last = nn.Conv2d(2, 2, 1)
+        for value in self.norm.buffers():
+            value.add_(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps [batch, 3, rows, columns] to [batch, 2, rows - 4, columns - 4]."""
+        y: Tensor = self.last(self.first(self.plain(self.norm(self.folded(x)).relu()).relu()))
+        return y
+
+
+@pytest.fixture
+def normed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> nn.Module:
+    """A network whose ONNX file, as PyTorch's own exporter writes it, is in the folder that commands run in."""
+    model = Normed().eval()
+    with warnings.catch_warnings(action="ignore"):
+        torch.onnx.export(model, (torch.rand(1, 3, 8, 9),), tmp_path / "m.onnx", dynamo=False)
+    monkeypatch.chdir(tmp_path)
+    return model
+
+
+def test_a_batch_normalisation_that_an_exporter_folded_in_is_told(normed: nn.Module) -> None:
+    network = load_network("m.onnx")
+    assert network.notes == {"/folded/Conv": COMPUTED}
+    layer, x = network.model.get_submodule("/folded/Conv"), torch.rand(2, 3, 8, 9)
+    both = nn.Sequential(normed.get_submodule("folded"), normed.get_submodule("norm"))
+    assert (layer(x) - both(x)).abs().max() < 1e-5 < (layer(x) - both[0](x)).abs().max()
+
+
+def test_what_an_exporter_folded_in_is_told_by_plan_convert_the_report_and_the_page(
+    normed: nn.Module, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = f"note: /folded/Conv: {COMPUTED}"
+    assert run(monkeypatch, "plan", "m.onnx") == 0
+    assert told in capsys.readouterr().out.splitlines()
+    assert run(monkeypatch, "plan", "m.onnx", "--json") == 0
+    assert [layer["note"] for layer in json.loads(capsys.readouterr().out)["layers"]] == [COMPUTED, None, None]
+    assert run(monkeypatch, "convert", "m.onnx", "--out", "o") == 0
+    assert told in capsys.readouterr().out.splitlines()
+    report = json.loads(Path("o", "report.json").read_text())
+    assert [layer["note"] for layer in report["layers"]] == [COMPUTED, None, None]
+    assert f"<dt>/folded/Conv</dt><dd>{COMPUTED}</dd>" in Path("o", "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "bias", "norm", "note"),
+    [
+        ({REWRITES: "RemoveOptionalBiasFromConv, FuseBatchNormIntoConv"}, False, True, FOLDED),
+        ({REWRITES: "FuseBatchNormIntoConv", "pkg.torch.onnx.fx_node": "%conv"}, True, False, FOLDED),
+        ({"pkg.torch.onnx.fx_node": "%conv"}, True, False, None),
+        ({"another": "FuseBatchNormIntoConv"}, True, False, OPEN),
+        ({}, True, False, OPEN),
+        ({}, True, True, None),
+        ({}, False, False, None),
+    ],
+)
+def test_a_note_tells_what_a_node_s_metadata_tell(
+    metadata: dict[str, str], bias: bool, norm: bool, note: str | None, tmp_path: Path
+) -> None:
+    model = onnx_of(nn.Conv2d(2, 3, 3, bias=bias))
+    for key, value in metadata.items():
+        model.graph.node[0].metadata_props.add(key=key, value=value)
+    if norm:
+        model.graph.node.append(helper.make_node("BatchNormalization", ["y"], ["z"]))
+    (tmp_path / "m").write_bytes(model.SerializeToString())
+    assert read_checkpoint(tmp_path / "m").convolutions["a.b"].note == note
 
 
 # Folders of layers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from conv2attn.convert.errors import GeometryError
 from conv2attn.convert.formats.stored import StoredTensor
@@ -19,12 +19,14 @@ class StoredConvolution:
         bias: Key of its bias, or None.
         spec: Its geometry, or None if it is not one of ``nn.Conv2d``.
         problem: Why ``spec`` is None.
+        note: What the user should know of its weights, or None.
     """
 
     weight: str
     bias: str | None
     spec: ConvSpec | None
     problem: str | None = None
+    note: str | None = field(default=None, compare=False)
 
     @classmethod
     def refused(cls, problem: str) -> StoredConvolution:

@@ -2,11 +2,15 @@
 
 The file is walked as a protocol buffer, tensors are mapped, and the graph is never run. Field numbers are those of
 onnx.proto (github.com/onnx/onnx). Subgraphs of If, Loop and Scan are not looked into.
+
+A layer is what its Conv node computes. Exporters fold a batch normalisation behind a convolution into the node's
+weights; where the file tells that, or leaves it open, the layer carries a note.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -20,10 +24,16 @@ from conv2attn.convert.formats.stored import OddTensor, Source, Storage, StoredT
 
 _GRAPH = 7  # of a model
 _NODE, _INITIALIZER = 1, 5  # of a graph
-_INPUT, _OUTPUT, _NAME, _OPERATOR, _ATTRIBUTE = 1, 2, 3, 4, 5  # of a node
+_INPUT, _OUTPUT, _NAME, _OPERATOR, _ATTRIBUTE, _METADATA = 1, 2, 3, 4, 5, 9  # of a node
 _ATTRIBUTE_NAME, _INTEGER, _TEXT, _TENSOR, _INTEGERS = 1, 3, 4, 5, 8  # of an attribute
 _DIMS, _TYPE, _FLOATS, _TENSOR_NAME, _RAW, _DOUBLES, _EXTERNAL, _LOCATION = 1, 2, 4, 8, 9, 10, 13, 14  # of a tensor
-_KEY, _VALUE = 1, 2  # of an entry of external data
+_KEY, _VALUE = 1, 2  # of an entry of external data or metadata
+_REWRITES, _FOLDING = "pkg.onnxscript.rewriter.rule_name", "FuseBatchNormIntoConv"  # what torch's exporter did
+_ORIGIN = "pkg.torch.onnx."  # torch's exporter keeps such a record of every node
+_COMPUTED_NAME = re.compile(r"onnx::|_v_\d+$")  # how torch's older exporter and onnx-simplifier name what they compute
+FOLDED = "the exporter folded a batch normalisation into the weights, so the layer computes both"
+COMPUTED = "the exporter computed the weights, as it does to fold in a batch normalisation, which is then in the layer"
+OPEN = "the file leaves open whether the weights have a batch normalisation folded in; if so, the layer computes both"
 _DTYPES = {
     1: torch.float32,
     2: torch.uint8,
@@ -58,6 +68,7 @@ class _Node:
         outputs: Names of the tensors it gives.
         attributes: Numbers, lists of numbers and texts by name.
         tensor: The tensor of a Constant.
+        folded: Whether the exporter folded a batch normalisation into it, or None if it kept no record.
     """
 
     name: str = ""
@@ -66,6 +77,7 @@ class _Node:
     outputs: list[str] = field(default_factory=list)
     attributes: dict[str, int | str | list[int]] = field(default_factory=dict)
     tensor: Message | None = None
+    folded: bool | None = None
 
 
 def read_onnx(source: Source, open_beside: OpenBeside) -> tuple[dict[str, object], dict[str, StoredConvolution]]:
@@ -80,6 +92,7 @@ def read_onnx(source: Source, open_beside: OpenBeside) -> tuple[dict[str, object
     """
     tensors: dict[str, object] = {}
     nodes: list[_Node] = []
+    normalised = False  # whether a batch normalisation is left in the graph
     for graph in _messages(Message(source, 0, source.size), _GRAPH):
         for part in graph.fields():
             if part.number == _INITIALIZER:
@@ -88,6 +101,7 @@ def read_onnx(source: Source, open_beside: OpenBeside) -> tuple[dict[str, object
                 node = _node(graph.message(part))
                 if node.tensor is not None and node.outputs:
                     _add_tensor(tensors, node.tensor, open_beside, name=node.outputs[0])
+                normalised |= node.operator == "BatchNormalization"
                 if node.operator in ("Conv", "ConvTranspose", "ConvInteger", "QLinearConv"):
                     nodes.append(node)
             if len(tensors) + len(nodes) > MAX_TENSORS:
@@ -97,7 +111,8 @@ def read_onnx(source: Source, open_beside: OpenBeside) -> tuple[dict[str, object
         name = node.name or f"{node.operator}_{number}"
         weight = node.inputs[1] if len(node.inputs) > 1 else ""
         own = layer_name(weight) if weight.endswith("weight") else name
-        add_layer(layers, own, _convolution(node, tensors), otherwise=name)
+        stored = _convolution(node, tensors)
+        add_layer(layers, own, replace(stored, note=_note(node, normalised)), otherwise=name)
     return tensors, layers
 
 
@@ -118,7 +133,32 @@ def _node(message: Message) -> _Node:
             node.operator = message.text(part)
         elif part.number == _ATTRIBUTE:
             _add_attribute(node, message.message(part))
+        elif part.number == _METADATA:
+            told = _folded(message.message(part))
+            node.folded = node.folded if told is None else told or bool(node.folded)
     return node
+
+
+def _folded(message: Message) -> bool | None:
+    """Whether an entry of a node's metadata tells of folding; None if it is no record of torch's exporter."""
+    parts = {part.number: part for part in message.fields()}
+    key = message.text(parts[_KEY]) if _KEY in parts else ""
+    if key == _REWRITES and _VALUE in parts:
+        return _FOLDING in message.text(parts[_VALUE])
+    return False if key.startswith(_ORIGIN) else None
+
+
+def _note(node: _Node, normalised: bool) -> str | None:
+    """What is known of a batch normalisation in a node's weights.
+
+    Without a record, a bias is needed for the question to be open, and no batch normalisation left in the graph.
+    """
+    if node.folded is not None:
+        return FOLDED if node.folded else None
+    weight, bias = (*node.inputs[1:3], "", "")[:2]
+    if _COMPUTED_NAME.match(weight):
+        return COMPUTED
+    return OPEN if bias and not normalised else None
 
 
 def _add_attribute(node: _Node, message: Message) -> None:

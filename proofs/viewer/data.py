@@ -116,6 +116,7 @@ def _entry_data(entry: LayerReport) -> dict[str, Any]:
         "parameters_before": entry.parameters_before,
         "parameters_after": entry.parameters_after,
         "alpha": finite(list(entry.layer.regime.alpha)),
+        "note": entry.note,
         "seen": False,
     }
 

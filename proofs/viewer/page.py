@@ -17,7 +17,7 @@ from conv2attn.proofs.pictures.image import drawn_image
 from conv2attn.proofs.pictures.numbers import scientific
 from conv2attn.proofs.pictures.scene import image_channels
 from conv2attn.proofs.viewer.data import page_data
-from conv2attn.proofs.viewer.table import COLUMNS, caption, table_rows
+from conv2attn.proofs.viewer.table import COLUMNS, caption, layers_by_note, table_rows
 
 QUICK = 5e9  # multiply-adds: seconds, beside which a conversion is not slow
 DRAWN = "an image that was drawn for this page"
@@ -72,7 +72,13 @@ def render(data: dict[str, Any]) -> str:
     scripts = [Markup(_text(name)) for name in SCRIPTS]
     style = Markup(_text("page.css"))
     return environment.get_template("page.html").render(
-        data=data, scripts=scripts, style=style, columns=COLUMNS, rows=table_rows(data), table_caption=caption(data)
+        data=data,
+        scripts=scripts,
+        style=style,
+        columns=COLUMNS,
+        rows=table_rows(data),
+        notes=layers_by_note(data),
+        table_caption=caption(data),
     )
 
 

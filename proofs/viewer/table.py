@@ -44,6 +44,15 @@ def table_rows(data: dict[str, Any]) -> list[list[Cell]]:
     return [_row(layer, compared) for layer in data["layers"]]
 
 
+def layers_by_note(data: dict[str, Any]) -> dict[str, list[str]]:
+    """What the reader should know of layers' weights: each note, with the names of its layers."""
+    found: dict[str, list[str]] = {}
+    for layer in data["layers"]:
+        if layer["note"] is not None:
+            found.setdefault(layer["note"], []).append(layer["names"][0] or "the network itself")
+    return found
+
+
 def caption(data: dict[str, Any]) -> str:
     """What the columns of differences and bounds say."""
     agreement = data["agreement"]
