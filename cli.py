@@ -156,14 +156,15 @@ def convert(
     """Convert the checkpoint of a CNN to self-attention."""
     from conv2attn.convert.atomic import check_target
     from conv2attn.convert.checkpoint import size_on_disk
-    from conv2attn.convert.folder import PAGE, save_converted
+    from conv2attn.convert.folder import save_converted
     from conv2attn.convert.model import convert_model
     from conv2attn.convert.network import load_network
+    from conv2attn.convert.ownership import PAGE
     from conv2attn.convert.selection import name_filter
     from conv2attn.proofs.viewer.page import QUICK, viewer_page
 
     images = _range(input_range), _size(size)
-    check_target(out, force=force)
+    check_target(out, force=force, sources=[checkpoint])
     architecture = _architecture(arch, arch_arg)
     with (
         progress("Reading", total=size_on_disk(checkpoint)) as advance,
@@ -241,11 +242,12 @@ def restore(
     as_json: JsonOption = False,
 ) -> None:
     """Write the state dict of the CNN that was converted, bit for bit."""
+    from conv2attn.convert.ownership import CONFIG, WEIGHTS
     from conv2attn.convert.restore import check_state_dict_file, restored_checkpoint, write_state_dict
 
-    check_state_dict_file(out, force=force)
+    check_state_dict_file(out, force=force, sources=[folder / CONFIG, folder / WEIGHTS])
     restored = restored_checkpoint(folder)
-    write_state_dict(restored.state_dict, out, force=force)
+    write_state_dict(restored.state_dict, out, force=force, sources=restored.files)
     if as_json:
         _print_json("restore", {"file": str(out), "tensors": list(restored.state_dict)})
     else:

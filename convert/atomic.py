@@ -3,7 +3,8 @@
 The new folder is written beside the target, forced to disk, and renamed onto it. Where the system can
 exchange two names in one step (Linux, on most file systems), an existing folder is replaced so; elsewhere it
 is renamed aside first, and if the run is killed between the two renames, the next run puts it back. One run at
-a time writes a target: its temporary folder is locked, and tells the others.
+a time writes a target: its temporary folder is locked, and tells the others. Nothing is removed but what conv2attn
+wrote (``ownership.py``).
 
 Raises:
     OutputError: By every function here, for everything that cannot or must not be written.
@@ -17,117 +18,111 @@ import os
 import platform
 import re
 import secrets
-import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from conv2attn.convert.errors import CheckpointError, OutputError
-from conv2attn.convert.formats.limits import MAX_HEADER, parse_json
+from conv2attn.convert.errors import OutputError
+from conv2attn.convert.locks import is_locked, lock, locked, unlock
+from conv2attn.convert.ownership import OURS, check_apart, check_only_ours, discard
 
-if sys.platform != "win32":
-    import fcntl
-
-_CONFIG = "config.json"
-FORMAT = "conv2attn"  # the value of "format" in a config.json of ours
 _ASIDE = ".old"
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
 
-def write_folder(target: Path, write: Callable[[Path], None], *, force: bool = False) -> None:
+def write_folder(
+    target: Path, write: Callable[[Path], None], *, force: bool = False, sources: Iterable[Path] = ()
+) -> None:
     """Writes the folder ``target`` by calling ``write`` on a new folder that then takes its place.
 
     Args:
         target: The folder to write; a link is followed.
-        write: Fills the empty folder that it is given.
-        force: Replace the folder if conv2attn wrote it, or if it is empty.
+        write: Fills the empty folder that it is given with files of the names ``ownership.OURS``.
+        force: Replace the folder if conv2attn wrote it and everything in it, or if it is empty.
+        sources: Files and folders that are being read, which the target must not be or hold.
 
     Raises:
         OutputError: As ``check_target``, or the file system failed while writing. After this and after
             whatever ``write`` raises, the target is as before and nothing is left beside it.
     """
-    target = _resolved(target)
-    check_target(target, force=force)
-    with _temporary(target) as temporary, _file_system_errors(target):
-        check_target(target, force=force)  # again: another run may just have ended
+    target, sources = _resolved(target), tuple(sources)
+    check_target(target, force=force, sources=sources)
+    with _temporary(target, OURS) as temporary, _file_system_errors(target):
+        check_target(target, force=force, sources=sources)  # again: another run may just have ended
         write(temporary)
         _sync_tree(temporary)
-        check_target(target, force=force)  # again: writing takes a while
+        check_target(target, force=force, sources=sources)  # again: writing takes a while
         _put_in_place(temporary, target)
         _sync(target.parent)
 
 
-def write_file(target: Path, write: Callable[[Path], object], *, force: bool = False) -> None:
+def write_file(
+    target: Path, write: Callable[[Path], object], *, force: bool = False, sources: Iterable[Path] = ()
+) -> None:
     """Writes the file ``target`` by calling ``write`` on a new path, whose file then takes its place.
 
     Args:
         target: The file to write; a link is followed.
         write: Writes the file whose path it is given.
         force: Replace a file that exists.
+        sources: Files that are being read, none of which the target may be.
 
     Raises:
         OutputError: As ``check_file``, or the file system failed while writing. After this and after whatever
             ``write`` raises, the target is as before and nothing is left beside it.
     """
-    target = _resolved(target)
-    check_file(target, force=force)
-    with _temporary(target) as temporary, _file_system_errors(target):
+    target, sources = _resolved(target), tuple(sources)
+    check_file(target, force=force, sources=sources)
+    with _temporary(target, (target.name,)) as temporary, _file_system_errors(target):
         new = temporary / target.name
         write(new)
         _sync(new)
-        check_file(target, force=force)  # again: writing takes a while
+        check_file(target, force=force, sources=sources)  # again: writing takes a while
         os.replace(new, target)
         _sync(target.parent)
 
 
-def check_file(target: Path, *, force: bool = False) -> None:
+def check_file(target: Path, *, force: bool = False, sources: Iterable[Path] = ()) -> None:
     """Refuses a target that ``write_file`` would refuse, and clears away what killed runs left beside it.
 
     Raises:
-        OutputError: The target's parent is no folder or cannot be written to; the target is a folder; it exists
-            and ``force`` is not given.
+        OutputError: The target's parent is no folder or cannot be written to; the target is no plain file; it is one of
+            the sources; it exists and ``force`` is not given.
     """
     target = _resolved(target)
     _check_parent(target)
     with _file_system_errors(target):
-        _clear_remains(target)
+        _clear_remains(target, (target.name,))
         if target.is_dir():
             raise OutputError(f"{target} is a folder; the output is a file")
+        if target.exists() and not target.is_file():
+            raise OutputError(f"{target} is no plain file; the output is one")
+        check_apart(target, sources)
         if target.exists() and not force:
             raise OutputError(f"{target} exists; --force (in Python, force=True) replaces it")
 
 
-def check_target(target: Path, *, force: bool = False) -> None:
+def check_target(target: Path, *, force: bool = False, sources: Iterable[Path] = ()) -> None:
     """Refuses a target that ``write_folder`` would refuse, and clears away what killed runs left beside it.
 
     Raises:
-        OutputError: The target's parent is no folder or cannot be written to; the target is a file; it exists
-            and ``force`` is not given; it holds something, but no config.json of conv2attn's.
+        OutputError: The target's parent is no folder or cannot be written to; the target is a file; it is one of the
+            sources or holds one; it holds something that conv2attn did not write; it exists and ``force`` is not given.
     """
     target = _resolved(target)
     _check_parent(target)
     with _file_system_errors(target):
-        _clear_remains(target)
+        _clear_remains(target, OURS)
         if not target.exists():
             return
         if not target.is_dir():
             raise OutputError(f"{target} is a file; the output is a folder")
-        if any(target.iterdir()) and not is_ours(target / _CONFIG):
-            raise OutputError(f"{target} holds files but no {_CONFIG} of ours: conv2attn did not write it; it stays")
+        check_apart(target, sources)
+        check_only_ours(target)
         if not force:
             raise OutputError(f"{target} exists; --force (in Python, force=True) replaces it")
-
-
-def is_ours(config: Path) -> bool:
-    """Whether a file is a config.json that conv2attn wrote; other programs write files of this name too."""
-    try:
-        with config.open("rb") as file:
-            data = parse_json(file.read(MAX_HEADER + 1), str(config))
-    except (OSError, CheckpointError):
-        return False
-    return isinstance(data, dict) and data.get("format") == FORMAT
 
 
 def _check_parent(target: Path) -> None:
@@ -138,11 +133,15 @@ def _check_parent(target: Path) -> None:
 
 
 @contextmanager
-def _temporary(target: Path) -> Iterator[Path]:
+def _temporary(target: Path, names: Collection[str]) -> Iterator[Path]:
     """An empty folder beside the target, whose name says which run on which machine it belongs to.
 
     While it is there, no other run gets one for this target: each run locks its own, and the system frees the lock
     of a run that is killed. At the end it is deleted; after an exchange it is the old folder.
+
+    Args:
+        target: What is written.
+        names: Names of the files that the folder may hold, which are deleted with it.
 
     Raises:
         OutputError: Another run is writing the target.
@@ -150,56 +149,17 @@ def _temporary(target: Path) -> Iterator[Path]:
     run = f"{os.getpid()}-{secrets.token_hex(4)}-{platform.node()}"
     temporary = target.with_name(f".{target.name}.tmp-{run}")
     try:
-        with _file_system_errors(target), _locked(target.parent):
-            if any(_is_locked(entry) for entry in target.parent.iterdir() if _is_temporary(entry, target)):
+        with _file_system_errors(target), locked(target.parent):
+            if any(is_locked(entry) for entry in target.parent.iterdir() if _is_temporary(entry, target)):
                 raise OutputError(f"{target} cannot be written: another run is writing it")
             temporary.mkdir()
-            lock = _lock(temporary)
+            held = lock(temporary)
         try:
             yield temporary
         finally:
-            _unlock(lock)
+            unlock(held)
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Holds the lock of a folder for a moment; waits for runs that hold it for theirs."""
-    lock = _lock(folder, wait=True)
-    try:
-        yield
-    finally:
-        _unlock(lock)
-
-
-def _is_locked(folder: Path) -> bool:
-    lock = _lock(folder)
-    _unlock(lock)
-    return lock is None and folder.is_dir()
-
-
-def _lock(folder: Path, *, wait: bool = False) -> int | None:
-    """Locks a folder; gives an open descriptor, or None if another run has locked it or it is gone."""
-    if sys.platform == "win32":
-        return -1  # there, folders have no locks
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    except OSError:
-        pass  # a file system without locks
-    return descriptor
-
-
-def _unlock(lock: int | None) -> None:
-    if lock is not None and lock >= 0:
-        os.close(lock)
+        discard(temporary, names)
 
 
 @contextmanager
@@ -221,7 +181,7 @@ def _is_temporary(entry: Path, target: Path) -> bool:
     return entry.name.startswith(f".{target.name}.tmp-")
 
 
-def _clear_remains(target: Path) -> None:
+def _clear_remains(target: Path, names: Collection[str]) -> None:
     """Deletes what runs that are no longer alive left beside the target.
 
     Only names with this machine's name count, since only here can a process number be looked up. A number
@@ -237,7 +197,7 @@ def _clear_remains(target: Path) -> None:
         if match[2] is not None and not target.exists():
             entry.rename(target)
         else:
-            shutil.rmtree(entry, ignore_errors=True)
+            discard(entry, names)
 
 
 def _is_alive(pid: int) -> bool:
@@ -273,18 +233,29 @@ def _sync(path: Path) -> None:
 
 
 def _put_in_place(temporary: Path, target: Path) -> None:
-    """Renames the temporary folder onto the target; what was there is deleted, or is the temporary then."""
+    """Renames the temporary folder onto the target; what was there is deleted, or is the temporary then.
+
+    Raises:
+        OutputError: Something came into the target in the last moment; both are as before.
+    """
     if not target.exists():
         temporary.rename(target)
-    elif not _exchange(temporary, target):
+    elif _exchange(temporary, target):
+        try:
+            check_only_ours(temporary, target=target)
+        except OutputError:
+            _exchange(temporary, target)
+            raise
+    else:
         aside = temporary.with_name(temporary.name + _ASIDE)
         target.rename(aside)
         try:
+            check_only_ours(aside, target=target)
             temporary.rename(target)
         finally:
             if not target.exists():
                 aside.rename(target)
-        shutil.rmtree(aside, ignore_errors=True)
+        discard(aside)
 
 
 def _exchange(one: Path, other: Path) -> bool:

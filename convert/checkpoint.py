@@ -45,6 +45,7 @@ class Checkpoint:
         sha256: SHA-256 in hexadecimal: of the whole file, or of the sums and names of several, one a line.
         convolutions: Convolutions whose geometry the checkpoint itself describes, by the names of their layers.
         metadata: Texts that a safetensors file carries.
+        files: Every file that was read.
     """
 
     path: Path
@@ -52,6 +53,7 @@ class Checkpoint:
     sha256: str
     convolutions: Mapping[str, StoredConvolution] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()
 
 
 def read_checkpoint(path: str | Path, *, ema: bool = False, progress: Progress | None = None) -> Checkpoint:
@@ -78,7 +80,8 @@ def read_checkpoint(path: str | Path, *, ema: bool = False, progress: Progress |
         sha256 = _digest(contents.files, progress)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
-    return Checkpoint(path, weights, sha256, {**convolutions, **contents.convolutions}, contents.metadata)
+    geometry = {**convolutions, **contents.convolutions}
+    return Checkpoint(path, weights, sha256, geometry, contents.metadata, contents.files)
 
 
 def fit_keys(state_dict: Mapping[str, Tensor], expected_keys: Iterable[str]) -> dict[str, Tensor]:

@@ -12,6 +12,7 @@ entries describe. Nothing in it is code, and reading it runs none.
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
@@ -23,7 +24,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from conv2attn.convert.architecture import build_architecture
-from conv2attn.convert.atomic import FORMAT, is_ours, write_folder
+from conv2attn.convert.atomic import write_folder
 from conv2attn.convert.attention import SelfAttention2d
 from conv2attn.convert.checkpoint import Checkpoint, load_into, read_checkpoint
 from conv2attn.convert.errors import CheckpointError, OutputError, UnsupportedLayerError
@@ -33,12 +34,12 @@ from conv2attn.convert.formats.geometry import StoredConvolution
 from conv2attn.convert.formats.limits import MAX_HEADER, parse_json
 from conv2attn.convert.layers import Layers, layer_tree
 from conv2attn.convert.model import convert_model
+from conv2attn.convert.ownership import CONFIG, FORMAT, PAGE, REPORT, WEIGHTS, is_ours
 from conv2attn.convert.report import Report
 from conv2attn.convert.spec import ConvSpec
 
 FORMAT_VERSION = 2  # version 1 had no "content", which was always a network
 NETWORK_CONTENT, LAYERS_CONTENT = "network", "layers"
-CONFIG, WEIGHTS, REPORT, PAGE = "config.json", "model.safetensors", "report.json", "report.html"
 OWN_ARCHITECTURES = tuple(f"{factory.__module__}:{factory.__name__}" for factory in NETWORKS.values())
 
 
@@ -150,7 +151,7 @@ def save_converted(
         folder: Where to; its parent must exist.
         report: What the conversion did; by default what the model shows now.
         architecture: How the CNN was built, for those who load the folder.
-        source: The checkpoint that the weights came from.
+        source: The checkpoint that the weights came from; the folder must not hold it.
         page: An HTML page about the conversion, to keep with it (``proofs/viewer/page.py`` makes one).
         force: Replace a folder that conv2attn wrote.
 
@@ -179,7 +180,7 @@ def save_converted(
         for name, text in texts.items():
             (temporary / name).write_text(text, encoding="utf-8")
 
-    write_folder(Path(folder), write, force=force)
+    write_folder(Path(folder), write, force=force, sources=() if source is None else source.files)
 
 
 def load_converted(folder: str | Path, *, architecture: nn.Module | Architecture | None = None) -> nn.Module:
@@ -327,15 +328,18 @@ def _layer(model: nn.Module, name: str) -> SelfAttention2d:
 
 
 def write_safetensors(tensors: dict[str, Tensor], path: Path, metadata: Mapping[str, str]) -> None:
-    """Writes tensors and texts as safetensors.
+    """Writes tensors and texts as safetensors, with the permissions of any new file.
 
     Raises:
         OutputError: The file system failed.
     """
+    path.touch()
+    permissions = stat.S_IMODE(path.stat().st_mode)  # the library's own file is for its owner alone
     try:
         save_file(tensors, path, metadata={"format": "pt", **metadata})
     except SafetensorError as error:
         raise OutputError(f"{path.name} cannot be written: {error}") from error
+    path.chmod(permissions)
 
 
 def _layers_state(model: nn.Module, report: Report) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ Raises:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
@@ -21,6 +21,7 @@ from conv2attn.convert.errors import CheckpointError, NotAConvolutionError, Outp
 from conv2attn.convert.folder import LayerEntry, read_folder, write_safetensors
 from conv2attn.convert.formats.geometry import StoredConvolution
 from conv2attn.convert.layers import convolution
+from conv2attn.convert.ownership import CONFIG
 
 _PARAMETERS = ("weight", "bias")  # those that a convolution has too
 
@@ -47,10 +48,10 @@ def restored_checkpoint(folder: str | Path) -> Checkpoint:
     if problems:
         count = f"{len(problems)} of {len(config.layers)} attention layers compute what no convolution computes"
         raise NotAConvolutionError(f"{folder}: {count}: {'; '.join(problems)}")
-    return Checkpoint(folder, state, saved.sha256, convolutions)
+    return Checkpoint(folder, state, saved.sha256, convolutions, files=(folder / CONFIG, *saved.files))
 
 
-def check_state_dict_file(out: Path, *, force: bool = False) -> None:
+def check_state_dict_file(out: Path, *, force: bool = False, sources: Iterable[Path] = ()) -> None:
     """Refuses a file that ``write_state_dict`` would refuse.
 
     Raises:
@@ -58,18 +59,18 @@ def check_state_dict_file(out: Path, *, force: bool = False) -> None:
     """
     if out.suffix not in _WRITERS:
         raise OutputError(f"{out} must end in {', '.join(_WRITERS)}, which says what kind of file is written")
-    check_file(out, force=force)
+    check_file(out, force=force, sources=sources)
 
 
-def write_state_dict(state: dict[str, Tensor], out: Path, *, force: bool = False) -> None:
+def write_state_dict(state: dict[str, Tensor], out: Path, *, force: bool = False, sources: Iterable[Path] = ()) -> None:
     """Writes a state dict as safetensors or as ``torch.save`` does, by the end of the file's name.
 
     Raises:
         OutputError: As ``check_state_dict_file``, or the file system failed. The file is then as before.
     """
-    check_state_dict_file(out, force=force)
+    check_state_dict_file(out, force=force, sources=(sources := tuple(sources)))
     tensors = {key: value.detach().clone() for key, value in state.items()}  # none shares memory with another
-    write_file(out, lambda path: _WRITERS[out.suffix](tensors, path), force=force)
+    write_file(out, lambda path: _WRITERS[out.suffix](tensors, path), force=force, sources=sources)
 
 
 def _write_pickle(tensors: dict[str, Tensor], path: Path) -> None:

@@ -12,8 +12,9 @@ from conv2attn.convert.errors import OutputError
 from conv2attn.convert.examples.images import HELD_OUT_SEED, draw_images
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
-from conv2attn.convert.folder import PAGE, Architecture, save_converted
+from conv2attn.convert.folder import Architecture, save_converted
 from conv2attn.convert.model import convert_model
+from conv2attn.convert.ownership import PAGE
 from conv2attn.proofs.agreement import Agreement, compare
 from conv2attn.proofs.viewer.page import viewer_page
 

@@ -16,8 +16,8 @@ from conv2attn.convert import atomic
 from conv2attn.convert.atomic import check_target, write_folder
 from conv2attn.convert.errors import OutputError
 
-OLD = {"config.json": '{"format": "conv2attn", "run": 1}', "weights/a": "old a"}
-NEW = {"config.json": '{"format": "conv2attn", "run": 2}', "weights/b": "new b"}
+OLD = {"config.json": '{"format": "conv2attn", "run": 1}', "model.safetensors": "old"}
+NEW = {"config.json": '{"format": "conv2attn", "run": 2}', "report.json": "new"}
 NEXT = {"config.json": '{"format": "conv2attn", "run": 3}'}
 
 
@@ -119,8 +119,7 @@ def test_everything_is_synced_before_the_rename_and_the_parent_after(
     monkeypatch.setattr(atomic, "_put_in_place", noted_put_in_place)
     write_folder(tmp_path / "out", write_new)
     before, after = events[: events.index("!")], events[events.index("!") + 1 :]
-    assert sorted(before[:-1]) == ["b", "config.json", "weights"]
-    assert before.index("b") < before.index("weights")
+    assert sorted(before[:-1]) == ["config.json", "report.json"]
     assert before[-1].startswith(".out.tmp-")
     assert after == [tmp_path.name]
 
@@ -256,8 +255,7 @@ STEPS = ("open", "os.", "shutil.")
 
 def write(folder):
     (folder / "config.json").write_text(sys.argv[3])
-    (folder / "weights").mkdir()
-    (folder / "weights" / "b").write_text("new b")
+    (folder / "report.json").write_text("new")
 
 def run(target, fatal_step):
     steps = 0

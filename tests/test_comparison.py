@@ -17,7 +17,7 @@ from conv2attn.convert import (
     convert_model,
     save_converted,
 )
-from conv2attn.convert.folder import REPORT
+from conv2attn.convert.ownership import REPORT
 from conv2attn.convert.report import Report
 from tests.small_models import SMALL_MODELS, Composite, composite_input
 

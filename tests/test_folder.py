@@ -30,7 +30,8 @@ from conv2attn.convert.checkpoint import read_checkpoint
 from conv2attn.convert.errors import CheckpointError, ConversionError, OutputError
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
-from conv2attn.convert.folder import CONFIG, OWN_ARCHITECTURES, REPORT, WEIGHTS, Architecture
+from conv2attn.convert.folder import OWN_ARCHITECTURES, Architecture
+from conv2attn.convert.ownership import CONFIG, REPORT, WEIGHTS
 from conv2attn.proofs.strategies import conv_specs, convolution_of
 from tests.small_models import Composite, composite_input
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from conv2attn.convert.atomic import check_file, write_file
 from conv2attn.convert.errors import OutputError, SelectionError
 from conv2attn.convert.folder import Architecture
+from conv2attn.convert.ownership import CONFIG, REPORT, WEIGHTS
 from conv2attn.convert.spec import Size
 from conv2attn.proofs.pictures.image import DRAWN_SIZE, drawn_image, read_image
 from conv2attn.proofs.pictures.scene import Scene, find_layer, image_channels, scenes
@@ -70,7 +71,8 @@ def show(
     form = check_form(out)
     if form == PAGE and view.picture is not None:
         raise SelectionError("a page holds every picture: --picture is for png, svg and pdf")
-    check_file(out, force=force)
+    sources = [source, *(source / name for name in (CONFIG, WEIGHTS, REPORT)), *([view.image] if view.image else [])]
+    check_file(out, force=force, sources=sources)
     subject = load_subject(source, architecture, ema=ema)
     if view.layer is not None:
         find_layer(subject.model, view.layer)
@@ -82,7 +84,7 @@ def show(
         content = _page(subject, image, view, title=source.name)
     else:
         content = draw(shown, view.picture or DEFAULT_PICTURE, form)
-    write_file(out, lambda path: path.write_bytes(content), force=force)
+    write_file(out, lambda path: path.write_bytes(content), force=force, sources=sources)
     return [scene.name for scene in shown]
 
 

@@ -11,9 +11,10 @@ from torch import nn
 
 from conv2attn.convert.attention import SelfAttention2d, check_alpha
 from conv2attn.convert.errors import ArchitectureError, CheckpointError, Problem
-from conv2attn.convert.folder import REPORT, Architecture, load_converted
+from conv2attn.convert.folder import Architecture, load_converted
 from conv2attn.convert.model import convert_model
 from conv2attn.convert.network import load_network
+from conv2attn.convert.ownership import REPORT
 from conv2attn.convert.report import Report
 
 

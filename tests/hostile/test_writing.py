@@ -94,7 +94,7 @@ for number in range(8):
         os.close(go)
         os.read(ready, 1)
         def write(folder):
-            for name in ("config.json", "a", "b"):
+            for name in ("config.json", "report.json", "report.html"):
                 (folder / name).write_text('{"format": "conv2attn", "run": %d}' % number)
         try:
             write_folder(Path(sys.argv[1]), write)
