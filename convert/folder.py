@@ -27,7 +27,7 @@ from conv2attn.convert.architecture import build_architecture
 from conv2attn.convert.atomic import write_folder
 from conv2attn.convert.attention import SelfAttention2d
 from conv2attn.convert.checkpoint import Checkpoint, load_into, read_checkpoint
-from conv2attn.convert.errors import CheckpointError, OutputError, UnsupportedLayerError
+from conv2attn.convert.errors import CheckpointError, GeometryError, OutputError, UnsupportedLayerError
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.formats.beside import path_in
 from conv2attn.convert.formats.geometry import StoredConvolution
@@ -76,6 +76,7 @@ class LayerEntry:
 
     Raises:
         TypeError: A value is of another type.
+        GeometryError: The geometry describes no convolution.
     """
 
     names: Sequence[str]
@@ -90,6 +91,7 @@ class LayerEntry:
         dimensions = isinstance(self.content_key_dim, int | None) and isinstance(self.axis_offsets, list | tuple | None)
         if not (names and self.names and others and dimensions):
             raise TypeError(f"a layer is names, a geometry, an engine and dimensions or null; got {self}")
+        ConvSpec.from_json(dict(self.spec))
 
     @classmethod
     def of(cls, names: tuple[str, ...], layer: SelfAttention2d) -> LayerEntry:
@@ -275,7 +277,7 @@ def _read_config(folder: Path) -> tuple[int, Config]:
         recorded = config["architecture"]
         architecture = None if recorded is None else Architecture(**recorded)
         layers = tuple(LayerEntry(**entry) for entry in config["layers"])
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, GeometryError) as error:
         raise CheckpointError(f"{path} is malformed: {error}") from error
     if content not in (NETWORK_CONTENT, LAYERS_CONTENT):
         raise CheckpointError(f"{path} is malformed: there is no content {content!r:.100}")

@@ -14,6 +14,7 @@ proves it in any dimension.
 from __future__ import annotations
 
 import math
+import reprlib
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple, cast, get_args
 
@@ -23,6 +24,8 @@ from torch import Tensor, nn
 from conv2attn.convert.errors import GeometryError
 
 PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
+
+_LARGEST = 2**31 - 1  # of what a geometry counts; PyTorch's own kernels go no further
 
 
 class Size(NamedTuple):
@@ -60,7 +63,7 @@ class ConvSpec:
         bias: Whether the output has a bias.
 
     Raises:
-        GeometryError: A number out of range, or "same" with a stride.
+        GeometryError: A value of another type or length, a number out of range, or "same" with a stride.
     """
 
     in_channels: int
@@ -74,35 +77,34 @@ class ConvSpec:
     bias: bool = True
 
     def __post_init__(self) -> None:
-        at_least_one = (self.in_channels, self.out_channels, self.groups)
-        pairs = (self.kernel_size, self.stride, self.dilation)
-        if any(number < 1 for number in (*at_least_one, *(n for pair in pairs for n in pair))):
-            raise GeometryError(f"channels, groups, kernel, stride and dilation must be at least 1; got {self}")
+        for name in ("in_channels", "out_channels", "groups"):
+            _check(name, getattr(self, name), _is_size(getattr(self, name)), f"an integer from 1 to {_LARGEST}")
+        for name in ("kernel_size", "stride", "dilation"):
+            _check(name, getattr(self, name), _is_pair(getattr(self, name), 1), f"two integers from 1 to {_LARGEST}")
+        is_padding = self.padding in ("same", "valid") if isinstance(self.padding, str) else _is_pair(self.padding, 0)
+        _check("padding", self.padding, is_padding, f'two integers from 0 to {_LARGEST}, "same" or "valid"')
+        modes = get_args(PaddingMode)
+        is_mode = isinstance(self.padding_mode, str) and self.padding_mode in modes
+        _check("padding_mode", self.padding_mode, is_mode, f"one of {', '.join(modes)}")
+        _check("bias", self.bias, isinstance(self.bias, bool), "true or false")
         if self.in_channels % self.groups or self.out_channels % self.groups:
             raise GeometryError(f"groups must divide in_channels and out_channels; got {self}")
-        if self.padding_mode not in get_args(PaddingMode):
-            raise GeometryError(f"padding_mode must be one of {get_args(PaddingMode)}; got {self.padding_mode!r}")
-        if isinstance(self.padding, str):
-            if self.padding not in ("same", "valid"):
-                raise GeometryError(f'padding must be a pair, "same" or "valid"; got {self.padding!r}')
-            if self.padding == "same" and self.stride != (1, 1):
-                raise GeometryError(f'padding "same" needs stride 1; got stride {self.stride}')
-        elif min(self.padding) < 0:
-            raise GeometryError(f"padding must not be negative; got {self.padding}")
+        if self.padding == "same" and self.stride != (1, 1):
+            raise GeometryError(f'padding "same" needs stride 1; got stride {self.stride}')
 
     @classmethod
     def from_conv(cls, conv: nn.Conv2d) -> ConvSpec:
         """Reads the geometry of a convolution."""
         padding = conv.padding
         return cls(
-            in_channels=conv.in_channels,
-            out_channels=conv.out_channels,
+            in_channels=int(conv.in_channels),
+            out_channels=int(conv.out_channels),
             kernel_size=_pair(conv.kernel_size),
             stride=_pair(conv.stride),
             dilation=_pair(conv.dilation),
             padding=cast(Literal["same", "valid"], padding) if isinstance(padding, str) else _pair(padding),
             padding_mode=conv.padding_mode,
-            groups=conv.groups,
+            groups=int(conv.groups),
             bias=conv.bias is not None,
         )
 
@@ -117,7 +119,7 @@ class ConvSpec:
         try:
             return cls(**values)
         except TypeError as error:
-            raise GeometryError(f"a convolution's geometry cannot be read from {data}") from error
+            raise GeometryError(f"a convolution's geometry cannot be read from {_shown(data)}") from error
 
     def to_json(self) -> dict[str, Any]:
         """The geometry as plain data."""
@@ -198,6 +200,27 @@ class ConvSpec:
         if self.padding_mode != "zeros":
             parts.append(self.padding_mode)
         return ", ".join(parts)
+
+
+def _check(name: str, value: object, is_allowed: bool, allowed: str) -> None:
+    if not is_allowed:
+        raise GeometryError(f"{name} must be {allowed}; got {_shown(value)}")
+
+
+def _is_size(value: object, smallest: int = 1) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and smallest <= value <= _LARGEST
+
+
+def _is_pair(value: object, smallest: int) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and all(_is_size(number, smallest) for number in value)
+
+
+def _shown(value: object) -> str:
+    """A value as an error message shows it, however large it is."""
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # an integer with more digits than Python prints
+        return "an integer with thousands of digits"
 
 
 def _pair(value: tuple[int, ...]) -> tuple[int, int]:

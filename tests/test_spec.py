@@ -90,6 +90,24 @@ def test_an_impossible_geometry_is_refused(wrong: dict[str, object]) -> None:
         ConvSpec.from_json(data | wrong)
 
 
+NOT_NUMBERS = (None, True, 1.0, "3", 2**31, 10**5000, -(10**30), [], {}, [3])
+NOT_PAIRS = (*NOT_NUMBERS, 3, [3], [1, 2, 3], [1.0, 1], [True, 1], ["1", 1], [None, 1], [1, 2**31], [[1, 1], 1])
+WRONG_TYPES = [
+    *((name, value) for name in ("in_channels", "out_channels", "groups") for value in NOT_NUMBERS),
+    *((name, value) for name in ("kernel_size", "stride", "dilation", "padding") for value in NOT_PAIRS),
+    *(("padding_mode", value) for value in (None, 1, [], ["zeros"], {"zeros": 1}, "x" * 1000)),
+    *(("bias", value) for value in (None, 1, 0, "true", [])),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG_TYPES, ids=lambda value: str(value)[:20] if value != 10**5000 else "")
+def test_a_geometry_of_another_type_or_length_is_refused_with_one_sentence(name: str, value: object) -> None:
+    data = ConvSpec(3, 5, kernel_size=(3, 3)).to_json()
+    with pytest.raises(GeometryError, match=f"{name} must be .*; got") as caught:
+        ConvSpec.from_json(data | {name: value})
+    assert len(str(caught.value)) < 200
+
+
 def test_a_geometry_is_named_without_its_defaults() -> None:
     assert str(ConvSpec(3, 16, (3, 2))) == "3x2, 3->16"
     everything = ConvSpec(
