@@ -90,17 +90,30 @@ def test_an_impossible_geometry_is_refused(wrong: dict[str, object]) -> None:
         ConvSpec.from_json(data | wrong)
 
 
-NOT_NUMBERS = (None, True, 1.0, "3", 2**31, 10**5000, -(10**30), [], {}, [3])
-NOT_PAIRS = (*NOT_NUMBERS, 3, [3], [1, 2, 3], [1.0, 1], [True, 1], ["1", 1], [None, 1], [1, 2**31], [[1, 1], 1])
-WRONG_TYPES = [
+NOT_NUMBERS: tuple[object, ...] = (None, True, 1.0, "3", 2**31, 10**5000, -(10**30), [], {}, [3])
+NOT_PAIRS: tuple[object, ...] = (
+    *NOT_NUMBERS,
+    3,
+    [3],
+    [1, 2, 3],
+    [1.0, 1],
+    [True, 1],
+    ["1", 1],
+    [None, 1],
+    [1, 2**31],
+    [[1, 1], 1],
+)
+NOT_MODES: tuple[object, ...] = (None, 1, [], ["zeros"], {"zeros": 1}, "x" * 1000)
+NOT_TRUTHS: tuple[object, ...] = (None, 1, 0, "true", [])
+WRONG_TYPES: list[tuple[str, object]] = [
     *((name, value) for name in ("in_channels", "out_channels", "groups") for value in NOT_NUMBERS),
     *((name, value) for name in ("kernel_size", "stride", "dilation", "padding") for value in NOT_PAIRS),
-    *(("padding_mode", value) for value in (None, 1, [], ["zeros"], {"zeros": 1}, "x" * 1000)),
-    *(("bias", value) for value in (None, 1, 0, "true", [])),
+    *(("padding_mode", value) for value in NOT_MODES),
+    *(("bias", value) for value in NOT_TRUTHS),
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), WRONG_TYPES, ids=lambda value: str(value)[:20] if value != 10**5000 else "")
+@pytest.mark.parametrize(("name", "value"), WRONG_TYPES, ids=[str(n) for n in range(len(WRONG_TYPES))])
 def test_a_geometry_of_another_type_or_length_is_refused_with_one_sentence(name: str, value: object) -> None:
     data = ConvSpec(3, 5, kernel_size=(3, 3)).to_json()
     with pytest.raises(GeometryError, match=f"{name} must be .*; got") as caught:
