@@ -6,6 +6,7 @@ import atexit
 import gc
 import json
 import math
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from conv2attn.proofs.runner import Result
 
 JSON_VERSION = 1
+TERMINATED = 128 + signal.SIGTERM
 
 app = typer.Typer(
     name="conv2attn",
@@ -780,10 +782,13 @@ def _explain(error: Exception) -> int:
 def main() -> None:
     """Runs the command line; every outcome becomes an exit code."""
     atexit.register(gc.freeze)  # or the interpreter looks through all of torch once more, for a second, before it ends
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # so that nothing is left behind
     try:
         app()
     except Exception as error:
         sys.exit(_explain(error))
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

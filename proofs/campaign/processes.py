@@ -1,11 +1,12 @@
 """Blocks of layers in several processes, their tallies in order.
 
-A process neither hears an interrupt nor outlives one: its parent kills it.
+A process does not hear an interrupt: its parent ends it. However the parent ends, its processes end with it.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 import threading
@@ -69,7 +70,7 @@ def _in_order(indices: range, deadline: float | None, ahead: int, submit: _Submi
 def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Processes that are killed when the context is left early, and do not hear an interrupt themselves."""
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent)
     others = set(multiprocessing.active_children())
     try:
         with _interrupts_ignored():
@@ -82,6 +83,18 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
         for process in set(multiprocessing.active_children()) - others:
             process.kill()
         pool.shutdown(cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """Ends this process as soon as its parent has ended, also where that was killed and could do nothing about it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_after(sentinel: int) -> None:
+    multiprocessing.connection.wait([sentinel])
+    os._exit(1)
 
 
 @contextmanager

@@ -1,0 +1,105 @@
+"""No process outlives the one that started it, however that one ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+LONG = 120  # seconds in which all processes have surely ended; those of the old code never did
+
+CAMPAIGN = """
+from conv2attn.proofs.campaign.run import run_campaign
+from conv2attn.proofs.campaign.settings import Settings
+
+if __name__ == "__main__":
+    run_campaign(Settings(), layers=10**9, workers=2, progress=lambda _: print("checking", flush=True))
+"""
+
+VERIFY = """
+import sys
+from conv2attn import cli
+from conv2attn.proofs.campaign import run
+
+def noisy(*settings, progress, found=run.run_campaign, **options):
+    return found(*settings, workers=2, progress=lambda _: print("checking", flush=True), **options)
+
+run.run_campaign = noisy
+sys.argv = ["conv2attn", "verify", "--layers", "1000000", "--out", "result.json"]
+if __name__ == "__main__":
+    cli.main()
+"""
+
+PROOF = """
+import sys, threading, time
+from conv2attn.proofs.process import Worker
+
+worker = Worker()
+worker.start()
+threading.Timer(1, print, ["checking"], {"flush": True}).start()
+for verdict in worker.verdicts("slow", "slow-claim", 1e6):
+    print(verdict)
+"""
+
+SLOW = """
+from conv2attn.proofs.claim import Claim
+
+def claims():
+    while True:
+        pass
+"""
+
+COMMANDS = {
+    "campaign": [sys.executable, "-c", CAMPAIGN],
+    "proof": [sys.executable, "-c", PROOF],
+    "verify": [sys.executable, "-c", VERIFY],
+}
+
+
+@contextmanager
+def started(*command: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that heeds signals as in the foreground, whose descendants end with the context."""
+    Path("slow.py").write_text(SLOW)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, env=environment, start_new_session=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("kind", ["campaign", "proof"])
+def test_workers_end_with_their_parent_and_show_no_traceback(
+    kind: str, sent: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with started(*COMMANDS[kind]) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "checking\n"
+        process.send_signal(sent)
+        _, errors = process.communicate(timeout=LONG)  # until the last process has closed its end
+    assert process.returncode == -sent
+    assert "Traceback" not in errors  # multiprocessing itself may say what it has cleared away
+
+
+def test_a_terminated_command_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with started(*COMMANDS["verify"]) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "checking\n"
+        process.terminate()
+        _, errors = process.communicate(timeout=LONG)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert errors == ""
+    assert sorted(os.listdir()) == ["slow.py"]
