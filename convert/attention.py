@@ -10,6 +10,7 @@ over the pixels k of the padded input. ``encoding.py`` derives the scores, ``eng
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Self
@@ -27,7 +28,7 @@ from conv2attn.convert.errors import ConversionError, GeometryError
 from conv2attn.convert.protocol import LayerValues
 from conv2attn.convert.regime import EXACT_ALPHA, Regime, RegimeCache, compute_dtype
 from conv2attn.convert.spec import ConvSpec, Size
-from conv2attn.convert.tracing import assume_unchanged
+from conv2attn.convert.tracing import assume_positive, assume_unchanged
 
 DEFAULT_MEMORY_LIMIT = 2**30  # bytes
 
@@ -42,7 +43,8 @@ class SelfAttention2d(nn.Module):
         spec: Geometry: channels, one head for each kernel tap, padding, stride between queries.
         weight: The value projections, as under Attributes; None draws new ones, and a new bias.
         bias: The output bias; only with ``weight``.
-        alpha: Locality strength of all heads; None means so large that attention is exactly one-hot.
+        alpha: Locality strength of all heads; None means so large that attention is exactly one-hot, in whatever
+            precision the layer is converted to later.
         engine: How the layer is computed: "auto", "literal", "sdpa", "separable" or "factored".
         memory_limit: Bytes that the literal engine may hold at the same time.
         device: Where new parameters live.
@@ -52,8 +54,12 @@ class SelfAttention2d(nn.Module):
         weight: The value projections: head h, at kernel tap (m, n), has W_val^(h) = weight[:, :, m, n].
             [out_channels, in_channels / groups, kernel rows, kernel columns], block diagonal in the groups.
         bias: Bias of the output projection, [out_channels], or None.
-        alpha: Locality strength of each head, [num_heads].
+        alpha: Locality strength of each head, positive, [num_heads]. Positions are numbers about the grid, not about
+            the channels: alpha and centers are float64 in a layer of float64, and float32 in any other. Where
+            attention is exactly one-hot their gradients are zero; they are then None, so that an optimizer's weight
+            decay does not move them.
         centers: Centre of each head, its offset from the query in pixels (row, column), [num_heads, 2].
+        alpha_follows_dtype: Whether alpha was left to the layer, which then keeps attention one-hot in every precision.
         content: The content terms of the scores, or None, as after a conversion.
         axis_scores: Learned tables in place of the quadratic scores, or None, as after a conversion.
         memory_limit: As above; may be changed at any time.
@@ -89,9 +95,11 @@ class SelfAttention2d(nn.Module):
             _draw(weight, bias)
         self.weight = weight
         self.register_parameter("bias", bias)
-        alphas = weight.new_full((spec.num_heads,), check_alpha(alpha, weight.dtype))
+        precise = compute_dtype(weight.dtype)
+        alphas = weight.new_full((spec.num_heads,), check_alpha(alpha, weight.dtype), dtype=precise)
         self.alpha = nn.Parameter(alphas, requires_grad=False)
-        self.centers = nn.Parameter(weight.new_tensor(spec.tap_offsets), requires_grad=False)
+        self.centers = nn.Parameter(weight.new_tensor(spec.tap_offsets, dtype=precise), requires_grad=False)
+        self.alpha_follows_dtype = alpha is None
         self._regime_cache = RegimeCache()
         self._look_at_positions()
 
@@ -110,18 +118,37 @@ class SelfAttention2d(nn.Module):
         return self._regime_cache.get(self.spec, alpha=self.alpha, centers=self.centers)
 
     def _look_at_positions(self) -> None:
-        """Reads the regime now, since it cannot be read while the layer is traced."""
+        """Reads the regime now, since it cannot be read while the layer is traced; what is wrong is said in use."""
         if not self.alpha.is_meta:
-            self._regime_cache.get(self.spec, alpha=self.alpha, centers=self.centers)
+            with contextlib.suppress(ConversionError):
+                self._regime_cache.get(self.spec, alpha=self.alpha, centers=self.centers)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._look_at_positions()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        before = self.alpha.dtype
+        super()._apply(self._without_narrow_positions(fn), recurse)  # type: ignore[no-untyped-call]
+        if self.alpha.dtype != before and self.alpha_follows_dtype and not self.alpha.is_meta:
+            with torch.no_grad():
+                self.alpha.masked_fill_(self.alpha == EXACT_ALPHA[before], EXACT_ALPHA[self.alpha.dtype])
         self._look_at_positions()
         return self
+
+    def _without_narrow_positions(self, fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        """What ``.half()`` or ``.to()`` does to each parameter, but never less than float32 for positions."""
+        positions = [tensor for parameter in (self.alpha, self.centers) for tensor in (parameter, parameter.grad)]
+        kept = {id(tensor) for tensor in positions if tensor is not None}
+
+        def apply(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            precise = compute_dtype(moved.dtype)
+            if id(tensor) not in kept or moved.dtype == precise:
+                return moved
+            return tensor.to(device=moved.device, dtype=precise)
+
+        return apply
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
@@ -163,16 +190,22 @@ class SelfAttention2d(nn.Module):
         return self._engine_for(values, x.shape).attend(values, x)
 
     def _values(self) -> LayerValues:
+        regime = self.regime
+        alpha: Tensor = self.alpha
+        centers: Tensor = self.centers
+        trained = alpha.requires_grad or centers.requires_grad
+        if trained and regime.is_exact and self.content is None:  # then no output changes with the positions
+            alpha, centers = alpha.detach(), centers.detach()
         return LayerValues(
             self.spec,
             self.weight,
             self.bias,
-            self.alpha,
-            self.centers,
+            alpha,
+            centers,
             self.content,
             self.axis_scores,
             self.memory_limit,
-            self.regime,
+            regime,
         )
 
     def _engine_for(self, values: LayerValues, shape: torch.Size) -> Engine:
@@ -186,7 +219,9 @@ class SelfAttention2d(nn.Module):
     def _assume_positions(self) -> None:
         """Puts a check into a traced layer: the choice of its engine holds for these positions only."""
         regime = self.regime
-        if not self.alpha.requires_grad:
+        if self.alpha.requires_grad and not regime.is_exact:
+            assume_positive(self.alpha)
+        else:
             assume_unchanged(self.alpha, list(regime.alpha))
         if not self.centers.requires_grad:
             assume_unchanged(self.centers, [coordinate for center in regime.centers for coordinate in center])
@@ -318,8 +353,9 @@ def check_alpha(alpha: float | None, dtype: torch.dtype) -> float:
     """
     if alpha is None:
         return EXACT_ALPHA[compute_dtype(dtype)]
-    if not 0 < torch.tensor(alpha, dtype=dtype, device="cpu").item() < math.inf:
-        raise ConversionError(f"alpha must be positive and finite in {dtype}; got {alpha}")
+    precise = compute_dtype(dtype)
+    if not 0 < torch.tensor(alpha, dtype=precise, device="cpu").item() < math.inf:
+        raise ConversionError(f"alpha must be positive and finite in {precise}; got {alpha}")
     return alpha
 
 

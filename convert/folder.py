@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -33,12 +33,14 @@ from conv2attn.convert.formats.beside import path_in
 from conv2attn.convert.formats.geometry import StoredConvolution
 from conv2attn.convert.formats.limits import MAX_HEADER, parse_json
 from conv2attn.convert.layers import Layers, layer_tree
+from conv2attn.convert.migration import query_under_middle_tap
 from conv2attn.convert.model import convert_model
 from conv2attn.convert.ownership import CONFIG, FORMAT, PAGE, REPORT, WEIGHTS, is_ours
 from conv2attn.convert.report import Report
 from conv2attn.convert.spec import ConvSpec
 
-FORMAT_VERSION = 2  # version 1 had no "content", which was always a network
+# Version 1 had no "content", which was always a network; before 3, queries sat elsewhere: ``migration.py``.
+FORMAT_VERSION = 3
 NETWORK_CONTENT, LAYERS_CONTENT = "network", "layers"
 OWN_ARCHITECTURES = tuple(f"{factory.__module__}:{factory.__name__}" for factory in NETWORKS.values())
 
@@ -73,6 +75,7 @@ class LayerEntry:
         engine: How it computes.
         content_key_dim: Dimension of its content terms, or None if it has none.
         axis_offsets: Row and column offsets of its learned score tables, or None if its scores are quadratic.
+        alpha_follows_dtype: As ``SelfAttention2d.alpha_follows_dtype``.
 
     Raises:
         TypeError: A value is of another type.
@@ -84,10 +87,12 @@ class LayerEntry:
     engine: str
     content_key_dim: int | None
     axis_offsets: Sequence[int] | None
+    alpha_follows_dtype: bool = True
 
     def __post_init__(self) -> None:
         names = isinstance(self.names, list | tuple) and all(isinstance(name, str) for name in self.names)
         others = isinstance(self.spec, Mapping) and isinstance(self.engine, str)
+        others = others and isinstance(self.alpha_follows_dtype, bool)
         dimensions = isinstance(self.content_key_dim, int | None) and isinstance(self.axis_offsets, list | tuple | None)
         if not (names and self.names and others and dimensions):
             raise TypeError(f"a layer is names, a geometry, an engine and dimensions or null; got {self}")
@@ -100,7 +105,7 @@ class LayerEntry:
         tables = (
             None if layer.axis_scores is None else (layer.axis_scores.rows.shape[1], layer.axis_scores.columns.shape[1])
         )
-        return cls(names, layer.spec.to_json(), layer.engine, key_dim, tables)
+        return cls(names, layer.spec.to_json(), layer.engine, key_dim, tables, layer.alpha_follows_dtype)
 
     def stored(self, name: str, checkpoint: Checkpoint) -> StoredConvolution:
         """The convolution that the layer was, by one of its names."""
@@ -123,6 +128,7 @@ class LayerEntry:
         if layer.spec.to_json() != self.spec:
             raise CheckpointError(f"layer {name} is {self.spec}, in the architecture {layer.spec.to_json()}")
         layer.engine = self.engine
+        layer.alpha_follows_dtype = self.alpha_follows_dtype
         if self.content_key_dim is not None:
             key_weight = saved.get(f"{name}.content.key_weight".removeprefix("."))
             shape = (layer.num_heads, self.content_key_dim, layer.in_channels)
@@ -256,6 +262,12 @@ def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
     checkpoint = read_checkpoint(path_in(folder, WEIGHTS))
     if checkpoint.metadata.get(FORMAT) != str(version):
         raise CheckpointError(f"{folder} is damaged: {CONFIG} and {WEIGHTS} are not of one version")
+    if version < 3:
+        state = dict(checkpoint.state_dict)
+        for entry in config.layers:
+            for name in entry.names:
+                query_under_middle_tap(name, ConvSpec.from_json(dict(entry.spec)), state)
+        checkpoint = replace(checkpoint, state_dict=state)
     return config, checkpoint
 
 

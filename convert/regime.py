@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.convert.encoding import scores_are_exact
+from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.spec import ConvSpec, Size
 
 # exp(-alpha) rounds to 0 from here on: 2^-150 (half of the smallest positive number) is exp(-103.97...) in
@@ -26,6 +27,7 @@ ONE_HOT_ALPHA = {torch.float32: 104.0, torch.float64: 746.0}
 EXACT_ALPHA = {torch.float32: 128.0, torch.float64: 1024.0}
 
 _REMEMBERED = 64
+_REMEMBERED_BYTES = 2**24
 _T = TypeVar("_T")
 
 
@@ -51,7 +53,7 @@ class Regime:
         centers: Centre of each head, in pixels.
         at_taps: Whether each centre is the offset of the head's kernel tap.
         dtype: Precision of the attention probabilities.
-        shared_alpha: The locality strength of all heads, or None where they differ or are not finite.
+        shared_alpha: The locality strength of all heads, or None where they differ.
         is_exact: Whether every attention probability is exactly 0 or 1, and 1 at the head's kernel tap.
     """
 
@@ -68,30 +70,53 @@ class Regime:
 
         A layer whose positions change gets a new regime, so what depends on positions and the key only is kept here
         as long as it is true, and neither copied nor pickled with the layer. While a layer is traced, nothing is.
+        Images of ever new sizes do not fill the memory: of all but the newest, the oldest are dropped until at most 64,
+        of at most 16 MiB together, are left.
         """
         if torch.compiler.is_compiling():
             return make()
         if key not in self._memory:
-            if len(self._memory) >= _REMEMBERED:  # images of ever new sizes must not fill the memory
-                self._memory.clear()
-            self._memory[key] = _outside_inference_mode(make)
+            made = _outside_inference_mode(make)
+            self._forget(getattr(made, "nbytes", 0))
+            self._memory[key] = made
         return cast(_T, self._memory[key])
+
+    def _forget(self, arriving: int) -> None:
+        """Drops what was kept longest, until there is room for something of so many bytes."""
+        sizes = {key: getattr(made, "nbytes", 0) for key, made in self._memory.items()}
+        held = sum(sizes.values()) + arriving
+        for key, size in sizes.items():
+            if held <= _REMEMBERED_BYTES and len(self._memory) < _REMEMBERED:
+                return
+            held -= size
+            del self._memory[key]
 
     @classmethod
     def of(cls, spec: ConvSpec, *, alpha: Tensor, centers: Tensor) -> Regime:
-        """Reads the parameters alpha [num_heads] and centers [num_heads, 2] of a layer."""
+        """Reads the parameters alpha [num_heads] and centers [num_heads, 2] of a layer.
+
+        Raises:
+            ConversionError: A locality strength is not positive and finite, a centre is not finite, or they are in less
+                than float32, which would round positions.
+        """
+        if compute_dtype(alpha.dtype) != alpha.dtype or compute_dtype(centers.dtype) != centers.dtype:
+            raise ConversionError(
+                f"alpha and centers must be at least float32, which {alpha.dtype} and {centers.dtype} are not: "
+                "positions would be rounded"
+            )
+        alphas = tuple(alpha.detach().tolist())
         centers_read = tuple((row, column) for row, column in centers.detach().tolist())
-        return cls(
-            alpha=tuple(alpha.detach().tolist()),
-            centers=centers_read,
-            at_taps=centers_read == spec.tap_offsets,
-            dtype=compute_dtype(alpha.dtype),
-        )
+        for head, (strength, center) in enumerate(zip(alphas, centers_read, strict=True)):
+            if not 0 < strength < math.inf:
+                raise ConversionError(f"alpha must be positive and finite; head {head} has {strength:g}")
+            if not all(map(math.isfinite, center)):
+                raise ConversionError(f"centers must be finite; head {head} has {center}")
+        return cls(alpha=alphas, centers=centers_read, at_taps=centers_read == spec.tap_offsets, dtype=alpha.dtype)
 
     def __post_init__(self) -> None:
         first, threshold = self.alpha[0], ONE_HOT_ALPHA[self.dtype]
-        shared = math.isfinite(first) and all(value == first for value in self.alpha)
-        exact = self.at_taps and all(threshold <= value < math.inf for value in self.alpha)
+        shared = all(value == first for value in self.alpha)
+        exact = self.at_taps and all(value >= threshold for value in self.alpha)
         object.__setattr__(self, "shared_alpha", first if shared else None)
         object.__setattr__(self, "is_exact", exact)
 
@@ -135,7 +160,8 @@ class RegimeCache:
 
     def _is_current(self, alpha: Tensor, centers: Tensor) -> bool:
         seen_alpha, seen_centers = self._seen
-        if alpha.dtype != seen_alpha.dtype or alpha.device != seen_alpha.device:
+        now, seen = (alpha, centers), (seen_alpha, seen_centers)
+        if any(a.dtype != b.dtype or a.device != b.device for a, b in zip(now, seen, strict=True)):
             return False
         if alpha.is_cpu:
             return torch.equal(alpha, seen_alpha) and torch.equal(centers, seen_centers)

@@ -5,7 +5,12 @@ mode, groups) is read here and nowhere else. The rest of the project sees one pi
 pixels are the keys; query pixels on it; and one offset per kernel tap, which is the centre of a head.
 
     output[i, j] = bias + sum over taps (m, n) of W[m, n] . padded[s_1 i + d_1 m, s_2 j + d_2 n]
-                                                                  query     + tap offset
+
+The query sits under the kernel's middle tap m_0 = floor((K - 1) / 2), so that with "same" padding it is the pixel that
+the output belongs to, and the taps lie around it, as in the paper:
+
+    s i + d m  =  s i + d m_0  +  d (m - m_0)
+                     query        tap offset
 
 ``proofs/assembly.py`` proves that heads with these centres read what the taps read; ``proofs/dimension_assembly.py``
 proves it in any dimension.
@@ -131,10 +136,19 @@ class ConvSpec:
         return self.kernel_size[0] * self.kernel_size[1]
 
     @property
+    def middle(self) -> tuple[int, int]:
+        """Offset d m_0 of the query from the pixel under the kernel's first tap, in pixels."""
+        rows, columns = (d * ((k - 1) // 2) for d, k in zip(self.dilation, self.kernel_size, strict=True))
+        return rows, columns
+
+    @property
     def tap_offsets(self) -> tuple[tuple[int, int], ...]:
-        """Offset (d_1 m, d_2 n) of each tap from the query, in pixels, row by row: [num_heads, 2]."""
-        rows, columns = self.kernel_size
-        return tuple((self.dilation[0] * m, self.dilation[1] * n) for m in range(rows) for n in range(columns))
+        """Offset d (m - m_0) of each tap from the query, in pixels, row by row: [num_heads, 2]."""
+        rows, columns = (
+            [d * m - start for m in range(k)]
+            for d, k, start in zip(self.dilation, self.kernel_size, self.middle, strict=True)
+        )
+        return tuple((row, column) for row in rows for column in columns)
 
     @property
     def pads(self) -> Pads:
@@ -179,12 +193,12 @@ class ConvSpec:
             )
 
     def query_positions(self, size: Size) -> tuple[range, range]:
-        """Rows and columns, in the padded input, on which the queries sit: query (i, j) at (s_1 i, s_2 j)."""
-        output = self.output_size(size)
-        return (
-            range(0, output.rows * self.stride[0], self.stride[0]),
-            range(0, output.columns * self.stride[1], self.stride[1]),
+        """Rows and columns, in the padded input, on which the queries sit: s i + d m_0 on each axis."""
+        rows, columns = (
+            range(start, start + stride * length, stride)
+            for start, stride, length in zip(self.middle, self.stride, self.output_size(size), strict=True)
         )
+        return rows, columns
 
     def pad(self, x: Tensor) -> Tensor:
         """Pads an input [batch, in_channels, rows, columns] to its key grid, as the convolution does."""

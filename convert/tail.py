@@ -90,8 +90,9 @@ def _by_kernel(layer: AttentionLayer, varies: Tensor, tau: list[float]) -> Tenso
     """The smaller of both bounds for each output and input channel, summed: [out_channels]."""
     spec = layer.spec
     span = tuple(dilation * (taps - 1) for dilation, taps in zip(spec.dilation, spec.kernel_size, strict=True))
-    change, beyond = _head_changes(layer.regime.alpha, spec.tap_offsets, span)
-    shares = _outside_of_the_kernel(layer.regime.alpha, spec.tap_offsets, span)
+    targets = tuple((row + spec.middle[0], column + spec.middle[1]) for row, column in spec.tap_offsets)
+    change, beyond = _head_changes(layer.regime.alpha, targets, span)
+    shares = _outside_of_the_kernel(layer.regime.alpha, targets, span)
     outside, each = (torch.tensor(part, dtype=torch.float64, device="cpu") for part in (shares, tau))
     per_group = varies.view(spec.groups, 1, -1)
     parts = []

@@ -7,7 +7,7 @@ on a layer with sum_c osc_c sum_h |W_{o,c,h}| = A is certain from
 
 on. What rounding adds hardly depends on alpha, until attention becomes exactly one-hot and the probabilities stop
 rounding. So the closed form is a start, and the certificate itself decides: the values of alpha between one that does
-not meet the tolerance and one that does are halved until the two are neighbours among the numbers of the layer's dtype.
+not meet the tolerance and one that does are halved until the two are neighbours among the numbers of alpha's dtype.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from conv2attn.convert.tail import absolute_products
 
 FLATTEST_ALPHA = 2.0**-6  # a head then reaches over some 30 pixels: flatter ones are not looked for
 
-_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes: the bits of a floating-point number
+_INTEGERS = {4: torch.int32, 8: torch.int64}  # by bytes: the bits of a floating-point number
 
 
 def alpha_for(tolerance: float, layer: AttentionLayer, input_range: InputRange) -> float:
@@ -37,9 +37,9 @@ def alpha_for(tolerance: float, layer: AttentionLayer, input_range: InputRange) 
         input_range: As for ``certify``.
 
     Returns:
-        A number alpha of the layer's dtype, to be shared by all heads. The certificate with alpha meets the tolerance,
-        and the certificate with the next smaller number of that dtype does not. ``FLATTEST_ALPHA`` where that meets
-        the tolerance already.
+        A number alpha of the dtype of ``layer.alpha``, to be shared by all heads. The certificate with alpha meets the
+        tolerance, and the certificate with the next smaller number of that dtype does not. ``FLATTEST_ALPHA`` where
+        that meets the tolerance already.
 
     Raises:
         ConversionError: The tolerance is not a positive number, or smaller than what rounding alone may come to; the
@@ -66,7 +66,7 @@ def alpha_for(tolerance: float, layer: AttentionLayer, input_range: InputRange) 
         low, high = low / 2, low
     if low <= FLATTEST_ALPHA and meets(FLATTEST_ALPHA):
         return FLATTEST_ALPHA
-    return _first_that_meets(layer.weight.dtype, low, high, meets)
+    return _first_that_meets(layer.alpha.dtype, low, high, meets)
 
 
 def _closed_form(tolerance: float, layer: AttentionLayer, input_range: InputRange) -> float:
@@ -77,7 +77,7 @@ def _closed_form(tolerance: float, layer: AttentionLayer, input_range: InputRang
 
 
 def _representable(layer: AttentionLayer, value: float) -> float:
-    return float(torch.tensor(value, dtype=layer.weight.dtype, device="cpu"))
+    return float(torch.tensor(value, dtype=layer.alpha.dtype, device="cpu"))
 
 
 def _certified(layer: AttentionLayer, alpha: float, input_range: InputRange) -> Certificate:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 _MESSAGE = "alpha or centers changed after the layer was traced; trace it again"
+_NOT_POSITIVE = "alpha must be positive and finite"
 
 
 @torch.library.custom_op("conv2attn::check_unchanged", mutates_args=("now",), device_types="cpu")
@@ -24,6 +25,31 @@ def _(now: Tensor, seen: list[float]) -> None:
     return None
 
 
+@torch.library.custom_op("conv2attn::check_positive", mutates_args=("alpha",), device_types="cpu")
+def _check_positive(alpha: Tensor) -> None:
+    """As ``_check_unchanged``."""
+    if not bool(((alpha > 0) & alpha.isfinite()).all()):
+        raise RuntimeError(_NOT_POSITIVE)
+
+
+@_check_positive.register_fake
+def _(alpha: Tensor) -> None:
+    return None
+
+
+def assume_positive(alpha: Tensor) -> None:
+    """Puts a check that locality strengths that are trained stay positive into the graph that is being traced.
+
+    Args:
+        alpha: Locality strengths, [num_heads].
+    """
+    alpha = alpha.detach()
+    if _raises_by_itself(alpha):
+        _check_positive(alpha)
+    else:
+        torch._assert_async(((alpha > 0) & alpha.isfinite()).all(), _NOT_POSITIVE)
+
+
 def assume_unchanged(now: Tensor, seen: list[float]) -> None:
     """Puts the check into the graph that is being traced.
 
@@ -34,7 +60,11 @@ def assume_unchanged(now: Tensor, seen: list[float]) -> None:
         now: A parameter of the layer.
         seen: The values that it had, in order.
     """
-    if now.device.type == "cpu" and not torch.compiler.is_exporting():
+    if _raises_by_itself(now):
         _check_unchanged(now, seen)
     else:
         torch._assert_async((now.flatten() == now.new_tensor(seen)).all(), _MESSAGE)
+
+
+def _raises_by_itself(now: Tensor) -> bool:
+    return now.device.type == "cpu" and not torch.compiler.is_exporting()

@@ -171,7 +171,7 @@ def test_the_config_says_what_was_converted_from_what_with_what(tmp_path: Path) 
     architecture = Architecture("my.nets:build", {"width": 3})
     save_converted(model, tmp_path / "out", report=report, architecture=architecture, source=source)
     config = json.loads((tmp_path / "out" / CONFIG).read_text())
-    assert (config["format"], config["format_version"]) == ("conv2attn", 2)
+    assert (config["format"], config["format_version"]) == ("conv2attn", 3)
     assert config["architecture"] == {"spec": "my.nets:build", "arguments": {"width": 3}}
     assert config["source"] == {"file": "source.safetensors", "sha256": source.sha256}
     assert config["versions"].keys() == {"conv2attn", "torch"}
@@ -182,6 +182,7 @@ def test_the_config_says_what_was_converted_from_what_with_what(tmp_path: Path) 
         "engine": "auto",
         "content_key_dim": 5,
         "axis_offsets": None,
+        "alpha_follows_dtype": True,
     }
     assert json.loads((tmp_path / "out" / REPORT).read_text()) == report.to_json()
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [CONFIG, WEIGHTS, REPORT]
@@ -247,7 +248,7 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_left(
     [
         (lambda config: config.update(format="other"), "does not describe a model that conv2attn converted"),
         (lambda config: config.pop("format"), "does not describe a model that conv2attn converted"),
-        (lambda config: config.update(format_version=3), r"has format version 3, which needs conv2attn \d.*up to 2"),
+        (lambda config: config.update(format_version=4), r"has format version 4, which needs conv2attn \d.*up to 3"),
         (lambda config: config.update(format_version=1), "are not of one version"),
         (lambda config: config.update(format_version=0), "has the format version 0, which is none"),
         (lambda config: config.pop("format_version"), "has the format version None, which is none"),

@@ -19,7 +19,7 @@ import torch
 from hypothesis import given, settings
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from conv2attn.cli import main
@@ -39,6 +39,7 @@ from conv2attn.convert.formats.onnx import COMPUTED, FOLDED, OPEN
 from conv2attn.convert.layers import Layers, layer_tree
 from conv2attn.convert.network import LARGE, load_network, open_checkpoint
 from conv2attn.convert.restore import restored_checkpoint, write_state_dict
+from conv2attn.proofs.campaign.bounds import engines_bound
 from conv2attn.proofs.strategies import conv_specs, convolution_of
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -400,6 +401,35 @@ def test_a_folder_of_every_version_is_read(version: int, tmp_path: Path) -> None
     x = whole_numbers(torch.Size((2, 2, 7, 6)))
     assert torch.equal(loaded(x), network(x))
     assert restored_checkpoint(folder).state_dict.keys() == network.state_dict().keys()
+
+
+def test_heads_of_a_folder_of_version_2_attend_to_what_they_attended_to() -> None:
+    """The fixture holds outputs of the version that wrote it; of layer 2, whose centres it had rounded, the CNN's."""
+    folder = FIXTURES / "folder-v2-positions"
+    network = nn.Sequential(
+        nn.Conv2d(2, 3, (3, 2), padding=1, stride=(2, 1), dilation=(1, 2)),
+        nn.Conv2d(2, 2, (2, 3), padding=(1, 0), padding_mode="circular"),
+        nn.Conv2d(1, 1, (1, 2), dilation=257, bias=False),
+        nn.Conv2d(2, 2, 3, padding=1),
+    )
+    loaded, seen = load_converted(folder, architecture=network), load_file(folder / "outputs.safetensors")
+    for number in range(4):
+        layer = loaded.get_submodule(str(number))
+        assert isinstance(layer, SelfAttention2d)
+        x, y = seen[f"{number}.x"], seen[f"{number}.y"]
+        layer.engine = "literal"
+        assert (layer(x) - y).abs().max() <= (0 if number == 2 else engines_bound(layer, x))
+    assert loaded.get_submodule("2").centers.tolist() == [[0, 0], [0, 257]]
+
+
+def test_content_terms_that_read_another_pixel_are_refused(tmp_path: Path) -> None:
+    shutil.copytree(FIXTURES / "folder-v2-positions", tmp_path / "trained")
+    path = tmp_path / "trained" / "model.safetensors"
+    tensors = load_file(path)
+    tensors["3.content.query_weight"][1] = 1
+    save_file(tensors, path, metadata={"conv2attn": "2"})
+    with pytest.raises(CheckpointError, match="layer '3' was trained with content terms by an earlier version"):
+        read_folder(tmp_path / "trained")
 
 
 def test_weights_of_one_version_and_a_description_of_another_are_refused(tmp_path: Path) -> None:

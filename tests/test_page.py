@@ -98,7 +98,7 @@ def test_the_page_s_values_at_the_taps_add_up_to_the_convolution(case: tuple[nn.
     conv, x = case
     scene = scene_of(conv, x)
     data = channels_data(scene, count)
-    spec, query = scene.layer.spec, [s * n for s, n in zip(scene.layer.stride, scene.query, strict=True)]
+    spec, query = scene.layer.spec, scene.mark
     shape = (-1, *spec.padded_size(scene.size))
     for channel in data["channels"]:
         planes = decoded(data["planes"][channel["planes"]]).reshape(shape)

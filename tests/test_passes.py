@@ -27,12 +27,13 @@ def axes(draw: st.DrawFn) -> Axis:
     """Any axis that a convolution can have."""
     zeros, stride = draw(st.integers(0, 3)), draw(st.integers(1, 4))
     keys = draw(st.integers(1, 30)) + 2 * zeros
-    return Axis(keys, draw(st.integers(1, (keys - 1) // stride + 1)), stride, zeros)
+    start = draw(st.integers(0, keys - 1))
+    return Axis(keys, draw(st.integers(1, (keys - 1 - start) // stride + 1)), start, stride, zeros)
 
 
 def table_of(axis: Axis, alpha: float, center: float) -> Tensor:
     keys = torch.arange(axis.keys, dtype=torch.float64)
-    targets = center + axis.stride * torch.arange(axis.queries, dtype=torch.float64)
+    targets = center + axis.start + axis.stride * torch.arange(axis.queries, dtype=torch.float64)
     return axis.seen((-alpha * (keys - targets.unsqueeze(1)).square()).softmax(-1))
 
 
@@ -41,7 +42,7 @@ def rounding(axis: Axis, alpha: float, center: float) -> float:
 
     An exponent is three roundings off, each relative to the largest; then come exponentials, two sums, a quotient.
     """
-    unit, largest = unit_roundoff(torch.float64), alpha * (axis.keys + axis.stride * axis.queries + abs(center)) ** 2
+    unit, largest = unit_roundoff(torch.float64), alpha * (2 * axis.keys + axis.stride + abs(center)) ** 2
     return 4 * math.expm1(6 * unit * largest) + 4 * gamma(4 * EXP_ULPS + 4 * axis.keys + 8, unit)
 
 
@@ -49,7 +50,7 @@ def rounding(axis: Axis, alpha: float, center: float) -> float:
 def test_a_stencil_is_its_table(axis: Axis, alpha: float, center: float) -> None:
     stencil = axis.stencil(alpha, center, torch.float64)
     if stencil is None:  # the target is far outside the image
-        targets = center + axis.stride * torch.arange(axis.queries, dtype=torch.float64)
+        targets = center + axis.start + axis.stride * torch.arange(axis.queries, dtype=torch.float64)
         assert targets.min() < 0 or targets.max() > axis.keys - 1
         return
     table, x = table_of(axis, alpha, center), torch.randn(2, 3, axis.keys, axis.keys, dtype=torch.float64)
@@ -151,7 +152,7 @@ def test_the_result_lies_in_memory_as_that_of_the_convolution(
 
 def test_wide_images_take_stencils_and_steep_layers_few_taps() -> None:
     axis = Axis.of(ConvSpec(64, 64, (3, 3), padding=(1, 1)), Size(56, 56), 0)
-    stencil = axis.stencil(2.0, 1.0, torch.float32)
+    stencil = axis.stencil(2.0, 0.0, torch.float32)
     assert stencil is not None
     assert len(stencil.weights) == 13
     layer = attention_from_conv(nn.Conv2d(64, 64, 3, padding=1), alpha=2.0)

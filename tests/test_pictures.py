@@ -29,7 +29,7 @@ from conv2attn.proofs.pictures.contours import level
 from conv2attn.proofs.pictures.curve import convolution, error_curve
 from conv2attn.proofs.pictures.image import LONGEST, drawn_image, read_image
 from conv2attn.proofs.pictures.panel import Window
-from conv2attn.proofs.pictures.scene import Scene, find_layer, middle, scenes
+from conv2attn.proofs.pictures.scene import Scene, find_layer, scenes
 from conv2attn.proofs.pictures.show import PICTURES, draw
 from conv2attn.proofs.pictures.theory import theory_pictures
 from conv2attn.proofs.strategies import convolutions_with_input
@@ -53,8 +53,7 @@ def test_a_picture_s_query_attends_where_its_kernel_reads(case: tuple[nn.Conv2d,
     output = layer.spec.output_size(Size(*x.shape[-2:]))
     query = (output.rows - 1, output.columns // 2)
     scene = Scene("conv", layer, x[:1], query)
-    around = [[a - b for a, b in zip(tap, middle(layer.spec), strict=True)] for tap in layer.spec.tap_offsets]
-    wanted = [[m + d for m, d in zip(scene.mark, offset, strict=True)] for offset in around]
+    wanted = [[m + d for m, d in zip(scene.mark, offset, strict=True)] for offset in layer.spec.tap_offsets]
     assert [plane.nonzero().tolist() for plane in scene.maps()] == [[place] for place in wanted]
 
 

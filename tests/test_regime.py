@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from fractions import Fraction
 
 import mpmath
 import pytest
 import torch
 
-from conv2attn.convert import ConvSpec, SelfAttention2d
-from conv2attn.convert.regime import EXACT_ALPHA, ONE_HOT_ALPHA, compute_dtype
+from conv2attn.convert import ConversionError, ConvSpec, SelfAttention2d, certify
+from conv2attn.convert.engines import ENGINES
+from conv2attn.convert.regime import _REMEMBERED, _REMEMBERED_BYTES, EXACT_ALPHA, ONE_HOT_ALPHA, compute_dtype
 from conv2attn.convert.spec import Size
 
 SPEC = ConvSpec(1, 1, kernel_size=(3, 2), dilation=(2, 1))
@@ -59,10 +62,103 @@ def test_just_below_the_threshold_the_regime_is_soft() -> None:
     assert not SelfAttention2d(SPEC, alpha=745.9, dtype=torch.float64).regime.is_exact
 
 
-def test_a_single_precision_layer_made_double_is_soft_there() -> None:
-    layer = SelfAttention2d(SPEC).double()
-    assert not layer.regime.is_exact
-    assert layer.alpha.tolist() == [128] * 6
+@pytest.mark.parametrize("start", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_a_default_alpha_follows_the_dtype(start: torch.dtype, dtype: torch.dtype) -> None:
+    layer = SelfAttention2d(SPEC, dtype=start).to(dtype)
+    assert layer.regime.is_exact
+    assert layer.alpha.tolist() == [1024 if dtype == torch.float64 else 128] * 6
+
+
+def test_an_alpha_that_was_given_or_trained_stays() -> None:
+    assert SelfAttention2d(SPEC, alpha=128).double().alpha.tolist() == [128] * 6
+    layer = SelfAttention2d(SPEC)
+    with torch.no_grad():
+        layer.alpha[2] = 2.5
+    assert layer.double().alpha.tolist() == [1024, 1024, 2.5, 1024, 1024, 1024]
+
+
+def test_positions_are_at_least_single_precision_in_every_layer() -> None:
+    spec = ConvSpec(1, 1, kernel_size=(1, 2), dilation=(1, 257))
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        made, converted = SelfAttention2d(spec, dtype=dtype), SelfAttention2d(spec).to(dtype)
+        for layer in (made, converted, copy.deepcopy(converted), SelfAttention2d(spec).half().bfloat16()):
+            assert layer.alpha.dtype == layer.centers.dtype == torch.float32
+            assert layer.centers.tolist() == [[0, 0], [0, 257]]
+            assert layer.regime.is_exact
+    wide = SelfAttention2d(spec, dtype=torch.float64)
+    assert wide.alpha.dtype == wide.centers.dtype == torch.float64
+
+
+def test_gradients_of_positions_keep_their_precision_too() -> None:
+    layer = SelfAttention2d(SPEC, alpha=1.0)
+    layer.centers.requires_grad_()
+    layer(torch.randn(1, 1, 8, 8)).sum().backward()  # type: ignore[no-untyped-call]
+    layer.bfloat16()
+    assert layer.centers.grad is not None
+    assert layer.weight.grad is not None
+    assert (layer.centers.grad.dtype, layer.weight.grad.dtype) == (torch.float32, torch.bfloat16)
+
+
+@pytest.mark.parametrize("value", [0.0, -0.5, math.nan, math.inf])
+@pytest.mark.parametrize("engine", ["auto", *ENGINES])
+def test_a_locality_strength_that_is_not_positive_and_finite_is_refused(value: float, engine: str) -> None:
+    layer = SelfAttention2d(SPEC, alpha=2.0, engine=engine)
+    with torch.no_grad():
+        layer.alpha[3] = value
+    x = torch.zeros(1, 1, 8, 8)
+    with pytest.raises(ConversionError, match="alpha must be positive and finite; head 3 has"):
+        layer(x)
+    layer.load_state_dict(layer.state_dict())  # what is wrong is said where it is used
+    with pytest.raises(ConversionError, match="alpha must be positive and finite; head 3 has"):
+        certify(layer, input_range=(-1, 1))
+
+
+def test_an_alpha_that_training_makes_negative_is_refused() -> None:
+    layer = SelfAttention2d(SPEC, alpha=0.01)
+    layer.alpha.requires_grad_()
+    optimizer = torch.optim.SGD([layer.alpha], lr=100.0)
+    x = torch.randn(1, 1, 8, 8)
+    (layer(x).square().sum() * layer.alpha.sum()).backward()
+    optimizer.step()
+    assert (layer.alpha < 0).any()
+    with pytest.raises(ConversionError, match="alpha must be positive and finite"):
+        layer(x)
+
+
+def test_positions_that_are_not_finite_or_too_narrow_are_refused() -> None:
+    layer = SelfAttention2d(SPEC)
+    with torch.no_grad():
+        layer.centers[1, 0] = math.nan
+    with pytest.raises(ConversionError, match="centers must be finite; head 1 has"):
+        _ = layer.regime
+    narrow = SelfAttention2d(SPEC)
+    narrow.centers.data = narrow.centers.data.bfloat16()
+    with pytest.raises(ConversionError, match="must be at least float32"):
+        _ = narrow.regime
+
+
+@pytest.mark.parametrize("engine", ["auto", *ENGINES])
+def test_weight_decay_does_not_move_the_positions_of_an_exact_layer(engine: str) -> None:
+    layer = SelfAttention2d(SPEC, engine=engine)
+    layer.requires_grad_()
+    before = layer.alpha.tolist(), layer.centers.tolist()
+    optimizer = torch.optim.AdamW(layer.parameters(), lr=0.1, weight_decay=0.5)
+    weight = layer.weight.detach().clone()
+    layer(torch.randn(1, 1, 8, 8)).square().sum().backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    assert (layer.alpha.tolist(), layer.centers.tolist()) == before
+    assert not torch.equal(layer.weight, weight)
+
+
+def test_what_a_layer_keeps_for_sizes_stays_within_its_budget() -> None:
+    layer = SelfAttention2d(ConvSpec(1, 1, kernel_size=(3, 3)), alpha=1.0)
+    for columns in range(1500, 1520):
+        layer(torch.zeros(1, 1, 8, columns))
+    kept = [getattr(value, "nbytes", 0) for value in layer.regime._memory.values()]
+    assert max(kept) > _REMEMBERED_BYTES / 4
+    assert sum(kept) - kept[-1] <= _REMEMBERED_BYTES
+    assert len(kept) <= _REMEMBERED
 
 
 def test_scores_are_computed_in_single_precision_only_where_they_are_exact() -> None:
@@ -85,5 +181,5 @@ def test_on_a_very_tall_image_heads_still_find_their_pixel() -> None:
     maps = layer.attention_probabilities((height, 1), queries=[(0, 0), (height - 1, 0)])
     for head, (row, column) in enumerate(layer.spec.tap_offsets):
         for query, top in enumerate((0, height - 1)):
-            assert maps[head, query].argmax().item() == (top + row) * 3 + column
+            assert maps[head, query].argmax().item() == (top + 1 + row) * 3 + 1 + column
             assert maps[head, query].sum() == 1

@@ -33,7 +33,8 @@ def head_changes(spec: ConvSpec, alphas: Sequence[float]) -> tuple[list[list[mpf
     margin = math.ceil(math.sqrt(60 / min(alphas)))
     spans = [spec.dilation[axis] * (spec.kernel_size[axis] - 1) for axis in (0, 1)]
     changes, outside, tails = [], [], []
-    for alpha, target in zip(alphas, spec.tap_offsets, strict=True):
+    for alpha, offset in zip(alphas, spec.tap_offsets, strict=True):
+        target = offset[0] + spec.middle[0], offset[1] + spec.middle[1]
         theta = mp.jtheta(3, 0, mp.exp(-mpf(alpha)))
         rows, columns = (
             {z: mp.exp(-mpf(alpha) * (z - target[axis]) ** 2) / theta for z in range(-margin, spans[axis] + margin + 1)}

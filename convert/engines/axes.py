@@ -74,6 +74,11 @@ class AxisTable:
         return cls(probabilities, min(candidates, key=lambda blocks: _cost(blocks, vectors)))
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the table."""
+        return self.probabilities.nbytes
+
+    @property
     def entries(self) -> int:
         """Entries that are multiplied."""
         return sum(block.size for block in self.blocks)

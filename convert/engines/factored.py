@@ -56,7 +56,7 @@ class FactoredEngine(Engine):
         if not layer.regime.at_taps:
             return "a head's centre is not at its kernel tap"
         if layer.regime.shared_alpha is None:
-            return "the heads do not share one finite alpha"
+            return "the heads do not share one alpha"
         if positions_are_trained(layer):
             return "centers or alpha require gradients, which it does not compute"
         return None
@@ -103,6 +103,11 @@ class Smoothing:
 
     passes: Passes
     dtype: torch.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the passes hold."""
+        return self.passes.nbytes
 
     def __call__(self, x: Tensor) -> Tensor:
         """Smooths images [batch, channels, rows, columns], and gives them back in their dtype."""
@@ -151,7 +156,7 @@ def _make_smoothing(layer: AttentionLayer, shape: torch.Size) -> Smoothing:
 def _targets(spec: ConvSpec, size: Size, axis: int) -> Axis:
     """Targets that some head reads: along an axis with a single tap the queries, else every pixel."""
     queries = Axis.of(spec, size, axis)
-    return queries if spec.kernel_size[axis] == 1 else replace(queries, queries=queries.keys, stride=1)
+    return queries if spec.kernel_size[axis] == 1 else replace(queries, queries=queries.keys, start=0, stride=1)
 
 
 def _stride(spec: ConvSpec) -> tuple[int, int]:

@@ -31,13 +31,15 @@ class Axis:
 
     Attributes:
         keys: Pixels of the padded axis.
-        queries: Number of queries, at 0, stride, 2 stride, ... of the padded axis.
+        queries: Number of queries, at start, start + stride, ... of the padded axis.
+        start: The first query.
         stride: Pixels between queries.
         zeros: Pixels of zero padding at each end that the images lack.
     """
 
     keys: int
     queries: int
+    start: int
     stride: int
     zeros: int
 
@@ -45,21 +47,33 @@ class Axis:
     def of(cls, spec: ConvSpec, size: Size, axis: int) -> Axis:
         """Along the rows (0) or columns (1) of inputs of a size."""
         zeros = convolution_padding(spec)[axis]
-        return cls(spec.padded_size(size)[axis], spec.output_size(size)[axis], spec.stride[axis], zeros)
+        return cls(
+            spec.padded_size(size)[axis], spec.output_size(size)[axis], spec.middle[axis], spec.stride[axis], zeros
+        )
 
     def seen(self, probabilities: Tensor) -> Tensor:
         """What is left of probabilities [..., keys] where padding is zero: [..., pixels]."""
         return probabilities.narrow(-1, self.zeros, self.keys - 2 * self.zeros)
 
     def stencil(self, alpha: float, center: float, dtype: torch.dtype) -> Stencil | None:
-        """A head's probabilities as a stencil, if they can be had as one."""
+        """A head's probabilities as a stencil, or None if there is no such stencil."""
         return Stencil.of(
-            alpha, center, keys=self.keys, queries=self.queries, stride=self.stride, zeros=self.zeros, dtype=dtype
+            alpha,
+            self.start + center,
+            keys=self.keys,
+            queries=self.queries,
+            stride=self.stride,
+            zeros=self.zeros,
+            dtype=dtype,
         )
 
 
 class AxisAttention(Protocol):
     """One head's attention along one axis."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it holds."""
 
     def rows_of(self, x: Tensor) -> Tensor:
         """[batch, channels, keys, columns] -> [batch, channels, queries, columns]."""
@@ -81,6 +95,11 @@ class Passes:
     rows: tuple[AxisAttention, ...]
     columns: tuple[AxisAttention, ...]
     memory_format: torch.memory_format
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the passes hold."""
+        return sum(attention.nbytes for attention in (*self.rows, *self.columns))
 
 
 def stencils_are_fast(device: torch.device, dtype: torch.dtype, channels: int) -> bool:

@@ -47,6 +47,11 @@ class _Tables:
     passes: Passes
     heads: tuple[tuple[tuple[int, int], ...], ...]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the tables hold."""
+        return self.passes.nbytes
+
 
 class SeparableEngine(Engine):
     """Row tables, channels, column tables."""
@@ -97,7 +102,8 @@ def axis_probabilities(layer: AttentionLayer, size: Size, axis: int) -> Tensor:
     device = layer.alpha.device
     num_keys = layer.spec.padded_size(size)[axis]
     num_queries = layer.spec.output_size(size)[axis]
-    queries = layer.spec.stride[axis] * torch.arange(num_queries, dtype=torch.float64, device=device)
+    steps = torch.arange(num_queries, dtype=torch.float64, device=device)
+    queries = layer.spec.middle[axis] + layer.spec.stride[axis] * steps
     if layer.axis_scores is not None:
         scores = layer.axis_scores.along(axis, queries, num_keys)
     else:

@@ -50,9 +50,9 @@ class Stencil:
 
         Args:
             alpha: Locality strength.
-            center: Centre of attention, in pixels from the query.
+            center: Target of the first query.
             keys: Pixels of the padded axis, over which the softmax goes.
-            queries: Number of queries, at 0, stride, 2 stride, ... of the padded axis.
+            queries: Number of queries; their targets are center, center + stride, ...
             stride: Pixels between queries.
             zeros: Pixels of zero padding at the start of the axis that the images lack.
             dtype: Precision of the probabilities; they are computed in float64.
@@ -67,6 +67,11 @@ class Stencil:
         first, last, padding = _window(used[0], used[-1], keys=keys, queries=queries, stride=stride, zeros=zeros)
         weights = (_exponents(alpha, center, first, last) - exponents.max()).exp() / bell.sum()
         return cls(weights.to(dtype), scale.to(dtype), stride, padding)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weights and the scale."""
+        return self.weights.nbytes + self.scale.nbytes
 
     def cost(self, vectors: int) -> int:
         """Of applying it to ``vectors`` lines of pixels."""

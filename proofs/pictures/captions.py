@@ -14,10 +14,9 @@ _T = TypeVar("_T")
 
 def offset(scene: Scene, head: int) -> str:
     """Where a head's centre lies from the marked query, as (row, column)."""
-    centre, mark, query = scene.layer.regime.centers[head], scene.mark, scene.query
-    moved = (c + s * q - m for c, s, q, m in zip(centre, scene.layer.stride, query, mark, strict=True))
+    center = scene.layer.regime.centers[head]
     return "({})".format(
-        ", ".join(f"{value:+.3g}".replace("+0", "0").replace("-", "\N{MINUS SIGN}") for value in moved)
+        ", ".join(f"{value:+.3g}".replace("+0", "0").replace("-", "\N{MINUS SIGN}") for value in center)
     )
 
 

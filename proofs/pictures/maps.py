@@ -99,9 +99,7 @@ def draw_scale(sheet: Sheet, left: float, top: float, height: float, highest: fl
 def _shown_heads(scene: Scene) -> list[int]:
     """All heads, or those nearest to the middle of a kernel with more than ``MOST_HEADS``."""
     centres, taps = scene.layer.spec.tap_offsets, range(scene.layer.num_heads)
-    mark = (scene.mark[axis] - scene.layer.stride[axis] * scene.query[axis] for axis in (0, 1))
-    row, column = mark
-    nearest = sorted(taps, key=lambda h: max(abs(centres[h][0] - row), abs(centres[h][1] - column)))
+    nearest = sorted(taps, key=lambda head: max(map(abs, centres[head])))
     return sorted(nearest[:MOST_HEADS])
 
 

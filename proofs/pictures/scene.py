@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from conv2attn.convert.attention import SelfAttention2d
 from conv2attn.convert.errors import ConversionError, SelectionError
 from conv2attn.convert.names import names_by_module
-from conv2attn.convert.spec import ConvSpec, Size
+from conv2attn.convert.spec import Size
 
 _LISTED = 5  # layers named where none comes close
 
@@ -50,10 +50,9 @@ class Scene:
 
     @property
     def mark(self) -> tuple[int, int]:
-        """Where the query is drawn: the pixel of the padded input under the middle of the kernel."""
-        rows, columns = middle(self.layer.spec)
-        stride = self.layer.spec.stride
-        return stride[0] * self.query[0] + rows, stride[1] * self.query[1] + columns
+        """The pixel of the padded input on which the query sits, under the middle of the kernel."""
+        rows, columns = self.layer.spec.query_positions(self.size)
+        return rows[self.query[0]], columns[self.query[1]]
 
     def maps(self, heads: Sequence[int] | None = None) -> Tensor:
         """Attention probabilities of the query, [heads, padded rows, padded columns]."""
@@ -61,16 +60,6 @@ class Scene:
         with torch.no_grad():
             maps = self.layer.attention_probabilities(self.size, heads=heads, queries=[self.query], x=x)
         return maps.reshape(-1, *maps.shape[-2:]).double().cpu()
-
-
-def middle(spec: ConvSpec) -> tuple[int, int]:
-    """Offset of the kernel's middle tap from its first, in pixels; of an even kernel's, the one before the middle.
-
-    The layer counts positions from the first tap (``convert/spec.py``), the paper from the middle one. Shifting the
-    query and all centres by the same offset changes no score, so pictures follow the paper.
-    """
-    rows, columns = ((d * ((k - 1) // 2)) for d, k in zip(spec.dilation, spec.kernel_size, strict=True))
-    return rows, columns
 
 
 def image_channels(model: nn.Module) -> int:

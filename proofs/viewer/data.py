@@ -19,7 +19,7 @@ from conv2attn.convert.report import LayerReport, Report
 from conv2attn.convert.spec import Size
 from conv2attn.proofs.agreement import Agreement
 from conv2attn.proofs.pictures.curve import bounds_or_none, convolution, input_range
-from conv2attn.proofs.pictures.scene import Scene, middle, scenes
+from conv2attn.proofs.pictures.scene import Scene, scenes
 from conv2attn.proofs.viewer.channels import channels_data, numbers_of
 from conv2attn.proofs.viewer.encode import finite, pixels
 
@@ -137,7 +137,7 @@ def _scene_data(scene: Scene, channels: int) -> dict[str, Any]:
         "padded_size": list(spec.padded_size(scene.size)),
         "output_size": list(spec.output_size(scene.size)),
         "centers": finite(centres),
-        "middle": list(middle(spec)),
+        "middle": list(spec.middle),
         "query": list(scene.query),
         "positional": layer.content is None and layer.axis_scores is None,
         "at_taps": layer.regime.at_taps,

@@ -1,7 +1,7 @@
 "use strict";
 
 /* The formulas, as in convert/encoding.py, convert/engines/separable.py and convert/certificate.py, in double
-   precision. Positions are rows and columns of the padded input; a query (i, j) sits at (s_1 i, s_2 j). */
+   precision. Positions are rows and columns of the padded input; a query sits under the middle tap. */
 
 /** Numbers of a {type, data} pair: base64 of little-endian floats. */
 function decoded({ type, data }) {
@@ -25,8 +25,13 @@ function axisProbabilities(alpha, target, length) {
 /** A head's attention: the outer product of rows and columns. */
 function headAttention(layer, head, query, alpha) {
   const [rows, columns] = [0, 1].map((axis) => axisProbabilities(
-    alpha, layer.stride[axis] * query[axis] + layer.centers[head][axis], layer.padded_size[axis]));
+    alpha, queryPosition(layer, query, axis) + layer.centers[head][axis], layer.padded_size[axis]));
   return { rows, columns };
+}
+
+/** Where a query sits along an axis of the padded input: under the kernel's middle tap. */
+function queryPosition(layer, query, axis) {
+  return layer.stride[axis] * query[axis] + layer.middle[axis];
 }
 
 /** sum_k p(k) plane(k) for one plane of numbers over the padded input. */

@@ -114,7 +114,7 @@ class Viewer {
 
   alphaOf(head) { return this.alpha ?? this.layer.alpha[head]; }
 
-  get mark() { return this.query.map((at, axis) => this.layer.stride[axis] * at + this.layer.middle[axis]); }
+  get mark() { return [0, 1].map((axis) => queryPosition(this.layer, this.query, axis)); }
 
   /** Recomputes everything that is shown. */
   update() {
@@ -140,8 +140,8 @@ class Viewer {
   }
 
   drawMarks() {
-    const { padded_size: [rows, columns], centers, stride } = this.layer;
-    const targets = centers.map(([row, column]) => ["key", stride[0] * this.query[0] + row, stride[1] * this.query[1] + column, 1, 1]);
+    const { padded_size: [rows, columns], centers } = this.layer;
+    const targets = centers.map(([row, column]) => ["key", this.mark[0] + row, this.mark[1] + column, 1, 1]);
     this.window = this.visible();
     this.cropped = this.window.rows < rows || this.window.columns < columns;
     const { top, left, rows: high, columns: wide } = this.window;
@@ -152,9 +152,9 @@ class Viewer {
 
   /** The window of the padded input that panels of heads show: around the query, or all of it. */
   visible() {
-    const { padded_size, centers, middle } = this.layer;
+    const { padded_size, centers } = this.layer;
     const [[top, rows], [left, columns]] = this.mark.map((place, axis) => {
-      const farthest = Math.max(...centers.map((center) => Math.abs(center[axis] - middle[axis])));
+      const farthest = Math.max(...centers.map((center) => Math.abs(center[axis])));
       const reach = find("extent").value === "all" || padded_size[axis] <= SMALL ? Infinity : Math.ceil(farthest) + BESIDE;
       return interval(place, reach, padded_size[axis]);
     });
