@@ -1,7 +1,7 @@
 """Theorem 1: from a convolution to the attention parameters that express it, and back.
 
-    head of tap (m, n):  centre Delta = (d_1 m, d_2 n),  value projection W_val = W_Delta = weight[:, :, m, n]
-    query (i, j):        at (s_1 i, s_2 j) of the padded input
+    head of tap (m, n):  at Delta = (d_1 (m - m_0), d_2 (n - n_0)), with W_val = W_Delta = weight[:, :, m, n]
+    query (i, j):        at (s_1 i + d_1 m_0, s_2 j + d_2 n_0) of the padded input, under the middle tap
     output bias:         the convolution's bias
 
 Every target q + Delta lies inside the padded input, so with alpha -> infinity head h reads exactly the pixel

@@ -39,9 +39,9 @@ def test_the_certificate_meets_the_tolerance_and_the_next_smaller_alpha_does_not
     largest = bound_with(layer, 0.5, low, high)
     tolerance = smallest ** (1 - share) * max(largest, smallest) ** share
     alpha = alpha_for(tolerance, layer, (low, high))
-    assert alpha == torch.tensor(alpha, dtype=dtype).item()
+    assert alpha == torch.tensor(alpha, dtype=compute_dtype(dtype)).item()
     assert bound_with(layer, alpha, low, high) <= tolerance
-    assert alpha == FLATTEST_ALPHA or bound_with(layer, next_below(alpha, dtype), low, high) > tolerance
+    assert alpha == FLATTEST_ALPHA or bound_with(layer, next_below(alpha, compute_dtype(dtype)), low, high) > tolerance
 
 
 def test_a_converted_layer_stays_within_the_tolerance_it_was_made_for() -> None:
