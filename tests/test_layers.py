@@ -419,7 +419,7 @@ def test_heads_of_a_folder_of_version_2_attend_to_what_they_attended_to() -> Non
         x, y = seen[f"{number}.x"], seen[f"{number}.y"]
         layer.engine = "literal"
         assert (layer(x) - y).abs().max() <= (0 if number == 2 else engines_bound(layer, x))
-    assert loaded.get_submodule("2").centers.tolist() == [[0, 0], [0, 257]]
+    assert loaded.get_parameter("2.centers").tolist() == [[0, 0], [0, 257]]
 
 
 def test_content_terms_that_read_another_pixel_are_refused(tmp_path: Path) -> None:

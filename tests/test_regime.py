@@ -93,7 +93,7 @@ def test_positions_are_at_least_single_precision_in_every_layer() -> None:
 def test_gradients_of_positions_keep_their_precision_too() -> None:
     layer = SelfAttention2d(SPEC, alpha=1.0)
     layer.centers.requires_grad_()
-    layer(torch.randn(1, 1, 8, 8)).sum().backward()  # type: ignore[no-untyped-call]
+    layer(torch.randn(1, 1, 8, 8)).sum().backward()
     layer.bfloat16()
     assert layer.centers.grad is not None
     assert layer.weight.grad is not None
@@ -145,7 +145,7 @@ def test_weight_decay_does_not_move_the_positions_of_an_exact_layer(engine: str)
     before = layer.alpha.tolist(), layer.centers.tolist()
     optimizer = torch.optim.AdamW(layer.parameters(), lr=0.1, weight_decay=0.5)
     weight = layer.weight.detach().clone()
-    layer(torch.randn(1, 1, 8, 8)).square().sum().backward()  # type: ignore[no-untyped-call]
+    layer(torch.randn(1, 1, 8, 8)).square().sum().backward()
     optimizer.step()
     assert (layer.alpha.tolist(), layer.centers.tolist()) == before
     assert not torch.equal(layer.weight, weight)
