@@ -18,13 +18,16 @@ Assumed, and nothing else about the order of any sum:
   ``torch.backends.cudnn.deterministic`` with ``benchmark`` off say otherwise;
 - no TF32, and no sums in less than float32 on a GPU (``torch.backends.cuda.matmul.allow_tf32``,
   ``torch.backends.cudnn.allow_tf32``, ``allow_fp16_reduced_precision_reduction``, ``allow_bf16_...`` are off);
-- finite parameters and input, and no overflow.
+- finite parameters and input, and key grids of at most 2^28 pixels a side.
 
-Where one of these does not hold, nothing is certified; no constant is guessed for it.
+Where one of these does not hold, nothing is certified; no constant is guessed for it. Where a score, a product or a sum
+could overflow, the bound is infinite. Subnormal numbers count as numbers that a processor may take for zero
+(``subnormal.py``).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -32,11 +35,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conv2attn.convert.engines import AUTO, check_engine_name
+from conv2attn.convert.engines import AUTO, check_engine_name, engine_error
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.protocol import AttentionLayer
-from conv2attn.convert.rounding import OUTWARD, absolute_error, attention_error, convolution_error
+from conv2attn.convert.rounding import OUTWARD, Sums, attention_rounding, convolution_rounding
 from conv2attn.convert.spec import ConvSpec
+from conv2attn.convert.subnormal import is_subnormal, magnitudes
 from conv2attn.convert.tail import absolute_products, softmax_tail
 
 InputRange = tuple[float | Sequence[float] | Tensor, float | Sequence[float] | Tensor]
@@ -74,13 +78,14 @@ def certify(
         layer: A layer whose heads sit at the kernel's taps, with any alpha.
         input_range: The smallest and the largest value of the input before padding: two numbers for all
             channels, or two sequences with one number a channel.
-        engine: Which engine computes the attention; "auto" means any of them.
+        engine: Which engine computes the attention; "auto" means any that does not refuse the layer. The bound of one
+            that refuses it, or that says nothing of its rounding, is infinite.
         sums: The largest sum |w||x| of each output channel, [out_channels], if more is known of the input than its
             range, as ``measure_input`` finds it. It makes the rounding parts smaller where they are relative to it.
 
     Raises:
-        ConversionError: The layer is not the convolution's attention, a parameter is not finite, the range is not
-            one, the sums are not, or there is no such engine.
+        ConversionError: The layer is not the convolution's attention, a parameter is not finite, alpha is not positive,
+            the range is not one, the sums are not, or there is no such engine.
     """
     check_engine_name(engine)
     if layer.content is not None or layer.axis_scores is not None or not layer.regime.at_taps:
@@ -88,21 +93,40 @@ def certify(
             "only a layer with quadratic scores alone and its heads at the kernel's taps is certified"
         )
     low, high = padded_range(layer.spec, input_range)
-    largest, ones = torch.maximum(low.abs(), high.abs()), torch.ones_like(low)
-    scale, weights = absolute_products(layer, layer.weight, largest, ones)
-    bias = torch.zeros_like(scale) if layer.bias is None else layer.bias.detach().abs().double().cpu()
-    if not bool((scale + bias).isfinite().all() and weights.isfinite().all()):
-        raise ConversionError("nothing is certified for a layer with NaN or infinite weights")
-    seen = scale if sums is None else torch.minimum(scale, _checked_sums(layer.spec, sums))
-    reached = seen if layer.regime.is_exact else scale  # soft attention reads other pixels than the convolution
-    parts = (
-        softmax_tail(layer, high - low),
-        absolute_error(layer, reached + bias, weights, attention_error(layer, engine)),
-        absolute_error(layer, seen + bias, weights, convolution_error(layer)),
+    _check_parameters(layer)
+    largest = _sums(layer, torch.maximum(low.abs(), high.abs()), sums)
+    found = (
+        softmax_tail(layer, _variation(low, high)),
+        attention_rounding(layer, largest, engine_error(layer, engine)),
+        convolution_rounding(layer, largest),
     )
-    total = sum(parts[1:], parts[0])
-    worst = [float(part.max()) * OUTWARD for part in (total, *parts)]
-    return Certificate(worst[0], tuple((total * OUTWARD).tolist()), *worst[1:])
+    parts = [part.nan_to_num(nan=math.inf, posinf=math.inf) * OUTWARD for part in found]  # 0 * inf is a NaN
+    total = (parts[0] + parts[1] + parts[2]) * OUTWARD
+    return Certificate(float(total.max()), tuple(total.tolist()), *(float(part.max()) for part in parts))
+
+
+def _check_parameters(layer: AttentionLayer) -> None:
+    parameters = (layer.weight, *(() if layer.bias is None else (layer.bias,)))
+    if not all(bool(parameter.detach().isfinite().all()) for parameter in parameters):
+        raise ConversionError("nothing is certified for a layer with NaN or infinite weights")
+    odd = [alpha for alpha in layer.regime.alpha if not 0 < alpha < math.inf]
+    if odd:
+        raise ConversionError(f"nothing is certified for a layer whose alpha is not positive and finite; got {odd[0]}")
+
+
+def _sums(layer: AttentionLayer, largest: Tensor, measured: Tensor | None) -> Sums:
+    """What rounding errors are relative to, for inputs of at most these absolute values, [in_channels]."""
+    products, weights = absolute_products(layer, layer.weight, largest, torch.ones_like(largest))
+    bias = torch.zeros_like(products) if layer.bias is None else magnitudes(layer.bias)
+    read = products if measured is None else torch.minimum(products, _checked_sums(layer.spec, measured))
+    small = is_subnormal(layer.weight).double() * torch.finfo(layer.regime.dtype).smallest_normal
+    (flushed,) = absolute_products(layer, small, largest) if bool(small.any()) else (torch.zeros_like(products),)
+    return Sums(read + bias, products + bias, weights, flushed, float(largest.max()))
+
+
+def _variation(low: Tensor, high: Tensor) -> Tensor:
+    """high - low, which the processor may take for 0 where it is subnormal."""
+    return torch.where(high > low, (high - low).clamp(min=torch.finfo(low.dtype).smallest_normal), 0.0)
 
 
 def channel_range(input_range: InputRange, channels: int) -> tuple[Tensor, Tensor]:

@@ -20,6 +20,7 @@ from conv2attn.convert.engines import AUTO
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.rounding import OUTWARD
 from conv2attn.convert.spec import ConvSpec
+from conv2attn.convert.subnormal import magnitudes
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def _measured(layer: SelfAttention2d, batch: Tensor) -> MeasuredInput:
     spec, padded = layer.spec, layer.spec.pad(batch).double()
     if not bool(padded.isfinite().all()):
         raise ConversionError("nothing is certified for an input with NaN or infinite values")
-    sums = _absolute_sums(spec, layer.weight.detach().double().abs(), padded.abs())
+    sums = _absolute_sums(spec, magnitudes(layer.weight).to(padded.device), padded.abs())
     return MeasuredInput(padded.amin((0, 2, 3)).cpu(), padded.amax((0, 2, 3)).cpu(), sums.amax((0, 2, 3)).cpu())
 
 

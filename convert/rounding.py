@@ -8,7 +8,7 @@ No bound of another size holds for every order. So the convolution, whose order 
 
 In the exact regime all probabilities are 0 and 1. The literal, the separable and the sdpa engine then sum over channels
 first and over heads afterwards, so that a term goes through C_in / groups + K^2 roundings only; the factored engine
-calls the convolution.
+calls the convolution. Each engine names its formula here (``Engine.error``).
 
 In the soft regime two more errors are relative to sum |w| max |x|: that of the computed probabilities (claims
 ``softmax-rounding`` and ``score-rounding``) and that of adding up keys (claim ``key-accumulation``). The latter must
@@ -18,12 +18,23 @@ two partial sums that both hold near keys; the others err, together, by at most 
 long as there are at most 1 / (4 u) keys). So any order gives at most (n - 1) u + 2 far, for any r: ``_accumulation``
 takes the best.
 
-``proofs/rounding.py`` and ``proofs/accumulation.py`` prove the claims.
+Underflow is absolute. With lambda the smallest normal number, a weight below lambda that is read as 0 loses |w||x|, an
+input that is loses at most lambda |w|, and every product and sum at most 5 lambda more (claim ``underflow``), so that
+m terms lose at most
+
+    (1 + gamma_m) ( sum_{|w| < lambda} |w||x| + lambda sum |w| + 5 m lambda )
+
+Only the first of these is more than a rounding error of zero, since x may be huge. No partial sum of a side is larger
+than (1 + its relative error) times what the error is relative to: where that could overflow, the error is infinite.
+
+``proofs/rounding.py``, ``proofs/accumulation.py`` and ``proofs/underflow.py`` prove the claims.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 
@@ -43,7 +54,9 @@ SMALLEST_ALPHA = 1e-6  # a flatter softmax is not worth a sum over thousands of 
 
 _DOUBLE = 2.0**-53  # unit roundoff of binary64
 _NEGLIGIBLE = 746.0  # exp(-746) is below the smallest double; sums over all integers stop there
-_FACTORED = ("auto", "factored")  # engines that may call the convolution
+
+# Scores are at most alpha times this for grids of up to 2^28 pixels a side: sums of squared distances.
+_LARGEST_SCORE = 2.0**60
 
 
 def unit_roundoff(dtype: torch.dtype) -> float:
@@ -56,43 +69,102 @@ def gamma(terms: int, unit: float) -> float:
     return terms * unit / (1 - terms * unit) if terms * unit < 1 else math.inf
 
 
+@dataclass(frozen=True)
+class Sums:
+    """What a layer's errors are relative to, for inputs within a range: [out_channels] each, in double precision.
+
+    Attributes:
+        read: sum |w||x| + |b| over the pixels that the convolution reads.
+        largest: sum |w| max |x| + |b|, over whatever pixels.
+        weights: sum |w|.
+        flushed: sum |w| max |x| over the subnormal weights, which may be taken for 0.
+        input: max |x|, over all channels.
+    """
+
+    read: Tensor
+    largest: Tensor
+    weights: Tensor
+    flushed: Tensor
+    input: float
+
+
+def convolution_rounding(layer: AttentionLayer, sums: Sums) -> Tensor:
+    """Bound on |fl(Conv) - Conv|: [out_channels]; infinite where a sum could overflow."""
+    return _absolute_error(layer, sums, sums.read, convolution_error(layer))
+
+
+def attention_rounding(layer: AttentionLayer, sums: Sums, relative: float) -> Tensor:
+    """Bound on |fl(Attention) - Attention|: [out_channels]; infinite where a score, a value or a sum could overflow.
+
+    Soft attention reads other pixels than the convolution. One-hot attention does not, but multiplies the values of
+    all pixels with 0.
+
+    Args:
+        layer: The layer.
+        sums: What its errors are relative to.
+        relative: The engine's relative error.
+    """
+    computed, output = torch.finfo(layer.regime.dtype), torch.finfo(layer.weight.dtype)
+    growth, scores = 1 + relative, max(layer.regime.alpha) * _LARGEST_SCORE
+    read = sums.input if not layer.regime.is_exact else 0.0
+    fits = float(sums.largest.max()) * growth < computed.max and read * growth < output.max
+    if not (fits and scores < computed.max):
+        return torch.full_like(sums.largest, math.inf)
+    return _absolute_error(layer, sums, sums.read if layer.regime.is_exact else sums.largest, relative)
+
+
 def convolution_error(layer: AttentionLayer) -> float:
     """Largest error of the convolution relative to sum |w||x|, whatever the order of its sum."""
     return gamma(_terms(layer.spec), unit_roundoff(layer.regime.dtype))
 
 
-def attention_error(layer: AttentionLayer, engine: str) -> float:
-    """Largest error of an engine, or of "auto" the worst, relative to sum |w| max |x|; infinite where none is known.
+def literal_error(layer: AttentionLayer) -> float:
+    """Largest error relative to sum |w| max |x|, or sum |w||x| in the exact regime, where values are summed first."""
+    return staged_error(layer) if layer.regime.is_exact else _worst_head(layer, _literal_error)
 
-    In the exact regime it is relative to sum |w||x|.
-    """
-    unit = unit_roundoff(layer.regime.dtype)
-    if layer.regime.is_exact:
-        return gamma(_terms(layer.spec) if engine in _FACTORED else _staged_terms(layer.spec), unit)
-    alphas = set(layer.regime.alpha)
-    if min(alphas) < SMALLEST_ALPHA:
+
+def separable_error(layer: AttentionLayer) -> float:
+    """As ``literal_error``, where row tables, channels and column tables come one after the other."""
+    return staged_error(layer) if layer.regime.is_exact else _worst_head(layer, _separable_error)
+
+
+def factored_error(layer: AttentionLayer) -> float:
+    """As ``literal_error``, where images are smoothed and then convolved, or convolved alone."""
+    return convolution_error(layer) if layer.regime.is_exact else _worst_head(layer, _factored_error)
+
+
+def staged_error(layer: AttentionLayer) -> float:
+    """Largest error relative to sum |w||x| of one-hot attention that sums over channels, and then over heads."""
+    return gamma(_staged_terms(layer.spec), unit_roundoff(layer.regime.dtype))
+
+
+def _worst_head(layer: AttentionLayer, error: Callable[[AttentionLayer, float, float], float]) -> float:
+    """The error with the locality strength that makes it largest; infinite where attention is too flat."""
+    alphas, unit = set(layer.regime.alpha), unit_roundoff(layer.regime.dtype)
+    if not all(SMALLEST_ALPHA <= alpha < math.inf for alpha in alphas):
         return math.inf
-    errors = {"literal": _literal_error, "separable": _separable_error, "factored": _factored_error}
-    chosen = errors.values() if engine not in errors else (errors[engine],)
-    return max(error(layer, alpha, unit) for error in chosen for alpha in alphas)
+    return max(error(layer, alpha, unit) for alpha in alphas)
 
 
-def absolute_error(layer: AttentionLayer, scale: Tensor, weights: Tensor, relative: float) -> Tensor:
+def _absolute_error(layer: AttentionLayer, sums: Sums, scale: Tensor, relative: float) -> Tensor:
     """Absolute error of one side: the relative one, the rounding of the output, and underflow: [out_channels].
+
+    Sums have at most 1 / (4 u) terms, each losing at most 5 lambda, which grow by at most theta_3(alpha) in a stencil;
+    at most 4 such sums follow each other, before or after the weights. 2^8 / u covers that.
 
     Args:
         layer: The layer.
-        scale: What ``relative`` is relative to, with the bias: [out_channels].
-        weights: sum |w|, [out_channels]: what an underflow before the last sum is multiplied by.
+        sums: As above.
+        scale: What ``relative`` is relative to: [out_channels].
         relative: The relative error.
     """
     output, computed = torch.finfo(layer.weight.dtype), torch.finfo(layer.regime.dtype)
-    if not math.isfinite(relative) or float(scale.max()) * (1 + relative) >= output.max:
+    if not (math.isfinite(relative) and float(scale.max()) * (1 + relative) < output.max):
         return torch.full_like(scale, math.inf)
     narrowing = unit_roundoff(layer.weight.dtype) * (1 + relative) if output.dtype != computed.dtype else 0.0
-    underflow = (1 + weights) * 2.0**26 * computed.smallest_normal
+    underflow = (1 + relative) * sums.flushed + (1 + sums.weights) * computed.smallest_normal * 2.0**9 / computed.eps
     if output.dtype != computed.dtype:
-        underflow = underflow + (2 + weights) * output.smallest_normal * output.eps
+        underflow = underflow + (2 + sums.weights) * output.smallest_normal * output.eps
     return scale * (relative + narrowing) + underflow
 
 

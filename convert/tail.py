@@ -28,12 +28,13 @@ import torch
 from torch import Tensor
 
 from conv2attn.convert.protocol import AttentionLayer
-from conv2attn.convert.rounding import OUTWARD, SMALLEST_ALPHA, gamma, moment, powers, unit_roundoff
+from conv2attn.convert.rounding import OUTWARD, SMALLEST_ALPHA, gamma, moment, powers
+from conv2attn.convert.subnormal import magnitudes
 
 _FLATTEST = 0.25  # below, a head reaches over so many pixels that the kernel's change is not worth its sum
 _BEYOND = 45.0  # the kernel's change is summed as far as exp(-45) of what a neighbour gets
 _ENTRIES = 2**24  # of the kernel's change, held at the same time
-_UNDERFLOW = 2.0**-1060  # what a sum over all integers drops is below this
+_UNDERFLOW = 2.0**-1000  # what a sum over all integers drops is below this; a normal number
 
 _Points = tuple[tuple[int, int], ...]
 
@@ -64,26 +65,28 @@ def softmax_tail(layer: AttentionLayer, varies: Tensor) -> Tensor:
         return _by_kernel(layer, varies, tau)
     if layer.regime.shared_alpha is not None:
         return absolute_products(layer, layer.weight, varies)[0] * tau[0]
-    weight = layer.weight.double()
-    by_head = weight * weight.new_tensor(tau).view(layer.spec.kernel_size)
-    return absolute_products(layer, by_head, varies)[0]
+    shares = torch.tensor(tau, dtype=torch.float64, device="cpu").view(layer.spec.kernel_size)
+    return absolute_products(layer, magnitudes(layer.weight) * shares, varies)[0]
 
 
 def absolute_products(layer: AttentionLayer, weight: Tensor, *per_input: Tensor) -> tuple[Tensor, ...]:
     """sum_{c,h} |W_{o,c,h}| r_c for several r, each [out_channels], rounded up, in double precision.
 
-    A large network's conversion waits for this, so it is one matrix product in the weight's own precision, at least
-    single, to which the error of its sums and of rounding r is added. Each r is scaled to at most 1, so that nothing
-    overflows.
+    The channels' ranges may be of very different size, so nothing is scaled. A product that underflows, or an operand
+    that is read as 0, loses at most the smallest normal number times 1 + r_c.
+
+    Args:
+        layer: The layer.
+        weight: [out_channels, in_channels / groups, kernel rows, kernel columns], of any precision.
+        per_input: Non-negative numbers r, [in_channels] each, in double precision.
     """
-    groups, dtype = layer.spec.groups, torch.promote_types(weight.dtype, torch.float32)
-    absolute = torch.unflatten(weight.detach().abs().to(dtype).flatten(1), 0, (groups, -1))
-    scales = [float(ranges.max()) or 1.0 for ranges in per_input]
-    columns = torch.stack([ranges / scale for ranges, scale in zip(per_input, scales, strict=True)], dim=-1)
-    vectors = columns.to(absolute).repeat_interleave(layer.spec.num_heads, dim=0)
-    products = (absolute @ torch.unflatten(vectors, 0, (groups, -1))).flatten(0, 1).cpu().double()
-    upward = 1 + gamma(absolute.shape[-1] + 2, unit_roundoff(dtype))
-    return tuple(products[:, number] * scale * upward for number, scale in enumerate(scales))
+    groups, limits = layer.spec.groups, torch.finfo(torch.float64)
+    absolute = torch.unflatten(magnitudes(weight).flatten(1), 0, (groups, -1))
+    vectors = torch.stack(per_input, dim=-1).repeat_interleave(layer.spec.num_heads, dim=0)
+    vectors = torch.unflatten(vectors, 0, (groups, -1))
+    lost = torch.where(vectors > 0, 2 * limits.smallest_normal * (1 + vectors), 0.0).sum(1, keepdim=True)
+    products = absolute @ vectors * (1 + gamma(absolute.shape[-1] + 2, limits.eps / 2)) + lost
+    return tuple(products.flatten(0, 1).unbind(-1))
 
 
 def _by_kernel(layer: AttentionLayer, varies: Tensor, tau: list[float]) -> Tensor:
@@ -95,11 +98,13 @@ def _by_kernel(layer: AttentionLayer, varies: Tensor, tau: list[float]) -> Tenso
     shares = _outside_of_the_kernel(layer.regime.alpha, targets, span)
     outside, each = (torch.tensor(part, dtype=torch.float64, device="cpu") for part in (shares, tau))
     per_group = varies.view(spec.groups, 1, -1)
+    lost = 2 * torch.finfo(torch.float64).smallest_normal * spec.num_heads * (1 + change.shape[1])  # by underflow
     parts = []
     for weight in torch.split(layer.weight.detach(), max(1, _ENTRIES // (change.shape[1] * layer.weight.shape[1]))):
-        heads = weight.double().cpu().flatten(2)
-        alone = heads.abs() @ each
-        together = ((heads @ change).abs().sum(-1) + heads.abs() @ (outside + beyond)) / 2 + alone * (OUTWARD**2 - 1)
+        heads, largest = weight.cpu().double().flatten(2), magnitudes(weight).flatten(2)
+        alone = largest @ each + lost
+        together = ((heads @ change).abs().sum(-1) + largest @ (outside + beyond)) / 2 + alone * (OUTWARD**2 - 1)
+        together = together + 2 * (largest - heads.abs()).sum(-1) + lost  # what a processor reads as 0
         parts.append(torch.minimum(alone, together))
     return (torch.unflatten(torch.cat(parts), 0, (spec.groups, -1)) * per_group).sum(-1).flatten()
 

@@ -119,7 +119,7 @@ def claims() -> list[Claim]:
                     cases=(f"one near and {LEAVES - 2} far terms of {PRECISION} bits, every order",),
                 ),
             ),
-            justifies=("conv2attn.convert.rounding.attention_error",),
+            justifies=("conv2attn.convert.rounding.literal_error",),
         )
     ]
 

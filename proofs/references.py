@@ -197,6 +197,13 @@ REFERENCES = {
             "test_claims_rounding.test_the_rounding_of_the_proof_is_that_of_binary64",
         ),
     ),
+    "underflow": References(
+        "underflow",
+        (
+            "test_extremes.test_numbers_of_any_size_stay_within_the_bound_in_exact_arithmetic",
+            "test_extremes.test_subnormal_weights_of_huge_inputs_stay_within_the_bound",
+        ),
+    ),
     **{
         name: References(proof, ("test_certificate.test_each_part_bounds_what_it_says_in_exact_arithmetic",))
         for name, proof in (

@@ -26,6 +26,7 @@ MODULES = (
     "conv2attn.proofs.factorisation",
     "conv2attn.proofs.smoothed_kernel",
     "conv2attn.proofs.rounding",
+    "conv2attn.proofs.underflow",
     "conv2attn.proofs.accumulation",
     "conv2attn.proofs.propagation",
     "conv2attn.proofs.sinusoidal",

@@ -236,7 +236,7 @@ def _softmax() -> Claim:
             Check("the error upwards is the larger one", Kind.SYMBOLIC, quotient_failures),
             Check("e^s - 1 <= 5/4 s", Kind.SYMBOLIC, exponential_failures),
         ),
-        justifies=("conv2attn.convert.rounding.attention_error",),
+        justifies=("conv2attn.convert.rounding.literal_error",),
     )
 
 
@@ -273,5 +273,5 @@ def _scores() -> Claim:
             Check("five roundings come to at most 6 u", Kind.SYMBOLIC, score_failures),
             Check("the triangle inequality for the distances", Kind.SYMBOLIC, distance_failures),
         ),
-        justifies=("conv2attn.convert.rounding.attention_error",),
+        justifies=("conv2attn.convert.rounding.literal_error",),
     )

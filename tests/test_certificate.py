@@ -109,7 +109,7 @@ def test_the_tail_fraction_is_the_theta_functions_and_at_most_the_simple_bound(a
         exact = 1 - 1 / mpmath.jtheta(3, 0, q) ** 2 if alpha > 0.01 else mpmath.mpf(0)
         assert exact <= tail_fraction(alpha)
         simple = 4 * q / (1 - q) ** 2
-        assert tail_fraction(alpha) <= simple * (1 + mpmath.mpf(2) ** -20) + mpmath.mpf(2) ** -1050
+        assert tail_fraction(alpha) <= simple * (1 + mpmath.mpf(2) ** -20) + mpmath.mpf(2) ** -990
 
 
 def test_the_tail_fraction_falls_from_one_to_nothing() -> None:

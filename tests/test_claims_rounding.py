@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from conv2attn.convert import rounding as code
 from conv2attn.convert.propagation import activations
-from conv2attn.proofs import propagation
+from conv2attn.proofs import propagation, underflow
 from conv2attn.proofs.accumulation import addition_failures, far_failures, joining_failures, sum_failures
 from conv2attn.proofs.propagation import affine_failures, chain_failures, product_failures, slope_failures
 from conv2attn.proofs.registry import entries
@@ -57,6 +57,11 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "far terms counted once": partial(far_failures, factor=1),
     "more far terms": partial(far_failures, share=sympy.Rational(1, 2)),
     "a bound on all keys divided by 100": partial(sum_failures, factor=Fraction(1, 100)),
+    "an addition that loses one operand less": partial(underflow.addition_failures, factor=3),
+    "subnormal weights that are always read": partial(underflow.order_failures, flushed=0),
+    "inputs and results that are never lost": partial(underflow.order_failures, inputs=0, each=0),
+    "an underflow divided by 100": partial(underflow.order_failures, factor=Fraction(1, 100)),
+    "partial sums that stay at 0": partial(underflow.order_failures, partial=0),
     "a quarter of the oscillation": partial(balance_failures, factor=sympy.Rational(1, 4)),
     "all of the oscillation": partial(balance_failures, factor=sympy.Integer(1)),
     "a border that changes nothing": partial(border_failures, change=lambda p, share: 0 * p),

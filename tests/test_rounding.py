@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 from torch import nn
 
-from conv2attn.convert import SelfAttention2d, attention_from_conv
+from conv2attn.convert import SelfAttention2d, attention_from_conv, certify
+from conv2attn.convert.engines import ENGINES, Engine, engine_error
+from conv2attn.convert.engines.literal import LiteralEngine
 from conv2attn.convert.rounding import (
     EXP_ULPS,
     SMALLEST_ALPHA,
-    absolute_error,
-    attention_error,
+    Sums,
+    attention_rounding,
     convolution_error,
     gamma,
     moment,
@@ -98,15 +100,43 @@ def test_the_error_of_each_engine_is_its_formula(alpha: float, dtype: torch.dtyp
             "factored": passes * (1 + narrow) * (1 + exact_gamma(inside * heads + 1, unit)) - 1,
         }
         for engine, value in expected.items():
-            assert attention_error(layer, engine) == pytest.approx(float(value), rel=CLOSE, abs=0), engine
-        assert attention_error(layer, "auto") == pytest.approx(float(max(expected.values())), rel=CLOSE, abs=0)
+            assert engine_error(layer, engine) == pytest.approx(float(value), rel=CLOSE, abs=0), engine
+        assert engine_error(layer, "auto") == pytest.approx(float(max(expected.values())), rel=CLOSE, abs=0)
 
 
 def test_one_tap_is_rounded_twice_on_its_way_through_half_precision() -> None:
     with mp.workdps(DIGITS):
         layer, unit = layer_of(2.0, torch.bfloat16, (1, 1)), UNITS[torch.float32]
         value = two_passes(2.0, unit) * (1 + UNITS[torch.bfloat16]) ** 2 * (1 + exact_gamma(4, unit)) - 1
-        assert attention_error(layer, "factored") == pytest.approx(float(value), rel=CLOSE, abs=0)
+        assert engine_error(layer, "factored") == pytest.approx(float(value), rel=CLOSE, abs=0)
+
+
+class SilentEngine(LiteralEngine):
+    """An engine that says nothing of its rounding."""
+
+    error = Engine.error
+
+
+def test_an_engine_that_says_nothing_of_its_rounding_has_an_infinite_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = layer_of(2.0, torch.float32)
+    known = certify(layer, input_range=(-1, 1)).bound
+    monkeypatch.setitem(ENGINES, "silent", SilentEngine())
+    assert known < certify(layer, input_range=(-1, 1), engine="silent").bound == math.inf
+    assert certify(layer, input_range=(-1, 1)).bound == math.inf  # "auto" may take it
+    assert certify(layer, input_range=(-1, 1), engine="literal").bound <= known
+
+
+def test_an_engine_that_refuses_the_layer_has_an_infinite_bound_and_does_not_count() -> None:
+    layer = layer_of(2.0, torch.float32)
+    assert engine_error(layer, "sdpa") == math.inf
+    assert engine_error(layer, "auto") < math.inf
+
+
+def test_an_engine_that_refuses_only_what_is_trained_counts() -> None:
+    layer = layer_of(2.0, torch.bfloat16)
+    at_rest = engine_error(layer, "auto")
+    layer.alpha.requires_grad_()
+    assert engine_error(layer, "auto") == at_rest == engine_error(layer, "factored")
 
 
 @pytest.mark.parametrize("dtype", UNITS)
@@ -114,9 +144,9 @@ def test_one_hot_attention_and_the_convolution_add_so_many_terms(dtype: torch.dt
     layer = layer_of(None, dtype)
     unit = UNITS[layer.regime.dtype]
     assert convolution_error(layer) == pytest.approx(float(exact_gamma(3 * 6 + 1, unit)), rel=CLOSE, abs=0)
-    assert attention_error(layer, "factored") == convolution_error(layer)
+    assert engine_error(layer, "factored") == convolution_error(layer)
     for engine in ("literal", "separable", "sdpa"):
-        assert attention_error(layer, engine) == pytest.approx(float(exact_gamma(3 + 6, unit)), rel=CLOSE, abs=0)
+        assert engine_error(layer, engine) == pytest.approx(float(exact_gamma(3 + 6, unit)), rel=CLOSE, abs=0)
 
 
 @given(st.floats(0.05, 30), st.integers(0, 2))
@@ -125,24 +155,41 @@ def test_moments_are_sums_over_all_integers(alpha: float, power: int) -> None:
         assert moment(alpha, power) == pytest.approx(float(theta(alpha, power)), rel=1e-13, abs=0)
 
 
+def sums(scale: list[float], weights: list[float], *, flushed: float = 0.0, largest: float = 1.0) -> Sums:
+    """Sums of each output channel: the same for the pixels that are read and for all."""
+    read, absolute = torch.tensor(scale).double(), torch.tensor(weights).double()
+    return Sums(read, read, absolute, torch.full_like(read, flushed), largest)
+
+
 def test_the_absolute_error_adds_the_outputs_rounding_and_underflow() -> None:
-    scale, weights = torch.tensor([3.0, 5.0]).double(), torch.tensor([2.0, 4.0]).double()
-    small = 2.0**-126
-    single = absolute_error(layer_of(None, torch.float32), scale, weights, 0.5)
-    assert single.tolist() == pytest.approx([1.5 + 3 * 2**26 * small, 2.5 + 5 * 2**26 * small], rel=CLOSE, abs=0)
-    half = absolute_error(layer_of(None, torch.float16), scale, weights, 0.5)
+    some = sums([3.0, 5.0], [2.0, 4.0])
+    small = 2.0**-126 * 2.0**32
+    single = attention_rounding(layer_of(None, torch.float32), some, 0.5)
+    assert single.tolist() == pytest.approx([1.5 + 3 * small, 2.5 + 5 * small], rel=CLOSE, abs=0)
+    half = attention_rounding(layer_of(None, torch.float16), some, 0.5)
     narrowing, tiny = 2.0**-11 * 1.5, 2.0**-14 * 2.0**-10
     assert half.tolist() == pytest.approx(
         [3 * (0.5 + narrowing) + 4 * tiny, 5 * (0.5 + narrowing) + 6 * tiny], rel=CLOSE
     )
 
 
+def test_weights_that_may_be_taken_for_zero_count_with_all_that_they_are_multiplied_by() -> None:
+    found = attention_rounding(layer_of(None, torch.float32), sums([0.0], [0.0], flushed=2.0), 0.5)
+    assert found.tolist() == pytest.approx([3.0], rel=CLOSE)
+
+
 def test_where_an_output_can_overflow_no_error_is_finite() -> None:
-    scale, weights = torch.tensor([4e4]).double(), torch.ones(1).double()
     layer = layer_of(None, torch.float16)
-    assert absolute_error(layer, scale, weights, 0.5).isfinite().all()
-    assert absolute_error(layer, scale, weights, 0.7).isinf().all()
-    assert absolute_error(layer, scale, weights, math.inf).isinf().all()
+    assert attention_rounding(layer, sums([4e4], [1.0]), 0.5).isfinite().all()
+    assert attention_rounding(layer, sums([4e4], [1.0]), 0.7).isinf().all()
+    assert attention_rounding(layer, sums([4e4], [1.0]), math.inf).isinf().all()
+
+
+def test_where_an_input_can_overflow_on_its_way_no_soft_error_is_finite() -> None:
+    soft, one_hot = layer_of(2.0, torch.float32), layer_of(None, torch.float32)
+    assert attention_rounding(soft, sums([1.0], [1.0], largest=3e38), 0.1).isfinite().all()
+    assert attention_rounding(soft, sums([1.0], [1.0], largest=3.3e38), 0.1).isinf().all()
+    assert attention_rounding(one_hot, sums([1.0], [1.0], largest=3.4e38), 0.1).isfinite().all()
 
 
 def test_gamma_is_that_of_the_roundoff_of_a_precision() -> None:
@@ -152,12 +199,12 @@ def test_gamma_is_that_of_the_roundoff_of_a_precision() -> None:
 
 
 def test_attention_flatter_than_a_limit_has_no_bound() -> None:
-    assert math.isfinite(attention_error(layer_of(SMALLEST_ALPHA, torch.float64), "separable"))
-    assert attention_error(layer_of(0.9 * SMALLEST_ALPHA, torch.float64), "separable") == math.inf
+    assert math.isfinite(engine_error(layer_of(SMALLEST_ALPHA, torch.float64), "separable"))
+    assert engine_error(layer_of(0.9 * SMALLEST_ALPHA, torch.float64), "separable") == math.inf
 
 
 def test_steeper_attention_has_a_smaller_error_until_its_keys_can_be_added_up() -> None:
-    errors = [attention_error(layer_of(2.0**power, torch.float32), "literal") for power in range(-19, 3)]
+    errors = [engine_error(layer_of(2.0**power, torch.float32), "literal") for power in range(-19, 3)]
     assert errors == sorted(errors, reverse=True)
     assert errors[0] == math.inf
     assert 0 < errors[-1] < math.inf

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from conv2attn.convert.engines.base import Cost, Engine
 from conv2attn.convert.engines.factored import FactoredEngine
 from conv2attn.convert.engines.literal import LiteralEngine
@@ -11,7 +13,7 @@ from conv2attn.convert.errors import EngineError
 from conv2attn.convert.protocol import AttentionLayer
 from conv2attn.convert.spec import Size
 
-__all__ = ["AUTO", "ENGINES", "Cost", "Engine", "check_engine_name", "choose_engine", "exact_engine"]
+__all__ = ["AUTO", "ENGINES", "Cost", "Engine", "check_engine_name", "choose_engine", "engine_error", "exact_engine"]
 
 AUTO = "auto"
 # From the most general to the most special.
@@ -47,6 +49,17 @@ def choose_engine(layer: AttentionLayer, name: str, size: Size, *, batch: int = 
         return exact_engine(layer, name)
     exact = [engine for engine in ENGINES.values() if engine.refusal(layer) is None]
     return min(exact, key=lambda engine: engine.cost(layer, size, batch=batch).flops)
+
+
+def engine_error(layer: AttentionLayer, name: str) -> float:
+    """The rounding error of an engine, see ``Engine.error``; of "auto" the largest of those that it may choose.
+
+    What an engine refuses only while positions are trained, it may be chosen for later.
+    """
+    if name != AUTO:
+        return ENGINES[name].error(layer)
+    with torch.no_grad():
+        return max(engine.error(layer) for engine in ENGINES.values() if engine.refusal(layer) is None)
 
 
 def exact_engine(layer: AttentionLayer, name: str) -> Engine:

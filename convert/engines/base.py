@@ -6,6 +6,7 @@ parameters says why, and is not used.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -49,6 +50,14 @@ class Engine(ABC):
     @abstractmethod
     def cost(self, layer: AttentionLayer, size: Size, *, batch: int = 1) -> Cost:
         """What a forward call on ``batch`` inputs of this size costs."""
+
+    def error(self, layer: AttentionLayer) -> float:
+        """Largest rounding error of an output, relative to sum |w| max |x|, or to sum |w||x| in the exact regime.
+
+        The order of sums is whatever the libraries choose. Infinite where no bound is known, as for an engine that does
+        not say; ``rounding.py`` has the formulas.
+        """
+        return math.inf
 
     @abstractmethod
     def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:

@@ -38,6 +38,7 @@ from conv2attn.convert.engines.base import (
 from conv2attn.convert.engines.passes import Axis, Passes, cheapest_passes, laid_out_like, stencils_are_fast
 from conv2attn.convert.engines.stencil import keys_above_zero
 from conv2attn.convert.protocol import AttentionLayer
+from conv2attn.convert.rounding import factored_error
 from conv2attn.convert.spec import ConvSpec, Size
 
 
@@ -74,6 +75,10 @@ class FactoredEngine(Engine):
         smoothing = grid.columns * rows * read.rows + rows * columns * read.columns
         held = padded + channels * rows * (grid.columns + columns)
         return Cost(flops + 2 * channels * smoothing, held * layer.regime.dtype.itemsize)
+
+    def error(self, layer: AttentionLayer) -> float:
+        """``rounding.factored_error``."""
+        return factored_error(layer)
 
     def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
         """Computes the layer."""

@@ -31,6 +31,7 @@ from conv2attn.convert.encoding import (
 from conv2attn.convert.engines.base import Cost, Engine
 from conv2attn.convert.errors import EngineError
 from conv2attn.convert.protocol import AttentionLayer
+from conv2attn.convert.rounding import literal_error
 from conv2attn.convert.spec import ConvSpec, Size
 
 
@@ -54,6 +55,10 @@ class LiteralEngine(Engine):
         mix = 2 * batch * pairs * spec.out_channels
         memory = _Memory.of(layer, size, batch=batch)
         return Cost(per_score * pairs + project + mix, memory.held(queries))
+
+    def error(self, layer: AttentionLayer) -> float:
+        """``rounding.literal_error``."""
+        return literal_error(layer)
 
     def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
         """Computes the layer; raises EngineError before allocating what exceeds the memory limit."""

@@ -26,6 +26,7 @@ from conv2attn.convert.encoding import ENCODING_DIM, is_power_of_two, key_positi
 from conv2attn.convert.engines.base import Cost, Engine, positions_are_trained
 from conv2attn.convert.engines.literal import all_queries, project_values
 from conv2attn.convert.protocol import AttentionLayer
+from conv2attn.convert.rounding import staged_error
 from conv2attn.convert.spec import ConvSpec, Size
 
 
@@ -57,6 +58,10 @@ class SdpaEngine(Engine):
         pairs = batch * spec.num_heads * queries * keys
         held = batch * spec.num_heads * dim * (2 * queries + 2 * keys)
         return Cost(2 * project + pairs * (4 * dim + 4), held * _score_dtype(layer, size).itemsize)
+
+    def error(self, layer: AttentionLayer) -> float:
+        """``rounding.staged_error``; infinite in the soft regime, which it refuses."""
+        return staged_error(layer) if layer.regime.is_exact else math.inf
 
     def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
         """Computes the layer."""

@@ -30,6 +30,7 @@ from conv2attn.convert.engines.base import Cost, Engine, pad_as_convolution, pos
 from conv2attn.convert.engines.passes import Axis, Passes, cheapest_passes, laid_out_like, stencils_are_fast
 from conv2attn.convert.engines.stencil import keys_above_zero
 from conv2attn.convert.protocol import AttentionLayer
+from conv2attn.convert.rounding import separable_error
 from conv2attn.convert.spec import Size
 
 _CHUNK_BYTES = 4 * 2**20  # of one intermediate result: larger ones fall out of the cache
@@ -76,6 +77,10 @@ class SeparableEngine(Engine):
             batch, _images(layer, size)
         ) * widest + batch * spec.in_channels * grid.rows * grid.columns
         return Cost(2 * batch * (rows + mixing + columns), held * layer.regime.dtype.itemsize)
+
+    def error(self, layer: AttentionLayer) -> float:
+        """``rounding.separable_error``."""
+        return separable_error(layer)
 
     def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
         """Computes the layer."""

@@ -1,0 +1,30 @@
+"""Subnormal numbers: those below the smallest normal number, which a processor may take for zero.
+
+Flags of the processor (``torch.set_flush_denormal``, compilers' fast mathematics) and some instructions (bfloat16's dot
+products on x86) read subnormal operands as 0 and write subnormal results as 0. The same may happen to the arithmetic of
+a certificate, so numbers are told apart by their bits here, and never by comparing them with 0.
+
+float16 is computed with in float32, where its numbers are normal; no processor that torch runs on drops them unasked.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_BITS = {torch.float32: (torch.int32, 23), torch.float64: (torch.int64, 52)}  # and those of the fraction
+
+
+def is_subnormal(values: Tensor) -> Tensor:
+    """Where numbers are subnormal in the precision they are computed with, at least float32; of the same shape."""
+    computed = values.detach().to(torch.promote_types(values.dtype, torch.float32))
+    integers, fraction = _BITS[computed.dtype]
+    bits = computed.contiguous().view(integers) & torch.iinfo(integers).max  # without the sign
+    return torch.logical_and(bits != 0, bits < 2**fraction)
+
+
+def magnitudes(values: Tensor) -> Tensor:
+    """|values| in double precision on the CPU, the smallest normal number in place of subnormal ones."""
+    computed = torch.promote_types(values.dtype, torch.float32)
+    absolute, small = values.detach().cpu().double().abs(), is_subnormal(values).cpu()
+    return torch.where(small, torch.finfo(computed).smallest_normal, absolute) if bool(small.any()) else absolute
