@@ -18,7 +18,8 @@ from torch import nn
 from conv2attn.convert.attention import SelfAttention2d
 from conv2attn.convert.certificate import InputRange, channel_range
 from conv2attn.convert.errors import ConversionError, Problem
-from conv2attn.convert.propagation.network import LayerBound, UntraceableError, follow
+from conv2attn.convert.propagation.network import Follower, LayerBound, Memory, UntraceableError, follow
+from conv2attn.convert.propagation.program import not_followed
 from conv2attn.convert.propagation.span import Span
 from conv2attn.convert.spec import Size
 
@@ -70,15 +71,39 @@ def certify_network(
     if not any(isinstance(module, SelfAttention2d) for module in model.modules()) or first is None:
         raise ConversionError("only a network with self-attention layers is certified; convert it first")
     low, high = channel_range(input_range, first.in_channels)
+    in_the_way = not_followed(model)
+    if in_the_way:
+        return NetworkCertificate(size, None, (), in_the_way)
     images = Span(low, high, torch.zeros_like(low))
-    root = model if not isinstance(model, SelfAttention2d) else nn.Sequential(model)
     try:
-        found, outputs = follow(root, size, first.in_channels, images)
+        memory: Memory = {}
+        found, outputs = follow(model, size, first.in_channels, images, count=1, memory=memory)
+        _, of_several = follow(model, size, first.in_channels, images, count=3, memory=memory)
     except UntraceableError as error:
-        reason = f"the network cannot be followed on an image of {size}: {error}"
+        reason = f"the network cannot be followed on images of {size}: {error}"
         return NetworkCertificate(size, None, (), (Problem("", reason),))
     bound = max((float(output.error.max()) for output in outputs), default=math.inf)
-    return NetworkCertificate(size, _finite(bound), tuple(found.layers), tuple(dict.fromkeys(found.problems)))
+    problems = [*found.problems, *_changes(found)]
+    depends = not _are_same(outputs, of_several)
+    if depends:
+        problems.append(Problem("", "what it computes depends on how many images it gets"))
+    if depends or found.changes:
+        bound = math.inf
+    return NetworkCertificate(size, _finite(bound), tuple(found.layers), tuple(dict.fromkeys(problems)))
+
+
+def _changes(found: Follower) -> list[Problem]:
+    """Where the network changes itself, beside the modules that have no bound anyway."""
+    named = {problem.name for problem in found.problems}
+    return [problem for problem in found.changes if problem.name not in named]
+
+
+def _are_same(a: list[Span], b: list[Span]) -> bool:
+    return len(a) == len(b) and all(
+        torch.equal(getattr(x, name), getattr(y, name))
+        for x, y in zip(a, b, strict=True)
+        for name in ("low", "high", "error")
+    )
 
 
 def _finite(value: Any) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -45,7 +44,7 @@ class Activation:
         return arithmetic.rounded(exact, scale, 2 * ACTIVATION_ULPS, same=x.is_equal)
 
 
-def _clamped(smallest: float, largest: float) -> Activation:
+def clamped(smallest: float, largest: float) -> Activation:
     """min(max(x, smallest), largest)."""
     return Activation(
         1.0, lambda low, high: (low.clamp(smallest, largest), high.clamp(smallest, largest)), is_exact=True
@@ -61,8 +60,8 @@ def _gated(slope: float) -> Activation:
     return Activation(slope, lambda low, high: (low.clamp(max=0), high.clamp(min=0)))
 
 
-RELU = _clamped(0.0, float("inf"))
-RELU6 = _clamped(0.0, 6.0)
+RELU = clamped(0.0, float("inf"))
+RELU6 = clamped(0.0, 6.0)
 SIGMOID = _increasing(0.25, torch.sigmoid)
 TANH = _increasing(1.0, torch.tanh)
 HARDSIGMOID = _increasing(1 / 6, nn.functional.hardsigmoid)
@@ -76,33 +75,12 @@ def leaky_relu(slope: float) -> Activation:
     return _increasing(max(1.0, slope), lambda x: torch.where(x > 0, x, slope * x))
 
 
-def _gelu(module: Any) -> Activation:
-    if module.approximate != "none":
-        raise UnboundedError(f"no Lipschitz constant is known for GELU with approximate={module.approximate!r}")
-    return GELU
-
-
-BY_MODULE: dict[type[nn.Module], Callable[[Any], Activation]] = {
-    nn.ReLU: lambda _: RELU,
-    nn.ReLU6: lambda _: RELU6,
-    nn.Hardtanh: lambda module: _clamped(module.min_val, module.max_val),
-    nn.LeakyReLU: lambda module: leaky_relu(module.negative_slope),
-    nn.Sigmoid: lambda _: SIGMOID,
-    nn.Tanh: lambda _: TANH,
-    nn.Hardsigmoid: lambda _: HARDSIGMOID,
-    nn.Hardswish: lambda _: HARDSWISH,
-    nn.SiLU: lambda _: SILU,
-    nn.GELU: _gelu,
-}
-
 BY_NAME: dict[str, Activation] = {
     "relu": RELU,
-    "relu_": RELU,
     "relu6": RELU6,
     "sigmoid": SIGMOID,
     "tanh": TANH,
     "hardsigmoid": HARDSIGMOID,
     "hardswish": HARDSWISH,
     "silu": SILU,
-    "gelu": GELU,
 }

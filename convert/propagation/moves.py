@@ -66,4 +66,5 @@ def multiplied(a: Span, b: Span, arithmetic: Arithmetic) -> Span:
         if not other.is_equal:
             error = error + factor.largest * other.error
     exact = checked(Span(corners.amin(0), corners.amax(0), error))
-    return arithmetic.rounded(exact, scale, 1, same=a.is_equal and b.is_equal)
+    lost = arithmetic.smallest * (a.largest + b.largest)  # either factor may be taken for 0
+    return arithmetic.rounded(exact, scale, 1, same=a.is_equal and b.is_equal, lost=lost)

@@ -1,29 +1,42 @@
 """Runs a network on spans instead of numbers.
 
-torch.fx traces a copy of the network on the meta device, where tensors have shapes and no values. Values are read of
-the network itself.
+A copy of the network on the meta device, where tensors have shapes and no values, is called as the network is: through
+``__call__``, with the code that would run. Every function of torch that it calls on the way is seen
+(``TorchFunctionMode``) and bounded; values are read of the network itself. What is not a function of torch cannot touch
+a tensor without values, so it either leaves the bounds alone or stops the run, and then there is no bound.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import operator
+import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
-from torch.fx.node import map_aggregate
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, resolve_name
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from conv2attn.convert.attention import SelfAttention2d
+from conv2attn.convert.certificate import Certificate
 from conv2attn.convert.errors import Problem
-from conv2attn.convert.propagation.functions import Call, Tracked, bound_function
-from conv2attn.convert.propagation.layers import bound_attention, bound_module
+from conv2attn.convert.propagation.call import Call
+from conv2attn.convert.propagation.functions import MAY_SHARE, RULES, bound_function
+from conv2attn.convert.propagation.layers import bound_attention
+from conv2attn.convert.propagation.program import foreign
 from conv2attn.convert.propagation.span import Arithmetic, Span, UnboundedError
+from conv2attn.convert.propagation.tracked import Tracked, constant, replaced, shares_memory, tensors_in, tracked_in
 from conv2attn.convert.spec import Size
+
+Memory = dict[tuple[object, ...], tuple[Span, Certificate, float]]
+
+_DEVICES = ("device", "is_cpu", "is_cuda", "is_meta", "is_mps", "is_xla", "is_xpu")
+_PLAIN = (Tensor, bool, int, float, str, type(None), tuple, list, dict)  # of what a result may consist
 
 
 @dataclass(frozen=True)
@@ -51,179 +64,277 @@ class UntraceableError(Exception):
     """A network that cannot be followed; the text says why."""
 
 
-class Propagation(fx.Interpreter):
-    """Carries spans through a traced network.
+class Follower(TorchFunctionMode):
+    """Carries spans through a network while its copy without values runs.
 
     Args:
-        traced: A copy of the network on the meta device, traced.
         model: The network.
-        images: Bounds on the images.
+        shadow: Its copy on the meta device.
+        twins: For each parameter and buffer of the network, by its identity, the copy's.
+        memory: What is known already of attention layers and the bounds on their inputs.
 
     Attributes:
         layers: What was found of each attention layer, in the order of their calls.
         problems: The operations that no bound is known for.
+        changes: Where the network changes a parameter or a buffer while it runs.
     """
 
-    def __init__(self, traced: fx.GraphModule, model: nn.Module, images: Span) -> None:
-        super().__init__(traced)
-        self.model, self.images, self.arithmetic = model, images, Arithmetic(coarsest_dtype(model))
+    def __init__(self, model: nn.Module, shadow: nn.Module, twins: dict[int, Tensor], memory: Memory) -> None:
+        super().__init__()
+        originals = [*model.parameters(), *model.buffers()]
         self.layers: list[LayerBound] = []
         self.problems: list[Problem] = []
-        self._tracked: list[Tracked] = []
+        self.changes: list[Problem] = []
+        self._memory = memory
+        self._originals = {id(tensor) for tensor in originals}
+        self._kept: list[Tensor] = []  # so that no other tensor gets their identity
+        self._made: set[int] = set()
+        self._device = originals[0].device
+        self._tracked: dict[int, Tracked] = {}
+        self._modules: list[tuple[str, nn.Module]] = []
+        for tensor in originals:
+            self._track(constant(tensor, twins[id(tensor)], outlives=True))
+        for name, module in shadow.named_modules():
+            module.register_forward_pre_hook(functools.partial(self._enter, name))
+            module.register_forward_hook(self._leave, always_call=True)
+            layer = model.get_submodule(name)
+            if isinstance(layer, SelfAttention2d):
+                module.forward = functools.partial(self._attention, name, layer)
 
-    def run_node(self, n: fx.Node) -> Any:
-        """One operation; what it changes in place is changed under every name."""
-        found = _tracked_in(self.fetch_args_kwargs_from_env(n))
-        versions = [tracked.fake._version for tracked in found]
-        result = super().run_node(n)
-        for tracked, version in zip(found, versions, strict=True):
-            if tracked.fake._version != version:
-                self._changed(tracked.fake, result.span if isinstance(result, Tracked) else Span.unknown())
-        self._tracked += _tracked_in(result)
+    def give(self, fake: Tensor, span: Span) -> Tensor:
+        """Makes a tensor without values known, with bounds on the values."""
+        return self._track(Tracked(fake, span)).fake
+
+    def result(self, outputs: Any) -> list[Span]:
+        """Bounds on the tensors that the network returned.
+
+        Raises:
+            UntraceableError: It returned something that may hold tensors out of sight.
+        """
+        odd: list[str] = []
+        replaced(outputs, object, lambda value: odd.append(type(value).__name__) if _is_odd(value) else None)
+        if odd:
+            raise UntraceableError(f"it returns a {odd[0]}, which may hold any tensors")
+        return [self._known(tensor).span for tensor in tensors_in(outputs)]
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """One call of a function of torch."""
+        kwargs = kwargs or {}
+        self._check_surroundings()
+        name = resolve_name(func) or getattr(func, "__name__", str(func))
+        name = name.removesuffix(".__get__").rpartition(".")[2]
+        tensors = tensors_in((args, kwargs))
+        if any(id(tensor) in self._originals for tensor in tensors):
+            raise UntraceableError(f"{name} is called on the network's own tensors, which something else holds")
+        if name in _DEVICES and len(tensors) == 1:
+            return self._device if name == "device" else func(torch.empty(0, device=self._device))
+        if not any(tensor.is_meta for tensor in tensors):
+            return self._computed(func, args, kwargs, tensors)
+        return self._followed(func, name, *replaced((args, kwargs), Tensor, self._known))
+
+    def _check_surroundings(self) -> None:
+        if torch._C._is_any_autocast_enabled():
+            raise UntraceableError("it switches autocast on")
+        modes = foreign([*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()])
+        if modes:
+            raise UntraceableError(f"it switches the mode {type(modes[0]).__name__} on")
+
+    def _computed(self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
+        """A function of constants, which has a value."""
+        versions = [tensor._version for tensor in tensors]
+        result = func(*args, **kwargs)
+        for tensor, version in zip(tensors, versions, strict=True):
+            if tensor._version != version and id(tensor) not in self._made:
+                raise UntraceableError("it writes into a tensor that outlives its call")
+        self._kept += tensors_in(result)
+        self._made |= {id(tensor) for tensor in tensors_in(result)}
         return result
 
-    def _changed(self, fake: Tensor, span: Span) -> None:
-        """Some or all of the values of a tensor, and of what shares its memory, are now in another span."""
-        for tracked in self._tracked:
-            if tracked.fake is fake:
-                tracked.span = span
-            elif tracked.fake.untyped_storage()._cdata == fake.untyped_storage()._cdata:
-                tracked.span = tracked.span.merged().joined(span.merged())
+    def _followed(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """A function of tensors without values, and bounds on what it gives back."""
+        operands = tracked_in((args, kwargs))
+        result = func(*_fakes(args), **_fakes(kwargs))
+        written = [tracked for tracked in operands if tracked.has_changed]
+        outputs = tensors_in(result)
+        if not outputs and not written:
+            return result
+        self._report_lost(name, operands)
+        kept = [tracked.fake for tracked in written if tracked.outlives]  # a counter, or what is worse
+        spans = {
+            id(fake): Span.unknown() if any(fake is one for one in kept) else self._bounded(name, args, kwargs, fake)
+            for fake in outputs
+        }
+        for tracked in written:
+            if tracked.changed(spans.get(id(tracked.fake), Span.unknown())):
+                self.changes.append(Problem(self._place(name)[0], "it changes a parameter or a buffer while it runs"))
+        if written and not outputs:
+            self.problems.append(Problem(self._place(name)[0], f"no bound is known for {name}"))
+        return replaced(result, Tensor, lambda fake: self._output(name, fake, spans[id(fake)], operands, written))
 
-    def placeholder(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """The image, and defaults for what else the network takes."""
-        value = super().placeholder(target, args, kwargs)
-        return Tracked(value, self.images) if isinstance(value, Tensor) else value
+    def _output(self, name: str, fake: Tensor, span: Span, operands: list[Tracked], written: list[Tracked]) -> Tensor:
+        """A result under its own name, beside the operands that may share its memory."""
+        if any(fake is tracked.fake for tracked in written):
+            return fake
+        if any(fake is tracked.fake for tracked in operands):
+            fake = torch.ops.aten.alias(fake)
+        found = self._track(Tracked(fake, span))
+        doubtful = name in MAY_SHARE or name not in RULES
+        for tracked in operands:
+            if doubtful or shares_memory(fake, [tracked.fake]):
+                found.joins(tracked)
+        return fake
 
-    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """A parameter or a buffer, the same in both networks."""
-        value = super().get_attr(target, args, kwargs)
-        if not isinstance(value, Tensor):
-            return value
-        owner, _, name = str(target).rpartition(".")
-        real = getattr(self.model.get_submodule(owner), name).detach()
-        return Tracked(value, Span.of(float(real.min()), float(real.max())))
+    def _bounded(self, name: str, args: Any, kwargs: Any, fake: Tensor) -> Span:
+        place, label = self._place(name)
+        arithmetic = Arithmetic(fake.dtype)
+        return self._found(place, lambda: bound_function(Call(name, args, kwargs, fake.shape, arithmetic), label))
 
-    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """A module that is not looked into."""
-        module = self.model.get_submodule(str(target))
-        if isinstance(module, SelfAttention2d):
-            return self._attention(str(target), module, args[0])
-        result = super().call_module(target, _fakes(args), _fakes(kwargs))
-        if len(args) != 1 or kwargs or not isinstance(args[0], Tracked) or not isinstance(result, Tensor):
-            self.problems.append(
-                Problem(str(target), f"no bound is known for {type(module).__name__} called like this")
-            )
-            return map_aggregate(result, _unknown)
-        before = args[0].fake.shape
-        return Tracked(
-            result,
-            self._found(str(target), lambda: bound_module(module, args[0].span, before, result.shape, self.arithmetic)),
-        )
-
-    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """A function."""
-        if target is operator.getitem and isinstance(args[0], tuple | list):
-            return target(*args)
-        result = super().call_function(target, _fakes(args), _fakes(kwargs))
-        return self._called(getattr(target, "__name__", str(target)), args, kwargs, result)
-
-    def call_method(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """A method of a tensor."""
-        return self._called(str(target), args, kwargs, super().call_method(target, _fakes(args), _fakes(kwargs)))
-
-    def _called(self, name: str, args: Any, kwargs: Any, result: Any) -> Any:
-        def bounded(value: Any) -> Any:
-            if not isinstance(value, Tensor):
-                return value
-            call = Call(name, args, kwargs, value.shape, self.arithmetic)
-            return Tracked(value, self._found(name, lambda: bound_function(call)))
-
-        return map_aggregate(result, bounded) if _tracked_in((args, kwargs)) else result
-
-    def _attention(self, name: str, layer: SelfAttention2d, x: Tracked) -> Tracked:
-        size = layer.spec.output_size(Size(*x.fake.shape[-2:]))
-
-        def bounded() -> Span:
-            output, own, inherited = bound_attention(layer, x.span)
-            low, high, total = float(x.span.low.min()), float(x.span.high.max()), float(output.error.max())
-            self.layers.append(LayerBound(name, low, high, own.bound, inherited, total))
-            return output
-
-        shape = (*x.fake.shape[:-3], layer.spec.out_channels, *size)
-        return Tracked(x.fake.new_empty(shape), self._found(name, bounded))
-
-    def _found(self, name: str, bound: Callable[[], Span]) -> Span:
+    def _found(self, place: str, bound: Callable[[], Span]) -> Span:
         """The bound; where there is none, the reason is kept, and nothing is known of the result."""
         try:
             return bound()
         except UnboundedError as reason:
-            self.problems.append(Problem(name, str(reason)))
+            self.problems.append(Problem(place, str(reason)))
             return Span.unknown()
 
+    def _attention(self, name: str, layer: SelfAttention2d, x: Tensor) -> Tensor:
+        """An attention layer's ``forward``."""
+        with torch._C.DisableTorchFunction():
+            tracked = self._known(x)
+            size = layer.spec.output_size(Size(*x.shape[-2:]))
+            fake = x.new_empty((*x.shape[:-3], layer.spec.out_channels, *size))
+            self._report_lost(name, [tracked])
+            return self.give(fake, self._found(name, lambda: self._attended(name, layer, tracked)))
 
-def _tracked_in(values: Any) -> list[Tracked]:
-    found: list[Tracked] = []
-    map_aggregate(values, lambda value: found.append(value) if isinstance(value, Tracked) else None)
-    return found
+    def _attended(self, name: str, layer: SelfAttention2d, tracked: Tracked) -> Span:
+        if tracked.fake.dtype != layer.weight.dtype:
+            raise UnboundedError(f"its input is of {tracked.fake.dtype}, the layer of {layer.weight.dtype}")
+        x = tracked.span if tracked.fake.ndim == 4 else tracked.span.merged()
+        key = (name, *(tuple(bound.tolist()) for bound in (x.low, x.high, x.error)))
+        if key not in self._memory:
+            self._memory[key] = bound_attention(layer, x)
+        output, own, inherited = self._memory[key]
+        low, high, total = float(x.low.min()), float(x.high.max()), float(output.error.max())
+        self.layers.append(LayerBound(name, low, high, own.bound, inherited, total))
+        return output if tracked.fake.ndim == 4 else output.merged()
+
+    def _known(self, tensor: Tensor) -> Tracked:
+        """What is known of a tensor."""
+        if not tensor.is_meta:
+            return self._track(constant(tensor))
+        found = self._tracked.get(id(tensor))
+        if found is None:
+            found = self._track(Tracked(tensor, Span.unknown(), lost="it reads a tensor that was made out of sight"))
+        elif found.has_changed:
+            found.changed(Span.unknown())
+            found.lose("it reads a tensor that was changed out of sight")
+        return found
+
+    def _track(self, tracked: Tracked) -> Tracked:
+        self._tracked[id(tracked.fake)] = tracked
+        return tracked
+
+    def _report_lost(self, name: str, operands: list[Tracked]) -> None:
+        for tracked in operands:
+            if tracked.lost is not None:
+                self.problems.append(Problem(self._place(name)[0], tracked.lost))
+
+    def _place(self, name: str) -> tuple[str, str]:
+        """What a problem is at: a module of torch's by its name, or the function; and what the function is called."""
+        path, module = self._modules[-1] if self._modules else ("", None)
+        if module is not None and type(module).__module__.startswith("torch.nn.") and not list(module.children()):
+            return path, type(module).__name__
+        return name, name
+
+    def _enter(self, name: str, module: nn.Module, inputs: Any) -> None:
+        self._modules.append((name, module))
+
+    def _leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        self._modules.pop()
 
 
-def _fakes(values: Any) -> Any:
-    return map_aggregate(values, lambda value: value.fake if isinstance(value, Tracked) else value)
-
-
-def _unknown(value: Any) -> Any:
-    return Tracked(value, Span.unknown()) if isinstance(value, Tensor) else value
-
-
-class _Tracer(fx.Tracer):
-    """Does not look into attention layers."""
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Whether a module is one operation."""
-        return isinstance(m, SelfAttention2d) or super().is_leaf_module(m, module_qualified_name)
-
-
-def follow(model: nn.Module, size: Size, channels: int, images: Span) -> tuple[Propagation, list[Span]]:
+def follow(
+    model: nn.Module, size: Size, channels: int, images: Span, *, count: int, memory: Memory
+) -> tuple[Follower, list[Span]]:
     """Carries bounds on images through a network.
 
     Args:
-        model: The converted network.
+        model: The converted network, of which nothing but its classes' code runs (``program.not_followed``).
         size: Size of the images.
         channels: Their channels.
         images: Bounds on their values.
+        count: How many images there are.
+        memory: What is known already; more is added to it.
 
     Returns:
         What was found on the way, and bounds on the outputs.
 
     Raises:
-        UntraceableError: The network cannot be traced, or does not run on such images.
+        UntraceableError: The network does not run without values, or on such images.
     """
-    parameter = next(parameter for parameter in model.parameters() if parameter.is_floating_point())
+    dtype = next(parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
     try:
         with contextlib.redirect_stdout(sys.stderr), torch.no_grad():  # a network may print, and do anything else
-            shadow = _shapes_of(model)
-            traced = fx.GraphModule(shadow, _Tracer().trace(shadow))
-            propagation = Propagation(traced, model, images)
-            outputs = propagation.run(torch.empty(1, channels, *size, dtype=parameter.dtype, device="meta"))
+            shadow, twins = _shapes_of(model)
+            follower = Follower(model, shadow, twins, memory)
+            x = follower.give(torch.empty(count, channels, *size, dtype=dtype, device="meta"), images)
+            with _unchanged(shadow), follower:
+                outputs = shadow(x)
+            return follower, follower.result(outputs)
     except Exception as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise UntraceableError(reason) from error
-    return propagation, [tracked.span for tracked in _tracked_in(outputs)]
 
 
-def _shapes_of(model: nn.Module) -> nn.Module:
-    """A copy of a network on the meta device, made without copying a value."""
+def _shapes_of(model: nn.Module) -> tuple[nn.Module, dict[int, Tensor]]:
+    """A copy of a network on the meta device, made without copying a value, and its tensors by the originals'."""
     tensors = [*model.parameters(), *model.buffers()]
-    return copy.deepcopy(model, {id(tensor): _empty(tensor) for tensor in tensors}).to("meta")
+    twins = {id(tensor): _empty(tensor) for tensor in tensors}
+    return copy.deepcopy(model, dict(twins)), twins
 
 
 def _empty(tensor: Tensor) -> Tensor:
-    empty = torch.empty_like(tensor, device="meta")
+    empty = torch.empty_like(tensor, device="meta", memory_format=torch.contiguous_format)
     return nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
 
 
-def coarsest_dtype(model: nn.Module) -> torch.dtype:
-    """The precision of the parameters that rounds most."""
-    dtypes = {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}
-    return max(dtypes, key=lambda dtype: torch.finfo(dtype).eps)
+@contextmanager
+def _unchanged(shadow: nn.Module) -> Iterator[None]:
+    """Makes sure that the next call would do the same.
+
+    Raises:
+        UntraceableError: The call changed the state of a module or of torch's random numbers.
+    """
+    before, chance = _state_of(shadow), torch.get_rng_state()
+    try:
+        yield
+        drew = not torch.equal(torch.get_rng_state(), chance)
+    finally:
+        torch.set_rng_state(chance)
+    if drew:
+        raise UntraceableError("it draws random numbers")
+    after = _state_of(shadow)
+    for key, (value, version) in before.items():
+        if key not in after or after[key][0] is not value or after[key][1] != version:
+            raise UntraceableError(f"it changes its own {'.'.join(key)} while it runs")
+    if len(after) > len(before):
+        raise UntraceableError("it keeps something from one call to the next")
+
+
+def _state_of(shadow: nn.Module) -> dict[tuple[str, ...], tuple[object, int]]:
+    """What the modules hold, and how often tensors among it were written to."""
+    held = {}
+    for name, module in shadow.named_modules():
+        own = {**module._parameters, **module._buffers, **module._modules}
+        for key, value in (*vars(module).items(), *own.items()):
+            version = value._version if isinstance(value, Tensor) and not value.is_meta else 0
+            held[(*name.split("."), key) if name else (key,)] = (value, version)
+    return held
+
+
+def _is_odd(value: object) -> bool:
+    return not isinstance(value, _PLAIN)
+
+
+def _fakes(values: Any) -> Any:
+    return replaced(values, Tracked, lambda tracked: tracked.fake)

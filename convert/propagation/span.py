@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.convert.rounding import OUTWARD, gamma, unit_roundoff
+from conv2attn.convert.subnormal import magnitudes
 
 
 class UnboundedError(Exception):
@@ -42,13 +43,18 @@ class Span:
 
     @classmethod
     def unknown(cls) -> Span:
-        """Of a tensor nothing is known of."""
+        """Bounds that hold for any values."""
         return cls.of(-math.inf, math.inf, math.inf)
 
     @property
     def largest(self) -> Tensor:
         """Largest absolute value."""
         return torch.maximum(self.low.abs(), self.high.abs())
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether both bounds of every entry are finite."""
+        return bool(self.largest.isfinite().all())
 
     @property
     def is_equal(self) -> bool:
@@ -79,21 +85,37 @@ class Span:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How operations between the layers round.
+    """How an operation between the layers rounds.
 
     Attributes:
-        dtype: The coarsest precision of the network's parameters.
+        dtype: The precision of its operands and its result.
     """
 
     dtype: torch.dtype
 
+    @property
+    def computed(self) -> torch.dtype:
+        """The precision it is computed in, at least float32."""
+        return torch.promote_types(self.dtype, torch.float32)
+
+    @property
+    def smallest(self) -> float:
+        """The smallest normal number of that precision; smaller ones may be taken for 0."""
+        return torch.finfo(self.computed).smallest_normal
+
     def relative(self, terms: int) -> float:
         """Relative error of a sum of so many products, accumulated in at least float32 and rounded to the dtype."""
-        computed = torch.promote_types(self.dtype, torch.float32)
-        narrowing = unit_roundoff(self.dtype) if computed != self.dtype else 0.0
-        return (1 + gamma(terms, unit_roundoff(computed))) * (1 + narrowing) - 1
+        narrowing = unit_roundoff(self.dtype) if self.computed != self.dtype else 0.0
+        return (1 + gamma(terms, unit_roundoff(self.computed))) * (1 + narrowing) - 1
 
-    def rounded(self, exact: Span, scale: Tensor, terms: int, *, same: bool) -> Span:
+    def scalar(self, value: float) -> Span:
+        """A number as an operand, which is rounded to the dtype if that does not hold it."""
+        spread = 0.0
+        if float(torch.tensor(value, dtype=self.dtype, device="cpu")) != value:
+            spread = unit_roundoff(self.dtype) * abs(value) * OUTWARD + self.smallest
+        return Span(*(Span.of(end, end).low for end in (value - spread, value + spread, 0.0)))
+
+    def rounded(self, exact: Span, scale: Tensor, terms: int, *, same: bool, lost: Tensor | float = 0.0) -> Span:
         """Bounds on the computed result of an operation.
 
         Args:
@@ -101,9 +123,13 @@ class Arithmetic:
             scale: Bound on the sum of the absolute values of all terms.
             terms: How many roundings a term goes through.
             same: Whether both networks do it on the same numbers.
+            lost: What is lost where operands are taken for 0, beside 5 times ``smallest`` a term (claim ``underflow``).
         """
-        limits = torch.finfo(self.dtype)
-        rounding = scale * self.relative(terms) + terms * limits.smallest_normal
+        limits, relative = torch.finfo(self.dtype), self.relative(terms)
+        underflow = (lost + 5 * terms * self.smallest) * (1 + relative)
+        if self.computed != self.dtype:
+            underflow = underflow + limits.smallest_normal * limits.eps
+        rounding = scale * relative + underflow
         low, high = exact.low - rounding, exact.high + rounding
         error = torch.zeros_like(rounding) if same else (exact.error + 2 * rounding) * OUTWARD
         return checked(Span(low, high, error), limits.max)
@@ -139,7 +165,7 @@ def affine(x: Span, weight: Tensor, bias: Tensor | None, *, groups: int = 1) -> 
 
     positive = weight.clamp(min=0).sum(-1, dtype=torch.float64).cpu()
     negative = weight.clamp(max=0).sum(-1, dtype=torch.float64).cpu()
-    absolute = positive - negative
+    absolute = magnitudes(weight).sum(-1)
     low = product(positive, x.low) + product(negative, x.high)
     high = product(positive, x.high) + product(negative, x.low)
     scale = product(absolute, x.largest)
