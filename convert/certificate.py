@@ -109,9 +109,6 @@ def _check_parameters(layer: AttentionLayer) -> None:
     parameters = (layer.weight, *(() if layer.bias is None else (layer.bias,)))
     if not all(bool(parameter.detach().isfinite().all()) for parameter in parameters):
         raise ConversionError("nothing is certified for a layer with NaN or infinite weights")
-    odd = [alpha for alpha in layer.regime.alpha if not 0 < alpha < math.inf]
-    if odd:
-        raise ConversionError(f"nothing is certified for a layer whose alpha is not positive and finite; got {odd[0]}")
 
 
 def _sums(layer: AttentionLayer, largest: Tensor, measured: Tensor | None) -> Sums:

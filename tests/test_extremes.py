@@ -188,7 +188,7 @@ def test_a_locality_strength_that_is_none_is_refused_with_one_sentence(alpha: fl
     layer = attention_from_conv(nn.Conv2d(1, 2, 3))
     with torch.no_grad():
         layer.alpha[4] = alpha
-    with pytest.raises(ConversionError, match=f"alpha is not positive and finite; got {alpha}"):
+    with pytest.raises(ConversionError, match=f"alpha must be positive and finite; head 4 has {alpha:g}"):
         certify(layer, input_range=(-1, 1))
 
 

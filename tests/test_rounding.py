@@ -67,7 +67,7 @@ def score(alpha: float, reach: mpf) -> mpf:
 
 def literal(layer: SelfAttention2d, alpha: float, unit: mpf) -> mpf:
     spec = layer.spec
-    reach = mp.sqrt(sum(mpf(spec.dilation[axis] * (spec.kernel_size[axis] - 1)) ** 2 for axis in (0, 1)))
+    reach = mp.sqrt(sum(mpf(spec.dilation[axis] * (spec.kernel_size[axis] // 2)) ** 2 for axis in (0, 1)))
     is_exact = math.frexp(alpha)[0] == 0.5
     p = softmax(alpha, mpf(0), unit, 2) if is_exact else softmax(alpha, score(alpha, reach), DOUBLE, 2)
     values = exact_gamma(spec.in_channels // spec.groups + 2, unit)
