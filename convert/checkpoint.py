@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from conv2attn.convert.errors import CheckpointError
-from conv2attn.convert.formats import read_contents
+from conv2attn.convert.formats import Contents, located, read_contents
 from conv2attn.convert.formats.geometry import StoredConvolution
-from conv2attn.convert.formats.limits import MAX_TENSORS
+from conv2attn.convert.formats.limits import MAX_NAME, MAX_OVERLAP, MAX_SHARING, MAX_TENSORS, SPARE, Budget
 from conv2attn.convert.formats.modules import flatten, is_module
 from conv2attn.convert.formats.pickle_machine import StandIn
 from conv2attn.convert.formats.stored import OddTensor, StoredTensor
@@ -30,6 +30,7 @@ _WRAPPERS = ("module.", "_orig_mod.", "model.")  # DistributedDataParallel, torc
 _PARTIAL_WRAPPERS = ("module.", "_orig_mod.")  # may wrap a part of the network only
 _COUNTER = "num_batches_tracked"  # batch normalisation had none before PyTorch 0.4.1
 _LISTED = 10
+_TENSOR = 800  # bytes that a tensor of torch takes besides its numbers
 _PART = 2**22  # bytes that are hashed, or numbers that are looked at, at a time
 
 Progress = Callable[[int], None]
@@ -75,11 +76,13 @@ def read_checkpoint(path: str | Path, *, ema: bool = False, progress: Progress |
     path = Path(path)
     try:
         contents = read_contents(path)
-        found, convolutions = _find_weights(contents.value, path, ema=ema)
-        weights = {key: _tensor(key, value, path) for key, value in found.items()}
+        found, convolutions = _find_weights(contents, path, ema=ema)
+        weights = _weights(found, contents.budget, path)
         sha256 = _digest(contents.files, progress)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
+    except CheckpointError as error:
+        raise located(error, path) from error
     geometry = {**convolutions, **contents.convolutions}
     return Checkpoint(path, weights, sha256, geometry, contents.metadata, contents.files)
 
@@ -153,16 +156,18 @@ def _computable(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.itemsize == 1 else tensor
 
 
-def _find_weights(loaded: object, path: Path, *, ema: bool) -> tuple[dict[str, object], dict[str, StoredConvolution]]:
+def _find_weights(
+    contents: Contents, path: Path, *, ema: bool
+) -> tuple[dict[str, object], dict[str, StoredConvolution]]:
     """The named tensors in what a file holds, and the convolutions among them if they lie in a pickled network."""
-    places = _EMA_PLACES if ema else _PLACES
+    loaded, places = contents.value, _EMA_PLACES if ema else _PLACES
     entries = loaded.entries if isinstance(loaded, StandIn) else loaded
     candidates = [entries.get(place) for place in places] if isinstance(entries, dict) else []
     if not ema:
         candidates.append(loaded)
     for candidate in candidates:
         if isinstance(candidate, StandIn) and is_module(candidate):
-            weights, convolutions = flatten(candidate)
+            weights, convolutions = flatten(candidate, contents.budget)
         else:
             weights, convolutions = _named_tensors(candidate), {}
         if ema:
@@ -188,14 +193,42 @@ def _named_tensors(candidate: object) -> dict[str, object]:
     }
 
 
-def _tensor(key: str, value: object, path: Path) -> Tensor:
+def _weights(found: Mapping[str, object], budget: Budget, path: Path) -> dict[str, Tensor]:
+    """The tensors under their names; those that are one in the file are one here."""
+    described = {_name(key, path): _described(key, value, path) for key, value in found.items()}
+    _check_overlap(described, budget, path)
+    read: dict[StoredTensor, Tensor] = {}
+    for tensor in described.values():
+        if tensor not in read:
+            budget.spend(memory=_TENSOR)
+            read[tensor] = tensor.read()
+    return {key: read[tensor] for key, tensor in described.items()}
+
+
+def _check_overlap(described: Mapping[str, StoredTensor], budget: Budget, path: Path) -> None:
+    """Refuses tensors that come to far more than the files hold, since their numbers are looked at, and written."""
+    sizes = {tensor: tensor.numel * tensor.dtype.itemsize for tensor in described.values()}
+    if sum(sizes.values()) > MAX_OVERLAP * budget.size + SPARE:
+        raise CheckpointError(f"{path} is damaged: its tensors overlap, and come to far more bytes than it has")
+    if sum(sizes[tensor] for tensor in described.values()) > MAX_SHARING * budget.size + SPARE:
+        raise CheckpointError(f"{path} names its tensors more than {MAX_SHARING} times")
+
+
+def _name(key: str, path: Path) -> str:
+    if len(key) > MAX_NAME:
+        raise CheckpointError(f"{path} has a tensor whose name has {len(key)} letters; at most {MAX_NAME} are read")
+    return key
+
+
+def _described(key: str, value: object, path: Path) -> StoredTensor:
+    """A tensor that lies in its file."""
     if isinstance(value, OddTensor):
         raise CheckpointError(f"{path} holds a {value.kind} tensor, {key[:100]!r}; only dense, plain ones are read")
     if not isinstance(value, StoredTensor):
         raise CheckpointError(f"{path} holds something that is no tensor, {key[:100]!r}")
     if (flaw := value.flaw()) is not None:
         raise CheckpointError(f"{path} is damaged: {key[:100]!r} {flaw}")
-    return value.read()
+    return value
 
 
 def _digest(files: Sequence[Path], progress: Progress | None) -> str:

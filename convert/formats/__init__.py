@@ -11,7 +11,7 @@ Raises:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from conv2attn.convert.errors import CheckpointError
@@ -19,7 +19,7 @@ from conv2attn.convert.formats.archive import open_archive
 from conv2attn.convert.formats.beside import Beside, path_in
 from conv2attn.convert.formats.exported import MODEL, read_exported
 from conv2attn.convert.formats.geometry import StoredConvolution
-from conv2attn.convert.formats.limits import MAX_HEADER, parse_json
+from conv2attn.convert.formats.limits import MAX_HEADER, Budget, parse_json
 from conv2attn.convert.formats.onnx import read_onnx
 from conv2attn.convert.formats.pickled import DATA, read_archive, read_legacy
 from conv2attn.convert.formats.safetensors import read_safetensors
@@ -46,12 +46,14 @@ class Contents:
         convolutions: Convolutions whose geometry the file describes, by the names of their layers.
         files: Every file that was read.
         metadata: Texts that a safetensors file carries.
+        budget: What reading may still take.
     """
 
     value: object
     convolutions: Mapping[str, StoredConvolution] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
+    budget: Budget = field(default_factory=Budget)
 
 
 def read_contents(path: Path) -> Contents:
@@ -66,7 +68,12 @@ def read_contents(path: Path) -> Contents:
     elif not path.is_file():
         raise CheckpointError(f"there is no file {path}")
     source = Source(path)
-    head = source.bytes(0, min(HEAD_BYTES, source.size))
+    return replace(_read(source), budget=source.budget)
+
+
+def _read(source: Source) -> Contents:
+    """What an opened file, and those that it names, hold."""
+    path, head = source.path, source.bytes(0, min(HEAD_BYTES, source.size))
     kind = sniff(head)
     if kind is None:
         raise CheckpointError(f"{path} is {describe(head)}, not a checkpoint of a kind that is read")
@@ -75,11 +82,15 @@ def read_contents(path: Path) -> Contents:
     except OSError:
         raise
     except CheckpointError as error:
-        message = str(error)
-        raise CheckpointError(message if str(path) in message else f"{path}: {message}") from error
+        raise located(error, path) from error
     except Exception as error:  # a damaged file makes the readers raise anything
         name = type(error).__name__
         raise CheckpointError(f"{path} is damaged, incomplete or no checkpoint ({name} while reading it)") from error
+
+
+def located(error: CheckpointError, path: Path) -> CheckpointError:
+    """An error that says where it was met."""
+    return error if str(path) in str(error) else CheckpointError(f"{path}: {error}")
 
 
 def _file_of(folder: Path) -> Path:
@@ -115,38 +126,42 @@ def _read_pickle(source: Source) -> Contents:
 
 
 def _read_onnx(source: Source) -> Contents:
-    beside = Beside(source.path.parent)
+    beside = Beside(source)
     tensors, convolutions = read_onnx(source, beside.open)
-    return Contents(tensors, convolutions, (source.path, *(file.path for file in beside.opened.values())))
+    return Contents(tensors, convolutions, (source.path, *(file.path for file in beside.opened)))
 
 
 def _read_index(source: Source) -> Contents:
     """Reads the files that an index lists, and takes from each the tensors that the index says are in it."""
-    index = parse_json(source.bytes(0, min(source.size, MAX_HEADER + 1)), str(source.path))
+    index = parse_json(source.bytes(0, min(source.size, MAX_HEADER + 1)), str(source.path), source.budget)
     places = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
         raise CheckpointError(f"{source.path} is JSON, but no index of a checkpoint in several files")
-    names = sorted(set(places.values()))
-    paths = {name: path_in(source.path.parent, name) for name in names}
-    parts = {name: _tensors_of(path) for name, path in paths.items()}
-    lacking = [key for key, name in places.items() if key not in parts[name]]
+    beside = Beside(source)
+    found = {name: beside.open(name) for name in sorted(set(places.values()))}
+    parts = {file: _part(file) for file in beside.opened}
+    lacking = [key for key, name in places.items() if key not in _tensors(parts[found[name]])]
     if lacking:
         raise CheckpointError(
             f"{source.path} says that {places[lacking[0]]} holds {lacking[0][:100]!r}, which it lacks"
         )
-    tensors = {key: parts[name][key] for key, name in places.items()}
-    return Contents(tensors, files=(source.path, *paths.values()))
+    tensors = {key: _tensors(parts[found[name]])[key] for key, name in places.items()}
+    files = [path for part in parts.values() for path in part.files]
+    return Contents(tensors, files=(source.path, *dict.fromkeys(files)))
 
 
-def _tensors_of(path: Path) -> Mapping[str, object]:
-    """The tensors of one of several files, which is no index itself."""
-    source = Source(path)
+def _part(source: Source) -> Contents:
+    """What one of several files holds, which is no index itself, and has named tensors."""
     if sniff(source.bytes(0, min(HEAD_BYTES, source.size))) is Kind.INDEX:
-        raise CheckpointError(f"{path} is an index, listed in another")
-    value = read_contents(path).value
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{path} holds no named tensors")
-    return value
+        raise CheckpointError(f"{source.path} is an index, listed in another")
+    contents = _read(source)
+    if not isinstance(contents.value, dict):
+        raise CheckpointError(f"{source.path} holds no named tensors")
+    return contents
+
+
+def _tensors(part: Contents) -> dict[object, object]:
+    return part.value if isinstance(part.value, dict) else {}
 
 
 _READERS: dict[Kind, Callable[[Source], Contents]] = {

@@ -20,6 +20,7 @@ from conv2attn.convert.formats.stored import Source, Storage
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, lengths of the name and of the extra field
 _ENCRYPTED, _UTF_8 = 0x1, 0x800  # flags of an entry
 _OTHER_ENTRIES = 1000  # code, constants, versions: what is not a tensor
+_ENTRY = 400  # bytes that the description of an entry takes
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ def open_archive(source: Source) -> Archive:
         raise CheckpointError(f"{source.path} is damaged, incomplete or no zip archive") from error
     if len(members) > MAX_TENSORS + _OTHER_ENTRIES:
         raise CheckpointError(f"{source.path} has {len(members)} entries; at most {MAX_TENSORS} tensors are read")
+    source.budget.spend(memory=_ENTRY * len(members))
     entries: dict[str, Storage | None] = {}
     position = 0
     for member in sorted(members, key=lambda member: member.header_offset):

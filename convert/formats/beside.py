@@ -1,4 +1,4 @@
-"""Files that another file names: opened only if they lie in its folder."""
+"""Files that another file names: opened only if they lie in its folder, and once."""
 
 from __future__ import annotations
 
@@ -8,21 +8,28 @@ from pathlib import Path, PurePosixPath
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.formats.stored import Source
 
+_OPENING = 200  # steps, and bytes, that one more name takes
+
 OpenBeside = Callable[[str], Source]
 """Opens a file in a folder by the name that another file gives."""
 
 
 class Beside:
-    """The files in a folder that were opened by name, each once.
+    """The files in the folder of another file that were opened by name, each once, under however many names.
 
-    Attributes:
-        folder: The folder.
-        opened: The files, by name.
+    Args:
+        source: The file that names the others.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.opened: dict[str, Source] = {}
+    def __init__(self, source: Source) -> None:
+        self._folder, self._budget = source.path.parent, source.budget
+        self._names: dict[str, Source] = {}
+        self._found: dict[tuple[int, int], Source] = {}
+
+    @property
+    def opened(self) -> tuple[Source, ...]:
+        """The files, in the order in which they were named first."""
+        return tuple(self._found.values())
 
     def open(self, name: str) -> Source:
         """Opens a file in the folder.
@@ -30,9 +37,15 @@ class Beside:
         Raises:
             CheckpointError: The name, or the link of that name, leads out of the folder, or there is no such file.
         """
-        if name not in self.opened:
-            self.opened[name] = Source(path_in(self.folder, name))
-        return self.opened[name]
+        if name not in self._names:
+            self._budget.spend(memory=_OPENING + len(name), steps=_OPENING)
+            path = path_in(self._folder, name)
+            status = path.stat()
+            identity = (status.st_dev, status.st_ino)
+            if identity not in self._found:
+                self._found[identity] = Source(path, self._budget)
+            self._names[name] = self._found[identity]
+        return self._names[name]
 
 
 def path_in(folder: Path, name: str) -> Path:

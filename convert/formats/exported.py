@@ -88,7 +88,8 @@ def layer_name(weight: str) -> str:
 
 
 def _json(archive: Archive, name: str) -> object:
-    return parse_json(archive.read(name, limit=MAX_HEADER), f"{archive.source.path}: {name.partition('/')[2]}")
+    what = f"{archive.source.path}: {name.partition('/')[2]}"
+    return parse_json(archive.read(name, limit=MAX_HEADER), what, archive.source.budget)
 
 
 def _mapping(value: object, key: str) -> dict[str, object]:

@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.formats.geometry import StoredConvolution, describe
-from conv2attn.convert.formats.limits import MAX_DEPTH, MAX_TENSORS
+from conv2attn.convert.formats.limits import MAX_DEPTH, MAX_NAME, MAX_TENSORS, Budget
 from conv2attn.convert.formats.pickle_machine import StandIn
 from conv2attn.convert.formats.stored import OddTensor, StoredTensor
 
 _CONVOLUTIONS = "torch.nn.modules.conv."
 _SCRIPTED = "__torch__."
-_Parts = tuple[Mapping[object, object], Mapping[object, object]]  # tensors and children of a module
+_ENTRY = 200  # bytes that an entry takes besides its name
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What a module holds.
+
+    Attributes:
+        own: Where its tensors are.
+        buffers: Where others are, of which some may not belong to its state.
+        hidden: Names of those that do not.
+        children: Where its children are.
+    """
+
+    own: Mapping[object, object]
+    buffers: Mapping[object, object]
+    hidden: list[object]
+    children: Mapping[object, object]
+
+    def tensors(self, budget: Budget) -> Iterator[tuple[str, StoredTensor | OddTensor]]:
+        """The module's own tensors by name; each entry looked at is charged, since modules may share their parts."""
+        budget.spend(steps=len(self.own) + len(self.buffers) + len(self.hidden))
+        left_out = {key for key in self.hidden if isinstance(key, str)} if self.buffers else set()
+        for part, skipped in ((self.own, set()), (self.buffers, left_out)):
+            for key, value in part.items():
+                if isinstance(value, StoredTensor | OddTensor) and isinstance(key, str) and key not in skipped:
+                    yield key, value
 
 
 def is_module(value: object) -> bool:
@@ -20,29 +48,43 @@ def is_module(value: object) -> bool:
     return isinstance(value, StandIn) and _parts(value) is not None
 
 
-def flatten(root: StandIn) -> tuple[dict[str, object], dict[str, StoredConvolution]]:
+def flatten(root: StandIn, budget: Budget) -> tuple[dict[str, object], dict[str, StoredConvolution]]:
     """Tensors of a pickled network by name, and its convolutions.
 
+    Args:
+        root: What stands in for the network.
+        budget: Charged for the names, and for what is looked at.
+
     Raises:
-        CheckpointError: The modules hold each other too deeply, as in a circle, or have too many names.
+        CheckpointError: The modules hold each other too deeply, as in a circle, or have too many names, or too long.
     """
     tensors: dict[str, object] = {}
     convolutions: dict[str, StoredConvolution] = {}
     names = 0
-    for name, module, (own, _) in _walk(root):
+    for name, module, parts in _walk(root, budget):
         prefix = f"{name}." if name else ""
-        found = {f"{prefix}{key}": value for key, value in own.items() if isinstance(value, StoredTensor | OddTensor)}
-        tensors.update(found)
-        names += 1 + len(found)
-        if names > MAX_TENSORS:
-            raise CheckpointError(f"the pickled network has more than {MAX_TENSORS} modules and tensors")
+        names += 1
+        for key, value in parts.tensors(budget):
+            tensors[_joined(name, key, budget)] = value
+            names += 1
+            if names > MAX_TENSORS:
+                raise CheckpointError(f"the pickled network has more than {MAX_TENSORS} modules and tensors")
         convolution = _convolution(module, tensors, prefix)
         if convolution is not None:
             convolutions[name] = convolution
     return tensors, convolutions
 
 
-def _walk(root: StandIn) -> Iterator[tuple[str, StandIn, _Parts]]:
+def _joined(name: str, key: str, budget: Budget) -> str:
+    """The name of a part of a module."""
+    if len(name) + len(key) > MAX_NAME:
+        raise CheckpointError(f"the pickled network has names of more than {MAX_NAME} letters")
+    joined = f"{name}.{key}" if name else key
+    budget.spend(memory=sys.getsizeof(joined) + _ENTRY)
+    return joined
+
+
+def _walk(root: StandIn, budget: Budget) -> Iterator[tuple[str, StandIn, _Parts]]:
     """Modules in the order of ``named_modules``, each under every one of its names."""
     pending: list[tuple[str, int, object]] = [("", 0, root)]
     while pending:
@@ -53,10 +95,11 @@ def _walk(root: StandIn) -> Iterator[tuple[str, StandIn, _Parts]]:
         if depth > MAX_DEPTH:
             raise CheckpointError(f"the pickled network nests modules more than {MAX_DEPTH} deep")
         yield name, module, parts
-        children = [(f"{name}.{key}".removeprefix("."), depth + 1, child) for key, child in parts[1].items()]
-        pending += reversed(children)
-        if len(pending) > MAX_TENSORS:
+        budget.spend(steps=len(parts.children))
+        if len(pending) + len(parts.children) > MAX_TENSORS:
             raise CheckpointError(f"the pickled network has more than {MAX_TENSORS} modules")
+        children = [(key, child) for key, child in parts.children.items() if isinstance(child, StandIn)]
+        pending += [(_joined(name, str(key), budget), depth + 1, child) for key, child in reversed(children)]
 
 
 def _parts(module: StandIn) -> _Parts | None:
@@ -65,13 +108,12 @@ def _parts(module: StandIn) -> _Parts | None:
     if not isinstance(state, dict):
         return None
     if module.kind.startswith(_SCRIPTED):
-        return state, state
+        return _Parts(state, {}, [], state)
     parameters, buffers, children = (state.get(f"_{part}") for part in ("parameters", "buffers", "modules"))
     if not (isinstance(parameters, dict) and isinstance(buffers, dict) and isinstance(children, dict)):
         return None
     hidden = state.get("_non_persistent_buffers_set")
-    left_out = {key for key in hidden if isinstance(key, str)} if isinstance(hidden, list) else set()
-    return {**parameters, **{key: value for key, value in buffers.items() if key not in left_out}}, children
+    return _Parts(parameters, buffers, hidden if isinstance(hidden, list) else [], children)
 
 
 def _convolution(module: StandIn, tensors: Mapping[str, object], prefix: str) -> StoredConvolution | None:

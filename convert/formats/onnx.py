@@ -28,6 +28,8 @@ _INPUT, _OUTPUT, _NAME, _OPERATOR, _ATTRIBUTE, _METADATA = 1, 2, 3, 4, 5, 9  # o
 _ATTRIBUTE_NAME, _INTEGER, _TEXT, _TENSOR, _INTEGERS = 1, 3, 4, 5, 8  # of an attribute
 _DIMS, _TYPE, _FLOATS, _TENSOR_NAME, _RAW, _DOUBLES, _EXTERNAL, _LOCATION = 1, 2, 4, 8, 9, 10, 13, 14  # of a tensor
 _KEY, _VALUE = 1, 2  # of an entry of external data or metadata
+_CONVOLUTIONS = ("Conv", "ConvTranspose", "ConvInteger", "QLinearConv")
+_DESCRIPTION = 400  # bytes that the description of a node or a tensor takes
 _REWRITES, _FOLDING = "pkg.onnxscript.rewriter.rule_name", "FuseBatchNormIntoConv"  # what torch's exporter did
 _ORIGIN = "pkg.torch.onnx."  # torch's exporter keeps such a record of every node
 _COMPUTED_NAME = re.compile(r"onnx::|_v_\d+$")  # how torch's older exporter and onnx-simplifier name what they compute
@@ -98,12 +100,14 @@ def read_onnx(source: Source, open_beside: OpenBeside) -> tuple[dict[str, object
             if part.number == _INITIALIZER:
                 _add_tensor(tensors, graph.message(part), open_beside)
             elif part.number == _NODE:
-                node = _node(graph.message(part))
-                if node.tensor is not None and node.outputs:
-                    _add_tensor(tensors, node.tensor, open_beside, name=node.outputs[0])
-                normalised |= node.operator == "BatchNormalization"
-                if node.operator in ("Conv", "ConvTranspose", "ConvInteger", "QLinearConv"):
-                    nodes.append(node)
+                operator = _operator(graph.message(part))
+                normalised |= operator == "BatchNormalization"
+                if operator in _CONVOLUTIONS:
+                    nodes.append(_node(graph.message(part), operator))
+                elif operator == "Constant":
+                    node = _node(graph.message(part), operator)
+                    if node.tensor is not None and node.outputs:
+                        _add_tensor(tensors, node.tensor, open_beside, name=node.outputs[0])
             if len(tensors) + len(nodes) > MAX_TENSORS:
                 raise CheckpointError(f"{source.path} has more than {MAX_TENSORS} tensors")
     layers: dict[str, StoredConvolution] = {}
@@ -120,8 +124,15 @@ def _messages(parent: Message, number: int) -> list[Message]:
     return [parent.message(part) for part in parent.fields() if part.number == number and part.end > part.start]
 
 
-def _node(message: Message) -> _Node:
-    node = _Node()
+def _operator(message: Message) -> str:
+    """What a node computes; of most nodes, nothing else is read."""
+    found = [part for part in message.fields() if part.number == _OPERATOR]
+    return message.text(found[-1]) if found else ""
+
+
+def _node(message: Message, operator: str) -> _Node:
+    message.source.budget.spend(memory=_DESCRIPTION)
+    node = _Node(operator=operator)
     for part in message.fields():
         if part.number == _INPUT:
             node.inputs.append(message.text(part))
@@ -129,8 +140,6 @@ def _node(message: Message) -> _Node:
             node.outputs.append(message.text(part))
         elif part.number == _NAME:
             node.name = message.text(part)
-        elif part.number == _OPERATOR:
-            node.operator = message.text(part)
         elif part.number == _ATTRIBUTE:
             _add_attribute(node, message.message(part))
         elif part.number == _METADATA:
@@ -165,7 +174,10 @@ def _add_attribute(node: _Node, message: Message) -> None:
     name, integers = "", list[int]()
     value: int | str | None = None
     for part in message.fields():
-        if part.number == _ATTRIBUTE_NAME:
+        if node.operator == "Constant":
+            if part.number == _TENSOR:
+                node.tensor = message.message(part)
+        elif part.number == _ATTRIBUTE_NAME:
             name = message.text(part)
         elif part.number == _INTEGER:
             (value,) = message.integers(part)
@@ -173,8 +185,6 @@ def _add_attribute(node: _Node, message: Message) -> None:
             value = message.text(part)
         elif part.number == _INTEGERS:
             integers += message.integers(part)
-        elif part.number == _TENSOR and node.operator in ("Constant", ""):
-            node.tensor = message.message(part)
     node.attributes[name] = integers if value is None else value
 
 
@@ -186,6 +196,7 @@ def _add_tensor(
     name = own if name is None else name
     if name in tensors:
         raise CheckpointError(f"{message.source.path} has two tensors called {name[:100]!r}")
+    message.source.budget.spend(memory=_DESCRIPTION)
     tensors[name] = tensor
 
 
@@ -231,7 +242,7 @@ def _external(entries: dict[str, str], source: Source, open_beside: OpenBeside) 
     start = int(offset)
     if start > file.size:
         raise CheckpointError(f"{source.path} names external data beyond the end of {file.path}")
-    return Storage(file, int(length) if length else file.size - start, start)
+    return file.run(start, int(length) if length else file.size - start)
 
 
 def _convolution(node: _Node, tensors: dict[str, object]) -> StoredConvolution:

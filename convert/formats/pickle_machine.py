@@ -1,8 +1,9 @@
 """An interpreter of pickles that imports nothing and calls nothing that a pickle names.
 
-``pickletools`` splits a pickle into its opcodes; what they build here is plain data. A class or a function is a
+``pickletools`` reads the opcodes' arguments; what they build here is plain data. A class or a function is a
 ``Name``; a call of it goes to a handler that knows a few names, and otherwise makes a ``StandIn``, which only
-remembers. So a pickle cannot run anything, and what it builds is counted while it is built.
+remembers. So a pickle cannot run anything, and what it builds is counted while it is built. What no checkpoint needs is
+not built at all: texts and numbers longer than any name are passed over, and only texts are keys.
 
 Python's own ``pickle.Unpickler`` is not used: with the same restrictions it still allocates what a pickle asks for
 (a memo of 2^32 entries, a million sets), and calls methods of what it builds.
@@ -14,13 +15,14 @@ import pickletools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 from conv2attn.convert.errors import CheckpointError
-from conv2attn.convert.formats.limits import MAX_OPCODES, MAX_PICKLE_MEMORY, MAX_TEXT
+from conv2attn.convert.formats.limits import MAX_NAME, Budget
 from conv2attn.convert.formats.stored import Source
 
-_CONTAINER, _ENTRY, _VALUE = 88, 96, 16  # bytes that a small container, a dictionary's entry, another value take
-_KEYS = (str, int, float, bytes, bool, type(None))  # not tuples: hashing deeply nested ones overflows the stack
+_CONTAINER, ENTRY, _VALUE = 88, 96, 16  # bytes that a small container, a dictionary's entry, another value take
+_MEMO = 2**32  # numbers that no two of are hashed alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,17 @@ class StandIn:
     entries: dict[object, object] | None = None
 
 
+class _Unread:
+    """Stands for a text or a number that was passed over."""
+
+
+UNREAD = _Unread()
+
+
+class _TooLongError(Exception):
+    """An argument is longer than any that is needed."""
+
+
 class Stream:
     """Bytes of a mapped file, as ``pickletools`` reads them.
 
@@ -55,11 +68,24 @@ class Stream:
 
     Attributes:
         position: What is read next, counted from the file's start.
+        budget: What reading may still take.
     """
 
     def __init__(self, source: Source, start: int, end: int) -> None:
         self._content, self._end = source.content, end
-        self.position = start
+        self.position, self.budget = start, source.budget
+
+    def opcode(self) -> int:
+        """The next byte.
+
+        Raises:
+            EOFError: There is none.
+        """
+        position = self.position
+        if position >= self._end:
+            raise EOFError
+        self.position = position + 1
+        return self._content[position]
 
     def read(self, size: int) -> bytes:
         """The next bytes, fewer only at the end."""
@@ -75,10 +101,10 @@ class Stream:
         return self.position
 
     def _take(self, end: int) -> bytes:
-        if end - self.position > MAX_TEXT:
-            raise CheckpointError(f"its pickle holds a text of more than {MAX_TEXT} bytes")
-        taken, self.position = self._content[self.position : end], end
-        return taken
+        start, self.position = self.position, end
+        if end - start > MAX_NAME:
+            raise _TooLongError
+        return self._content[start:end]
 
 
 Persistent = Callable[[object], object]
@@ -91,14 +117,14 @@ class PickleMachine:
     Args:
         persistent: Gives the object for a persistent id.
         call: Gives the result of a call, or a ``StandIn`` for it.
+        budget: Charged for what is built.
     """
 
-    def __init__(self, *, persistent: Persistent, call: Call) -> None:
-        self._persistent, self._call = persistent, call
+    def __init__(self, *, persistent: Persistent, call: Call, budget: Budget) -> None:
+        self._persistent, self._call, self._budget = persistent, call, budget
         self._stack: list[object] = []
         self._marks: list[list[object]] = []
         self._memo: dict[int, object] = {}
-        self._opcodes, self._memory = MAX_OPCODES, MAX_PICKLE_MEMORY
 
     def run(self, stream: Stream) -> object:
         """Interprets the pickle that begins where the stream stands; leaves the stream at its end.
@@ -107,37 +133,40 @@ class PickleMachine:
             CheckpointError: The pickle builds too much, or uses an opcode that checkpoints do not.
             Exception: Of any kind, for a pickle that is damaged.
         """
-        for opcode, argument, _ in pickletools.genops(stream):  # type: ignore[arg-type]
-            if opcode.name == "STOP":
-                break
-            action = _ACTIONS.get(opcode.name)
-            if action is None:
-                raise CheckpointError(f"its pickle uses the opcode {opcode.name}, which no checkpoint needs")
+        budget = self._budget
+        while (code := stream.opcode()) != _STOP:
+            action, read = _OPCODES[code]
+            try:
+                argument = None if read is None else read(stream)
+            except _TooLongError:
+                argument = UNREAD
             action(self, argument)
-            self._opcodes -= 1
-            if self._opcodes < 0 or self._memory < 0:
-                raise CheckpointError("its pickle builds more objects than any checkpoint needs")
+            budget.steps -= 1
+            if budget.steps < 0 or budget.memory < 0:
+                budget.refuse()
         return self._stack.pop()
 
     def _push(self, value: object, memory: int = _VALUE) -> None:
-        self._memory -= memory
+        self._budget.memory -= memory
         self._stack.append(value)
 
     def _ignore(self, _: object) -> None:
         """PROTO and FRAME say how the pickle was written."""
 
     def _constant(self, argument: object) -> None:
+        if type(argument) is str and not _is_text(argument):
+            argument = UNREAD
         self._push(argument, sys.getsizeof(argument))
 
     def _mark(self, _: object) -> None:
-        self._memory -= _CONTAINER
+        self._budget.memory -= _CONTAINER
         self._marks.append(self._stack)
         self._stack = []
 
     def _pop_mark(self) -> list[object]:
         items = self._stack
         self._stack = self._marks.pop()
-        self._memory += _CONTAINER
+        self._budget.memory += _CONTAINER
         return items
 
     def _discard(self, _: object) -> None:
@@ -153,14 +182,14 @@ class PickleMachine:
         self._push(self._stack[-1])
 
     def _put(self, argument: object) -> None:
-        self._memory -= _ENTRY
-        self._memo[_integer(argument)] = self._stack[-1]
+        self._budget.memory -= ENTRY
+        self._memo[_index(argument)] = self._stack[-1]
 
     def _memoize(self, _: object) -> None:
         self._put(len(self._memo))
 
     def _get(self, argument: object) -> None:
-        self._push(self._memo[_integer(argument)])
+        self._push(self._memo[_index(argument)])
 
     def _empty_list(self, _: object) -> None:
         self._push([], _CONTAINER)
@@ -211,19 +240,23 @@ class PickleMachine:
             target.entries = target.entries or {}
             target = target.entries
         if isinstance(target, dict):
-            self._memory -= _ENTRY * (len(items) // 2)
-            pairs = zip(items[::2], items[1::2], strict=True)
-            target.update((key, value) for key, value in pairs if isinstance(key, _KEYS))
+            self._budget.memory -= ENTRY * (len(items) // 2)
+            for key, value in zip(items[::2], items[1::2], strict=True):
+                if key is UNREAD:
+                    raise CheckpointError(f"its pickle has a key that is not text, or longer than {MAX_NAME} bytes")
+                if isinstance(key, str):
+                    target[key] = value
 
     def _global(self, argument: object) -> None:
-        module, _, attribute = str(argument).partition(" ")
-        self._push(Name(f"{module}.{attribute}"), _CONTAINER + sys.getsizeof(argument))
+        module, _, attribute = _class_name(argument).partition(" ")
+        self._name(f"{module}.{attribute}")
 
     def _stack_global(self, _: object) -> None:
         attribute, module = self._stack.pop(), self._stack.pop()
-        if not (isinstance(module, str) and isinstance(attribute, str)):
-            raise CheckpointError("its pickle names a class by something that is no text")
-        self._push(Name(f"{module}.{attribute}"), _CONTAINER + sys.getsizeof(module) + len(attribute))
+        self._name(f"{_class_name(module)}.{_class_name(attribute)}")
+
+    def _name(self, path: str) -> None:
+        self._push(Name(path), _CONTAINER + sys.getsizeof(path))
 
     def _reduce(self, _: object) -> None:
         arguments, function = self._stack.pop(), self._stack.pop()
@@ -261,10 +294,21 @@ class PickleMachine:
             target.state = state
 
 
-def _integer(argument: object) -> int:
-    if not isinstance(argument, int):
-        raise CheckpointError("its pickle refers to its memo by something that is no number")
+def _index(argument: object) -> int:
+    if not (isinstance(argument, int) and 0 <= argument < _MEMO):
+        raise CheckpointError("its pickle refers to its memo by something that is not a number below 2^32")
     return argument
+
+
+def _class_name(argument: object) -> str:
+    if not isinstance(argument, str):
+        raise CheckpointError(f"its pickle names a class by what is not text, or longer than {MAX_NAME} bytes")
+    return argument
+
+
+def _is_text(content: str) -> bool:
+    """Whether a text holds no half of a surrogate pair, which pickles may."""
+    return content.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in content)
 
 
 _CONSTANTS = (
@@ -312,3 +356,26 @@ _ACTIONS: dict[str, Callable[[PickleMachine, object], None]] = {
     "PERSID": PickleMachine._persistent_of_text,
     "BINPERSID": PickleMachine._persistent_of_stack,
 }
+
+
+def _unknown(name: str) -> Callable[[PickleMachine, object], None]:
+    def refuse(_: PickleMachine, __: object) -> None:
+        raise CheckpointError(f"its pickle uses the opcode {name}, which no checkpoint needs")
+
+    return refuse
+
+
+_Reader = Callable[[Stream], object]
+
+
+def _table() -> list[tuple[Callable[[PickleMachine, object], None], _Reader | None]]:
+    """What each byte does as an opcode, and what reads its argument."""
+    table: list[tuple[Callable[[PickleMachine, object], None], _Reader | None]] = [(_unknown("unknown"), None)] * 256
+    for opcode in pickletools.opcodes:
+        read = None if opcode.arg is None else cast(_Reader, opcode.arg.reader)
+        table[ord(opcode.code)] = (_ACTIONS.get(opcode.name, _unknown(opcode.name)), read)
+    return table
+
+
+_OPCODES = _table()
+_STOP = ord(b".")

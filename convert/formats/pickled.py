@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.formats.archive import Archive
-from conv2attn.convert.formats.limits import MAX_TENSORS
-from conv2attn.convert.formats.pickle_machine import Name, Persistent, PickleMachine, StandIn, Stream
+from conv2attn.convert.formats.limits import MAX_TENSORS, Budget
+from conv2attn.convert.formats.pickle_machine import ENTRY, Name, Persistent, PickleMachine, StandIn, Stream
 from conv2attn.convert.formats.stored import DTYPES, OddTensor, Source, Storage, StoredTensor
 
 DATA = "data.pkl"
@@ -44,6 +45,7 @@ _STORAGES = {
     "torch.storage.UntypedStorage": torch.uint8,
     "torch.UntypedStorage": torch.uint8,
 }
+_STORAGE = 200  # bytes that the description of a storage takes
 _COLLECTIONS = ("torch.Size", "builtins.set", "__builtin__.set")  # each is read as the list or tuple it is made from
 _ODD = {
     "_rebuild_sparse_tensor": "sparse",
@@ -72,6 +74,7 @@ def read_archive(archive: Archive, root: str) -> object:
 
     def storage(key: str, nbytes: int) -> Storage:
         if key not in found:
+            source.budget.spend(memory=_STORAGE)
             found[key] = archive.storage(f"{root}data/{key}")
         if nbytes > found[key].nbytes:
             raise CheckpointError(f"{source.path} has a storage {key!r} that is shorter than it declares")
@@ -79,7 +82,7 @@ def read_archive(archive: Archive, root: str) -> object:
 
     pickle = archive.storage(f"{root}{DATA}")
     start = pickle.start or 0
-    return _machine(storage).run(Stream(source, start, start + pickle.nbytes))
+    return _machine(storage, source.budget).run(Stream(source, start, start + pickle.nbytes))
 
 
 def read_legacy(source: Source) -> object:
@@ -93,7 +96,10 @@ def read_legacy(source: Source) -> object:
     storages: dict[str, Storage] = {}
 
     def storage(key: str, nbytes: int) -> Storage:
-        found = storages.setdefault(key, Storage(source, nbytes))
+        if key not in storages:
+            source.budget.spend(memory=_STORAGE)
+            storages[key] = Storage(source, nbytes)
+        found = storages[key]
         if nbytes != found.nbytes:
             raise CheckpointError(f"{source.path} declares the storage {key!r} with two lengths")
         return found
@@ -106,7 +112,7 @@ def read_legacy(source: Source) -> object:
     system = _plain(stream)
     if not isinstance(system, dict) or system.get("little_endian") is not True:
         raise CheckpointError(f"{source.path} was written on a big-endian machine; only little-endian files are read")
-    loaded = _machine(storage).run(stream)
+    loaded = _machine(storage, source.budget).run(stream)
     keys = _plain(stream)
     if not isinstance(keys, list) or len(keys) > MAX_TENSORS:
         raise CheckpointError(f"{source.path} is damaged: its storages are not listed")
@@ -130,15 +136,15 @@ def _place(storages: dict[str, Storage], keys: list[object], position: int, sour
 
 def _plain(stream: Stream) -> object:
     """One pickle that refers to no storage."""
-    return _machine(_no_storage).run(stream)
+    return _machine(_no_storage, stream.budget).run(stream)
 
 
 def _no_storage(key: str, nbytes: int) -> Storage:
     raise CheckpointError("a pickle refers to a storage where none can be")
 
 
-def _machine(storage: Callable[[str, int], Storage]) -> PickleMachine:
-    return PickleMachine(persistent=_persistent(storage), call=_call)
+def _machine(storage: Callable[[str, int], Storage], budget: Budget) -> PickleMachine:
+    return PickleMachine(persistent=_persistent(storage), call=partial(_call, budget), budget=budget)
 
 
 def _persistent(storage: Callable[[str, int], Storage]) -> Persistent:
@@ -167,11 +173,11 @@ class _Typed:
         self.storage, self.dtype = storage, dtype
 
 
-def _call(function: Name, arguments: tuple[object, ...]) -> object:
+def _call(budget: Budget, function: Name, arguments: tuple[object, ...]) -> object:
     """The result of a call that a pickle asks for: a tensor, a plain container, or a stand-in."""
     path = function.path
     if path == "collections.OrderedDict":
-        return _ordered(arguments)
+        return _ordered(arguments, budget)
     if path in _COLLECTIONS and len(arguments) == 1:
         return arguments[0]
     module, _, name = path.rpartition(".")
@@ -184,13 +190,14 @@ def _call(function: Name, arguments: tuple[object, ...]) -> object:
     if name == "_rebuild_from_type_v2" and len(arguments) == 4:  # a subclass of Tensor, rebuilt as what it holds
         inner, inner_arguments = arguments[0], arguments[2]
         if isinstance(inner, Name) and isinstance(inner_arguments, tuple) and inner.path != path:
-            return _call(inner, inner_arguments)
+            return _call(budget, inner, inner_arguments)
     return OddTensor(_ODD[name]) if name in _ODD else StandIn(path)
 
 
-def _ordered(arguments: tuple[object, ...]) -> dict[object, object]:
+def _ordered(arguments: tuple[object, ...], budget: Budget) -> dict[object, object]:
     """An OrderedDict: empty, or of the list of pairs that early versions of Python pickled."""
     pairs = arguments[0] if arguments and isinstance(arguments[0], list) else []
+    budget.spend(memory=ENTRY * len(pairs), steps=len(pairs))  # a pickle may name one list many times
     return {
         pair[0]: pair[1]
         for pair in pairs

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from conv2attn.convert.errors import CheckpointError
-from conv2attn.convert.formats.limits import MAX_FIELDS, MAX_TEXT
+from conv2attn.convert.formats.limits import MAX_NAME
 from conv2attn.convert.formats.stored import Source
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_FIELD_STEPS = 2
+_INTEGER, _TEXT = 40, 60  # bytes that an integer and an empty text take
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One field of a message.
 
     Attributes:
@@ -40,12 +41,10 @@ class Message:
         source: The file.
         start: Where the message begins.
         end: Where it ends.
-        budget: How many fields may still be visited in the whole file, in a list of one number.
     """
 
-    def __init__(self, source: Source, start: int, end: int, budget: list[int] | None = None) -> None:
+    def __init__(self, source: Source, start: int, end: int) -> None:
         self.source, self.start, self.end = source, start, end
-        self._budget = [MAX_FIELDS] if budget is None else budget
 
     def fields(self) -> Iterator[Field]:
         """The fields, in the order of the file.
@@ -53,18 +52,18 @@ class Message:
         Raises:
             CheckpointError: The message is damaged, or the file has too many fields.
         """
-        position = self.start
+        position, budget = self.start, self.source.budget
         while position < self.end:
-            self._budget[0] -= 1
-            if self._budget[0] < 0:
-                raise CheckpointError(f"{self.source.path} has more than {MAX_FIELDS} fields")
+            budget.spend(steps=_FIELD_STEPS)
             key, position = self._varint(position)
+            if key < 1 << 3:  # no field has the number 0
+                raise self._damaged()
             field, position = self._field(key >> 3, key & 7, position)
             yield field
 
     def message(self, field: Field) -> Message:
         """The message that a field holds."""
-        return Message(self.source, field.start, field.end, self._budget)
+        return Message(self.source, field.start, field.end)
 
     def text(self, field: Field) -> str:
         """The text that a field holds.
@@ -72,19 +71,24 @@ class Message:
         Raises:
             CheckpointError: It is too long.
         """
-        if field.end - field.start > MAX_TEXT:
-            raise CheckpointError(f"{self.source.path} holds a text of more than {MAX_TEXT} bytes")
-        return self.source.bytes(field.start, field.end - field.start).decode("utf-8", "replace")
+        length = field.end - field.start
+        if length > MAX_NAME:
+            raise CheckpointError(f"{self.source.path} holds a name of more than {MAX_NAME} bytes")
+        self.source.budget.spend(memory=_TEXT + length)
+        return self.source.bytes(field.start, length).decode("utf-8", "replace")
 
     def integers(self, field: Field) -> list[int]:
-        """The signed integers of a repeated field: one, or several packed into its bytes."""
+        """The signed integers of a repeated field: one, or several packed into its bytes.
+
+        Raises:
+            CheckpointError: The message is damaged, or the file has too many.
+        """
         if field.value is not None:
+            self.source.budget.spend(memory=_INTEGER)
             return [_signed(field.value)]
         found, position = [], field.start
         while position < field.end:
-            self._budget[0] -= 1
-            if self._budget[0] < 0:
-                raise CheckpointError(f"{self.source.path} has more than {MAX_FIELDS} fields")
+            self.source.budget.spend(memory=_INTEGER, steps=1)
             value, position = self._varint(position)
             found.append(_signed(value))
         return found

@@ -7,6 +7,7 @@ that are not numbers, and headers that take a gigabyte to read.
 from __future__ import annotations
 
 import struct
+import sys
 
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.formats.limits import MAX_HEADER, MAX_TENSORS, parse_json
@@ -14,6 +15,7 @@ from conv2attn.convert.formats.stored import DTYPES, Source, Storage, StoredTens
 
 METADATA = "__metadata__"
 _LENGTH = struct.Struct("<Q")
+_TENSOR = 400  # bytes that the description of a tensor takes
 _CODES = {
     "F64": "float64",
     "F32": "float32",
@@ -43,6 +45,7 @@ def read_safetensors(source: Source) -> tuple[dict[str, StoredTensor], dict[str,
         CheckpointError: The header is too long, is no JSON, names a key twice, describes a tensor by a dtype that
             is not read or by a shape that is not as long as its bytes, or leaves bytes of the file out.
     """
+    left = source.budget.memory
     header, start = _header(source)
     metadata = header.pop(METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
@@ -57,6 +60,8 @@ def read_safetensors(source: Source) -> tuple[dict[str, StoredTensor], dict[str,
         position = end
     if start + position != source.size:
         raise CheckpointError(f"{source.path} is damaged or incomplete: its header declares {start + position} bytes")
+    source.budget.memory = left  # the header is not kept
+    source.budget.spend(memory=_TENSOR * len(header) + sum(map(sys.getsizeof, (*metadata, *metadata.values()))))
     return {
         key: _tensor(key, header[key], Storage(source, spans[key][1] - spans[key][0], start + spans[key][0]))
         for key in header
@@ -68,7 +73,7 @@ def _header(source: Source) -> tuple[dict[str, object], int]:
     (length,) = _LENGTH.unpack(source.bytes(0, _LENGTH.size))
     if length > MAX_HEADER:
         raise CheckpointError(f"{source.path} has a header of {length} bytes; at most {MAX_HEADER} are read")
-    header = parse_json(source.bytes(_LENGTH.size, length), f"{source.path}: the header")
+    header = parse_json(source.bytes(_LENGTH.size, length), f"{source.path}: the header", source.budget)
     if not isinstance(header, dict):
         raise CheckpointError(f"{source.path} is damaged: its header is no JSON object")
     return header, _LENGTH.size + length

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.convert.errors import CheckpointError
-from conv2attn.convert.formats.limits import MAX_DIMENSIONS
+from conv2attn.convert.formats.limits import MAX_DIMENSIONS, Budget
 
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -39,18 +39,27 @@ class Source:
 
     Args:
         path: The file.
+        budget: What reading the checkpoint that it belongs to may take; by default it is the only file of one.
 
     Attributes:
         path: The file.
-        size: Its length in bytes.
+        budget: What reading the checkpoint may still take.
+        size: The file's length in bytes.
         content: Its bytes, read as they are touched.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, budget: Budget | None = None) -> None:
         self.path = path
+        self.budget = Budget() if budget is None else budget
         with path.open("rb") as file:
             self.size = os.fstat(file.fileno()).st_size
             self.content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if self.size else mmap.mmap(-1, 1)
+        self.budget.add_file(self.size)
+        self._runs: dict[tuple[int, int], Storage] = {}
+
+    def run(self, start: int, length: int) -> Storage:
+        """The numbers at a place that a file gives; one object for one place, so that tensors share them."""
+        return self._runs.setdefault((start, length), Storage(self, length, start))
 
     def bytes(self, start: int, length: int) -> bytes:
         """A copy of some bytes.
@@ -63,19 +72,31 @@ class Source:
         return self.content[start : start + length]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Storage:
-    """A run of numbers in a file.
+    """A run of numbers in a file, which tensors may share.
 
     Attributes:
         source: The file.
         nbytes: Its length.
         start: Where it begins; None until that is known.
+        copy: Its bytes, where they had to be copied.
     """
 
     source: Source
     nbytes: int
     start: int | None = None
+    copy: Tensor | None = None
+
+    def numbers(self, dtype: torch.dtype, first: int, count: int) -> Tensor:
+        """Some of its numbers: over the mapped file, or over one copy of them all if they are not aligned there."""
+        start, (source, size) = self.start or 0, (self.source, dtype.itemsize)
+        if start % size == 0:
+            return torch.frombuffer(source.content, dtype=dtype, count=count, offset=start + first * size)
+        if self.copy is None:
+            source.budget.spend(copies=self.nbytes)
+            self.copy = torch.frombuffer(source.content, dtype=torch.uint8, count=self.nbytes, offset=start).clone()
+        return self.copy[first * size : (first + count) * size].view(dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +139,6 @@ class StoredTensor:
 
     def flaw(self) -> str | None:
         """What keeps the tensor from lying in its storage, if anything."""
-        if len(self.shape) > MAX_DIMENSIONS:
-            return f"has {len(self.shape)} dimensions"
         if math.prod(max(size, 1) for size in self.shape) * self.dtype.itemsize >= 2**63:
             return "has a shape that no memory holds"
         if self.numel * self.dtype.itemsize > self.storage.nbytes:
@@ -131,7 +150,7 @@ class StoredTensor:
         return None
 
     def read(self) -> Tensor:
-        """The tensor, over the mapped file; copied only where its numbers are not aligned.
+        """The tensor, over its storage's numbers.
 
         Raises:
             CheckpointError: It does not lie in its storage.
@@ -140,11 +159,7 @@ class StoredTensor:
             raise CheckpointError(f"a tensor {flaw}")
         if not self.numel:
             return torch.empty(self.shape, dtype=self.dtype, device="cpu")
-        start, content = self.storage.start + self.first * self.dtype.itemsize, self.storage.source.content
-        count = self._last + 1 - self.first
-        if start % self.dtype.itemsize:
-            content, start = bytearray(content[start : start + count * self.dtype.itemsize]), 0  # type: ignore[assignment]
-        flat = torch.frombuffer(content, dtype=self.dtype, count=count, offset=start)
+        flat = self.storage.numbers(self.dtype, self.first, self._last + 1 - self.first)
         return flat.view(self.shape) if self.stride is None else flat.as_strided(self.shape, self.stride)
 
     @property
@@ -167,7 +182,9 @@ class OddTensor:
 
 
 def _sizes(values: object) -> tuple[int, ...]:
-    """The integers of a list or a tuple, if none is negative."""
+    """The integers of a list or a tuple, if it is not long and none is negative."""
+    if isinstance(values, list | tuple) and len(values) > MAX_DIMENSIONS:  # before they are copied: many may share it
+        raise CheckpointError(f"a tensor has {len(values)} dimensions; at most {MAX_DIMENSIONS} are read")
     if not isinstance(values, list | tuple) or not all(type(value) is int and 0 <= value < 2**63 for value in values):
         raise CheckpointError("a shape, stride or offset is not a list of non-negative integers")
     return tuple(values)

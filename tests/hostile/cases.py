@@ -224,10 +224,19 @@ REFUSED: dict[str, tuple[Write, str]] = {
     "an opcode of the extension registry": (pickled(b"\x82\x01"), "opcode EXT1"),
     "a memo that was never filled": (pickled(b"h\x05"), "KeyError"),
     "an empty pickle": (pickled(b""), "IndexError"),
-    "a text longer than the file": (pickled(b"\x8d" + struct.pack("<Q", 2**60)), "is damaged|holds a text"),
-    "a class named by a number": (pickled(b"K\x01K\x02\x93"), "by something that is no text"),
+    "a text longer than the file": (pickled(b"\x8d" + struct.pack("<Q", 2**60)), "EOFError"),
+    "a class named by a number": (pickled(b"K\x01K\x02\x93"), "names a class by what is not text"),
     "modules in a circle": (pickled(CIRCLE + b"}(" + value("a")[:-2] + b"h\x01uub"), "nests modules more than 64 deep"),
     "modules that double forty times": (pickled(laughs(40)), "more than 100000 modules"),
+    "a pickled name that is half of a surrogate pair": (
+        pickled(b"}X\x03\x00\x00\x00\xed\xa0\x80Ns"),
+        "a key that is not text",
+    ),
+    "a pickled name of 5,000 letters": (pickled(b"}" + value("w" * 5000) + b"Ns"), "longer than 4096 bytes"),
+    "a place of the memo beyond 2^32": (pickled(b"Np%d\n" % 2**32), "not a number below 2^32"),
+    "a negative place of the memo": (pickled(b"Np-1\n"), "not a number below 2^32"),
+    "a storage named by a text that is too long": (pickled(b"P" + b"a" * 5000 + b"\n"), "something that is no storage"),
+    "an opcode that does not exist": (pickled(b"\xff"), "opcode unknown"),
     "a legacy storage of another length": (
         lambda path: write_legacy(path, state({"w": tensor()}), storage=FLOATS + FLOATS[:4]),
         "not as long as it declares",
@@ -257,6 +266,21 @@ REFUSED: dict[str, tuple[Write, str]] = {
     "a header that is a list": (safetensors(b"{}" + b" " * 7 + b"]"), "is not JSON"),
     "a header deeper than a stack": (safetensors(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"), "is not JSON"),
     "a header of NaN": (safetensors(b'{"w":NaN}'), "is not JSON"),
+    "a header in UTF-16": (
+        safetensors(json.dumps({"w": entry()}).encode("utf-16")),
+        "is not JSON in UTF-8|unknown kind",
+    ),
+    "a header in UTF-16 without a mark": (
+        safetensors(json.dumps({"w": entry()}).encode("utf-16-le")),
+        "is not JSON in UTF-8",
+    ),
+    "a header with a mark before it": (safetensors(b"{}".join([b"\xef\xbb\xbf", b""])), "not a checkpoint|is not JSON"),
+    "a name that is half of a surrogate pair": (safetensors(b'{"\\ud800":{}}'), "half of a surrogate pair"),
+    "a text that is half of a surrogate pair": (
+        safetensors(b'{"__metadata__":{"a":"\\\\\\uDC00 \\ud83d\\ude00"}}'),
+        "half of a surrogate pair",
+    ),
+    "a name of 5,000 letters": (safetensors({"w" * 5000: entry()}), "5000 letters; at most 4096 are read"),
     "a header of 17 MB": (safetensors(b"{" + b" " * 17 * 2**20 + b"}", b""), "at most 16777216 are read"),
     "a header that claims 2 GB": (
         lambda path: path.write_bytes(struct.pack("<Q", 2**31) + b"{}" + FLOATS),

@@ -1,0 +1,282 @@
+"""Small files that ask for much memory or much time, one for each way that was found."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from onnx import TensorProto
+
+from tests.hostile.files import (
+    entry,
+    onnx_proto,
+    value,
+    weight,
+    write_exported,
+    write_safetensors,
+    write_torch,
+    write_zip,
+)
+
+Write = Callable[[Path], object]
+MEGABYTE = 2**20
+ALIKE = 2**61 - 1  # its multiples have the hash 0, in CPython of 64 bits
+WIDE = "\U0001f600".encode()  # one letter of four bytes, which makes every letter of its text as large
+FLOAT = b"ctorch\nFloatStorage\n"
+_FIRST = 1000  # number under which something is remembered; ``value`` uses small ones
+
+
+def pickled(*opcodes: bytes) -> Write:
+    """An archive whose pickle is this."""
+    return lambda path: write_torch(path, b"\x80\x02" + b"".join(opcodes) + b".")
+
+
+def text(content: bytes) -> bytes:
+    """The opcode that pushes a text."""
+    return b"X" + struct.pack("<I", len(content)) + content
+
+
+def put(number: int) -> bytes:
+    """The opcode that remembers what was pushed last."""
+    return b"r" + struct.pack("<I", _FIRST + number)
+
+
+def get(number: int) -> bytes:
+    """The opcode that pushes what was remembered."""
+    return b"j" + struct.pack("<I", _FIRST + number)
+
+
+def kept(*opcodes: bytes) -> bytes:
+    """Opcodes whose results are remembered under 0, 1, ... and taken off the stack."""
+    return b"".join(part + put(number) + b"0" for number, part in enumerate(opcodes))
+
+
+def long(number: int) -> bytes:
+    """The opcode that pushes a long integer."""
+    content = number.to_bytes(number.bit_length() // 8 + 1, "little")
+    return b"\x8b" + struct.pack("<I", len(content)) + content
+
+
+def dictionary(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The opcodes that push a dictionary."""
+    return b"}(" + b"".join(key + content for key, content in pairs) + b"u"
+
+
+def numbered(opcodes: bytes, count: int) -> bytes:
+    """The opcodes that push a dictionary of the same value under many names."""
+    return dictionary((value(str(number)), opcodes) for number in range(count))
+
+
+def module(parameters: bytes = b"}", children: bytes = b"}", hidden: bytes = b"]") -> bytes:
+    """The opcodes that push a pickled module."""
+    named = {"_parameters": parameters, "_buffers": b"}", "_modules": children, "_non_persistent_buffers_set": hidden}
+    return b"cany\nModule\n)\x81" + dictionary((value(key), content) for key, content in named.items()) + b"b"
+
+
+def described(
+    storage: bytes, first: bytes = b"K\0", shape: bytes = b"K\x01\x85", stride: bytes = b"K\x01\x85"
+) -> bytes:
+    """The opcodes that push a tensor over a storage."""
+    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + first + shape + stride + b"\x89}tR"
+
+
+def persistent(kind: bytes = FLOAT, count: int = 24) -> bytes:
+    """The opcodes that push a storage."""
+    return b"(" + value("storage") + kind + value("0") + value("cpu") + value(count) + b"tQ"
+
+
+def long_shapes(path: Path) -> None:
+    """300 tensors whose shape and stride are one list of half a million numbers."""
+    known = kept(b"](" + b"K\x01" * 500_000 + b"e", persistent())
+    pickled(known, numbered(described(get(1), shape=get(0), stride=get(0)), 300))(path)
+
+
+def unaligned(path: Path) -> None:
+    """400 tensors over one storage of four megabytes that begins at an odd byte."""
+    shape = value((MEGABYTE - 400,))
+    tensors = ((value(str(number)), described(get(0), value(number), shape)) for number in range(400))
+    content = b"\x80\x02" + kept(persistent(count=MEGABYTE)) + dictionary(tensors) + b"."
+    before = sum(30 + len(f"a/{name}") for name in ("pad", "data.pkl", "data/0")) + len(content)
+    write_zip(path, {"pad": b"x" * (1 - before % 2), "data.pkl": content, "data/0": bytes(4 * MEGABYTE)})
+
+
+def unaligned_external(count: int, lengths: Callable[[int], int]) -> Write:
+    """An ONNX model of tensors at an odd byte of one file of four megabytes."""
+
+    def write(path: Path) -> None:
+        beside = path.with_name(f"{path.name}.bin")
+        beside.write_bytes(bytes(4 * MEGABYTE + 1))
+        model = onnx_proto()
+        for number in range(count):
+            found = model.graph.initializer.add(name=f"w{number}", data_type=TensorProto.FLOAT)
+            found.dims.append(lengths(number))
+            found.data_location = TensorProto.EXTERNAL
+            for key, content in {"location": beside.name, "offset": "1", "length": str(4 * lengths(number))}.items():
+                found.external_data.add(key=key, value=content)
+        path.write_bytes(model.SerializeToString())
+
+    return write
+
+
+def spellings(path: Path) -> None:
+    """An index of one file under twelve names."""
+    shard = path.with_name(f"{path.name}-shard")
+    write_torch(shard, b"\x80\x02" + b"}0" * MEGABYTE + numbered(described(persistent()), 20) + b".")
+    others = [path.with_name(f"{path.name}-{number}") for number in range(4)]
+    for number, other in enumerate(others):
+        other.symlink_to(shard.name) if number % 2 else os.link(shard, other)
+    names = ["./" * number + shard.name for number in range(8)] + [other.name for other in others]
+    path.write_text(json.dumps({"weight_map": {str(number): name for number, name in enumerate(names)}}))
+
+
+def many_shards(path: Path) -> None:
+    """An index of eight files of 100,000 tensors each."""
+    places = {}
+    for shard in range(8):
+        name = f"{path.name}-{shard}"
+        names = [f"{shard}.{number}" for number in range(100_000)]
+        write_safetensors(path.with_name(name), dict.fromkeys(names, entry((0,), end=0)), data=b"")
+        places[names[0]] = name
+    path.write_text(json.dumps({"weight_map": places}))
+
+
+def legacy(path: Path) -> None:
+    """The form before PyTorch 1.6, whose other pickles are as large as the one with the tensors may be."""
+    flood = b"}" * 2_200_000
+    magic, protocol = (b"\x80\x02" + flood + long(number) + b"." for number in (0x1950A86A20F9469CFC6C, 1001))
+    system = b"\x80\x02" + flood + value({"little_endian": True}) + b"."
+    path.write_bytes(magic + protocol + system + b"\x80\x02" + flood + b"}." + b"\x80\x02" + flood + b"].")
+
+
+def wide_names(path: Path) -> None:
+    """An ONNX model of five tensors with names of 31 MB, each with one wide letter."""
+    tensors = b""
+    for number in range(5):
+        name = WIDE + b"%d" % number + b"a" * (31 * MEGABYTE)
+        tensors += field(5, field(8, name) + b"\x10\x01" + field(9, b""))
+    path.write_bytes(b"\x08\x0a" + field(7, tensors))
+
+
+def field(number: int, content: bytes) -> bytes:
+    """A field of a protocol buffer that holds bytes."""
+    length, rest = b"", len(content)
+    while rest >= 0x80:
+        length, rest = length + bytes([rest & 0x7F | 0x80]), rest >> 7
+    return bytes([number << 3 | 2]) + length + bytes([rest]) + content
+
+
+def packed_dims(path: Path) -> None:
+    """An ONNX model of a hundred tensors with shapes of 20,000 ones."""
+    tensors = b"".join(field(5, field(1, b"\1" * 20_000) + b"\x10\x01" + field(8, b"%d" % n)) for n in range(100))
+    path.write_bytes(b"\x08\x0a" + field(7, tensors))
+
+
+def exported_weights(path: Path) -> None:
+    """A program of 400 tensors over one file of four megabytes that begins at an odd byte."""
+    described = [weight((MEGABYTE - 400,), storage_offset={"as_int": number}) for number in range(400)]
+    config = json.dumps({"config": dict(enumerate(described))}).encode()
+    model = json.dumps({"graph_module": {"graph": {"nodes": []}, "signature": {}}}).encode()
+    names = ("data/weights/model_weights_config.json", "models/model.json", "data/weights/weight_0", "pad")
+    before = sum(30 + len(f"a/{name}") for name in names) + len(config) + len(model)
+    contents = (b"x" * (1 - before % 2), config, model, bytes(4 * MEGABYTE))
+    write_zip(path, dict(zip((names[3], *names[:3]), contents, strict=True)))
+
+
+def deep_names(path: Path) -> None:
+    """Modules that hold each other twice, 15 deep, each under a name of 3,000 letters."""
+    names = [text(letter * 3000) for letter in (b"a", b"b")]
+    opcodes = module(dictionary([(value("w"), described(persistent()))]))
+    for level in range(15):
+        opcodes = module(children=dictionary([(get(0), opcodes + put(10 + level)), (get(1), get(10 + level))]))
+    pickled(kept(*names), opcodes)(path)
+
+
+def header(content: bytes) -> Write:
+    """A safetensors file of a header alone."""
+    return lambda path: write_safetensors(path, content, data=b"")
+
+
+MEMORY: dict[str, Write] = {
+    "300 tensors with one list as their shape": long_shapes,
+    "one file of an index under twelve names": spellings,
+    "800,000 tensors in eight files of an index": many_shards,
+    "400 tensors over one unaligned storage": unaligned,
+    "300 tensors over one unaligned file": unaligned_external(300, lambda number: MEGABYTE),
+    "400 unaligned tensors of different lengths": unaligned_external(400, lambda number: MEGABYTE - number),
+    "400 weights over one unaligned entry": exported_weights,
+    "400 storages of a class with a name of 4 MB": pickled(
+        kept(persistent(b"c" + b"a" * (4 * MEGABYTE) + b"\nb\n")[:-1], value("storage")),
+        numbered(get(0) + b"Q", 400),
+    ),
+    "texts with one wide letter each": pickled(b"](" + text(WIDE + b"a" * (20 * MEGABYTE)) * 2 + b"e"),
+    "names of 1 MB with many tensors": pickled(
+        module(children=dictionary([(text(b"a" * MEGABYTE), module(numbered(described(persistent()), 2000)))]))
+    ),
+    "names that grow by 3,000 letters fifteen times": deep_names,
+    "150 ordered dictionaries of one list": pickled(
+        kept(b"](" + b"".join(value((f"{number}", 1)) for number in range(80_000)) + b"e"),
+        b"](" + (b"ccollections\nOrderedDict\n" + get(0) + b"\x85R") * 150 + b"e",
+    ),
+    "several large legacy pickles": legacy,
+    "ONNX names with one wide letter": wide_names,
+    "ONNX shapes of 20,000 numbers": packed_dims,
+    "a header of one text with one wide letter": header(
+        b'{"__metadata__":{"a":"\\ud83d\\ude00' + b"a" * (15 * MEGABYTE) + b'"}}'
+    ),
+    "a header of wide texts": header(
+        b'{"__metadata__":{' + b",".join(b'"%d":"' % number + WIDE * 60 + b'"' for number in range(60_000)) + b"}}"
+    ),
+}
+"""A writer of each file that asked for more memory than twice its size and 256 MB, or could."""
+
+TIME: dict[str, Write] = {
+    "whole numbers as keys, which hash alike": pickled(
+        dictionary((long(number * ALIKE), b"N") for number in range(1, 60_000))
+    ),
+    "texts of numbers as keys of the memo, which hash alike": pickled(
+        b"N", b"".join(b"p%d\n" % (number * ALIKE) for number in range(1, 100_000))
+    ),
+    "a number of 8 MB as a key": pickled(
+        kept(b"\x8b" + struct.pack("<I", 8 * MEGABYTE) + b"\1" * (8 * MEGABYTE)),
+        b"}(" + (get(0) + b"N") * 20_000 + b"u",
+    ),
+    "equal texts of 8 MB as keys": pickled(
+        kept(text(b"a" * (8 * MEGABYTE)), text(b"a" * (8 * MEGABYTE))),
+        b"}(" + (get(0) + b"N" + get(1) + b"N") * 20_000 + b"u",
+    ),
+    "20,000 modules with one dictionary of 300,000": pickled(
+        kept(numbered(b"N", 300_000)), module(children=numbered(module(get(0)), 20_000))
+    ),
+    "20,000 modules with one set of 300,000": pickled(
+        kept(b"](" + b"".join(value(str(number)) for number in range(300_000)) + b"e"),
+        module(children=numbered(module(hidden=get(0)), 20_000)),
+    ),
+    "a million opcodes": pickled(b"}0" * (2 * MEGABYTE)),
+    "20,000 views of one storage": lambda path: write_zip(
+        path,
+        {
+            "data.pkl": b"\x80\x02"
+            + kept(persistent(count=MEGABYTE))
+            + dictionary(
+                (value(str(number)), described(get(0), value(number), value((MEGABYTE - 20_000,))))
+                for number in range(20_000)
+            )
+            + b".",
+            "data/0": bytes(4 * MEGABYTE),
+        },
+    ),
+    "names of dots": lambda path: write_exported(
+        path,
+        {"config": {"a" + "." * (4 * MEGABYTE) + ".weight": weight()}},
+        graph={
+            "graph_module": {
+                "graph": {"nodes": [{"target": "torch.ops.aten.conv2d.default", "name": "c", "inputs": []}]},
+                "signature": {},
+            }
+        },
+    ),
+}
+"""A writer of each file that asked for more time than a second a megabyte, or could."""
