@@ -63,12 +63,11 @@ def flatten(root: StandIn, budget: Budget) -> tuple[dict[str, object], dict[str,
     names = 0
     for name, module, parts in _walk(root, budget):
         prefix = f"{name}." if name else ""
-        names += 1
-        for key, value in parts.tensors(budget):
-            tensors[_joined(name, key, budget)] = value
-            names += 1
-            if names > MAX_TENSORS:
-                raise CheckpointError(f"the pickled network has more than {MAX_TENSORS} modules and tensors")
+        found = {_joined(name, key, budget): value for key, value in parts.tensors(budget)}
+        tensors.update(found)
+        names += 1 + len(found)
+        if names > MAX_TENSORS:
+            raise CheckpointError(f"the pickled network has more than {MAX_TENSORS} modules and tensors")
         convolution = _convolution(module, tensors, prefix)
         if convolution is not None:
             convolutions[name] = convolution
