@@ -95,9 +95,9 @@ def test_passes_are_chosen_for_as_many_images_as_they_are_applied_to(
 ) -> None:
     asked, honest = [], cheapest_passes
 
-    def noted(*arguments: Any, images: tuple[int, int]) -> passes.Passes:
+    def noted(*arguments: Any, images: tuple[int, int], **options: Any) -> passes.Passes:
         asked.append(images)
-        return honest(*arguments, images=images)
+        return honest(*arguments, images=images, **options)
 
     monkeypatch.setattr(engine, "cheapest_passes", noted)
     attention = layer(8.0)

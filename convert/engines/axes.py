@@ -51,9 +51,19 @@ class AxisTable:
         return cls(probabilities, (Block(0, queries, 0, keys),))
 
     @classmethod
-    def of(cls, probabilities: Tensor, vectors: int) -> AxisTable:
-        """The table in the cheapest blocks; in one if it is small, or cannot be read while a layer is traced."""
-        if torch.compiler.is_compiling() or len(probabilities) <= min(_BLOCKS):  # else its length would be fixed
+    def of(cls, probabilities: Tensor, vectors: int, *, kept: bool = True) -> AxisTable:
+        """The table in the cheapest blocks; in one if it is small, or cannot be read.
+
+        Args:
+            probabilities: [num_queries, num_keys].
+            vectors: Lines of pixels that the table is applied to.
+            kept: Whether the table is kept for later calls. A table of one call is read on the CPU only: elsewhere
+                each call would wait for the device.
+        """
+        unread = torch.compiler.is_compiling() or not (
+            kept or probabilities.is_cpu
+        )  # traced, its length would be fixed
+        if unread or len(probabilities) <= min(_BLOCKS):
             return cls.dense(probabilities)
         return cls.banded(probabilities, vectors)
 

@@ -54,12 +54,12 @@ class FactoredEngine(Engine):
             return "the layer has content terms"
         if layer.axis_scores is not None:
             return "the positional scores are learned tables"
+        if positions_are_trained(layer):
+            return "centers or alpha require gradients, which it does not compute"
         if not layer.regime.at_taps:
             return "a head's centre is not at its kernel tap"
         if layer.regime.shared_alpha is None:
             return "the heads do not share one alpha"
-        if positions_are_trained(layer):
-            return "centers or alpha require gradients, which it does not compute"
         return None
 
     def cost(self, layer: AttentionLayer, size: Size, *, batch: int = 1) -> Cost:

@@ -83,7 +83,10 @@ class LiteralEngine(Engine):
 
 def all_queries(spec: ConvSpec, size: Size, *, like: Tensor) -> Tensor:
     """Positions of all queries on the padded input, row by row, [num_queries, 2], in float64."""
-    axes = (torch.tensor(list(axis), dtype=torch.float64, device=like.device) for axis in spec.query_positions(size))
+    axes = (
+        torch.arange(axis.start, axis.stop, axis.step, dtype=torch.float64, device=like.device)
+        for axis in spec.query_positions(size)
+    )
     return torch.cartesian_prod(*axes)
 
 

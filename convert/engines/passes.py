@@ -118,6 +118,7 @@ def cheapest_passes(
     stencils: tuple[Sequence[Stencil | None], Sequence[Stencil | None]] | None,
     *,
     images: tuple[int, int],
+    kept: bool = True,
 ) -> Passes:
     """The cheapest form of the passes along rows and, on their results, along columns.
 
@@ -125,8 +126,9 @@ def cheapest_passes(
         tables: Probabilities [queries, pixels] of each head along the rows, and along the columns.
         stencils: The same as stencils, where there are; None if they are not wanted.
         images: Images, of one channel each, that the tables along the rows, and along the columns, are applied to.
+        kept: Whether the passes are kept for later calls.
     """
-    best, *others = _forms(tables, stencils, images)
+    best, *others = _forms(tables, stencils, images, kept)
     for form in others:  # not min(): torch.compile does not trace its key
         best = form if form[0] < best[0] else best
     return best[1]
@@ -136,11 +138,14 @@ def _forms(
     tables: tuple[Sequence[Tensor], Sequence[Tensor]],
     stencils: tuple[Sequence[Stencil | None], Sequence[Stencil | None]] | None,
     images: tuple[int, int],
+    kept: bool = True,
 ) -> Iterator[tuple[int, Passes]]:
     """Every form with its cost: tables, stencils along the rows alone, stencils on either memory format."""
     (queries, rows), (_, columns) = (part[0].shape for part in tables)
     lines = images[0] * columns, images[1] * queries
-    row_tables, column_tables = (tuple(AxisTable.of(table, lines[axis]) for table in tables[axis]) for axis in (0, 1))
+    row_tables, column_tables = (
+        tuple(AxisTable.of(table, lines[axis], kept=kept) for table in tables[axis]) for axis in (0, 1)
+    )
     table_costs = [sum(table.cost(lines[0]) + _MATRIX * images[0] for table in row_tables)]
     table_costs += [sum(table.cost(lines[1]) for table in column_tables)]
     yield sum(table_costs), Passes(row_tables, column_tables, torch.contiguous_format)

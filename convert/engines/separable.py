@@ -164,7 +164,7 @@ def _make_tables(layer: AttentionLayer, size: Size, batch: int) -> _Tables:
         )
         stencils = row_stencils, column_stencils
     images = batch * spec.in_channels, batch * spec.out_channels
-    passes = cheapest_passes((rows, columns), stencils, images=images)
+    passes = cheapest_passes((rows, columns), stencils, images=images, kept=_is_at_rest(layer))
     return _Tables(passes, _users(names))
 
 
