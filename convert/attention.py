@@ -26,7 +26,8 @@ from conv2attn.convert.engines.base import positions_are_trained
 from conv2attn.convert.engines.literal import all_queries, attention_maps, format_bytes
 from conv2attn.convert.errors import ConversionError, GeometryError
 from conv2attn.convert.protocol import LayerValues
-from conv2attn.convert.regime import EXACT_ALPHA, Regime, RegimeCache, compute_dtype
+from conv2attn.convert.regime import EXACT_ALPHA, Regime, compute_dtype
+from conv2attn.convert.regime_cache import RegimeCache
 from conv2attn.convert.spec import ConvSpec, Size
 from conv2attn.convert.tracing import assume_positive, assume_unchanged
 
@@ -117,6 +118,11 @@ class SelfAttention2d(nn.Module):
         """What the present values of ``alpha`` and ``centers`` allow."""
         return self._regime_cache.get(self.spec, alpha=self.alpha, centers=self.centers)
 
+    def _regime_in_training(self) -> Regime:
+        return self._regime_cache.get_in_training(
+            self.spec, alpha=self.alpha, centers=self.centers, content=self.content is not None
+        )
+
     def _look_at_positions(self) -> None:
         """Reads the regime now, since it cannot be read while the layer is traced; what is wrong is said in use."""
         if not self.alpha.is_meta:
@@ -149,6 +155,12 @@ class SelfAttention2d(nn.Module):
             return tensor.to(device=moved.device, dtype=precise)
 
         return apply
+
+    def train(self, mode: bool = True) -> Self:
+        """As ``nn.Module.train``; after training, positions are read anew, for a layer that is traced next."""
+        super().train(mode)
+        self._look_at_positions()
+        return self
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
@@ -190,7 +202,7 @@ class SelfAttention2d(nn.Module):
         return self._engine_for(values, x.shape).attend(values, x)
 
     def _values(self) -> LayerValues:
-        regime = self.regime
+        regime = self._regime_in_training() if positions_are_trained(self) else self.regime
         alpha: Tensor = self.alpha
         centers: Tensor = self.centers
         trained = alpha.requires_grad or centers.requires_grad

@@ -1,7 +1,6 @@
 """What the values of a layer's centres and locality strengths allow its engines to do.
 
-The values are read once and kept until the parameters change, because reading them costs a synchronisation
-on a GPU and a decision per forward call everywhere. The thresholds and defaults of alpha are proved in
+``regime_cache.py`` keeps a layer's regime until its values change. The thresholds and defaults of alpha are proved in
 ``proofs/floating_point.py``, the range of exact scores in ``proofs/exact_scores.py``.
 """
 
@@ -113,6 +112,11 @@ class Regime:
                 raise ConversionError(f"centers must be finite; head {head} has {center}")
         return cls(alpha=alphas, centers=centers_read, at_taps=centers_read == spec.tap_offsets, dtype=alpha.dtype)
 
+    def unread(self) -> Regime:
+        """The regime of positions whose values are not read: it allows nothing that depends on them."""
+        nothing = tuple(math.nan for _ in self.alpha)
+        return Regime(nothing, tuple(zip(nothing, nothing, strict=True)), at_taps=False, dtype=self.dtype)
+
     def __post_init__(self) -> None:
         first, threshold = self.alpha[0], ONE_HOT_ALPHA[self.dtype]
         shared = all(value == first for value in self.alpha)
@@ -127,43 +131,3 @@ class Regime:
         ):
             return torch.float32
         return torch.float64
-
-
-class RegimeCache:
-    """Keeps a layer's regime until the values of its positions change.
-
-    On the CPU a change is seen by comparing values, which costs microseconds; elsewhere by the identity and the
-    version of the tensors, because reading values would wait for the device.
-    """
-
-    def __init__(self) -> None:
-        self._regime: Regime | None = None
-        self._seen: tuple[Tensor, Tensor]
-        self._versions: tuple[int, int]
-
-    def __reduce__(self) -> tuple[type[RegimeCache], tuple[()]]:
-        """A copy of the layer, or a pickled one, starts with an empty cache."""
-        return RegimeCache, ()
-
-    def get(self, spec: ConvSpec, *, alpha: Tensor, centers: Tensor) -> Regime:
-        """The regime of a layer with these parameters; while it is traced, the one seen last."""
-        if torch.compiler.is_compiling() and self._regime is not None:
-            return self._regime
-        if self._regime is None or not self._is_current(alpha, centers):
-            self._regime = Regime.of(spec, alpha=alpha, centers=centers)
-            if alpha.is_cpu:
-                self._seen = (alpha.detach().clone(), centers.detach().clone())
-            else:
-                self._seen = (alpha.detach(), centers.detach())
-                self._versions = (alpha._version, centers._version)
-        return self._regime
-
-    def _is_current(self, alpha: Tensor, centers: Tensor) -> bool:
-        seen_alpha, seen_centers = self._seen
-        now, seen = (alpha, centers), (seen_alpha, seen_centers)
-        if any(a.dtype != b.dtype or a.device != b.device for a, b in zip(now, seen, strict=True)):
-            return False
-        if alpha.is_cpu:
-            return torch.equal(alpha, seen_alpha) and torch.equal(centers, seen_centers)
-        unmoved = alpha.data_ptr() == seen_alpha.data_ptr() and centers.data_ptr() == seen_centers.data_ptr()
-        return unmoved and self._versions == (alpha._version, centers._version)

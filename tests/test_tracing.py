@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conv2attn.convert import SelfAttention2d, certify, convert_model
+from conv2attn.convert import SelfAttention2d, attention_from_conv, certify, convert_model
+from conv2attn.proofs.campaign.bounds import engines_bound
 
 SHAPES = [(2, 3, 16, 20), (3, 3, 18, 24), (4, 3, 25, 22)]
 
@@ -51,6 +52,19 @@ def bound_of(model: nn.Module, x: Tensor) -> float:
 
 def inputs() -> list[Tensor]:
     return [torch.randn(shape).clamp(-1, 1) for shape in SHAPES]
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_trained_layer_is_traced_with_the_positions_of_its_last_step(trained: bool) -> None:
+    layer, x = attention_from_conv(nn.Conv2d(3, 4, 3), alpha=2.0).requires_grad_(), torch.randn(1, 3, 8, 7)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.01)
+    layer(x).square().mean().backward()
+    optimizer.step()
+    layer.eval().requires_grad_(trained)
+    with torch.no_grad():
+        found = torch.compile(layer, backend="eager")(x)
+        bound = engines_bound(layer, x)
+        assert (found - layer(x)).abs().max().item() <= bound
 
 
 @pytest.mark.parametrize("alpha", [None, 2.0])

@@ -1,0 +1,278 @@
+"""All that is done with layers and networks is done on a device other than the CPU, with the same results.
+
+The device is the pretend one of ``tests/device``, which no tensor of the CPU may meet, and CUDA where there is a GPU.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from conv2attn.convert import (
+    SelfAttention2d,
+    alpha_for,
+    attention_from_conv,
+    certify,
+    certify_data,
+    certify_network,
+    compare_layers,
+    conv_from_attention,
+    convert_model,
+    load_converted,
+    measure_input,
+    restore_model,
+    save_converted,
+)
+from conv2attn.convert.attention import set_engine
+from conv2attn.convert.engines import ENGINES
+from conv2attn.convert.spec import Size
+from conv2attn.proofs.campaign.arithmetic import certified_arithmetic
+from conv2attn.proofs.campaign.checks import violations
+from conv2attn.proofs.random_layers import draw_layer
+from tests.device import DEVICES
+
+LAYERS = 8  # random ones: each takes some 0.5 s on the pretend device
+ALPHAS = [None, 2.0]
+UNITY = (-1.0, 1.0)
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    with certified_arithmetic():
+        yield str(request.param)
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(3, 4, (3, 2), padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Conv2d(4, 4, 3, stride=2, padding=1, padding_mode="reflect", groups=2),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(4, 5),
+    ).eval()
+
+
+def image(device: str) -> Tensor:
+    return torch.randn(2, 3, 19, 17).clamp(-1, 1).to(device)
+
+
+def devices_of(module: nn.Module) -> set[str]:
+    return {tensor.device.type for tensor in module.state_dict().values()}
+
+
+@pytest.mark.parametrize("index", range(LAYERS))
+def test_a_random_layer_has_no_violation(index: int, device: str) -> None:
+    checks = ["integers", "certificate", "gradients", "round trip"]
+    assert violations(draw_layer(0, index), checks=checks, device=device) == []
+
+
+def test_a_random_layer_has_no_violation_on_inputs_made_to_break_it(device: str) -> None:
+    assert violations(draw_layer(0, 3), checks=["adversarial"], device=device) == []
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_every_engine_computes_there_or_says_why_not(
+    engine: str, alpha: float | None, dtype: torch.dtype, device: str
+) -> None:
+    conv = nn.Conv2d(4, 6, (3, 2), stride=(1, 2), padding=1, groups=2, dtype=dtype, device=device)
+    layer, x = attention_from_conv(conv, alpha=alpha), torch.randn(2, 4, 7, 8).clamp(-1, 1).to(device, dtype)
+    refused = ENGINES[engine].refusal(layer)
+    if refused is None:
+        layer.engine = engine
+        bound = torch.tensor(certify(layer, input_range=UNITY, engine=engine).per_channel)
+        output = layer(x)
+        difference = (output.double() - conv(x).double()).abs().amax((0, 2, 3)).cpu()
+        assert (output.device, output.dtype) == (x.device, dtype)
+        assert (difference <= bound).all()
+    else:
+        assert engine == "sdpa"
+
+
+@pytest.mark.parametrize("engine", ["literal", "separable"])
+def test_positions_have_the_gradients_that_they_have_on_the_cpu(engine: str, device: str) -> None:
+    layer = attention_from_conv(nn.Conv2d(2, 3, 3, padding=1, dtype=torch.float64), alpha=1.0, engine=engine)
+    x = torch.randn(2, 2, 5, 6, dtype=torch.float64)
+    gradients = []
+    for where in ("cpu", device):
+        there = copy.deepcopy(layer).to(where)
+        output = there.requires_grad_()(x.to(where))
+        output.square().sum().backward()
+        gradients.append([parameter.grad.cpu() for parameter in there.parameters() if parameter.grad is not None])
+    assert len(gradients[0]) == 4
+    for expected, found in zip(*gradients, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_content_and_learned_scores_are_computed_and_trained_there(device: str) -> None:
+    x = torch.randn(2, 2, 5, 4, device=device)
+    for alpha in ALPHAS:
+        layer = attention_from_conv(nn.Conv2d(2, 3, 3, padding=1, device=device), alpha=alpha)
+        content = copy.deepcopy(layer)
+        content.add_content(3)
+        learned = copy.deepcopy(layer)
+        learned.set_axis_scores(torch.randn(9, 15), torch.randn(9, 13))
+        for changed in (content, learned):
+            changed(x).sum().backward()
+            assert {p.grad.device for p in changed.parameters() if p.grad is not None} == {x.device}
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_maps_vectors_and_words_are_had_there(alpha: float | None, device: str) -> None:
+    layer = attention_from_conv(nn.Conv2d(2, 3, (3, 2), padding=1), alpha=alpha)
+    there = copy.deepcopy(layer).to(device)
+    some = {"heads": [1, 4], "queries": [(0, 0), (2, 3)]}
+    for arguments in ({}, some):
+        maps = there.attention_probabilities((5, 4), **arguments)  # type: ignore[arg-type]
+        assert torch.equal(maps.cpu(), layer.attention_probabilities((5, 4), **arguments))  # type: ignore[arg-type]
+    assert there.head_vectors().device.type == device
+    assert repr(there) == repr(layer)
+    assert there.explain((5, 4)).splitlines()[0] == layer.explain((5, 4)).splitlines()[0]
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_a_network_is_converted_certified_and_restored_there(alpha: float | None, device: str) -> None:
+    cnn, x = network(), image(device)
+    elsewhere = convert_model(cnn, alpha=alpha).report
+    model, report = convert_model(cnn.to(device), alpha=alpha)
+    assert devices_of(model) == {device}
+    certificate = certify_network(model, input_range=UNITY, size=(19, 17))
+    assert certificate == certify_network(model.cpu(), input_range=UNITY, size=(19, 17))
+    difference = (model.to(device)(x).double() - cnn(x).double()).abs().max().item()
+    assert difference <= (certificate.bound or 0)
+    assert all(layer.own <= layer.bound for layer in compare_layers(cnn, model, [x]))
+    assert report.to_json() == elsewhere.to_json()
+    restored = restore_model(model, tolerance=float("inf"))
+    assert devices_of(restored) == {device}
+    assert all(torch.equal(restored.state_dict()[name], value) for name, value in cnn.state_dict().items())
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_certificates_and_measured_ranges_do_not_depend_on_the_device(alpha: float | None, device: str) -> None:
+    layer, x = attention_from_conv(nn.Conv2d(3, 4, 3, padding=1), alpha=alpha), image("cpu")
+    there, x_there = copy.deepcopy(layer).to(device), x.to(device)
+    ranges = x.amin((0, 2, 3)), x.amax((0, 2, 3))
+    expected = certify(layer, input_range=ranges)
+    assert certify(there, input_range=ranges) == expected
+    assert certify(there, input_range=tuple(end.to(device) for end in ranges)) == expected  # type: ignore[arg-type]
+    assert certify_data(there, [x_there]) == certify_data(layer, [x])
+    assert alpha_for(0.1, there, UNITY) == alpha_for(0.1, layer, UNITY)
+    measured = measure_input(there, [x_there])
+    assert torch.equal(measured.low.cpu(), measure_input(layer, [x]).low)
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_the_convolution_comes_back_bit_for_bit_where_it_was(alpha: float | None, device: str) -> None:
+    conv = nn.Conv2d(3, 4, (3, 2), padding="same", device=device)
+    back = conv_from_attention(attention_from_conv(conv, alpha=alpha), tolerance=float("inf"))
+    assert torch.equal(back.weight, conv.weight)
+    assert devices_of(back) == {device}
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_a_network_saved_there_is_read_here_and_there(alpha: float | None, device: str, tmp_path: Path) -> None:
+    cnn, x = network().to(device), image(device)
+    model = convert_model(cnn, alpha=alpha).model
+    save_converted(model, tmp_path / "saved")
+    for where in ("cpu", device):
+        loaded = load_converted(tmp_path / "saved", architecture=network().to(where))
+        assert devices_of(loaded) == {where}
+        for name, value in model.state_dict().items():
+            assert torch.equal(loaded.state_dict()[name].cpu(), value.cpu())
+        loaded.to(device)
+        assert torch.equal(loaded(x), model(x))
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_state_dicts_pass_between_devices(alpha: float | None, device: str) -> None:
+    here, there = convert_model(network()).model, convert_model(network().to(device), alpha=alpha).model
+    here.load_state_dict(there.state_dict())
+    x = image("cpu")
+    moved = copy.deepcopy(there).to("cpu")
+    assert torch.equal(here(x), moved(x))
+    other = convert_model(network(), alpha=1.0).model
+    there.load_state_dict(other.state_dict())
+    assert devices_of(there) == {device}
+    assert torch.equal(there(x.to(device)), other.to(device)(x.to(device)))
+
+
+COPIES: dict[str, Callable[[nn.Module, str], nn.Module]] = {
+    "deepcopy": lambda model, _: copy.deepcopy(model),
+    "pickle": lambda model, _: pickle.loads(pickle.dumps(model)),
+    "to the CPU and back": lambda model, device: model.to("cpu").to(device),
+    "to double and back": lambda model, _: model.double().float(),
+}
+
+
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_copies_and_moves_compute_the_same(
+    alpha: float | None, copied: Callable[[nn.Module, str], nn.Module], device: str
+) -> None:
+    model, x = convert_model(network().to(device), alpha=alpha).model, image(device)
+    expected = model(x)
+    assert torch.equal(copied(model, device)(x), expected)
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_where_a_network_is_moved_it_computes(alpha: float | None, device: str) -> None:
+    model, x = convert_model(network(), alpha=alpha).model, image("cpu")
+    expected = model(x)
+    model.to(device)(x.to(device))  # what is kept for a size belongs to a device
+    assert torch.equal(model.to("cpu")(x), expected)
+
+
+@pytest.mark.parametrize("options", [{"foreach": True}, {"foreach": False}, {"fused": True}])
+@pytest.mark.parametrize("positions", [False, True])
+def test_a_training_step_there_is_the_one_of_the_cpu(positions: bool, options: dict[str, bool], device: str) -> None:
+    outputs = []
+    model, x = convert_model(network(), alpha=2.0).model.train().double(), image("cpu").double()
+    for module in model.modules():
+        if isinstance(module, SelfAttention2d):
+            module.requires_grad_(positions)
+            module.weight.requires_grad_()
+    for where in ("cpu", device):
+        there, batch = copy.deepcopy(model).to(where), x.to(where)
+        optimizer = torch.optim.SGD(there.parameters(), lr=0.01, **options)
+        for _ in range(3):
+            optimizer.zero_grad()
+            there(batch).square().sum().backward()
+            optimizer.step()
+        with torch.no_grad():
+            outputs.append(there.eval()(batch).cpu())
+    torch.testing.assert_close(outputs[1], outputs[0], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("engine", ["literal", "separable", "factored"])
+def test_inference_mode_leaves_a_network_that_can_be_trained(engine: str, device: str) -> None:
+    model, x = convert_model(network().to(device), alpha=2.0).model, image(device)
+    set_engine(model, engine)
+    with torch.inference_mode():
+        expected = model(x)
+    output = model(x)
+    output.sum().backward()
+    assert torch.equal(output, expected)
+
+
+def test_a_layer_moved_in_inference_mode_still_sees_its_positions_change(device: str) -> None:
+    conv, x = nn.Conv2d(2, 3, 3, padding=1), torch.randn(1, 2, 6, 5).to(device)
+    with torch.inference_mode():
+        layer = attention_from_conv(conv).to(device)
+        layer(x)
+        layer.alpha.fill_(1.0)
+        assert torch.equal(layer(x), attention_from_conv(conv, alpha=1.0).to(device)(x))
+
+
+def test_a_layer_made_there_draws_its_parameters_there(device: str) -> None:
+    layer = SelfAttention2d(attention_from_conv(nn.Conv2d(2, 3, 3)).spec, device=device)
+    assert devices_of(layer) == {device}
+    assert layer.spec.output_size(Size(5, 4)) == layer(torch.randn(2, 5, 4, device=device)).shape[1:]
