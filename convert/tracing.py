@@ -9,11 +9,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from conv2attn.convert.regime_cache import asserts
+
 _MESSAGE = "alpha or centers changed after the layer was traced; trace it again"
 _NOT_POSITIVE = "alpha must be positive and finite"
 
 
-@torch.library.custom_op("conv2attn::check_unchanged", mutates_args=("now",), device_types="cpu")
+@torch.library.custom_op("conv2attn::check_unchanged", mutates_args=("now",))
 def _check_unchanged(now: Tensor, seen: list[float]) -> None:
     """Raises where a compiled graph can raise; called a mutation, so that no pass removes it."""
     if now.flatten().tolist() != seen:
@@ -25,7 +27,7 @@ def _(now: Tensor, seen: list[float]) -> None:
     return None
 
 
-@torch.library.custom_op("conv2attn::check_positive", mutates_args=("alpha",), device_types="cpu")
+@torch.library.custom_op("conv2attn::check_positive", mutates_args=("alpha",))
 def _check_positive(alpha: Tensor) -> None:
     """As ``_check_unchanged``."""
     if not bool(((alpha > 0) & alpha.isfinite()).all()):
@@ -53,8 +55,8 @@ def assume_positive(alpha: Tensor) -> None:
 def assume_unchanged(now: Tensor, seen: list[float]) -> None:
     """Puts the check into the graph that is being traced.
 
-    Compiled for a CPU it is an operator of its own, whose exception reaches the caller. Elsewhere, and in an exported
-    program, which must not depend on this package, it is torch's own assertion, which does not wait for the device.
+    Compiled for a CPU it is an operator of its own, whose exception reaches the caller. Compiled for CUDA, and in an
+    exported program, which must not depend on this package, it is torch's own assertion, which does not wait.
 
     Args:
         now: A parameter of the layer.
@@ -63,8 +65,10 @@ def assume_unchanged(now: Tensor, seen: list[float]) -> None:
     if _raises_by_itself(now):
         _check_unchanged(now, seen)
     else:
-        torch._assert_async((now.flatten() == now.new_tensor(seen)).all(), _MESSAGE)
+        values = torch.stack([now.new_full((), value) for value in seen])  # new_tensor would copy them at each call
+        torch._assert_async((now.flatten() == values).all(), _MESSAGE)
 
 
 def _raises_by_itself(now: Tensor) -> bool:
-    return now.device.type == "cpu" and not torch.compiler.is_exporting()
+    """Whether the check is an operator of its own: not in exported programs, nor where it would wait for a GPU."""
+    return not (torch.compiler.is_exporting() or asserts(now.device))
