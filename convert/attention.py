@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from conv2attn.convert.axis_scores import AxisScores
 from conv2attn.convert.content import ContentTerms
@@ -124,8 +125,11 @@ class SelfAttention2d(nn.Module):
         )
 
     def _look_at_positions(self) -> None:
-        """Reads the regime now, since it cannot be read while the layer is traced; what is wrong is said in use."""
-        if not self.alpha.is_meta:
+        """Reads the regime now, since it cannot be read while the layer is traced; what is wrong is said in use.
+
+        Positions without values, or with parts elsewhere (DTensor), are read in use too.
+        """
+        if not (self.alpha.is_meta or is_traceable_wrapper_subclass(self.alpha)):
             with contextlib.suppress(ConversionError):
                 self._regime_cache.get(self.spec, alpha=self.alpha, centers=self.centers)
 

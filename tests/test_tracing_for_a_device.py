@@ -76,8 +76,12 @@ def test_the_graph_computes_the_layer_and_waits_for_nothing(alpha: float | None,
     assert (output.double() - layer(x).double()).abs().max().item() <= bound
 
 
+@pytest.mark.parametrize("asserting", [{"pretend"}, set()])
 @pytest.mark.parametrize("name", ["alpha", "centers"])
-def test_the_graph_raises_where_positions_changed(name: str) -> None:
+def test_the_graph_raises_where_positions_changed(
+    name: str, asserting: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(regime_cache, "_ASSERTING", asserting)
     layer, x = example(2.0, AUTO)
     run = traced(layer, x)
     run()
