@@ -21,6 +21,7 @@ from conv2attn.convert.errors import Problem
 
 _CALLS = ("__call__", "_call_impl", "_wrapped_call_impl", "_slow_forward")
 _MODULE = {name: getattr(nn.Module, name) for name in _CALLS}
+_PLAIN_TENSORS = (Tensor, nn.Parameter, nn.Buffer)
 _ATTENTION = {name: getattr(SelfAttention2d, name) for name in ("forward", "_values", "_engine_for")}
 
 
@@ -62,7 +63,7 @@ def _in_the_way(module: nn.Module) -> Iterator[str]:
     if isinstance(module, SelfAttention2d):
         yield from _not_the_layer(module)
     for name, tensor in (*module._parameters.items(), *module._buffers.items()):
-        if tensor is not None and type(tensor) not in (Tensor, nn.Parameter, nn.Buffer):
+        if tensor is not None and type(tensor) not in _PLAIN_TENSORS:
             yield f"its {name} is a {type(tensor).__name__}, not a plain tensor"
 
 
