@@ -12,8 +12,21 @@ from itertools import product
 import sympy
 
 from conv2attn.proofs.claim import Check, Claim, Formula, Kind, Step
-from conv2attn.proofs.decide import not_nonnegative, unequal
+from conv2attn.proofs.decide import Expr, not_nonnegative, unequal
+from conv2attn.proofs.formula import fill
 from conv2attn.proofs.geometry import Case, Element, Grid, Pixel, Symbols, convolution, pad, pixels, symbols
+
+STRIDE, DILATION, OUTPUT, TAP, MIDDLE_TAP = sympy.symbols("s d i m m_0", integer=True, nonnegative=True)
+KERNEL_SIZE = sympy.Symbol("K", integer=True, positive=True)
+QUERY = STRIDE * OUTPUT + DILATION * MIDDLE_TAP  # on one axis, like the next two
+CENTER = DILATION * (TAP - MIDDLE_TAP)
+TARGET = STRIDE * OUTPUT + DILATION * TAP
+
+
+def middle_of(taps: Expr) -> Expr:
+    """m0 of K taps."""
+    return sympy.floor((taps - 1) / 2)
+
 
 CASES = (
     Case((1, 1)),
@@ -27,6 +40,7 @@ CASES = (
     Case((1, 1), stride=(3, 2), size=(4, 4)),  # a stride larger than the kernel
     Case((2, 3), dilation=(2, 1), pads=(1, 1, 1, 1)),
     Case((3, 2), dilation=(1, 3), size=(3, 4)),
+    Case((4, 3), stride=(2, 1), dilation=(2, 3), pads=(3, 3, 2, 2), size=(3, 4)),
     Case((2, 2), stride=(1, 2), dilation=(2, 2), pads=(2, 2, 2, 2), channels=(2, 1), size=(2, 3)),
     Case((3, 3), pads=(1, 1, 1, 1), channels=(2, 2), groups=2, size=(3, 3)),  # depthwise
     Case((1, 2), channels=(2, 2), groups=1, size=(2, 4)),
@@ -37,14 +51,21 @@ CASES = (
 )
 
 
+def middle_tap(case: Case) -> Pixel:
+    """m0 = floor((K - 1) / 2) on each axis: the tap that a query sits under."""
+    return (case.kernel[0] - 1) // 2, (case.kernel[1] - 1) // 2
+
+
 def query_position(case: Case, output: Pixel) -> Pixel:
-    """Query (i, j) sits at (s_1 i, s_2 j) of the padded image."""
-    return case.stride[0] * output[0], case.stride[1] * output[1]
+    """Query i sits at s i + d m0 of the padded image on each axis, under the kernel's middle tap."""
+    (s_1, s_2), (d_1, d_2), (m_1, m_2) = case.stride, case.dilation, middle_tap(case)
+    return s_1 * output[0] + d_1 * m_1, s_2 * output[1] + d_2 * m_2
 
 
 def head_center(case: Case, tap: Pixel) -> Pixel:
-    """The head of tap (m, n) has its centre at (d_1 m, d_2 n)."""
-    return case.dilation[0] * tap[0], case.dilation[1] * tap[1]
+    """The head of tap m has its centre at d (m - m0) on each axis: the tap's offset from the middle one."""
+    (d_1, d_2), (m_1, m_2) = case.dilation, middle_tap(case)
+    return d_1 * (tap[0] - m_1), d_2 * (tap[1] - m_2)
 
 
 def score(delta: Pixel, center: Pixel) -> int:
@@ -123,13 +144,24 @@ def assembly_failures(
     return failures
 
 
-def inside_failures(*, slack: int = 0) -> list[str]:
-    """Whether the farthest target, s (o - 1) + d (K - 1), is at most the last key P - 1 - slack, for all numbers."""
-    names = "last remainder stride dilation others"  # o - 1, what the stride leaves over, s, d, K - 1
-    last, remainder, s, d, others = sympy.symbols(names, integer=True, nonnegative=True)
-    length = s * last + remainder + d * others + 1  # P: floor((P - d (K - 1) - 1) / s) = o - 1
-    left_over = length - 1 - slack - (s * last + d * others)
-    return not_nonnegative(left_over, "last key minus farthest target") + unequal(left_over, remainder, "what is left")
+def inside_failures(*, slack: int = 0, query: Expr = QUERY, middle: Callable[[Expr], Expr] = middle_of) -> list[str]:
+    """Whether q + Delta = s i + d m, and queries and targets lie between 0 and P - 1 - slack, for all sizes of an axis.
+
+    Symbols that are at least 0 write out i <= o - 1 and m <= K - 1; P is d (K - 1) + 1 + s (o - 1) and what the stride
+    leaves over. The middle tap is one of the taps, so what holds of q for every tap m in the place of m0 holds for it.
+    """
+    failures = unequal(query + CENTER, TARGET, "query plus centre minus target")
+    later, others, remainder = sympy.symbols("o_later K_later r", integer=True, nonnegative=True)
+    last_key = STRIDE * (OUTPUT + later) + DILATION * (TAP + others) + remainder
+    for what, position in (("target", TARGET), ("query", query.subs(MIDDLE_TAP, TAP))):
+        failures += not_nonnegative(position, what)
+        failures += not_nonnegative(last_key - slack - position, f"last key minus {what}")
+    half = sympy.Symbol("half", integer=True, nonnegative=True)
+    for taps in (2 * half + 1, 2 * half + 2):  # every K is odd or even
+        found = sympy.simplify(middle(taps))
+        failures += not_nonnegative(found, f"m0 for K = {taps}")
+        failures += not_nonnegative(taps - 1 - found, f"K - 1 - m0 for K = {taps}")
+    return failures
 
 
 def claims() -> list[Claim]:
@@ -138,11 +170,12 @@ def claims() -> list[Claim]:
         Claim(
             name="head-assembly",
             title="Heads assemble the convolution",
-            statement=Formula(
-                r"b + \sum_h W_{\Delta_h} \sum_k [k = q + \Delta_h]\, x_k"
-                r" = b + \sum_{m, n} W_{m, n}\, x_{s_1 i + d_1 m,\ s_2 j + d_2 n}",
-                "b + sum_h W_{Delta_h} sum_k [k = q + Delta_h] x_k = b + sum_{m,n} W_{m,n} x_{s1 i + d1 m, s2 j + d2 n}"
-                " for q = (s1 i, s2 j), Delta_h = (d1 m, d2 n), x the padded input.",
+            statement=fill(
+                r"b + \sum_h W_{\Delta_h} \sum_k [k = q + \Delta_h]\, x_k = b + \sum_m W_m\, x_{$target}"
+                r",\quad q = $query,\ \Delta_m = $center,\ m_0 = $middle",
+                "b + sum_h W_{Delta_h} sum_k [k = q + Delta_h] x_k = b + sum_m W_m x_[$target] with q = $query, "
+                "Delta_m = $center, m_0 = $middle on each axis, x the padded input.",
+                **_PARTS,
             ),
             assumptions=(
                 "Keys are all pixels of the padded input; zeros are zero values, so values have no bias.",
@@ -150,7 +183,11 @@ def claims() -> list[Claim]:
             ),
             steps=_steps(),
             checks=(
-                Check("every target lies inside the padded input, for all sizes", Kind.SYMBOLIC, inside_failures),
+                Check(
+                    "every query and every target lies inside the padded input, for all sizes",
+                    Kind.SYMBOLIC,
+                    inside_failures,
+                ),
                 Check(
                     "attention and convolution are the same polynomial in weights, biases and pixels",
                     Kind.INSTANCES,
@@ -168,21 +205,35 @@ def claims() -> list[Claim]:
     ]
 
 
+_PARTS = {"target": TARGET, "query": QUERY, "center": CENTER, "middle": middle_of(KERNEL_SIZE)}
+
+
 def _steps() -> tuple[Step, ...]:
     return (
         Step(
             Formula(
-                r"o_a = \Bigl\lfloor \frac{P_a - d_a (K_a - 1) - 1}{s_a} \Bigr\rfloor + 1,\quad 0 \le i_a \le o_a - 1",
-                "o_a = floor((P_a - d_a (K_a - 1) - 1) / s_a) + 1 and 0 <= i_a <= o_a - 1, on each axis a",
+                r"o = \Bigl\lfloor \frac{P - d (K - 1) - 1}{s} \Bigr\rfloor + 1,\quad 0 \le i \le o - 1,\quad"
+                r" 0 \le m, m_0 \le K - 1",
+                "o = floor((P - d (K - 1) - 1) / s) + 1, 0 <= i <= o - 1, 0 <= m, m_0 <= K - 1, on each axis",
             ),
-            "The output size of a convolution whose padded input has P_a pixels along axis a.",
+            "The output size of a convolution whose padded input has P pixels along an axis; the middle tap is a tap.",
         ),
         Step(
-            Formula(
-                r"0 \le s_a i_a + d_a m_a \le s_a (o_a - 1) + d_a (K_a - 1) \le P_a - 1",
-                "0 <= s_a i_a + d_a m_a <= s_a (o_a - 1) + d_a (K_a - 1) <= P_a - 1",
+            fill(
+                r"q + \Delta_m = \bigl($query\bigr) + $center = $target",
+                "q + Delta_m = ($query) + $center = $target",
+                **_PARTS,
             ),
-            "s floor(x / s) <= x. So the target q + Delta is a pixel of the padded input: a key, whatever the query.",
+            "The query sits under the middle tap, and the centres count from there: where the query sits does not "
+            'change where its heads look. With "same" padding the query of output pixel i is pixel i of the image.',
+        ),
+        Step(
+            fill(
+                r"0 \le $target \le s (o - 1) + d (K - 1) \le P - 1,\quad 0 \le $query \le P - 1",
+                "0 <= $target <= s (o - 1) + d (K - 1) <= P - 1, and so 0 <= $query <= P - 1",
+                **_PARTS,
+            ),
+            "s floor(x / s) <= x. So query and target are pixels of the padded input, whatever the query: keys.",
         ),
         Step(
             Formula(
@@ -192,11 +243,11 @@ def _steps() -> tuple[Step, ...]:
             "Exactly one key is the target. If it were no key, the nearest keys would share the attention instead.",
         ),
         Step(
-            Formula(
-                r"\sum_h W_{\Delta_h} x_{q + \Delta_h} = \sum_{m, n} W_{m, n}\, x_{s_1 i + d_1 m,\ s_2 j + d_2 n}",
-                "sum_h W_{Delta_h} x_{q + Delta_h} = sum_{m,n} W_{m,n} x_{s1 i + d1 m, s2 j + d2 n}",
+            fill(
+                r"\sum_h W_{\Delta_h} x_{q + \Delta_h} = \sum_m W_m\, x_{$target}",
+                "sum_h W_{Delta_h} x_{q + Delta_h} = sum_m W_m x_[$target]",
+                **_PARTS,
             ),
-            "Heads and taps correspond one to one. With groups W_{m,n} is block diagonal, which the sum does not "
-            "notice.",
+            "Heads and taps correspond one to one. With groups W_m is block diagonal, which the sum does not notice.",
         ),
     )

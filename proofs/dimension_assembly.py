@@ -12,9 +12,10 @@ from typing import Any
 
 import sympy as sp
 
+from conv2attn.proofs.assembly import CENTER, QUERY, TARGET
 from conv2attn.proofs.claim import Check, Claim, Formula, Kind, Step
 from conv2attn.proofs.dimensions import encoding, head_vector
-from conv2attn.proofs.formula import dot
+from conv2attn.proofs.formula import dot, fill
 from conv2attn.proofs.notation import alpha
 
 
@@ -59,19 +60,35 @@ GEOMETRIES = (
 )
 
 
-def dimension_assembly(*, center: Callable[[int, int], int] = lambda tap, dilation: dilation * tap) -> Claim:
+def query_at(output: int, stride: int, dilation: int, taps: int) -> int:
+    """s i + d m0: under the middle tap."""
+    return stride * output + dilation * ((taps - 1) // 2)
+
+
+def center_of(tap: int, dilation: int, taps: int) -> int:
+    """d (m - m0): the tap's offset from the middle one."""
+    return dilation * (tap - (taps - 1) // 2)
+
+
+def dimension_assembly(
+    *, query: Callable[[int, int, int, int], int] = query_at, center: Callable[[int, int, int], int] = center_of
+) -> Claim:
     """One head for each tap of an n-D kernel reads the pixel that the tap reads."""
     return Claim(
         name="dimension-assembly",
         title="One head for each tap of an n-D kernel",
-        statement=Formula(
-            r"\sum_h W_{\Delta_h} x_{q + \Delta_h} = \sum_m W_m\, x_{s i + d m},\quad q = s i,\ \Delta_m = d m",
-            "sum_h W_Delta_h x_{q + Delta_h} = sum_m W_m x_{s i + d m}, with q = s i and Delta_m = d m for each axis",
+        statement=fill(
+            r"\sum_h W_{\Delta_h} x_{q + \Delta_h} = \sum_m W_m\, x_{$target},\quad q = $query,\ \Delta_m = $center",
+            "sum_h W_Delta_h x_{q + Delta_h} = sum_m W_m x_[$target], q = $query and Delta_m = $center on each axis",
+            target=TARGET,
+            query=QUERY,
+            center=CENTER,
         ),
         assumptions=(
             "Heads are one-hot: each reads the key with its highest score.",
             "The keys are the pixels of the padded input.",
-            "s and d are stride and dilation of each axis; i is an output pixel, m a kernel tap.",
+            "s and d are stride and dilation of each axis; i is an output pixel, m a kernel tap, m_0 = floor((K - 1) / "
+            "2) the middle one.",
         ),
         steps=(
             Step(
@@ -79,8 +96,9 @@ def dimension_assembly(*, center: Callable[[int, int], int] = lambda tap, dilati
                 "By dimension, the score falls with the distance to the target, which is a key.",
             ),
             Step(
-                Formula(r"q + \Delta_m = s i + d m", "q + Delta_m = s i + d m"),
-                "The definition of the query's place and the head's centre: this is the pixel that tap m reads.",
+                fill(r"q + \Delta_m = $target", "q + Delta_m = $target", target=TARGET),
+                "The query sits under the middle tap and centres count from there (claim head-assembly): this is the "
+                "pixel that tap m reads.",
             ),
             Step(
                 Formula(r"N_h = \prod_{a=1}^{n} K_a", "N_h = K_1 ... K_n"),
@@ -91,7 +109,7 @@ def dimension_assembly(*, center: Callable[[int, int], int] = lambda tap, dilati
             Check(
                 "attention with symbolic weights and pixels is the convolution",
                 Kind.INSTANCES,
-                lambda: [failure for geometry in GEOMETRIES for failure in _other_output(geometry, center)],
+                lambda: [failure for geometry in GEOMETRIES for failure in _other_output(geometry, query, center)],
                 cases=tuple(map(str, GEOMETRIES)),
             ),
         ),
@@ -99,22 +117,23 @@ def dimension_assembly(*, center: Callable[[int, int], int] = lambda tap, dilati
     )
 
 
-def _other_output(geometry: Geometry, center: Callable[[int, int], int]) -> list[str]:
+def _other_output(
+    geometry: Geometry, query: Callable[[int, int, int, int], int], center: Callable[[int, int, int], int]
+) -> list[str]:
     """Output pixels at which one-hot attention differs from the convolution."""
     x, weight = sp.IndexedBase("x"), sp.IndexedBase("W")
     keys = list(product(*map(range, geometry.size)))
     found = []
     for output in geometry.queries:
-        query = tuple(s * i for s, i in zip(geometry.stride, output, strict=True))
+        axes = list(zip(output, geometry.stride, geometry.dilation, geometry.kernel, strict=True))
+        position = tuple(query(i, s, d, taps) for i, s, d, taps in axes)
         attended = convolved = sp.Integer(0)
         for tap in geometry.taps:
-            vector = head_vector(tuple(center(m, d) for m, d in zip(tap, geometry.dilation, strict=True)))
-            scores = {key: _score_at(key, query, vector) for key in keys}
+            vector = head_vector(tuple(center(m, d, taps) for m, (_, _, d, taps) in zip(tap, axes, strict=True)))
+            scores = {key: _score_at(key, position, vector) for key in keys}
             best = [key for key in keys if scores[key] == max(scores.values())]
             attended += sum(weight[tap] * x[key] for key in best)
-            convolved += (
-                weight[tap] * x[tuple(q + d * m for q, d, m in zip(query, geometry.dilation, tap, strict=True))]
-            )
+            convolved += weight[tap] * x[tuple(s * i + d * m for m, (i, s, d, _) in zip(tap, axes, strict=True))]
         if attended - convolved != 0:
             found.append(f"{geometry}: output {output} is {attended}, not {convolved}")
     return found

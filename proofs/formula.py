@@ -7,6 +7,7 @@ LaTeX of something that sympy was given in other words.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from string import Template
 from typing import Any
 
 import sympy as sp
@@ -65,6 +66,15 @@ def lines(*parts: Part) -> Formula:
     """The parts below each other."""
     shown = [show(part) for part in parts]
     return Formula(r" \\ ".join(part.latex for part in shown), "\n".join(part.text for part in shown))
+
+
+def fill(latex: str, text: str, **parts: Part) -> Formula:
+    """Words and signs around printed parts: ``$name`` stands for the part of that name, in both forms."""
+    shown = {name: show(part) for name, part in parts.items()}
+    return Formula(
+        Template(latex).substitute({name: part.latex for name, part in shown.items()}),
+        Template(text).substitute({name: part.text for name, part in shown.items()}),
+    )
 
 
 def scaled(factor: Any, vector: Sequence[Any]) -> Formula:

@@ -14,11 +14,16 @@ from conv2attn.convert import attention_from_conv
 from conv2attn.convert.spec import ConvSpec, Size
 from conv2attn.proofs.assembly import (
     CASES,
+    DILATION,
+    OUTPUT,
+    QUERY,
+    STRIDE,
     Positions,
     assembly_failures,
     attention,
     head_center,
     inside_failures,
+    middle_tap,
     one_hot,
     query_position,
 )
@@ -31,6 +36,14 @@ def _swapped(positions: Positions) -> Positions:
     return lambda case, pixel: (positions(case, pixel[::-1])[1], positions(case, pixel[::-1])[0])
 
 
+def _moved(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
+    return a[0] + b[0], a[1] + b[1]
+
+
+def _middle(case: Case) -> tuple[int, int]:
+    return case.dilation[0] * middle_tap(case)[0], case.dilation[1] * middle_tap(case)[1]
+
+
 def _square(d: tuple[int, int]) -> int:
     return d[0] ** 2 + d[1] ** 2
 
@@ -40,17 +53,38 @@ def _dot(d: tuple[int, int], D: tuple[int, int]) -> int:
 
 
 FALSE_VARIANTS: dict[str, partial[list[str]]] = {
-    "queries without stride": partial(assembly_failures, query=lambda case, p: p),
+    "queries without stride": partial(assembly_failures, query=lambda case, p: _moved(p, _middle(case))),
+    "queries under the first tap": partial(
+        assembly_failures, query=lambda case, p: (case.stride[0] * p[0], case.stride[1] * p[1])
+    ),
+    "queries under the last tap": partial(
+        assembly_failures, query=lambda case, p: _moved(query_position(case, p), head_center(case, case.taps[-1]))
+    ),
+    "a middle tap without dilation": partial(
+        assembly_failures,
+        query=lambda case, p: _moved((case.stride[0] * p[0], case.stride[1] * p[1]), middle_tap(case)),
+    ),
+    "centres that count from the first tap": partial(
+        assembly_failures, center=lambda case, tap: (case.dilation[0] * tap[0], case.dilation[1] * tap[1])
+    ),
     "strides of rows and columns swapped": partial(assembly_failures, query=_swapped(query_position)),
-    "centres without dilation": partial(assembly_failures, center=lambda case, tap: tap),
+    "centres without dilation": partial(
+        assembly_failures, center=lambda case, tap: (tap[0] - middle_tap(case)[0], tap[1] - middle_tap(case)[1])
+    ),
     "rows and columns of centres swapped": partial(assembly_failures, center=_swapped(head_center)),
-    "centres off by one": partial(assembly_failures, center=lambda case, tap: (head_center(case, tap)[0] + 1, tap[1])),
-    "mirrored centres": partial(assembly_failures, center=lambda case, tap: (-tap[0], -tap[1])),
+    "centres off by one": partial(assembly_failures, center=lambda case, tap: _moved(head_center(case, tap), (1, 0))),
+    "mirrored centres": partial(
+        assembly_failures, center=lambda case, tap: (-head_center(case, tap)[0], -head_center(case, tap)[1])
+    ),
     "a minus in the head vector": partial(assembly_failures, score=lambda d, D: -_square(d) - 2 * _dot(d, D)),
     "a head vector without the factor 2": partial(assembly_failures, score=lambda d, D: -_square(d) + _dot(d, D)),
     "no quadratic term": partial(assembly_failures, score=lambda d, D: 2 * _dot(d, D)),
     "keys of the image only": partial(assembly_failures, keys=image_keys),
     "a target beyond the last key": partial(inside_failures, slack=1),
+    "a query that its centres do not count from": partial(inside_failures, query=STRIDE * OUTPUT),
+    "a query under the tap behind the middle": partial(inside_failures, query=QUERY + DILATION),
+    "a middle tap beyond the last": partial(inside_failures, middle=lambda taps: taps),
+    "a middle tap before the first": partial(inside_failures, middle=lambda taps: taps / 2 - 1),
     "a head too few": partial(sparse_failures, dropped=lambda kept: kept[1:]),
 }
 

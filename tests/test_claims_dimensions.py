@@ -13,6 +13,7 @@ from conv2attn.convert.spec import ConvSpec, Size
 from conv2attn.proofs import absolute, dimension_assembly, dimensions
 from conv2attn.proofs.absolute import KEY_WEIGHT, QUERY_CONSTANT, QUERY_WEIGHT
 from conv2attn.proofs.claim import Claim
+from conv2attn.proofs.dimension_assembly import center_of, query_at
 from conv2attn.proofs.notation import Delta_1, Delta_2, alpha
 from tests.claims import integers, is_proved, is_rejected, value
 
@@ -28,9 +29,14 @@ FALSE = {
         encoding=lambda d: (*dimensions.encoding(d), sp.Integer(1)),
         head_vector=lambda c: (*dimensions.head_vector(c), sp.Integer(0)),
     ),
-    "dilation forgotten": dimension_assembly.dimension_assembly(center=lambda tap, dilation: tap),
-    "centre off by one": dimension_assembly.dimension_assembly(center=lambda tap, dilation: dilation * tap + 1),
-    "centre mirrored": dimension_assembly.dimension_assembly(center=lambda tap, dilation: -dilation * tap),
+    "dilation forgotten": dimension_assembly.dimension_assembly(center=lambda m, d, taps: m - (taps - 1) // 2),
+    "centre off by one": dimension_assembly.dimension_assembly(center=lambda m, d, taps: center_of(m, d, taps) + 1),
+    "centre mirrored": dimension_assembly.dimension_assembly(center=lambda m, d, taps: -center_of(m, d, taps)),
+    "centre from the first tap": dimension_assembly.dimension_assembly(center=lambda m, d, taps: d * m),
+    "query under the first tap": dimension_assembly.dimension_assembly(query=lambda i, s, d, taps: s * i),
+    "middle tap without dilation": dimension_assembly.dimension_assembly(
+        query=lambda i, s, d, taps: s * i + (taps - 1) // 2
+    ),
     "absolute: sign": absolute.absolute_positions(query_weight=-QUERY_WEIGHT),
     "absolute: factor 2 missing": absolute.absolute_positions(
         query_weight=sp.diag(1, sp.Rational(1, 2), 1) * QUERY_WEIGHT
@@ -73,9 +79,10 @@ def test_the_codes_encoding_and_head_vector_are_the_proved_ones(dimension: int) 
 def test_the_codes_centres_and_queries_are_those_of_the_assembly() -> None:
     geometry = dimension_assembly.Geometry(size=(7, 9), kernel=(2, 3), stride=(2, 1), dilation=(3, 2))
     spec = ConvSpec(1, 1, kernel_size=(2, 3), stride=(2, 1), dilation=(3, 2))
-    assert spec.tap_offsets == tuple((3 * m, 2 * n) for m, n in geometry.taps)
+    assert list(spec.tap_offsets) == [(center_of(m, 3, 2), center_of(n, 2, 3)) for m, n in geometry.taps]
     rows, columns = spec.query_positions(Size(7, 9))
-    assert [(r, c) for r in rows for c in columns] == [(2 * i, j) for i, j in geometry.queries]
+    expected = [(query_at(i, 2, 3, 2), query_at(j, 1, 2, 3)) for i, j in geometry.queries]
+    assert [(r, c) for r in rows for c in columns] == expected
 
 
 def test_absolute_logits_are_the_layers_up_to_the_querys_constant() -> None:

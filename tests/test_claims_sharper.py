@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from conv2attn.convert import attention_from_conv
+from conv2attn.convert.spec import Size
 from conv2attn.proofs.encoding_dimension import (
     COLUMNS,
     encoding,
@@ -65,11 +66,12 @@ def test_a_false_variant_is_rejected(variant: str) -> None:
 def test_two_dimensions_give_the_heads_of_the_code() -> None:
     conv = nn.Conv2d(1, 1, (2, 3), stride=(2, 1), dilation=(1, 2))
     layer, size = attention_from_conv(conv), (5, 6)
+    rows, columns = layer.spec.query_positions(Size(*size))
     for number, center in enumerate(layer.spec.tap_offsets):
         vector = head_vector(flattened(center, size[1]))
         for query in ((0, 0), (1, 1)):
             expected = layer.attention_probabilities(size, heads=[number], queries=[query])[0, 0]
-            q = (2 * query[0], query[1])
+            q = (rows[query[0]], columns[query[1]])
             scores = [dot(vector, encoding(flattened((k[0] - q[0], k[1] - q[1]), size[1]))) for k in pixels(size)]
             assert scores.index(max(scores)) == int(expected.argmax())
             assert scores.count(max(scores)) == 1
