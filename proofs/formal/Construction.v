@@ -14,7 +14,16 @@ Definition value_projection (g : geometry) (W : kernel) (m n : nat) : matrix := 
 (** The heads of a K1 x K2 kernel are numbered row by row: head h plays tap (h / K2, h mod K2). *)
 Definition head_row (g : geometry) (h : nat) : nat := (h / K2 g)%nat.
 Definition head_column (g : geometry) (h : nat) : nat := (h mod K2 g)%nat.
-Definition center (g : geometry) (h : nat) : pixel := tap g (head_row g h) (head_column g h).
+
+(** The query of output (i, j) sits under the kernel's middle tap, and centres are counted from there. *)
+Definition middle (g : geometry) : pixel := tap g ((K1 g - 1) / 2) ((K2 g - 1) / 2).
+Definition query (g : geometry) (i j : nat) : pixel := add (corner g i j) (middle g).
+Definition center (g : geometry) (h : nat) : pixel := sub (tap g (head_row g h) (head_column g h)) (middle g).
+
+(** So a head looks where its tap reads, wherever the query sits. *)
+Lemma query_center g i j h :
+  add (query g i j) (center g h) = add (corner g i j) (tap g (head_row g h) (head_column g h)).
+Proof. unfold query, center, add, sub; simpl fst; simpl snd. f_equal; lia. Qed.
 
 (** K1 K2 heads of dimension D_h = C_out that look at positions only: W_qry = W_key = 0. The positional encoding r and
     the vectors v_h are left open, so that encodings of different dimensions share what follows. *)
@@ -95,9 +104,11 @@ Lemma conv_by_heads g W b X i j o :
   b o + Sum h in seq 0 (K1 g * K2 g), Sum c in seq 0 (C_in_g g),
     W o c (head_row g h) (head_column g h) * X (add (query g i j) (center g h)) (channel g o c).
 Proof.
-  unfold conv, center, head_row, head_column. f_equal.
+  unfold conv. f_equal. etransitivity.
+  2: { apply sum_ext; intros h _. apply sum_ext; intros c _. rewrite query_center. reflexivity. }
+  unfold head_row, head_column.
   rewrite (sum_blocks (K1 g) (K2 g) (fun m n => Sum c in seq 0 (C_in_g g),
-    W o c m n * X (add (query g i j) (tap g m n)) (channel g o c))).
+    W o c m n * X (add (corner g i j) (tap g m n)) (channel g o c))).
   rewrite sum_swap. apply sum_ext; intros m _. apply sum_swap.
 Qed.
 
@@ -106,9 +117,17 @@ Lemma head_target_in_grid g H W i j h :
   (0 < s1 g)%nat -> (0 < s2 g)%nat -> is_output g H W i j -> (h < K1 g * K2 g)%nat ->
   In (add (query g i j) (center g h)) (grid H W).
 Proof.
-  intros Hs1 Hs2 Hout Hh. apply target_in_grid; auto.
+  intros Hs1 Hs2 Hout Hh. rewrite query_center. apply target_in_grid; auto.
   - apply Nat.div_lt_upper_bound; nia.
   - apply Nat.mod_upper_bound. nia.
+Qed.
+
+(** The query itself is a key. *)
+Lemma query_in_grid g H W i j :
+  (0 < s1 g)%nat -> (0 < s2 g)%nat -> (0 < K1 g)%nat -> (0 < K2 g)%nat -> is_output g H W i j ->
+  In (query g i j) (grid H W).
+Proof.
+  intros Hs1 Hs2 HK1 HK2 Hout. apply target_in_grid; auto; apply Nat.div_lt_upper_bound; lia.
 Qed.
 
 (** ** The error of one layer, from the tails of its heads *)

@@ -21,8 +21,8 @@ Record geometry := Geometry {
 Definition C_in (g : geometry) : nat := groups g * C_in_g g.
 Definition C_out (g : geometry) : nat := groups g * C_out_g g.
 
-(** Output (i, j) is computed around pixel (s1 i, s2 j) of the padded input; tap (m, n) is at offset (d1 m, d2 n). *)
-Definition query (g : geometry) (i j : nat) : pixel := (Z.of_nat (s1 g * i), Z.of_nat (s2 g * j)).
+(** The first pixel of the padded input that output (i, j) reads, and where tap (m, n) is from there. *)
+Definition corner (g : geometry) (i j : nat) : pixel := (Z.of_nat (s1 g * i), Z.of_nat (s2 g * j)).
 Definition tap (g : geometry) (m n : nat) : pixel := (Z.of_nat (d1 g * m), Z.of_nat (d2 g * n)).
 
 (** A kernel as nn.Conv2d stores it: output channel, input channel within its group, row, column. *)
@@ -34,7 +34,7 @@ Definition channel (g : geometry) (o c : nat) : nat := (o / C_out_g g) * C_in_g 
 (** b_o + sum over c, m, n of W[o, c, m, n] x[c, s1 i + d1 m, s2 j + d2 n], with X the padded input. *)
 Definition conv (g : geometry) (W : kernel) (b : vector) (X : image) (i j o : nat) : R :=
   b o + Sum c in seq 0 (C_in_g g), Sum m in seq 0 (K1 g), Sum n in seq 0 (K2 g),
-    W o c m n * X (add (query g i j) (tap g m n)) (channel g o c).
+    W o c m n * X (add (corner g i j) (tap g m n)) (channel g o c).
 
 (** ** Output size *)
 
@@ -63,11 +63,11 @@ Qed.
 (** Every pixel that a convolution reads is one of the padded input. *)
 Lemma target_in_grid g H W i j m n :
   (0 < s1 g)%nat -> (0 < s2 g)%nat -> is_output g H W i j -> (m < K1 g)%nat -> (n < K2 g)%nat ->
-  In (add (query g i j) (tap g m n)) (grid H W).
+  In (add (corner g i j) (tap g m n)) (grid H W).
 Proof.
   intros Hs1 Hs2 [Hi Hj] Hm Hn.
   apply output_size_spec in Hi; [|lia|lia]. apply output_size_spec in Hj; [|lia|lia].
-  apply in_grid. unfold query, tap, add; simpl fst; simpl snd.
+  apply in_grid. unfold corner, tap, add; simpl fst; simpl snd.
   assert (d1 g * m <= d1 g * (K1 g - 1))%nat by (apply Nat.mul_le_mono_l; lia).
   assert (d2 g * n <= d2 g * (K2 g - 1))%nat by (apply Nat.mul_le_mono_l; lia). lia.
 Qed.
