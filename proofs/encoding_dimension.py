@@ -1,4 +1,4 @@
-"""How many dimensions a relative positional encoding needs: two, not three; and not one."""
+"""How many dimensions a relative positional encoding needs: two, not three, for heads that sit on one tap each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import product
 
 import sympy
 
-from conv2attn.proofs import one_dimension
+from conv2attn.proofs import mixed_taps, one_dimension
 from conv2attn.proofs.claim import Check, Claim, Formula, Kind, Step
 from conv2attn.proofs.decide import Expr, not_positive, unequal
 from conv2attn.proofs.geometry import Pixel, pixels
@@ -92,7 +92,7 @@ def line_tail_failures(*, bound: Expr = 2 * Q / (1 + Q)) -> list[str]:
 
 def claims() -> list[Claim]:
     """Claim 11 (a)."""
-    return [_two(), *one_dimension.claims()]
+    return [_two(), *one_dimension.claims(), *mixed_taps.claims()]
 
 
 def _two() -> Claim:
@@ -126,7 +126,7 @@ def _two() -> Claim:
                 cases=tuple(f"{rows}x{columns} keys" for rows, columns in GRIDS),
             ),
         ),
-        source="new; the article's conclusion asks whether dimension 2 is enough",
+        source="new",
     )
 
 

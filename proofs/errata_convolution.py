@@ -10,7 +10,7 @@ import sympy
 from conv2attn.proofs.assembly import assembly_failures, padded_keys
 from conv2attn.proofs.claim import Formula, Kind
 from conv2attn.proofs.decide import Expr, unequal
-from conv2attn.proofs.erratum import Erratum
+from conv2attn.proofs.erratum import Erratum, Finding, Source
 from conv2attn.proofs.geometry import Case, Pixel
 
 BORDER = Case((3, 3), pads=(1, 1, 1, 1), size=(2, 3))
@@ -45,26 +45,23 @@ def image_keys(case: Case) -> list[Pixel]:
     return [(row + case.pads[0], column + case.pads[2]) for row, column in product(*map(range, case.size))]
 
 
-def count_failures(heads: Callable[[Expr], Expr]) -> list[str]:
-    """Whether there is one head for each of the K x K taps."""
-    K = sympy.Symbol("K", integer=True, positive=True)
-    return unequal(heads(K), K * K, "number of heads")
-
-
 def entries() -> list[Erratum]:
     """The entries."""
-    return [_index_set(), _even(), _border(), _heads()]
+    return [_index_set(), _even(), _border()]
 
 
 def _index_set() -> Erratum:
     return Erratum(
         name="index-set",
         title="The taps of eq. (1)",
-        where="draft, eq. (1)",
-        printed=Formula(
+        source=Source.DRAFT,
+        place="section 2.1, eq. (1)",
+        quotation=Formula(
             r"(m, n) \in \{\lfloor (K - 1)/2 \rfloor, \dots, \lfloor K/2 \rfloor\}^2",
             "(m, n) in {floor((K - 1)/2), ..., floor(K/2)}^2",
         ),
+        premise="K is the kernel size, so eq. (1) sums over K x K taps.",
+        finding=Finding.MISPRINT,
         corrected=Formula(
             r"(m, n) \in \{-\lfloor (K - 1)/2 \rfloor, \dots, \lfloor K/2 \rfloor\}^2",
             "(m, n) in {-floor((K - 1)/2), ..., floor(K/2)}^2",
@@ -81,18 +78,21 @@ def _even() -> Erratum:
     return Erratum(
         name="even-kernels",
         title="Shifts of an even kernel",
-        where="article, section Convolutional Layer",
-        printed=Formula(
-            r"\Delta \in [-\lfloor K/2 \rfloor, \dots, \lfloor K/2 \rfloor]^2",
-            "Delta in [-floor(K/2), ...,"
-            r" floor(K/2)]^2",
+        source=Source.ARTICLE,
+        place="section Convolutional Layer",
+        quotation=Formula(
+            r"\Delta = [-\lfloor K/2 \rfloor, \dots, \lfloor K/2 \rfloor]^2",
+            "Delta = [-floor(K/2), ..., floor(K/2)]^2",
         ),
+        premise="Filters have size K x K; the examples have K = 3.",
+        finding=Finding.SCOPE,
         corrected=Formula(
             r"\Delta \in \{-\lfloor (K - 1)/2 \rfloor, \dots, \lfloor K/2 \rfloor\}^2",
             "Delta in {-floor((K - 1)/2), ..., floor(K/2)}^2",
         ),
-        reason="For even K these are (K + 1)^2 shifts.",
-        consequence="The same for odd K. Where the kernel starts is a matter of padding: the code counts taps from 0.",
+        reason="For odd K these are the K^2 shifts. For even K they are (K + 1)^2.",
+        consequence="The same for odd K. The query sits under tap floor((K - 1) / 2), counted from 0 (claim "
+        "head-assembly).",
         holds=index_set_failures,
         as_printed=lambda K: (-sympy.floor(K / 2), sympy.floor(K / 2)),
         as_corrected=centred,
@@ -103,35 +103,24 @@ def _border() -> Erratum:
     return Erratum(
         name="border",
         title="What lies outside the image",
-        where="draft, eq. (1)-(4); the theorem of the article and the talk",
-        printed=Formula(
-            r"\boldsymbol{X}_{i + m, j + n} \text{ at the border; attention over the } T \text{ pixels of the image}",
-            "X_{i+m, j+n} at the border; attention over the T pixels of the image",
+        source=Source.DRAFT,
+        place="section 2.1, eq. (1); the article and the talk do not say it either",
+        quotation=Formula(
+            r"Y_{i, j, :} = b + \sum_{(m, n) \in \dots} W_{m, n, :, :} X_{i + m, j + n, :}",
+            "Y_{i,j,:} = b + sum_{(m,n) in ...} W_{m,n,:,:} X_{i+m,j+n,:}",
         ),
+        premise="X has W x H pixels, attention is over the pixels of X, and Y_{i,j} is meant at the border, too.",
+        finding=Finding.OPEN,
         corrected=Formula(
             r"\text{attention over the pixels of the padded image}", "attention over the pixels of the padded image"
         ),
-        reason="No text says what X is outside the image. If the target is no key, the softmax tends to the nearest "
+        reason="What X is outside the image is not said. If the target is no key, the softmax tends to the nearest "
         "pixels instead of to nothing.",
-        consequence="Keys are all pixels of the padded input, whose zeros have the value 0 (no value bias).",
+        consequence="Keys are all pixels of the padded input, whose zeros have the value 0 (no value bias). Without "
+        "padding, the outputs inside are the convolution's.",
         holds=key_failures,
         as_printed=image_keys,
         as_corrected=padded_keys,
         kind=Kind.INSTANCES,
         cases=(str(BORDER),),
-    )
-
-
-def _heads() -> Erratum:
-    return Erratum(
-        name="heads",
-        title="K heads for a K x K kernel",
-        where="draft, section 2.2, where K is also section 2.1's kernel size; the draft's own remark sees it",
-        printed=Formula(r"N_h = K", "K heads"),
-        corrected=Formula(r"N_h = K^2", "K^2 heads"),
-        reason="The same letter stands for the kernel size and for the number of heads; they agree for K = 1 only.",
-        consequence="One head for each tap.",
-        holds=count_failures,
-        as_printed=lambda K: K,
-        as_corrected=lambda K: K**2,
     )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import product
 
 import sympy
 from sympy.matrices.exceptions import ShapeError
 
 from conv2attn.proofs.claim import Formula, Kind
-from conv2attn.proofs.decide import Expr, unequal
-from conv2attn.proofs.erratum import Erratum
+from conv2attn.proofs.decide import Expr
+from conv2attn.proofs.erratum import Erratum, Finding, Source, words
 
 T, D, D_HEAD, HEADS = 7, 5, 2, 3  # different numbers, so that a mix-up shows
 
@@ -25,18 +24,6 @@ def name_failures(lists: tuple[Sequence[str], Sequence[str]]) -> list[str]:
     ]
     failures += [f"{name} is used and not declared" for name in set(used) - set(declared)]
     return failures + [f"{name} is declared and not used" for name in set(declared) - set(used)]
-
-
-def logit_failures(logits: Callable[[Expr, Expr, Expr], Expr]) -> list[str]:
-    """Whether entry (t, s) is the query of t times the key of s: row t then holds what t gives to each s."""
-    X = sympy.Matrix(2, 2, sympy.symbols("x:2:2"))
-    W_Q, W_K = (sympy.Matrix(2, 1, sympy.symbols(f"{name}:2")) for name in ("q", "k"))
-    found = logits(X, W_Q, W_K)
-    failures = []
-    for t, s in product(range(2), repeat=2):
-        wanted = (X.row(t) * W_Q).dot(X.row(s) * W_K)
-        failures += unequal(found[t, s], wanted, f"entry ({t}, {s})")
-    return failures
 
 
 def shape_failures(alternatives: Sequence[Alternative]) -> list[str]:
@@ -73,49 +60,39 @@ def output_failures(layer: Callable[[Expr, Expr, Expr], Expr]) -> list[str]:
     return [] if solved else [f"{layer(x, v, c)} = w x + b for all x has no solution in v and c"]
 
 
+AUTHORS_NOTE = 'The author\'s note beside these equations asks to "check dimensions and readability".'
+
+
 def entries() -> list[Erratum]:
     """The entries, in the order of the text."""
-    return [_names(), _query_key(), _shapes(), _residual()]
+    return [_names(), _shapes(), _bias()]
 
 
 def _names() -> Erratum:
     return Erratum(
         name="parameter-names",
         title="Parameters declared twice, or never",
-        where="draft, section 2.2",
-        printed=Formula(
-            r"W^Q\text{ (query)}, W^V\text{ (key)}, W^V\text{ (value)}, W^Q\text{ (projection)}, W^O;"
-            r" \\ W^K, W^Q, W^P, W^O \text{ in eq. (2)-(4)}",
-            "declared: W^Q (query), W^V (key), W^V (value), W^Q (projection), W^O; in eq. (2)-(4): W^K, W^Q, W^P, W^O",
+        source=Source.DRAFT,
+        place="section 2.2, before and in eq. (2)-(4)",
+        quotation=Formula(
+            r"W^Q \text{ query layer}, W^V \text{ key layer}, W^V \text{ value layer, a projection layer } W^Q"
+            r" \text{ and output layer } W^O;\quad W^K_k, W^Q_k, W^P_k, W^O",
+            '"W^Q query layer, W^V key layer, W^V value layer, a projection layer W^Q and output layer W^O"; W^K_k, '
+            "W^Q_k, W^P_k, W^O",
         ),
+        premise="The sentence declares the parameters of the layer, the equations use them.",
+        finding=Finding.MISPRINT,
         corrected=Formula(
             r"W^Q, W^K, W^V \in \mathbb{R}^{K \times d \times d_h},\ W^O \in \mathbb{R}^{(K d_h) \times d}",
             "W^Q, W^K, W^V in R^(K x d x d_h) and W^O in R^((K d_h) x d), each used once in eq. (2)-(4)",
         ),
         reason="W^V and W^Q are declared twice, W^K and W^P never; the value layer is not used.",
-        consequence="Eq. (3) uses W^V; no further projection is needed beside W^O.",
+        consequence="Eq. (3) uses W^V; no further projection is needed beside W^O. The article has these names.",
         holds=name_failures,
         as_printed=(("W^Q", "W^V", "W^V", "W^Q", "W^O"), ("W^K", "W^Q", "W^P", "W^O")),
         as_corrected=(("W^Q", "W^K", "W^V", "W^O"), ("W^Q", "W^K", "W^V", "W^O")),
+        credit=AUTHORS_NOTE,
         kind=Kind.EXACT,
-    )
-
-
-def _query_key() -> Erratum:
-    return Erratum(
-        name="query-key",
-        title="Queries and keys change places",
-        where="draft, eq. (2)",
-        printed=Formula(r"(X W^K_k)(X W^Q_k)^\top", "(X W^K) (X W^Q)^T"),
-        corrected=Formula(r"(X W^Q_k)(X W^K_k)^\top", "(X W^Q) (X W^K)^T"),
-        reason="Row t of A_k mixes the values for output t, so t is the query. As printed it holds t's key, and the "
-        "softmax over all dimensions but the first adds over queries.",
-        consequence="The softmax runs over keys.",
-        holds=logit_failures,
-        as_printed=lambda X, W_Q, W_K: (X * W_K) * (X * W_Q).T,
-        as_corrected=lambda X, W_Q, W_K: (X * W_Q) * (X * W_K).T,
-        kind=Kind.INSTANCES,
-        cases=("T = d = 2, d_h = 1, symbolic entries",),
     )
 
 
@@ -123,37 +100,52 @@ def _shapes() -> Erratum:
     return Erratum(
         name="shapes",
         title="Heads are concatenated, not added",
-        where="draft, eq. (3)-(4)",
-        printed=Formula(
-            r"H_{t, :} = \sum_k A_k X W^P_k,\quad Y_{t, :} = H_{t, :} W^O,\quad W^O \in \mathbb{R}^{(K d_h) \times d}",
-            "H_t = sum_k A_k X W^P_k, Y_t = H_t W^O, W^O in R^((K d_h) x d)",
+        source=Source.DRAFT,
+        place="section 2.2, eq. (3)-(4)",
+        quotation=Formula(
+            r"H_{t, :} = \sum_{k \in 1, \dots, K} A_k X W^P_k,\quad Y_{t, :} = H_{t, :} W^O + X_{t, :}",
+            "H_{t,:} = sum_{k in 1,...,K} A_k X W^P_k, Y_{t,:} = H_{t,:} W^O + X_{t,:}",
         ),
+        premise="W^O is in R^((K d_h) x d); the value layer is in R^(K x d x d_h), the projection layer in R^(K x "
+        "d_h x d).",
+        finding=Finding.MISPRINT,
         corrected=Formula(
-            r"H = \bigl[ A_1 X W^V_1 \ \cdots \ A_K X W^V_K \bigr] \in \mathbb{R}^{T \times K d_h},\quad Y = H W^O",
-            "H = [A_1 X W^V_1 ... A_K X W^V_K] in R^(T x K d_h), Y = H W^O",
+            r"H = \bigl[ A_1 X W^V_1 \ \cdots \ A_K X W^V_K \bigr] \in \mathbb{R}^{T \times K d_h},\quad Y = H W^O + X",
+            "H = [A_1 X W^V_1 ... A_K X W^V_K] in R^(T x K d_h), Y = H W^O + X",
         ),
-        reason="A sum of heads has d_h columns if W^P is d x d_h, and X W^P does not exist if it is d_h x d, as the "
-        "projection is declared. Besides, a row stands on the left and a matrix on the right.",
-        consequence="With W^O cut into K blocks, Y = sum_k A_k X W^V_k W^O_k.",
+        reason="A sum of heads has d_h columns if W^P_k is d x d_h, and X W^P_k does not exist if it is d_h x d.",
+        consequence="With W^O cut into K blocks, Y = sum_k A_k X W^V_k W^O_k + X: the sum of eq. (3), behind W^O.",
         holds=shape_failures,
         as_printed=(((D, D_HEAD), added), ((D_HEAD, D), added)),
         as_corrected=(((D, D_HEAD), concatenated),),
+        credit=AUTHORS_NOTE,
         kind=Kind.INSTANCES,
         cases=(f"T = {T}, d = {D}, d_h = {D_HEAD}, K = {HEADS}",),
     )
 
 
-def _residual() -> Erratum:
+def _bias() -> Erratum:
     return Erratum(
-        name="residual",
-        title="A residual and no bias",
-        where="draft, eq. (4); the article's list of parameters has no output bias either",
-        printed=Formula(r"Y_{t, :} = H_{t, :} W^O + X_{t, :}", "Y_t = H_t W^O + X_t"),
-        corrected=Formula(r"Y_{t, :} = H_{t, :} W^O + b_{out}", "Y_t = H_t W^O + b_out"),
-        reason="X = 0 gives Y = 0, but the convolution of eq. (1) gives b. And X can only be added if C_in = C_out.",
-        consequence="The bias of the output projection is the convolution's.",
+        name="bias",
+        title="The output needs a bias",
+        source=Source.ARTICLE,
+        place="section Multi-Head Self-Attention Layer; so does the draft's eq. (4)",
+        quotation=words(
+            "along with a projection matrix W_out used to assemble all heads together",
+            r"\text{``along with a projection matrix } W_{out} \text{ used to assemble all heads together''}",
+        ),
+        premise="The layer has a key, a query and a value matrix for each head and this projection; the convolution "
+        "has a bias vector.",
+        finding=Finding.OPEN,
+        corrected=Formula(
+            r"Y = \operatorname{concat}_h (A_h X W^{(h)}_{val}) W_{out} + b_{out}",
+            "Y = concat_h (A_h X W^(h)_val) W_out + b_out",
+        ),
+        reason="Without a bias X = 0 gives Y = 0, but a convolution gives its bias.",
+        consequence="The bias of the output projection is the convolution's. A residual as in the draft's eq. (4) does "
+        "no harm if C_in = C_out: the head at Delta = 0 takes W_0 minus the identity.",
         holds=output_failures,
-        as_printed=lambda x, v, c: v * x + x,
+        as_printed=lambda x, v, c: v * x,
         as_corrected=lambda x, v, c: v * x + c,
         kind=Kind.INSTANCES,
         cases=("one pixel, one channel, symbolic w and b",),

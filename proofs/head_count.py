@@ -1,6 +1,6 @@
-"""How many heads a convolution needs if attention looks at positions only.
+"""How many heads come arbitrarily near a convolution, if attention looks at positions only.
 
-A position-only head computes A_h X W_h: any matrix A_h over (query, key) pairs, any W_h over channels. Written out,
+A position-only head computes A_h X W_h: a matrix A_h over (query, key) pairs, any W_h over channels. Written out,
 the layer is the operator sum_h A_h (x) W_h, and the convolution is sum_Delta P_Delta (x) W_Delta with the shift
 matrices P_Delta[q, k] = [k = q + Delta]. Rearranged to a matrix from channel pairs to position pairs, the first has
 rank at most N_h; the second has the rank of the unfolded kernel.
@@ -14,22 +14,15 @@ from itertools import product
 from sympy import QQ
 from sympy.polys.matrices import DomainMatrix
 
-from conv2attn.proofs import zero_taps
+from conv2attn.proofs import exact_heads, zero_taps
 from conv2attn.proofs.claim import Check, Claim, Formula, Kind, Step
 from conv2attn.proofs.geometry import pixels
-from conv2attn.proofs.head_dimension import Matrix, exact, rank
+from conv2attn.proofs.head_dimension import exact, rank
+from conv2attn.proofs.head_mixtures import KERNELS, Heads, Kernel, mixed_heads, near_heads, random_kernels, with_values
+from conv2attn.proofs.nonnegative import column_basis, complement, dimension, rays
 
-Kernel = Matrix  # unfolded: a row for each tap, a column for each pair of channels
-
-SHAPE, COLUMNS = (2, 2), 4  # taps, and C_in C_out
-KERNELS: dict[str, Kernel] = {
-    "generic": ((1, 2, 0, 1), (0, 1, 3, 1), (2, 0, 1, 1), (1, 1, 1, 5)),
-    "unit matrices": tuple(tuple(int(i == j) for j in range(4)) for i in range(4)),
-    "rank 2": ((1, 0, 2, 1), (0, 1, 1, 1), (1, 1, 3, 2), (2, -1, 3, 1)),
-    "one channel": ((1, 0, 0, 0), (-2, 0, 0, 0), (3, 0, 0, 0), (-4, 0, 0, 0)),
-    "two zero taps": ((0, 0, 0, 0), (1, 2, 3, 4), (0, 0, 0, 0), (4, 3, 2, 1)),
-    "zero": ((0, 0, 0, 0),) * 4,
-}
+SHAPE = (2, 2)  # taps
+ETAS = (QQ(1, 10), QQ(1, 10**6))
 
 
 def shifts(size: tuple[int, int], shape: tuple[int, int]) -> list[list[int]]:
@@ -39,20 +32,16 @@ def shifts(size: tuple[int, int], shape: tuple[int, int]) -> list[list[int]]:
     return [[int(k == (q[0] + m, q[1] + n)) for q, k in pairs] for m, n in pixels(shape)]
 
 
-def rearranged(kernel: Kernel, size: tuple[int, int]) -> list[list[int]]:
+def rearranged(kernel: Kernel, size: tuple[int, int]) -> DomainMatrix:
     """The convolution as a matrix: a row for each (query, key) pair, a column for each pair of channels."""
-    taps = shifts(size, SHAPE)
-    return [
-        [sum(shift[pair] * row[column] for shift, row in zip(taps, kernel, strict=True)) for column in range(COLUMNS)]
-        for pair in range(len(taps[0]))
-    ]
+    return exact(shifts(size, SHAPE)).transpose() * exact(kernel)
 
 
 def rank_failures(*, size: tuple[int, int] = (3, 3), heads: Callable[[Kernel], int] = rank) -> list[str]:
-    """Whether the rearranged convolution has the rank of the unfolded kernel, the smallest number of heads."""
+    """Whether the rearranged convolution has the rank of the unfolded kernel, which no fewer heads have."""
     failures = []
     for name, kernel in KERNELS.items():
-        needed = rank(rearranged(kernel, size))
+        needed = int(rearranged(kernel, size).rank())
         if needed != heads(kernel):
             failures.append(f"{name}: the rearranged convolution has rank {needed}, not {heads(kernel)}")
     return failures
@@ -67,65 +56,112 @@ def independence_failures(
     return [f"{size}: {taps} shifts have rank {found}" for size, found in ranks.items() if found != taps]
 
 
-def mixed_heads(kernel: Kernel) -> tuple[DomainMatrix, DomainMatrix]:
-    """U = A W: each column of A is a head's attention over the taps, positive and of sum 1; each row of W its value.
-
-    The columns of A are 1 and 1 + epsilon b for a basis b of the column space of U, scaled: rank U + 1 at most.
-    """
-    taps = len(kernel)
-    basis = [exact(kernel).extract(list(range(taps)), [p]).to_list_flat() for p in exact(kernel).rref()[1]]
-    rows = [[QQ(1, taps)] * taps]
-    for b in basis:
-        positive = [1 + entry / (1 + max(map(abs, b))) for entry in b]
-        rows.append([entry / sum(positive) for entry in positive])
-    attention_ = DomainMatrix(rows, (len(rows), taps), QQ).transpose()
-    independent = list(attention_.rref()[1])
-    attention_ = attention_.extract(list(range(taps)), independent)
-    gram = attention_.transpose() * attention_
-    return attention_, gram.inv() * attention_.transpose() * exact(kernel)
-
-
 def mixed_failures(*, most: Callable[[Kernel], int] = lambda kernel: rank(kernel) + 1) -> list[str]:
     """Whether U = A W with A positive, columns of sum 1, and at most so many heads."""
     failures = []
     for name, kernel in KERNELS.items():
-        weights, values = mixed_heads(kernel)
-        columns = weights.transpose().to_list()
-        if weights * values != exact(kernel):
-            failures.append(f"{name}: the heads give {weights * values}")
-        if not all(sum(column) == 1 and min(column) > 0 for column in columns):
-            failures.append(f"{name}: not a probability distribution with all taps: {columns}")
-        if len(columns) > most(kernel):
-            failures.append(f"{name}: {len(columns)} heads, more than {most(kernel)}")
+        heads = mixed_heads(kernel)
+        failures += [f"{name}: {reason}" for reason in _not_attention(heads)]
+        if heads[0] * heads[1] != exact(kernel):
+            failures.append(f"{name}: the heads give {heads[0] * heads[1]}")
+        if heads[0].shape[1] > most(kernel):
+            failures.append(f"{name}: {heads[0].shape[1]} heads, more than {most(kernel)}")
     return failures
+
+
+def _not_attention(heads: Heads, *, zeros: bool = False) -> list[str]:
+    columns = heads[0].transpose().to_list()
+    return [
+        f"not a probability distribution with all taps: {column}"
+        for column in columns
+        if sum(column) != 1 or min(column) < 0 or (min(column) == 0 and not zeros)
+    ]
+
+
+def needed_heads(kernel: Kernel) -> int:
+    """rank U if its column space holds a vector >= 0 other than 0, else rank U + 1."""
+    return rank(kernel) + (0 if rays(column_basis(kernel), len(kernel)) else 1)
+
+
+def nonzero_kernels() -> list[Kernel]:
+    """Those of the list and random ones, without the zero kernel."""
+    return [*(kernel for kernel in KERNELS.values() if any(map(any, kernel))), *random_kernels()]
+
+
+def limit_failures(*, needed: Callable[[Kernel], int] = needed_heads) -> list[str]:
+    """Whether as many heads come nearer and nearer, and a positive y with y U = 0 stands against one fewer.
+
+    The limits of rank U heads would lie in the column space and be >= 0. But y a > 0 for every a >= 0 other than 0, and
+    y a = 0 in the column space.
+    """
+    failures = []
+    for kernel in nonzero_kernels():
+        near = [near_heads(kernel, eta) for eta in ETAS]
+        if near[0] is None or near[1] is None:
+            y = [sum(entries) for entries in zip(*rays(complement(kernel), len(kernel)), strict=True)]
+            excluded = bool(y) and min(y) > 0 and (exact([y]) * exact(kernel)).is_zero_matrix
+            if not excluded or needed(kernel) != rank(kernel) + 1:
+                failures.append(f"{kernel}: {needed(kernel)} heads; y = {y}")
+            continue
+        distances = [max(map(abs, (A * W - exact(kernel)).to_list_flat())) for A, W in near]
+        failures += [f"{kernel}: {reason}" for heads in near for reason in _not_attention(heads)]
+        if distances[0] * ETAS[1] != distances[1] * ETAS[0]:
+            failures.append(f"{kernel}: off by {distances} for eta = {ETAS}")
+        if needed(kernel) != near[0][0].shape[1]:
+            failures.append(f"{kernel}: {near[0][0].shape[1]} heads come near, not {needed(kernel)}")
+    return failures[:5]
+
+
+def bounded_failures(*, bounded: Callable[[Kernel], bool] | None = None) -> list[str]:
+    """Whether rank U heads >= 0 give U itself iff the column space has a basis >= 0.
+
+    If it has none, the vectors >= 0 in it span less than it, whatever they are: all are sums of the rays.
+    """
+    failures = []
+    for kernel in nonzero_kernels():
+        found = rays(column_basis(kernel), len(kernel))
+        has_basis = dimension(found) == rank(kernel)
+        if (has_basis if bounded is None else bounded(kernel)) is not has_basis:
+            failures.append(f"{kernel}: the vectors >= 0 span {dimension(found)} of {rank(kernel)} dimensions")
+        if has_basis:
+            heads = with_values(found, exact(kernel))
+            failures += [f"{kernel}: {reason}" for reason in _not_attention(heads, zeros=True)]
+            if heads[0].shape[1] != rank(kernel) or heads[0] * heads[1] != exact(kernel):
+                failures.append(f"{kernel}: {heads[0].shape[1]} heads >= 0 give {heads[0] * heads[1]}")
+    return failures[:5]
 
 
 def claims() -> list[Claim]:
     """Claim 11 (c)."""
-    return [_count(), *zero_taps.claims()]
+    return [_count(), *exact_heads.claims(), *zero_taps.claims()]
 
 
 def _count() -> Claim:
     names = tuple(f"2x2 taps, 4 pairs of channels: {name}, rank {rank(kernel)}" for name, kernel in KERNELS.items())
+    drawn = (*names[:-1], f"{len(list(random_kernels()))} random kernels of 2 to 4 taps, 1 to 3 pairs of channels")
     return Claim(
         name="head-count",
-        title="The number of heads is the rank of the unfolded kernel, or one more",
+        title="The number of heads that come near is the rank of the unfolded kernel, or one more",
         statement=Formula(
-            r"\operatorname{rank} U \le N_h^{\min} \le \min(\operatorname{rank} U + 1, \#\{\Delta : W_\Delta \ne 0\}),"
-            r"\quad U = \bigl(\operatorname{vec} W_\Delta\bigr)_\Delta \in \mathbb{R}^{K^2 \times C_{in} C_{out}}",
-            "rank U <= smallest number of position-only heads <= min(rank U + 1, number of non-zero taps), with U the "
-            "kernel unfolded to K^2 rows and C_in C_out columns. Generic kernels with C_in C_out >= K^2 need exactly "
-            "K^2 "
-            "heads; a kernel of one input and one output channel needs at most 2, whatever its size.",
+            r"\begin{gathered} N_h^{\min} = \begin{cases} \operatorname{rank} U & \text{if } a \ge 0,\ a \ne 0"
+            r" \text{ for some } a \text{ in the column space of } U \\ \operatorname{rank} U + 1 & \text{if not,"
+            r" that is, if } y U = 0 \text{ for some } y > 0 \end{cases} \\ U = \bigl(\operatorname{vec}"
+            r" W_\Delta\bigr)_\Delta \in \mathbb{R}^{K^2 \times C_{in} C_{out}},\ U \ne 0 \end{gathered}",
+            "The smallest number of position-only heads that come as near to the convolution as one likes is rank U if "
+            "the column space of U holds a vector >= 0 other than 0, and rank U + 1 if not, that is, if y U = 0 for "
+            "some y > 0. U is the kernel unfolded to K^2 rows and C_in C_out columns, and not 0. The values W_h stay "
+            "bounded with rank U heads iff the column space has a basis >= 0. Generic kernels with C_in C_out >= K^2 "
+            "need exactly K^2 heads; a kernel of one input and one output channel needs 1 if its taps have one sign, "
+            "else 2, whatever its size.",
         ),
         assumptions=(
-            "Attention does not look at the content: head h computes A_h X W_h with A_h fixed, rows of sum 1, "
-            "no entry negative.",
-            "Some query sees all its taps on pixels that are free (inside the image); then the lower bound holds for "
-            "any "
-            "real A_h.",
-            "The upper bound lets a head attend to several taps: A_h is a limit of softmaxes of scores that depend on "
-            "delta, not of one quadratic score, unless it is one-hot.",
+            "Attention does not look at the content: head h computes A_h X W_h with A_h fixed, no entry negative.",
+            "Near means: on one grid of keys, for all images with values in a bounded set.",
+            "Some query sees all its taps on pixels that are free (inside the image): this is needed from below; that "
+            "rank U heads are needed then holds for any real A_h.",
+            "Every target is a key: this is needed from above. A head may attend to several taps; its A_h is a limit "
+            "of softmaxes of scores that depend on delta, not of one quadratic score, unless it is one-hot.",
+            "The draft's count, one head for each tap, is for heads that each focus on one pixel: claim zero-taps.",
         ),
         steps=_count_steps(),
         checks=(
@@ -142,6 +178,18 @@ def _count() -> Claim:
                 cases=names,
             ),
             Check("rank U + 1 positive heads give the kernel, exactly", Kind.INSTANCES, mixed_failures, cases=names),
+            Check(
+                "rank U heads come near where a vector >= 0 is; where none is, some y > 0 has y U = 0",
+                Kind.INSTANCES,
+                limit_failures,
+                cases=drawn,
+            ),
+            Check(
+                "rank U heads >= 0 give the kernel itself iff there is a basis >= 0",
+                Kind.INSTANCES,
+                bounded_failures,
+                cases=drawn,
+            ),
         ),
         source="new",
     )
@@ -154,8 +202,8 @@ def _count_steps() -> tuple[Step, ...]:
                 r"\sum_h A_h \otimes W_h = \sum_\Delta P_\Delta \otimes W_\Delta",
                 "sum_h A_h (x) W_h = sum_Delta P_Delta (x) W_Delta",
             ),
-            "Both layers are linear in X; they agree for all X iff these operators do. P_Delta[q, k] = [k = q + "
-            "Delta].",
+            "Both layers are linear in X; they agree for all X iff these operators do, and come near iff these do. "
+            "P_Delta[q, k] = [k = q + Delta].",
         ),
         Step(
             Formula(
@@ -163,7 +211,7 @@ def _count_steps() -> tuple[Step, ...]:
                 "rank of sum_h vec(A_h) vec(W_h)^T <= N_h",
             ),
             "Rearrange the operators to matrices, (query, key) pairs by channel pairs: a sum of N_h matrices of rank "
-            "1.",
+            "1. A limit of such sums has no larger rank.",
         ),
         Step(
             Formula(
@@ -180,8 +228,7 @@ def _count_steps() -> tuple[Step, ...]:
                 "C_in C_out >= K^2 implies rank U = K^2 for all kernels but a null set",
             ),
             "A minor of side K^2 is a polynomial that is 1 where the slices are different unit matrices, hence not "
-            "zero. "
-            "K^2 one-hot heads suffice (claim head-assembly). With g groups C_in C_out / g counts.",
+            "zero. K^2 one-hot heads suffice (claim head-assembly). With g groups C_in C_out / g counts.",
         ),
         Step(
             Formula(
@@ -189,17 +236,46 @@ def _count_steps() -> tuple[Step, ...]:
                 "U = A W with A (K^2 x (r + 1)) positive and columns of sum 1, r = rank U",
             ),
             "Columns of A: the all-ones vector and 1 + epsilon b for a basis b of U's column space, scaled. They "
-            "span it. "
-            "Head h attends to tap Delta with probability A[Delta, h]: sum_h A_h (x) W_h = sum_Delta P_Delta (x) "
-            "W_Delta.",
+            "span it. Head h attends to tap Delta with probability A[Delta, h]: sum_h A_h (x) W_h = sum_Delta P_Delta "
+            "(x) W_Delta. So rank U + 1 heads are always enough.",
         ),
         Step(
             Formula(
-                r"N_h^{\min} = \operatorname{rank} U \iff \text{the column space of } U \text{ has a basis} \ge 0",
-                "rank U heads are enough iff the column space of U has a basis without negative entries",
+                r"a \ge 0:\quad a w_1^\top + \sum_{i \ge 2} b_i w_i^\top = U,\quad (a + \eta 1) w_1^\top + \sum_{i"
+                r" \ge 2} b_i w_i^\top = U + \eta 1 w_1^\top",
+                "a >= 0: a w_1^T + sum_{i >= 2} b_i w_i^T = U and (a + eta 1) w_1^T + sum_{i >= 2} b_i w_i^T = U + eta "
+                "1 w_1^T",
             ),
-            "With rank U terms every vec(A_h) lies in P times that column space, and A_h >= 0. One channel, taps of "
-            "both "
-            "signs: two heads, one for each sign.",
+            "Complete a to a basis a, b_2, ..., b_r of the column space. The heads a + eta 1 and a + eta 1 + epsilon "
+            "b_i, scaled, are positive for small epsilon and span a + eta 1, b_2, ..., b_r: rank U heads give a kernel "
+            "that is eta 1 w_1^T off, for every eta > 0.",
+        ),
+        Step(
+            Formula(
+                r"\operatorname{span}(\operatorname{vec} A_h^{(m)}) \to P \cdot \text{column space of } U,\quad"
+                r" \frac{A_h^{(m)}}{|A_h^{(m)}|} \to P a,\ a \ge 0,\ a \ne 0",
+                "span(vec A_h^(m)) -> P times the column space of U, A_h^(m) / |A_h^(m)| -> P a with a >= 0, a != 0",
+            ),
+            "Conversely, let rank U heads come near, in steps m; count free keys only. Any limit of their spans "
+            "contains the columns of P U and has no larger dimension, so it is their span. Directions of the heads "
+            "have limits, too (none is 0, or the others would be too few), in this span and >= 0. The P_Delta have "
+            "disjoint supports, so a >= 0.",
+        ),
+        Step(
+            Formula(
+                r"\nexists a \ge 0,\ a \ne 0 \iff \exists y > 0:\ y U = 0",
+                "no a >= 0 other than 0 in the column space iff y U = 0 for some y > 0",
+            ),
+            "Stiemke's lemma. For one channel U is one column: a or -a is >= 0 iff the taps have one sign.",
+        ),
+        Step(
+            Formula(
+                r"W_h^{(m)} \text{ bounded} \implies A_h^{(m)} \to A_h,\ W_h^{(m)} \to W_h \text{ (some }"
+                r" m\text{)},\quad \sum_h A_h \otimes W_h = \sum_\Delta P_\Delta \otimes W_\Delta",
+                "W_h^(m) bounded implies A_h^(m) -> A_h and W_h^(m) -> W_h for some of the m, and sum_h A_h (x) W_h = "
+                "sum_Delta P_Delta (x) W_Delta",
+            ),
+            "With rank U terms the vec(A_h) are then a basis of P times the column space, and >= 0. If it has such a "
+            "basis, its vectors are heads. Else the values grow without bound as the heads come nearer.",
         ),
     )

@@ -1,4 +1,4 @@
-"""What every encoding needs, and why one of dimension 1 has it for two offsets at most."""
+"""What an encoding needs for heads that sit on one tap each, and why one of dimension 1 has it for two of them."""
 
 from __future__ import annotations
 
@@ -47,20 +47,21 @@ def claims() -> list[Claim]:
 
 def _one() -> Claim:
     return Claim(
-        name="one-dimension-does-not",
-        title="What every encoding needs, and why dimension 1 is not enough",
+        name="one-dimension-two-targets",
+        title="Heads that each sit on one tap: dimension 1 has room for two",
         statement=Formula(
             r"\begin{gathered} \exists v:\ v \cdot r_\Delta > v \cdot r_\delta \text{ for all } \delta \ne \Delta \iff"
             r" r_\Delta \notin \operatorname{conv} \{ r_\delta : \delta \ne \Delta \}; \\ \text{for } D_p = 1 \text{"
             r" this"
             r" holds for at most two offsets } \Delta \end{gathered}",
             "A head vector v with v . r_Delta > v . r_delta for all other delta exists iff r_Delta is not in the "
-            "convex "
-            "hull of the other r_delta. For D_p = 1 that holds for at most two offsets: no kernel with three taps.",
+            "convex hull of the other r_delta. For D_p = 1 that holds for at most two offsets: no kernel with three "
+            "taps has a head that sits on each. Heads that mix taps are another matter (claim "
+            "one-dimension-in-the-limit).",
         ),
         assumptions=(
             "The score is v . r_delta; delta runs through the finitely many offsets of one query's keys.",
-            "A head that gives a key more than half of its attention has its only maximum there.",
+            "A head sits on a tap if it gives it more than half of its attention; its only maximum is then there.",
         ),
         steps=(
             Step(

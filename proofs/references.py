@@ -170,10 +170,13 @@ REFERENCES = {
             "Dimension.theorem_1_with_two_dimensions",
         ),
     ),
-    "one-dimension-does-not": References(
+    "one-dimension-two-targets": References(
         "one_dimension",
         ("test_claims_sharper.test_a_false_variant_is_rejected",),
         ("Dimension.one_dimension_has_two_targets", "Dimension.one_dimension_does_not"),
+    ),
+    "one-dimension-in-the-limit": References(
+        "mixed_taps", ("test_claims_sharper.test_nine_heads_with_one_dimension_come_near_a_convolution",)
     ),
     "head-dimension": References(
         "head_dimension", ("test_claims_sharper.test_split_values_have_the_smallest_head_dimension",)
@@ -182,6 +185,9 @@ REFERENCES = {
         "head_count",
         ("test_claims_sharper.test_heads_that_mix_taps_compute_the_same_convolution",),
         ("PositionOnly.eight_position_only_heads_are_too_few",),
+    ),
+    "head-count-exact": References(
+        "exact_heads", ("test_claims_sharper.test_softmax_of_finite_scores_equals_a_convolution_with_one_head_more",)
     ),
     "smoothed-kernel": References(
         "smoothed_kernel",
@@ -217,15 +223,9 @@ REFERENCES = {
         "propagation", ("test_claims_rounding.test_the_slopes_of_the_code_are_those_of_the_proof",)
     ),
     "zero-taps": References("zero_taps", ("test_claims_sharper.test_a_false_variant_is_rejected",)),
-    **{f"errata-{name}": _erratum("errata_convolution") for name in ("index-set", "even-kernels", "border", "heads")},
-    **{f"errata-{name}": _erratum("errata_layer") for name in ("parameter-names", "query-key", "shapes", "residual")},
-    **{
-        f"errata-{name}": _erratum("errata_positions")
-        for name in ("relative", "nine-heads", "zeroed-parameters", "orientation")
-    },
-    **{
-        f"errata-{name}": _erratum("errata_gaussian")
-        for name in ("semi-definite", "row-vectors", "isotropic-constants")
-    },
-    **{f"errata-{name}": _erratum("errata_theorem") for name in ("output-channels", "limit", "equivariance")},
+    **{f"errata-{name}": _erratum("errata_convolution") for name in ("index-set", "even-kernels", "border")},
+    **{f"errata-{name}": _erratum("errata_layer") for name in ("parameter-names", "shapes", "bias")},
+    **{f"errata-{name}": _erratum("errata_positions") for name in ("relative", "zeroed-parameters")},
+    **{f"errata-{name}": _erratum("errata_gaussian") for name in ("row-vectors", "isotropic-constants")},
+    **{f"errata-{name}": _erratum("errata_theorem") for name in ("limit", "equivariance")},
 }

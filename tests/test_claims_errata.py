@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from conv2attn.proofs.claim import Kind
 from conv2attn.proofs.errata import claims, errata
+from conv2attn.proofs.errata_layer import output_failures
 from conv2attn.proofs.errata_positions import zeroed_failures
-from conv2attn.proofs.erratum import Erratum, claim_of, corrected_failures, printed_failures
+from conv2attn.proofs.erratum import (
+    TRANSCRIBED,
+    Erratum,
+    Source,
+    claim_of,
+    corrected_failures,
+    printed_failures,
+)
 
 ENTRIES = [pytest.param(erratum, id=erratum.name) for erratum in errata()]
 
@@ -31,10 +40,40 @@ def test_an_entry_whose_correction_is_false_is_refused(erratum: Erratum) -> None
 
 
 @pytest.mark.parametrize("erratum", ENTRIES)
-def test_an_entry_names_its_place_and_its_cases(erratum: Erratum) -> None:
+def test_an_entry_quotes_what_is_printed_with_its_place_and_its_premise(erratum: Erratum) -> None:
+    assert erratum.source in Source
+    assert re.search(r"section|eq\.|Theorem", erratum.place)
+    assert erratum.quotation.text
+    assert erratum.quotation != erratum.corrected
+    assert erratum.premise.endswith(".")
+
+
+@pytest.mark.parametrize("erratum", ENTRIES)
+def test_the_claim_of_an_entry_shows_quotation_premise_finding_and_credit(erratum: Erratum) -> None:
     claim = claim_of(erratum)
-    assert claim.source.startswith(("draft", "article", "theorem"))
+    assert claim.source == erratum.where
+    assert claim.assumptions == (erratum.premise, TRANSCRIBED)
+    assert claim.steps[0].formula == erratum.quotation
+    assert all(part in claim.steps[0].rule for part in (erratum.where, erratum.finding, erratum.reason, erratum.credit))
     assert all(check.cases for check in claim.checks if check.kind == Kind.INSTANCES)
+
+
+def test_the_authors_own_note_is_credited() -> None:
+    noted = {erratum.name for erratum in errata() if "check dimensions and readability" in erratum.credit}
+    assert noted == {"parameter-names", "shapes"}
+
+
+def test_a_residual_does_no_harm() -> None:
+    assert not output_failures(lambda x, v, c: v * x + x + c)
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["heads", "query-key", "orientation", "nine-heads", "semi-definite", "output-channels"],
+)
+def test_a_convention_a_premise_and_a_true_theorem_are_no_errata(what: str) -> None:
+    """Names, the sign of delta, heads that focus on one pixel each, a necessary condition, min(D_h, D_out)."""
+    assert what not in {erratum.name for erratum in errata()}
 
 
 def test_names_are_unique() -> None:

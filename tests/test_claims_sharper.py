@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from functools import partial
 
 import pytest
 import sympy
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from conv2attn.convert import attention_from_conv
@@ -21,12 +25,36 @@ from conv2attn.proofs.encoding_dimension import (
     injectivity_failures,
     line_tail_failures,
 )
+from conv2attn.proofs.exact_heads import attained_failures, finite_heads, linear_failures, positive_failures
 from conv2attn.proofs.geometry import pixels
-from conv2attn.proofs.head_count import KERNELS, independence_failures, mixed_failures, mixed_heads, rank_failures
+from conv2attn.proofs.head_count import (
+    bounded_failures,
+    independence_failures,
+    limit_failures,
+    mixed_failures,
+    rank_failures,
+)
 from conv2attn.proofs.head_dimension import SLICES, factor_failures, minor_failures, rank, rank_factors
+from conv2attn.proofs.head_mixtures import KERNELS, Kernel, mixed_heads
+from conv2attn.proofs.mixed_taps import (
+    EXPONENT,
+    betas_failures,
+    growth_failures,
+    miss_failures,
+    scales_failures,
+    score_failures,
+    telescoping_failures,
+    values,
+)
+from conv2attn.proofs.nonnegative import column_basis, complement, dimension, rays
 from conv2attn.proofs.one_dimension import between_failures, dot, hull_failures
 from conv2attn.proofs.one_hot import Q
 from conv2attn.proofs.zero_taps import sparse_failures
+
+
+def _has_basis(kernel: Kernel) -> bool:
+    return dimension(rays(column_basis(kernel), len(kernel))) == rank(kernel)
+
 
 FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "the encoding (t, t)": partial(identity_failures, encoding=lambda t: (t, t)),
@@ -53,6 +81,27 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "one head is enough": partial(rank_failures, heads=lambda kernel: 1),
     "no query sees all taps": partial(independence_failures, sizes=((1, 3),)),
     "rank heads with positive attention": partial(mixed_failures, most=rank),
+    "rank heads, always, in the limit": partial(limit_failures, needed=rank),
+    "one head more than the rank, always, in the limit": partial(limit_failures, needed=lambda k: rank(k) + 1),
+    "a basis >= 0 needed in the limit": partial(limit_failures, needed=lambda k: rank(k) + (not _has_basis(k))),
+    "bounded values wherever a vector >= 0 is": partial(
+        bounded_failures, bounded=lambda k: bool(rays(column_basis(k), len(k)))
+    ),
+    "finite scores with rank heads": partial(attained_failures, most=lambda r: r),
+    "heads that are tilted too far": partial(attained_failures, epsilon=2),
+    "no key beside the taps": partial(positive_failures, sizes=((2, 2),)),
+    "content that counts at the blank image": partial(linear_failures, extra=1),
+    "scores of the next power": partial(score_failures, exponent=EXPONENT - 1),
+    "scores without a gap": partial(score_failures, exponent=EXPONENT / 2),
+    "other keys miss nothing": partial(miss_failures, miss=lambda flat, rest: flat),
+    "seen taps are seen alike": partial(miss_failures, miss=lambda flat, rest: rest),
+    "values of the kernel's size": partial(telescoping_failures, growth=lambda taps: 2 * taps - 2),
+    "values that do not count the seen taps": partial(telescoping_failures, seen=lambda taps, head: taps),
+    "scales that are not apart": partial(scales_failures, gap=1),
+    "a thousandth of the miss": partial(scales_failures, factor=Fraction(1, 1000)),
+    "an error of the order of beta times the kernel": partial(betas_failures, factor=Fraction(1, 10**10)),
+    "small values of the Vandermonde system": partial(growth_failures, growth=18),
+    "larger values of the Vandermonde system": partial(growth_failures, growth=10**9),
     "a dropped head too many": partial(sparse_failures, dropped=lambda kept: kept[:-1]),
     "a head twice": partial(sparse_failures, dropped=lambda kept: [*kept[:-1], kept[0]]),
 }
@@ -102,3 +151,48 @@ def test_heads_that_mix_taps_compute_the_same_convolution(name: str) -> None:
         read = pixels_seen * weights  # C_in x heads
         output = [sum(read[c, h] * values[h, 2 * c + o] for c in range(2) for h in range(weights.cols)) for o in (0, 1)]
         assert output == expected[:, query].int().tolist()
+
+
+@given(st.lists(st.lists(st.integers(-3, 3), min_size=2, max_size=2), min_size=2, max_size=5))
+def test_a_subspace_holds_a_vector_without_negative_entries_or_its_complement_a_positive_one(
+    matrix: list[list[int]],
+) -> None:
+    taps, found = len(matrix), rays(column_basis(matrix), len(matrix))
+    positive = [sum(entries) for entries in zip(*rays(complement(matrix), taps), strict=True)]
+    assert all(min(ray) >= 0 and sum(ray) == 1 for ray in found)
+    assert all(dimension([*column_basis(matrix), ray]) == rank(matrix) for ray in found)
+    assert bool(found) is not (bool(positive) and min(positive) > 0)
+
+
+def test_nine_heads_with_one_dimension_come_near_a_convolution() -> None:
+    """The bound of the claim; double precision adds less than 2^-40 of the values."""
+    conv = nn.Conv2d(2, 3, 3, bias=False, dtype=torch.float64)
+    x = torch.randn(1, 2, 5, 6, dtype=torch.float64)
+    seen = nn.functional.unfold(x, 3).view(2, 9, 12)  # c, taps, queries
+    others = x.sum((0, 2, 3)).view(2, 1) - seen.sum(1)  # c, queries
+    slices = conv.weight.detach().flatten(2).unbind(-1)
+    for t in (1e3, 1e6):
+        powers = torch.tensor([[2 * (h - j) - 1 for j in range(10)] for h in range(1, 10)], dtype=torch.float64)
+        weights = torch.exp(-(t**powers))
+        weights = weights / (weights[:, 1:].sum(1, keepdim=True) + 21 * weights[:, :1])
+        read = torch.einsum("hj,cjq->hcq", weights[:, 1:], seen) + weights[:, :1, None] * others
+        output = torch.einsum("hoc,hcq->oq", torch.stack(values(slices)), read)
+        osc = x.amax((0, 2, 3)) - x.amin((0, 2, 3))
+        allowed = 18 * (1 / t + 30 * math.exp(-t)) * (conv.weight.abs().sum((2, 3)) @ osc) + 2.0**-40
+        assert ((output - conv(x).detach()[0].flatten(1)).abs() <= allowed[:, None]).all()
+
+
+@pytest.mark.parametrize("name", [name for name in KERNELS if name != "zero"])
+def test_softmax_of_finite_scores_equals_a_convolution_with_one_head_more(name: str) -> None:
+    """Exact in fractions; here in double precision, with scores through torch's softmax."""
+    attention, products = (matrix.to_Matrix() for matrix in finite_heads(KERNELS[name], (3, 4), sympy.QQ(1, 2)))
+    x = torch.randint(-9, 10, (2, 12), dtype=torch.float64)
+    scores = torch.tensor(attention.T.tolist(), dtype=torch.float64).log().view(attention.cols, 6, 12)
+    read = torch.einsum("hqk,ck->hcq", scores.softmax(-1), x)
+    row_sums = torch.tensor(attention.T.tolist(), dtype=torch.float64).view(attention.cols, 6, 12).sum(-1)
+    values = torch.tensor(products.tolist(), dtype=torch.float64).view(attention.cols, 2, 2)  # heads, C_in, C_out
+    output = torch.einsum("hco,hq,hcq->oq", values, row_sums, read)
+    kernel = torch.tensor(KERNELS[name], dtype=torch.float64).view(2, 2, 2, 2)
+    expected = nn.functional.conv2d(x.view(1, 2, 3, 4), kernel.permute(3, 2, 0, 1))[0].flatten(1)
+    assert (output - expected).abs().max() <= 2.0**-40 * values.abs().sum() * row_sums.max()
+    assert attention.cols == rank(KERNELS[name]) + 1

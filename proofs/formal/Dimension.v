@@ -1,7 +1,7 @@
-(** * The dimension of the encoding: D_p = 2 suffices, D_p = 1 does not
+(** * The dimension of the encoding: D_p = 2 suffices; heads that each sit on one tap cannot do with D_p = 1
 
     Beside proofs/encoding_dimension.py (claim two-dimensions-suffice) and proofs/one_dimension.py (claim
-    one-dimension-does-not). *)
+    one-dimension-two-targets). Heads that mix taps can do with D_p = 1 in the limit: proofs/mixed_taps.py. *)
 
 From Coq Require Import ZArith Lia Lra Psatz FinFun.
 From Conv2Attn Require Import Sums Encoding Softmax Theta Grid Convolution Attention Construction Theorem1.
@@ -121,7 +121,7 @@ Proof.
     intros x y Hx Hy E. apply (flat_injective M H Wd); auto. lia.
 Qed.
 
-(** ** One dimension does not *)
+(** ** One dimension does not, for heads that each sit on one tap *)
 
 (** Two numbers of the same sign do not rank x and y differently. *)
 Lemma same_sign_same_order a b x y : 0 <= a * b -> a * y < a * x -> b * x < b * y -> False.
@@ -148,7 +148,7 @@ Qed.
 
 (** In terms of attention: whatever encoding r of dimension 1 and head vectors v_1, v_2, v_3, three heads cannot each
     give a target of its own more than half of its attention. So no kernel with three taps can be expressed with
-    D_p = 1 in the way of Theorem 1. *)
+    D_p = 1 in the way of Theorem 1, one head for each tap. *)
 Theorem one_dimension_does_not (keys : list pixel) (q : pixel) (r : pixel -> vector) (v_h : nat -> vector)
     (target : nat -> pixel) :
   (forall i, (i < 3)%nat -> In (target i) keys) ->
