@@ -12,7 +12,6 @@ from fractions import Fraction
 from typing import Any
 
 import sympy
-from mpmath import iv
 from sympy import QQ
 
 from conv2attn.proofs.claim import Check, Claim, Formula, Kind, Step
@@ -20,6 +19,7 @@ from conv2attn.proofs.decide import Expr, has_negative_coefficient, not_nonnegat
 from conv2attn.proofs.formula import fill
 from conv2attn.proofs.geometry import Pixel, pixels
 from conv2attn.proofs.head_dimension import exact
+from conv2attn.proofs.lattice import iv
 
 HEADS, HEAD, TAP = sympy.symbols("N h j", integer=True, positive=True)
 T, OTHERS = sympy.symbols("t n", positive=True)  # how far apart the scales are; keys that are no tap
@@ -106,7 +106,6 @@ def scales_failures(
     factor: Fraction = Fraction(1),
 ) -> list[str]:
     """Whether the layer of the statement is within its bound, for a random convolution, in interval arithmetic."""
-    iv.prec = 200
     failures, count, other = [], len(pixels(KERNEL)), len(pixels(IMAGE)) - len(pixels(KERNEL))
     for t in map(iv.mpf, scales):
         weights = [[iv.exp(-(t ** (2 * h - 1 - gap * j))) for j in range(count + 1)] for h in range(1, count + 1)]

@@ -146,7 +146,7 @@ REFERENCES = {
         (
             "test_claims_factorisation.test_the_error_is_within_the_bound_in_exact_arithmetic",
             "test_equivalence.test_soft_attention_differs_by_at_most_the_certificate",
-            "test_formal_bridge.test_the_certificates_tail_is_at_most_the_bound_of_the_formal_theorem",
+            "test_formal_bridge.test_the_certificate_of_one_tap_is_at_least_the_bound_that_coq_proves",
         ),
         ("Softmax.softmax_read", "Theorem1.theorem_1_per_head", "Theorem1.theorem_1"),
     ),
@@ -194,6 +194,7 @@ REFERENCES = {
         (
             "test_tightness.test_no_input_exceeds_the_tail_at_any_pixel_in_exact_arithmetic",
             "test_tightness.test_the_worst_case_reaches_a_third_of_the_tail",
+            "test_formal_bridge.test_the_certificate_of_several_taps_is_at_least_a_proved_bound_for_each_channel",
         ),
     ),
     "rounded-sum": References(

@@ -16,6 +16,7 @@ from conv2attn.convert import rounding as code
 from conv2attn.convert.propagation import activations
 from conv2attn.proofs import propagation, underflow
 from conv2attn.proofs.accumulation import addition_failures, far_failures, joining_failures, sum_failures
+from conv2attn.proofs.lattice import LISTED
 from conv2attn.proofs.propagation import affine_failures, chain_failures, product_failures, slope_failures
 from conv2attn.proofs.registry import entries
 from conv2attn.proofs.rounding import (
@@ -30,7 +31,7 @@ from conv2attn.proofs.rounding import (
     score_failures,
     sharpness_failures,
 )
-from conv2attn.proofs.smoothed_kernel import balance_failures, border_failures, universe_failures
+from conv2attn.proofs.smoothed_kernel import balance_failures, border_failures, bound_failures
 
 HALF = Fraction(1, 2)
 
@@ -67,7 +68,8 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "a border that changes nothing": partial(border_failures, change=lambda p, share: 0 * p),
     "a border that changes the other way": partial(border_failures, change=lambda p, share: (share - 1) * p),
     "changes that sum to P": partial(border_failures, total=lambda share: share),
-    "a border that gives back": partial(universe_failures, border=-1),
+    "a border that gives back": partial(bound_failures, LISTED, border=-1),
+    "a quarter of the sum over all keys": partial(bound_failures, LISTED, half=sympy.Rational(1, 4)),
     "half of what a weight passes on": partial(affine_failures, factor=HALF),
     "a layer's own difference forgotten": partial(chain_failures, own=0),
     "what a layer inherits forgotten": partial(chain_failures, inherited=0),

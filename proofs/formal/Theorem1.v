@@ -1,7 +1,8 @@
 (** * Theorem 1: self-attention computes convolution
 
-    Quantitative, for every alpha > 0, and in the limit. The bound is the exact-arithmetic part of the certificate of
-    convert/certificate.py. Beside proofs/error_bound.py (claim error-bound) and proofs/assembly.py (claim
+    Quantitative, for every alpha > 0, and in the limit, for the layer of Construction.v: K1 K2 heads, D_p = 3 and
+    D_h = D_out = C_out. The bound is what convert/certificate.py takes for its exact-arithmetic part, unless that of the
+    claim smoothed-kernel is smaller. Beside proofs/error_bound.py (claim error-bound) and proofs/assembly.py (claim
     head-assembly). *)
 
 From Coq Require Import ZArith Lia Lra Psatz.
@@ -90,7 +91,8 @@ Qed.
 Definition alpha_0 (g : geometry) (W : kernel) (keys : list pixel) (X : image) (eps : R) : R :=
   ln (2 + 4 * largest_range g W keys X / eps).
 
-(** Theorem 1 of the paper: for every eps, all alpha >= alpha_0 give |Attention - Conv| < eps at every output. *)
+(** Theorem 1 of the paper for this layer: for every eps, all alpha >= alpha_0 give |Attention - Conv| < eps at every
+    output. alpha_0 depends on the image, through the ranges of its channels. *)
 Theorem theorem_1_limit g W b H Wd X eps :
   valid g -> 0 < eps ->
   forall alpha, alpha_0 g W (grid H Wd) X eps <= alpha ->

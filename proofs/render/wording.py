@@ -14,8 +14,8 @@ INTRODUCTION = (
     "A convolution is a multi-head self-attention layer with one head for each tap of its kernel. What conv2attn "
     "relies on to construct that layer is proved here. Each claim is stated, derived step by step, and checked by "
     "machine. A step is for the reader; a check is a computation by sympy or in exact integers and fractions, which "
-    "finds no failure if the claim is proved. No verdict is written by hand. What a claim says of the construction is "
-    "proved once more in Coq, and tested against the code; each claim names where.",
+    "finds no failure if the claim is proved. No verdict is written by hand. Some claims are "
+    "proved once more in Coq, and all are tested; each claim names where.",
     "A check covers what its label says.",
 )
 KINDS = {
