@@ -220,6 +220,9 @@ REFERENCES = {
         )
     },
     "error-propagation": References("propagation", ("test_propagation.test_a_network_stays_within_its_bound",)),
+    "propagation-rules": References(
+        "propagation_rules", ("test_propagation_rules.test_an_operation_stays_within_its_bounds",)
+    ),
     "activation-slopes": References(
         "propagation", ("test_claims_rounding.test_the_slopes_of_the_code_are_those_of_the_proof",)
     ),

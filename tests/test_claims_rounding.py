@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from conv2attn.convert import rounding as code
 from conv2attn.convert.propagation import activations
 from conv2attn.proofs import propagation, underflow
+from conv2attn.proofs import propagation_rules as rules
 from conv2attn.proofs.accumulation import addition_failures, far_failures, joining_failures, sum_failures
 from conv2attn.proofs.lattice import LISTED
 from conv2attn.proofs.propagation import affine_failures, chain_failures, product_failures, slope_failures
@@ -74,6 +75,17 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "a layer's own difference forgotten": partial(chain_failures, own=0),
     "what a layer inherits forgotten": partial(chain_failures, inherited=0),
     "a product with the other factor": partial(product_failures, second=lambda a, b: a),
+    "a sum with one error": partial(rules.sum_failures, error=rules.E),
+    "a product with the other value": partial(
+        rules.product_failures, identity=rules.A * (rules.B - rules.D) + rules.B * (rules.A - rules.C)
+    ),
+    "corners that are not weighted by both": partial(rules.product_failures, corners=lambda s, t: s),
+    "a quotient that multiplies": partial(rules.quotient_failures, identity=(rules.A - rules.C) * rules.B),
+    "a mean of half the weight": partial(rules.mean_failures, total=sympy.Rational(1, 2)),
+    "a maximum that moves by half": partial(rules.maximum_failures, factor=sympy.Rational(1, 2)),
+    "a gate that does not close": partial(rules.gate_failures, low=lambda one, x: one * x),
+    "two numbers of a range that are equal": partial(rules.range_failures, width=0),
+    "one rounding for both networks": partial(rules.rounding_failures, roundings=1),
     "a SiLU of slope 1": partial(slope_failures, silu=sympy.Integer(1)),
     "a GELU of slope 1.12": partial(slope_failures, gelu=sympy.Rational(112, 100)),
     "a hardswish of slope 1": partial(slope_failures, hardswish=sympy.Integer(1)),
