@@ -17,7 +17,7 @@ from conv2attn.proofs.head_mixtures import KERNELS, Heads, Kernel, with_values
 from conv2attn.proofs.nonnegative import Vector, column_basis
 
 SHAPE = (2, 2)
-SIZES = ((2, 3), (3, 3), (3, 4))
+SIZES = ((2, 3), (3, 3))
 KEY_COUNTS = (2, 3)
 HALF = QQ(1, 2)
 

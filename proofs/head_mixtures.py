@@ -30,7 +30,7 @@ KERNELS: dict[str, Kernel] = {  # 2x2 taps, 4 pairs of channels
 }
 
 
-def random_kernels(count: int = 80) -> Iterator[Kernel]:
+def random_kernels(count: int = 40) -> Iterator[Kernel]:
     """Kernels of 2 to 4 taps and 1 to 3 pairs of channels, none of them zero."""
     draw = random.Random(11)
     for _ in range(count):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import sympy
 
+from conv2attn.proofs import propagation_rules
 from conv2attn.proofs.claim import Check, Claim, Formula, Kind, Step
 from conv2attn.proofs.decide import Expr, not_nonnegative, unequal
 
@@ -103,7 +104,7 @@ def _at_most(value: Expr, bound: Expr, what: str) -> list[str]:
 
 def claims() -> list[Claim]:
     """The claims of this file."""
-    return [_propagation(), _slopes()]
+    return [_propagation(), *propagation_rules.claims(), _slopes()]
 
 
 def _propagation() -> Claim:

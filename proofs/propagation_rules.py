@@ -225,12 +225,6 @@ def _rules() -> Claim:
             Check("two roundings", Kind.SYMBOLIC, rounding_failures),
         ),
         justifies=(
-            "conv2attn.convert.propagation.moves.added",
-            "conv2attn.convert.propagation.moves.multiplied",
-            "conv2attn.convert.propagation.moves.averaged",
-            "conv2attn.convert.propagation.moves.interpolated",
-            "conv2attn.convert.propagation.moves.concatenated",
-            "conv2attn.convert.propagation.moves.reshaped",
             "conv2attn.convert.propagation.span.checked",
             "conv2attn.convert.propagation.span.Arithmetic.rounded",
             "conv2attn.convert.propagation.activations.Activation",

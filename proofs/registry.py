@@ -29,7 +29,6 @@ MODULES = (
     "conv2attn.proofs.underflow",
     "conv2attn.proofs.accumulation",
     "conv2attn.proofs.propagation",
-    "conv2attn.proofs.propagation_rules",
     "conv2attn.proofs.sinusoidal",
     "conv2attn.proofs.sharper",
     "conv2attn.proofs.errata",

@@ -101,7 +101,7 @@ def claims() -> list[Claim]:
                     cases=(
                         *map(str, LISTED),
                         f"{RANDOM} random kernels of 1x1 to 3x3 taps, dilations 1 to 3, integer weights, every head "
-                        "with its own alpha from 1/2 to 5; key grids with 0 to 3 more rows and columns on "
+                        "with its own alpha from 3/4 to 5; key grids with 0 to 3 more rows and columns on "
                         "each side",
                     ),
                 ),

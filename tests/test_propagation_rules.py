@@ -195,4 +195,6 @@ def test_every_rule_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setitem(table, key, recorded)  # type: ignore[arg-type]
     for name in OPERATIONS:
         follow(network(name), SIZE, CHANNELS, images())
-    assert {(number, key) for number, table in enumerate(tables) for key in table} == tried  # type: ignore[attr-defined]
+    untraced = {(0, name) for name in ("iadd", "isub", "imul")}  # torch.fx records += as +
+    known = {(number, key) for number, table in enumerate(tables) for key in table}  # type: ignore[attr-defined]
+    assert known - untraced == tried
