@@ -19,8 +19,8 @@ long as there are at most 1 / (4 u) keys). So any order gives at most (n - 1) u 
 takes the best.
 
 Underflow is absolute. With lambda the smallest normal number, a weight below lambda that is read as 0 loses |w||x|, an
-input that is loses at most lambda |w|, and every product and sum at most 5 lambda more (claim ``underflow``), so that
-m terms lose at most
+input that is loses at most lambda |w|, and every product and sum at most 5 lambda more (claim ``underflow-errors``),
+so that m terms lose at most
 
     (1 + gamma_m) ( sum_{|w| < lambda} |w||x| + lambda sum |w| + 5 m lambda )
 

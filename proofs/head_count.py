@@ -96,8 +96,8 @@ def limit_failures(*, needed: Callable[[Kernel], int] = needed_heads) -> list[st
     """
     failures = []
     for kernel in nonzero_kernels():
-        near = [near_heads(kernel, eta) for eta in ETAS]
-        if near[0] is None or near[1] is None:
+        near = [heads for eta in ETAS if (heads := near_heads(kernel, eta)) is not None]
+        if not near:
             y = [sum(entries) for entries in zip(*rays(complement(kernel), len(kernel)), strict=True)]
             excluded = bool(y) and min(y) > 0 and (exact([y]) * exact(kernel)).is_zero_matrix
             if not excluded or needed(kernel) != rank(kernel) + 1:

@@ -26,7 +26,8 @@ def column_basis(matrix: Matrix) -> list[Vector]:
 
 def complement(matrix: Matrix) -> list[Vector]:
     """A basis of what is orthogonal to all columns."""
-    return exact(matrix).transpose().nullspace().to_list()
+    basis: list[Vector] = exact(matrix).transpose().nullspace().to_list()
+    return basis
 
 
 def rays(basis: Sequence[Vector], size: int) -> list[Vector]:

@@ -204,7 +204,7 @@ REFERENCES = {
             "test_claims_rounding.test_the_rounding_of_the_proof_is_that_of_binary64",
         ),
     ),
-    "underflow": References(
+    "underflow-errors": References(
         "underflow",
         (
             "test_extremes.test_numbers_of_any_size_stay_within_the_bound_in_exact_arithmetic",

@@ -111,7 +111,7 @@ def claims() -> list[Claim]:
     """The claim of this file."""
     return [
         Claim(
-            name="underflow",
+            name="underflow-errors",
             title="What underflow adds to the error of a sum, and when nothing overflows",
             statement=Formula(
                 r"\Bigl|\mathrm{fl}\bigl(\textstyle\sum_i w_i x_i\bigr) - \sum_i w_i x_i\Bigr| \le \gamma_m \sum_i"

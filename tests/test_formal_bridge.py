@@ -152,7 +152,7 @@ def test_coq_covers_the_certificate_of_one_tap_and_not_that_of_a_box(kernel_size
 def fraction_of(number: Any) -> Fraction:
     """An end of an interval, exactly."""
     sign, mantissa, exponent, _ = number._mpi_[0]
-    return (-1) ** int(sign) * Fraction(int(mantissa)) * Fraction(2) ** int(exponent)
+    return Fraction(-int(mantissa) if sign else int(mantissa)) * Fraction(2) ** int(exponent)
 
 
 def example_rows(name: str) -> list[list[float]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -72,9 +71,9 @@ OPERATIONS: dict[str, nn.Module | Callable[[Tensor], Tensor]] = {
     "x times a number": lambda x: torch.mul(x, -0.3),
     "x over a number": lambda x: x / 3,
     "div": lambda x: torch.div(x, 7),
-    "+=": lambda x: operator.iadd(x * 1, x),
-    "-=": lambda x: operator.isub(x * 1, F.relu(x)),
-    "*=": lambda x: operator.imul(x * 1, x),
+    "+=": lambda x: (x * 1).__iadd__(x),
+    "-=": lambda x: (x * 1).__isub__(F.relu(x)),
+    "*=": lambda x: (x * 1).__imul__(x),
     "add_": lambda x: (x * 1).add_(x),
     "sub": lambda x: torch.sub(x, x.flip(2)),
     "sub_": lambda x: (x * 1).sub_(F.relu(x)),

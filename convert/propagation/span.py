@@ -123,7 +123,8 @@ class Arithmetic:
             scale: Bound on the sum of the absolute values of all terms.
             terms: How many roundings a term goes through.
             same: Whether both networks do it on the same numbers.
-            lost: What is lost where operands are taken for 0, beside 5 times ``smallest`` a term (claim ``underflow``).
+            lost: What is lost where operands are taken for 0, beside 5 times ``smallest`` a term (claim
+                ``underflow-errors``).
         """
         limits, relative = torch.finfo(self.dtype), self.relative(terms)
         underflow = (lost + 5 * terms * self.smallest) * (1 + relative)
