@@ -2,13 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test browser bench pictures mutants formal coq venv check format lint types clean
+.PHONY: demo test cuda browser bench pictures mutants formal coq venv check format lint types clean
 
 demo: .venv/runtime  ## Convert the embedded trained networks and compare them with their attention.
 	$(BIN)/conv2attn demo
 
 test: .venv/dev  ## Run the tests.
 	$(BIN)/python -m pytest
+
+cuda: .venv/dev  ## Run the tests that need a CUDA device; without one they skip.
+	$(BIN)/python -m pytest -m cuda
 
 browser: .venv/dev  ## Run the tests that open the page in Chromium (apt-get install chromium).
 	$(BIN)/python -m pytest -m browser tests/browser

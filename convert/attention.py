@@ -59,7 +59,8 @@ class SelfAttention2d(nn.Module):
         alpha: Locality strength of each head, positive, [num_heads]. Positions are numbers about the grid, not about
             the channels: alpha and centers are float64 in a layer of float64, and float32 in any other. Where
             attention is exactly one-hot their gradients are zero; they are then None, so that an optimizer's weight
-            decay does not move them.
+            decay does not move them. On a GPU, write to them under ``torch.no_grad()``: a change through ``.data`` is
+            found by an assertion there.
         centers: Centre of each head, its offset from the query in pixels (row, column), [num_heads, 2].
         alpha_follows_dtype: Whether alpha was left to the layer, which then keeps attention one-hot in every precision.
         content: The content terms of the scores, or None, as after a conversion.
