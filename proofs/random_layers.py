@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Protocol, TypeVar, get_args
 
 import torch
@@ -18,7 +18,10 @@ from torch import Tensor, nn
 from conv2attn.convert.spec import ConvSpec, PaddingMode, Size
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
-DEFAULT_MAX_SIZE = 10  # pixels a side; larger inputs only repeat what the border and the inside of small ones show
+DEFAULT_MAX_SIZE = 64  # pixels along the longer side of an input
+SMALL_SIZE = 10  # pixels a side of most inputs; larger ones repeat what their border and inside show, but take bands
+LONGEST_SPAN = 600  # pixels from a kernel's first tap to its last: bfloat16 has no 257, float16 no 2049
+MEMORY_FORMATS = ("contiguous", "channels_last")
 # Soft, among them powers of two, whose scores are exact in binary32; the last is one-hot in binary32 only.
 SOFT_ALPHAS = (1.0, 0.25, 0.5, 1.7, 4.0, 7.3, 16.0, 50.0, 110.0)
 
@@ -65,6 +68,7 @@ class RandomLayer:
         dtype: Precision of weights and inputs, one of ``DTYPES``.
         alpha: Locality strength of the soft attention.
         seed: Of all values.
+        memory_format: Of the inputs, one of ``MEMORY_FORMATS``.
     """
 
     spec: ConvSpec
@@ -73,6 +77,12 @@ class RandomLayer:
     dtype: str
     alpha: float
     seed: int
+    memory_format: str = MEMORY_FORMATS[0]
+
+    def lay_out(self, x: Tensor) -> Tensor:
+        """An input [batch, in_channels, rows, columns] in the memory format."""
+        last = self.memory_format == "channels_last"
+        return x.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -89,7 +99,8 @@ class RandomLayer:
         return asdict(self) | {"spec": self.spec.to_json(), "size": list(self.size)}
 
     def __str__(self) -> str:
-        return f"{self.spec}, input {self.size}, batch {self.batch}, {self.dtype}, alpha {self.alpha:g}"
+        last = ", channels last" if self.memory_format == "channels_last" else ""
+        return f"{self.spec}, input {self.size}, batch {self.batch}, {self.dtype}{last}, alpha {self.alpha:g}"
 
 
 def draw_layer(
@@ -101,20 +112,49 @@ def draw_layer(
         seed: Of the campaign.
         index: Number of the layer, from 0.
         dtypes: Precisions to choose from.
-        max_size: Largest rows and columns of an input, where the geometry accepts so small ones.
+        max_size: Largest rows and columns of an input, where the geometry accepts so small ones. Most inputs have at
+            most ``SMALL_SIZE``.
     """
     choices = RandomChoices(f"layer {index} of seed {seed}")
-    spec = choose_spec(choices)
-    smallest = smallest_input(spec)
-    rows, columns = (choices.integer(least, max(least, max_size)) for least in smallest)
+    spec, size = choices.of((_small,) * 6 + (_long, _spread))(choices, max_size)
     return RandomLayer(
         spec=spec,
-        size=Size(rows, columns),
+        size=size,
         batch=choices.integer(1, 3),
         dtype=choices.of(dtypes),
         alpha=choices.of(SOFT_ALPHAS),
         seed=choices.integer(0, 2**31 - 1),
+        memory_format=choices.of(MEMORY_FORMATS),
     )
+
+
+def _small(choices: Choices, max_size: int) -> tuple[ConvSpec, Size]:
+    """Any geometry, and a small input."""
+    spec = choose_spec(choices)
+    return spec, choose_size(choices, spec, (min(SMALL_SIZE, max_size),) * 2)
+
+
+def _long(choices: Choices, max_size: int) -> tuple[ConvSpec, Size]:
+    """An input that is long along one axis, whose tables are bands."""
+    spec, longest = choose_spec(choices, max_kernel=3), (max_size, min(3, max_size))
+    return spec, choose_size(choices, spec, longest if choices.of((True, False)) else longest[::-1])
+
+
+def _spread(choices: Choices, max_size: int) -> tuple[ConvSpec, Size]:
+    """Taps far from each other along one axis."""
+    spec, axis = choose_spec(choices, max_kernel=3, max_channels=2), choices.integer(0, 1)
+    taps = max(spec.kernel_size[axis], 2)
+    far = choices.integer(2, LONGEST_SPAN // (taps - 1))
+    kernel, dilation = ((taps, 1), (far, 1)) if axis == 0 else ((1, taps), (1, far))
+    spec = replace(spec, kernel_size=kernel, dilation=dilation)
+    return spec, choose_size(choices, spec, (min(3, max_size),) * 2)
+
+
+def choose_size(choices: Choices, spec: ConvSpec, largest: tuple[int, int]) -> Size:
+    """A size of inputs that a convolution accepts, up to so many rows and columns unless it needs more."""
+    pairs = zip(smallest_input(spec), largest, strict=True)
+    rows, columns = (choices.integer(least, max(least, most)) for least, most in pairs)
+    return Size(rows, columns)
 
 
 def choose_spec(choices: Choices, *, max_kernel: int = 5, max_channels: int = 4) -> ConvSpec:

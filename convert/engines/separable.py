@@ -178,10 +178,10 @@ def _users(names: tuple[list[object], list[object]]) -> tuple[tuple[tuple[int, i
 
 
 def _images(layer: AttentionLayer, size: Size) -> int:
-    """Images at a time, so that an intermediate result stays in the cache."""
+    """Images at a time, so that an intermediate result stays in the cache, and under the layer's memory limit."""
     spec, rows, columns = layer.spec, layer.spec.output_size(size).rows, layer.spec.padded_size(size).columns
     image = max(spec.in_channels, spec.out_channels) * rows * columns * layer.regime.dtype.itemsize
-    return max(1, _CHUNK_BYTES // image)
+    return max(1, min(_CHUNK_BYTES, layer.memory_limit) // image)
 
 
 def _attend(weight: Tensor, tables: _Tables, source: Tensor) -> Tensor:

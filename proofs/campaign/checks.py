@@ -1,16 +1,19 @@
-"""Five ways to check one layer: each engine against the convolution, and against the literal engine.
+"""Ways to check one layer: each engine against the convolution, and against the literal engine.
 
-    integers      outputs on integer tensors are equal
+    integers      outputs on integer tensors are equal, also in parts and after a change of precision
     certificate   outputs on real numbers differ by no more than the certificate says, one-hot and soft
     adversarial   the same on inputs made to break it
     gradients     of input, weight and bias, on integer tensors, are equal
     round trip    the convolution comes back bit for bit, and a saved layer computes the same
+    content       terms that read the image are what they are when written out
+    network       a network's certificate holds for what runs, or there is none
 
 An exception is a violation too: nothing that is asked of a layer here is refused.
 """
 
 from __future__ import annotations
 
+import copy
 import io
 import math
 import warnings
@@ -19,20 +22,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from conv2attn.convert import SelfAttention2d, attention_from_conv, certify, conv_from_attention
+from conv2attn.convert import (
+    SelfAttention2d,
+    attention_from_conv,
+    certify,
+    certify_network,
+    conv_from_attention,
+)
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.spec import ConvSpec
 from conv2attn.proofs.campaign.adversarial import PATTERNS
 from conv2attn.proofs.campaign.arithmetic import certified_arithmetic
 from conv2attn.proofs.campaign.bounds import engines_bound
 from conv2attn.proofs.campaign.comparison import Comparer, Comparison
-from conv2attn.proofs.campaign.inputs import convolution, cotangent, images
-from conv2attn.proofs.random_layers import RandomLayer
+from conv2attn.proofs.campaign.content import MOST_SCORES, add_content, number_of_scores, written_out
+from conv2attn.proofs.campaign.inputs import choose, convolution, cotangent, images
+from conv2attn.proofs.campaign.programs import PROGRAMS
+from conv2attn.proofs.random_layers import DTYPES, RandomLayer
 
 Check = Callable[[RandomLayer, Sequence[str], torch.device], Iterator[Comparison]]
 
 ONE_HOT, SOFT, ANYWHERE = "one-hot", "soft", "heads anywhere"
 _MOST_MOVED, _LARGEST_ALPHA = 2.0, 8.0  # of heads that sit anywhere, in pixels
+CPU = torch.device("cpu")
 _NO_LIMIT = 2**62  # bytes: a campaign chooses the sizes of its inputs itself
 
 
@@ -78,9 +90,17 @@ def violations(
 def check_integers(layer: RandomLayer, engines: Sequence[str], device: torch.device) -> Iterator[Comparison]:
     """Outputs on integers are equal: nothing rounds, whatever the order of the sums."""
     conv, x = convolution(layer, device, integers=True), images(layer, device, integers=True)
-    expected, compare = conv(x), Comparer("integers", ONE_HOT)
-    for attention in _in_engines(_attention(conv), engines):
-        yield compare.same(f"output, {attention.engine}", attention(x), expected)
+    expected, compare, attention = conv(x), Comparer("integers", ONE_HOT), _attention(conv)
+    for computed in _in_engines(attention, engines):
+        yield compare.same(f"output, {computed.engine}", computed(x), expected)
+    for computed in _in_engines(attention, engines):
+        yield compare.same(f"output of a larger input, {computed.engine}", computed(_wider(x)), conv(_wider(x)))
+    for computed in _in_engines(attention, engines):
+        computed.memory_limit = 0
+        computed.memory_limit = ENGINES[computed.engine].cost(computed, layer.size, batch=len(x)).bytes
+        yield compare.same(f"output in parts, {computed.engine}", computed(x), expected)
+    for computed in _in_engines(_made_elsewhere(layer, conv), engines):
+        yield compare.same(f"output after a change of precision, {computed.engine}", computed(x), expected)
 
 
 @torch.no_grad()
@@ -94,6 +114,33 @@ def check_certificate(layer: RandomLayer, engines: Sequence[str], device: torch.
         separable, literal = (attention(x) for attention in _in_engines(moved, ("separable", "literal")))
         bound, compare = torch.tensor(engines_bound(moved, x)), Comparer("certificate", ANYWHERE)
         yield compare.within("normal input, separable against literal", separable, literal, bound)
+
+
+@torch.no_grad()
+def check_content(layer: RandomLayer, engines: Sequence[str], device: torch.device) -> Iterator[Comparison]:
+    """Attention that reads the image to decide where to look is what it is when written out, in double precision."""
+    if "literal" not in engines or number_of_scores(layer) > MOST_SCORES:
+        return
+    conv = convolution(layer, CPU, integers=True).double()
+    attention, x = _attention(conv, 0.5), images(layer, CPU, integers=True).double()
+    add_content(layer, attention)
+    bound, compare = torch.tensor(engines_bound(attention, x)), Comparer("content", SOFT)
+    yield compare.within("output, literal", attention(x), written_out(attention, x), bound)
+
+
+@torch.no_grad()
+def check_network(layer: RandomLayer, engines: Sequence[str], device: torch.device) -> Iterator[Comparison]:
+    """A network's certificate holds for the program that runs, or there is none."""
+    conv, x = convolution(layer, device), images(layer, device)
+    attention = _attention(conv, choose(layer, "regime", (None, layer.alpha)))
+    name = choose(layer, "program", tuple(PROGRAMS))
+    cnn, network = PROGRAMS[name](conv).eval(), PROGRAMS[name](attention).eval()
+    limits, compare = (x.amin((0, 2, 3)), x.amax((0, 2, 3))), Comparer("network", _kind(attention))
+    bound = certify_network(network, input_range=limits, size=layer.size).bound
+    if bound is not None:
+        yield compare.within(f"output, {name}", network(x), cnn(x), torch.tensor(bound))
+    elif name == "plain":
+        yield compare.wrong("no bound for a network that can be followed")
 
 
 def check_adversarial(layer: RandomLayer, engines: Sequence[str], device: torch.device) -> Iterator[Comparison]:
@@ -136,6 +183,8 @@ CHECKS: dict[str, Check] = {
     "adversarial": check_adversarial,
     "gradients": check_gradients,
     "round trip": check_round_trip,
+    "content": check_content,
+    "network": check_network,
 }
 
 
@@ -143,6 +192,17 @@ def _attention(conv: nn.Conv2d, alpha: float | None = None) -> SelfAttention2d:
     attention = attention_from_conv(conv, alpha=alpha)
     attention.memory_limit = _NO_LIMIT
     return attention
+
+
+def _wider(x: Tensor) -> Tensor:
+    """The same images with their last column once more."""
+    return torch.cat([x, x[..., -1:]], dim=-1)
+
+
+def _made_elsewhere(layer: RandomLayer, conv: nn.Conv2d) -> SelfAttention2d:
+    """The attention of the same convolution in another precision, brought to this one."""
+    other: torch.dtype = getattr(torch, choose(layer, "other precision", DTYPES))
+    return _attention(copy.deepcopy(conv).to(other)).to(conv.weight.dtype)
 
 
 def _in_engines(attention: SelfAttention2d, engines: Sequence[str]) -> Iterator[SelfAttention2d]:

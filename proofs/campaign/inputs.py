@@ -5,6 +5,9 @@ All values are drawn on the CPU in double precision and then rounded and moved, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 import torch
 from torch import Tensor, nn
 
@@ -12,6 +15,7 @@ from conv2attn.convert.spec import ConvSpec
 from conv2attn.proofs.random_layers import RandomLayer, convolution_of, random_integers
 
 LARGEST_INTEGER = 8
+_T = TypeVar("_T")
 
 
 def integer_limit(spec: ConvSpec, dtype: torch.dtype) -> int:
@@ -40,7 +44,7 @@ def images(layer: RandomLayer, device: torch.device, *, integers: bool = False) 
     """A batch of inputs, [batch, in_channels, rows, columns]: integers, or normal numbers."""
     shape = torch.Size((layer.batch, layer.spec.in_channels, *layer.size))
     values = _values(layer, shape, layer.generator("images"), integers=integers)
-    return values.to(device, layer.torch_dtype)
+    return layer.lay_out(values.to(device, layer.torch_dtype))
 
 
 def cotangent(layer: RandomLayer, output: Tensor) -> Tensor:
@@ -51,6 +55,11 @@ def cotangent(layer: RandomLayer, output: Tensor) -> Tensor:
     exact = int(2 / torch.finfo(layer.torch_dtype).eps) // limit**2
     values[torch.randperm(len(values), generator=generator)[exact:]] = 0
     return values.view(output.shape).to(output)
+
+
+def choose(layer: RandomLayer, purpose: str, options: Sequence[_T]) -> _T:
+    """One of the options, the same for the same layer and purpose."""
+    return options[int(torch.randint(len(options), (), generator=layer.generator(purpose)))]
 
 
 def _values(layer: RandomLayer, shape: torch.Size, generator: torch.Generator, *, integers: bool) -> Tensor:

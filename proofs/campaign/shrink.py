@@ -9,7 +9,7 @@ from typing import Any
 
 from conv2attn.convert.errors import GeometryError
 from conv2attn.convert.spec import ConvSpec, Size
-from conv2attn.proofs.random_layers import RandomLayer
+from conv2attn.proofs.random_layers import MEMORY_FORMATS, RandomLayer
 
 LIMIT = 20.0  # seconds
 
@@ -41,7 +41,7 @@ def simpler(layer: RandomLayer) -> Iterator[RandomLayer]:
     for rows, columns in _smaller_pairs(layer.size, 1):
         if _accepts(layer.spec, Size(rows, columns)):
             yield replace(layer, size=Size(rows, columns))
-    for plain, value in (("dtype", "float32"), ("alpha", 1.0)):
+    for plain, value in (("dtype", "float32"), ("alpha", 1.0), ("memory_format", MEMORY_FORMATS[0])):
         if getattr(layer, plain) != value:
             changes: dict[str, Any] = {plain: value}
             yield replace(layer, **changes)
@@ -72,8 +72,8 @@ def _simpler_specs(spec: ConvSpec) -> Iterator[ConvSpec]:
 
 
 def _smaller(number: int, least: int) -> list[int]:
-    """The least, and one less."""
-    return sorted({least, number - 1}) if number > least else []
+    """The least, half, and one less."""
+    return sorted({least, max(least, number // 2), number - 1}) if number > least else []
 
 
 def _smaller_pairs(pair: tuple[int, int], least: int) -> Iterator[tuple[int, int]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from conv2attn.proofs.campaign.comparison import Comparison
-from conv2attn.proofs.random_layers import RandomLayer
+from conv2attn.proofs.random_layers import SMALL_SIZE, RandomLayer
 
 KEPT_FAILURES = 10  # layers that are named; all are counted
 
@@ -166,6 +166,9 @@ def options(layer: RandomLayer) -> list[str]:
         "no bias": not spec.bias,
         "channels differ": spec.in_channels != spec.out_channels,
         "input not square": size.rows != size.columns,
+        "input longer than 10": max(size) > SMALL_SIZE,
+        "kernel spans more than 256": max(map(max, spec.tap_offsets)) - min(map(min, spec.tap_offsets)) > 256,
+        "channels last": layer.memory_format == "channels_last",
         "batch > 1": layer.batch > 1,
         'padding "same"': spec.padding == "same",
         "padding uneven": (top, left) != (bottom, right),
