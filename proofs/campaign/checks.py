@@ -5,6 +5,7 @@
     adversarial   the same on inputs made to break it
     gradients     of input, weight and bias, on integer tensors, are equal
     round trip    the convolution comes back bit for bit, and a saved layer computes the same
+    extremes      as adversarial, on weights and inputs of every magnitude, also where subnormals are flushed
     content       terms that read the image are what they are when written out
     network       a network's certificate holds for what runs, or there is none
 
@@ -36,6 +37,7 @@ from conv2attn.proofs.campaign.arithmetic import certified_arithmetic
 from conv2attn.proofs.campaign.bounds import engines_bound
 from conv2attn.proofs.campaign.comparison import Comparer, Comparison
 from conv2attn.proofs.campaign.content import MOST_SCORES, add_content, number_of_scores, written_out
+from conv2attn.proofs.campaign.extremes import extreme_convolution, extreme_images, perhaps_flushed
 from conv2attn.proofs.campaign.inputs import choose, convolution, cotangent, images
 from conv2attn.proofs.campaign.programs import PROGRAMS
 from conv2attn.proofs.random_layers import DTYPES, RandomLayer
@@ -117,6 +119,17 @@ def check_certificate(layer: RandomLayer, engines: Sequence[str], device: torch.
 
 
 @torch.no_grad()
+def check_extremes(layer: RandomLayer, engines: Sequence[str], device: torch.device) -> Iterator[Comparison]:
+    """As the certificate's check, with numbers of every magnitude; where a sum could overflow, there is no bound."""
+    with perhaps_flushed(layer):
+        conv, x = extreme_convolution(layer, device), extreme_images(layer, device)
+        for alpha in (None, layer.alpha):
+            attention = _attention(conv, alpha)
+            found = _certified("extremes", {"extreme input": x}, conv, attention, engines)
+            yield from (comparison for comparison in found if math.isfinite(comparison.bound))
+
+
+@torch.no_grad()
 def check_content(layer: RandomLayer, engines: Sequence[str], device: torch.device) -> Iterator[Comparison]:
     """Attention that reads the image to decide where to look is what it is when written out, in double precision."""
     if "literal" not in engines or number_of_scores(layer) > MOST_SCORES:
@@ -183,6 +196,7 @@ CHECKS: dict[str, Check] = {
     "adversarial": check_adversarial,
     "gradients": check_gradients,
     "round trip": check_round_trip,
+    "extremes": check_extremes,
     "content": check_content,
     "network": check_network,
 }
