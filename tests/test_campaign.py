@@ -18,11 +18,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from conv2attn.convert import Certificate, ConvSpec, SelfAttention2d, attention_from_conv, certify, conv_from_attention
-from conv2attn.convert.engines import ENGINES, separable
+from conv2attn.convert import (
+    Certificate,
+    ConvSpec,
+    SelfAttention2d,
+    attention_from_conv,
+    certificate,
+    certify,
+    conv_from_attention,
+    network_certificate,
+    tail,
+)
+from conv2attn.convert.engines import ENGINES, literal, separable
+from conv2attn.convert.engines.axes import AxisTable
 from conv2attn.convert.errors import CheckpointError, ConversionError, SelectionError
 from conv2attn.convert.protocol import LayerValues
-from conv2attn.convert.regime import EXACT_ALPHA
+from conv2attn.convert.regime import EXACT_ALPHA, Regime
 from conv2attn.convert.spec import Size
 from conv2attn.proofs.campaign import checks, run
 from conv2attn.proofs.campaign.adversarial import PATTERNS
@@ -103,6 +114,87 @@ def lose_a_bit_on_the_way_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "conv_from_attention", lossy)
 
 
+def round_centers_to_the_layer_s_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = SelfAttention2d.__init__
+
+    def rounding(layer: SelfAttention2d, *args: Any, **kwargs: Any) -> None:
+        honest(layer, *args, **kwargs)
+        layer.centers.data = layer.centers.data.to(layer.weight.dtype).to(layer.centers.dtype)
+
+    monkeypatch.setattr(SelfAttention2d, "__init__", rounding)
+
+
+def keep_the_default_alpha_in_every_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = SelfAttention2d.__init__
+
+    def stubborn(layer: SelfAttention2d, *args: Any, **kwargs: Any) -> None:
+        honest(layer, *args, **kwargs)
+        layer.alpha_follows_dtype = False
+
+    monkeypatch.setattr(SelfAttention2d, "__init__", stubborn)
+
+
+def query_the_kernel_s_corner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ConvSpec, "middle", (0, 0))
+
+
+def without_bias(layer: LayerValues) -> LayerValues:
+    return layer._replace(bias=None)
+
+
+def drop_the_bias_of_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = separable.SeparableEngine.attend
+
+    def forgetful(engine: separable.SeparableEngine, layer: LayerValues, x: Tensor) -> Tensor:
+        whole = separable._images(layer, Size(*x.shape[2:])) >= len(x)
+        return honest(engine, layer if whole else without_bias(layer), x)
+
+    monkeypatch.setattr(separable.SeparableEngine, "attend", forgetful)
+
+
+def drop_the_bias_of_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = literal.LiteralEngine.attend
+
+    def forgetful(engine: literal.LiteralEngine, layer: LayerValues, x: Tensor) -> Tensor:
+        return honest(engine, layer if layer.memory_limit > 2**40 else without_bias(layer), x)
+
+    monkeypatch.setattr(literal.LiteralEngine, "attend", forgetful)
+
+
+def lose_the_last_key_of_a_band(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = AxisTable.banded.__func__  # type: ignore[attr-defined]
+
+    def short(cls: type[AxisTable], probabilities: Tensor, vectors: int) -> AxisTable:
+        table = honest(cls, probabilities, vectors)
+        if len(table.blocks) == 1:
+            return table
+        return replace(table, blocks=tuple(replace(block, last_key=block.last_key - 1) for block in table.blocks))
+
+    monkeypatch.setattr(AxisTable, "banded", classmethod(short))
+
+
+def forget_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Regime.remember
+
+    def narrow(regime: Regime, key: Any, make: Callable[[], Any]) -> Any:
+        return honest(regime, tuple(part.rows if isinstance(part, Size) else part for part in key), make)
+
+    monkeypatch.setattr(Regime, "remember", narrow)
+
+
+def leave_out_the_convolution_s_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certificate, "convolution_rounding", lambda layer, sums: torch.zeros_like(sums.weights))
+
+
+def follow_what_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network_certificate, "not_followed", lambda model: ())
+
+
+def count_no_subnormal_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certificate, "is_subnormal", torch.zeros_like)
+    monkeypatch.setattr(tail, "magnitudes", lambda values: values.detach().cpu().double().abs())
+
+
 FAULTS: list[tuple[Plant, str]] = [
     (divide_the_bound_of_one_hot_attention, "certificate"),
     (divide_the_bound_of_soft_attention, "certificate"),
@@ -116,6 +208,16 @@ FAULTS: list[tuple[Plant, str]] = [
     (certify_nothing, "certificate"),
     (round_moved_centers, "certificate"),
     (lose_a_bit_on_the_way_back, "round trip"),
+    (round_centers_to_the_layer_s_precision, "integers"),
+    (keep_the_default_alpha_in_every_precision, "integers"),
+    (query_the_kernel_s_corner, "content"),
+    (drop_the_bias_of_parts, "integers"),
+    (drop_the_bias_of_chunks, "integers"),
+    (lose_the_last_key_of_a_band, "integers"),
+    (forget_the_width, "integers"),
+    (leave_out_the_convolution_s_rounding, "certificate"),
+    (follow_what_does_not_run, "network"),
+    (count_no_subnormal_weights, "extremes"),
 ]
 
 
@@ -227,8 +329,7 @@ def test_a_layer_is_a_function_of_seed_and_index() -> None:
     assert layers == [draw_layer(3, index) for index in reversed(range(50))][::-1]
     assert len(set(layers)) == 50
     assert draw_layer(4, 0) != layers[0]
-    known = "1x1, 8->4, stride 1x2, dilation 2x3, padding valid, groups 4, circular, input 4x7, batch 3"
-    assert str(layers[0]) == f"{known}, bfloat16, alpha 7.3"
+    assert str(layers[0]) == KNOWN
 
 
 def test_the_layers_have_every_option() -> None:

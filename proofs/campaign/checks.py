@@ -111,6 +111,8 @@ def check_certificate(layer: RandomLayer, engines: Sequence[str], device: torch.
     conv, x = convolution(layer, device), images(layer, device)
     for alpha in (None, layer.alpha):
         yield from _certified("certificate", {"normal input": x}, conv, _attention(conv, alpha), engines)
+    if layer.dtype != "float64":
+        yield _convolution_alone(conv, x)
     if {"separable", "literal"} <= set(engines):
         moved = _with_heads_anywhere(layer, conv)
         separable, literal = (attention(x) for attention in _in_engines(moved, ("separable", "literal")))
@@ -238,6 +240,16 @@ def _certified(
     for computed in _in_engines(attention, engines):
         for what, *compared in zip(inputs, computed(together).split(parts), expected, bounds, strict=True):
             yield compare.within(f"{what}, {computed.engine}", *compared)
+
+
+def _convolution_alone(conv: nn.Conv2d, x: Tensor) -> Comparison:
+    """Holds the convolution against double precision: the part of the certificate that is its rounding, by itself."""
+    limits, precise = (x.amin((0, 2, 3)), x.amax((0, 2, 3))), copy.deepcopy(conv).double()
+    parts = (certify(_attention(module), input_range=limits).rounding_convolution for module in (conv, precise))
+    observed, expected = conv(x).double(), precise(x.double())
+    return Comparer("certificate", ONE_HOT).within(
+        "normal input, convolution", observed, expected, torch.tensor(sum(parts))
+    )
 
 
 def _kind(attention: SelfAttention2d) -> str:
