@@ -50,7 +50,7 @@ from conv2attn.proofs.campaign.settings import Settings
 from conv2attn.proofs.campaign.shard import Shard
 from conv2attn.proofs.campaign.shrink import shrink, simpler
 from conv2attn.proofs.campaign.tally import Tally, options
-from conv2attn.proofs.random_layers import DTYPES, SOFT_ALPHAS, RandomLayer, draw_layer
+from conv2attn.proofs.random_layers import DTYPES, SOFT_ALPHAS, RandomLayer, draw_layer, smallest_input
 from tests.test_faults import (
     attend_over_the_unpadded_border,
     drop_a_head,
@@ -243,7 +243,7 @@ def test_a_planted_fault_is_found(plant: Plant, check: str, monkeypatch: pytest.
 def test_each_check_finds_a_dropped_head_or_has_a_fault_of_its_own(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
     drop_a_head(monkeypatch)
     found = first_violation(WITHIN, check)
-    assert (found is not None) == (check != "round trip")  # of which a planted fault is above
+    assert (found is not None) == (check not in ("round trip", "network"))  # of which planted faults are above
 
 
 def test_without_a_fault_nothing_is_found() -> None:
@@ -258,7 +258,7 @@ def test_every_engine_is_compared_in_each_check_of_one_hot_attention() -> None:
     found = compare_layer(draw_layer(0, 0))
     for check in ("integers", "certificate", "adversarial", "gradients"):
         words = [made.what for made in found if made.check == check and made.kind == "one-hot"]
-        assert {what.rpartition(", ")[2] for what in words} == set(ENGINES), check
+        assert {what.rpartition(", ")[2] for what in words} - {"convolution"} == set(ENGINES), check
 
 
 @pytest.mark.parametrize("name", PATTERNS)
@@ -362,8 +362,11 @@ def test_options_are_counted_as_what_they_are() -> None:
 
 
 def test_inputs_grow_up_to_the_largest_size_asked_for() -> None:
-    sides = [side for index in range(300) for side in draw_layer(0, index, max_size=30).size]
-    assert max(sides) == 30
+    layers = [draw_layer(0, index, max_size=30) for index in range(300)]
+    grown = [
+        side for one in layers for side, least in zip(one.size, smallest_input(one.spec), strict=True) if side > least
+    ]
+    assert max(grown) == 30
     assert max(side for index in range(300) for side in draw_layer(0, index, max_size=1).size) > 1
 
 
@@ -557,6 +560,7 @@ def weight_of(layer: RandomLayer) -> int:
     spec = layer.spec
     numbers = (spec.in_channels, spec.out_channels, spec.groups, *spec.kernel_size, *spec.stride, *spec.dilation)
     named = (spec.padding_mode != "zeros", spec.bias, layer.dtype != "float32", layer.alpha != 1)
+    named += (layer.memory_format != "contiguous",)
     padding = 100 if isinstance(spec.padding, str) else sum(spec.padding)
     return sum(numbers) + padding + sum(layer.size) + layer.batch + sum(named)
 

@@ -1,7 +1,8 @@
-"""The verification campaign: random layers, each checked five ways, on any device and in any number of shards.
+"""The verification campaign: random layers, on any device and in any number of shards.
 
 settings.py, shard.py                        what is checked, and which part of it here
-inputs.py, adversarial.py                    what the layers are fed with
+inputs.py, adversarial.py, extremes.py       what the layers are fed with
+content.py, programs.py                      attention written out; networks that do not compute what their modules say
 bounds.py, comparison.py                     how far two results may differ, and how far they do
 checks.py                                    one layer, five checks
 tally.py, result.py                          what many layers gave, added up
