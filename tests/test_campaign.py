@@ -165,7 +165,7 @@ def lose_the_last_key_of_a_band(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = AxisTable.banded.__func__  # type: ignore[attr-defined]
 
     def short(cls: type[AxisTable], probabilities: Tensor, vectors: int) -> AxisTable:
-        table = honest(cls, probabilities, vectors)
+        table: AxisTable = honest(cls, probabilities, vectors)
         if len(table.blocks) == 1:
             return table
         return replace(table, blocks=tuple(replace(block, last_key=block.last_key - 1) for block in table.blocks))
@@ -190,7 +190,7 @@ def follow_the_modules_of_a_network_alone(monkeypatch: pytest.MonkeyPatch) -> No
     honest = network_certificate.certify_network
 
     def without_the_root(model: nn.Module, **options: Any) -> network_certificate.NetworkCertificate:
-        return honest(nn.Sequential(*model), **options)  # type: ignore[call-overload]
+        return honest(nn.Sequential(*model.children()), **options)
 
     monkeypatch.setattr(checks, "certify_network", without_the_root)
 
@@ -560,9 +560,9 @@ def weight_of(layer: RandomLayer) -> int:
     spec = layer.spec
     numbers = (spec.in_channels, spec.out_channels, spec.groups, *spec.kernel_size, *spec.stride, *spec.dilation)
     named = (spec.padding_mode != "zeros", spec.bias, layer.dtype != "float32", layer.alpha != 1)
-    named += (layer.memory_format != "contiguous",)
+    last = layer.memory_format == "channels_last"
     padding = 100 if isinstance(spec.padding, str) else sum(spec.padding)
-    return sum(numbers) + padding + sum(layer.size) + layer.batch + sum(named)
+    return sum(numbers) + padding + sum(layer.size) + layer.batch + sum(named) + last
 
 
 @given(LAYERS)
