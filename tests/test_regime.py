@@ -5,12 +5,22 @@ from __future__ import annotations
 import copy
 import math
 from fractions import Fraction
+from pathlib import Path
 
 import mpmath
 import pytest
 import torch
+from torch import nn
 
-from conv2attn.convert import ConversionError, ConvSpec, SelfAttention2d, certify
+from conv2attn.convert import (
+    ConversionError,
+    ConvSpec,
+    SelfAttention2d,
+    attention_from_conv,
+    certify,
+    load_converted,
+    save_converted,
+)
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.regime import _REMEMBERED, _REMEMBERED_BYTES, EXACT_ALPHA, ONE_HOT_ALPHA, compute_dtype
 from conv2attn.convert.spec import Size
@@ -183,3 +193,23 @@ def test_on_a_very_tall_image_heads_still_find_their_pixel() -> None:
         for query, top in enumerate((0, height - 1)):
             assert maps[head, query].argmax().item() == (top + 1 + row) * 3 + 1 + column
             assert maps[head, query].sum() == 1
+
+
+@pytest.mark.parametrize(("dtype", "dilation"), [(torch.bfloat16, 257), (torch.float16, 2049)])
+def test_far_taps_are_read_exactly_whatever_the_dtype_and_the_way_there(
+    dtype: torch.dtype, dilation: int, tmp_path: Path
+) -> None:
+    conv = nn.Conv2d(1, 1, (1, 2), dilation=dilation, bias=False).to(dtype)
+    with torch.no_grad():
+        conv.weight.copy_(torch.tensor([3.0, 5.0]).view_as(conv.weight))
+    x = torch.randint(-8, 9, (1, 1, 1, dilation + 9)).to(dtype)
+    made = attention_from_conv(conv)
+    save_converted(made, tmp_path / "layer")
+    loaded = load_converted(tmp_path / "layer")
+    exported = torch.export.export(made, (x,)).module()
+    narrowed = attention_from_conv(copy.deepcopy(conv).double()).to(dtype)
+    for layer in (made, loaded, exported, narrowed):
+        assert torch.equal(layer(x), conv(x))
+    for engine in ENGINES:
+        made.engine = engine
+        assert torch.equal(made(x), conv(x))
