@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from conv2attn.convert.axis_scores import AxisScores
@@ -30,7 +30,8 @@ from conv2attn.convert.protocol import LayerValues
 from conv2attn.convert.regime import EXACT_ALPHA, Regime, compute_dtype
 from conv2attn.convert.regime_cache import RegimeCache
 from conv2attn.convert.spec import ConvSpec, Size
-from conv2attn.convert.tracing import assume_positive, assume_unchanged
+from conv2attn.convert.tracing import assume_positive, assume_unchanged, one_call
+from conv2attn.convert.transforms import is_traced
 
 DEFAULT_MEMORY_LIMIT = 2**30  # bytes
 
@@ -199,12 +200,27 @@ class SelfAttention2d(nn.Module):
         Raises:
             ConversionError: The input's shape or dtype does not fit, or the engine cannot compute it.
         """
+        if not isinstance(x, Tensor):
+            return self._forward_other(x)
         if x.ndim == 3:
             return self.forward(x.unsqueeze(0)).squeeze(0)
         if x.dtype != self.weight.dtype and not torch.is_autocast_enabled(x.device.type):
             raise ConversionError(f"input must have the layer's dtype {self.weight.dtype}; got {x.dtype}")
         values = self._values()
         return self._engine_for(values, x.shape).attend(values, x)
+
+    def _forward_other(self, x: Any) -> Any:
+        """What is not a tensor: the proxy with which torch.fx traces a network, or a mistake."""
+        if isinstance(x, fx.Proxy):
+            return one_call(self, x)
+        raise ConversionError(f"input must be a torch.Tensor; got {type(x).__name__}")
+
+    def __prepare_scriptable__(self) -> Self:
+        """Refuses ``torch.jit.script``, which calls this."""
+        raise ConversionError(
+            "torch.jit.script cannot compile a SelfAttention2d, which chooses its engine in Python: use torch.export "
+            "or torch.jit.trace, or script what restore_model gives back"
+        )
 
     def _values(self) -> LayerValues:
         regime = self._regime_in_training() if positions_are_trained(self) else self.regime
@@ -227,7 +243,7 @@ class SelfAttention2d(nn.Module):
 
     def _engine_for(self, values: LayerValues, shape: torch.Size) -> Engine:
         """The engine for inputs of a shape, chosen once for each."""
-        if torch.compiler.is_compiling():
+        if is_traced():
             self._assume_positions()
             return exact_engine(values, self.engine)
         scores = values.content is None, values.axis_scores is None, positions_are_trained(values)
@@ -236,6 +252,8 @@ class SelfAttention2d(nn.Module):
     def _assume_positions(self) -> None:
         """Puts a check into a traced layer: the choice of its engine holds for these positions only."""
         regime = self.regime
+        if not regime.is_read:
+            return  # nothing is assumed
         if self.alpha.requires_grad and not regime.is_exact:
             assume_positive(self.alpha)
         else:
@@ -337,9 +355,15 @@ class SelfAttention2d(nn.Module):
 
     def extra_repr(self) -> str:
         """The geometry, the heads, alpha and the engine, as ``print(model)`` shows them."""
-        low, high = self.alpha.min().item(), self.alpha.max().item()
-        alpha = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-        return f"{self.spec}, heads={self.num_heads}, alpha={alpha}, engine={self.engine}"
+        return f"{self.spec}, heads={self.num_heads}, alpha={_shown(self.alpha)}, engine={self.engine}"
+
+
+def _shown(alpha: Tensor) -> str:
+    """The range of the locality strengths; on the meta device they have none."""
+    if alpha.is_meta:
+        return "unknown"
+    low, high = alpha.min().item(), alpha.max().item()
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
 def set_engine(model: nn.Module, engine: str) -> None:

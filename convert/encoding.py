@@ -72,8 +72,13 @@ def positional_scores(encoding: Tensor, vectors: Tensor) -> Tensor:
 
 def key_positions(padded: Size, *, like: Tensor) -> Tensor:
     """Rows and columns of all pixels of the key grid, [num_keys, 2], with the dtype and device of ``like``."""
-    rows, columns = (torch.arange(length, dtype=like.dtype, device=like.device) for length in padded)
-    return torch.cartesian_prod(rows, columns)
+    return grid_points(*(torch.arange(length, dtype=like.dtype, device=like.device) for length in padded))
+
+
+def grid_points(rows: Tensor, columns: Tensor) -> Tensor:
+    """Every pair of a row and a column, row by row: [len(rows) * len(columns), 2]."""
+    grid = rows.shape[0], columns.shape[0]  # unlike len(), not fixed in a trace
+    return torch.stack([rows.unsqueeze(1).expand(grid), columns.expand(grid)], dim=-1).flatten(0, 1)
 
 
 def scores_are_exact(

@@ -17,6 +17,7 @@ from torch import Tensor
 from conv2attn.convert.encoding import scores_are_exact
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.spec import ConvSpec, Size
+from conv2attn.convert.transforms import is_traced, is_transformed
 
 # exp(-alpha) rounds to 0 from here on: 2^-150 (half of the smallest positive number) is exp(-103.97...) in
 # binary32, 2^-1075 is exp(-745.13...) in binary64.
@@ -24,6 +25,12 @@ ONE_HOT_ALPHA = {torch.float32: 104.0, torch.float64: 746.0}
 
 # The default locality strengths: the next powers of two, with which the scores are exact as well.
 EXACT_ALPHA = {torch.float32: 128.0, torch.float64: 1024.0}
+
+# Why an engine that needs the values of alpha and centers refuses.
+UNREAD = (
+    "the values of alpha and centers cannot be read here: torch.vmap maps over different ones, or they have none, as "
+    "on the meta device"
+)
 
 _REMEMBERED = 64
 _REMEMBERED_BYTES = 2**24
@@ -48,8 +55,8 @@ class Regime:
     """The values of centres and locality strengths, and what follows from them.
 
     Attributes:
-        alpha: Locality strength of each head.
-        centers: Centre of each head, in pixels.
+        alpha: Locality strength of each head; NaN where it is not read.
+        centers: Centre of each head, in pixels; likewise.
         at_taps: Whether each centre is the offset of the head's kernel tap.
         dtype: Precision of the attention probabilities.
         shared_alpha: The locality strength of all heads, or None where they differ.
@@ -68,11 +75,11 @@ class Regime:
         """What ``make`` returns, made once for each key.
 
         A layer whose positions change gets a new regime, so what depends on positions and the key only is kept here
-        as long as it is true, and neither copied nor pickled with the layer. While a layer is traced, nothing is.
-        Images of ever new sizes do not fill the memory: of all but the newest, the oldest are dropped until at most 64,
-        of at most 16 MiB together, are left.
+        as long as it is true, and neither copied nor pickled with the layer. While a layer is traced or transformed,
+        nothing is. Images of ever new sizes do not fill the memory: of all but the newest, the oldest are dropped until
+        at most 64, of at most 16 MiB together, are left.
         """
-        if torch.compiler.is_compiling():
+        if is_transformed():
             return make()
         if key not in self._memory:
             made = _outside_inference_mode(make)
@@ -112,10 +119,21 @@ class Regime:
                 raise ConversionError(f"centers must be finite; head {head} has {center}")
         return cls(alpha=alphas, centers=centers_read, at_taps=centers_read == spec.tap_offsets, dtype=alpha.dtype)
 
-    def unread(self) -> Regime:
-        """The regime of positions whose values are not read: it allows nothing that depends on them."""
-        nothing = tuple(math.nan for _ in self.alpha)
-        return Regime(nothing, tuple(zip(nothing, nothing, strict=True)), at_taps=False, dtype=self.dtype)
+    @classmethod
+    def unread(cls, heads: int, dtype: torch.dtype) -> Regime:
+        """The regime of positions whose values are not read: it allows nothing that depends on them.
+
+        Args:
+            heads: Number of heads.
+            dtype: Precision of the attention probabilities.
+        """
+        nothing = (math.nan,) * heads
+        return cls(nothing, tuple(zip(nothing, nothing, strict=True)), at_taps=False, dtype=dtype)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the values are known."""
+        return not math.isnan(self.alpha[0])
 
     def __post_init__(self) -> None:
         first, threshold = self.alpha[0], ONE_HOT_ALPHA[self.dtype]
@@ -125,9 +143,8 @@ class Regime:
         object.__setattr__(self, "is_exact", exact)
 
     def score_dtype(self, padded: Size) -> torch.dtype:
-        """Precision of the scores on a key grid of this size: float32 only where it makes no error."""
-        if self.dtype == torch.float32 and scores_are_exact(
-            torch.float32, padded, alpha=self.alpha, centers=self.centers
-        ):
-            return torch.float32
-        return torch.float64
+        """Precision of the scores on a key grid of this size: float32 only where it is known to make no error."""
+        if self.dtype != torch.float32 or not self.is_read or is_traced():
+            return torch.float64
+        exact = scores_are_exact(torch.float32, padded, alpha=self.alpha, centers=self.centers)
+        return torch.float32 if exact else torch.float64

@@ -22,9 +22,11 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch._C._functorch import maybe_current_level
 
-from conv2attn.convert.regime import Regime
+from conv2attn.convert.regime import Regime, compute_dtype
 from conv2attn.convert.spec import ConvSpec
+from conv2attn.convert.transforms import common_values, is_transformed
 
 _CHANGED = (
     "conv2attn: alpha or centers changed in a way that PyTorch does not count (.data, a fused optimizer, a graph). "
@@ -65,7 +67,8 @@ class _Known:
         regime = Regime.of(spec, alpha=alpha, centers=centers)
         alpha, centers = alpha.detach(), centers.detach()
         versions = (alpha._version, centers._version) if at_rest and _are_watched(alpha, centers) else None
-        return cls(regime, regime.unread(), alpha, centers, (alpha.clone(), centers.clone()), versions)
+        unread = Regime.unread(spec.num_heads, regime.dtype)
+        return cls(regime, unread, alpha, centers, (alpha.clone(), centers.clone()), versions)
 
     def fits(self, alpha: Tensor, centers: Tensor) -> bool:
         """Whether these positions are of the dtypes and on the devices of those that were read."""
@@ -118,13 +121,23 @@ class RegimeCache:
 
     def _get(self, spec: ConvSpec, alpha: Tensor, centers: Tensor, *, at_rest: bool) -> Regime:
         known = self._known
-        if torch.compiler.is_compiling() and known is not None:
-            return known.regime
-        if known is None or not known.holds(alpha, centers, at_rest=at_rest):
-            known = _Known.of(spec, alpha, centers, at_rest=at_rest)
-            self._known = known
-        elif not at_rest:
-            self._expect_changes(known)
+        unread = Regime.unread(spec.num_heads, compute_dtype(alpha.dtype)) if known is None else known.unread
+        if torch.compiler.is_compiling():
+            return unread if known is None else known.regime
+        try:
+            if maybe_current_level() is not None:  # inside torch.func
+                alpha, centers = common_values(alpha), common_values(centers)
+            if known is None or not known.holds(alpha, centers, at_rest=at_rest):
+                if is_transformed():
+                    return Regime.of(spec, alpha=alpha, centers=centers)
+                known = _Known.of(spec, alpha, centers, at_rest=at_rest)
+                self._known = known
+            elif not at_rest:
+                self._expect_changes(known)
+        except (RuntimeError, AssertionError):  # what torch raises where a tensor has no values, or several at once
+            if alpha.is_meta or is_transformed():
+                return unread
+            raise
         return known.regime
 
     def _expect_changes(self, known: _Known) -> None:

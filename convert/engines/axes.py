@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from conv2attn.convert.transforms import is_transformed
+
 _CALL = 500_000  # what one more product costs, in multiply-adds that could have been done meanwhile
 _NARROW = 12  # a product with few columns is as slow as one with this many more
 _SHORT = 16  # sums of fewer terms than this take as long
@@ -60,10 +62,8 @@ class AxisTable:
             kept: Whether the table is kept for later calls. A table of one call is read on the CPU only: elsewhere
                 each call would wait for the device.
         """
-        unread = torch.compiler.is_compiling() or not (
-            kept or probabilities.is_cpu
-        )  # traced, its length would be fixed
-        if unread or len(probabilities) <= min(_BLOCKS):
+        unread = is_transformed() or probabilities.is_meta or not (kept or probabilities.is_cpu)
+        if unread or len(probabilities) <= min(_BLOCKS):  # asked in this order: a traced length is a symbol
             return cls.dense(probabilities)
         return cls.banded(probabilities, vectors)
 

@@ -11,12 +11,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from conv2attn.convert.protocol import AttentionLayer
 from conv2attn.convert.spec import ConvSpec, Size
+from conv2attn.convert.transforms import is_differentiated
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class Engine(ABC):
 
 
 def positions_are_trained(layer: AttentionLayer) -> bool:
-    """Whether a backward pass will ask for gradients of centres or locality strengths."""
-    return torch.is_grad_enabled() and (layer.alpha.requires_grad or layer.centers.requires_grad)
+    """Whether derivatives with respect to centres or locality strengths are asked for, backward or forward."""
+    return is_differentiated(layer.alpha) or is_differentiated(layer.centers)
 
 
 def convolution_padding(spec: ConvSpec) -> tuple[int, int]:

@@ -38,8 +38,11 @@ from conv2attn.convert.engines.base import (
 from conv2attn.convert.engines.passes import Axis, Passes, cheapest_passes, laid_out_like, stencils_are_fast
 from conv2attn.convert.engines.stencil import keys_above_zero
 from conv2attn.convert.protocol import AttentionLayer
+from conv2attn.convert.regime import UNREAD
 from conv2attn.convert.rounding import factored_error
 from conv2attn.convert.spec import ConvSpec, Size
+from conv2attn.convert.tracing import kept_apart
+from conv2attn.convert.transforms import is_traced
 
 
 class FactoredEngine(Engine):
@@ -56,6 +59,8 @@ class FactoredEngine(Engine):
             return "the positional scores are learned tables"
         if positions_are_trained(layer):
             return "centers or alpha require gradients, which it does not compute"
+        if not layer.regime.is_read:
+            return UNREAD
         if not layer.regime.at_taps:
             return "a head's centre is not at its kernel tap"
         if layer.regime.shared_alpha is None:
@@ -71,7 +76,8 @@ class FactoredEngine(Engine):
             return Cost(flops, 0 if spec.padding_mode == "zeros" else padded * layer.weight.element_size())
         channels = batch * (spec.out_channels if _channels_first(spec) else spec.in_channels)
         rows, columns = (_targets(spec, size, axis).queries for axis in (0, 1))
-        read = Size(*(keys_above_zero(layer.regime.alpha[0], keys, layer.regime.dtype) for keys in grid))
+        flattest = min(layer.regime.alpha) if layer.regime.is_read else 0.0
+        read = Size(*(keys_above_zero(flattest, keys, layer.regime.dtype) for keys in grid))
         smoothing = grid.columns * rows * read.rows + rows * columns * read.columns
         held = padded + channels * rows * (grid.columns + columns)
         return Cost(flops + 2 * channels * smoothing, held * layer.regime.dtype.itemsize)
@@ -91,7 +97,9 @@ class FactoredEngine(Engine):
             mixed = smoothing(F.conv2d(source, weight, None, groups=spec.groups))
             return laid_out_like(x, mixed if bias is None else mixed + bias.view(-1, 1, 1))
         smoothed = smoothing(source)
-        if smoothed.numel() < _reordered_after(spec, x, weight):
+        if is_traced():
+            smoothed = kept_apart(smoothed)
+        elif smoothed.numel() < _reordered_after(spec, x, weight):
             smoothed = laid_out_like(x, smoothed)
         mixed = F.conv2d(smoothed, weight, bias, _stride(spec), 0, spec.dilation, spec.groups)
         return laid_out_like(x, mixed)

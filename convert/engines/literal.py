@@ -14,6 +14,7 @@ taken in chunks, so that memory stays under the layer's limit.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from conv2attn.convert.encoding import (
     ENCODING_DIM,
+    grid_points,
     head_vectors,
     key_positions,
     positional_scores,
@@ -33,6 +35,7 @@ from conv2attn.convert.errors import EngineError
 from conv2attn.convert.protocol import AttentionLayer
 from conv2attn.convert.rounding import literal_error
 from conv2attn.convert.spec import ConvSpec, Size
+from conv2attn.convert.transforms import is_traced
 
 
 class LiteralEngine(Engine):
@@ -62,16 +65,14 @@ class LiteralEngine(Engine):
 
     def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
         """Computes the layer; raises EngineError before allocating what exceeds the memory limit."""
-        batch, _, rows, columns = x.shape
-        size = Size(rows, columns)
-        memory = _Memory.of(layer, size, batch=batch)
-        chunk = memory.chunk(math.prod(layer.spec.output_size(size)), kept=_is_differentiated(layer, x))
+        size = Size(x.shape[2], x.shape[3])
+        chunks = _chunks(layer, size, x)
         padded = layer.spec.pad(x).to(layer.regime.dtype)
         values = project_values(layer, padded).flatten(0, 1).flatten(1)
         mixed = torch.cat(
             [
                 _mix(attention_probabilities(layer, size, part, padded), values, layer.spec.out_channels)
-                for part in torch.split(all_queries(layer.spec, size, like=padded), chunk)
+                for part in chunks
             ],
             dim=1,
         )
@@ -81,13 +82,22 @@ class LiteralEngine(Engine):
         return torch.unflatten(mixed.to(x.dtype).transpose(1, 2), 2, output)
 
 
+def _chunks(layer: AttentionLayer, size: Size, x: Tensor) -> Sequence[Tensor]:
+    """All queries, in chunks that stay under the memory limit; a trace, whose sizes are symbols, takes them at once."""
+    queries = all_queries(layer.spec, size, like=x)
+    if is_traced():
+        return [queries]
+    memory = _Memory.of(layer, size, batch=x.shape[0])
+    return torch.split(queries, memory.chunk(len(queries), kept=_is_differentiated(layer, x)))
+
+
 def all_queries(spec: ConvSpec, size: Size, *, like: Tensor) -> Tensor:
     """Positions of all queries on the padded input, row by row, [num_queries, 2], in float64."""
-    axes = (
-        torch.arange(axis.start, axis.stop, axis.step, dtype=torch.float64, device=like.device)
-        for axis in spec.query_positions(size)
+    rows, columns = (
+        start + stride * torch.arange(length, dtype=torch.float64, device=like.device)
+        for start, stride, length in zip(spec.middle, spec.stride, spec.output_size(size), strict=True)
     )
-    return torch.cartesian_prod(*axes)
+    return grid_points(rows, columns)
 
 
 def attention_probabilities(layer: AttentionLayer, size: Size, queries: Tensor, padded: Tensor | None) -> Tensor:

@@ -13,11 +13,13 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch._C._functorch import maybe_current_level
 
 from conv2attn.convert.engines.axes import AxisTable
 from conv2attn.convert.engines.base import convolution_padding
 from conv2attn.convert.engines.stencil import Stencil
 from conv2attn.convert.spec import ConvSpec, Size
+from conv2attn.convert.transforms import is_traced, is_transformed
 
 _REORDERING = 40  # bringing the channels of a pixel together, and apart again
 _SHUFFLING = 18  # the same within one convolution
@@ -108,7 +110,7 @@ def stencils_are_fast(device: torch.device, dtype: torch.dtype, channels: int) -
     Images of a single channel are left out: torch 2.13 convolves them wrongly if they are channels last and the result
     is one column wide.
     """
-    if torch.compiler.is_compiling() or device.type != "cpu" or dtype != torch.float32 or channels == 1:
+    if is_transformed() or device.type != "cpu" or dtype != torch.float32 or channels == 1:
         return False
     return torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)
 
@@ -128,10 +130,18 @@ def cheapest_passes(
         images: Images, of one channel each, that the tables along the rows, and along the columns, are applied to.
         kept: Whether the passes are kept for later calls.
     """
+    if is_traced():  # sizes are symbols, and so would costs be
+        return _tables_only(tables)
     best, *others = _forms(tables, stencils, images, kept)
     for form in others:  # not min(): torch.compile does not trace its key
         best = form if form[0] < best[0] else best
     return best[1]
+
+
+def _tables_only(tables: tuple[Sequence[Tensor], Sequence[Tensor]]) -> Passes:
+    """Tables in one block each."""
+    rows, columns = (tuple(AxisTable.dense(table) for table in part) for part in tables)
+    return Passes(rows, columns, torch.contiguous_format)
 
 
 def _forms(
@@ -166,7 +176,12 @@ def _forms(
         yield cost + shuffling, Passes(row_stencils, column_stencils, torch.contiguous_format)
 
 
+def is_channels_last(x: Tensor) -> bool:
+    """Whether the channels of a pixel lie next to each other; false inside ``torch.vmap``, which does not tell."""
+    return maybe_current_level() is None and x.is_contiguous(memory_format=torch.channels_last)
+
+
 def laid_out_like(x: Tensor, y: Tensor) -> Tensor:
     """Y in the memory format that a convolution of x gives its result."""
-    last = x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+    last = is_channels_last(x) and not x.is_contiguous()
     return y.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)

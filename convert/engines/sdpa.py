@@ -26,8 +26,10 @@ from conv2attn.convert.encoding import ENCODING_DIM, is_power_of_two, key_positi
 from conv2attn.convert.engines.base import Cost, Engine, positions_are_trained
 from conv2attn.convert.engines.literal import all_queries, project_values
 from conv2attn.convert.protocol import AttentionLayer
+from conv2attn.convert.regime import UNREAD
 from conv2attn.convert.rounding import staged_error
 from conv2attn.convert.spec import ConvSpec, Size
+from conv2attn.convert.transforms import is_traced
 
 
 class SdpaEngine(Engine):
@@ -42,6 +44,8 @@ class SdpaEngine(Engine):
             return "the layer has content terms"
         if layer.axis_scores is not None:
             return "the positional scores are learned tables"
+        if not layer.regime.is_read:
+            return UNREAD
         if not layer.regime.is_exact or not all(is_power_of_two(alpha) for alpha in layer.regime.alpha):
             return "attention is not exactly one-hot, or alpha is no power of two"
         if positions_are_trained(layer):
@@ -103,7 +107,9 @@ def _dimension(spec: ConvSpec) -> int:
 
 
 def _score_dtype(layer: AttentionLayer, size: Size) -> torch.dtype:
-    """float32 where |2 t . k| + |k|^2, at most three squared diagonals, is exact there; float64 elsewhere."""
+    """float32 where |2 t . k| + |k|^2, at most three squared diagonals, is known to be exact there; else float64."""
+    if is_traced():
+        return torch.float64
     grid = layer.spec.padded_size(size)
     exact = 3 * (grid.rows**2 + grid.columns**2) <= 2 / torch.finfo(torch.float32).eps
     return layer.regime.dtype if exact else torch.float64

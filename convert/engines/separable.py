@@ -27,11 +27,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from conv2attn.convert.engines.base import Cost, Engine, pad_as_convolution, positions_are_trained
-from conv2attn.convert.engines.passes import Axis, Passes, cheapest_passes, laid_out_like, stencils_are_fast
+from conv2attn.convert.engines.passes import (
+    Axis,
+    Passes,
+    cheapest_passes,
+    is_channels_last,
+    laid_out_like,
+    stencils_are_fast,
+)
 from conv2attn.convert.engines.stencil import keys_above_zero
 from conv2attn.convert.protocol import AttentionLayer
 from conv2attn.convert.rounding import separable_error
 from conv2attn.convert.spec import Size
+from conv2attn.convert.transforms import is_traced
 
 _CHUNK_BYTES = 4 * 2**20  # of one intermediate result: larger ones fall out of the cache
 
@@ -89,7 +97,8 @@ class SeparableEngine(Engine):
         tables = _tables(layer, size, batch)
         source = pad_as_convolution(layer.spec, x).to(layer.regime.dtype, memory_format=tables.passes.memory_format)
         weight = head_weights(layer, source.dtype)
-        parts = [_attend(weight, tables, part) for part in torch.split(source, _images(layer, size))]
+        images = [source] if is_traced() else torch.split(source, _images(layer, size))
+        parts = [_attend(weight, tables, part) for part in images]
         output = torch.cat(parts) if len(parts) > 1 else parts[0]
         if layer.bias is not None:
             output = output + layer.bias.to(output.dtype).view(-1, 1, 1)
@@ -119,8 +128,8 @@ def axis_probabilities(layer: AttentionLayer, size: Size, axis: int) -> Tensor:
 
 
 def _is_at_rest(layer: AttentionLayer) -> bool:
-    """Whether the tables depend on nothing that training changes."""
-    return layer.axis_scores is None and not positions_are_trained(layer)
+    """Whether the tables depend on nothing that training changes, and on values that are known."""
+    return layer.axis_scores is None and layer.regime.is_read and not positions_are_trained(layer)
 
 
 def _table_names(layer: AttentionLayer) -> tuple[list[object], list[object]]:
@@ -223,7 +232,7 @@ def _project(weight: Tensor, x: Tensor) -> Tensor:
         x: [batch, in_channels, rows, columns].
     """
     groups, _, channels = weight.shape
-    if x.is_contiguous(memory_format=torch.channels_last):
+    if is_channels_last(x):
         return F.conv2d(x, weight.flatten(0, 1)[..., None, None], groups=groups)
     pixels = torch.unflatten(x.flatten(2), 1, (groups, channels))
     projected = weight * pixels if channels == 1 else weight @ pixels

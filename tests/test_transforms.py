@@ -1,0 +1,292 @@
+"""A converted network goes through torch.func, torch.fx, torch.jit and others, or is refused by name."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from typing import Literal
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functional_call, grad, jacfwd, jacrev, jvp, stack_module_state, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.checkpoint import checkpoint
+
+from conv2attn.convert import ConversionError, SelfAttention2d, attention_from_conv, certify, convert_model
+from conv2attn.convert.engines import ENGINES
+
+LAYERS = [(None, engine) for engine in ("auto", *ENGINES)] + [(1.0, engine) for engine in ENGINES if engine != "sdpa"]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, about its internals
+        yield
+
+
+def make(alpha: float | None, engine: str = "auto") -> SelfAttention2d:
+    return attention_from_conv(nn.Conv2d(2, 4, (3, 2), stride=(1, 2), padding=1, groups=2), alpha=alpha, engine=engine)
+
+
+def make_double(alpha: float | None, engine: str = "auto") -> SelfAttention2d:
+    conv = nn.Conv2d(2, 4, (3, 2), stride=(1, 2), padding=1, groups=2).double()
+    return attention_from_conv(conv, alpha=alpha, engine=engine)
+
+
+def network(alpha: float | None = None, engine: str = "auto") -> nn.Module:
+    cnn = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 3, (3, 2), stride=2, padding=1))
+    return convert_model(cnn.eval(), alpha=alpha, engine=engine).model
+
+
+def rounding(layer: SelfAttention2d, x: Tensor) -> float:
+    """How far two engines' results for an input can be apart."""
+    reach = x.abs().max().item()
+    return 2 * certify(layer, input_range=(-reach, reach)).rounding_attention
+
+
+@pytest.mark.parametrize(("alpha", "engine"), LAYERS)
+def test_vmap_over_inputs_computes_each_of_them(alpha: float | None, engine: str) -> None:
+    layer, x = make(alpha, engine), torch.randn(3, 2, 2, 6, 7)
+    expected = torch.stack([layer(part) for part in x])
+    assert (vmap(layer)(x) - expected).abs().max() <= rounding(layer, x)
+
+
+@pytest.mark.parametrize(("alpha", "engine"), LAYERS)
+def test_an_ensemble_computes_each_of_its_members(alpha: float | None, engine: str) -> None:
+    members, x = [make(alpha, engine) for _ in range(3)], torch.randn(2, 2, 6, 7)
+    parameters, buffers = stack_module_state(list[nn.Module](members))
+    skeleton = copy.deepcopy(members[0]).to("meta")
+    outputs = vmap(lambda p, b: functional_call(skeleton, (p, b), (x,)))(parameters, buffers)
+    for member, output in zip(members, outputs, strict=True):
+        assert (output - member(x)).abs().max() <= rounding(member, x)
+
+
+def test_members_with_one_alpha_are_read_like_a_single_layer() -> None:
+    chosen: list[bool] = []
+    members = [make(None, "factored") for _ in range(2)]  # the factored engine needs the values
+    parameters, _ = stack_module_state(list[nn.Module](members))
+
+    def call(values: dict[str, Tensor]) -> Tensor:
+        chosen.append(True)
+        output: Tensor = functional_call(members[0], values, (torch.ones(1, 2, 6, 7),))
+        return output
+
+    vmap(call)(parameters)
+    assert chosen == [True]
+
+
+@pytest.mark.parametrize("name", ["alpha", "centers"])
+@pytest.mark.parametrize("engine", ["auto", "literal", "separable"])
+def test_vmap_over_different_positions_computes_each_of_them(name: str, engine: str) -> None:
+    layer, x = make_double(1.0, engine), torch.randn(1, 2, 6, 7, dtype=torch.float64)
+    layer(x)  # what it keeps of these positions must not be used for others
+    position = layer.get_parameter(name).detach()
+    positions = torch.stack([position, 0.5 * position + 0.75])
+
+    def call(value: Tensor) -> Tensor:
+        output: Tensor = functional_call(layer, {name: value}, (x,))
+        return output
+
+    outputs = vmap(call)(positions)
+    for value, output in zip(positions, outputs, strict=True):
+        other = copy.deepcopy(layer)
+        other.engine = "literal"
+        other.get_parameter(name).data.copy_(value)
+        assert (output - other(x)).abs().max() <= 1e-12 * (1 + other(x).abs().max())
+
+
+@pytest.mark.parametrize("engine", ["factored", "sdpa"])
+def test_an_engine_that_needs_values_refuses_hidden_ones(engine: str) -> None:
+    layer, x = make(None, engine), torch.randn(1, 2, 6, 7)
+    alphas = torch.stack([layer.alpha, 2 * layer.alpha])
+    with pytest.raises(ConversionError, match="cannot be read here"):
+        vmap(lambda alpha: functional_call(layer, {"alpha": alpha}, (x,)))(alphas)
+
+
+@pytest.mark.parametrize(("alpha", "engine"), LAYERS)
+def test_forward_and_backward_jacobians_agree(alpha: float | None, engine: str) -> None:
+    layer = make_double(alpha, "auto" if engine == "sdpa" else engine)
+    x = torch.randn(1, 2, 5, 4, dtype=torch.float64)
+    backward: Tensor = jacrev(layer)(x)
+    assert (jacfwd(layer)(x) - backward).abs().max() <= 1e-12 * backward.abs().max()
+    assert torch.equal(backward, torch.autograd.functional.jacobian(layer, x))
+
+
+@pytest.mark.parametrize("name", ["weight", "bias", "alpha", "centers"])
+@pytest.mark.parametrize("engine", ["auto", "literal", "separable"])
+def test_forward_and_backward_derivatives_of_every_parameter_agree(name: str, engine: str) -> None:
+    layer, x = make_double(1.0, engine), torch.randn(2, 2, 5, 4, dtype=torch.float64)
+    layer(x)
+
+    def loss(value: Tensor) -> Tensor:
+        output: Tensor = functional_call(layer, {name: value}, (x,))
+        return output.square().sum()
+
+    value = layer.get_parameter(name).detach()
+    backward = grad(loss)(value)
+    assert backward.abs().max() > 0
+    assert (jacfwd(loss)(value) - backward).abs().max() <= 1e-12 * backward.abs().max()
+    assert (grad(lambda v: grad(lambda s: loss(s * v))(torch.ones((), dtype=v.dtype)))(value)).abs().max() > 0
+
+
+def test_the_tangent_of_alpha_is_not_lost_outside_of_torch_func() -> None:
+    layer, x = make_double(1.0), torch.randn(1, 2, 5, 4, dtype=torch.float64)
+    with torch.no_grad():
+        layer(x)
+    direction = torch.ones_like(layer.alpha)
+    expected = jvp(lambda a: functional_call(layer, {"alpha": a}, (x,)), (layer.alpha.detach(),), (direction,))[1]
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(layer.alpha.detach(), direction)
+        output = functional_call(layer, {"alpha": dual}, (x,))
+        tangent = torch.autograd.forward_ad.unpack_dual(output).tangent
+    assert tangent is not None
+    assert torch.equal(tangent, expected)
+    assert tangent.abs().max() > 0
+
+
+@pytest.mark.parametrize("engine", ["auto", "separable"])
+def test_nothing_made_inside_a_transform_is_kept(engine: str) -> None:
+    layer, x = make(1.0, engine), torch.randn(1, 2, 6, 7)
+    for transform in (vmap, grad):
+
+        def loss(part: Tensor) -> Tensor:
+            output: Tensor = layer(part)
+            return output.sum()
+
+        transform(loss)(x)
+        assert not layer.regime._memory
+    expected = copy.deepcopy(layer)(x)
+    assert torch.equal(layer(x), expected)
+    assert layer.regime._memory
+
+
+@pytest.mark.parametrize(("alpha", "engine"), LAYERS)
+def test_symbolic_tracing_sees_each_layer_as_one_call(alpha: float | None, engine: str) -> None:
+    model = network(alpha, engine)
+    traced = fx.symbolic_trace(model)
+    calls = [node.target for node in traced.graph.nodes if node.op == "call_module"]
+    assert calls == ["0", "1", "2"]
+    traced.graph.lint()
+    for size in ((6, 7), (9, 8)):
+        x = torch.randn(2, 2, *size)
+        assert torch.equal(traced(x), model(x))
+
+
+def double(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    return 2 * output
+
+
+def double_input(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(2 * x for x in inputs)
+
+
+def double_layers(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
+    return 2 * output if isinstance(module, SelfAttention2d) else None
+
+
+@pytest.mark.parametrize("where", ["before", "after", "everywhere"])
+def test_hooks_run_once_in_a_symbolically_traced_network(where: str) -> None:
+    model = network()
+    layer = model.get_submodule("2")
+    if where == "before":
+        handle = layer.register_forward_pre_hook(double_input)
+    elif where == "after":
+        handle = layer.register_forward_hook(double)
+    else:
+        handle = nn.modules.module.register_module_forward_hook(double_layers)  # type: ignore[arg-type]
+    x = torch.randn(2, 2, 6, 7)
+    try:
+        expected = model(x)
+        traced = fx.symbolic_trace(model)
+    finally:
+        if where == "everywhere":
+            handle.remove()
+    assert torch.equal(traced(x), expected)
+
+
+def test_a_layer_traced_by_itself_is_refused_with_a_way_out() -> None:
+    layer = make(None)
+    with pytest.raises(ConversionError, match=r"wrap it in nn\.Sequential"):
+        fx.symbolic_trace(layer)
+    x = torch.randn(1, 2, 6, 7)
+    assert torch.equal(fx.symbolic_trace(nn.Sequential(layer))(x), layer(x))
+
+
+def test_a_script_is_refused_with_a_way_out() -> None:
+    with pytest.raises(ConversionError, match=r"torch\.jit\.script cannot compile a SelfAttention2d.*torch\.export"):
+        torch.jit.script(network())
+
+
+@pytest.mark.parametrize("size", [(6, 7), (41, 34)])
+@pytest.mark.parametrize(("alpha", "engine"), LAYERS)
+def test_a_jit_trace_computes_other_sizes(alpha: float | None, engine: str, size: tuple[int, int]) -> None:
+    layer = make(alpha, engine)
+    traced = torch.jit.trace(layer, torch.randn(2, 2, 37, 30))
+    x = torch.randn(3, 2, *size)
+    with torch.no_grad():
+        assert (traced(x) - layer(x)).abs().max() <= rounding(layer, x)
+
+
+@pytest.mark.parametrize("engine", ["factored", "separable"])
+def test_a_jit_trace_fixes_no_bands_of_its_tables(engine: str) -> None:
+    layer = attention_from_conv(nn.Conv2d(1, 1, 3), alpha=8.0, engine=engine).double()
+    traced, x = torch.jit.trace(layer, torch.randn(1, 1, 160, 170).double()), torch.randn(1, 1, 200, 210).double()
+    with torch.no_grad():
+        assert (traced(x) - layer(x)).abs().max() <= rounding(layer, x)
+
+
+def test_a_jit_trace_refuses_positions_that_changed() -> None:
+    layer, x = make(None), torch.randn(1, 2, 6, 7)
+    traced = torch.jit.trace(layer, x)
+    with torch.no_grad():
+        traced.alpha.fill_(1.0)
+    with pytest.raises(torch.jit.Error, match="changed after the layer was traced"):
+        traced(x)
+
+
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+@pytest.mark.parametrize(("alpha", "engine"), LAYERS)
+def test_make_fx_records_the_layer(alpha: float | None, engine: str, mode: Literal["real", "fake", "symbolic"]) -> None:
+    layer, x = make(alpha, engine), torch.randn(2, 2, 6, 7)
+
+    def call(parameters: dict[str, Tensor], image: Tensor) -> Tensor:
+        output: Tensor = functional_call(layer, parameters, (image,))
+        return output
+
+    parameters = dict(layer.named_parameters())
+    if engine in ("factored", "sdpa"):
+        with pytest.raises(ConversionError, match="cannot be read here"):
+            make_fx(call, tracing_mode=mode)(parameters, x)
+        return
+    recorded = make_fx(call, tracing_mode=mode)(parameters, x)
+    assert (recorded(parameters, x) - layer(x)).abs().max() <= rounding(layer, x)
+    soft = parameters | {"alpha": torch.full_like(layer.alpha, 0.5)}
+    other = copy.deepcopy(layer)
+    other.alpha.data.fill_(0.5)
+    assert (recorded(soft, x) - other(x)).abs().max() <= rounding(other, x)
+
+
+@pytest.mark.parametrize("alpha", [None, 1.0])
+@pytest.mark.parametrize("engine", ["auto", "literal", "separable"])
+def test_layers_without_values_compute_shapes(alpha: float | None, engine: str) -> None:
+    model, x = network(alpha, engine), torch.randn(2, 2, 36, 37)
+    shape = model(x).shape
+    meta = copy.deepcopy(model).to("meta")
+    assert meta(x.to("meta")).shape == shape
+    assert "alpha=unknown" in repr(meta)
+    assert "factored" in meta.get_submodule("0").explain((8, 9))  # type: ignore[operator]
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert model(torch.randn(2, 2, 36, 37)).shape == shape
+
+
+@pytest.mark.parametrize("alpha", [None, 1.0])
+def test_a_checkpointed_network_has_the_same_gradients(alpha: float | None) -> None:
+    model, x = network(alpha), torch.randn(2, 2, 6, 7)
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    plain = torch.autograd.grad(model(x).square().sum(), parameters)
+    again = torch.autograd.grad(checkpoint(model, x, use_reentrant=False).square().sum(), parameters)
+    assert all(torch.equal(a, b) for a, b in zip(plain, again, strict=True))
