@@ -662,13 +662,16 @@ def _print_json(command: str, data: dict[str, Any]) -> None:
 
 
 def _print_report(report: Report) -> None:
+    from conv2attn.convert.wording import WHY, is_useful
     from conv2attn.proofs.tables import report_table
 
     print_table(*report_table(report))
     _print_notes([(layer.name, layer.note) for layer in report.layers])
     _print_problems("left alone", report.skipped)
     network, (low, high) = report.network, report.input_range
-    bound = "no bound is known" if network.bound is None else f"at most {network.bound:.2g} apart"
+    useful = is_useful(network.bound, network.outputs)
+    bound = f"at most {network.in_words} apart" if useful else network.in_words
+    bound += "" if useful or network.bound is None else f": {WHY}"
     typer.echo(f"Outputs of the whole network, images of {network.size} on [{low:g}, {high:g}]: {bound}")
     _print_problems("operations without a bound", network.unbounded)
 

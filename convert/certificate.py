@@ -42,6 +42,7 @@ from conv2attn.convert.rounding import OUTWARD, Sums, attention_rounding, convol
 from conv2attn.convert.spec import ConvSpec
 from conv2attn.convert.subnormal import is_subnormal, magnitudes
 from conv2attn.convert.tail import absolute_products, softmax_tail
+from conv2attn.convert.wording import told
 
 InputRange = tuple[float | Sequence[float] | Tensor, float | Sequence[float] | Tensor]
 
@@ -56,6 +57,8 @@ class Certificate:
         tail: The largest softmax tail: bounds |Attention - Conv| in exact arithmetic.
         rounding_attention: The largest bound on |fl(Attention) - Attention|.
         rounding_convolution: The largest bound on |fl(Conv) - Conv|.
+        outputs: The largest absolute value of an output, in exact arithmetic; a larger bound is not useful
+            (``wording.py``).
     """
 
     bound: float
@@ -63,6 +66,12 @@ class Certificate:
     tail: float
     rounding_attention: float
     rounding_convolution: float
+    outputs: float = math.inf
+
+    @property
+    def in_words(self) -> str:
+        """The bound for people."""
+        return told(self.bound, self.outputs)
 
     def to_json(self) -> dict[str, Any]:
         """The certificate as plain data, without the single channels."""
@@ -102,7 +111,8 @@ def certify(
     )
     parts = [part.nan_to_num(nan=math.inf, posinf=math.inf) * OUTWARD for part in found]  # 0 * inf is a NaN
     total = (parts[0] + parts[1] + parts[2]) * OUTWARD
-    return Certificate(float(total.max()), tuple(total.tolist()), *(float(part.max()) for part in parts))
+    worst = [float(part.max()) for part in (*parts, largest.read)]
+    return Certificate(float(total.max()), tuple(total.tolist()), *worst)
 
 
 def _check_parameters(layer: AttentionLayer) -> None:

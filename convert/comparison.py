@@ -35,6 +35,7 @@ class LayerComparison:
         bound: What the layer's certificate allows for that input, as it was measured; NaN if it was not finite.
         inherited: Largest difference that the convolution makes of the difference in its input.
         total: Largest difference between the layer and the convolution, each in its own network.
+        outputs: Largest absolute value of the convolution's outputs; a larger bound is not useful (``wording.py``).
     """
 
     name: str
@@ -42,6 +43,7 @@ class LayerComparison:
     bound: float
     inherited: float
     total: float
+    outputs: float
 
     def to_json(self) -> dict[str, Any]:
         """The comparison as plain data."""
@@ -78,7 +80,7 @@ class LayerWatcher:
 
     def __init__(self, name: str, layer: SelfAttention2d, conv: nn.Module) -> None:
         self.name, self.layer, self.conv = name, layer, conv
-        self.seconds, self._own, self._inherited, self._total = 0.0, 0.0, 0.0, 0.0
+        self.seconds, self._own, self._inherited, self._total, self._outputs = 0.0, 0.0, 0.0, 0.0, 0.0
         self.has_run, self._is_finite = False, True
         self._measured: MeasuredInput | None = None
         self._expected: list[Tensor] = []
@@ -101,6 +103,7 @@ class LayerWatcher:
         self._own = _larger(self._own, output, here)
         self._inherited = _larger(self._inherited, here, there)
         self._total = _larger(self._total, output, there)
+        self._outputs = _larger(self._outputs, here, torch.zeros_like(here))
         self.has_run = True
         if bool(x.isfinite().all()):
             measured = measure_input(self.layer, [x])
@@ -120,7 +123,7 @@ class LayerWatcher:
         bound = math.nan
         if self._is_finite and self._measured is not None:
             bound = certify_measured(self.layer, self._measured, engine=self.layer.engine).bound
-        return LayerComparison(self.name, self._own, bound, self._inherited, self._total)
+        return LayerComparison(self.name, self._own, bound, self._inherited, self._total, self._outputs)
 
 
 @contextmanager

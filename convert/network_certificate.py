@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from conv2attn.convert.attention import SelfAttention2d
 from conv2attn.convert.certificate import InputRange, channel_range
@@ -21,7 +21,9 @@ from conv2attn.convert.errors import ConversionError, Problem
 from conv2attn.convert.propagation.network import Follower, LayerBound, Memory, UntraceableError, follow
 from conv2attn.convert.propagation.program import not_followed
 from conv2attn.convert.propagation.span import Span
+from conv2attn.convert.propagation.tracked import tensors_in
 from conv2attn.convert.spec import Size
+from conv2attn.convert.wording import told
 
 DEFAULT_SIZE = (224, 224)
 
@@ -36,18 +38,32 @@ class NetworkCertificate:
         layers: Every call of an attention layer that has a bound, in order.
         unbounded: The operations that no bound is known for, each with the reason; what follows from them alone is
             not listed.
+        outputs: The largest absolute value of an output for one image, drawn at random within the range, or None if
+            there is no bound; a larger bound is not useful (``wording.py``).
     """
 
     size: Size
     bound: float | None
     layers: tuple[LayerBound, ...]
     unbounded: tuple[Problem, ...]
+    outputs: float | None = None
+
+    @property
+    def in_words(self) -> str:
+        """The bound for people."""
+        return told(self.bound, self.outputs)
 
     def to_json(self) -> dict[str, Any]:
         """The certificate as plain data; a number that is not finite becomes null."""
         layers = [{key: _finite(value) for key, value in asdict(layer).items()} for layer in self.layers]
         problems = [asdict(problem) for problem in self.unbounded]
-        return {"size": list(self.size), "bound": self.bound, "layers": layers, "unbounded": problems}
+        return {
+            "size": list(self.size),
+            "bound": self.bound,
+            "outputs": self.outputs,
+            "layers": layers,
+            "unbounded": problems,
+        }
 
 
 def certify_network(
@@ -89,7 +105,24 @@ def certify_network(
         problems.append(Problem("", "what it computes depends on how many images it gets"))
     if depends or found.changes:
         bound = math.inf
-    return NetworkCertificate(size, _finite(bound), tuple(found.layers), tuple(dict.fromkeys(problems)))
+    reached = _largest_output(model, first, low, high, size) if math.isfinite(bound) else None
+    return NetworkCertificate(size, _finite(bound), tuple(found.layers), tuple(dict.fromkeys(problems)), reached)
+
+
+@torch.no_grad()
+def _largest_output(
+    model: nn.Module, first: SelfAttention2d | nn.Conv2d, low: Tensor, high: Tensor, size: Size
+) -> float | None:
+    """The largest absolute value of an output for one drawn image, or None if the network does not run on it."""
+    generator = torch.Generator("cpu").manual_seed(0)
+    drawn = torch.rand(1, len(low), *size, generator=generator, dtype=torch.float64, device="cpu")
+    image = low.view(-1, 1, 1) + drawn * (high - low).view(-1, 1, 1)
+    try:
+        outputs = tensors_in(model(image.to(first.weight)))
+    except (ConversionError, RuntimeError):  # as where the memory is too small
+        return None
+    largest = max((float(output.abs().max()) for output in outputs if output.numel()), default=math.inf)
+    return largest if math.isfinite(largest) else None
 
 
 def _changes(found: Follower) -> list[Problem]:

@@ -34,6 +34,7 @@ class LayerAgreement:
         bound: What the certificate allows for the inputs that were seen; NaN if they were not finite.
         inherited: Largest difference that the convolution makes of the difference in its input.
         total: Largest difference between the layer and the convolution, each in its own network.
+        outputs: Largest absolute value of the convolution's outputs.
     """
 
     name: str
@@ -44,11 +45,12 @@ class LayerAgreement:
     bound: float
     inherited: float
     total: float
+    outputs: float
 
     @property
     def comparison(self) -> LayerComparison:
         """What was measured, as a report keeps it."""
-        return LayerComparison(self.name, self.difference, self.bound, self.inherited, self.total)
+        return LayerComparison(self.name, self.difference, self.bound, self.inherited, self.total, self.outputs)
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,7 @@ def _layer_agreement(watcher: LayerWatcher) -> LayerAgreement:
         bound=found.bound,
         inherited=found.inherited,
         total=found.total,
+        outputs=found.outputs,
     )
 
 

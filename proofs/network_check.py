@@ -19,6 +19,7 @@ from conv2attn.convert.model import convert_model, restore_model
 from conv2attn.convert.network import load_network
 from conv2attn.convert.network_certificate import NetworkCertificate, certify_network
 from conv2attn.convert.spec import Size
+from conv2attn.convert.wording import WHY, is_useful
 from conv2attn.proofs.agreement import Agreement, compare
 from conv2attn.proofs.campaign.arithmetic import certified_arithmetic, check_device
 from conv2attn.proofs.image_folder import read_images
@@ -150,10 +151,10 @@ class NetworkCheck:
             reasons = [f"{problem.name}: {problem.reason}".removeprefix(": ") for problem in self.certificate.unbounded]
             return f"End to end, no finite bound is known{''.join(f'; {reason}' for reason in reasons[:1])}."
         found = max(difference for _, difference, _ in self._wholes)
-        return (
-            f"End to end, scores differ by {found:.2g} at most; the bound, for all images within the ranges of these, "
-            f"is {self.certificate.bound:.2g}."
-        )
+        here, bound = f"End to end, scores differ by {found:.2g} at most", self.certificate
+        if not is_useful(bound.bound, bound.outputs):
+            return f"{here}; for all images within the ranges of these there is {bound.in_words}: {WHY}."
+        return f"{here}; the bound, for all images within the ranges of these, is {bound.in_words}."
 
 
 def verify_network(

@@ -9,6 +9,7 @@ from conv2attn.convert.engines.literal import format_bytes
 from conv2attn.convert.plan import LayerPlan
 from conv2attn.convert.report import Report
 from conv2attn.convert.spec import Size
+from conv2attn.convert.wording import told
 from conv2attn.proofs.agreement import Agreement
 
 _UNKNOWN = "unknown"
@@ -77,7 +78,7 @@ def report_table(report: Report) -> Table:
                 f"{layer.alpha:g}",
                 layer.parameters_before,
                 layer.parameters_after,
-                layer.uncertified if layer.certificate is None else f"{layer.certificate.bound:.2g}",
+                layer.uncertified if layer.certificate is None else layer.certificate.in_words,
             )
             for layer in report.layers
         ),
@@ -95,7 +96,7 @@ def layer_agreement_table(title: str, agreement: Agreement) -> Table:
                 str(layers[0].spec),
                 layers[0].heads,
                 f"{layers[0].alpha:g}",
-                *(f"{layer.difference:.1e} / {layer.bound:.1e}" for layer in layers),
+                *(f"{layer.difference:.1e} / {told(layer.bound, layer.outputs, form='.1e')}" for layer in layers),
             )
             for layers in zip(*(engine.layers for engine in agreement.engines), strict=True)
         ),

@@ -151,15 +151,17 @@ def _scene_data(scene: Scene, channels: int) -> dict[str, Any]:
 
 
 def _difference(scene: Scene) -> dict[str, float | None]:
-    """How far the whole layer is from its convolution on this input, in an engine that calls none, and its bound."""
+    """How far the layer is from its convolution on this input, in an engine that calls none, its bound and outputs."""
     layer = scene.layer
     engine, layer.engine = layer.engine, "literal" if layer.content is not None else "separable"
     try:
-        difference = float((layer(scene.x) - convolution(layer, scene.x)).abs().max())
+        expected = convolution(layer, scene.x)
+        difference = float((layer(scene.x) - expected).abs().max())
     finally:
         layer.engine = engine
     bounds = bounds_or_none(layer, input_range(scene.x))
-    return {"difference": finite(difference), "bound": None if bounds is None else max(bounds)}
+    largest = {"outputs": finite(float(expected.abs().max()))}
+    return {"difference": finite(difference), "bound": None if bounds is None else max(bounds), **largest}
 
 
 def _picture(scene: Scene) -> dict[str, Any]:
@@ -181,5 +183,5 @@ def _agreement_data(agreement: Agreement) -> dict[str, Any]:
         "attention_accuracy": finite(first.accuracy),
         "top1_agreement": first.top1_agreement,
         "logit_difference": finite(first.logit_difference),
-        "layers": {layer.name: finite([layer.difference, layer.bound]) for layer in first.layers},
+        "layers": {layer.name: finite([layer.difference, layer.bound, layer.outputs]) for layer in first.layers},
     }

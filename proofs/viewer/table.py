@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from conv2attn.convert.wording import is_useful, told
 from conv2attn.proofs.pictures.numbers import scientific
 
 NUMBER, WORDS = "number", "words"
@@ -71,9 +72,10 @@ def caption(data: dict[str, Any]) -> str:
 
 def _row(layer: dict[str, Any], compared: dict[str, Sequence[float]]) -> list[Cell]:
     name = layer["names"][0]
-    here = layer.get("difference"), layer.get("bound")
-    difference, bound = compared.get(name, here)
-    share = None if difference is None or not bound else difference / bound
+    here = layer.get("difference"), layer.get("bound"), layer.get("outputs")
+    difference, bound, outputs = compared.get(name, here)
+    useful = is_useful(bound, outputs)
+    share = None if difference is None or not bound or not useful else difference / bound
     alphas = sorted(alpha for alpha in layer["alpha"] if alpha is not None)
     alpha = f"{alphas[0]:g}" if alphas[0] == alphas[-1] else f"{alphas[0]:g}\u2013{alphas[-1]:g}"
     return [
@@ -84,7 +86,7 @@ def _row(layer: dict[str, Any], compared: dict[str, Sequence[float]]) -> list[Ce
         Cell(f"{layer['parameters_before']:,}", layer["parameters_before"], NUMBER),
         Cell(f"{layer['parameters_after']:,}", layer["parameters_after"], NUMBER),
         Cell(scientific(difference), _sorted_by(difference), NUMBER),
-        Cell(scientific(bound), _sorted_by(bound), NUMBER),
+        Cell(scientific(bound) if useful else told(bound, outputs), _sorted_by(bound), NUMBER),
         Cell("\u2013" if share is None else f"{share:.1%}", _sorted_by(share), NUMBER),
     ]
 

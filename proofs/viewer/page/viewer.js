@@ -201,7 +201,10 @@ class Viewer {
     this.output = { attention, convolution, difference, bound };
     result.replaceChildren(numberBlock("attention, computed here", attention, 7), signBlock("−"),
       numberBlock("convolution, by PyTorch", convolution, 7), signBlock("="), numberBlock("difference", difference, 3));
-    if (bound !== null) result.append(signBlock(difference <= bound ? "≤" : ">"), numberBlock("proven bound", bound, 3));
+    if (bound !== null) {
+      const name = isUseful(bound, this.channel.expected) ? "proven bound" : "no useful bound: above every output";
+      result.append(signBlock(difference <= bound ? "≤" : ">"), numberBlock(name, bound, 3));
+    }
     return { difference, bound };
   }
 

@@ -31,6 +31,11 @@ function numberBlock(name, value, digits) {
   return block("", label, number);
 }
 
+/** Whether a bound is below the largest output, as convert/wording.py says. */
+function isUseful(bound, outputs) {
+  return bound <= outputs.reduce((largest, output) => Math.max(largest, Math.abs(output)), 0);
+}
+
 function signBlock(sign) { return block("sign", sign); }
 
 function layerName(layer) { return layer.names[0] || "(the network itself)"; }

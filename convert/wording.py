@@ -1,0 +1,34 @@
+"""How a bound is told: as a number where it says something, in words where it does not.
+
+A bound above the largest output does not even tell the attention from a layer whose outputs are all 0. So there is no
+useful bound beyond ``USELESS`` times the largest absolute value of an output, and the number alone is not shown. Data
+keep the number.
+"""
+
+from __future__ import annotations
+
+import math
+
+USELESS = 1.0
+
+WHY = "it holds for every input within its range, and grows with every layer by the sum of its absolute weights"
+
+
+def is_useful(bound: float | None, outputs: float | None) -> bool:
+    """Whether a bound says something of outputs that reach a largest absolute value; None is not known."""
+    return bound is not None and math.isfinite(bound) and (outputs is None or bound <= USELESS * outputs)
+
+
+def told(bound: float | None, outputs: float | None, *, form: str = ".2g") -> str:
+    """A bound for people.
+
+    Args:
+        bound: The bound, or None if there is no finite one.
+        outputs: The largest absolute value of an output, or None if that is not known.
+        form: How a useful bound is formatted.
+    """
+    if bound is None or not math.isfinite(bound):
+        return "no finite bound"
+    if is_useful(bound, outputs):
+        return f"{bound:{form}}"
+    return f"no useful bound ({bound:.2g}; outputs reach {outputs:.2g})"
