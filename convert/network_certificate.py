@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from conv2attn.convert.attention import SelfAttention2d
 from conv2attn.convert.certificate import InputRange, channel_range
+from conv2attn.convert.engines import AUTO
 from conv2attn.convert.errors import ConversionError, Problem
 from conv2attn.convert.propagation.network import Follower, LayerBound, Memory, UntraceableError, follow
 from conv2attn.convert.propagation.program import not_followed
@@ -117,10 +118,16 @@ def _largest_output(
     generator = torch.Generator("cpu").manual_seed(0)
     drawn = torch.rand(1, len(low), *size, generator=generator, dtype=torch.float64, device="cpu")
     image = low.view(-1, 1, 1) + drawn * (high - low).view(-1, 1, 1)
+    engines = {module: module.engine for module in model.modules() if isinstance(module, SelfAttention2d)}
     try:
+        for layer in engines:
+            layer.engine = AUTO  # the literal one may take hours
         outputs = tensors_in(model(image.to(first.weight)))
     except (ConversionError, RuntimeError):  # as where the memory is too small
         return None
+    finally:
+        for layer, engine in engines.items():
+            layer.engine = engine
     largest = max((float(output.abs().max()) for output in outputs if output.numel()), default=math.inf)
     return largest if math.isfinite(largest) else None
 

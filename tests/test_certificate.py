@@ -139,7 +139,8 @@ def test_the_bound_is_the_sum_of_its_parts(alpha: float | None) -> None:
     assert certificate.bound == pytest.approx(sum(parts), rel=CLOSE, abs=0)
     assert certificate.per_channel == (certificate.bound,)
     assert certificate.to_json() == {
-        name: getattr(certificate, name) for name in ("bound", "tail", "rounding_attention", "rounding_convolution")
+        name: getattr(certificate, name)
+        for name in ("bound", "tail", "rounding_attention", "rounding_convolution", "outputs")
     }
 
 

@@ -1,0 +1,102 @@
+"""A bound above the outputs is told as no useful bound, wherever people read it; data keep the number."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from conv2attn.convert import attention_from_conv, certify, certify_network, convert_model
+from conv2attn.convert.report import Report
+from conv2attn.convert.wording import is_useful, told
+from conv2attn.proofs.network_check import Pair, verify_network
+from conv2attn.proofs.tables import layer_agreement_table, report_table
+from conv2attn.proofs.viewer.table import table_rows
+
+
+def test_a_bound_is_told_as_a_number_only_where_it_is_at_most_the_outputs() -> None:
+    assert told(1e-7, 3.0) == "1e-07"
+    assert told(3.0, 3.0) == "3"
+    assert told(4.4e22, 3.1) == "no useful bound (4.4e+22; outputs reach 3.1)"
+    assert told(1e-7, 0.0) == "no useful bound (1e-07; outputs reach 0)"
+    assert told(4.4e22, None) == "4.4e+22"
+    assert {told(bound, 3.0) for bound in (None, math.inf, math.nan)} == {"no finite bound"}
+    assert not is_useful(math.nan, 3.0)
+
+
+def test_a_certificate_knows_what_its_outputs_reach() -> None:
+    conv = nn.Conv2d(1, 2, (1, 2), bias=True)
+    with torch.no_grad():
+        conv.weight.copy_(torch.tensor([1.0, -2.0, 0.5, 0.25]).view(2, 1, 1, 2))
+        conv.bias.copy_(torch.tensor([1.0, -7.0]))  # type: ignore[union-attr]
+    certificate = certify(attention_from_conv(conv, alpha=9.0), input_range=(-3, 2))
+    assert certificate.outputs == pytest.approx(10)
+    assert certificate.in_words == f"{certificate.bound:.2g}"
+    flat = certify(attention_from_conv(conv, alpha=1e-3), input_range=(-3, 2))
+    assert flat.bound > flat.outputs
+    assert flat.in_words.startswith("no useful bound (")
+
+
+def deep(layers: int) -> nn.Sequential:
+    """A network whose bound grows with every layer, and whose outputs do not."""
+    torch.manual_seed(0)
+    parts = [part for _ in range(layers) for part in (nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4))]
+    return nn.Sequential(nn.Conv2d(3, 4, 1), *parts, nn.Flatten(), nn.Linear(4 * 6 * 5, 2)).eval()
+
+
+def test_a_network_whose_bound_exceeds_its_outputs_says_so_and_keeps_the_number() -> None:
+    networks = convert_model(deep(0)).model, convert_model(deep(8), alpha=2.0).model
+    shallow, useless = (certify_network(model, input_range=(-1, 1), size=(6, 5)) for model in networks)
+    assert shallow.bound is not None
+    assert shallow.in_words == f"{shallow.bound:.2g}"
+    assert useless.bound is not None
+    assert useless.outputs is not None
+    assert useless.bound > useless.outputs
+    assert useless.in_words.startswith("no useful bound (")
+    assert useless.to_json()["bound"] == useless.bound
+
+
+def test_the_outputs_of_a_network_are_those_of_an_image_that_was_run_in_any_engine() -> None:
+    model = convert_model(deep(1), engine="literal").model
+    certificate = certify_network(model, input_range=(-1, 1), size=(6, 5))
+    assert {layer.engine for layer in model.modules() if hasattr(layer, "engine")} == {"literal"}
+    assert certificate.outputs is not None
+    assert 0 < certificate.outputs < 10
+
+
+def test_verification_tells_a_useless_bound_as_none_and_why() -> None:
+    cnn = deep(8)
+    pair = Pair(cnn, convert_model(cnn).model)
+    check = verify_network(pair, torch.randn(2, 3, 6, 5), engines=["auto"])
+    check = replace(check, certificate=replace(check.certificate, bound=4.4e22, outputs=3.1))
+    assert check.passed
+    assert "there is no useful bound (4.4e+22; outputs reach 3.1): it holds for every input" in check.verdict
+    assert check.to_json()["certificate"]["bound"] == 4.4e22
+    small = replace(check, certificate=replace(check.certificate, bound=1e-3))
+    assert "is 0.001." in small.verdict
+
+
+def test_tables_and_the_page_tell_a_useless_bound_of_a_layer() -> None:
+    cnn = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 4 * 3, 2)).eval()
+    model = convert_model(cnn, alpha=2.0**-6).model
+    (row,) = report_table(Report.of(model)).rows
+    assert str(row[-1]).startswith("no useful bound (")
+    agreement = verify_network(Pair(cnn, model), torch.randn(2, 3, 6, 5), engines=["auto"]).agreement
+    (row,) = layer_agreement_table("a network", agreement).rows
+    assert "/ no useful bound (" in str(row[-1])
+    entry = {
+        "names": ["0"],
+        "geometry": "3x3",
+        "heads": 9,
+        "parameters_before": 1,
+        "parameters_after": 1,
+        "alpha": [1.0],
+    }
+    numbers = {"difference": 0.0, "bound": 4.4e22, "outputs": 3.1}
+    ((*_, bound, share),) = table_rows({"agreement": None, "layers": [entry | numbers]})
+    assert bound.text == "no useful bound (4.4e+22; outputs reach 3.1)"
+    assert bound.value == 4.4e22
+    assert share.text == "\u2013"
