@@ -14,9 +14,11 @@ In the soft regime two more errors are relative to sum |w| max |x|: that of the 
 ``softmax-rounding`` and ``score-rounding``) and that of adding up keys (claim ``key-accumulation``). The latter must
 not grow with the image. An addition errs by at most u |a + b|, and by at most min(|a|, |b|), since either term is
 itself a floating-point number. Call the n keys within radius r of the target near. Of all additions, at most n - 1 join
-two partial sums that both hold near keys; the others err, together, by at most twice the weight of the far keys (as
-long as there are at most 1 / (4 u) keys). So any order gives at most (n - 1) u + 2 far, for any r: ``_accumulation``
-takes the best.
+two partial sums that both hold near keys; the others err, together, by at most twice the weight of the far keys, as
+long as at most 1 / (4 u) keys weigh something. So any order gives at most (n - 1) u + 2 far, for any r:
+``_accumulation`` takes the best. How many keys weigh something does not depend on the image, because exp(-alpha D^2) is
+0 from some distance D on: ``weighing_keys`` counts them, and where they are too many, for a very small alpha in single
+precision, no error is known.
 
 Underflow is absolute. With lambda the smallest normal number, a weight below lambda that is read as 0 loses |w||x|, an
 input that is loses at most lambda |w|, and every product and sum at most 5 lambda more (claim ``underflow-errors``),
@@ -53,7 +55,8 @@ OUTWARD = 1 + 2.0**-30
 SMALLEST_ALPHA = 1e-6  # a flatter softmax is not worth a sum over thousands of pixels: nothing is claimed
 
 _DOUBLE = 2.0**-53  # unit roundoff of binary64
-_NEGLIGIBLE = 746.0  # exp(-746) is below the smallest double; sums over all integers stop there
+_NEGLIGIBLE = 746.0  # exp(-746) rounds to 0 in binary64; sums over all integers stop there
+_NEGLIGIBLE_IN_SINGLE = 104.0  # the same in binary32
 
 # Scores are at most alpha times this for grids of up to 2^28 pixels a side: sums of squared distances.
 _LARGEST_SCORE = 2.0**60
@@ -237,12 +240,26 @@ def _softmax_error(alpha: float, scores: float, unit: float, *, axes: int) -> fl
     return math.expm1(math.log1p(exponentials) - math.log1p(-exponentials) + math.log1p(unit) - math.log1p(-total))
 
 
+def weighing_keys(alpha: float, unit: float, *, axes: int) -> int:
+    """How many keys of a head can have a probability that is not 0, in a grid of any size.
+
+    A key at a distance of D pixels gets at most about exp(-alpha D^2), which rounds to 0 from ``ONE_HOT_ALPHA`` on; 1
+    more covers the rounding of scores and softmax.
+    """
+    vanishes = 1 + (_NEGLIGIBLE if unit < 2.0**-30 else _NEGLIGIBLE_IN_SINGLE)
+    side = 2 * math.floor(math.sqrt(vanishes / alpha)) + 1
+    return side * side if axes == 2 else side
+
+
 @lru_cache(maxsize=64)
 def _accumulation(alpha: float, unit: float, *, axes: int, copies: int = 1) -> float:
     """Error of adding up the weighted keys of ``copies`` heads in any order, relative to their absolute sum.
 
-    (near - 1) u + 2 far, for the best square (or interval) of near keys around the target.
+    (near - 1) u + 2 far, for the best square (or interval) of near keys around the target; infinite if more keys may
+    weigh something than the claim ``key-accumulation`` is for.
     """
+    if copies * weighing_keys(alpha, unit, axes=axes) * unit > 0.25:
+        return math.inf
     beyond = accumulate(reversed(powers(alpha, 0)), initial=0.0)  # sums over n > radius, from the smallest up
     mass = moment(alpha, 0) if axes == 2 else 1.0
     best = math.inf

@@ -90,8 +90,10 @@ def claims() -> list[Claim]:
                 "the sum of all |a_k|, any n terms called near, and F the sum of |a_k| over the others, called far",
             ),
             assumptions=(
-                "The a_k are floating-point numbers, rounded to nearest; at most 1 / (4 u) of them; b < 1.",
-                "Zeros do not count: adding 0 does not round.",
+                "The a_k are floating-point numbers, rounded to nearest; at most 1 / (4 u) of them are not 0; b < 1.",
+                "Zeros do not count: adding 0 does not round. A key at distance D of its head's target weighs "
+                "exactly 0 where exp(-alpha D^2) rounds to 0 (claim one-hot-threshold), so the number of keys that "
+                "count does not depend on the image; the code checks it.",
             ),
             steps=_steps(),
             checks=(
@@ -119,7 +121,7 @@ def claims() -> list[Claim]:
                     cases=(f"one near and {LEAVES - 2} far terms of {PRECISION} bits, every order",),
                 ),
             ),
-            justifies=("conv2attn.convert.rounding.literal_error",),
+            justifies=("conv2attn.convert.rounding.literal_error", "conv2attn.convert.rounding.weighing_keys"),
         )
     ]
 

@@ -216,9 +216,15 @@ REFERENCES = {
         for name, proof in (
             ("softmax-rounding", "rounding"),
             ("score-rounding", "rounding"),
-            ("key-accumulation", "accumulation"),
         )
     },
+    "key-accumulation": References(
+        "accumulation",
+        (
+            "test_rounding.test_no_more_keys_weigh_something_than_are_counted",
+            "test_rounding.test_attention_with_too_many_keys_to_add_up_has_no_bound",
+        ),
+    ),
     "error-propagation": References("propagation", ("test_propagation.test_a_network_stays_within_its_bound",)),
     "propagation-rules": References(
         "propagation_rules", ("test_propagation_rules.test_an_operation_stays_within_its_bounds",)

@@ -26,7 +26,9 @@ from conv2attn.convert.rounding import (
     gamma,
     moment,
     unit_roundoff,
+    weighing_keys,
 )
+from conv2attn.convert.spec import ConvSpec
 
 DIGITS = 60
 UNITS = {torch.float64: mpf(2) ** -53, torch.float32: mpf(2) ** -24, torch.bfloat16: mpf(2) ** -8}
@@ -208,3 +210,24 @@ def test_steeper_attention_has_a_smaller_error_until_its_keys_can_be_added_up() 
     assert errors == sorted(errors, reverse=True)
     assert errors[0] == math.inf
     assert 0 < errors[-1] < math.inf
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("alpha", [0.0625, 0.07, 0.5, 2.0, 9.3])
+def test_no_more_keys_weigh_something_than_are_counted(alpha: float, dtype: torch.dtype) -> None:
+    """In a grid of any size: here one that reaches farther than any weight."""
+    margin = math.ceil(math.sqrt(750 / alpha)) if dtype == torch.float64 else math.ceil(math.sqrt(110 / alpha))
+    layer = SelfAttention2d(ConvSpec(1, 1, kernel_size=(1, 1)), alpha=alpha, dtype=dtype)
+    maps = layer.attention_probabilities((2 * margin + 1, 2 * margin + 1), queries=[(margin, margin)])
+    weighing = int(maps.count_nonzero())
+    assert weighing <= weighing_keys(alpha, unit_roundoff(dtype), axes=2)
+    assert 0.7 * weighing_keys(alpha, unit_roundoff(dtype), axes=2) <= 4 / math.pi * weighing  # a disc in a square
+
+
+def test_attention_with_too_many_keys_to_add_up_has_no_bound() -> None:
+    """The claim key-accumulation is for 1 / (4 u) keys that weigh something: 2^22 in single precision."""
+    alphas = {alpha: engine_error(layer_of(alpha, torch.float32), "literal") for alpha in (2.0**-10, 2.0**-11)}
+    heads = layer_of(1.0, torch.float32).spec.num_heads
+    counted = {alpha: heads * weighing_keys(alpha, unit_roundoff(torch.float32), axes=2) for alpha in alphas}
+    assert counted[2.0**-10] <= 2**22 < counted[2.0**-11]
+    assert {alpha: math.isfinite(error) for alpha, error in alphas.items()} == {2.0**-10: True, 2.0**-11: False}
