@@ -13,6 +13,7 @@ import torch
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.formats.archive import Archive
 from conv2attn.convert.formats.geometry import StoredConvolution, describe
+from conv2attn.convert.formats.graph import Graph, Node, arguments, module, target
 from conv2attn.convert.formats.limits import MAX_HEADER, MAX_TENSORS, parse_json
 from conv2attn.convert.formats.stored import OddTensor, StoredTensor
 
@@ -41,8 +42,11 @@ _DTYPES = {
     31: torch.float8_e4m3fnuz,
     32: torch.float8_e5m2fnuz,
 }
-_CONV = "torch.ops.aten.conv"
 _CONV2D = ("torch.ops.aten.conv2d.default", "torch.ops.aten.conv2d.padding", "torch.ops.aten.convolution.default")
+ATTENTION = (
+    "it is attention whose program is not that of a convolution; convert the network that it was made from, or read "
+    "the folder that save_converted writes"
+)
 _GEOMETRY = ("stride", "padding", "dilation", "groups")
 
 
@@ -63,14 +67,15 @@ def read_exported(archive: Archive, root: str) -> tuple[dict[str, object], dict[
     if len(config) > MAX_TENSORS:
         raise CheckpointError(f"{path} has {len(config)} tensors; at most {MAX_TENSORS} are read")
     tensors: dict[str, object] = {key: _tensor(archive, root, key, entry) for key, entry in config.items()}
-    module = _mapping(_json(archive, f"{root}{MODEL}"), "graph_module")
-    keys = dict(_placeholders(_mapping(module, "signature").get("input_specs")))
+    program = _mapping(_json(archive, f"{root}{MODEL}"), "graph_module")
+    keys = dict(_placeholders(_mapping(program, "signature").get("input_specs")))
     convolutions: dict[str, StoredConvolution] = {}
-    for node in _list(_mapping(module, "graph").get("nodes")):
-        target = node.get("target") if isinstance(node, dict) else None
-        if isinstance(node, dict) and isinstance(target, str) and target.startswith(_CONV):
-            name, convolution = _convolution(node, target, keys, tensors)
-            add_layer(convolutions, name, convolution, otherwise=str(node.get("name")))
+    graph = Graph(_list(_mapping(program, "graph").get("nodes")), archive.source.budget)
+    for node in graph.convolutions:
+        name, convolution = _convolution(node, graph, keys, tensors)
+        add_layer(convolutions, name, convolution, otherwise=_name(node))
+    for name in _attention_layers(tensors):
+        convolutions.setdefault(name, StoredConvolution.refused(ATTENTION))
     return tensors, convolutions
 
 
@@ -138,30 +143,40 @@ def _placeholders(specs: object) -> Iterator[tuple[str, str]]:
 
 
 def _convolution(
-    node: Mapping[str, object], target: str, keys: Mapping[str, str], tensors: Mapping[str, object]
+    node: Node, graph: Graph, keys: Mapping[str, str], tensors: Mapping[str, object]
 ) -> tuple[str, StoredConvolution]:
     """A node's layer name and convolution."""
-    arguments = {name: value for name, value in map(_argument, _list(node.get("inputs"))) if value is not None}
-    weight, bias = (keys.get(str(arguments.get(part))) for part in ("weight", "bias"))
-    name = str(node.get("name")) if weight is None else layer_name(weight)
-    if target not in _CONV2D or arguments.get("transposed") is True:
-        return name, StoredConvolution.refused(f"{target.removeprefix('torch.ops.')} is not a plain 2-D convolution")
-    if bias is None and "bias" in arguments:
+    given, kind = arguments(node), target(node)
+    weight, bias = (keys.get(str(given.get(part))) for part in ("weight", "bias"))
+    name = _name(node) if weight is None else layer_name(weight)
+    if kind not in _CONV2D or given.get("transposed") is True:
+        kind = kind.removeprefix("torch.ops.")[:100]
+        return name, StoredConvolution.refused(f"{kind} is not a plain 2-D convolution")
+    if bias is None and "bias" in given:
         return name, StoredConvolution.refused("its bias is computed")
-    return name, describe(tensors, weight, bias, {key: _pair(arguments[key]) for key in _GEOMETRY if key in arguments})
+    geometry = {key: _pair(given[key]) for key in _GEOMETRY if key in given}
+    if weight is not None:
+        padding, problem = graph.within(node, name)
+        is_attention = f"{weight.removesuffix('weight')}alpha" in tensors
+        if is_attention and (problem is not None or module(node) != name):
+            problem = ATTENTION
+        if problem is not None:
+            return name, StoredConvolution.refused(problem)
+        geometry |= padding
+    return name, describe(tensors, weight, bias, geometry)
 
 
-def _argument(entry: object) -> tuple[str, object]:
-    """Name and value of an argument: a tensor's name, a number, a text, a list; None for one that is not given."""
-    value = entry.get("arg") if isinstance(entry, dict) else None
-    if not isinstance(entry, dict) or not isinstance(value, dict) or len(value) != 1:
-        return "", None
-    ((kind, content),) = value.items()
-    if kind == "as_none":
-        return "", None
-    if isinstance(content, dict):
-        content = content.get("name")
-    return str(entry.get("name")), content
+def _attention_layers(tensors: Mapping[str, object]) -> list[str]:
+    """Names of the layers whose weight lies beside the alpha and the centres of attention."""
+    weights = [key for key in tensors if key == "weight" or key.endswith(".weight")]
+    prefixes = [key.removesuffix("weight") for key in weights]
+    found = [prefix for prefix in prefixes if f"{prefix}alpha" in tensors and f"{prefix}centers" in tensors]
+    return [prefix.removesuffix(".") for prefix in found]
+
+
+def _name(node: Node) -> str:
+    name = node.get("name")
+    return name if isinstance(name, str) else ""
 
 
 def _pair(value: object) -> object:

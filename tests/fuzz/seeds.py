@@ -62,7 +62,10 @@ def program(archive: bytes) -> bytes:
     config = entry(archive, "data/weights/model_weights_config.json")
     graph = json.loads(entry(archive, "models/model.json"))
     module = graph["graph_module"]
-    nodes = [{key: node[key] for key in ("target", "inputs", "name")} for node in module["graph"]["nodes"]]
+    kept_keys = ("target", "inputs", "outputs", "name", "metadata")
+    nodes = [{key: node[key] for key in kept_keys} for node in module["graph"]["nodes"]]
+    for node in nodes:
+        node["metadata"] = {"nn_module_stack": node["metadata"].get("nn_module_stack")}
     kept = {"graph": {"nodes": nodes}, "signature": {"input_specs": module["signature"]["input_specs"]}}
     return config + b"\0" + json.dumps({"graph_module": kept}).encode()
 

@@ -1,0 +1,174 @@
+"""An exported program is read as the network it computes, or refused by the layer's name."""
+
+from __future__ import annotations
+
+import json
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from conv2attn.convert import convert_model
+from conv2attn.convert.checkpoint import read_checkpoint
+from conv2attn.convert.formats.exported import ATTENTION, MODEL
+from conv2attn.convert.formats.geometry import StoredConvolution
+from conv2attn.convert.layers import layer_tree
+from conv2attn.convert.spec import ConvSpec
+
+PADDINGS: dict[str, dict[str, Any]] = {
+    "no padding": {},
+    "zeros": {"padding": (1, 0)},
+    "same": {"padding": "same"},
+    "a reflection": {"padding": (1, 2), "padding_mode": "reflect"},
+    "the edge": {"padding": (0, 1), "padding_mode": "replicate"},
+    "a circle": {"padding": (1, 1), "padding_mode": "circular"},
+}
+EXACT = ("auto", "factored")  # the engines that compute exact attention as a convolution
+
+
+def network(**options: Any) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.ReLU(), nn.Conv2d(2, 3, (3, 5), **options), nn.BatchNorm2d(3)).eval()
+
+
+def exported(
+    model: nn.Module, path: Path, *, decompose: bool = False, dynamic: bool = False, strict: bool = False
+) -> dict[str, StoredConvolution]:
+    """What a program that torch.export saved says of its convolutions."""
+    height, width = (torch.export.Dim(name, min=8, max=64) for name in ("height", "width"))
+    shapes = ({2: height, 3: width},) if dynamic else None
+    with warnings.catch_warnings(action="ignore"):  # torch.export's own
+        program = torch.export.export(model, (torch.ones(1, 2, 9, 11),), dynamic_shapes=shapes, strict=strict)
+        torch.export.save(program.run_decompositions() if decompose else program, path)
+    return dict(read_checkpoint(path).convolutions)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("padding", PADDINGS)
+def test_a_convolution_s_padding_is_read_whatever_its_mode(padding: str, strict: bool, tmp_path: Path) -> None:
+    model = network(**PADDINGS[padding])
+    found = exported(model, tmp_path / "x.pt2", strict=strict)
+    x = torch.randn(1, 2, 9, 11)
+    layers = layer_tree(found, read_checkpoint(tmp_path / "x.pt2").state_dict)
+    assert found.keys() == {"1"}
+    assert torch.equal(layers.get_submodule("1")(x), model[1](x))
+
+
+@pytest.mark.parametrize("padding", PADDINGS)
+def test_a_decomposed_padding_is_read_or_refused_by_name(padding: str, tmp_path: Path) -> None:
+    model = network(**PADDINGS[padding])
+    (stored,) = exported(model, tmp_path / "x.pt2", decompose=True).values()
+    if "padding_mode" in PADDINGS[padding]:
+        assert stored.problem is not None
+        assert "computes more than a convolution" in stored.problem
+    else:
+        assert stored.spec is not None
+        assert stored.spec.pads == ConvSpec.from_conv(model[1]).pads  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("decompose", [False, True])
+@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize("engine", ["auto", "literal", "separable", "factored", "sdpa"])
+def test_exact_attention_is_read_as_its_convolution_or_refused_by_name(
+    engine: str, padding: str, decompose: bool, tmp_path: Path
+) -> None:
+    model = network(**PADDINGS[padding])
+    found = exported(convert_model(model, engine=engine).model, tmp_path / "x.pt2", decompose=decompose)
+    assert found.keys() == {"1"}
+    is_plain = engine in EXACT and not (decompose and "padding_mode" in PADDINGS[padding])
+    if is_plain:
+        assert found["1"].spec is not None
+        assert found["1"].spec.pads == ConvSpec.from_conv(model[1]).pads  # type: ignore[arg-type]
+        assert found["1"].spec.padding_mode == model[1].padding_mode
+    else:
+        assert found["1"].problem == ATTENTION
+
+
+@pytest.mark.parametrize("decompose", [False, True])
+@pytest.mark.parametrize("padding", ["no padding", "zeros", "a reflection"])
+@pytest.mark.parametrize("engine", ["auto", "literal", "separable", "factored"])
+def test_soft_attention_is_refused_by_name(engine: str, padding: str, decompose: bool, tmp_path: Path) -> None:
+    model = convert_model(network(**PADDINGS[padding]), alpha=2.0, engine=engine).model
+    found = exported(model, tmp_path / "x.pt2", decompose=decompose)
+    assert found["1"].problem == ATTENTION
+    assert all(stored.spec is None for stored in found.values())
+
+
+@pytest.mark.parametrize("alpha", [None, 2.0])
+def test_attention_over_images_of_any_size_is_read_as_over_one(alpha: float | None, tmp_path: Path) -> None:
+    model = convert_model(network(padding=1), alpha=alpha, engine="factored").model
+    found = exported(model, tmp_path / "x.pt2", dynamic=True)
+    assert (found["1"].spec is None) == (alpha is not None)
+
+
+def test_attention_alone_is_read_as_in_a_network(tmp_path: Path) -> None:
+    conv = nn.Conv2d(2, 3, 3, padding=1).eval()
+    exact = exported(convert_model(conv).model, tmp_path / "x.pt2")
+    soft = exported(convert_model(conv, alpha=2.0, engine="factored").model, tmp_path / "y.pt2")
+    assert exact[""].spec == ConvSpec.from_conv(conv)
+    assert soft[""].problem == ATTENTION
+
+
+def test_attention_in_a_program_that_does_not_name_its_modules_is_refused(tmp_path: Path) -> None:
+    path, other = tmp_path / "x.pt2", tmp_path / "y.pt2"
+    exported(convert_model(network(padding=1)).model, path)
+    with zipfile.ZipFile(path) as read, zipfile.ZipFile(other, "w") as written:
+        for name in read.namelist():
+            content = read.read(name)
+            if name.endswith(MODEL):
+                graph = json.loads(content)
+                for node in graph["graph_module"]["graph"]["nodes"]:
+                    del node["metadata"]
+                content = json.dumps(graph).encode()
+            written.writestr(name, content)
+    assert read_checkpoint(other).convolutions["1"].problem == ATTENTION
+
+
+class PadsItself(nn.Conv2d):
+    """Pads in forward, on one side, as timm's Conv2dSame does."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Pads, then convolves."""
+        return super().forward(functional.pad(x, (0, 1, 0, 1)))
+
+
+class Rectified(nn.Conv2d):
+    """Computes something after the convolution."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolves, then rectifies."""
+        return super().forward(x).relu()
+
+
+@pytest.mark.parametrize("kind", [PadsItself, Rectified])
+def test_a_subclass_that_computes_more_is_refused_by_name(kind: type[nn.Conv2d], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    found = exported(nn.Sequential(kind(2, 3, 3)).eval(), tmp_path / "x.pt2")
+    assert "computes more than a convolution" in str(found["0"].problem)
+
+
+def test_padding_by_a_module_of_its_own_stays_one(tmp_path: Path) -> None:
+    found = exported(nn.Sequential(nn.ReflectionPad2d(1), nn.Conv2d(2, 3, 3)).eval(), tmp_path / "x.pt2")
+    assert found["1"].spec == ConvSpec.from_conv(nn.Conv2d(2, 3, 3))
+
+
+class Twice(nn.Module):
+    """Applies one convolution to its own result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolves twice."""
+        return self.conv(self.conv(x))  # type: ignore[no-any-return]
+
+
+def test_a_layer_that_is_called_twice_is_one_convolution(tmp_path: Path) -> None:
+    model = Twice().eval()
+    assert exported(model, tmp_path / "x.pt2")["conv"].spec == ConvSpec.from_conv(model.conv)
