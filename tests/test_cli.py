@@ -10,14 +10,13 @@ import pty
 import re
 import signal
 import struct
-import subprocess
 import sys
 import sysconfig
 import termios
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import Popen
 from typing import Any, NamedTuple, NoReturn
 
 import pytest
@@ -32,6 +31,7 @@ from conv2attn.convert.examples.images import HELD_OUT_SEED, draw_images
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.folder import Architecture
+from tests.processes import PATIENCE, finished, started
 
 PROGRAM = Path(sysconfig.get_path("scripts"), "conv2attn")
 COLOUR_VARIABLES = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
@@ -245,7 +245,7 @@ def test_a_range_that_is_none_is_wrong_usage(wrong: str, run: Run) -> None:
 def test_the_installed_command_converts_from_end_to_end() -> None:
     cnn, x = network(), images()
     save(cnn)
-    result = subprocess.run([PROGRAM, *convert("--json")], capture_output=True, text=True, check=False)
+    result = finished([PROGRAM, *convert("--json")])
     assert (result.returncode, result.stderr) == (0, "")
     assert data(result.stdout)["folder"] == "out"
     assert torch.equal(load("out")(x), cnn(x))
@@ -609,21 +609,7 @@ def test_a_bug_says_so_and_asks_for_a_report(run: Run, monkeypatch: pytest.Monke
 # Processes and terminals
 
 
-@contextmanager
-def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A run in a process, and a session, of its own."""
-    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
-    command = [str(PROGRAM), *arguments]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
-        signal.signal(signal.SIGINT, inherited)
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+def wait_for(path: Path, process: Popen[str]) -> None:
     while not path.exists():
         assert process.poll() is None
         time.sleep(0.002)
@@ -631,10 +617,10 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.parametrize("moment", ["demo", "demo/plain/config.json"])
 def test_an_interrupt_ends_a_run_at_once_and_leaves_only_whole_folders(moment: str) -> None:
-    with started("demo", "--out", "demo", "--images", "400") as process:
+    with started([PROGRAM, "demo", "--out", "demo", "--images", "400"]) as process:
         wait_for(Path(moment), process)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert "Traceback" not in err
     assert out == ""
@@ -657,7 +643,7 @@ finally:
 def imported_by(*arguments: str) -> list[str]:
     """Modules that a run has imported at its end, in the order in which they were ready."""
     code = IMPORTED.format(arguments=["conv2attn", *arguments])
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    result = finished([sys.executable, "-c", code])
     return result.stderr.splitlines()[-1].split()
 
 
@@ -674,7 +660,7 @@ def test_numpy_is_imported_before_torch_which_swallows_an_interrupt_while_it_imp
 @pytest.mark.parametrize("option", [(), ("--json",)])
 def test_a_reader_that_leaves_early_causes_no_traceback(option: tuple[str, ...]) -> None:
     save(network())
-    with started(*plan(*option)) as process:
+    with started([PROGRAM, *plan(*option)]) as process:
         assert process.stdout is not None
         process.stdout.close()
         assert process.stderr is not None
@@ -686,7 +672,8 @@ def on_terminal(*arguments: str, columns: int, **environment: str) -> Outcome:
     master, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     settings = os.environ | {"TERM": "xterm-256color", **environment}
-    with subprocess.Popen([PROGRAM, *arguments], stdout=terminal, stderr=terminal, env=settings) as process:
+    command = [PROGRAM, *arguments]
+    with started(command, stdout=terminal, stderr=terminal, text=False, env=settings) as process:
         os.close(terminal)
         parts = []
         try:
@@ -696,7 +683,8 @@ def on_terminal(*arguments: str, columns: int, **environment: str) -> Outcome:
             pass
         finally:
             os.close(master)
-    return Outcome(process.wait(), b"".join(parts).decode().replace("\r\n", "\n"), "")
+        code = process.wait(PATIENCE)
+    return Outcome(code, b"".join(parts).decode().replace("\r\n", "\n"), "")
 
 
 def test_a_narrow_terminal_loses_no_layer_name() -> None:

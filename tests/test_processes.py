@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests import processes
 
 LONG = 120  # seconds in which all processes have surely ended; those of the old code never did
 
@@ -64,18 +66,11 @@ COMMANDS = {
 
 @contextmanager
 def started(*command: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that heeds signals as in the foreground, whose descendants end with the context."""
+    """A process beside the slow claim."""
     Path("slow.py").write_text(SLOW)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command, stdout=pipe, stderr=pipe, text=True, env=environment, start_new_session=True
-    ) as process:
-        try:
-            yield process
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+    with processes.started(command, env=environment) as process:
+        yield process
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])

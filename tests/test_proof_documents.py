@@ -15,8 +15,9 @@ from conv2attn.convert.errors import OutputError
 from conv2attn.proofs import Claim, Formula, Result, Status, prove
 from conv2attn.proofs.registry import Entry, entries
 from conv2attn.proofs.render import RENDERERS, render
+from conv2attn.proofs.render import prose as prose_module
 from conv2attn.proofs.render.document import write_document
-from conv2attn.proofs.render.prose import Sort, parts
+from conv2attn.proofs.render.prose import Part, Sort, parts
 
 THEOREM = Path(__file__).parent.parent / "docs" / "theorem.md"
 
@@ -110,13 +111,45 @@ def test_mathematics_is_found_in_plain_sentences(plain: str, expected: str) -> N
     assert prose(plain) == expected
 
 
+SIGNS = re.compile(r"\\(?:mathrm|mathbb|le|ge|ne|to|dots|cdot|times)\b")  # LaTeX that stands for no word
+
+
+def words(text: str) -> list[str]:
+    """Words, names and numbers, in order; x may be a name or the sign of a product, and is left out."""
+    found = re.findall(r"[A-Za-z]+|\d+", text.replace("infinity", "infty"))
+    return [word for word in found if word != "x"]
+
+
+def lost(text: str) -> bool:
+    """Whether a sentence's parts hold other words than the sentence, or another number of them."""
+    return words(SIGNS.sub(" ", " ".join(part.text for part in parts(text)))) != words(text)
+
+
+def sentences(results: list[Result]) -> list[str]:
+    claims = [result.claim for result in results]
+    return [text for claim in claims for text in (*claim.assumptions, *(step.rule for step in claim.steps))]
+
+
 def test_no_word_of_a_sentence_is_lost(results: list[Result]) -> None:
-    for claim in (result.claim for result in results):
-        for text in (*claim.assumptions, *(step.rule for step in claim.steps)):
-            words = [part.text for part in parts(text) if part.sort is not Sort.MATH]
-            position = 0
-            for word in words:
-                position = text.index(word, position) + len(word)
+    assert [text for text in sentences(results) if lost(text)] == []
+
+
+@pytest.mark.parametrize("sort", [Sort.WORDS, Sort.MATH])
+@pytest.mark.parametrize("place", [0, -1])
+def test_a_lost_part_of_any_sentence_is_seen(
+    sort: Sort, place: int, results: list[Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined = prose_module._joined
+
+    def without_one(found: list[Part]) -> list[Part]:
+        kept = list(joined(found))
+        candidates = [part for part in kept if part.sort is sort and words(SIGNS.sub(" ", part.text))]
+        return [part for part in kept if part is not candidates[place]] if candidates else kept
+
+    texts = [text for text in sentences(results) if any(part.sort is sort and words(part.text) for part in parts(text))]
+    monkeypatch.setattr(prose_module, "_joined", without_one)
+    assert texts
+    assert [text for text in texts if not lost(text)] == []
 
 
 def test_lines_of_a_formula_are_split_outside_of_environments_only() -> None:

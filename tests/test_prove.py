@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-import subprocess
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from conv2attn.convert.errors import ConversionError, SelectionError
 from conv2attn.proofs import Check, Claim, Formula, Kind, Result, Status, prove
 from conv2attn.proofs.registry import MODULES, Entry, entries
 from conv2attn.proofs.verdict import failures_of, run_checks
+from tests.processes import finished
 
 PLANTED = """
 import os, sys, time
@@ -175,10 +175,10 @@ def test_a_justified_function_exists_and_its_file_names_the_proof(entry: Entry) 
 
 def test_importing_the_proofs_imports_neither_torch_nor_sympy() -> None:
     code = "import sys, conv2attn.proofs; sys.exit(bool({'torch', 'sympy', 'mpmath'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert finished([sys.executable, "-c", code]).returncode == 0
 
 
 def test_the_claims_need_no_torch() -> None:
     modules = ", ".join(MODULES)
     code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert finished([sys.executable, "-c", code]).returncode == 0

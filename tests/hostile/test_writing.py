@@ -15,6 +15,7 @@ from torch import nn
 from conv2attn.convert import convert_model, load_converted, save_converted
 from conv2attn.convert.atomic import write_file, write_folder
 from conv2attn.convert.errors import OutputError
+from tests.processes import finished
 
 KILLS = 50
 
@@ -63,7 +64,7 @@ print("done", *held())
 def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    return finished(command, env=environment)
 
 
 def test_a_run_killed_at_any_of_fifty_moments_leaves_the_old_model_or_the_new_one_and_no_litter(tmp_path: Path) -> None:
