@@ -7,14 +7,13 @@ import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 PATIENCE = 300  # seconds after which a process hangs, on however busy a machine
 
 
 @contextmanager
-def started(command: Sequence[str | Path], **options: Any) -> Iterator[subprocess.Popen[str]]:
+def started(command: Sequence[object], **options: Any) -> Iterator[subprocess.Popen[str]]:
     """A process in a session of its own; when the context is left, also by a failure, the whole session is killed.
 
     Args:
@@ -35,7 +34,7 @@ def started(command: Sequence[str | Path], **options: Any) -> Iterator[subproces
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def finished(command: Sequence[str | Path], **options: Any) -> subprocess.CompletedProcess[str]:
+def finished(command: Sequence[object], **options: Any) -> subprocess.CompletedProcess[str]:
     """Runs a process to its end, as ``subprocess.run`` does, but not for ever."""
     with started(command, **options) as process:
         out, err = process.communicate(timeout=PATIENCE)
