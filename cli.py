@@ -160,25 +160,30 @@ def convert(
     from conv2attn.convert.checkpoint import size_on_disk
     from conv2attn.convert.folder import save_converted
     from conv2attn.convert.model import convert_model
-    from conv2attn.convert.network import load_network
+    from conv2attn.convert.network import open_network
     from conv2attn.convert.ownership import PAGE
     from conv2attn.convert.selection import name_filter
     from conv2attn.proofs.viewer.page import QUICK, viewer_page
 
     images = _range(input_range), _size(size)
     check_target(out, force=force, sources=[checkpoint])
-    architecture = _architecture(arch, arch_arg)
     with (
         progress("Reading", total=size_on_disk(checkpoint)) as advance,
         redirect_stdout(sys.stderr),  # what the architecture's code prints is not the result
     ):
-        network = load_network(
-            checkpoint, architecture, ema=ema, device=device, dtype=_torch_dtype(dtype), progress=advance
+        network = open_network(
+            checkpoint,
+            architecture=_architecture(arch, arch_arg),
+            ema=ema,
+            device=device,
+            dtype=_torch_dtype(dtype),
+            progress=advance,
         )
     _warn_non_finite(network.non_finite)
+    cnn = network.cnn()
     model, report = convert_model(
-        network.model,
-        filter_fn=name_filter(network.model, include=include or (), exclude=exclude or ()),
+        cnn,
+        filter_fn=name_filter(cnn, include=include or (), exclude=exclude or ()),
         alpha=alpha,
         inplace=True,
         skip_unsupported=skip_unsupported,
@@ -190,7 +195,9 @@ def convert(
         page = viewer_page(model, report, title=checkpoint.name, limit=QUICK)
     source = network.checkpoint
     with progress("Writing", total=None):
-        save_converted(model, out, report=report, architecture=architecture, source=source, page=page, force=force)
+        save_converted(
+            model, out, report=report, architecture=network.architecture, source=source, page=page, force=force
+        )
     if as_json:
         _print_json("convert", {"folder": str(out), "page": str(out / PAGE), "report": report.to_json()})
     else:
@@ -211,18 +218,19 @@ def plan(
 ) -> None:
     """Show what convert would do, and write nothing."""
     from conv2attn.convert.model import plan_conversion
-    from conv2attn.convert.network import load_network
+    from conv2attn.convert.network import open_network
     from conv2attn.convert.plan import plan_layers
     from conv2attn.convert.selection import name_filter
     from conv2attn.proofs.tables import plan_table
 
     image_size = _size(size)
     with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
-        network = load_network(checkpoint, _architecture(arch, arch_arg), ema=ema)
+        network = open_network(checkpoint, architecture=_architecture(arch, arch_arg), ema=ema)
         _warn_non_finite(network.non_finite)
-        chosen = name_filter(network.model, include=include or (), exclude=exclude or ())
-        found = plan_conversion(network.model, filter_fn=chosen)
-        layers = plan_layers(network.model, [names[0] for names in found.chosen], size=image_size, notes=network.notes)
+        cnn = network.cnn()
+        chosen = name_filter(cnn, include=include or (), exclude=exclude or ())
+        found = plan_conversion(cnn, filter_fn=chosen)
+        layers = plan_layers(cnn, [names[0] for names in found.chosen], size=image_size, notes=network.notes)
     if as_json:
         unsupported, skipped = ([vars(problem) for problem in part] for part in (found.unsupported, found.skipped))
         data = {"size": list(image_size), "layers": [layer.to_json() for layer in layers]}
@@ -238,17 +246,26 @@ def plan(
 
 @app.command()
 def restore(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What convert wrote.")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR|CHECKPOINT", help="What convert wrote, or the state dict of a converted network, with --arch."
+        ),
+    ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="What to write: .safetensors, .pth or .pt.")],
+    arch: ArchOption = None,
+    arch_arg: ArchArgOption = None,
+    ema: EmaOption = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write the state dict of the CNN that was converted, bit for bit."""
     from conv2attn.convert.ownership import CONFIG, WEIGHTS
-    from conv2attn.convert.restore import check_state_dict_file, restored_checkpoint, write_state_dict
+    from conv2attn.convert.restore import check_state_dict_file, restored_state, write_state_dict
 
-    check_state_dict_file(out, force=force, sources=[folder / CONFIG, folder / WEIGHTS])
-    restored = restored_checkpoint(folder)
+    check_state_dict_file(out, force=force, sources=[source, source / CONFIG, source / WEIGHTS])
+    with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
+        restored = restored_state(source, architecture=_architecture(arch, arch_arg), ema=ema)
     write_state_dict(restored.state_dict, out, force=force, sources=restored.files)
     if as_json:
         _print_json("restore", {"file": str(out), "tensors": list(restored.state_dict)})
@@ -347,6 +364,7 @@ def prove(
 
     chosen = select(entries(), [*(only or ()), *([] if show is None else [show])] or None)
     if listed:
+        _refuse("with --list", {"--show": show, "--out": out, "--limit": limit})
         claims = [{"name": entry.claim.name, "title": entry.claim.title} for entry in chosen]
         _print_claims(claims, as_json=form is ProofFormat.json)
         return
@@ -430,14 +448,14 @@ def verify(
     layers: Annotated[
         int | None, typer.Option(min=1, help="Random layers; 1000 by default, or what --minutes allow.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random layers or inputs.")] = 0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the random layers or inputs, 0 by default.")] = None,
     engine: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Verify this engine; repeatable; all by default.")
     ] = None,
     dtype: Annotated[
         list[Dtype] | None, typer.Option(help="Precision of random layers, repeatable, or of the network.")
     ] = None,
-    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, ...")] = "cpu",
+    device: Annotated[str | None, typer.Option(help="Where to compute: cpu, by default, cuda, ...")] = None,
     max_size: Annotated[
         int | None, typer.Option(help="Largest rows and columns of random layers' inputs, 10 by default.")
     ] = None,
@@ -477,9 +495,13 @@ def verify(
     of_network |= {"--random": random, "--size": size, "--skip-unsupported": skip_unsupported}
     _check_files(files or [], merge=merge)
     if merge:
-        _refuse("with --merge", of_layers | of_network | {"--engine": engine, "--dtype": dtype})
+        others = {"--engine": engine, "--dtype": dtype, "--seed": seed, "--device": device}
+        _refuse("with --merge", of_layers | of_network | others)
     else:
         _refuse(*(("with a CHECKPOINT", of_layers) if files else ("without a CHECKPOINT", of_network)))
+    if data is not None:
+        _refuse("with --data", {"--random": random, "--seed": seed})
+    seed, device = seed or 0, device or "cpu"
     if as_json:
         check_stdout()
     with result_file(out if files else Shard.own_file(out, shard)) as write:
@@ -517,7 +539,7 @@ def _check_files(files: Sequence[Path], *, merge: bool) -> None:
 
 def _refuse(when: str, options: dict[str, object]) -> None:
     """Refuses options that have no meaning in the mode that the arguments choose."""
-    given = [name for name, value in options.items() if value not in (None, False, [])]
+    given = [name for name, value in options.items() if value is not None and value is not False and value != []]
     if given:
         raise typer.BadParameter(f"has no meaning {when}", param_hint=", ".join(given))
 
@@ -570,7 +592,7 @@ def _pair(
     with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
         return load_pair(
             path,
-            None if arch is None else _architecture(arch, arch_arg),
+            architecture=_architecture(arch, arch_arg),
             ema=ema,
             alpha=alpha,
             skip_unsupported=skip_unsupported,
@@ -584,8 +606,6 @@ def _verified_network(
 ) -> _Outcome:
     from conv2attn.proofs.network_check import DEFAULT_ENGINES, choose_inputs, verify_network
 
-    if data is not None and random is not None:
-        raise typer.BadParameter("and --random exclude each other", param_hint="--data")
     images = choose_inputs(pair, folder=data, count=random, size=None if size is None else _size(size), seed=seed)
     engines = engine or DEFAULT_ENGINES
     with progress("Running CNN and attention", total=(1 + len(engines)) * len(images)) as advance:
@@ -765,6 +785,7 @@ def _explain(error: Exception) -> int:
     from conv2attn.convert.errors import (
         ArchitectureNeededError,
         ConversionError,
+        OptionError,
         SelectionError,
         ToolError,
         UnsupportedLayerError,
@@ -776,10 +797,24 @@ def _explain(error: Exception) -> int:
         typer.echo(f"conv2attn: internal error: {type(error).__name__}: {error}", err=True)
         typer.echo("This is a bug in conv2attn; please report it with the output of --debug.", err=True)
         return 70
-    typer.echo(f"conv2attn: {error}", err=True)
-    if isinstance(error, SelectionError | ArchitectureNeededError | ToolError):
+    typer.echo(f"conv2attn: {error}{_hint(error)}", err=True)
+    if isinstance(error, SelectionError | OptionError | ArchitectureNeededError | ToolError):
         return 2
     return 4 if isinstance(error, UnsupportedLayerError) else 3
+
+
+def _hint(error: Exception) -> str:
+    """Which option helps, as the end of an error's sentence: the library does not know how it is called."""
+    from conv2attn.convert.errors import ArchitectureNeededError, OutputExistsError
+    from conv2attn.proofs.images import ImageSizesError
+
+    hints = {
+        ArchitectureNeededError: "--arch names the code that builds it",
+        OutputExistsError: "--force replaces it",
+        ImageSizesError: "--size makes pictures one size",
+    }
+    found = next((hint for kind, hint in hints.items() if isinstance(error, kind)), None)
+    return "" if found is None else f" ({found})"
 
 
 def main() -> None:

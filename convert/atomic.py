@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from conv2attn.convert.errors import OutputError
+from conv2attn.convert.errors import OutputError, OutputExistsError
 from conv2attn.convert.locks import is_locked, lock, locked, unlock
 from conv2attn.convert.ownership import OURS, check_apart, check_only_ours, discard
 
@@ -101,7 +101,7 @@ def check_file(target: Path, *, force: bool = False, sources: Iterable[Path] = (
             raise OutputError(f"{target} is no plain file; the output is one")
         check_apart(target, sources)
         if target.exists() and not force:
-            raise OutputError(f"{target} exists; --force (in Python, force=True) replaces it")
+            raise OutputExistsError(f"{target} exists, and force was not given")
 
 
 def check_target(target: Path, *, force: bool = False, sources: Iterable[Path] = ()) -> None:
@@ -122,7 +122,7 @@ def check_target(target: Path, *, force: bool = False, sources: Iterable[Path] =
         check_apart(target, sources)
         check_only_ours(target)
         if not force:
-            raise OutputError(f"{target} exists; --force (in Python, force=True) replaces it")
+            raise OutputExistsError(f"{target} exists, and force was not given")
 
 
 def _check_parent(target: Path) -> None:

@@ -39,7 +39,11 @@ class ArchitectureError(ConversionError):
 
 
 class ArchitectureNeededError(ConversionError):
-    """Weights without geometry, given without the code that builds their network."""
+    """Weights or layers without the network that they belong to, given without the code that builds it."""
+
+
+class OptionError(ConversionError):
+    """Options that have no meaning together, or with what they are given for."""
 
 
 class CheckpointError(ConversionError):
@@ -47,7 +51,11 @@ class CheckpointError(ConversionError):
 
 
 class OutputError(ConversionError):
-    """A folder that could not be written."""
+    """A folder or a file that could not be written."""
+
+
+class OutputExistsError(OutputError):
+    """A folder or a file that would be replaced, without leave to do so."""
 
 
 @dataclass(frozen=True)

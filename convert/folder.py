@@ -27,7 +27,13 @@ from conv2attn.convert.architecture import build_architecture
 from conv2attn.convert.atomic import write_folder
 from conv2attn.convert.attention import SelfAttention2d
 from conv2attn.convert.checkpoint import Checkpoint, load_into, read_checkpoint
-from conv2attn.convert.errors import CheckpointError, GeometryError, OutputError, UnsupportedLayerError
+from conv2attn.convert.errors import (
+    ArchitectureNeededError,
+    CheckpointError,
+    GeometryError,
+    OutputError,
+    UnsupportedLayerError,
+)
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.formats.beside import path_in
 from conv2attn.convert.formats.geometry import StoredConvolution
@@ -171,17 +177,18 @@ def save_converted(
     if not report.layers:
         raise OutputError("the model has no self-attention layer to keep; convert it first")
     content = LAYERS_CONTENT if isinstance(model, Layers | SelfAttention2d) else NETWORK_CONTENT
+    tensors = _independent(model.state_dict() if content == NETWORK_CONTENT else _layers_state(model, report))
     config = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "content": content,
         "architecture": None if architecture is None else asdict(architecture),
         "layers": [asdict(LayerEntry.of(layer.names, _layer(model, layer.name))) for layer in report.layers],
+        "tensors": list(tensors),
         "source": None if source is None else {"file": source.path.name, "sha256": source.sha256},
         "versions": {name: metadata.version(name) for name in ("conv2attn", "torch")},
     }
     texts = {CONFIG: _json(config), REPORT: _json(report.to_json())} | ({} if page is None else {PAGE: page})
-    tensors = _independent(model.state_dict() if content == NETWORK_CONTENT else _layers_state(model, report))
 
     def write(temporary: Path) -> None:
         write_safetensors(tensors, temporary / WEIGHTS, {FORMAT: str(FORMAT_VERSION)})
@@ -206,30 +213,46 @@ def load_converted(folder: str | Path, *, architecture: nn.Module | Architecture
 
     Raises:
         CheckpointError: The folder is not a converted model, or does not fit the architecture.
+        ArchitectureNeededError: No architecture is given, and the folder needs one.
         ArchitectureError: The architecture cannot be built.
     """
     config, checkpoint = read_folder(Path(folder))
     network = _network(config, checkpoint, architecture)
-    entries = {name: entry for entry in config.layers for name in entry.names}
-    try:
-        model, report = convert_model(
-            network,
-            filter_fn=lambda _, name: name in entries,
-            inplace=network is not architecture,
-            skip_unsupported=True,
-        )
-    except UnsupportedLayerError as error:
-        raise CheckpointError(f"{folder} does not fit the architecture: {error}") from error
-    for layer in report.layers:
-        entries[layer.name].configure(_layer(model, layer.name), checkpoint.state_dict)
-    lacking = entries.keys() - {name for layer in report.layers for name in layer.names}
-    if lacking:
-        raise CheckpointError(
-            f"{folder} holds attention layers that the architecture lacks: {', '.join(sorted(lacking))}"
-        )
-    _match_dtypes(model, checkpoint.state_dict)
+    model = convert_like(network, config.layers, checkpoint, inplace=network is not architecture)
+    match_dtypes(model, checkpoint.state_dict)
     load_into(model, checkpoint)
     return model.eval()
+
+
+def convert_like(
+    network: nn.Module, entries: Sequence[LayerEntry], saved: Checkpoint, *, inplace: bool = False
+) -> nn.Module:
+    """Converts the layers of a CNN that were attention when it was saved.
+
+    Args:
+        network: The CNN; what its weights are does not matter.
+        entries: The attention layers.
+        saved: The weights that the converted network will get, under the network's names.
+        inplace: Change the network instead of a copy.
+
+    Raises:
+        CheckpointError: The network lacks one of the layers, or it is another there.
+        EngineError: There is no such engine.
+    """
+    wanted = {name: entry for entry in entries for name in entry.names}
+    try:
+        model, report = convert_model(
+            network, filter_fn=lambda _, name: name in wanted, inplace=inplace, skip_unsupported=True
+        )
+    except UnsupportedLayerError as error:
+        raise CheckpointError(f"{saved.path} does not fit the architecture: {error}") from error
+    for layer in report.layers:
+        wanted[layer.name].configure(_layer(model, layer.name), saved.state_dict)
+    lacking = wanted.keys() - {name for layer in report.layers for name in layer.names}
+    if lacking:
+        listed = ", ".join(sorted(lacking))
+        raise CheckpointError(f"{saved.path} holds attention layers that the architecture lacks: {listed}")
+    return model
 
 
 @dataclass(frozen=True)
@@ -240,11 +263,28 @@ class Config:
         content: What the folder holds.
         architecture: How the network is built, or None if that is not known.
         layers: Its attention layers.
+        tensors: Keys of its tensors in the order of the model's state dict, which no safetensors file keeps; None where
+            that is not known.
+
+    Raises:
+        TypeError: The keys are no list of texts.
     """
 
     content: str
     architecture: Architecture | None
     layers: tuple[LayerEntry, ...]
+    tensors: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        listed = self.tensors is None or isinstance(self.tensors, list | tuple)
+        if not (listed and all(isinstance(key, str) for key in self.tensors or ())):
+            raise TypeError("the tensors are no list of texts")
+
+    @property
+    def own_architecture(self) -> Architecture | None:
+        """The architecture, if it is one of the project's examples, whose code no file chooses; else None."""
+        known = self.architecture is not None and self.architecture.spec in OWN_ARCHITECTURES
+        return self.architecture if known else None
 
 
 def is_converted(folder: Path) -> bool:
@@ -262,6 +302,7 @@ def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
     checkpoint = read_checkpoint(path_in(folder, WEIGHTS))
     if checkpoint.metadata.get(FORMAT) != str(version):
         raise CheckpointError(f"{folder} is damaged: {CONFIG} and {WEIGHTS} are not of one version")
+    checkpoint = _in_order(checkpoint, config)
     if version < 3:
         state = dict(checkpoint.state_dict)
         for entry in config.layers:
@@ -269,6 +310,16 @@ def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
                 query_under_middle_tap(name, ConvSpec.from_json(dict(entry.spec)), state)
         checkpoint = replace(checkpoint, state_dict=state)
     return config, checkpoint
+
+
+def _in_order(checkpoint: Checkpoint, config: Config) -> Checkpoint:
+    """The weights in the order of the model's state dict, where the folder tells it."""
+    if config.tensors is None:
+        return checkpoint
+    state = checkpoint.state_dict
+    if state.keys() != set(config.tensors):
+        raise CheckpointError(f"{checkpoint.path.parent} is damaged: {CONFIG} lists other tensors than {WEIGHTS} holds")
+    return replace(checkpoint, state_dict={key: state[key] for key in config.tensors})
 
 
 def _read_config(folder: Path) -> tuple[int, Config]:
@@ -289,11 +340,12 @@ def _read_config(folder: Path) -> tuple[int, Config]:
         recorded = config["architecture"]
         architecture = None if recorded is None else Architecture(**recorded)
         layers = tuple(LayerEntry(**entry) for entry in config["layers"])
+        described = Config(content, architecture, layers, config.get("tensors"))
     except (KeyError, TypeError, GeometryError) as error:
         raise CheckpointError(f"{path} is malformed: {error}") from error
     if content not in (NETWORK_CONTENT, LAYERS_CONTENT):
         raise CheckpointError(f"{path} is malformed: there is no content {content!r:.100}")
-    return version, Config(content, architecture, layers)
+    return version, described
 
 
 def _version(config: Mapping[str, Any], path: Path) -> int:
@@ -325,13 +377,13 @@ def _architecture(config: Config, given: Architecture | None) -> Architecture:
     if given is not None:
         return given
     if config.architecture is None:
-        raise CheckpointError("the folder names no architecture; pass architecture=")
-    if config.architecture.spec not in OWN_ARCHITECTURES:
-        raise CheckpointError(
+        raise ArchitectureNeededError("the folder names no architecture, and holds a network that needs one")
+    if config.own_architecture is None:
+        raise ArchitectureNeededError(
             f"the folder names the architecture {config.architecture.spec}, but building it would run code that a "
-            "file chose; pass architecture= yourself"
+            "file chose; it must be given"
         )
-    return config.architecture
+    return config.own_architecture
 
 
 def _layer(model: nn.Module, name: str) -> SelfAttention2d:
@@ -386,7 +438,7 @@ def _independent(state: Mapping[str, Any]) -> dict[str, Tensor]:
     return tensors
 
 
-def _match_dtypes(model: nn.Module, saved: Mapping[str, Tensor]) -> None:
+def match_dtypes(model: nn.Module, saved: Mapping[str, Tensor]) -> None:
     """Gives each floating-point tensor of the model the precision it was saved with."""
     for name, tensor in model.state_dict(keep_vars=True).items():
         if name in saved and tensor.is_floating_point() and saved[name].is_floating_point():

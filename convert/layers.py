@@ -21,9 +21,7 @@ class Layers(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Refuses: how the layers are connected is not known."""
-        raise ConversionError(
-            "these are layers without their network; each is called by itself, or --arch names the code"
-        )
+        raise ConversionError("these are layers without their network; each is called by itself")
 
 
 class ForeignConvolution(nn.Module):

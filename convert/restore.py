@@ -1,4 +1,4 @@
-"""From a folder that a conversion wrote back to the CNN's state dict, without the CNN's code.
+"""From a converted network back to the CNN's state dict: from a folder without the CNN's code.
 
 Raises:
     CheckpointError: By every function here, for a folder that is damaged.
@@ -8,6 +8,7 @@ Raises:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -15,12 +16,14 @@ from torch import Tensor
 
 from conv2attn.convert.atomic import check_file, write_file
 from conv2attn.convert.attention import SelfAttention2d
-from conv2attn.convert.checkpoint import Checkpoint, load_into
+from conv2attn.convert.attention_state import holds_attention
+from conv2attn.convert.checkpoint import Checkpoint, load_into, read_checkpoint
 from conv2attn.convert.construction import attention_with, not_a_convolution
 from conv2attn.convert.errors import CheckpointError, NotAConvolutionError, OutputError
-from conv2attn.convert.folder import LayerEntry, read_folder, write_safetensors
+from conv2attn.convert.folder import Architecture, LayerEntry, is_converted, read_folder, write_safetensors
 from conv2attn.convert.formats.geometry import StoredConvolution
 from conv2attn.convert.layers import convolution
+from conv2attn.convert.network import open_network
 from conv2attn.convert.ownership import CONFIG
 
 _PARAMETERS = ("weight", "bias")  # those that a convolution has too
@@ -49,6 +52,36 @@ def restored_checkpoint(folder: str | Path) -> Checkpoint:
         count = f"{len(problems)} of {len(config.layers)} attention layers compute what no convolution computes"
         raise NotAConvolutionError(f"{folder}: {count}: {'; '.join(problems)}")
     return Checkpoint(folder, state, saved.sha256, convolutions, files=(folder / CONFIG, *saved.files))
+
+
+def restored_state(path: Path, *, architecture: Architecture | None = None, ema: bool = False) -> Checkpoint:
+    """The CNN's state dict, bit for bit and in its order, from whatever holds a converted network.
+
+    Args:
+        path: A folder that a conversion wrote, or a file with the state dict of a converted network.
+        architecture: How the CNN is built; a folder needs none.
+        ema: Take the moving average of a file's weights.
+
+    Returns:
+        A checkpoint whose ``state_dict`` is the CNN's, and whose ``files`` are those that were read.
+
+    Raises:
+        ArchitectureNeededError: A file is given, and no architecture.
+        NotAConvolutionError: Layers compute what no convolution computes, or nothing is converted.
+        ConversionError: As ``open_network``.
+    """
+    if architecture is None and not ema and is_converted(path):
+        return restored_checkpoint(path)
+    if architecture is None and not is_converted(path):
+        _check_holds_attention(path, holds_attention(read_checkpoint(path, ema=ema).state_dict))
+    network = open_network(path, architecture=architecture, ema=ema)
+    _check_holds_attention(path, network.is_converted)
+    return replace(network.checkpoint, state_dict=network.cnn().state_dict())
+
+
+def _check_holds_attention(path: Path, holds: bool) -> None:
+    if not holds:
+        raise NotAConvolutionError(f"{path} holds no attention layer, so there is nothing to restore")
 
 
 def check_state_dict_file(out: Path, *, force: bool = False, sources: Iterable[Path] = ()) -> None:

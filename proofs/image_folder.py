@@ -1,4 +1,4 @@
-"""Reads the images of a folder: tensors as they are, pictures as numbers from 0 to 1."""
+"""Reads the images of a folder: tensors as they are, pictures as numbers from -1 to 1."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from torch import Tensor
 
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.spec import Size
-
-_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-_PICTURES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
+from conv2attn.proofs.images import SUFFIXES, ImageSizesError, read_picture
 
 
 def read_images(folder: Path, *, channels: int, size: Size | None = None) -> Tensor:
@@ -29,10 +27,11 @@ def read_images(folder: Path, *, channels: int, size: Size | None = None) -> Ten
         [count, channels, rows, columns], float32.
 
     Raises:
-        CheckpointError: There is no image, one cannot be read, or they are not of one shape.
+        CheckpointError: There is no image, or one cannot be read.
+        ImageSizesError: They are not of one size.
     """
     readers: dict[str, Callable[[Path], Tensor]] = {".npy": _read_array, ".pt": _read_tensor}
-    readers |= dict.fromkeys(_PICTURES, lambda path: _read_picture(path, channels, size))
+    readers |= dict.fromkeys(SUFFIXES, lambda path: read_picture(path, channels, size))
     try:
         files = sorted(path for path in folder.iterdir() if path.suffix.lower() in readers)
     except OSError as error:
@@ -44,7 +43,7 @@ def read_images(folder: Path, *, channels: int, size: Size | None = None) -> Ten
         (path for path, image in zip(files, images, strict=True) if image.shape[1:] != images[0].shape[1:]), None
     )
     if odd is not None:
-        raise CheckpointError(f"{odd} and {files[0]} are of different sizes; --size makes pictures one size")
+        raise ImageSizesError(f"{odd} and {files[0]} are of different sizes")
     return torch.cat(images)
 
 
@@ -71,21 +70,3 @@ def _read_tensor(path: Path) -> Tensor:
     if not isinstance(loaded, Tensor):
         raise CheckpointError(f"{path} holds a {type(loaded).__name__}, not a tensor")
     return loaded
-
-
-def _read_picture(path: Path, channels: int, size: Size | None) -> Tensor:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise CheckpointError(f"{path} is a picture: install conv2attn[images] to read it") from error
-    if channels not in _MODES:
-        raise CheckpointError(f"{path} is a picture, and the network takes {channels} channels; pass .npy or .pt files")
-    try:
-        with Image.open(path) as picture:
-            converted = picture.convert(_MODES[channels])
-            if size is not None:
-                converted = converted.resize((size.columns, size.rows))
-            pixels = torch.from_numpy(np.array(converted, dtype=np.float32) / 255)
-    except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise CheckpointError(f"{path} is no picture that can be read: {error}") from error
-    return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1)

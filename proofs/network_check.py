@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from conv2attn.convert.attention import SelfAttention2d
 from conv2attn.convert.engines import AUTO
-from conv2attn.convert.errors import ArchitectureError, ConversionError, Problem
-from conv2attn.convert.folder import Architecture, load_converted
+from conv2attn.convert.errors import ConversionError, OptionError, Problem
+from conv2attn.convert.folder import Architecture
 from conv2attn.convert.model import convert_model, restore_model
-from conv2attn.convert.network import load_network
+from conv2attn.convert.network import open_network
 from conv2attn.convert.network_certificate import NetworkCertificate, certify_network
 from conv2attn.convert.spec import Size
 from conv2attn.convert.wording import WHY, is_useful
@@ -46,36 +46,39 @@ class Pair:
 
 def load_pair(
     path: Path,
-    architecture: Architecture | None,
     *,
+    architecture: Architecture | None = None,
     ema: bool = False,
     alpha: float | None = None,
     skip_unsupported: bool = False,
     device: str = "cpu",
     dtype: torch.dtype | None = None,
 ) -> Pair:
-    """Both networks, from the CNN's checkpoint or from a folder that ``convert`` wrote.
+    """Both networks, of which one is read.
 
     Args:
-        path: The checkpoint, whose network is converted, or the folder, whose network is restored.
-        architecture: How to build the CNN; a folder of an example network needs none.
+        path: Whatever ``open_network`` opens: a CNN is converted, a converted network restored.
+        architecture: How to build the CNN.
         ema: Take a checkpoint's moving average of the weights.
-        alpha: Locality strength of a conversion.
-        skip_unsupported: Leave a checkpoint's unsupported layers as they are.
+        alpha: Locality strength of a conversion; a converted network has its own.
+        skip_unsupported: Leave a CNN's unsupported layers as they are.
         device: Where to.
         dtype: Precision; None keeps the network's.
 
     Raises:
+        OptionError: alpha or skip_unsupported is given for a converted network.
+        ArchitectureNeededError: Only layers are read, and no network that could run.
         ConversionError: The networks cannot be loaded, converted or restored.
     """
     check_device(device)
-    if path.is_dir():
-        attention = load_converted(path, architecture=architecture).to(torch.device(device), dtype)
-        return Pair(restore_model(attention, tolerance=math.inf).eval(), attention.eval())
-    if architecture is None:
-        raise ArchitectureError(f"{path} holds weights only: --arch says how to build the network")
-    cnn = load_network(path, architecture, ema=ema, device=device, dtype=dtype).model
-    return Pair(cnn, convert_model(cnn, alpha=alpha, skip_unsupported=skip_unsupported).model.eval())
+    network = open_network(path, architecture=architecture, ema=ema, device=device, dtype=dtype)
+    model = network.whole()
+    if not network.is_converted:
+        return Pair(model, convert_model(model, alpha=alpha, skip_unsupported=skip_unsupported).model.eval())
+    if alpha is not None or skip_unsupported:
+        given = "alpha" if alpha is not None else "skipping unsupported layers"
+        raise OptionError(f"{path} is converted already, so {given} has no meaning")
+    return Pair(restore_model(model, tolerance=math.inf).eval(), model)
 
 
 def choose_inputs(pair: Pair, *, folder: Path | None, count: int | None, size: Size | None, seed: int) -> Tensor:

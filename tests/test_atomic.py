@@ -129,7 +129,7 @@ def test_everything_is_synced_before_the_rename_and_the_parent_after(
 
 def test_an_existing_folder_is_refused_without_force(tmp_path: Path) -> None:
     put(tmp_path / "out", OLD)
-    assert "exists; --force (in Python, force=True) replaces it" in refusal(tmp_path / "out", force=False)
+    assert "exists, and force was not given" in refusal(tmp_path / "out", force=False)
     assert contents(tmp_path / "out") == OLD
 
 

@@ -559,7 +559,7 @@ def test_an_alpha_that_the_precision_cannot_hold_is_refused(run: Run) -> None:
         (plan("--size", "-1x10"), "got -1x10"),
         (("convert", "weights.pt"), "Missing option"),
         (("convert", "weights.pt", "--out", "out"), "weights with 4 dimensions: 0.weight [4, 3, 3, 2], 2.weight"),
-        (("plan", "weights.pt"), "--arch (in Python, architecture=) must name the code"),
+        (("plan", "weights.pt"), "(--arch names the code that builds it)"),
         (("plan", "weights.pt", "--arch-arg", "width=3"), "goes with --arch"),
         (("plan",), "Missing"),
         (("demo", "--images", "0"), "--images"),

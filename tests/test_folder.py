@@ -200,7 +200,7 @@ def test_the_weights_are_a_plain_state_dict_that_other_programs_read(saved: Path
 def test_a_folder_is_replaced_only_by_force(saved: Path) -> None:
     model = convert_model(Composite()).model
     old = (saved / WEIGHTS).read_bytes()
-    with pytest.raises(OutputError, match="force=True"):
+    with pytest.raises(OutputError, match="force was not given"):
         save_converted(model, saved)
     assert (saved / WEIGHTS).read_bytes() == old
     save_converted(model, saved, force=True)

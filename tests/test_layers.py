@@ -37,7 +37,7 @@ from conv2attn.convert.folder import Architecture, read_folder
 from conv2attn.convert.formats.geometry import StoredConvolution
 from conv2attn.convert.formats.onnx import COMPUTED, FOLDED, OPEN
 from conv2attn.convert.layers import Layers, layer_tree
-from conv2attn.convert.network import LARGE, load_network, open_checkpoint
+from conv2attn.convert.network import LARGE, open_network
 from conv2attn.convert.restore import restored_checkpoint, write_state_dict
 from conv2attn.proofs.campaign.bounds import engines_bound
 from conv2attn.proofs.strategies import conv_specs, convolution_of
@@ -90,7 +90,7 @@ def test_an_exported_program_s_convolutions_convert_without_its_code(decompose: 
     checkpoint = read_checkpoint(tmp_path / "m.pt2")
     assert checkpoint.state_dict.keys() == model.state_dict().keys()
     assert all(torch.equal(checkpoint.state_dict[key], value) for key, value in model.state_dict().items())
-    network = load_network(tmp_path / "m.pt2")
+    network = open_network(tmp_path / "m.pt2")
     converted, report = convert_model(network.model, skip_unsupported=True)
     assert {layer.name for layer in report.layers} == {"stem", "blocks.1", "twice"}
     assert [problem.name for problem in report.skipped] == ["head"]
@@ -131,7 +131,7 @@ def test_a_conv_node_is_the_convolution_that_onnx_itself_computes(spec: ConvSpec
     model = onnx_of(conv, kernel_shape=spec.kernel_size, **geometry)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "m").write_bytes(model.SerializeToString())
-        found = load_network(Path(folder, "m")).model.get_submodule("a.b")
+        found = open_network(Path(folder, "m")).model.get_submodule("a.b")
         assert isinstance(found, nn.Conv2d)
         x = whole_numbers(torch.Size((1, spec.in_channels, 14, 13)))
         (wanted,) = ReferenceEvaluator(model).run(None, {"x": x.numpy()})
@@ -165,7 +165,7 @@ def test_padding_is_what_onnx_says_or_refused(attributes: dict[str, object], pad
 def test_external_data_of_an_onnx_model_are_read_from_its_folder(tmp_path: Path) -> None:
     conv = nn.Conv2d(8, 16, 3)
     onnx.save(onnx_of(conv), tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
-    found = load_network(tmp_path / "m.onnx").model.get_submodule("a.b")
+    found = open_network(tmp_path / "m.onnx").model.get_submodule("a.b")
     assert torch.equal(found.get_parameter("weight"), conv.weight)
     assert (tmp_path / "m.data").stat().st_size >= conv.weight.nbytes
 
@@ -198,7 +198,7 @@ def normed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> nn.Module:
 
 
 def test_a_batch_normalisation_that_an_exporter_folded_in_is_told(normed: nn.Module) -> None:
-    network = load_network("m.onnx")
+    network = open_network("m.onnx")
     assert network.notes == {"/folded/Conv": COMPUTED}
     layer, x = network.model.get_submodule("/folded/Conv"), torch.rand(2, 3, 8, 9)
     both = nn.Sequential(normed.get_submodule("folded"), normed.get_submodule("norm"))
@@ -288,7 +288,7 @@ def test_names_that_no_module_can_have_are_refused(names: list[str]) -> None:
 def test_weights_without_geometry_are_listed_and_the_architecture_asked_for(tmp_path: Path) -> None:
     torch.save(Net().state_dict(), tmp_path / "w.pt")
     with pytest.raises(ArchitectureNeededError, match=r"stem.weight \[4, 3, 3, 2\], .*twice.weight \[4, 4, 1, 1\]$"):
-        load_network(tmp_path / "w.pt")
+        open_network(tmp_path / "w.pt")
 
 
 # Hugging Face folders
@@ -362,11 +362,9 @@ def test_restore_writes_the_state_dict_of_the_cnn_bit_for_bit(
 
 def test_a_converted_folder_is_a_checkpoint_wherever_one_is_taken(converted: tuple[Path, nn.Module]) -> None:
     folder, model = converted
-    checkpoint = open_checkpoint(folder)
-    found = {name: stored.spec for name, stored in checkpoint.convolutions.items()}
-    assert found == specs(model)
-    network = load_network(folder, Architecture(f"{__name__}:Net"))
-    assert all(torch.equal(network.model.state_dict()[key], value) for key, value in model.state_dict().items())
+    assert specs(open_network(folder).cnn()) == specs(model)
+    cnn = open_network(folder, architecture=Architecture(f"{__name__}:Net")).cnn()
+    assert all(torch.equal(cnn.state_dict()[key], value) for key, value in model.state_dict().items())
 
 
 def test_layers_that_are_no_convolutions_are_not_restored(tmp_path: Path) -> None:
@@ -491,7 +489,7 @@ def test_large_weights_are_used_where_they_lie_and_the_result_is_the_same(
     model = Net().eval()
     torch.save(model.state_dict(), tmp_path / "w.pt")
     monkeypatch.setattr("conv2attn.convert.network.LARGE", 0)
-    network = load_network(tmp_path / "w.pt", Architecture(f"{__name__}:{factory}"))
+    network = open_network(tmp_path / "w.pt", architecture=Architecture(f"{__name__}:{factory}"))
     mapped = network.model.get_parameter("stem.weight").data_ptr()
     assert (mapped == network.checkpoint.state_dict["stem.weight"].data_ptr()) == (factory == "Net")
     converted, report = convert_model(network.model, inplace=True, skip_unsupported=True)

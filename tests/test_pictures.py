@@ -25,9 +25,10 @@ from conv2attn.convert.errors import CheckpointError, ConversionError, OutputErr
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.folder import save_converted
 from conv2attn.convert.spec import Size
+from conv2attn.proofs.images import LONGEST, read_picture
 from conv2attn.proofs.pictures.contours import level
 from conv2attn.proofs.pictures.curve import convolution, error_curve
-from conv2attn.proofs.pictures.image import LONGEST, drawn_image, read_image
+from conv2attn.proofs.pictures.image import drawn_image
 from conv2attn.proofs.pictures.panel import Window
 from conv2attn.proofs.pictures.scene import Scene, find_layer, scenes
 from conv2attn.proofs.pictures.show import PICTURES, draw
@@ -158,15 +159,16 @@ def test_a_drawn_image_has_any_size_and_stays_within_its_range() -> None:
 def test_an_image_file_is_read_pixel_by_pixel(tmp_path: Path) -> None:
     values = torch.arange(2 * 3 * 3, dtype=torch.uint8).view(2, 3, 3) * 15
     Image.fromarray(values.numpy()).save(tmp_path / "rgb.png")
-    assert torch.equal(read_image(tmp_path / "rgb.png", 3)[0], values.permute(2, 0, 1) / 127.5 - 1)
+    assert torch.equal(read_picture(tmp_path / "rgb.png", 3), values.permute(2, 0, 1) / 127.5 - 1)
     Image.fromarray(values[..., 0].numpy()).save(tmp_path / "grey.png")
-    assert torch.equal(read_image(tmp_path / "grey.png", 1)[0, 0], values[..., 0] / 127.5 - 1)
-    assert read_image(tmp_path / "grey.png", 3, Size(5, 4)).shape == (1, 3, 5, 4)
+    assert torch.equal(read_picture(tmp_path / "grey.png", 1)[0], values[..., 0] / 127.5 - 1)
+    assert read_picture(tmp_path / "grey.png", 3, Size(5, 4)).shape == (3, 5, 4)
 
 
 def test_a_large_image_is_scaled_down_in_proportion(tmp_path: Path) -> None:
     Image.new("L", (2 * LONGEST, LONGEST)).save(tmp_path / "wide.png")
-    assert read_image(tmp_path / "wide.png", 1).shape == (1, 1, LONGEST // 2, LONGEST)
+    assert read_picture(tmp_path / "wide.png", 1, longest=LONGEST).shape == (1, LONGEST // 2, LONGEST)
+    assert read_picture(tmp_path / "wide.png", 1).shape == (1, LONGEST, 2 * LONGEST)
 
 
 def bomb(size: int) -> bytes:
@@ -183,7 +185,7 @@ def bomb(size: int) -> bytes:
 def test_what_is_no_image_is_refused_in_one_sentence(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "bad.png").write_bytes(content)
     with pytest.raises(CheckpointError) as refused:
-        read_image(tmp_path / "bad.png", 3)
+        read_picture(tmp_path / "bad.png", 3)
     assert "\n" not in str(refused.value)
 
 
@@ -241,7 +243,7 @@ def test_show_takes_the_user_s_image(show: Show, folder: Path) -> None:
         (("--out", "x.png", "--query", "64,0"), 2, "outside the image, which has 64x64 pixels"),
         (("--out", "x.html", "--query", "0,99"), 2, "outside the image"),
         (("--out", "x.png", "--query", "-1,0"), 2, "must be ROW,COLUMN"),
-        (("--out", "x.png", "--image", "../converted/config.json"), 3, "is not an image"),
+        (("--out", "x.png", "--image", "../converted/config.json"), 3, "is not a picture"),
         (("--out", "x.png", "--image", "none.png"), 3, "No such file"),
         (("--out", "x.png", "--size", "0x4"), 2, "ROWSxCOLUMNS"),
         (("--out", "x.png", "--size", "1x1"), 3, "does not run on an image of 3x1x1"),
@@ -261,7 +263,7 @@ def test_what_cannot_be_shown_is_refused_in_one_sentence(
 
 
 def test_show_names_a_source_that_is_not_there(show: Show) -> None:
-    assert show("--out", "x.png", source="nothing") == (3, "conv2attn: there is no file or folder nothing\n")
+    assert show("--out", "x.png", source="nothing") == (3, "conv2attn: there is no file nothing\n")
 
 
 def test_a_file_is_replaced_only_by_force(show: Show) -> None:

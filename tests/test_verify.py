@@ -356,13 +356,13 @@ def test_images_of_a_folder_are_tensors_or_pictures(checkpoint: str, run: Run) -
     assert result(out)["network"]["images"] == 5
     code, _, err = run(checkpoint, *ARCH, "--data", "data")
     assert code == 3
-    assert "data/b.jpg and data/a.png are of different sizes; --size makes pictures one size" in err
+    assert "data/b.jpg and data/a.png are of different sizes (--size makes pictures one size)" in err
 
 
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("a.png", b"no picture", "is no picture that can be read"),
+        ("a.png", b"no picture", "is not a picture that Pillow reads"),
         ("a.npy", b"no array", "is no array of numbers"),
         ("a.pt", b"no tensor", "is no tensor"),
         ("a.txt", b"", "holds no image"),
@@ -389,8 +389,8 @@ def test_a_tensor_that_is_no_image_of_the_network_is_refused(shape: tuple[int, .
 
 def test_a_network_without_an_architecture_or_that_does_not_run_is_refused(checkpoint: str, run: Run) -> None:
     code, _, err = run(checkpoint)
-    assert code == 3
-    assert "residual.pt holds weights only: --arch says how to build the network" in err
+    assert code == 2
+    assert "residual.pt holds weights, but not the strides and paddings of its convolutions" in err
     network = write_network("nn.Sequential(nn.Conv2d(3, 1, 1), nn.Flatten(), nn.Linear(9, 2))")
     code, _, err = run(*network, "--size", "4x4")
     assert code == 3

@@ -1,5 +1,7 @@
 """What a picture shows: a layer, the input it gets when the network sees the image, and the query.
 
+Layers without their network each see an image that is drawn for them.
+
 A query is named by a pixel of the image. A layer's own query is the output pixel at the same place of its output.
 """
 
@@ -16,10 +18,14 @@ from torch import Tensor, nn
 
 from conv2attn.convert.attention import SelfAttention2d
 from conv2attn.convert.errors import ConversionError, SelectionError
+from conv2attn.convert.layers import Layers
 from conv2attn.convert.names import names_by_module
 from conv2attn.convert.spec import Size
+from conv2attn.proofs.pictures.image import drawn_image
 
 _LISTED = 5  # layers named where none comes close
+_PLANES = 64  # different ones that are drawn for a layer, then repeated
+_MOST_NUMBERS = 2**26  # in the images that are drawn for layers without their network
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,8 @@ def scenes(
     if not (0 <= pixel[0] < size.rows and 0 <= pixel[1] < size.columns):
         raise SelectionError(f"the query {pixel[0]},{pixel[1]} is outside the image, which has {size} pixels")
     groups = names_by_module(model, lambda module: isinstance(module, SelfAttention2d))
-    inputs = _inputs(model, [names[0] for names in groups], image, limit)
+    look = _own_inputs if isinstance(model, Layers) else _inputs
+    inputs = look(model, [names[0] for names in groups], image, limit)
     found = []
     for names in groups:
         layer = model.get_submodule(names[0])
@@ -146,6 +153,23 @@ def _inputs(model: nn.Module, names: Sequence[str], image: Tensor, limit: float)
             handle.remove()
         for module, mode in modes:
             module.training = mode
+    return inputs
+
+
+def _own_inputs(model: nn.Module, names: Sequence[str], image: Tensor, limit: float) -> dict[str, Tensor]:
+    """For each named layer an image of its own channels, as large as the one that is given."""
+    inputs: dict[str, Tensor] = {}
+    work, size = _Work(limit), Size(*image.shape[-2:])
+    layers = [(name, layer) for name in names if isinstance(layer := model.get_submodule(name), SelfAttention2d)]
+    if sum(layer.in_channels for _, layer in layers) * math.prod(size) > _MOST_NUMBERS:
+        raise ConversionError(f"the layers have too many channels for an image of {size} each")
+    try:
+        for name, layer in layers:
+            planes = drawn_image(min(layer.in_channels, _PLANES), size)
+            inputs[name] = planes[:, torch.arange(layer.in_channels) % _PLANES].to(layer.weight)
+            work.add(layer, inputs[name])
+    except _TooMuchError as error:
+        raise ConversionError("the layers take too long on an image of this size") from error
     return inputs
 
 

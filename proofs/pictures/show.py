@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from conv2attn.convert.atomic import check_file, write_file
-from conv2attn.convert.errors import OutputError, SelectionError
+from conv2attn.convert.errors import ArchitectureNeededError, OptionError, OutputError, SelectionError
 from conv2attn.convert.folder import Architecture
+from conv2attn.convert.layers import Layers
 from conv2attn.convert.ownership import CONFIG, REPORT, WEIGHTS
 from conv2attn.convert.spec import Size
-from conv2attn.proofs.pictures.image import DRAWN_SIZE, drawn_image, read_image
+from conv2attn.proofs.images import LONGEST, read_picture
+from conv2attn.proofs.pictures.image import DRAWN_SIZE, drawn_image
 from conv2attn.proofs.pictures.scene import Scene, find_layer, image_channels, scenes
 from conv2attn.proofs.pictures.subject import Subject, load_subject, set_alpha
 
@@ -65,15 +67,18 @@ def show(
         The names of the layers that the file shows.
 
     Raises:
-        SelectionError: There is no such layer, the query is outside the image, or a page is asked for one picture.
+        SelectionError: There is no such layer, or the query is outside the image.
+        OptionError: A page is asked for one picture.
         ConversionError: A file cannot be read or written, or the network does not run on the image.
     """
     form = check_form(out)
     if form == PAGE and view.picture is not None:
-        raise SelectionError("a page holds every picture: --picture is for png, svg and pdf")
+        raise OptionError("a page holds every picture; one is chosen for png, svg and pdf")
     sources = [source, *(source / name for name in (CONFIG, WEIGHTS, REPORT)), *([view.image] if view.image else [])]
     check_file(out, force=force, sources=sources)
     subject = load_subject(source, architecture, ema=ema)
+    if view.image is not None and isinstance(subject.model, Layers):
+        raise ArchitectureNeededError(f"{source} describes layers alone, and an image is seen by the whole network")
     if view.layer is not None:
         find_layer(subject.model, view.layer)
     if view.alpha is not None:
@@ -132,7 +137,7 @@ def view_image(subject: Subject, view: View) -> Tensor:
     """The image that is asked for, with the channels that the network takes."""
     channels = image_channels(subject.model)
     if view.image is not None:
-        return read_image(view.image, channels, view.size)
+        return read_picture(view.image, channels, view.size, longest=LONGEST).unsqueeze(0)
     return drawn_image(channels, view.size or DRAWN_SIZE)
 
 

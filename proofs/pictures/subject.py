@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import nn
 
 from conv2attn.convert.attention import SelfAttention2d, check_alpha
-from conv2attn.convert.errors import ArchitectureError, CheckpointError, Problem
-from conv2attn.convert.folder import Architecture, load_converted
+from conv2attn.convert.errors import CheckpointError, Problem
+from conv2attn.convert.folder import Architecture
 from conv2attn.convert.model import convert_model
-from conv2attn.convert.network import load_network
+from conv2attn.convert.network import open_network
 from conv2attn.convert.ownership import REPORT
 from conv2attn.convert.report import Report
 
@@ -32,25 +32,25 @@ class Subject:
 
 
 def load_subject(path: Path, architecture: Architecture | None, *, ema: bool = False) -> Subject:
-    """Reads a converted folder, or reads a checkpoint and converts what can be converted.
+    """Reads a converted network, or reads a CNN and converts what can be converted.
 
     Args:
-        path: The folder or the file.
-        architecture: How the CNN is built; folders of the example networks need none.
+        path: Whatever ``open_network`` opens.
+        architecture: How the CNN is built.
         ema: Take the moving average of a checkpoint's weights.
 
     Raises:
         ConversionError: The path cannot be read, does not fit, or holds nothing to convert.
     """
-    if path.is_dir():
-        model = load_converted(path, architecture=architecture)
-        return Subject(model, Report(Report.of(model).layers, _skipped(path / REPORT), model))
-    if not path.exists():
-        raise CheckpointError(f"there is no file or folder {path}")
-    if architecture is None:
-        raise ArchitectureError(f"{path} is read as a checkpoint, which needs --arch: how its network is built")
-    network = load_network(path, architecture, ema=ema)
-    return Subject(*convert_model(network.model, inplace=True, skip_unsupported=True))
+    network = open_network(path, architecture=architecture, ema=ema)
+    if not network.is_converted:
+        model, report = convert_model(network.model, inplace=True, skip_unsupported=True)
+        return Subject(model, report.noted(network.notes))
+    report = Report.of(network.model)
+    if (path / REPORT).is_file():
+        skipped, notes = _recorded(path / REPORT)
+        report = replace(report, skipped=skipped).noted(notes)
+    return Subject(network.model, report)
 
 
 def set_alpha(model: nn.Module, alpha: float) -> None:
@@ -67,10 +67,12 @@ def set_alpha(model: nn.Module, alpha: float) -> None:
             layer.alpha.fill_(alpha)
 
 
-def _skipped(path: Path) -> tuple[Problem, ...]:
-    """The convolutions that the report in a folder says were left."""
+def _recorded(path: Path) -> tuple[tuple[Problem, ...], dict[str, str]]:
+    """The convolutions that the report in a folder says were left, and its notes by the names of the layers."""
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))["skipped"]
-        return tuple(Problem(str(entry["name"]), str(entry["reason"])) for entry in entries)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        report = json.loads(path.read_text(encoding="utf-8"))
+        skipped = tuple(Problem(str(entry["name"]), str(entry["reason"])) for entry in report["skipped"])
+        noted = [entry for entry in report["layers"] if entry.get("note") is not None]
+        return skipped, {str(entry["names"][0]): str(entry["note"]) for entry in noted}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read as the report of a conversion") from error

@@ -116,7 +116,7 @@ def test_of_eight_runs_at_once_one_wins_and_the_others_say_why_not(tmp_path: Pat
     assert result.stderr == ""
     assert len(winners.split()) == 1
     assert len(refusals) == 7
-    assert all("another run is writing it" in line or "exists; --force" in line for line in refusals)
+    assert all("another run is writing it" in line or "exists, and force was not given" in line for line in refusals)
     contents = {path.read_text() for path in (tmp_path / "out").iterdir()}
     assert [json.loads(text)["run"] for text in contents] == [int(winners)]
     assert os.listdir(tmp_path) == ["out"]
@@ -138,7 +138,7 @@ def test_a_target_that_another_run_is_writing_is_refused_even_with_force(tmp_pat
 def test_a_file_is_replaced_only_by_force_and_only_whole(tmp_path: Path) -> None:
     target = tmp_path / "w"
     write_file(target, lambda path: path.write_text("old"))
-    with pytest.raises(OutputError, match="force=True"):
+    with pytest.raises(OutputError, match="force was not given"):
         write_file(target, lambda path: path.write_text("new"))
 
     def fail(path: Path) -> None:

@@ -1,0 +1,69 @@
+"""The only reader of pictures: grey values 0 to 255 become -1 to 1, wherever a picture is taken.
+
+That is the range which conversions are certified for by default, and which drawn images have. A network that wants
+its images otherwise takes them as tensors, preprocessed, from ``.npy`` or ``.pt`` files.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from conv2attn.convert.errors import CheckpointError, ConversionError
+from conv2attn.convert.spec import Size
+
+SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
+LONGEST = 224  # pixels of the longer side that a picture to look at is scaled down to
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+
+
+class ImageSizesError(ConversionError):
+    """Images of several sizes, where one is needed."""
+
+
+def read_picture(path: Path, channels: int, size: Size | None = None, *, longest: int | None = None) -> Tensor:
+    """Reads a picture; values 0 to 255 become -1 to 1.
+
+    Args:
+        path: Any file that Pillow reads.
+        channels: 1 for grey values, 3 for red, green and blue, 4 for these and opacity.
+        size: Scale to these rows and columns; None keeps the picture's.
+        longest: Without a size, scale down to so many pixels on the longer side.
+
+    Returns:
+        [channels, rows, columns], float32.
+
+    Raises:
+        CheckpointError: The file cannot be read, is no picture or too large, or the network takes other channels.
+    """
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError as error:
+        raise CheckpointError("pictures are read with Pillow, which is not installed: pip install pillow") from error
+    if channels not in _MODES:
+        taken = f"the network takes {channels} channels, and pictures have 1, 3 or 4"
+        raise CheckpointError(f"{path} cannot be used: {taken}; .npy and .pt files have any number")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as opened:
+                picture = opened.convert(_MODES[channels])
+    except UnidentifiedImageError as error:
+        raise CheckpointError(f"{path} is not a picture that Pillow reads") from error
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise CheckpointError(f"{path} is a picture of too many pixels") from error
+    except (OSError, SyntaxError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    rows, columns = size or _scaled_down(Size(picture.height, picture.width), longest)
+    if (rows, columns) != (picture.height, picture.width):
+        picture = picture.resize((columns, rows), Image.Resampling.LANCZOS)
+    values = torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8).view(rows, columns, channels)
+    return values.permute(2, 0, 1).float() / 127.5 - 1
+
+
+def _scaled_down(size: Size, longest: int | None) -> Size:
+    factor = 1.0 if longest is None else min(1.0, longest / max(size))
+    return Size(*(max(1, round(n * factor)) for n in size))

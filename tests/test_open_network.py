@@ -1,0 +1,309 @@
+"""Every command opens networks by one door: what it reads, what it refuses, and how it says so are the same."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from conv2attn.cli import main
+from conv2attn.convert import SelfAttention2d, convert_model, save_converted
+from conv2attn.convert.attention_state import ATTENTION_KEYS
+from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, OptionError
+from conv2attn.convert.examples.pretrained import load_example
+from conv2attn.convert.folder import Architecture
+from conv2attn.convert.network import LARGE, open_network
+
+NET = Architecture(f"{__name__}:Net")
+ARCH = ("--arch", "net.py:Net")
+
+
+class Net(nn.Module):
+    """Convolutions, one of them used twice, and state that is no convolution's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.zeroth = nn.Conv2d(3, 4, (3, 2), stride=(2, 1), padding=(1, 0))
+        self.body = nn.Sequential(nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3, padding="same", dilation=2, groups=2))
+        self.again = self.body[1]
+        self.end = nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps [batch, 3, rows, columns] to [batch, 5]."""
+        y: Tensor = self.end(self.again(self.body(self.zeroth(x))).mean((2, 3)))
+        return y
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Runs the command line in an empty folder, beside the file of the architecture."""
+    monkeypatch.chdir(tmp_path)
+    Path("net.py").write_text(f"from {__name__} import Net\n")
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["conv2attn", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as exited:
+            main()
+        return (int(exited.value.code or 0), *capsys.readouterr())
+
+    return call
+
+
+def commands(source: str, *options: str) -> dict[str, tuple[str, ...]]:
+    """A call of every command that takes a network."""
+    return {
+        "plan": ("plan", source, "--size", "8x9", *options),
+        "convert": ("convert", source, "--out", "out", "--size", "8x9", *options),
+        "show": ("show", source, "--out", "page.html", "--size", "8x9", *options),
+        "verify": ("verify", source, "--random", "1", "--size", "8x9", *options),
+        "restore": ("restore", source, "--out", "cnn.pth", *options),
+    }
+
+
+def clean() -> None:
+    for name in ("out", "page.html", "cnn.pth"):
+        if Path(name).exists():
+            shutil.rmtree(name) if Path(name).is_dir() else Path(name).unlink()
+
+
+def state_dict(name: str) -> dict[str, Tensor]:
+    loaded: dict[str, Tensor] = torch.load(name, weights_only=True)
+    return loaded
+
+
+def converted(**options: Any) -> nn.Module:
+    return convert_model(Net().eval(), **options).model
+
+
+# What is opened
+
+
+def as_state_dict(cnn: nn.Module) -> None:
+    torch.save(cnn.state_dict(), "source")
+
+
+def as_hugging_face_folder(cnn: nn.Module) -> None:
+    Path("source").mkdir()
+    state = {key: value.clone() for key, value in cnn.state_dict().items()}
+    names = {key: f"model-0000{1 + number % 2}-of-00002.safetensors" for number, key in enumerate(state)}
+    for name in set(names.values()):
+        save_file({key: value for key, value in state.items() if names[key] == name}, Path("source", name))
+    Path("source", "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": names}))
+    Path("source", "config.json").write_text('{"architectures": ["Net"]}')
+
+
+def as_hugging_face_cache(cnn: nn.Module) -> None:
+    Path("models--x", "blobs").mkdir(parents=True)
+    save_file({key: value.clone() for key, value in cnn.state_dict().items()}, "models--x/blobs/123")
+    Path("models--x", "snapshots", "abc").mkdir(parents=True)
+    Path("models--x", "snapshots", "abc", "model.safetensors").symlink_to("../../blobs/123")
+    Path("source").symlink_to("models--x/snapshots/abc")
+
+
+def as_converted_folder(cnn: nn.Module) -> None:
+    save_converted(convert_model(cnn).model, "source")
+
+
+def as_state_dict_of_the_converted(cnn: nn.Module) -> None:
+    torch.save(convert_model(cnn).model.state_dict(), "source")
+
+
+def as_training_checkpoint_of_the_converted(cnn: nn.Module) -> None:
+    state = convert_model(cnn).model.state_dict()
+    torch.save({"epoch": 3, "state_dict": {f"module.{key}": value for key, value in state.items()}}, "source")
+
+
+def as_pickled_converted_module(cnn: nn.Module) -> None:
+    torch.save(convert_model(cnn).model, "source")
+
+
+SOURCES = [
+    as_state_dict,
+    as_hugging_face_folder,
+    as_hugging_face_cache,
+    as_converted_folder,
+    as_state_dict_of_the_converted,
+    as_training_checkpoint_of_the_converted,
+    as_pickled_converted_module,
+]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_command_opens_every_kind_of_source(source: Callable[[nn.Module], None], run: Run) -> None:
+    cnn = Net().eval()
+    source(cnn)
+    is_cnn = source in SOURCES[:3]
+    for name, command in commands("source", *ARCH).items():
+        code, out, err = run(*command)
+        if name == "restore" and is_cnn:
+            assert (code, err) == (3, "conv2attn: source holds no attention layer, so there is nothing to restore\n")
+        else:
+            assert (code, err) == (0, ""), (name, out)
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_state_dict_of_a_converted_network_opens_as_that_network(
+    dtype: torch.dtype, large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = converted(alpha=1.5).to(dtype)
+    layer = model.get_submodule("zeroth")
+    assert isinstance(layer, SelfAttention2d)
+    layer.add_content(3)
+    table = torch.rand(layer.num_heads, 41, dtype=dtype)
+    other = model.get_submodule("again")
+    assert isinstance(other, SelfAttention2d)
+    other.set_axis_scores(table[:9].repeat(2, 1)[: other.num_heads], table[:1].repeat(other.num_heads, 1))
+    torch.save(model.state_dict(), tmp_path / "w.pt")
+    if large:
+        assert LARGE > 0
+        monkeypatch.setattr("conv2attn.convert.network.LARGE", 0)
+    network = open_network(tmp_path / "w.pt", architecture=NET)
+    assert network.is_converted
+    state = network.model.state_dict()
+    assert list(state) == list(model.state_dict())
+    assert all(torch.equal(state[key], value) for key, value in model.state_dict().items())
+    assert {value.dtype for value in state.values() if value.is_floating_point()} == {dtype}
+    assert network.model.get_submodule("again") is network.model.get_submodule("body.1")
+    x = torch.rand(2, 3, 8, 9, dtype=dtype)
+    assert torch.equal(network.model(x), model(x))
+
+
+def test_the_keys_of_an_attention_layer_are_all_known() -> None:
+    layer = converted().get_submodule("zeroth")
+    assert isinstance(layer, SelfAttention2d)
+    layer.add_content(2)
+    layer.set_axis_scores(torch.rand(6, 9), torch.rand(6, 9))
+    assert set(layer.state_dict()) == {"weight", "bias", *ATTENTION_KEYS}
+
+
+def test_a_state_dict_of_one_converted_layer_opens(run: Run) -> None:
+    layer = convert_model(nn.Conv2d(3, 5, 3, stride=2)).model
+    torch.save(layer.state_dict(), "w.pt")
+    Path("net.py").write_text("from torch import nn\n\ndef Net():\n    return nn.Conv2d(3, 5, 3, stride=2)\n")
+    for command in commands("w.pt", *ARCH).values():
+        code, out, err = run(*command)
+        assert (code, err) == (0, ""), out
+    assert list(state_dict("cnn.pth")) == ["weight", "bias"]
+
+
+@pytest.mark.parametrize("change", [lambda s: s.pop("zeroth.alpha"), lambda s: s.update({"end.alpha": torch.ones(4)})])
+def test_a_state_dict_that_is_neither_a_cnn_s_nor_the_converted_network_s_is_refused(
+    change: Callable[[dict[str, Tensor]], object], tmp_path: Path
+) -> None:
+    state = dict(converted().state_dict())
+    change(state)
+    torch.save(state, tmp_path / "w.pt")
+    with pytest.raises(CheckpointError, match="does not fit the architecture"):
+        open_network(tmp_path / "w.pt", architecture=NET)
+
+
+# What comes back
+
+
+@pytest.mark.parametrize("source", SOURCES[3:])
+def test_the_restored_state_dict_has_the_order_of_the_cnn_s(source: Callable[[nn.Module], None], run: Run) -> None:
+    cnn = Net().eval()
+    source(cnn)
+    assert run("restore", "source", "--out", "cnn.pth", *ARCH) == (0, "Wrote cnn.pth\n", "")
+    restored = state_dict("cnn.pth")
+    assert list(restored) == list(cnn.state_dict())
+    assert all(torch.equal(restored[key], value) for key, value in cnn.state_dict().items())
+
+
+def test_the_restored_state_dict_has_the_order_of_the_cnn_s_without_its_code(run: Run) -> None:
+    cnn = Net().eval()
+    as_converted_folder(cnn)
+    assert run("restore", "source", "--out", "cnn.pth")[0] == 0
+    restored = state_dict("cnn.pth")
+    assert list(restored) == list(cnn.state_dict())
+    assert all(torch.equal(restored[key], value) for key, value in cnn.state_dict().items())
+
+
+# What is refused, in the same way by every command
+
+
+NEEDED = "(--arch names the code that builds it)"
+
+
+@pytest.mark.parametrize("source", [as_state_dict, as_state_dict_of_the_converted, as_pickled_converted_module])
+def test_a_missing_architecture_is_wrong_usage_for_every_command(source: Callable[[nn.Module], None], run: Run) -> None:
+    source(Net())
+    for name, command in commands("source").items():
+        if name == "restore" and source is as_state_dict:
+            continue
+        code, out, err = run(*command)
+        assert (code, out) == (2, ""), name
+        assert err.startswith("conv2attn: source holds weights, but not the strides and paddings of its ")
+        assert err.endswith(f"{NEEDED}\n")
+
+
+def test_layers_without_their_network_are_shown_but_not_verified(run: Run) -> None:
+    torch.save(Net(), "source")
+    for name, command in commands("source").items():
+        code, _, err = run(*command)
+        if name == "verify":
+            assert (code, err.endswith(f"the whole network is to run; that takes its architecture {NEEDED}\n")) == (
+                2,
+                True,
+            )
+        elif name != "restore":
+            assert (code, err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("verify", "folder", "--alpha", "3"), "folder is converted already, so alpha has no meaning"),
+        (("verify", "soft.pt", *ARCH, "--alpha", "3"), "soft.pt is converted already, so alpha has no meaning"),
+        (("verify", "folder", "--skip-unsupported"), "so skipping unsupported layers has no meaning"),
+        *(((*command, "--ema"), "keeps no moving average") for command in commands("folder").values()),
+        *(((*command, "--arch-arg", "a=1"), "goes with --arch") for command in commands("cnn.pt").values()),
+        (("verify", "--seed", "1", "--merge", "a"), "--seed: has no meaning with --merge"),
+        (("verify", "--device", "cpu", "--merge", "a"), "--device: has no meaning with --merge"),
+        (("verify", "cnn.pt", *ARCH, "--data", ".", "--seed", "1"), "--seed: has no meaning with --data"),
+        (("show", "folder", "--out", "x.html", "--picture", "maps"), "a page holds every picture"),
+        (("prove", "--list", "--out", "x.md"), "--out: has no meaning with --list"),
+        (("prove", "--list", "--limit", "3"), "--limit: has no meaning with --list"),
+    ],
+)
+def test_options_without_a_meaning_are_refused_in_one_sentence(
+    arguments: tuple[str, ...], reason: str, run: Run
+) -> None:
+    save_converted(convert_model(load_example("plain")).model, "folder", architecture=Architecture(PLAIN))
+    torch.save(converted(alpha=2.0).state_dict(), "soft.pt")
+    torch.save(Net().state_dict(), "cnn.pt")
+    before = sorted(Path().iterdir())
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, ""), err
+    assert reason in " ".join(err.split())
+    assert sorted(Path().iterdir()) == before
+
+
+PLAIN = "conv2attn.convert.examples.networks:plain_cnn"
+
+
+def test_the_library_s_errors_name_no_option_of_the_command_line(tmp_path: Path) -> None:
+    torch.save(Net().state_dict(), tmp_path / "w.pt")
+    save_converted(converted(), tmp_path / "folder")
+    with pytest.raises(ArchitectureNeededError) as needed:
+        open_network(tmp_path / "w.pt")
+    with pytest.raises(ArchitectureNeededError) as whole:
+        open_network(tmp_path / "folder").whole()
+    with pytest.raises(OptionError) as average:
+        open_network(tmp_path / "folder", ema=True)
+    for error in (needed, whole, average):
+        assert "--" not in str(error.value)
+        assert "architecture=" not in str(error.value)
