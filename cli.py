@@ -693,7 +693,7 @@ def _print_report(report: Report) -> None:
     bound = f"at most {network.in_words} apart" if useful else network.in_words
     bound += "" if useful or network.bound is None else f": {WHY}"
     typer.echo(f"Outputs of the whole network, images of {network.size} on [{low:g}, {high:g}]: {bound}")
-    _print_problems("operations without a bound", network.unbounded)
+    _print_problems("without a known bound", network.unbounded)
 
 
 def _print_notes(notes: Sequence[tuple[str, str | None]]) -> None:

@@ -5,26 +5,40 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from conv2attn.proofs.layout import blocks, column_widths, short_names
+
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Prints a table as wide as the terminal, or as wide as it is if there is none; nothing if it has no rows."""
+    """Prints a table; nothing if it has no rows.
+
+    On a terminal it fits the width: long names are shortened, cells are folded, and where that is not enough each row
+    becomes a block of lines. A file has no width: there the table is as wide as it is, with whole names.
+    """
     from rich import box
     from rich.console import Console
-    from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
 
     if not rows:
         return
+    numeric = [index > 0 and isinstance(cell, int) for index, cell in enumerate(rows[0])]
+    texts = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
+    console, around = Console(highlight=False), 3 * len(header) - 1
+    if console.is_terminal:
+        for row, name in zip(texts, short_names([row[0] for row in texts]), strict=True):
+            row[0] = name
+    columns = list(zip(header, *texts, strict=True))
+    widths = column_widths(columns, console.width - around if console.is_terminal else None)
+    if widths is None:
+        for line in blocks(header, texts):
+            console.print(Text(line, overflow="fold"))
+        return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="")
-    for index, name in enumerate(header):
-        numeric = index > 0 and isinstance(rows[0][index], int)
-        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else str(cell)) for cell in row))
-    console = Console(highlight=False)
-    if not console.is_terminal:  # a file has no width
-        console.width = max(Measurement.get(console, console.options.update(max_width=10_000), table).maximum, 1)
+    for name, width, is_number in zip(header, widths, numeric, strict=True):
+        table.add_column(Text(name), justify="right" if is_number else "left", overflow="fold", width=width)
+    for row in texts:
+        table.add_row(*map(Text, row))
+    console.width = sum(widths) + around
     console.print(table)
 
 

@@ -14,6 +14,7 @@ import sys
 import sysconfig
 import termios
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import Popen
@@ -694,9 +695,24 @@ def test_a_narrow_terminal_loses_no_layer_name() -> None:
     assert "\x1b" not in outcome.out
     lines = outcome.out.splitlines()
     assert max(map(len, lines)) <= 40
-    first_column = "".join(line[1:].partition("  ")[0] for line in lines if not line.startswith("  "))
-    assert "stem" in first_column
-    assert "a_rather_long_name_of_a_block.and_of_a_layer_in_it" in first_column.replace(" ", "")
+    assert "stem" in lines
+    assert "a_rather_long_name_of_a_block.and_of_a_layer_in_it" in "".join(lines)
+
+
+def test_names_of_200_letters_destroy_no_table() -> None:
+    name = "a_rather_long_name_of_a_block_" * 6 + "of_the_decoder"
+    torch.save(nn.Sequential(OrderedDict({"stem": nn.Conv2d(3, 8, 3), name: nn.Conv2d(8, 8, 3)})), "weights.pt")
+    outcome = on_terminal("plan", "weights.pt", columns=80, NO_COLOR="1")
+    lines = outcome.out.splitlines()
+    assert max(map(len, lines)) == 80
+    assert len(lines) < 20
+    assert re.search(r"^ stem +3x3, +9 +224 +251 +unknown +unknown +$", outcome.out, re.MULTILINE)
+    assert name in run_plain("plan", "weights.pt")
+
+
+def run_plain(*arguments: str) -> str:
+    """The output of a run whose output is a file."""
+    return finished([PROGRAM, *arguments]).stdout
 
 
 def test_a_progress_bar_is_shown_on_a_terminal_and_taken_away() -> None:

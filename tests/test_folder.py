@@ -27,7 +27,7 @@ from conv2attn.convert import (
     save_converted,
 )
 from conv2attn.convert.checkpoint import read_checkpoint
-from conv2attn.convert.errors import CheckpointError, ConversionError, OutputError
+from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, ConversionError, OutputError
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.folder import OWN_ARCHITECTURES, Architecture
@@ -373,7 +373,7 @@ def test_an_architecture_that_does_not_fit_is_refused(make: Callable[[], nn.Modu
 
 
 def test_a_folder_without_an_architecture_asks_for_one(saved: Path) -> None:
-    with pytest.raises(CheckpointError, match="pass architecture="):
+    with pytest.raises(ArchitectureNeededError, match="names no architecture"):
         load_converted(saved)
 
 
@@ -398,7 +398,7 @@ def test_an_architecture_that_the_folder_chose_is_not_built(
         (saved / name).write_text(code)
     chosen = {"spec": spec.format(folder=saved), "arguments": {"path": "trace"}}
     edit(saved, lambda config: config.update(architecture=chosen))
-    with pytest.raises(CheckpointError, match="would run code that a file chose"):
+    with pytest.raises(ArchitectureNeededError, match="would run code that a file chose"):
         load_converted(saved)
     assert not (saved / "trace").exists()
     assert "theirs" not in sys.modules

@@ -21,6 +21,7 @@ from conv2attn.convert.errors import ConversionError, SelectionError
 from conv2attn.convert.layers import Layers
 from conv2attn.convert.names import names_by_module
 from conv2attn.convert.spec import Size
+from conv2attn.proofs.layout import short_name
 from conv2attn.proofs.pictures.image import drawn_image
 
 _LISTED = 5  # layers named where none comes close
@@ -52,7 +53,7 @@ class Scene:
     @property
     def title(self) -> str:
         """The layer's name, for people."""
-        return self.name or "the network itself"
+        return short_name(self.name) or "the network itself"
 
     @property
     def mark(self) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from conv2attn.convert.wording import is_useful, told
+from conv2attn.proofs.layout import short_names
 from conv2attn.proofs.pictures.numbers import scientific
 
 NUMBER, WORDS = "number", "words"
@@ -42,7 +43,9 @@ class Cell:
 def table_rows(data: dict[str, Any]) -> list[list[Cell]]:
     """The cells of all layers, in the order of ``COLUMNS``."""
     compared = {} if data["agreement"] is None else data["agreement"]["layers"]
-    return [_row(layer, compared) for layer in data["layers"]]
+    layers = data["layers"]
+    names = short_names([", ".join(each or "the network itself" for each in layer["names"]) for layer in layers])
+    return [_row(layer, name, compared) for layer, name in zip(layers, names, strict=True)]
 
 
 def layers_by_note(data: dict[str, Any]) -> dict[str, list[str]]:
@@ -70,7 +73,7 @@ def caption(data: dict[str, Any]) -> str:
     )
 
 
-def _row(layer: dict[str, Any], compared: dict[str, Sequence[float]]) -> list[Cell]:
+def _row(layer: dict[str, Any], shown: str, compared: dict[str, Sequence[float]]) -> list[Cell]:
     name = layer["names"][0]
     here = layer.get("difference"), layer.get("bound"), layer.get("outputs")
     difference, bound, outputs = compared.get(name, here)
@@ -79,7 +82,7 @@ def _row(layer: dict[str, Any], compared: dict[str, Sequence[float]]) -> list[Ce
     alphas = sorted(alpha for alpha in layer["alpha"] if alpha is not None)
     alpha = f"{alphas[0]:g}" if alphas[0] == alphas[-1] else f"{alphas[0]:g}\u2013{alphas[-1]:g}"
     return [
-        Cell(", ".join(each or "the network itself" for each in layer["names"]), name, WORDS),
+        Cell(shown, name, WORDS),
         Cell(layer["geometry"], layer["geometry"], WORDS),
         Cell(f"{layer['heads']:,}", layer["heads"], NUMBER),
         Cell(alpha, alphas[0], NUMBER),
