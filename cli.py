@@ -490,12 +490,18 @@ def verify(
     from conv2attn.proofs.campaign.outputs import check_stdout, result_file
     from conv2attn.proofs.campaign.shard import Shard
 
-    of_layers = {"--layers": layers, "--max-size": max_size, "--minutes": minutes, "--shard": shard}
-    of_network = {"--arch": arch, "--arch-arg": arch_arg, "--ema": ema, "--alpha": alpha, "--data": data}
+    of_layers: dict[str, object] = {"--layers": layers, "--max-size": max_size, "--minutes": minutes, "--shard": shard}
+    of_network: dict[str, object] = {
+        "--arch": arch,
+        "--arch-arg": arch_arg,
+        "--ema": ema,
+        "--alpha": alpha,
+        "--data": data,
+    }
     of_network |= {"--random": random, "--size": size, "--skip-unsupported": skip_unsupported}
     _check_files(files or [], merge=merge)
     if merge:
-        others = {"--engine": engine, "--dtype": dtype, "--seed": seed, "--device": device}
+        others: dict[str, object] = {"--engine": engine, "--dtype": dtype, "--seed": seed, "--device": device}
         _refuse("with --merge", of_layers | of_network | others)
     else:
         _refuse(*(("with a CHECKPOINT", of_layers) if files else ("without a CHECKPOINT", of_network)))

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import torch
 from torch import Tensor, nn
 
 from conv2attn.convert.engines import AUTO
 from conv2attn.convert.folder import LayerEntry
+from conv2attn.convert.migration import query_under_middle_tap
 from conv2attn.convert.model import is_convolution
 from conv2attn.convert.names import names_by_module
 from conv2attn.convert.spec import ConvSpec
@@ -50,6 +52,30 @@ def layer_entries(cnn: nn.Module, state: Mapping[str, Tensor]) -> tuple[LayerEnt
     groups = names_by_module(cnn, lambda module: isinstance(module, nn.Conv2d))
     found = ((names, cnn.get_submodule(names[0])) for names in groups if _is_attention(state, names[0]))
     return tuple(_entry(names, conv, state) for names, conv in found if isinstance(conv, nn.Conv2d))
+
+
+def under_middle_tap(state: Mapping[str, Tensor], entries: Iterable[LayerEntry]) -> dict[str, Tensor]:
+    """The same state dict, read as what it means today if an earlier version wrote it.
+
+    A state dict names no version. Up to version 2 of the folder's form, centres were counted from the first tap instead
+    of the middle one: a layer whose centres all are such offsets is taken to be of that time.
+
+    Args:
+        state: The state dict of a converted network.
+        entries: Its attention layers.
+
+    Raises:
+        CheckpointError: Such a layer reads the image at its query, which was another pixel.
+    """
+    found = dict(state)
+    for entry in entries:
+        spec = ConvSpec.from_json(dict(entry.spec))
+        first = torch.tensor(spec.tap_offsets) + torch.tensor(spec.middle)
+        centers = state[_key(entry.names[0], "centers")]
+        if any(spec.middle) and centers.shape == first.shape and bool((centers == first.to(centers.dtype)).all()):
+            for name in entry.names:
+                query_under_middle_tap(name, spec, found)
+    return found
 
 
 def without_attention(state: Mapping[str, Tensor], entries: Iterable[LayerEntry]) -> dict[str, Tensor]:

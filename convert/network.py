@@ -22,6 +22,7 @@ from conv2attn.convert.attention_state import (
     keys_when_converted,
     layer_entries,
     only_layers,
+    under_middle_tap,
     without_attention,
 )
 from conv2attn.convert.checkpoint import Checkpoint, Progress, fit_keys, load_into, non_finite_keys, read_checkpoint
@@ -186,7 +187,9 @@ def _loaded(
 ) -> nn.Module:
     """A CNN with the checkpoint's weights, its layers attention where those of the checkpoint are."""
     saved = replace(checkpoint, state_dict=fit_keys(checkpoint.state_dict, keys_when_converted(cnn)))
-    entries = entries or layer_entries(cnn, saved.state_dict)
+    if not entries:
+        entries = layer_entries(cnn, saved.state_dict)
+        saved = replace(saved, state_dict=under_middle_tap(saved.state_dict, entries))
     if not entries:
         load_into(cnn, checkpoint, assign=assign)
         return cnn

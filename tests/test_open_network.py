@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -72,12 +71,6 @@ def commands(source: str, *options: str) -> dict[str, tuple[str, ...]]:
     }
 
 
-def clean() -> None:
-    for name in ("out", "page.html", "cnn.pth"):
-        if Path(name).exists():
-            shutil.rmtree(name) if Path(name).is_dir() else Path(name).unlink()
-
-
 def state_dict(name: str) -> dict[str, Tensor]:
     loaded: dict[str, Tensor] = torch.load(name, weights_only=True)
     return loaded
@@ -141,7 +134,20 @@ SOURCES = [
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_every_command_opens_every_kind_of_source(source: Callable[[nn.Module], None], run: Run) -> None:
+def test_every_kind_of_source_opens_as_the_network_that_it_holds(
+    source: Callable[[nn.Module], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cnn, x = Net().eval(), torch.rand(2, 3, 8, 9)
+    source(cnn)
+    network = open_network("source", architecture=NET)
+    assert network.is_converted == (source not in SOURCES[:3])
+    assert torch.equal(network.whole()(x), cnn(x))
+    assert torch.equal(network.cnn()(x), cnn(x))
+
+
+@pytest.mark.parametrize("source", [as_hugging_face_folder, as_converted_folder, as_state_dict_of_the_converted])
+def test_every_command_opens_what_the_others_open(source: Callable[[nn.Module], None], run: Run) -> None:
     cnn = Net().eval()
     source(cnn)
     is_cnn = source in SOURCES[:3]
@@ -181,6 +187,19 @@ def test_the_state_dict_of_a_converted_network_opens_as_that_network(
     assert torch.equal(network.model(x), model(x))
 
 
+@pytest.mark.parametrize("alpha", [None, 2.0])
+def test_a_state_dict_of_an_earlier_version_opens_as_what_it_meant(alpha: float | None, tmp_path: Path) -> None:
+    model = converted(alpha=alpha)
+    state = dict(model.state_dict())
+    for name in ("zeroth", "body.1", "again"):
+        layer = model.get_submodule(name)
+        assert isinstance(layer, SelfAttention2d)
+        state[f"{name}.centers"] = layer.centers + torch.tensor(layer.spec.middle)
+    torch.save(state, tmp_path / "w.pt")
+    opened = open_network(tmp_path / "w.pt", architecture=NET).model.state_dict()
+    assert all(torch.equal(opened[key], value) for key, value in model.state_dict().items())
+
+
 def test_the_keys_of_an_attention_layer_are_all_known() -> None:
     layer = converted().get_submodule("zeroth")
     assert isinstance(layer, SelfAttention2d)
@@ -193,8 +212,8 @@ def test_a_state_dict_of_one_converted_layer_opens(run: Run) -> None:
     layer = convert_model(nn.Conv2d(3, 5, 3, stride=2)).model
     torch.save(layer.state_dict(), "w.pt")
     Path("net.py").write_text("from torch import nn\n\ndef Net():\n    return nn.Conv2d(3, 5, 3, stride=2)\n")
-    for command in commands("w.pt", *ARCH).values():
-        code, out, err = run(*command)
+    for name in ("plan", "restore"):
+        code, out, err = run(*commands("w.pt", *ARCH)[name])
         assert (code, err) == (0, ""), out
     assert list(state_dict("cnn.pth")) == ["weight", "bias"]
 
@@ -252,15 +271,12 @@ def test_a_missing_architecture_is_wrong_usage_for_every_command(source: Callabl
 
 def test_layers_without_their_network_are_shown_but_not_verified(run: Run) -> None:
     torch.save(Net(), "source")
-    for name, command in commands("source").items():
-        code, _, err = run(*command)
-        if name == "verify":
-            assert (code, err.endswith(f"the whole network is to run; that takes its architecture {NEEDED}\n")) == (
-                2,
-                True,
-            )
-        elif name != "restore":
-            assert (code, err) == (0, "")
+    for name in ("plan", "show"):
+        code, _, err = run(*commands("source")[name])
+        assert (code, err) == (0, "")
+    code, _, err = run(*commands("source")["verify"])
+    assert code == 2
+    assert err.endswith(f"the whole network is to run; that takes its architecture {NEEDED}\n")
 
 
 @pytest.mark.parametrize(

@@ -221,11 +221,27 @@ class Branching(nn.Module):
         return y
 
 
-def test_a_network_that_cannot_be_followed_has_no_bound_and_says_so() -> None:
-    for cnn, size in ((Branching(), SIZE), (nn.Sequential(nn.Conv2d(3, 4, 3)), (2, 2))):
-        certificate = certify_network(convert_model(cnn).model, input_range=(-1, 1), size=size)
-        assert (certificate.bound, certificate.layers) == (None, ())
-        assert "cannot be followed" in certificate.unbounded[0].reason
+@pytest.mark.parametrize(
+    ("cnn", "size", "reason"),
+    [
+        (Branching(), SIZE, "it reads values of tensors, and only their shapes are followed"),
+        (
+            nn.Sequential(nn.Conv2d(3, 4, 3)),
+            (2, 2),
+            "a kernel that spans 3x3 pixels does not fit into an input of 2x2 pixels",
+        ),
+        (nn.ModuleDict({"a": nn.Conv2d(3, 4, 3)}), SIZE, "it does not run on them: NotImplementedError: "),
+    ],
+)
+def test_a_network_that_cannot_be_followed_has_no_bound_and_says_why(
+    cnn: nn.Module, size: tuple[int, int], reason: str
+) -> None:
+    certificate = certify_network(convert_model(cnn).model, input_range=(-1, 1), size=size)
+    assert (certificate.bound, certificate.layers) == (None, ())
+    (problem,) = certificate.unbounded
+    assert problem.reason.startswith(f"the network cannot be followed on images of {size[0]}x{size[1]}: ")
+    assert reason in problem.reason
+    assert "traced" not in problem.reason
 
 
 def test_a_network_without_attention_or_a_range_that_is_none_is_refused() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from conv2attn.convert.attention import SelfAttention2d
 from conv2attn.convert.certificate import Certificate
-from conv2attn.convert.errors import Problem
+from conv2attn.convert.errors import ConversionError, Problem
 from conv2attn.convert.propagation.call import Call
 from conv2attn.convert.propagation.functions import MAY_SHARE, RULES, bound_function
 from conv2attn.convert.propagation.layers import bound_attention
@@ -281,9 +282,20 @@ def follow(
             with _unchanged(shadow), follower:
                 outputs = shadow(x)
             return follower, follower.result(outputs)
+    except UntraceableError:
+        raise
     except Exception as error:
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise UntraceableError(reason) from error
+        raise UntraceableError(_why_not(error)) from error
+
+
+def _why_not(error: Exception) -> str:
+    """What an error that the network raised on tensors without values says of the network."""
+    said = str(error).strip().partition("\n")[0]
+    if isinstance(error, ConversionError):
+        return said
+    if re.search(r"\bmeta\b", said, re.IGNORECASE):  # torch names the device that has no values
+        return "it reads values of tensors, and only their shapes are followed"
+    return f"it does not run on them: {type(error).__name__}{': ' if said else ''}{said}"
 
 
 def _shapes_of(model: nn.Module) -> tuple[nn.Module, dict[int, Tensor]]:
