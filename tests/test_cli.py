@@ -300,7 +300,9 @@ def test_a_conversion_in_half_precision_is_the_half_precision_network(run: Run) 
     save(cnn)
     done(run(*convert("--dtype", "bfloat16")))
     converted = load("out")
-    assert {parameter.dtype for parameter in converted.parameters()} == {torch.bfloat16}
+    dtypes = {name.rpartition(".")[2]: value.dtype for name, value in converted.named_parameters()}
+    values, positions = torch.bfloat16, torch.float32
+    assert dtypes == {"weight": values, "bias": values, "alpha": positions, "centers": positions}
     assert torch.equal(converted(x), cnn.bfloat16()(x))
 
 
