@@ -5,16 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 import sympy
 
 from conv2attn.proofs.claim import Check, Claim, Formula, Kind, Step
 from conv2attn.proofs.decide import Expr, has_negative_coefficient
+from conv2attn.proofs.formula import fill
 from conv2attn.proofs.rounding import added, round_to, shapes
 
 PRECISION = 4
 LEAVES = 6
 QUARTER = sympy.Rational(1, 4)
+NEAR, UNIT, ABSOLUTE, FAR, SHARE = sympy.symbols("n u A F b", positive=True)
+
+
+def before_errors(near: Any, unit: Any, absolute: Any, far: Any) -> Any:
+    """b A = (n - 1) u A + 2 F: what additions lose if partial sums are no larger than A."""
+    return (near - 1) * unit * absolute + 2 * far
+
+
+def solved(share: Any) -> Any:
+    """b / (1 - b): with partial sums of up to A and all errors."""
+    return share / (1 - share)
 
 
 def addition_failures(
@@ -66,8 +79,7 @@ def sum_failures(*, leaves: int = LEAVES, factor: Fraction = Fraction(1)) -> lis
     unit, failures = Fraction(1, 2**PRECISION), []
     terms = [Fraction(2**PRECISION - 1), *(Fraction(9 + n, 2 ** (PRECISION + n)) for n in range(leaves - 2))]
     near, far = 1, sum(terms[1:])
-    relative = ((near - 1) * unit * sum(terms) + 2 * far) / sum(terms)
-    allowed = factor * relative / (1 - relative) * sum(terms)
+    allowed = factor * solved(before_errors(near, unit, sum(terms), far) / sum(terms)) * sum(terms)
     for shape in shapes(len(terms)):
         for start in range(len(terms)):
             ordered = terms[start:] + terms[:start]
@@ -77,17 +89,21 @@ def sum_failures(*, leaves: int = LEAVES, factor: Fraction = Fraction(1)) -> lis
     return failures[:5]
 
 
+_PARTS = {"before": before_errors(NEAR, UNIT, ABSOLUTE, FAR), "solved": solved(SHARE)}
+
+
 def claims() -> list[Claim]:
     """The claims of this file."""
     return [
         Claim(
             name="key-accumulation",
             title="Adding up all keys errs by a bound without their number",
-            statement=Formula(
-                r"\Bigl|\mathrm{fl}\bigl(\textstyle\sum_k a_k\bigr) - \sum_k a_k\Bigr| \le \frac{b}{1 - b} A,\quad"
-                r" b A = (n - 1) u A + 2 F",
-                "|fl(sum_k a_k) - sum_k a_k| <= b / (1 - b) A, b A = (n - 1) u A + 2 F, in any order, with A at least "
-                "the sum of all |a_k|, any n terms called near, and F the sum of |a_k| over the others, called far",
+            statement=fill(
+                r"\Bigl|\mathrm{fl}\bigl(\textstyle\sum_k a_k\bigr) - \sum_k a_k\Bigr| \le $solved A,\quad b A ="
+                r" $before",
+                "|fl(sum_k a_k) - sum_k a_k| <= $solved A, b A = $before, in any order, with A at least the sum of all "
+                "|a_k|, any n terms called near, and F the sum of |a_k| over the others, called far",
+                **_PARTS,
             ),
             assumptions=(
                 "The a_k are floating-point numbers, rounded to nearest; at most 1 / (4 u) of them are not 0; b < 1.",

@@ -86,6 +86,7 @@ def dimension(*, encoding: Vector = encoding, head_vector: Vector = head_vector,
             ),
         ),
         justifies=("conv2attn.convert.encoding.relative_encoding", "conv2attn.convert.encoding.head_vectors"),
+        source="new; for text, n = 1, these are the two dimensions that the article's conclusion expects to be enough",
     )
 
 

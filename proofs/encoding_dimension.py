@@ -10,12 +10,17 @@ import sympy
 from conv2attn.proofs import mixed_taps, one_dimension
 from conv2attn.proofs.claim import Check, Claim, Formula, Kind, Step
 from conv2attn.proofs.decide import Expr, not_positive, unequal
+from conv2attn.proofs.formula import fill, scaled
 from conv2attn.proofs.geometry import Pixel, pixels
 from conv2attn.proofs.one_dimension import Vector, dot
 from conv2attn.proofs.one_hot import Q
 from conv2attn.proofs.tail import MAJORANT
 
+ALPHA, FLAT, TARGET, MULTIPLIER = sympy.symbols("alpha t T M", real=True)
+SCORE = -ALPHA * (FLAT - TARGET) ** 2 + ALPHA * TARGET**2
 COLUMNS = sympy.Symbol("W", integer=True, positive=True)
+ALL_OFFSETS, ONE_QUERY = 2 * COLUMNS - 1, COLUMNS  # the smallest M
+LINE_TAIL = 2 * Q / (1 + Q)
 GRIDS = ((1, 4), (2, 1), (2, 2), (3, 4), (4, 3))
 
 
@@ -38,11 +43,10 @@ def identity_failures(
     *, encoding: Callable[[Expr], Vector] = encoding, head_vector: Callable[..., Vector] = head_vector
 ) -> list[str]:
     """Whether v . r = -alpha (t - T)^2 + alpha T^2."""
-    alpha, t, T = sympy.symbols("alpha t T", real=True)
-    return unequal(dot(head_vector(T, alpha), encoding(t)), -alpha * (t - T) ** 2 + alpha * T**2, "v . r")
+    return unequal(dot(head_vector(TARGET, ALPHA), encoding(FLAT)), SCORE, "v . r")
 
 
-def injectivity_failures(*, all_offsets: Expr = 2 * COLUMNS - 1, one_query: Expr = COLUMNS) -> list[str]:
+def injectivity_failures(*, all_offsets: Expr = ALL_OFFSETS, one_query: Expr = ONE_QUERY) -> list[str]:
     """Whether offsets that differ in their rows differ in t by at least 1, from these M on and from no smaller one.
 
     M delta_1 + delta_2 - (M delta_1' + delta_2') = M a - b with a = delta_1 - delta_1' >= 1 and b = delta_2' - delta_2
@@ -85,9 +89,23 @@ def _offset(key: Pixel, query: Pixel) -> Pixel:
     return key[0] - query[0], key[1] - query[1]
 
 
-def line_tail_failures(*, bound: Expr = 2 * Q / (1 + Q)) -> list[str]:
+def line_tail_failures(*, bound: Expr = LINE_TAIL) -> list[str]:
     """Whether 1 - 1 / theta_3 is at most the bound, from theta_3 <= (1 + q) / (1 - q)."""
     return unequal(1 - 1 / MAJORANT, bound, "1 - (1 - q) / (1 + q)")
+
+
+def _parts() -> dict[str, object]:
+    vector = tuple(head_vector(TARGET, ALPHA))
+    return {
+        "encoding": tuple(encoding(FLAT)),
+        "head": scaled(-ALPHA, vector),
+        "flat": flattened(sympy.symbols("delta_1 delta_2", real=True), MULTIPLIER),
+        "product": dot(vector, encoding(FLAT)),
+        "score": SCORE,
+        "one": ONE_QUERY,
+        "all": ALL_OFFSETS,
+        "line": LINE_TAIL,
+    }
 
 
 def claims() -> list[Claim]:
@@ -99,16 +117,14 @@ def _two() -> Claim:
     return Claim(
         name="two-dimensions-suffice",
         title="An encoding of dimension 2 expresses every convolution",
-        statement=Formula(
-            r"\begin{gathered} r_\delta = (t^2, t),\ v_h = -\alpha (1, -2T),\quad t = M \delta_1 + \delta_2,\ T = M"
-            r" \Delta_1 + \Delta_2 \\ v_h \cdot r_\delta = -\alpha (t - T)^2 + \alpha T^2 \text{ is largest at the"
-            r" target"
-            r" only, by } \alpha, \text{ if } M \ge W \end{gathered}",
-            "With r_delta = (t^2, t), v = -alpha (1, -2 T), t = M delta_1 + delta_2, T = M Delta_1 + Delta_2: v . "
-            "r_delta ="
-            " -alpha (t - T)^2 + alpha T^2. On a grid of W columns it is largest at the target only, by at least "
-            "alpha, if "
-            "M >= W; all offsets of the grid have different encodings if M >= 2 W - 1. Both numbers are the smallest.",
+        statement=fill(
+            r"\begin{gathered} r_\delta = $encoding,\ v_h = $head,\quad t = $flat,\ T = M \Delta_1 + \Delta_2 \\ v_h"
+            r" \cdot r_\delta = $score \text{ is largest at the target only, by } \alpha, \text{ if } M \ge $one"
+            r" \end{gathered}",
+            "With r_delta = $encoding, v = $head, t = $flat, T = M Delta_1 + Delta_2: v . r_delta = $score. On a "
+            "grid of W columns it is largest at the target only, by at least alpha, if M >= $one; all offsets of the "
+            "grid have different encodings if M >= $all. Both numbers are the smallest.",
+            **_parts(),
         ),
         assumptions=(
             "M is an integer and the target is a key, as it is in the padded grid (claim head-assembly).",
@@ -133,10 +149,7 @@ def _two() -> Claim:
 def _two_steps() -> tuple[Step, ...]:
     return (
         Step(
-            Formula(
-                r"v_h \cdot r_\delta = -\alpha (t^2 - 2 T t) = -\alpha (t - T)^2 + \alpha T^2",
-                "v . r_delta = -alpha (t^2 - 2 T t) = -alpha (t - T)^2 + alpha T^2",
-            ),
+            fill(r"v_h \cdot r_\delta = $product = $score", "v . r_delta = $product = $score", **_parts()),
             "Complete the square. The last term is the same for all keys.",
         ),
         Step(
@@ -163,10 +176,7 @@ def _two_steps() -> tuple[Step, ...]:
             "then offsets that differ by (1, -M) coincide; likewise two keys for M <= W - 1.",
         ),
         Step(
-            Formula(
-                r"1 - p_t \le 1 - \vartheta_3(q)^{-1} \le \frac{2q}{1 + q}",
-                "1 - p_t <= 1 - theta_3(q)^-1 <= 2 q / (1 + q)",
-            ),
+            fill(r"1 - p_t \le 1 - \vartheta_3(q)^{-1} \le $line", "1 - p_t <= 1 - theta_3(q)^-1 <= $line", **_parts()),
             "The numbers t - T are different integers, so the partition sum is part of theta_3(q): half the tail of "
             "three "
             "dimensions, but scores as large as alpha (M H)^2.",

@@ -8,10 +8,16 @@ import sympy
 
 from conv2attn.proofs.claim import Check, Claim, Formula, Kind, Step
 from conv2attn.proofs.decide import Expr, unequal
+from conv2attn.proofs.formula import fill
 
 DIMENSIONS = (1, 2, 3)
 
 Vector = Sequence[Expr]
+
+_V, _R = sympy.symbols("v r", real=True)
+_A, _B = sympy.symbols("a b", positive=True)
+COMBINATION = (_B * (_R - _A) + _A * (_R + _B)) / (_A + _B)
+LEADS = _B * (_V * _R - _V * (_R - _A)) + _A * (_V * _R - _V * (_R + _B))
 
 
 def dot(v: Vector, r: Vector) -> Expr:
@@ -34,10 +40,7 @@ def hull_failures(*, dimensions: Iterable[int] = DIMENSIONS, weights: Vector | N
 
 def between_failures(*, lead: int = 0) -> list[str]:
     """Whether the middle of three numbers r - a <= r <= r + b is such a combination, with lambda = b, a over a + b."""
-    v, r = sympy.symbols("v r", real=True)
-    a, b = sympy.symbols("a b", positive=True)
-    failures = unequal((b * (r - a) + a * (r + b)) / (a + b), r, "the combination")
-    return failures + unequal(b * (v * r - v * (r - a)) + a * (v * r - v * (r + b)), lead, "its leads, weighted")
+    return unequal(COMBINATION, _R, "the combination") + unequal(LEADS, lead, "its leads, weighted")
 
 
 def claims() -> list[Claim]:
@@ -79,9 +82,11 @@ def _one() -> Claim:
                 "C, the convex hull of finitely many points, is compact: separating hyperplane. So it is sufficient.",
             ),
             Step(
-                Formula(
-                    r"r - a \le r \le r + b:\quad b\,(v r - v (r - a)) + a\,(v r - v (r + b)) = 0",
-                    "r - a <= r <= r + b: b (v r - v (r - a)) + a (v r - v (r + b)) = 0",
+                fill(
+                    r"r - a \le r = $combination \le r + b:\quad $leads = 0",
+                    "r - a <= r = $combination <= r + b: $leads = 0",
+                    combination=COMBINATION,
+                    leads=LEADS,
                 ),
                 "Of any three numbers one lies between the two others (equal ones tie), so it is never the only "
                 "maximum: "

@@ -8,9 +8,14 @@ import sympy
 
 from conv2attn.proofs.claim import Check, Claim, Formula, Kind, Step
 from conv2attn.proofs.decide import Expr, has_negative_coefficient, unequal
+from conv2attn.proofs.formula import fill
 
 ALPHA, Q = sympy.Symbol("alpha", positive=True), sympy.Symbol("q", positive=True)
 OTHER_KEYS = range(1, 4)
+
+
+COUNT = sympy.Symbol("n", positive=True)  # other keys
+LOWEST, LINEAR = 1 / (1 + COUNT * Q), 1 - COUNT * Q
 
 
 def squared_distance(delta: Sequence[Expr], center: Sequence[Expr]) -> Expr:
@@ -32,12 +37,10 @@ def gap_failures(*, distance: Callable[..., Expr] = squared_distance, gap: int =
     return failures + unequal(distance((center[0] + 1, center[1]), center), gap, "the distance of a neighbour")
 
 
-def rate_failures(*, bound: Callable[[Expr], Expr] = lambda n: 1 - n * Q, limit: Expr = 1) -> list[str]:
+def rate_failures(*, bound: Expr = LINEAR, limit: Expr = 1) -> list[str]:
     """Whether 1 / (1 + n q) is at least the bound for every n >= 0, and tends to the limit as q -> 0."""
-    n = sympy.Symbol("n", positive=True)
-    lowest = 1 / (1 + n * Q)
-    failures = has_negative_coefficient(lowest - bound(n), f"1 / (1 + n q) minus {bound(n)}")
-    return failures + unequal(sympy.limit(lowest.subs(Q, sympy.exp(-ALPHA)), ALPHA, sympy.oo), limit, "its limit")
+    failures = has_negative_coefficient(LOWEST - bound, f"1 / (1 + n q) minus {bound}")
+    return failures + unequal(sympy.limit(LOWEST.subs(Q, sympy.exp(-ALPHA)), ALPHA, sympy.oo), limit, "its limit")
 
 
 def symbolic_distances(count: int) -> tuple[Expr, ...]:
@@ -114,8 +117,11 @@ def _one_hot_limit() -> Claim:
                 "The target's own exponent is 0; the others are at least 1 by the claim unique-maximum.",
             ),
             Step(
-                Formula(
-                    r"1 \ge p_t \ge \frac{1}{1 + n q} \ge 1 - n q \to 1", "1 >= p_t >= 1 / (1 + n q) >= 1 - n q -> 1"
+                fill(
+                    r"1 \ge p_t \ge $lowest \ge $linear \to 1",
+                    "1 >= p_t >= $lowest >= $linear -> 1",
+                    lowest=LOWEST,
+                    linear=LINEAR,
                 ),
                 "There are n other keys, and q^d <= q for d >= 1 because 0 < q < 1; q -> 0 as alpha -> infinity.",
             ),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import sympy
 
 from conv2attn.proofs import propagation_rules
 from conv2attn.proofs.claim import Check, Claim, Formula, Kind, Step
 from conv2attn.proofs.decide import Expr, not_nonnegative, unequal
+from conv2attn.proofs.formula import fill
+from conv2attn.proofs.propagation_rules import PRODUCT
 
 SILU_SLOPE, GELU_SLOPE, HARDSWISH_SLOPE = sympy.Rational(11, 10), sympy.Rational(113, 100), sympy.Rational(3, 2)
 SIGMOID_SLOPE, TANH_SLOPE = sympy.Rational(1, 4), sympy.Integer(1)
@@ -41,12 +41,6 @@ def chain_failures(*, own: int = 1, inherited: int = 1) -> list[str]:
     computed, attention, same, other, convolution = (sympy.Symbol(name) for name in names)
     certificate = (computed - attention) + (attention - same) + (other - convolution)
     return unequal(computed - convolution, own * certificate + inherited * (same - other), "flA(a) - flC(c)")
-
-
-def product_failures(*, second: Callable[[Expr, Expr], Expr] = lambda a, b: b) -> list[str]:
-    """Whether a b - a' b' = a (b - b') + b' (a - a')."""
-    a, b, a_other, b_other = sympy.symbols("a b a' b'")
-    return unequal(a * b - a_other * b_other, a * (b - b_other) + second(a, b_other) * (a - a_other), "a b - a' b'")
 
 
 def slope_failures(
@@ -139,17 +133,14 @@ def _propagation() -> Claim:
                 "Term by term. Averages and batch norm are such maps; a maximum moves by no more than what it is of.",
             ),
             Step(
-                Formula(
-                    r"a b - a' b' = a (b - b') + b' (a - a')",
-                    "a b - a' b' = a (b - b') + b' (a - a')",
-                ),
-                "So a product passes on |a| e_b + |b'| e_a.",
+                fill(r"a b - c d = $product", "a b - c d = $product", product=PRODUCT),
+                "So a product passes on |a| e_b + |d| e_a.",
             ),
         ),
         checks=(
             Check("a weight passes on |w| e, and the ends of its range", Kind.SYMBOLIC, affine_failures),
             Check("the difference of two computed layers", Kind.SYMBOLIC, chain_failures),
-            Check("the difference of two products", Kind.SYMBOLIC, product_failures),
+            Check("the difference of two products", Kind.SYMBOLIC, propagation_rules.product_failures),
         ),
         justifies=(
             "conv2attn.convert.network_certificate.certify_network",
@@ -162,10 +153,15 @@ def _slopes() -> Claim:
     return Claim(
         name="activation-slopes",
         title="Lipschitz constants of activations",
-        statement=Formula(
-            r"|\mathrm{SiLU}'| \le 1.1,\ |\mathrm{GELU}'| \le 1.13,\ |\mathrm{hardswish}'| \le 1.5,\ \sigma' \le"
-            r" \tfrac{1}{4},\ \tanh' \le 1",
-            "|SiLU'| <= 1.1, |GELU'| <= 1.13, |hardswish'| <= 1.5, sigmoid' <= 1/4, tanh' <= 1",
+        statement=fill(
+            r"|\mathrm{SiLU}'| \le $silu,\ |\mathrm{GELU}'| \le $gelu,\ |\mathrm{hardswish}'| \le $hardswish,"
+            r"\ \sigma' \le $sigmoid,\ \tanh' \le $tanh",
+            "|SiLU'| <= $silu, |GELU'| <= $gelu, |hardswish'| <= $hardswish, sigmoid' <= $sigmoid, tanh' <= $tanh",
+            silu=SILU_SLOPE,
+            gelu=GELU_SLOPE,
+            hardswish=HARDSWISH_SLOPE,
+            sigmoid=SIGMOID_SLOPE,
+            tanh=TANH_SLOPE,
         ),
         assumptions=("GELU is x Phi(x), without an approximation.",),
         steps=(

@@ -10,6 +10,7 @@ import sympy
 
 from conv2attn.proofs.claim import Check, Claim, Formula, Kind, Step
 from conv2attn.proofs.decide import Expr, has_negative_coefficient, not_nonnegative
+from conv2attn.proofs.formula import fill
 
 PRECISIONS = (3, 4)
 TERMS = 5
@@ -102,14 +103,27 @@ def sharpness_failures(*, share: Fraction = Fraction(99, 100), precision: int = 
     return [] if reached > share else [f"{terms} terms reach {float(reached):.3f} of the bound, not {float(share)}"]
 
 
-def quotient_failures(*, denominator: Callable[[Expr, Expr], Expr] = lambda e, t: (1 - e) * (1 - t)) -> list[str]:
+_ERROR, _TOTAL = sympy.symbols("E T", positive=True)
+
+
+def quotient_error(a: Expr, u: Expr, denominator: Expr) -> Expr:
+    """(1 + a)(1 + u) / denominator - 1."""
+    return (1 + a) * (1 + u) / denominator - 1
+
+
+def smallest_denominator(error: Expr, total: Expr) -> Expr:
+    """(1 - E)(1 - T)."""
+    return (1 - error) * (1 - total)
+
+
+def quotient_failures(*, denominator: Callable[[Expr, Expr], Expr] = smallest_denominator) -> list[str]:
     """Whether the upper error (1 + a)(1 + u) / denominator - 1 exceeds the lower 1 - (1 - a)(1 - u) / ((1 + E)(1 + T)).
 
     a, u, E and T are between 0 and 1; each is 1 / (1 + s) with its own s > 0.
     """
     slack = sympy.symbols("s_a s_u s_E s_T", positive=True)
     a, u, error, total = (1 / (1 + s) for s in slack)
-    upper = (1 + a) * (1 + u) / denominator(error, total) - 1
+    upper = quotient_error(a, u, denominator(error, total))
     lower = 1 - (1 - a) * (1 - u) / ((1 + error) * (1 + total))
     return has_negative_coefficient(sympy.together(upper - lower), "the upper error minus the lower")
 
@@ -122,23 +136,42 @@ def exponential_failures(*, factor: Expr = FIVE_QUARTERS, largest: Expr = TWO_FI
     return failures + not_nonnegative((n + 2) - ratio, f"(n + 2)! / (n + 1)! minus {ratio}")  # and 1! = ratio^0
 
 
-def score_failures(*, factor: int = 6) -> list[str]:
+DISTANCE, REACH = sympy.symbols("D Delta", nonnegative=True)
+ROUNDINGS, CROSS, CONSTANT = 6, 4, 3
+
+
+def distances(cross: Expr = CROSS, constant: Expr = CONSTANT) -> Expr:
+    """2 D^2 + 4 |Delta| D + 3 |Delta|^2, where Delta stands for |Delta|."""
+    return 2 * DISTANCE**2 + cross * REACH * DISTANCE + constant * REACH**2
+
+
+def score_failures(*, factor: int = ROUNDINGS) -> list[str]:
     """Whether four roundings of a term and one of the difference come to at most factor u, for u <= 2^-10."""
     unit = sympy.Rational(1, 1024) / (1 + SLACK)
     four = (1 + unit) ** 4 - 1
     return has_negative_coefficient(sympy.together(factor * unit - four - unit * (1 + four)), f"{factor} u minus error")
 
 
-def distance_failures(*, cross: int = 4, constant: int = 3) -> list[str]:
+def distance_failures(*, cross: int = CROSS, constant: int = CONSTANT) -> list[str]:
     """Whether |delta|^2 + 2 |Delta||delta| + D^2 <= 2 D^2 + cross |Delta| D + constant |Delta|^2.
 
     |delta| <= D + |Delta|, and the left side grows with |delta|.
     """
-    distance, reach = sympy.symbols("D Delta", nonnegative=True)
-    largest = distance + reach
-    bound = 2 * distance**2 + cross * reach * distance + constant * reach**2
-    rest = sympy.Poly(sympy.expand(bound - largest**2 - 2 * reach * largest - distance**2), distance, reach)
+    largest = DISTANCE + REACH
+    left = largest**2 + 2 * REACH * largest + DISTANCE**2
+    rest = sympy.Poly(sympy.expand(distances(cross, constant) - left), DISTANCE, REACH)
     return [f"coefficient {c} < 0" for c in rest.coeffs() if c < 0]
+
+
+_PARTS = {
+    "gamma": gamma(M),
+    "quotient": quotient_error(_ERROR, U, smallest_denominator(_ERROR, _TOTAL)),
+    "half": SLACK / (1 - SLACK / 2),
+    "factor": FIVE_QUARTERS * SLACK,
+    "largest": TWO_FIFTHS,
+    "scores": ROUNDINGS * U,
+    "distances": distances(),
+}
 
 
 def claims() -> list[Claim]:
@@ -150,12 +183,13 @@ def _rounded_sum() -> Claim:
     return Claim(
         name="rounded-sum",
         title="A sum of products in any order, and sums of sums",
-        statement=Formula(
+        statement=fill(
             r"\bigl|\mathrm{fl}\bigl(\sum_i w_i x_i\bigr) - \sum_i w_i x_i\bigr| \le \gamma_m \sum_i |w_i||x_i|"
-            r",\quad \gamma_m = \frac{m u}{1 - m u},\quad (1 + \gamma_l)(1 + \gamma_m) \le 1 + \gamma_{l + m}",
+            r",\quad \gamma_m = $gamma,\quad (1 + \gamma_l)(1 + \gamma_m) \le 1 + \gamma_{l + m}",
             "|fl(sum_i w_i x_i) - sum_i w_i x_i| <= gamma_m sum_i |w_i||x_i| for m products added in any order, with "
-            "gamma_m = m u / (1 - m u); and (1 + gamma_l)(1 + gamma_m) <= 1 + gamma_{l + m}. No smaller bound holds "
+            "gamma_m = $gamma; and (1 + gamma_l)(1 + gamma_m) <= 1 + gamma_{l + m}. No smaller bound holds "
             "for every order: 1 + u' + u' + ..., with u' just below u, reaches 99 % of it.",
+            **_PARTS,
         ),
         assumptions=(
             "fl(a op b) = (a op b)(1 + e) with |e| <= u for products and sums: rounding to nearest, no overflow. What "
@@ -199,9 +233,8 @@ def _softmax() -> Claim:
     return Claim(
         name="softmax-rounding",
         title="The error of computed attention probabilities",
-        statement=Formula(
-            r"\sum_k |\mathrm{fl}(p_k) - p_k| \le \frac{(1 + E)(1 + u)}{(1 - E)(1 - T)} - 1",
-            "sum_k |fl(p_k) - p_k| <= (1 + E)(1 + u) / ((1 - E)(1 - T)) - 1",
+        statement=fill(
+            r"\sum_k |\mathrm{fl}(p_k) - p_k| \le $quotient", "sum_k |fl(p_k) - p_k| <= $quotient", **_PARTS
         ),
         assumptions=(
             "fl(p_k) is the quotient, rounded, of exp(s_k)(1 + e_k) and of the sum of these, which errs by at most T.",
@@ -224,10 +257,11 @@ def _softmax() -> Claim:
                 "|sum_l p_l e_l| <= E. The error downwards is smaller. The sum over k gives the statement.",
             ),
             Step(
-                Formula(
-                    r"e^s - 1 \le s + \frac{s^2}{2} + \frac{s^3}{4} + \dots = \frac{s}{1 - s/2} \le \frac{5}{4} s,\quad"
-                    r" 0 \le s \le \frac{2}{5}",
-                    "e^s - 1 <= s + s^2/2 + s^3/4 + ... = s / (1 - s/2) <= 5/4 s for 0 <= s <= 2/5",
+                fill(
+                    r"e^s - 1 \le s + \frac{s^2}{2} + \frac{s^3}{4} + \dots = $half \le $factor,\quad 0 \le s \le"
+                    r" $largest",
+                    "e^s - 1 <= s + s^2/2 + s^3/4 + ... = $half <= $factor for 0 <= s <= $largest",
+                    **_PARTS,
                 ),
                 "n! >= 2^(n-1). So a score that errs by s adds at most 5/4 s to |e_k|.",
             ),
@@ -244,11 +278,11 @@ def _scores() -> Claim:
     return Claim(
         name="score-rounding",
         title="The error of scores that are not exact",
-        statement=Formula(
-            r"|\mathrm{fl}(s_k) - s_k| \le 6 u \alpha \bigl(2 D^2 + 4 |\Delta| D + 3 |\Delta|^2\bigr),"
-            r"\quad D = |k - t|",
-            "|fl(s_k) - s_k| <= 6 u alpha (2 D^2 + 4 |Delta| D + 3 |Delta|^2), D = |k - t|, after the subtraction of "
-            "the largest score and up to a constant of the query",
+        statement=fill(
+            r"|\mathrm{fl}(s_k) - s_k| \le $scores\, \alpha \bigl($distances\bigr),\quad D = |k - t|",
+            "|fl(s_k) - s_k| <= $scores alpha ($distances), D = |k - t| and Delta short for its length, after the "
+            "subtraction of the largest score and up to a constant of the query",
+            **_PARTS,
         ),
         assumptions=("u <= 2^-10.", "Positions and centres are integers that floating point holds."),
         steps=(
@@ -262,9 +296,10 @@ def _scores() -> Claim:
                 "keys.",
             ),
             Step(
-                Formula(
-                    r"|\delta|^2 + 2 |\Delta||\delta| + D^2 \le 2 D^2 + 4 |\Delta| D + 3 |\Delta|^2",
-                    "|delta|^2 + 2 |Delta||delta| + D^2 <= 2 D^2 + 4 |Delta| D + 3 |Delta|^2",
+                fill(
+                    r"|\delta|^2 + 2 |\Delta||\delta| + D^2 \le $distances",
+                    "|delta|^2 + 2 |Delta||delta| + D^2 <= $distances",
+                    **_PARTS,
                 ),
                 "|delta| <= D + |Delta|.",
             ),

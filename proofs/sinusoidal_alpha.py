@@ -9,10 +9,17 @@ import sympy
 
 from conv2attn.proofs.claim import Check, Claim, Formula, Kind, Step
 from conv2attn.proofs.decide import Expr, unequal
+from conv2attn.proofs.formula import fill
 
 SIDES = (2, 3, 4, 5, 8)
 
 W, X = sympy.Symbol("w", positive=True), sympy.Symbol("x", real=True)
+
+
+SLOPE = 2 / sympy.pi  # of the chord below sin x on [0, pi/2]
+D = sympy.Symbol("d", positive=True)
+LOSS = 2 * sympy.sin(W * D / 2) ** 2  # 1 - cos(w d)
+LOW, HIGH = 2 * (SLOPE * W * D / 2) ** 2, 2 * (W * D / 2) ** 2
 
 
 def nearest_turn(frequency: Expr, side: int) -> Expr:
@@ -21,7 +28,7 @@ def nearest_turn(frequency: Expr, side: int) -> Expr:
     return sympy.Rational(min(abs(half * d - round(half * d)) for d in range(1, side)))
 
 
-def curvature_failures(*, slope: Expr = 2 / sympy.pi, order: Expr = 2) -> list[str]:
+def curvature_failures(*, slope: Expr = SLOPE, order: Expr = 2) -> list[str]:
     """Whether slope x <= sin x on [0, pi/2] and sin x <= x for x >= 0, and w^2 / (1 - cos w) -> order as w -> 0."""
     concave, convex = sympy.sin(X) - slope * X, X - sympy.sin(X)
     failures = unequal(sympy.diff(concave, X, 2), -sympy.sin(X), "its second derivative, at most 0 on [0, pi]")
@@ -29,6 +36,7 @@ def curvature_failures(*, slope: Expr = 2 / sympy.pi, order: Expr = 2) -> list[s
         failures += unequal(concave.subs(X, end), 0, f"sin x - {slope} x at {end}")
     failures += unequal(convex.subs(X, 0), 0, "x - sin x at 0")
     failures += unequal(sympy.diff(convex, X), 2 * sympy.sin(X / 2) ** 2, "its derivative, at least 0")
+    failures += unequal(1 - sympy.cos(W * D), LOSS, "1 - cos(w d)")
     return failures + unequal(sympy.limit(W**2 / (1 - sympy.cos(W)), W, 0), order, "limit of w^2 / (1 - cos w)")
 
 
@@ -56,14 +64,17 @@ def _alpha() -> Claim:
     return Claim(
         name="sinusoidal-alpha",
         title="The locality strength that sinusoids need",
-        statement=Formula(
-            r"\begin{gathered} 0 < w \le \tfrac{\pi}{n - 1} \implies \tfrac{2 w^2}{\pi^2} d^2 \le 1 - \cos w d \le"
-            r" \tfrac{w^2}{2} d^2 \text{ for } |d| \le n - 1: \\ \text{the tail of the quadratic encoding at } \alpha"
-            r" \text{ takes between } \tfrac{2}{w^2} \alpha \text{ and } \tfrac{\pi^2}{2 w^2} \alpha \end{gathered}",
-            "For 0 < w <= pi / (n - 1) and |d| <= n - 1: 2 w^2 d^2 / pi^2 <= 1 - cos(w d) <= w^2 d^2 / 2. So the "
-            "tail that "
-            "the quadratic encoding has at alpha takes an alpha between 2 / w^2 and pi^2 / (2 w^2) times as large; for "
-            "equal gaps the factor is 1 / (1 - cos w), about 2 / w^2. No w has a gap above 1 - cos(2 pi / n).",
+        statement=fill(
+            r"\begin{gathered} 0 < w \le \tfrac{\pi}{n - 1} \implies $low \le 1 - \cos w d \le $high \text{ for }"
+            r" |d| \le n - 1: \\ \text{the tail of the quadratic encoding at } \alpha \text{ takes between } $least"
+            r" \alpha \text{ and } $most \alpha \end{gathered}",
+            "For 0 < w <= pi / (n - 1) and |d| <= n - 1: $low <= 1 - cos(w d) <= $high. So the tail that the quadratic "
+            "encoding has at alpha takes an alpha between $least and $most times as large; for equal gaps the factor "
+            "is 1 / (1 - cos w), about $least. No w has a gap above 1 - cos(2 pi / n).",
+            low=LOW,
+            high=HIGH,
+            least=D**2 / HIGH,
+            most=D**2 / LOW,
         ),
         assumptions=("The same n x n grid, n >= 2, and the same target for both encodings.",),
         steps=_alpha_steps(),
@@ -83,16 +94,20 @@ def _alpha() -> Claim:
 def _alpha_steps() -> tuple[Step, ...]:
     return (
         Step(
-            Formula(
-                r"\tfrac{2}{\pi} x \le \sin x \le x,\quad 0 \le x \le \tfrac{\pi}{2}",
-                "2 x / pi <= sin x <= x for 0 <= x <= pi / 2",
+            fill(
+                r"$chord \le \sin x \le x,\quad 0 \le x \le \tfrac{\pi}{2}",
+                "$chord <= sin x <= x for 0 <= x <= pi / 2",
+                chord=SLOPE * X,
             ),
             "sin x - 2 x / pi is concave there and 0 at both ends; x - sin x is 0 at 0 and grows.",
         ),
         Step(
-            Formula(
-                r"\frac{2 w^2}{\pi^2} d^2 \le 1 - \cos w d = 2 \sin^2 \frac{w d}{2} \le \frac{w^2}{2} d^2",
-                "2 w^2 d^2 / pi^2 <= 1 - cos(w d) = 2 sin^2(w d / 2) <= w^2 d^2 / 2",
+            fill(
+                r"$low \le 1 - \cos w d = $loss \le $high",
+                "$low <= 1 - cos(w d) = $loss <= $high",
+                low=LOW,
+                loss=LOSS,
+                high=HIGH,
             ),
             "With x = w |d| / 2, at most pi / 2 since w (n - 1) <= pi.",
         ),

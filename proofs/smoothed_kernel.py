@@ -12,6 +12,7 @@ import sympy
 
 from conv2attn.proofs.claim import Check, Claim, Formula, Kind, Step
 from conv2attn.proofs.decide import Expr, not_nonnegative, unequal
+from conv2attn.proofs.formula import fill
 from conv2attn.proofs.lattice import (
     LISTED,
     RANDOM,
@@ -25,6 +26,12 @@ from conv2attn.proofs.lattice import (
 
 COUNTS = (2, 3, 5)
 HALF = sympy.Rational(1, 2)
+_P, _SHARE = sympy.symbols("p P", positive=True)
+
+
+def change_at_a_border(p: Expr, share: Expr) -> Expr:
+    """(1 / P - 1) p."""
+    return (1 / share - 1) * p
 
 
 def balance_failures(counts: Iterable[int] = COUNTS, *, factor: Expr = HALF) -> list[str]:
@@ -48,7 +55,7 @@ def balance_failures(counts: Iterable[int] = COUNTS, *, factor: Expr = HALF) -> 
 def border_failures(*, change: Callable[[Expr, Expr], Expr] | None = None, total: Expr | None = None) -> list[str]:
     """Whether p / P - d = (p - d) + change for a target (d = 1) and others, the changes summing to 1 - P."""
     p, share, rest = sympy.symbols("p P r", positive=True)
-    added = change or (lambda p, share: (1 / share - 1) * p)
+    added = change or change_at_a_border
     failures = []
     for is_target in (0, 1):
         failures += unequal(p / share - is_target, (p - is_target) + added(p, share), f"d = {is_target}")
@@ -130,9 +137,10 @@ def _steps() -> tuple[Step, ...]:
             "The g_k sum to 0, and |x_k - m| <= osc / 2. Equality for x_k at the end of the range that g_k points to.",
         ),
         Step(
-            Formula(
-                r"p^{(h)}_k - [k = t_h] = u_h(k) + \Bigl(\frac{1}{P} - 1\Bigr) p_h(k),\quad P = \sum_{k} p_h(k)",
-                "p^(h)_k - [k = t_h] = u_h(k) + (1 / P - 1) p_h(k), with P the sum of p_h over the keys",
+            fill(
+                r"p^{(h)}_k - [k = t_h] = u_h(k) + $change,\quad p = p_h(k),\ P = \sum_{k} p_h(k)",
+                "p^(h)_k - [k = t_h] = u_h(k) + $change, with p = p_h(k) and P the sum of p_h over the keys",
+                change=change_at_a_border(_P, _SHARE),
             ),
             "A softmax over some of the points of Z^2 is that over all of them, divided by the share of these points.",
         ),

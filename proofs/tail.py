@@ -15,6 +15,7 @@ import sympy
 from conv2attn.proofs import one_hot
 from conv2attn.proofs.claim import Check, Claim, Formula, Kind, Step
 from conv2attn.proofs.decide import Expr, has_negative_coefficient, not_nonnegative, on_unit_interval, unequal
+from conv2attn.proofs.formula import fill
 from conv2attn.proofs.one_hot import Q, squared_distance
 
 GRIDS = ((1, 1), (1, 4), (3, 2), (3, 5), (6, 6))
@@ -23,6 +24,8 @@ POINTS = tuple(sympy.Rational(n, 64) for n in (1, 4, 16, 32, 48, 60))
 MAJORANT = (1 + Q) / (1 - Q)
 SHARP_BOUND = 4 * Q / (1 + Q) ** 2
 SIMPLE_BOUND = 4 * Q / (1 - Q) ** 2
+DIFFERENCE = 16 * Q**2 / (1 - Q**2) ** 2  # of the two
+FIRST_ORDER = 4
 
 
 def partial_tail(q: Expr, terms: int) -> Expr:
@@ -42,10 +45,15 @@ def majorant_failures(*, exponent: Callable[[Expr], Expr] = lambda n: n**2, majo
 
 
 def bound_failures(
-    *, majorant: Expr = MAJORANT, sharp: Expr = SHARP_BOUND, simple: Expr = SIMPLE_BOUND, first_order: Expr = 4
+    *,
+    majorant: Expr = MAJORANT,
+    sharp: Expr = SHARP_BOUND,
+    simple: Expr = SIMPLE_BOUND,
+    first_order: Expr = FIRST_ORDER,
 ) -> list[str]:
     """Whether 1 - majorant^-2 = sharp, sharp <= simple, sharp <= first_order q, and tau / q -> first_order."""
     failures = unequal(1 - majorant**-2, sharp, "1 - majorant^-2")
+    failures += unequal(simple - sharp, DIFFERENCE, "the weaker bound minus the sharp one")
     for upper in (simple, first_order * Q):
         failures += has_negative_coefficient(on_unit_interval(upper - sharp, Q), f"{upper} - {sharp}, q = 1 / (1 + s)")
     for enclosing in (partial_tail(Q, 1), sharp):  # theta_3 is at least 1 + 2 q, at most the majorant
@@ -81,6 +89,17 @@ def value_failures(*, bound: Expr = SHARP_BOUND) -> list[str]:
     return [f"tau({q}) >= {float(tau):.6g} > {bound}" for q, tau in lower if not tau <= bound.subs(Q, q)]
 
 
+_PARTS = {
+    "majorant": MAJORANT,
+    "sharp": SHARP_BOUND,
+    "simple": SIMPLE_BOUND,
+    "difference": DIFFERENCE,
+    "first": FIRST_ORDER * Q,
+    "squared": 1 - MAJORANT**-2,
+    "cut": 1 - (1 + 2 * Q) ** -2,  # partial_tail(Q, 1)
+}
+
+
 def claims() -> list[Claim]:
     """Claim 4: unique maximum, one-hot limit, tail bound."""
     return [*one_hot.claims(), _tail_bound()]
@@ -90,11 +109,11 @@ def _tail_bound() -> Claim:
     return Claim(
         name="tail-bound",
         title="What misses the target, whatever the image size",
-        statement=Formula(
-            r"1 - p_t \le \tau = 1 - \vartheta_3(q)^{-2} \le \frac{4q}{(1 + q)^2} \le \frac{4q}{(1 - q)^2},\quad"
-            r" q = e^{-\alpha}",
-            "1 - p_t <= tau = 1 - theta_3(q)^-2 <= 4 q / (1 + q)^2 <= 4 q / (1 - q)^2, with q = exp(-alpha) and "
-            "theta_3(q) = sum over all integers n of q^(n^2). Also tau <= 4 q, and 4 is the best constant.",
+        statement=fill(
+            r"1 - p_t \le \tau = 1 - \vartheta_3(q)^{-2} \le $sharp \le $simple,\quad q = e^{-\alpha}",
+            "1 - p_t <= tau = 1 - theta_3(q)^-2 <= $sharp <= $simple, with q = exp(-alpha) and theta_3(q) = sum over "
+            "all integers n of q^(n^2). Also tau <= $first, and 4 is the best constant.",
+            **_PARTS,
         ),
         assumptions=("alpha > 0, so 0 < q < 1.", "The keys are finitely many points of Z^2, the target among them."),
         steps=_tail_steps(),
@@ -128,32 +147,28 @@ def _tail_steps() -> tuple[Step, ...]:
             "q^(n^2).",
         ),
         Step(
-            Formula(
-                r"\vartheta_3(q) = 1 + 2 \sum_{n \ge 1} q^{n^2} \le 1 + 2 \sum_{n \ge 1} q^n = \frac{1 + q}{1 - q}",
-                "theta_3(q) = 1 + 2 sum_{n >= 1} q^(n^2) <= 1 + 2 sum_{n >= 1} q^n = (1 + q) / (1 - q)",
+            fill(
+                r"\vartheta_3(q) = 1 + 2 \sum_{n \ge 1} q^{n^2} \le 1 + 2 \sum_{n \ge 1} q^n = $majorant",
+                "theta_3(q) = 1 + 2 sum_{n >= 1} q^(n^2) <= 1 + 2 sum_{n >= 1} q^n = $majorant",
+                **_PARTS,
             ),
             "n^2 - n = n (n - 1) >= 0 and 0 < q < 1; then the geometric series.",
         ),
         Step(
-            Formula(
-                r"1 - p_t \le 1 - \vartheta_3(q)^{-2} \le 1 - \Bigl(\frac{1 - q}{1 + q}\Bigr)^2 = \frac{4q}{(1 + q)^2}",
-                "1 - p_t <= 1 - theta_3(q)^-2 <= 1 - ((1 - q) / (1 + q))^2 = 4 q / (1 + q)^2",
+            fill(
+                r"1 - p_t \le 1 - \vartheta_3(q)^{-2} \le $squared = $sharp",
+                "1 - p_t <= 1 - theta_3(q)^-2 <= $squared = $sharp",
+                **_PARTS,
             ),
             "x -> 1 - 1/x grows with x > 0.",
         ),
         Step(
-            Formula(
-                r"\frac{4q}{(1 - q)^2} - \frac{4q}{(1 + q)^2} = \frac{16 q^2}{(1 - q^2)^2} \ge 0",
-                "4 q / (1 - q)^2 - 4 q / (1 + q)^2 = 16 q^2 / (1 - q^2)^2 >= 0",
-            ),
+            fill(r"$simple - $sharp = $difference \ge 0", "$simple - $sharp = $difference >= 0", **_PARTS),
             "So 4 q / (1 - q)^2 is the weaker one: it exceeds 1 for q > 3 - 2 sqrt(2), while 4 q / (1 + q)^2 never "
             "does.",
         ),
         Step(
-            Formula(
-                r"\frac{4q (1 + q)}{(1 + 2q)^2} = 1 - (1 + 2q)^{-2} \le \tau \le 4q",
-                "4 q (1 + q) / (1 + 2 q)^2 = 1 - (1 + 2 q)^-2 <= tau <= 4 q",
-            ),
+            fill(r"$cut \le \tau \le $first", "$cut <= tau <= $first", **_PARTS),
             "theta_3(q) >= 1 + 2 q. Both sides are 4 q to first order, so no constant below 4 would do.",
         ),
     )

@@ -11,7 +11,7 @@ import torch
 from conv2attn.convert.encoding import head_vectors, positional_scores, relative_encoding
 from conv2attn.proofs import encoding
 from conv2attn.proofs.claim import Claim
-from conv2attn.proofs.formula import dot
+from conv2attn.proofs.formula import dot, fill
 from conv2attn.proofs.notation import Delta_1, Delta_2, alpha, delta_1, delta_2
 from tests.claims import integers, is_proved, is_rejected, value
 
@@ -86,3 +86,11 @@ def test_the_drafts_scores_are_the_layers_up_to_a_constant_for_each_head() -> No
             for key, delta in enumerate(offsets[0])
         }
         assert constants == {value(-encoding.DRAFT_CONSTANT, alpha=strength, x_h=x, y_h=y)}
+
+
+def test_words_around_an_expression_take_it_in_both_forms() -> None:
+    x = sp.Symbol("x")
+    filled = fill(r"f \le $bound", "f <= $bound", bound=x**2 / 2)
+    assert (filled.latex, filled.text) == (r"f \le \frac{x^{2}}{2}", "f <= x^2/2")
+    with pytest.raises(KeyError):
+        fill("$missing", "$missing", bound=x)

@@ -18,7 +18,7 @@ from conv2attn.proofs import propagation, underflow
 from conv2attn.proofs import propagation_rules as rules
 from conv2attn.proofs.accumulation import addition_failures, far_failures, joining_failures, sum_failures
 from conv2attn.proofs.lattice import LISTED
-from conv2attn.proofs.propagation import affine_failures, chain_failures, product_failures, slope_failures
+from conv2attn.proofs.propagation import affine_failures, chain_failures, slope_failures
 from conv2attn.proofs.registry import entries
 from conv2attn.proofs.rounding import (
     U,
@@ -74,7 +74,6 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "half of what a weight passes on": partial(affine_failures, factor=HALF),
     "a layer's own difference forgotten": partial(chain_failures, own=0),
     "what a layer inherits forgotten": partial(chain_failures, inherited=0),
-    "a product with the other factor": partial(product_failures, second=lambda a, b: a),
     "a sum with one error": partial(rules.sum_failures, error=rules.E),
     "a product with the other value": partial(
         rules.product_failures, identity=rules.A * (rules.B - rules.D) + rules.B * (rules.A - rules.C)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from conv2attn.convert.encoding import head_vectors, relative_encoding
 from conv2attn.convert.tail import tail_fraction
 from conv2attn.proofs.one_hot import (
+    COUNT,
     Q,
     gap_failures,
     limit_failures,
@@ -41,8 +42,8 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "a plus before the centre": partial(gap_failures, distance=lambda d, D: (d[0] + D[0]) ** 2 + (d[1] + D[1]) ** 2),
     "half a distance": partial(gap_failures, distance=lambda d, D: squared_distance(d, D) / 2),
     "one axis only": partial(gap_failures, distance=lambda d, D: (d[0] - D[0]) ** 2),
-    "a faster rate": partial(rate_failures, bound=lambda n: 1 - n * Q / 2),
-    "a rate without the number of keys": partial(rate_failures, bound=lambda n: 1 - Q),
+    "a faster rate": partial(rate_failures, bound=1 - COUNT * Q / 2),
+    "a rate without the number of keys": partial(rate_failures, bound=1 - Q),
     "a limit of 1/2": partial(rate_failures, limit=0.5),
     "the others get something": partial(limit_failures, others=1),
     "a rival at distance 0": partial(limit_failures, distances=lambda n: (0, *symbolic_distances(n - 1))),
