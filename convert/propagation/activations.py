@@ -34,14 +34,14 @@ class Activation:
     is_exact: bool = False
 
     def __call__(self, x: Span, arithmetic: Arithmetic) -> Span:
-        """Bounds on the function's result."""
+        """Bounds on the function's result; none where those on x are not finite, since x may be NaN there."""
+        bounded = x.largest.isfinite()
         low, high = self.range(x.low, x.high)
+        low, high = torch.where(bounded, low, -torch.inf), torch.where(bounded, high, torch.inf)
         exact = Span(low, high, x.error * self.slope)
         if self.is_exact:
             return checked(exact)
-        scale = x.largest.clamp(min=1)
-        scale = torch.where(scale.isfinite(), scale, exact.largest.clamp(min=1))
-        return arithmetic.rounded(exact, scale, 2 * ACTIVATION_ULPS, same=x.is_equal)
+        return arithmetic.rounded(exact, x.largest.clamp(min=1), 2 * ACTIVATION_ULPS, same=x.is_equal)
 
 
 def clamped(smallest: float, largest: float) -> Activation:
