@@ -19,8 +19,10 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from conv2attn.convert.arguments import as_heads, as_integer, as_number, as_queries, as_size, as_tensor
 from conv2attn.convert.axis_scores import AxisScores
 from conv2attn.convert.content import ContentTerms
+from conv2attn.convert.doors import checked_model
 from conv2attn.convert.encoding import ENCODING_DIM, head_vectors
 from conv2attn.convert.engines import AUTO, ENGINES, Engine, check_engine_name, choose_engine, exact_engine
 from conv2attn.convert.engines.base import positions_are_trained
@@ -87,6 +89,8 @@ class SelfAttention2d(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        if not isinstance(spec, ConvSpec):
+            raise ConversionError(f"spec must be a ConvSpec, as ConvSpec.from_conv makes it; got {type(spec).__name__}")
         self.spec = spec
         self.engine = engine
         self.memory_limit = memory_limit
@@ -213,7 +217,7 @@ class SelfAttention2d(nn.Module):
         """What is not a tensor: the proxy with which torch.fx traces a network, or a mistake."""
         if isinstance(x, fx.Proxy):
             return one_call(self, x)
-        raise ConversionError(f"input must be a torch.Tensor; got {type(x).__name__}")
+        return as_tensor(x, "input")  # which it is not
 
     def __prepare_scriptable__(self) -> Self:
         """Refuses ``torch.jit.script``, which calls this."""
@@ -296,9 +300,12 @@ class SelfAttention2d(nn.Module):
         Raises:
             ConversionError: A head or a query that does not exist, or maps larger than ``memory_limit``.
         """
-        size = Size(*size)
+        size = as_size(size)
         output, padded_size = self.spec.output_size(size), self.spec.padded_size(size)
-        head_numbers, query_numbers = _head_numbers(heads, self.num_heads), _query_numbers(queries, output)
+        head_numbers, query_numbers = as_heads(heads, self.num_heads), as_queries(queries, output)
+        if x is not None and as_tensor(x, "x").shape[1:] != (self.spec.in_channels, *size):
+            wanted = f"[batch, {self.spec.in_channels}, {size.rows}, {size.columns}]"
+            raise GeometryError(f"x must be {wanted}; got {list(x.shape)}")
         positions = all_queries(self.spec, size, like=self.alpha)[query_numbers]
         maps = attention_maps(self, size, positions, None if x is None else self.spec.pad(x))
         return torch.unflatten(maps[..., head_numbers, :].transpose(-3, -2), -1, padded_size)
@@ -312,11 +319,14 @@ class SelfAttention2d(nn.Module):
 
         Args:
             key_dim: Dimension D_k in which queries and keys are compared.
+
+        Raises:
+            ConversionError: key_dim is not a positive integer.
         """
         self.content = ContentTerms(
             self.num_heads,
             self.spec.in_channels,
-            key_dim=key_dim,
+            key_dim=as_integer(key_dim, "key_dim", least=1),
             encoding_dim=ENCODING_DIM,
             device=self.weight.device,
             dtype=self.weight.dtype,
@@ -336,14 +346,14 @@ class SelfAttention2d(nn.Module):
         Raises:
             GeometryError: The tables have other shapes.
         """
-        if len(rows) != self.num_heads:
-            raise GeometryError(f"score tables must have {self.num_heads} heads; got {len(rows)}")
+        if as_tensor(rows, "rows").ndim == 0 or as_tensor(columns, "columns").ndim == 0 or len(rows) != self.num_heads:
+            raise GeometryError(f"score tables must have {self.num_heads} heads; got {list(rows.shape)}")
         self.axis_scores = AxisScores(rows.to(self.weight), columns.to(self.weight))
         return self.axis_scores
 
     def explain(self, size: tuple[int, int], *, batch: int = 1) -> str:
         """Which engine computes inputs of this size, why, and what each engine costs in FLOPs and bytes."""
-        size = Size(*size)
+        size, batch = as_size(size), as_integer(batch, "batch", least=1)
         chosen = choose_engine(self, self.engine, size, batch=batch)
         why = "asked for" if self.engine != AUTO else "the cheapest that is exact for these parameters"
         lines = [f"{chosen.name}: {why}, for input {size}, batch {batch}"]
@@ -371,9 +381,10 @@ def set_engine(model: nn.Module, engine: str) -> None:
 
     Raises:
         EngineError: There is no such engine.
+        ConversionError: The model is not an ``nn.Module`` in Python.
     """
     check_engine_name(engine)
-    for module in model.modules():
+    for module in checked_model(model).modules():
         if isinstance(module, SelfAttention2d):
             module.engine = engine
 
@@ -395,22 +406,7 @@ def check_alpha(alpha: float | None, dtype: torch.dtype) -> float:
     if alpha is None:
         return EXACT_ALPHA[compute_dtype(dtype)]
     precise = compute_dtype(dtype)
+    alpha = as_number(alpha, "alpha")
     if not 0 < torch.tensor(alpha, dtype=precise, device="cpu").item() < math.inf:
         raise ConversionError(f"alpha must be positive and finite in {precise}; got {alpha}")
     return alpha
-
-
-def _head_numbers(heads: Sequence[int] | None, num_heads: int) -> list[int]:
-    numbers = list(range(num_heads) if heads is None else heads)
-    if not all(0 <= head < num_heads for head in numbers):
-        raise ConversionError(f"heads are numbered 0 to {num_heads - 1}; got {numbers}")
-    return numbers
-
-
-def _query_numbers(queries: Sequence[tuple[int, int]] | None, output: Size) -> list[int]:
-    """Numbers of output pixels, row by row."""
-    if queries is None:
-        return list(range(output.rows * output.columns))
-    if not all(0 <= row < output.rows and 0 <= column < output.columns for row, column in queries):
-        raise ConversionError(f"queries must be pixels of the output, {output} for this size; got {list(queries)}")
-    return [row * output.columns + column for row, column in queries]

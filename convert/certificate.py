@@ -35,6 +35,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from conv2attn.convert.arguments import as_range_end, as_tensor
+from conv2attn.convert.doors import checked_layer
 from conv2attn.convert.engines import AUTO, check_engine_name, engine_error
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.protocol import AttentionLayer
@@ -97,6 +99,7 @@ def certify(
             the range is not one, the sums are not, or there is no such engine.
     """
     check_engine_name(engine)
+    layer = checked_layer(layer)
     if layer.content is not None or layer.axis_scores is not None or not layer.regime.at_taps:
         raise ConversionError(
             "only a layer with quadratic scores alone and its heads at the kernel's taps is certified"
@@ -142,7 +145,9 @@ def channel_range(input_range: InputRange, channels: int) -> tuple[Tensor, Tenso
     Raises:
         ConversionError: The range is not two finite numbers, or two for each channel, in order.
     """
-    low, high = (torch.as_tensor(end, dtype=torch.float64, device="cpu").flatten() for end in input_range)
+    if not isinstance(input_range, tuple | list) or len(input_range) != 2:
+        raise ConversionError(f"input_range must be a pair (low, high); got {input_range!r:.80}")
+    low, high = (as_range_end(end) for end in input_range)
     if not all(end.numel() in (1, channels) and bool(end.isfinite().all()) for end in (low, high)):
         raise ConversionError(
             f"input_range must be two finite numbers, or two sequences of {channels}; got {input_range}"
@@ -165,7 +170,7 @@ def padded_range(spec: ConvSpec, input_range: InputRange) -> tuple[Tensor, Tenso
 
 
 def _checked_sums(spec: ConvSpec, sums: Tensor) -> Tensor:
-    checked = sums.detach().double().cpu()
+    checked = as_tensor(sums, "sums").detach().double().cpu()
     if checked.shape != (spec.out_channels,) or not bool((checked >= 0).all()):
         raise ConversionError(f"sums must be {spec.out_channels} numbers that are not negative; got {sums}")
     return checked

@@ -19,7 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from conv2attn.convert.arguments import image_batches
 from conv2attn.convert.attention import SelfAttention2d
+from conv2attn.convert.doors import checked_model
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.measure import MeasuredInput, certify_measured, measure_input
 from conv2attn.convert.names import names_by_module
@@ -57,14 +59,14 @@ def compare_layers(cnn: nn.Module, model: nn.Module, batches: Iterable[Tensor]) 
     Args:
         cnn: The network before the conversion; in eval mode.
         model: What ``convert_model`` made of it.
-        batches: Images, [batch, channels, rows, columns] each.
+        batches: Images, [batch, channels, rows, columns] each, or tuples that start with them, as (images, labels).
 
     Raises:
-        ConversionError: The networks do not have the same layers, or there is no image.
+        ConversionError: The networks do not have the same layers, are swapped, or there is no image.
     """
     with watched(cnn, model) as watchers:
-        for batch in batches:
-            model(batch)
+        for images in image_batches(batches):
+            model(images)
     return tuple(watcher.result() for watcher in watchers)
 
 
@@ -133,13 +135,16 @@ def watched(cnn: nn.Module, model: nn.Module) -> Iterator[list[LayerWatcher]]:
     The CNN runs on the same input first; that time is the first watcher's.
 
     Raises:
-        ConversionError: The CNN lacks a layer.
+        ConversionError: The CNN lacks a layer, or the network has no attention layer.
     """
+    _check_networks(cnn, model)
     watchers = []
     for names in names_by_module(model, lambda module: isinstance(module, SelfAttention2d)):
         layer, conv = model.get_submodule(names[0]), dict(cnn.named_modules(remove_duplicate=False)).get(names[0])
         if conv is None or not isinstance(layer, SelfAttention2d):
             raise ConversionError(f"the CNN has no layer {names[0]}")
+        if isinstance(conv, SelfAttention2d):
+            raise ConversionError(f"the CNN's layer {names[0] or 'itself'} is self-attention, not a convolution")
         watchers.append(LayerWatcher(names[0], layer, conv))
 
     def run_the_cnn(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -162,6 +167,17 @@ def watched(cnn: nn.Module, model: nn.Module) -> Iterator[list[LayerWatcher]]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _check_networks(cnn: nn.Module, model: nn.Module) -> None:
+    """Refuses networks in the wrong order, or of which none is converted."""
+    converted = [
+        any(isinstance(module, SelfAttention2d) for module in checked_model(network, name).modules())
+        for network, name in ((cnn, "cnn"), (model, "model"))
+    ]
+    if not converted[1]:
+        hint = "the networks are swapped: the CNN comes first" if converted[0] else "convert it first"
+        raise ConversionError(f"model has no self-attention layer; {hint}")
 
 
 def _larger(so_far: float, a: Tensor, b: Tensor) -> float:

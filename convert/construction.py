@@ -15,11 +15,13 @@ from __future__ import annotations
 from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
 
+from conv2attn.convert.arguments import as_tolerance
 from conv2attn.convert.attention import SelfAttention2d
+from conv2attn.convert.doors import checked_layer, checked_model
 from conv2attn.convert.engines import AUTO
 from conv2attn.convert.errors import NotAConvolutionError, Problem, UnsupportedLayerError
 from conv2attn.convert.layers import ForeignConvolution
@@ -44,9 +46,9 @@ def attention_from_conv(conv: nn.Conv2d, *, alpha: float | None = None, engine: 
 
     Raises:
         UnsupportedLayerError: The module is not a plain ``nn.Conv2d``; the message says what stands in the way.
-        ConversionError: alpha is not positive and finite, or there is no such engine.
+        ConversionError: alpha is not positive and finite, there is no such engine, or ``conv`` is no module.
     """
-    reason = unsupported_reason(conv)
+    reason = unsupported_reason(checked_model(conv, "conv"))
     if reason is not None:
         raise UnsupportedLayerError(f"the layer cannot be converted: {reason}", [Problem("", reason)])
     return _with_copies(attention_with(conv, alpha=alpha, engine=engine))
@@ -75,7 +77,8 @@ def conv_from_attention(layer: SelfAttention2d, *, tolerance: float | None = Non
     Raises:
         NotAConvolutionError: No convolution computes what the layer computes; the message says why.
     """
-    reason = not_a_convolution(layer, tolerance=tolerance)
+    checked_layer(layer)
+    reason = not_a_convolution(layer, tolerance=as_tolerance(tolerance))
     if reason is not None:
         raise NotAConvolutionError(f"the layer is not a convolution: {reason}")
     return _with_copies(conv_with(layer))
@@ -111,6 +114,9 @@ def unsupported_reason(module: nn.Module) -> str | None:
             return f"its {name} is not a plain parameter (weight_norm, spectral_norm or pruning computes it)"
     if "forward" in vars(module):
         return "its forward method was replaced on the instance"
+    subclass = type(module.weight)
+    if subclass.__torch_dispatch__ is not Tensor.__torch_dispatch__:  # DTensor, FakeTensor, quantised ones
+        return f"its weight is a {subclass.__name__}; convert the model before it is sharded, quantised or made fake"
     if module.weight.dtype not in SUPPORTED_DTYPES:
         return f"its dtype {module.weight.dtype} is not one of float64, float32, bfloat16, float16"
     if module.weight.is_meta:
@@ -135,7 +141,14 @@ def _contradiction(conv: nn.Conv2d) -> str | None:
 
 def not_a_convolution(layer: SelfAttention2d, *, tolerance: float | None = None) -> str | None:
     """Why no convolution computes what a layer computes, or None if one does."""
+    for name in ("weight", "bias"):
+        if name not in layer._parameters:
+            return f"its {name} is not a plain parameter; remove the parametrisation first"
+    if type(layer) is not SelfAttention2d or "forward" in vars(layer):
+        return "its forward method is not that of SelfAttention2d"
     regime = layer.regime
+    if not regime.is_read:
+        return "its alpha and centers have no values, as on the meta device"
     if layer.content is not None and not layer.content.is_off():
         return "its content terms are on, so it looks at the image to decide where to look"
     if layer.axis_scores is not None:

@@ -24,10 +24,13 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from conv2attn.convert.architecture import build_architecture
+from conv2attn.convert.arguments import as_path
 from conv2attn.convert.atomic import write_folder
 from conv2attn.convert.attention import SelfAttention2d
 from conv2attn.convert.checkpoint import Checkpoint, load_into, read_checkpoint
+from conv2attn.convert.doors import checked_model
 from conv2attn.convert.errors import (
+    ArchitectureError,
     ArchitectureNeededError,
     CheckpointError,
     GeometryError,
@@ -170,9 +173,16 @@ def save_converted(
         force: Replace a folder that conv2attn wrote.
 
     Raises:
-        OutputError: The folder exists or cannot be written, the model has no self-attention layer or state that
-            is not a tensor, or the architecture's arguments are not JSON.
+        OutputError: The folder exists or cannot be written, the model has no self-attention layer, state that is not
+            a tensor or tensors without values, or the architecture's arguments are not JSON.
+        ConversionError: The model is not an ``nn.Module`` in Python, or the folder is not a path.
     """
+    model, folder = checked_model(model), as_path(folder, "folder")
+    if report is not None and not isinstance(report, Report):
+        raise OutputError(f"report must be a Report, as Conversion.report is; got {type(report).__name__}")
+    without = [name for name, tensor in model.state_dict(keep_vars=True).items() if getattr(tensor, "is_meta", False)]
+    if without:
+        raise OutputError(f"the model has tensors without values, on the meta device: {', '.join(without[:10])}")
     report = report or Report.of(model)
     if not report.layers:
         raise OutputError("the model has no self-attention layer to keep; convert it first")
@@ -195,7 +205,7 @@ def save_converted(
         for name, text in texts.items():
             (temporary / name).write_text(text, encoding="utf-8")
 
-    write_folder(Path(folder), write, force=force, sources=() if source is None else source.files)
+    write_folder(folder, write, force=force, sources=() if source is None else source.files)
 
 
 def load_converted(folder: str | Path, *, architecture: nn.Module | Architecture | None = None) -> nn.Module:
@@ -216,7 +226,9 @@ def load_converted(folder: str | Path, *, architecture: nn.Module | Architecture
         ArchitectureNeededError: No architecture is given, and the folder needs one.
         ArchitectureError: The architecture cannot be built.
     """
-    config, checkpoint = read_folder(Path(folder))
+    if not isinstance(architecture, nn.Module | Architecture | None):
+        raise ArchitectureError(f"architecture must be a network or an Architecture; got {type(architecture).__name__}")
+    config, checkpoint = read_folder(as_path(folder, "folder"))
     network = _network(config, checkpoint, architecture)
     model = convert_like(network, config.layers, checkpoint, inplace=network is not architecture)
     match_dtypes(model, checkpoint.state_dict)

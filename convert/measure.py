@@ -14,12 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from conv2attn.convert.arguments import image_batches
 from conv2attn.convert.attention import SelfAttention2d
 from conv2attn.convert.certificate import Certificate, certify
+from conv2attn.convert.doors import checked_layer
 from conv2attn.convert.engines import AUTO
-from conv2attn.convert.errors import ConversionError
+from conv2attn.convert.errors import ConversionError, GeometryError
 from conv2attn.convert.rounding import OUTWARD
-from conv2attn.convert.spec import ConvSpec
+from conv2attn.convert.spec import ConvSpec, Size
 from conv2attn.convert.subnormal import magnitudes
 
 
@@ -56,13 +58,14 @@ def measure_input(layer: SelfAttention2d, batches: Iterable[Tensor]) -> Measured
 
     Args:
         layer: The layer.
-        batches: Its inputs, [batch, in_channels, rows, columns] each.
+        batches: Its inputs, [batch, in_channels, rows, columns] each, or tuples that start with them.
 
     Raises:
-        ConversionError: There is no batch, or a value is not finite.
+        ConversionError: There is no batch, its shape does not fit, or a value is not finite.
     """
+    checked_layer(layer)
     seen: MeasuredInput | None = None
-    for batch in batches:
+    for batch in image_batches(batches):
         measured = _measured(layer, batch.detach())
         seen = measured if seen is None else seen.joined(measured)
     if seen is None:
@@ -91,7 +94,11 @@ def certify_measured(layer: SelfAttention2d, measured: MeasuredInput, *, engine:
 
 @torch.no_grad()
 def _measured(layer: SelfAttention2d, batch: Tensor) -> MeasuredInput:
-    spec, padded = layer.spec, layer.spec.pad(batch).double()
+    spec = layer.spec
+    if batch.ndim not in (3, 4) or batch.shape[-3] != spec.in_channels:
+        raise GeometryError(f"inputs must be [batch, {spec.in_channels}, rows, columns]; got {list(batch.shape)}")
+    spec.output_size(Size(*batch.shape[-2:]))
+    padded = spec.pad(batch if batch.ndim == 4 else batch.unsqueeze(0)).double()
     if not bool(padded.isfinite().all()):
         raise ConversionError("nothing is certified for an input with NaN or infinite values")
     sums = _absolute_sums(spec, magnitudes(layer.weight).to(padded.device), padded.abs())

@@ -21,8 +21,10 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.module import _WrappedHook
 
+from conv2attn.convert.arguments import as_tolerance
 from conv2attn.convert.attention import SelfAttention2d, check_alpha
 from conv2attn.convert.construction import attention_with, conv_with, not_a_convolution, unsupported_reason
+from conv2attn.convert.doors import changeable_model, checked_model
 from conv2attn.convert.engines import AUTO, check_engine_name
 from conv2attn.convert.errors import ConversionError, NotAConvolutionError, Problem, UnsupportedLayerError
 from conv2attn.convert.layers import ForeignConvolution
@@ -100,9 +102,10 @@ def convert_model(
     Raises:
         UnsupportedLayerError: Layers that cannot be converted, all of them, or nothing to convert. The model is
             then unchanged.
-        ConversionError: alpha is not positive and finite, there is no such engine, or the model cannot be copied.
+        ConversionError: alpha is not positive and finite, there is no such engine, the model is not an ``nn.Module``
+            in Python, cannot be copied, or is wrapped for training on several devices.
     """
-    plan = plan_conversion(model, filter_fn=filter_fn)
+    plan = plan_conversion(changeable_model(model), filter_fn=filter_fn)
     if plan.unsupported and not skip_unsupported:
         raise UnsupportedLayerError(_sentence(plan.unsupported), plan.unsupported)
     if not plan.chosen:
@@ -133,7 +136,8 @@ def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: 
             layer at all. The model is then unchanged.
         ConversionError: The model cannot be copied.
     """
-    groups = names_by_module(model, lambda module: isinstance(module, SelfAttention2d))
+    tolerance = as_tolerance(tolerance)
+    groups = names_by_module(changeable_model(model), lambda module: isinstance(module, SelfAttention2d))
     if not groups:
         raise NotAConvolutionError("the model has no self-attention layer to restore")
     reasons = ((names[0], not_a_convolution(_attention(model, names[0]), tolerance=tolerance)) for names in groups)
@@ -150,8 +154,13 @@ def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: 
 
 def plan_conversion(model: nn.Module, *, filter_fn: Filter | None = None) -> Plan:
     """Decides what becomes of each convolution of a model, and changes nothing."""
+    if filter_fn is not None and not callable(filter_fn):
+        raise ConversionError(
+            f"filter_fn must be a function of a module and its name; got {filter_fn!r:.80}; "
+            "conv2attn.convert.selection.name_filter makes one of patterns"
+        )
     chosen, skipped, unsupported = [], [], []
-    for names in names_by_module(model, is_convolution):
+    for names in names_by_module(checked_model(model), is_convolution):
         module = model.get_submodule(names[0])
         selected = [filter_fn is None or filter_fn(module, name) for name in names]
         reason = unsupported_reason(module)

@@ -15,8 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from conv2attn.convert.arguments import as_size
 from conv2attn.convert.attention import SelfAttention2d
 from conv2attn.convert.certificate import InputRange, channel_range
+from conv2attn.convert.doors import checked_model
 from conv2attn.convert.engines import AUTO
 from conv2attn.convert.errors import ConversionError, Problem
 from conv2attn.convert.propagation.network import Follower, LayerBound, Memory, UntraceableError, follow
@@ -83,7 +85,7 @@ def certify_network(
     Raises:
         ConversionError: The network has no attention layer, or the range is not one.
     """
-    size = Size(*size)
+    size, model = as_size(size), checked_model(model)
     first = next((module for module in model.modules() if isinstance(module, SelfAttention2d | nn.Conv2d)), None)
     if not any(isinstance(module, SelfAttention2d) for module in model.modules()) or first is None:
         raise ConversionError("only a network with self-attention layers is certified; convert it first")

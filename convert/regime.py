@@ -102,14 +102,19 @@ class Regime:
         """Reads the parameters alpha [num_heads] and centers [num_heads, 2] of a layer.
 
         Raises:
-            ConversionError: A locality strength is not positive and finite, a centre is not finite, or they are in less
-                than float32, which would round positions.
+            ConversionError: A locality strength is not positive and finite, a centre is not finite, their shapes are
+                wrong, or they are in less than float32, which would round positions.
         """
         if compute_dtype(alpha.dtype) != alpha.dtype or compute_dtype(centers.dtype) != centers.dtype:
             raise ConversionError(
                 f"alpha and centers must be at least float32, which {alpha.dtype} and {centers.dtype} are not: "
                 "positions would be rounded"
             )
+        for name, position, shape in (("alpha", alpha, (spec.num_heads,)), ("centers", centers, (spec.num_heads, 2))):
+            if position.shape != shape:
+                raise ConversionError(
+                    f"{name} must have the shape {list(shape)}, for {spec.num_heads} heads; got {list(position.shape)}"
+                )
         alphas = tuple(alpha.detach().tolist())
         centers_read = tuple((row, column) for row, column in centers.detach().tolist())
         for head, (strength, center) in enumerate(zip(alphas, centers_read, strict=True)):

@@ -17,7 +17,9 @@ from collections.abc import Callable
 
 import torch
 
+from conv2attn.convert.arguments import as_number
 from conv2attn.convert.certificate import Certificate, InputRange, certify, padded_range
+from conv2attn.convert.doors import checked_layer
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.protocol import AttentionLayer, LayerValues
 from conv2attn.convert.regime import EXACT_ALPHA, Regime, compute_dtype
@@ -45,6 +47,7 @@ def alpha_for(tolerance: float, layer: AttentionLayer, input_range: InputRange) 
         ConversionError: The tolerance is not a positive number, or smaller than what rounding alone may come to; the
             message gives the smallest that can be met. Also where ``certify`` raises it.
     """
+    layer, tolerance = checked_layer(layer), as_number(tolerance, "tolerance")
     if not tolerance > 0:
         raise ConversionError(f"tolerance must be a positive number; got {tolerance}")
     exact = EXACT_ALPHA[compute_dtype(layer.weight.dtype)]

@@ -146,7 +146,9 @@ def test_modes_stay_also_mixed_ones() -> None:
 def test_the_dtype_stays_and_computes_the_same(dtype: torch.dtype) -> None:
     model, x = Composite().to(dtype), composite_input(dtype)
     converted = convert_model(model).model
-    assert {parameter.dtype for parameter in converted.parameters()} == {dtype}
+    positions = {"alpha", "centers"}  # numbers about the grid, never in less than single precision
+    dtypes = {(name.rpartition(".")[2] in positions, tensor.dtype) for name, tensor in converted.named_parameters()}
+    assert dtypes == {(False, dtype), (True, torch.promote_types(dtype, torch.float32))}
     assert torch.equal(converted(x), model(x))
 
 
@@ -446,7 +448,7 @@ def test_a_converted_model_is_not_converted_again(inplace: bool) -> None:
     assert snapshot(model) == before
 
 
-@pytest.mark.parametrize("alpha", [0.0, -1.0, math.nan, math.inf, 70_000.0])
+@pytest.mark.parametrize("alpha", [0.0, -1.0, math.nan, math.inf, 1e39])
 def test_an_impossible_alpha_is_refused_before_anything_changes(alpha: float) -> None:
     model = nn.Sequential(nn.Conv2d(2, 3, 1), nn.Conv2d(3, 2, 1, dtype=torch.float16))
     before = snapshot(model)

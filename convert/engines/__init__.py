@@ -28,7 +28,7 @@ def check_engine_name(name: str) -> str:
     Raises:
         EngineError: There is no such engine.
     """
-    if name != AUTO and name not in ENGINES:
+    if not isinstance(name, str) or (name != AUTO and name not in ENGINES):
         raise EngineError(f"there is no engine {name!r}; the engines are {AUTO}, {', '.join(ENGINES)}")
     return name
 

@@ -1,0 +1,135 @@
+"""Numbers, sizes and images that callers pass, checked once where they come in.
+
+Raises:
+    ConversionError: By every function here, for a value of another kind; the message says what was wanted and got.
+"""
+
+from __future__ import annotations
+
+import numbers
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conv2attn.convert.errors import ConversionError
+from conv2attn.convert.spec import Size
+
+
+def as_integer(value: Any, name: str, *, least: int) -> int:
+    """A whole number, of any integer type, that is not smaller than ``least``."""
+    try:
+        number = operator.index(value)
+    except TypeError as error:
+        raise ConversionError(f"{name} must be an integer; got {_shown(value)}") from error
+    if isinstance(value, bool) or number < least:
+        raise ConversionError(f"{name} must be an integer of at least {least}; got {_shown(value)}")
+    return number
+
+
+def as_size(value: Any) -> Size:
+    """Rows and columns."""
+    try:
+        rows, columns = value
+    except (TypeError, ValueError) as error:
+        raise ConversionError(f"size must be two integers, rows and columns; got {_shown(value)}") from error
+    return Size(as_integer(rows, "size's rows", least=1), as_integer(columns, "size's columns", least=1))
+
+
+def as_number(value: Any, name: str) -> float:
+    """A real number, as Python or numpy have it."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        raise ConversionError(f"{name} must be a number; got {_shown(value)}")
+    return float(value)
+
+
+def as_tolerance(value: Any) -> float | None:
+    """A tolerance that is not negative, or None."""
+    if value is None:
+        return None
+    number = as_number(value, "tolerance")
+    if not number >= 0:
+        raise ConversionError(f"tolerance must be a number that is not negative; got {number}")
+    return number
+
+
+def as_heads(heads: Any, num_heads: int) -> list[int]:
+    """Numbers of heads; None means all."""
+    if heads is None:
+        return list(range(num_heads))
+    numbers = [as_integer(head, "a head", least=0) for head in _listed(heads, "heads", "numbers of heads: [3], not 3")]
+    if not all(head < num_heads for head in numbers):
+        raise ConversionError(f"heads are numbered 0 to {num_heads - 1}; got {numbers}")
+    return numbers
+
+
+def as_queries(queries: Any, output: Size) -> list[int]:
+    """Numbers of output pixels, row by row, of pixels (row, column); None means all."""
+    if queries is None:
+        return list(range(output.rows * output.columns))
+    wanted = "pixels (row, column): [(2, 3)], not (2, 3)"
+    found = []
+    for pixel in _listed(queries, "queries", wanted):
+        pair = _listed(pixel, "queries", wanted)
+        if len(pair) != 2:
+            raise ConversionError(f"queries must be {wanted}; got {_shown(queries)}")
+        row, column = (as_integer(number, "a query's row or column", least=0) for number in pair)
+        if row >= output.rows or column >= output.columns:
+            raise ConversionError(f"queries must be pixels of the output, {output} for this size; got {(row, column)}")
+        found.append(row * output.columns + column)
+    return found
+
+
+def image_batches(batches: Any) -> Iterator[Tensor]:
+    """The images of each batch: a tensor, or the first of a pair (images, labels) as a ``DataLoader`` gives it.
+
+    Args:
+        batches: Any iterable; a tensor counts as its parts along the first dimension.
+    """
+    if not isinstance(batches, Iterable):
+        raise ConversionError(f"batches must be an iterable of tensors; got {_shown(batches)}")
+    for batch in batches:
+        images = batch[0] if isinstance(batch, Sequence) and not isinstance(batch, str) and batch else batch
+        if not isinstance(images, Tensor):
+            raise ConversionError(
+                f"each batch must be a tensor of images, or a tuple or list that starts with one; got {_shown(batch)}"
+            )
+        yield images
+
+
+def as_tensor(value: Any, name: str) -> Tensor:
+    """A ``torch.Tensor``."""
+    if not isinstance(value, Tensor):
+        hint = ": torch.as_tensor makes one" if hasattr(value, "__array__") else ""
+        raise ConversionError(f"{name} must be a torch.Tensor; got {_shown(value)}{hint}")
+    return value
+
+
+def as_path(value: Any, name: str) -> Path:
+    """The path of a file or folder."""
+    if not isinstance(value, str | Path):
+        raise ConversionError(f"{name} must be a path; got {_shown(value)}")
+    return Path(value)
+
+
+def as_range_end(value: Any) -> Tensor:
+    """One end of an input range: a number, or numbers, one a channel; [1] or [channels], in double precision."""
+    try:
+        return torch.as_tensor(value, dtype=torch.float64, device="cpu").detach().flatten()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConversionError(f"input_range must be (low, high), numbers; got {_shown(value)}") from error
+
+
+def _listed(values: Any, name: str, wanted: str) -> list[Any]:
+    if isinstance(values, str) or not isinstance(values, Iterable) or (isinstance(values, Tensor) and not values.ndim):
+        raise ConversionError(f"{name} must be {wanted}; got {_shown(values)}")
+    return list(values)
+
+
+def _shown(value: Any) -> str:
+    """A value as an error names it: short ones as they are, others by their type."""
+    text = repr(value) if isinstance(value, (numbers.Number, str, tuple, list, type(None))) else ""
+    return text if 0 < len(text) <= 60 else type(value).__name__

@@ -1,0 +1,307 @@
+"""Whatever is passed in place of what a function wants is refused with one sentence that says what to do."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import distribute_module
+from torch.nn.utils.parametrizations import weight_norm
+
+from conv2attn import convert
+from conv2attn.convert import (
+    ConversionError,
+    ConvSpec,
+    SelfAttention2d,
+    alpha_for,
+    attention_from_conv,
+    certify,
+    certify_data,
+    certify_network,
+    compare_layers,
+    conv_from_attention,
+    convert_model,
+    measure_input,
+    restore_model,
+    save_converted,
+)
+from conv2attn.convert.attention import set_engine
+from conv2attn.convert.model import plan_conversion
+
+RANGE = (-1.0, 1.0)
+any_engine: Any = set_engine
+door: Any = convert  # the public functions, as they look to somebody without a type checker
+
+
+def cnn() -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Conv2d(3, 2, (1, 2))).eval()
+
+
+def network() -> nn.Module:
+    return convert_model(cnn()).model
+
+
+def layer() -> Any:
+    return attention_from_conv(nn.Conv2d(2, 3, (3, 2)))
+
+
+def meta_layer() -> Any:
+    return layer().to("meta")
+
+
+def scripted() -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        module = torch.jit.script(cnn())
+    assert isinstance(module, nn.Module)
+    return module
+
+
+def exported() -> Any:
+    return torch.export.export(cnn(), (torch.zeros(1, 2, 8, 8),))
+
+
+def as_weight_norm(module: nn.Module) -> Any:
+    weight_norm(module)
+    return module
+
+
+def with_positions(**positions: Tensor) -> Any:
+    changed = layer()
+    for name, values in positions.items():
+        setattr(changed, name, nn.Parameter(values, requires_grad=False))
+    return changed
+
+
+X = torch.zeros(1, 2, 6, 7)
+Case = tuple[Callable[[], object], str]
+
+NOT_MODELS: dict[str, tuple[Callable[[], Any], str]] = {
+    "a state dict": (lambda: cnn().state_dict(), "a state dict is weights without their network"),
+    "a string": (lambda: "resnet.pth", "got the str 'resnet.pth': load the network first"),
+    "an exported program": (exported, "got an ExportedProgram, whose layers are compiled"),
+    "a scripted model": (scripted, "got TorchScript, whose layers are compiled"),
+    "a conversion": (lambda: convert_model(cnn()), "got a Conversion: pass its .model"),
+    "a class": (lambda: nn.Conv2d, "got the class Conv2d: make a network of it first"),
+    "nothing": (lambda: None, "got a NoneType"),
+}
+WANT_MODELS: dict[str, Callable[[Any], object]] = {
+    "convert_model": convert_model,
+    "restore_model": restore_model,
+    "plan_conversion": plan_conversion,
+    "attention_from_conv": attention_from_conv,
+    "certify_network": lambda model: certify_network(model, input_range=RANGE),
+    "compare_layers": lambda model: compare_layers(cnn(), model, [X]),
+    "save_converted": lambda model: save_converted(model, "folder"),
+    "set_engine": lambda model: set_engine(model, "literal"),
+}
+
+
+@pytest.mark.parametrize("function", WANT_MODELS)
+@pytest.mark.parametrize("given", NOT_MODELS)
+def test_what_is_not_a_model_is_refused_with_what_to_do(given: str, function: str) -> None:
+    make, reason = NOT_MODELS[given]
+    with pytest.raises(ConversionError, match=reason):
+        WANT_MODELS[function](make())
+
+
+WANT_LAYERS: dict[str, Callable[[Any], object]] = {
+    "certify": lambda given: certify(given, input_range=RANGE),
+    "certify_data": lambda given: certify_data(given, [X]),
+    "measure_input": lambda given: measure_input(given, [X]),
+    "alpha_for": lambda given: alpha_for(1.0, given, RANGE),
+    "conv_from_attention": conv_from_attention,
+}
+NOT_LAYERS: dict[str, tuple[Callable[[], Any], str]] = {
+    "a convolution": (lambda: nn.Conv2d(2, 3, 3), "must be a SelfAttention2d.*; got a Conv2d"),
+    "a network": (network, "must be a SelfAttention2d.*; got a Sequential"),
+    "a string": (lambda: "layer", "must be a SelfAttention2d.*; got the str 'layer'"),
+    "a layer without values": (meta_layer, "no values, as on the meta device"),
+}
+
+
+@pytest.mark.parametrize("function", WANT_LAYERS)
+@pytest.mark.parametrize("given", NOT_LAYERS)
+def test_what_is_not_a_layer_is_refused(given: str, function: str) -> None:
+    make, reason = NOT_LAYERS[given]
+    with pytest.raises(ConversionError, match=reason):
+        WANT_LAYERS[function](make())
+
+
+CASES: dict[str, Case] = {
+    "size": (lambda: layer().attention_probabilities(5), "size must be two integers.*got 5"),
+    "size of floats": (lambda: layer().attention_probabilities((5.0, 6)), "rows must be an integer"),
+    "size of one": (lambda: layer().explain((5,)), "size must be two integers"),
+    "size of nothing": (lambda: layer().explain((0, 5)), "size's rows must be an integer of at least 1"),
+    "explained size": (lambda: layer().explain(5), "size must be two integers"),
+    "batch": (lambda: layer().explain((5, 6), batch=0), "batch must be an integer of at least 1"),
+    "network's size": (lambda: door.certify_network(network(), input_range=RANGE, size=9), "size must be"),
+    "one head": (lambda: layer().attention_probabilities((5, 6), heads=3), r"heads must be .*\[3\], not 3"),
+    "a name of heads": (lambda: layer().attention_probabilities((5, 6), heads="all"), "heads must be"),
+    "a head of truth": (lambda: layer().attention_probabilities((5, 6), heads=[True]), "a head must be an integer"),
+    "one query": (lambda: layer().attention_probabilities((5, 6), queries=7), "queries must be pixels"),
+    "a bare pixel": (lambda: layer().attention_probabilities((5, 6), queries=(2, 3)), r"\[\(2, 3\)\], not"),
+    "a triple": (lambda: layer().attention_probabilities((5, 6), queries=[(1, 2, 3)]), "queries must be pixels"),
+    "another x": (lambda: layer().attention_probabilities((5, 6), x=X), r"x must be \[batch, 2, 5, 6\]"),
+    "numpy x": (lambda: layer()(np.zeros((1, 2, 5, 6))), "input must be a torch.Tensor; got ndarray: torch.as_tensor"),
+    "a list": (lambda: layer()([1.0]), "input must be a torch.Tensor; got \\[1.0\\]"),
+    "nan alpha": (lambda: with_positions(alpha=torch.full((6,), torch.nan))(X), "alpha must be positive and finite"),
+    "alphas": (lambda: with_positions(alpha=torch.ones(4))(X), r"alpha must have the shape \[6\].*got \[4\]"),
+    "one alpha": (lambda: with_positions(alpha=torch.tensor(1.0))(X), r"alpha must have the shape \[6\].*got \[\]"),
+    "centers": (lambda: with_positions(centers=torch.ones(6))(X), r"centers must have the shape \[6, 2\]"),
+    "nan centers": (lambda: with_positions(centers=torch.full((6, 2), torch.nan))(X), "centers must be finite"),
+    "text as alpha": (
+        lambda: door.attention_from_conv(nn.Conv2d(1, 1, 1), alpha="128"),
+        "alpha must be a number; got '128'",
+    ),
+    "tensor as alpha": (lambda: door.convert_model(cnn(), alpha=torch.ones(9)), "alpha must be a number"),
+    "truth as alpha": (lambda: door.convert_model(cnn(), alpha=True), "alpha must be a number; got True"),
+    "engine": (lambda: door.convert_model(cnn(), engine=3), "there is no engine 3"),
+    "engines": (lambda: any_engine(network(), ["literal"]), "there is no engine"),
+    "certified engine": (lambda: door.certify(layer(), input_range=RANGE, engine=None), "there is no engine None"),
+    "filter": (lambda: door.convert_model(cnn(), filter_fn="0"), "filter_fn must be a function.*name_filter"),
+    "tolerance": (
+        lambda: door.restore_model(network(), tolerance=-1.0),
+        "a number that is not negative; got -1.0",
+    ),
+    "nan tolerance": (
+        lambda: door.conv_from_attention(layer(), tolerance=float("nan")),
+        "must be a number that is not negative",
+    ),
+    "text as tolerance": (lambda: door.restore_model(network(), tolerance="1"), "tolerance must be a number"),
+    "alpha's tolerance": (lambda: door.alpha_for("1", layer(), RANGE), "tolerance must be a number"),
+    "range": (lambda: door.certify(layer(), input_range=1.0), r"input_range must be a pair \(low, high\); got 1.0"),
+    "range of three": (lambda: door.certify(layer(), input_range=(0, 1, 2)), "must be a pair"),
+    "range of text": (lambda: door.certify(layer(), input_range=("a", "b")), r"input_range must be \(low, high\)"),
+    "range as text": (lambda: door.certify(layer(), input_range="01"), "must be a pair"),
+    "no range": (lambda: door.certify_network(network(), input_range=None), "must be a pair"),
+    "ragged range": (lambda: door.certify(layer(), input_range=([0, [1]], 2)), r"input_range must be \(low, high\)"),
+    "sums": (lambda: door.certify(layer(), input_range=RANGE, sums=[1.0]), "sums must be a torch.Tensor"),
+    "batches": (lambda: door.measure_input(layer(), 5), "batches must be an iterable of tensors; got 5"),
+    "named batches": (lambda: door.measure_input(layer(), [{"x": X}]), "each batch must be a tensor"),
+    "numpy batches": (lambda: door.compare_layers(cnn(), network(), [X.numpy()]), "each batch must be a tensor"),
+    "batch of channels": (
+        lambda: door.certify_data(layer(), [X[:, :1]]),
+        r"inputs must be \[batch, 2, rows, columns\]",
+    ),
+    "small batch": (lambda: door.measure_input(layer(), [X[..., :1]]), "does not fit into an input"),
+    "swapped": (lambda: door.compare_layers(network(), cnn(), [X]), "the networks are swapped: the CNN comes first"),
+    "unconverted": (
+        lambda: door.compare_layers(cnn(), cnn(), [X]),
+        "model has no self-attention layer; convert it first",
+    ),
+    "converted twice": (
+        lambda: door.compare_layers(network(), network(), [X]),
+        "layer 0 is self-attention, not a conv",
+    ),
+    "spec": (lambda: door.SelfAttention2d(nn.Conv2d(1, 1, 1)), "spec must be a ConvSpec.*got Conv2d"),
+    "key_dim": (lambda: layer().add_content(0), "key_dim must be an integer of at least 1"),
+    "tables": (lambda: layer().set_axis_scores([[1.0]], X), "rows must be a torch.Tensor"),
+    "flat tables": (lambda: layer().set_axis_scores(torch.tensor(1.0), X), "score tables must have 6 heads"),
+    "parametrised": (
+        lambda: door.restore_model(nn.Sequential(as_weight_norm(layer()))),
+        "weight is not a plain parameter",
+    ),
+    "parametrised layer": (lambda: door.conv_from_attention(as_weight_norm(layer())), "weight is not a plain"),
+    "restored without values": (lambda: door.restore_model(network().to("meta")), "no values, as on the meta device"),
+    "saved without values": (lambda: door.save_converted(network().to("meta"), "folder"), "without values.*0.weight"),
+    "report": (
+        lambda: door.save_converted(network(), "folder", report=door.convert_model(cnn())),
+        "report must be a Report",
+    ),
+    "folder": (lambda: door.save_converted(network(), 3), "folder must be a path; got 3"),
+    "loaded folder": (lambda: door.load_converted(3), "folder must be a path; got 3"),
+    "file": (lambda: door.load_converted(Path(__file__)), "is not a converted model"),
+    "architecture": (lambda: door.load_converted("x", architecture="m:f"), "architecture must be a network or an Arch"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_argument_of_another_kind_is_refused_in_one_sentence(case: str) -> None:
+    call, reason = CASES[case]
+    with pytest.raises(ConversionError, match=reason) as found:
+        call()
+    assert "\n" not in str(found.value)
+
+
+def test_whole_numbers_of_other_libraries_are_numbers() -> None:
+    five, six = np.int64(5), torch.tensor(6)
+    maps = layer().attention_probabilities((five, six), heads=torch.tensor([1]), queries=np.array([[0, 1]]))
+    assert torch.equal(maps, layer().attention_probabilities((5, 6), heads=[1], queries=[(0, 1)]))
+    assert door.attention_from_conv(nn.Conv2d(1, 1, 1), alpha=np.float32(2)).regime.shared_alpha == 2
+
+
+def test_images_with_labels_are_compared_and_measured_as_images() -> None:
+    torch.manual_seed(3)
+    before, x = cnn(), torch.randn(4, 2, 6, 7)
+    model = convert_model(before, alpha=2.0).model
+    images = list(x.split(2))
+    labelled = [(part, torch.zeros(2)) for part in images]
+    compare, measure = door.compare_layers, door.measure_input
+    assert compare(before, model, labelled) == compare(before, model, images)
+    assert compare(before, model, [list(pair) for pair in labelled]) == compare(before, model, images)
+    measured = [measure(model.get_submodule("0"), batches) for batches in (labelled, images)]
+    assert all(torch.equal(getattr(measured[0], name), getattr(measured[1], name)) for name in ("low", "high", "sums"))
+    single = measure(model.get_submodule("0"), x)
+    assert torch.equal(single.sums, measured[0].sums)
+
+
+def test_a_convolution_without_values_is_not_converted() -> None:
+    with FakeTensorMode(), pytest.raises(ConversionError, match="its weight is a FakeTensor"):
+        convert_model(cnn(), inplace=True)
+
+
+@pytest.fixture
+def process_group(tmp_path: Path) -> Iterator[None]:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's own, about its internals
+            yield
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("process_group")
+def test_a_network_wrapped_for_several_devices_is_converted_before_not_after() -> None:
+    mesh = DeviceMesh("cpu", [0])
+    sharded: Any = fully_shard(cnn(), mesh=mesh)
+    parallel: Any = nn.parallel.DistributedDataParallel(cnn())
+    for wrapped, wrapper in ((sharded, "FSDPModule"), (parallel, "DistributedDataParallel")):
+        for change in (convert_model, restore_model):
+            with pytest.raises(ConversionError, match=f"wrapped in {wrapper}.*convert or restore the model first"):
+                change(wrapped)
+    with pytest.raises(ConversionError, match="its weight is a DTensor; convert the model before it is sharded"):
+        convert_model(distribute_module(cnn(), mesh))
+
+
+@pytest.mark.usefixtures("process_group")
+@pytest.mark.parametrize("alpha", [None, 1.0])
+def test_a_converted_network_computes_and_trains_the_same_when_wrapped_afterwards(alpha: float | None) -> None:
+    plain, x = convert_model(cnn(), alpha=alpha).model, torch.randn(2, 2, 6, 7)
+    expected = plain(x)
+    wanted = torch.autograd.grad(expected.square().sum(), plain.get_submodule("0").get_parameter("weight"))[0]
+    for wrap in (nn.parallel.DistributedDataParallel, lambda model: fully_shard(model, mesh=DeviceMesh("cpu", [0]))):
+        model = convert_model(cnn(), alpha=alpha).model
+        model.load_state_dict(plain.state_dict())
+        wrapped: Any = wrap(model)
+        output = wrapped(x)
+        assert torch.equal(output, expected)
+        output.square().sum().backward()
+        gradient = next(parameter.grad for name, parameter in wrapped.named_parameters() if name.endswith("0.weight"))
+        assert gradient is not None
+        assert torch.equal(gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient, wanted)
+
+
+def test_a_geometry_is_read_from_a_convolution_by_name() -> None:
+    assert SelfAttention2d(ConvSpec.from_conv(nn.Conv2d(1, 2, 3))).num_heads == 9
