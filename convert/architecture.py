@@ -110,7 +110,9 @@ def _import_module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
-            raise ArchitectureError(f"there is no module {name}: {_summary(error)}") from error
+            file = f"{name.replace('.', '/')}.py"
+            hint = f"; the file {file} is named {file}:factory" if os.path.isfile(file) else ""
+            raise ArchitectureError(f"there is no module {name}: {_summary(error)}{hint}") from error
         raise ArchitectureError(f"importing {name} failed: {_summary(error)}") from error
 
 

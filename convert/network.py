@@ -165,8 +165,8 @@ def _what_is_needed(checkpoint: Checkpoint) -> str:
     listed = ", ".join(found[:_LISTED]) + more if found else "none"
     whose = "attention layers" if holds_attention(checkpoint.state_dict) else "convolutions"
     return (
-        f"{checkpoint.path} holds weights, but not the strides and paddings of its {whose}, which takes the "
-        f"architecture that they belong to; weights with 4 dimensions: {listed}"
+        f"{checkpoint.path} holds weights, but not the strides and paddings of its {whose} (weights with 4 dimensions: "
+        f"{listed}); that takes the architecture of their network"
     )
 
 

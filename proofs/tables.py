@@ -105,7 +105,8 @@ def layer_agreement_table(title: str, agreement: Agreement) -> Table:
 
 def network_agreement_table(agreement: Agreement) -> Table:
     """The whole network beside the CNN, in every engine."""
-    header = (f"{agreement.images} images", "accuracy", "top-1 agreement", "logit difference", "seconds")
+    images = f"{agreement.images} image{'s' * (agreement.images != 1)}"
+    header = (images, "accuracy", "top-1 agreement", "logit difference", "seconds")
     cnn = ("CNN", _share(agreement.accuracy), "", "", f"{agreement.seconds:.2f}")
     rows = (
         (

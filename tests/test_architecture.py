@@ -294,3 +294,10 @@ def test_a_value_that_is_not_json_is_refused_with_how_to_quote(text: str) -> Non
 def test_a_name_given_twice_is_refused() -> None:
     with pytest.raises(ArchitectureError, match="'depth=3' gives depth a second time"):
         parse_arguments(["depth=2", "depth=3"])
+
+
+def test_a_module_that_is_a_file_here_is_told_how_to_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my_own_net.py").touch()
+    with pytest.raises(ArchitectureError, match=r"the file my_own_net\.py is named my_own_net\.py:factory$"):
+        build_architecture("my_own_net:Net", {})

@@ -287,7 +287,7 @@ def test_names_that_no_module_can_have_are_refused(names: list[str]) -> None:
 
 def test_weights_without_geometry_are_listed_and_the_architecture_asked_for(tmp_path: Path) -> None:
     torch.save(Net().state_dict(), tmp_path / "w.pt")
-    with pytest.raises(ArchitectureNeededError, match=r"stem.weight \[4, 3, 3, 2\], .*twice.weight \[4, 4, 1, 1\]$"):
+    with pytest.raises(ArchitectureNeededError, match=r"stem.weight \[4, 3, 3, 2\], .*twice.weight \[4, 4, 1, 1\]\)"):
         open_network(tmp_path / "w.pt")
 
 
