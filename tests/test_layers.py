@@ -217,7 +217,9 @@ def test_what_an_exporter_folded_in_is_told_by_plan_convert_the_report_and_the_p
     assert told in capsys.readouterr().out.splitlines()
     report = json.loads(Path("o", "report.json").read_text())
     assert [layer["note"] for layer in report["layers"]] == [COMPUTED, None, None]
-    assert f"<dt>/folded/Conv</dt><dd>{COMPUTED}</dd>" in Path("o", "report.html").read_text()
+    assert run(monkeypatch, "show", "o", "--out", "page.html") == 0
+    for page in (Path("o", "report.html"), Path("page.html")):
+        assert f"<dt>/folded/Conv</dt><dd>{COMPUTED}</dd>" in page.read_text()
 
 
 @pytest.mark.parametrize(

@@ -274,6 +274,11 @@ def test_layers_without_their_network_are_shown_but_not_verified(run: Run) -> No
     for name in ("plan", "show"):
         code, _, err = run(*commands("source")[name])
         assert (code, err) == (0, "")
+    code, _, err = run(*commands("source")["show"], "--image", "i.png", "--force")
+    assert (code, err) == (
+        2,
+        f"conv2attn: source describes layers alone, and an image is seen by the whole network {NEEDED}\n",
+    )
     code, _, err = run(*commands("source")["verify"])
     assert code == 2
     assert err.endswith(f"the whole network is to run; that takes its architecture {NEEDED}\n")

@@ -24,14 +24,17 @@ from conv2attn.convert.atomic import write_file
 from conv2attn.convert.errors import CheckpointError, ConversionError, OutputError, SelectionError
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.folder import save_converted
+from conv2attn.convert.report import Report
 from conv2attn.convert.spec import Size
+from conv2attn.proofs.image_folder import read_images
 from conv2attn.proofs.images import LONGEST, read_picture
 from conv2attn.proofs.pictures.contours import level
 from conv2attn.proofs.pictures.curve import convolution, error_curve
 from conv2attn.proofs.pictures.image import drawn_image
 from conv2attn.proofs.pictures.panel import Window
 from conv2attn.proofs.pictures.scene import Scene, find_layer, scenes
-from conv2attn.proofs.pictures.show import PICTURES, draw
+from conv2attn.proofs.pictures.show import PICTURES, View, draw, view_image
+from conv2attn.proofs.pictures.subject import Subject
 from conv2attn.proofs.pictures.theory import theory_pictures
 from conv2attn.proofs.strategies import convolutions_with_input
 
@@ -163,6 +166,15 @@ def test_an_image_file_is_read_pixel_by_pixel(tmp_path: Path) -> None:
     Image.fromarray(values[..., 0].numpy()).save(tmp_path / "grey.png")
     assert torch.equal(read_picture(tmp_path / "grey.png", 1)[0], values[..., 0] / 127.5 - 1)
     assert read_picture(tmp_path / "grey.png", 3, Size(5, 4)).shape == (3, 5, 4)
+
+
+def test_a_picture_has_the_same_values_for_every_command(tmp_path: Path) -> None:
+    picture = Image.new("RGB", (5, 4), (255, 0, 51))
+    picture.save(tmp_path / "a.png")
+    wanted = torch.tensor([1.0, -1.0, 51 / 127.5 - 1]).view(3, 1, 1).expand(3, 4, 5)
+    subject = Subject(nn.Conv2d(3, 1, 1), Report((), (), nn.Identity()))
+    assert torch.equal(read_images(tmp_path, channels=3)[0], wanted)
+    assert torch.equal(view_image(subject, View(image=tmp_path / "a.png"))[0], wanted)
 
 
 def test_a_large_image_is_scaled_down_in_proportion(tmp_path: Path) -> None:
