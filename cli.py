@@ -730,9 +730,11 @@ def _print_network(check: NetworkCheck, seed: int) -> None:
 
 
 def _print_agreement(title: str, agreement: Agreement) -> None:
-    from conv2attn.proofs.tables import layer_agreement_table, network_agreement_table
+    from conv2attn.proofs.tables import layer_agreement_table, network_agreement_table, note_lines
 
     print_table(*layer_agreement_table(title, agreement))
+    for line in note_lines((layer.name, layer.note) for layer in agreement.engines[0].layers):
+        typer.echo(line)
     print_table(*network_agreement_table(agreement))
 
 

@@ -20,6 +20,7 @@ from torch import Tensor, fx, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from conv2attn.convert.arguments import as_heads, as_integer, as_number, as_queries, as_size, as_tensor
+from conv2attn.convert.autocast import autocast_dtype, rounded, without_autocast
 from conv2attn.convert.axis_scores import AxisScores
 from conv2attn.convert.content import ContentTerms
 from conv2attn.convert.doors import checked_model
@@ -199,7 +200,8 @@ class SelfAttention2d(nn.Module):
                 convolution accepts, with finite values.
 
         Returns:
-            [batch, out_channels, output rows, output columns].
+            [batch, out_channels, output rows, output columns]; under ``torch.autocast`` in autocast's dtype, as a
+            convolution's (``autocast.py``).
 
         Raises:
             ConversionError: The input's shape or dtype does not fit, or the engine cannot compute it.
@@ -208,9 +210,15 @@ class SelfAttention2d(nn.Module):
             return self._forward_other(x)
         if x.ndim == 3:
             return self.forward(x.unsqueeze(0)).squeeze(0)
-        if x.dtype != self.weight.dtype and not torch.is_autocast_enabled(x.device.type):
-            raise ConversionError(f"input must have the layer's dtype {self.weight.dtype}; got {x.dtype}")
-        values = self._values()
+        dtype = autocast_dtype(x.device)
+        if dtype is None:
+            return self._attend(x, self._values())
+        with torch.autocast(x.device.type, enabled=False):
+            return self._attend(rounded(x, dtype), self._values().rounded(dtype))
+
+    def _attend(self, x: Tensor, values: LayerValues) -> Tensor:
+        if x.dtype != values.weight.dtype:
+            raise ConversionError(f"input must have the layer's dtype {values.weight.dtype}; got {x.dtype}")
         return self._engine_for(values, x.shape).attend(values, x)
 
     def _forward_other(self, x: Any) -> Any:
@@ -307,7 +315,8 @@ class SelfAttention2d(nn.Module):
             wanted = f"[batch, {self.spec.in_channels}, {size.rows}, {size.columns}]"
             raise GeometryError(f"x must be {wanted}; got {list(x.shape)}")
         positions = all_queries(self.spec, size, like=self.alpha)[query_numbers]
-        maps = attention_maps(self, size, positions, None if x is None else self.spec.pad(x))
+        with without_autocast(self.alpha.device):
+            maps = attention_maps(self, size, positions, None if x is None else self.spec.pad(x))
         return torch.unflatten(maps[..., head_numbers, :].transpose(-3, -2), -1, padded_size)
 
     def add_content(self, key_dim: int) -> ContentTerms:

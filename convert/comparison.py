@@ -25,6 +25,7 @@ from conv2attn.convert.doors import checked_model
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.measure import MeasuredInput, certify_measured, measure_input
 from conv2attn.convert.names import names_by_module
+from conv2attn.convert.reference import right_convolutions, untrusted_note
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class LayerComparison:
         inherited: Largest difference that the convolution makes of the difference in its input.
         total: Largest difference between the layer and the convolution, each in its own network.
         outputs: Largest absolute value of the convolution's outputs; a larger bound is not useful (``wording.py``).
+        note: Why torch's own convolution was not the reference, if it was not.
     """
 
     name: str
@@ -46,6 +48,7 @@ class LayerComparison:
     inherited: float
     total: float
     outputs: float
+    note: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The comparison as plain data."""
@@ -86,6 +89,7 @@ class LayerWatcher:
         self.has_run, self._is_finite = False, True
         self._measured: MeasuredInput | None = None
         self._expected: list[Tensor] = []
+        self._faults: list[str] = []
 
     def expect(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         """Keeps an output of the CNN's convolution."""
@@ -101,7 +105,9 @@ class LayerWatcher:
         x = inputs[0] if inputs[0].ndim == 4 else inputs[0].unsqueeze(0)
         if not self._expected:
             raise ConversionError(f"the CNN does not call {self.name} as often as the converted network")
-        here, there = self.conv(inputs[0]), self._expected.pop(0)
+        with right_convolutions() as faults:
+            here, there = self.conv(inputs[0]), self._expected.pop(0)
+        self._faults.extend(fault for fault in faults if fault not in self._faults)
         self._own = _larger(self._own, output, here)
         self._inherited = _larger(self._inherited, here, there)
         self._total = _larger(self._total, output, there)
@@ -125,7 +131,9 @@ class LayerWatcher:
         bound = math.nan
         if self._is_finite and self._measured is not None:
             bound = certify_measured(self.layer, self._measured, engine=self.layer.engine).bound
-        return LayerComparison(self.name, self._own, bound, self._inherited, self._total, self._outputs)
+        return LayerComparison(
+            self.name, self._own, bound, self._inherited, self._total, self._outputs, untrusted_note(self._faults)
+        )
 
 
 @contextmanager
@@ -153,7 +161,8 @@ def watched(cnn: nn.Module, model: nn.Module) -> Iterator[list[LayerWatcher]]:
             watcher.forget()
         kept = [watcher.conv.register_forward_hook(watcher.expect) for watcher in watchers]
         try:
-            cnn(*inputs)
+            with right_convolutions():
+                cnn(*inputs)
         finally:
             for handle in kept:
                 handle.remove()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
+from conv2attn.convert.autocast import rounded
 from conv2attn.convert.axis_scores import AxisScores
 from conv2attn.convert.content import ContentTerms
 from conv2attn.convert.regime import Regime
@@ -64,3 +66,8 @@ class LayerValues(NamedTuple):
     axis_scores: AxisScores | None
     memory_limit: int
     regime: Regime
+
+    def rounded(self, dtype: torch.dtype) -> LayerValues:
+        """The layer as autocast makes it: weight and bias rounded to a dtype, positions as they are."""
+        bias = None if self.bias is None else rounded(self.bias, dtype)
+        return self._replace(weight=rounded(self.weight, dtype), bias=bias)

@@ -14,7 +14,8 @@ from conv2attn.convert import SelfAttention2d, attention_from_conv
 from conv2attn.convert.engines import ENGINES, factored, passes, separable
 from conv2attn.convert.engines.axes import AxisTable, Block
 from conv2attn.convert.engines.base import Cost
-from conv2attn.convert.engines.passes import cheapest_passes, laid_out_like, stencils_are_fast
+from conv2attn.convert.engines.convolution import laid_out_like
+from conv2attn.convert.engines.passes import cheapest_passes, stencils_are_fast
 from conv2attn.convert.engines.separable import axis_probabilities
 from conv2attn.convert.engines.stencil import Stencil, keys_above_zero
 from conv2attn.convert.spec import Size
@@ -110,10 +111,15 @@ def test_passes_are_chosen_for_as_many_images_as_they_are_applied_to(
 def test_the_form_of_the_smoothing_is_chosen_for_the_channels_that_are_smoothed(
     outputs: int, taps: int, smoothed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[int] = []
-    monkeypatch.setattr(factored, "stencils_are_fast", lambda device, dtype, channels: asked.append(channels))
+    asked, honest = [], cheapest_passes
+
+    def noted(*arguments: Any, images: tuple[int, int]) -> passes.Passes:
+        asked.append(images)
+        return honest(*arguments, images=images)
+
+    monkeypatch.setattr(factored, "cheapest_passes", noted)
     attention_from_conv(nn.Conv2d(4, outputs, taps), alpha=1.0, engine="factored")(torch.randn(1, 4, 8, 8))
-    assert asked == [smoothed]
+    assert asked == [(smoothed, smoothed)]
 
 
 @pytest.mark.parametrize("alpha", [8.0, 0.1])
@@ -237,17 +243,14 @@ def test_the_dearest_form_is_not_taken() -> None:
     assert isinstance(mixed.columns[0], AxisTable)
 
 
-def test_stencils_are_for_images_of_several_channels_in_single_precision_on_a_cpu(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_stencils_are_for_images_in_single_precision_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     onednn = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
-    assert stencils_are_fast(torch.device("cpu"), torch.float32, 2) == onednn
-    assert not stencils_are_fast(torch.device("cpu"), torch.float32, 1)
-    assert not stencils_are_fast(torch.device("cpu"), torch.float64, 2)
-    assert not stencils_are_fast(torch.device("cpu"), torch.bfloat16, 2)
-    assert not stencils_are_fast(torch.device("cuda"), torch.float32, 2)
+    assert stencils_are_fast(torch.device("cpu"), torch.float32) == onednn
+    assert not stencils_are_fast(torch.device("cpu"), torch.float64)
+    assert not stencils_are_fast(torch.device("cpu"), torch.bfloat16)
+    assert not stencils_are_fast(torch.device("cuda"), torch.float32)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    assert not stencils_are_fast(torch.device("cpu"), torch.float32, 2)
+    assert not stencils_are_fast(torch.device("cpu"), torch.float32)
 
 
 def test_a_table_along_one_axis_is_a_softmax_around_each_target() -> None:

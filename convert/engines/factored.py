@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from conv2attn.convert.engines.base import (
@@ -35,7 +34,8 @@ from conv2attn.convert.engines.base import (
     pad_as_convolution,
     positions_are_trained,
 )
-from conv2attn.convert.engines.passes import Axis, Passes, cheapest_passes, laid_out_like, stencils_are_fast
+from conv2attn.convert.engines.convolution import Geometry, convolve, laid_out_like
+from conv2attn.convert.engines.passes import Axis, Passes, cheapest_passes, stencils_are_fast
 from conv2attn.convert.engines.stencil import keys_above_zero
 from conv2attn.convert.protocol import AttentionLayer
 from conv2attn.convert.regime import UNREAD
@@ -91,17 +91,17 @@ class FactoredEngine(Engine):
         spec, weight, bias = layer.spec, layer.weight, layer.bias
         if layer.regime.is_exact:
             source, padding = pad_as_convolution(spec, x), convolution_padding(spec)
-            return F.conv2d(source, weight, bias, spec.stride, padding, spec.dilation, spec.groups)
+            return convolve(source, weight, bias, Geometry(spec.stride, padding, spec.dilation, spec.groups))
         source, smoothing = pad_as_convolution(spec, x), _smoothing(layer, x.shape)
         if _channels_first(spec):
-            mixed = smoothing(F.conv2d(source, weight, None, groups=spec.groups))
+            mixed = smoothing(convolve(source, weight, None, Geometry(groups=spec.groups)))
             return laid_out_like(x, mixed if bias is None else mixed + bias.view(-1, 1, 1))
         smoothed = smoothing(source)
         if is_traced():
             smoothed = kept_apart(smoothed)
         elif smoothed.numel() < _reordered_after(spec, x, weight):
             smoothed = laid_out_like(x, smoothed)
-        mixed = F.conv2d(smoothed, weight, bias, _stride(spec), 0, spec.dilation, spec.groups)
+        mixed = convolve(smoothed, weight, bias, Geometry(_stride(spec), (0, 0), spec.dilation, spec.groups))
         return laid_out_like(x, mixed)
 
 
@@ -160,7 +160,7 @@ def _make_smoothing(layer: AttentionLayer, shape: torch.Size) -> Smoothing:
     )
     stencils = None
     channels = spec.out_channels if _channels_first(spec) else spec.in_channels
-    if stencils_are_fast(like.device, dtype, channels):
+    if stencils_are_fast(like.device, dtype):
         stencils = ([axes[0].stencil(alpha, 0.0, dtype)], [axes[1].stencil(alpha, 0.0, dtype)])
     images = shape[0] * channels
     return Smoothing(cheapest_passes((rows, columns), stencils, images=(images, images)), dtype)

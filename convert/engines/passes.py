@@ -13,7 +13,6 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch._C._functorch import maybe_current_level
 
 from conv2attn.convert.engines.axes import AxisTable
 from conv2attn.convert.engines.base import convolution_padding
@@ -104,13 +103,9 @@ class Passes:
         return sum(attention.nbytes for attention in (*self.rows, *self.columns))
 
 
-def stencils_are_fast(device: torch.device, dtype: torch.dtype, channels: int) -> bool:
-    """Whether torch convolves images of this dtype channel by channel faster than it multiplies tables.
-
-    Images of a single channel are left out: torch 2.13 convolves them wrongly if they are channels last and the result
-    is one column wide.
-    """
-    if is_transformed() or device.type != "cpu" or dtype != torch.float32 or channels == 1:
+def stencils_are_fast(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether torch convolves images of this dtype channel by channel faster than it multiplies tables."""
+    if is_transformed() or device.type != "cpu" or dtype != torch.float32:
         return False
     return torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)
 
@@ -174,14 +169,3 @@ def _forms(
     if all(stencil.padding <= _WIDEST_PADDING for stencil in column_stencils):
         shuffling += _SHUFFLING * sum(lines[1] * len(stencil.scale) for stencil in column_stencils)
         yield cost + shuffling, Passes(row_stencils, column_stencils, torch.contiguous_format)
-
-
-def is_channels_last(x: Tensor) -> bool:
-    """Whether the channels of a pixel lie next to each other; false inside ``torch.vmap``, which does not tell."""
-    return maybe_current_level() is None and x.is_contiguous(memory_format=torch.channels_last)
-
-
-def laid_out_like(x: Tensor, y: Tensor) -> Tensor:
-    """Y in the memory format that a convolution of x gives its result."""
-    last = is_channels_last(x) and not x.is_contiguous()
-    return y.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)

@@ -23,18 +23,11 @@ from dataclasses import dataclass
 from typing import ClassVar, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from conv2attn.convert.engines.base import Cost, Engine, pad_as_convolution, positions_are_trained
-from conv2attn.convert.engines.passes import (
-    Axis,
-    Passes,
-    cheapest_passes,
-    is_channels_last,
-    laid_out_like,
-    stencils_are_fast,
-)
+from conv2attn.convert.engines.convolution import Geometry, convolve, is_channels_last, laid_out_like
+from conv2attn.convert.engines.passes import Axis, Passes, cheapest_passes, stencils_are_fast
 from conv2attn.convert.engines.stencil import keys_above_zero
 from conv2attn.convert.protocol import AttentionLayer
 from conv2attn.convert.rounding import separable_error
@@ -166,7 +159,7 @@ def _make_tables(layer: AttentionLayer, size: Size, batch: int) -> _Tables:
     probabilities = [axes[axis].seen(axis_probabilities(layer, size, axis)) for axis in (0, 1)]
     rows, columns = ([probabilities[axis][head] for head in heads[axis]] for axis in (0, 1))
     stencils = None
-    if _is_at_rest(layer) and stencils_are_fast(layer.weight.device, dtype, min(spec.in_channels, spec.out_channels)):
+    if _is_at_rest(layer) and stencils_are_fast(layer.weight.device, dtype):
         alpha, centers = layer.regime.alpha, layer.regime.centers
         row_stencils, column_stencils = (
             [axes[axis].stencil(alpha[head], centers[head][axis], dtype) for head in heads[axis]] for axis in (0, 1)
@@ -233,7 +226,7 @@ def _project(weight: Tensor, x: Tensor) -> Tensor:
     """
     groups, _, channels = weight.shape
     if is_channels_last(x):
-        return F.conv2d(x, weight.flatten(0, 1)[..., None, None], groups=groups)
+        return convolve(x, weight.flatten(0, 1)[..., None, None], None, Geometry(groups=groups))
     pixels = torch.unflatten(x.flatten(2), 1, (groups, channels))
     projected = weight * pixels if channels == 1 else weight @ pixels
     return torch.unflatten(projected.flatten(1, 2), 2, x.shape[2:])

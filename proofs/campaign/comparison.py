@@ -20,6 +20,7 @@ class Comparison:
         error: The observed error; NaN where a result is no number.
         bound: What is allowed; 0 where equality must be bitwise.
             An infinite one allows nothing: inputs are chosen so that the certificate can be finite.
+        note: Why torch's own convolution was not the reference, if it was not.
     """
 
     check: str
@@ -27,6 +28,7 @@ class Comparison:
     what: str
     error: float
     bound: float
+    note: str | None = None
 
     @property
     def holds(self) -> bool:
@@ -49,10 +51,11 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Comparer:
-    """Makes the comparisons of one check on one kind of attention."""
+    """Makes the comparisons of one check on one kind of attention, with one reference."""
 
     check: str
     kind: str
+    note: str | None = None
 
     def same(self, what: str, observed: Tensor, expected: Tensor) -> Comparison:
         """Compares two tensors that must be equal."""
@@ -62,7 +65,7 @@ class Comparer:
         difference = 0.0
         if not torch.equal(observed, expected):
             difference = float((observed.double() - expected.double()).abs().max()) or math.inf
-        return Comparison(self.check, self.kind, what, difference, 0.0)
+        return Comparison(self.check, self.kind, what, difference, 0.0, self.note)
 
     def within(self, what: str, observed: Tensor, expected: Tensor, bound: Tensor) -> Comparison:
         """Compares two outputs [batch, out_channels, rows, columns] with a bound for each channel, or one for all.
@@ -75,12 +78,14 @@ class Comparer:
             return self.wrong(f"{what}, {unlike}")
         errors = (observed.double() - expected.double()).abs().amax((0, 2, 3)).tolist()
         allowed = bound.expand(len(errors)).tolist()
-        channels = (Comparison(self.check, self.kind, what, *pair) for pair in zip(errors, allowed, strict=True))
+        channels = (
+            Comparison(self.check, self.kind, what, *pair, self.note) for pair in zip(errors, allowed, strict=True)
+        )
         return max(channels, key=lambda comparison: comparison.ratio)
 
     def wrong(self, what: str) -> Comparison:
         """A violation that no number describes."""
-        return Comparison(self.check, self.kind, what, math.inf, 0.0)
+        return Comparison(self.check, self.kind, what, math.inf, 0.0, self.note)
 
 
 def _unlike(observed: Tensor, expected: Tensor) -> str | None:

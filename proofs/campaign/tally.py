@@ -12,6 +12,7 @@ from conv2attn.proofs.campaign.comparison import Comparison
 from conv2attn.proofs.random_layers import SMALL_SIZE, RandomLayer
 
 KEPT_FAILURES = 10  # layers that are named; all are counted
+UNTRUSTED = "a convolution that torch gets wrong"  # where the reference was computed another way
 
 
 @dataclass(frozen=True, order=True)
@@ -103,7 +104,8 @@ class Tally:
             name = f"{made.check}, {made.kind}"
             checks[name] = checks.get(name, CheckTally()) + one
         wrong = [Failure(seed, index, str(layer), made.check, str(made)) for made in comparisons if not made.holds]
-        return cls(1, dict.fromkeys(options(layer), 1), checks, int(bool(wrong)), tuple(wrong[:1]))
+        notes = [UNTRUSTED] if any(made.note is not None for made in comparisons) else []
+        return cls(1, dict.fromkeys([*options(layer), *notes], 1), checks, int(bool(wrong)), tuple(wrong[:1]))
 
     def __add__(self, other: Tally) -> Tally:
         names = [*self.checks, *(name for name in other.checks if name not in self.checks)]

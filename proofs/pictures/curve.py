@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from conv2attn.convert.attention import SelfAttention2d
 from conv2attn.convert.certificate import InputRange, certify
+from conv2attn.convert.engines.convolution import Geometry, convolve
 from conv2attn.convert.errors import ConversionError
 
 # 1/32 to 1024. Where rounding rules, only powers of two: their scores are exact, and the bound is smaller.
@@ -60,9 +60,9 @@ def with_alpha(layer: SelfAttention2d, alpha: float | None) -> SelfAttention2d:
 
 
 def convolution(layer: SelfAttention2d, x: Tensor) -> Tensor:
-    """What the convolution at the layer's taps computes, in the layer's precision, as PyTorch computes it."""
+    """What the convolution at the layer's taps computes, in the layer's precision, as PyTorch computes it if right."""
     spec = layer.spec
-    return F.conv2d(spec.pad(x), layer.weight, layer.bias, spec.stride, 0, spec.dilation, spec.groups)
+    return convolve(spec.pad(x), layer.weight, layer.bias, Geometry(spec.stride, (0, 0), spec.dilation, spec.groups))
 
 
 def input_range(x: Tensor) -> InputRange:

@@ -1,0 +1,134 @@
+"""A convolution call that is right.
+
+On a CPU torch leaves convolutions to oneDNN, and torch 2.13 (oneDNN 3.12) gets some of them wrong. They were found by
+search; ``docs/verification.md`` shows each in plain torch, and says when and on which CPUs it happens. ``convolve`` is
+``F.conv2d`` but for these:
+
+* A result that is one column wide, with a stride along the columns: garbage, in half precision or where every group has
+  one input channel. One more column is computed, from zeros that are appended to the image, and dropped.
+* A depthwise convolution of half precision whose kernel has many columns: the call does not return.
+* The gradient of a bfloat16 kernel that is dilated along the rows, or reaches beyond narrow images: garbage, or a
+  crash. These two are computed in float32 and rounded once, which is how the certificate understands half precision.
+
+A few integers are compared, before anything is computed. The memory format, on which the faults mostly depend too, is
+left out: what compiles a graph may change it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch._C._functorch import maybe_current_level
+
+from conv2attn.convert.transforms import is_differentiated
+
+_HALF = (torch.bfloat16, torch.float16)
+_LONGEST_DEPTHWISE = 14  # columns of a depthwise kernel, up to which half precision returns
+_ONE_VECTOR = 16  # channels that fit one register; with more of them it returns too
+
+NARROW = "strided, with a result that is one column wide"
+ENDLESS = "depthwise in half precision, with a kernel of many columns"
+GRADIENT = "the gradient of a bfloat16 kernel that is dilated along the rows, or reaches beyond narrow images"
+
+
+class Geometry(NamedTuple):
+    """What a convolution call is told beside its tensors; pairs are for rows and columns.
+
+    Attributes:
+        stride: Pixels between outputs.
+        padding: Zeros that the call adds at both ends.
+        dilation: Pixels between taps.
+        groups: Blocks of channels that do not mix.
+    """
+
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+
+
+def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor:
+    """``F.conv2d``, computed another way where torch's own result is not to be trusted.
+
+    Args:
+        x: [batch, in_channels, rows, columns].
+        weight: [out_channels, in_channels / groups, kernel rows, kernel columns], in the dtype of x.
+        bias: [out_channels], in the same dtype, or None.
+        geometry: Stride, padding, dilation and groups.
+
+    Returns:
+        [batch, out_channels, output rows, output columns].
+    """
+    if is_narrow(x, weight, geometry):
+        wider = _in_trusted_precision(F.pad(x, (0, geometry.stride[1])), weight, bias, geometry)
+        return laid_out_like(x, wider[..., :-1])
+    return _in_trusted_precision(x, weight, bias, geometry)
+
+
+def known_fault(x: Tensor, weight: Tensor, geometry: Geometry) -> str | None:
+    """What makes torch's own call one that is not to be trusted, in words, or None."""
+    if is_narrow(x, weight, geometry):
+        return NARROW
+    return ENDLESS if is_endless(x, weight, geometry) else GRADIENT if has_wrong_gradient(x, weight, geometry) else None
+
+
+def is_narrow(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
+    """Whether the result is one column wide although the stride is not 1, where torch goes wrong then.
+
+    Of a width that is not known while a program is exported, it is assumed to be.
+    """
+    stride = geometry.stride[1]
+    if stride == 1 or not x.is_cpu or (weight.shape[1] > 1 and x.dtype not in _HALF):
+        return False
+    beyond_first = x.shape[3] + 2 * geometry.padding[1] - _span(weight, geometry)
+    if torch.compiler.is_exporting():
+        from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+        return not statically_known_true(beyond_first >= stride)
+    return beyond_first < stride
+
+
+def is_endless(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
+    """Whether torch may never return."""
+    if x.dtype not in _HALF or not x.is_cpu or weight.shape[3] <= _LONGEST_DEPTHWISE:
+        return False
+    depthwise = weight.shape[1] == 1 and weight.shape[0] == geometry.groups <= _ONE_VECTOR
+    return depthwise and geometry.stride[1] == 1 and geometry.dilation == (1, 1)
+
+
+def has_wrong_gradient(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
+    """Whether torch may give the kernel a wrong gradient; in an exported program gradients are torch's own."""
+    if x.dtype != torch.bfloat16 or not weight.requires_grad or not torch.is_grad_enabled() or not x.is_cpu:
+        return False
+    if torch.compiler.is_exporting():
+        return False
+    span, columns = _span(weight, geometry), x.shape[3]
+    wide = columns >= span and columns >= geometry.stride[1] and geometry.padding[1] < span
+    return geometry.dilation[0] > 1 or not wide
+
+
+def is_channels_last(x: Tensor) -> bool:
+    """Whether the channels of a pixel lie next to each other; false inside ``torch.vmap``, which does not tell."""
+    return maybe_current_level() is None and x.is_contiguous(memory_format=torch.channels_last)
+
+
+def laid_out_like(x: Tensor, y: Tensor) -> Tensor:
+    """Y in the memory format that a convolution of x gives its result."""
+    last = is_channels_last(x) and not x.is_contiguous()
+    return y.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+
+
+def _in_trusted_precision(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor:
+    """``F.conv2d``, in float32 and rounded once where half precision is not to be trusted."""
+    if is_endless(x, weight, geometry) or has_wrong_gradient(x, weight, geometry):
+        precise = F.conv2d(x.float(), weight.float(), None if bias is None else bias.float(), *geometry)
+        return precise.to(x.dtype)
+    return F.conv2d(x, weight, bias, *geometry)
+
+
+def _span(weight: Tensor, geometry: Geometry) -> int:
+    """Columns from the kernel's first tap to its last."""
+    return geometry.dilation[1] * (weight.shape[3] - 1) + 1

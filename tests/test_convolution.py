@@ -1,0 +1,172 @@
+"""A convolution is right whatever its memory format, dtype and shape, in the layer and as the reference."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from conv2attn.convert import attention_from_conv, compare_layers, convert_model
+from conv2attn.convert.engines import ENGINES, convolution
+from conv2attn.convert.engines.convolution import ENDLESS, GRADIENT, NARROW, Geometry, convolve, known_fault
+from conv2attn.convert.reference import right_convolutions
+from conv2attn.convert.spec import Size
+from conv2attn.proofs.campaign.checks import compare_layer
+from conv2attn.proofs.campaign.tally import UNTRUSTED, Tally
+from conv2attn.proofs.random_layers import draw_layer
+from tests.known_faults import MEMORY_FORMATS, WRONG, WRONG_GRADIENTS, Call, FaultyTorch, disagreement, laid_out
+
+DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+FOUND_BY_A_CAMPAIGN = 43_947  # the layer of seed 0 that torch computes wrongly on a CPU with avx512_bf16
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> Call:
+    """Any small call, often with a narrow result."""
+    groups = draw(st.sampled_from([1, 1, 2, 3, 16]))
+    inputs, outputs = (groups * draw(st.sampled_from([1, 1, 2, 4] if groups < 4 else [1])) for _ in range(2))
+    kernel = draw(st.integers(1, 4)), draw(st.sampled_from([1, 2, 3, 4, 15]))
+    stride, padding, dilation = (
+        (draw(st.integers(low, high)), draw(st.integers(low, high))) for low, high in ((1, 4), (0, 2), (1, 3))
+    )
+    smallest = (max(dilation[axis] * (kernel[axis] - 1) + 1 - 2 * padding[axis], 1) for axis in (0, 1))
+    rows, columns = (least + draw(st.integers(0, 5)) for least in smallest)
+    return Call(
+        (draw(st.integers(1, 2)), inputs, rows, columns),
+        (outputs, inputs // groups, *kernel),
+        Geometry(stride, padding, dilation, groups),
+        draw(st.sampled_from(DTYPES)),
+    )
+
+
+@settings(max_examples=60)
+@given(call=calls(), memory_format=st.sampled_from(MEMORY_FORMATS))
+def test_a_convolution_and_its_gradients_are_right_in_every_memory_format(
+    call: Call, memory_format: torch.memory_format
+) -> None:
+    assert disagreement(call, memory_format) is None
+
+
+@pytest.mark.parametrize("instructions", [None, "AVX512_CORE", "AVX2"])
+def test_what_torch_gets_wrong_is_right_on_every_cpu(instructions: str | None) -> None:
+    environment = dict(os.environ) | ({} if instructions is None else {"ONEDNN_MAX_CPU_ISA": instructions})
+    program = [sys.executable, "-m", "tests.known_faults"]
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout.split() == [str(len(MEMORY_FORMATS) * len({**WRONG, **WRONG_GRADIENTS}))], done.stderr
+
+
+def test_each_known_fault_is_recognised_and_a_usual_call_is_none() -> None:
+    assert [_fault(call) for call in WRONG.values()] == [NARROW, NARROW, NARROW, ENDLESS]
+    assert [_fault(call, trained=True) for call in WRONG_GRADIENTS.values()] == [GRADIENT] * len(WRONG_GRADIENTS)
+    usual = Call((2, 64, 14, 14), (64, 1, 3, 3), Geometry((2, 2), (1, 1), groups=64))
+    for dtype in DTYPES:
+        assert _fault(usual._replace(dtype=dtype), trained=True) is None
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("memory_format", MEMORY_FORMATS)
+def test_a_layer_is_right_where_torch_is_wrong(engine: str, memory_format: torch.memory_format) -> None:
+    assert _layer_is_right(engine, memory_format)
+
+
+def test_a_layer_whose_convolution_is_not_guarded_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convolution, "is_narrow", lambda *call: False)
+    assert not _layer_is_right("factored", torch.channels_last)
+
+
+def test_the_layer_on_which_a_campaign_failed_is_right() -> None:
+    comparisons = compare_layer(draw_layer(0, FOUND_BY_A_CAMPAIGN))
+    assert all(comparison.holds for comparison in comparisons)
+
+
+def test_a_campaign_is_not_misled_by_a_wrong_reference_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = draw_layer(0, FOUND_BY_A_CAMPAIGN)
+    with FaultyTorch():
+        comparisons = compare_layer(layer)
+    assert all(comparison.holds for comparison in comparisons)
+    assert UNTRUSTED in Tally.of(layer, comparisons, seed=0, index=FOUND_BY_A_CAMPAIGN).options
+    monkeypatch.setattr(convolution, "is_narrow", lambda *call: False)
+    with FaultyTorch():
+        assert not all(comparison.holds for comparison in compare_layer(layer))
+
+
+def test_a_comparison_of_networks_is_not_misled_and_says_so() -> None:
+    cnn = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 4, (1, 3), stride=(1, 2), groups=4)).eval()
+    model = convert_model(cnn).model
+    with FaultyTorch():
+        usual, narrow = compare_layers(cnn, model, [torch.randn(2, 2, 5, 4)])
+    assert usual.note is None
+    assert narrow.note is not None
+    assert NARROW in narrow.note
+    for layer in (usual, narrow):
+        assert layer.own <= layer.bound
+        assert layer.total <= layer.bound + layer.inherited
+
+
+@settings(max_examples=30)
+@given(
+    geometry=st.sampled_from(
+        [
+            {"padding": "same", "kernel_size": (2, 4)},
+            {"padding": "same", "kernel_size": 3, "dilation": (1, 2)},
+            {"padding": "valid", "kernel_size": (3, 2), "stride": (1, 3)},
+            {"padding": (1, 0), "kernel_size": 2, "stride": 2},
+        ]
+    ),
+    batched=st.booleans(),
+)
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
+def test_a_right_convolution_is_torchs_where_torch_is_right(geometry: dict[str, object], batched: bool) -> None:
+    conv = nn.Conv2d(2, 4, groups=2, dtype=torch.float64, **geometry)  # type: ignore[arg-type]
+    x = torch.randint(-9, 10, (2, 2, 5, 9)[0 if batched else 1 :], dtype=torch.float64)
+    with torch.no_grad():
+        conv.weight.copy_(torch.randint(-9, 10, conv.weight.shape))
+        assert conv.bias is not None
+        conv.bias.copy_(torch.arange(4))
+        with right_convolutions():
+            observed = conv(x)
+        assert torch.equal(observed, conv(x))
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
+def test_a_reference_with_uneven_padding_is_right_under_autocast() -> None:
+    conv, x = nn.Conv2d(2, 4, (2, 4), padding="same", groups=2), torch.randn(2, 2, 5, 7)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        expected = conv(x)
+        with right_convolutions() as faults:
+            observed = conv(x)
+    assert not faults
+    assert observed.dtype == torch.bfloat16
+    assert torch.equal(observed, expected)
+
+
+def _fault(call: Call, *, trained: bool = False) -> str | None:
+    x, weight = call.tensors(torch.contiguous_format)
+    return known_fault(x, weight.requires_grad_(trained), call.geometry)
+
+
+def _layer_is_right(engine: str, memory_format: torch.memory_format) -> bool:
+    """Whether a layer whose convolution has a narrow result computes that of float64, exactly."""
+    conv = nn.Conv2d(2, 6, (3, 2), stride=(1, 3), padding=1, groups=2, bias=False).bfloat16().requires_grad_(False)
+    conv.weight.copy_(torch.randint(-2, 3, conv.weight.shape))
+    x = torch.randint(-2, 3, (2, 2, 9, 2)).bfloat16()
+    with FaultyTorch():
+        observed: Tensor = attention_from_conv(conv, engine=engine)(laid_out(x, memory_format))
+    exact = F.conv2d(x.double(), conv.weight.double(), None, conv.stride, (1, 1), conv.dilation, conv.groups)
+    assert exact.shape[3] == 1
+    return torch.equal(observed.double(), exact)
+
+
+def test_a_narrow_result_lies_in_memory_as_that_of_a_convolution() -> None:
+    for memory_format in MEMORY_FORMATS:
+        x = laid_out(torch.randn(2, 3, 8, 4), memory_format)
+        weight, geometry = torch.randn(6, 1, 3, 3), Geometry((1, 2), groups=3)
+        assert Size(*convolve(x, weight, None, geometry).shape[2:]) == Size(6, 1)
+        assert convolve(x, weight, None, geometry).stride() == F.conv2d(x, weight, None, *geometry).stride()
