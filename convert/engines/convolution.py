@@ -78,17 +78,12 @@ def known_fault(x: Tensor, weight: Tensor, geometry: Geometry) -> str | None:
 def is_narrow(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
     """Whether the result is one column wide although the stride is not 1, where torch goes wrong then.
 
-    Of a width that is not known while a program is exported, it is assumed to be.
+    Exported with a width that is not fixed, torch's own convolution excludes a result of one column, so this may ask.
     """
     stride = geometry.stride[1]
     if stride == 1 or not x.is_cpu or (weight.shape[1] > 1 and x.dtype not in _HALF):
         return False
-    beyond_first = x.shape[3] + 2 * geometry.padding[1] - _span(weight, geometry)
-    if torch.compiler.is_exporting():
-        from torch.fx.experimental.symbolic_shapes import statically_known_true
-
-        return not statically_known_true(beyond_first >= stride)
-    return beyond_first < stride
+    return x.shape[3] + 2 * geometry.padding[1] - _span(weight, geometry) < stride
 
 
 def is_endless(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 _CPU_INFO = Path("/proc/cpuinfo")
+_HALF_PRECISION = ("avx512_bf16", "amx_bf16", "avx512_fp16", "amx_fp16", "bf16")  # as Linux calls them; the last is Arm's
 
 # mallopt(3)'s M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_MAX: during a benchmark, and as they are by default.
 _MALLOC_OPTIONS = {-1: (-1, 128 * 2**10), -2: (64 * 2**20, 128 * 2**10), -4: (0, 65_536)}
@@ -111,11 +112,27 @@ def torch_settings(*, threads: int | None, tf32: bool) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before[1:]
 
 
+def cpu_features() -> str:
+    """What torch's kernels depend on: vector instructions, those for half precision, and a limit that the user set."""
+    known = _cpu_info("flags", "Features")
+    if known is None:
+        half = "instructions for half precision not known"
+    else:
+        half = ", ".join(name for name in _HALF_PRECISION if name in known.split()) or "none for half precision"
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA")
+    return f"{torch.backends.cpu.get_cpu_capability()}, {half}{'' if limit is None else f', oneDNN up to {limit}'}"
+
+
 def _processor() -> str:
     """The processor's name, where the system tells it."""
+    return _cpu_info("model name") or platform.processor() or platform.machine()
+
+
+def _cpu_info(*keys: str) -> str | None:
+    """The first value of one of these keys in the system's description of the processor, where there is one."""
     if _CPU_INFO.is_file():
         for line in _CPU_INFO.read_text(encoding="utf-8").splitlines():
             key, _, value = line.partition(":")
-            if key.strip() == "model name" and value.strip():
+            if key.strip() in keys and value.strip():
                 return value.strip()
-    return platform.processor() or platform.machine()
+    return None

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 
-from conv2attn.proofs.benchmark.machine import Machine
+from conv2attn.proofs.benchmark.machine import Machine, cpu_features
 from conv2attn.proofs.campaign.arithmetic import check_device
 from conv2attn.proofs.campaign.processes import tallies_of
 from conv2attn.proofs.campaign.result import INTERRUPTED, OUT_OF_TIME, Campaign, Part
@@ -85,5 +85,6 @@ def _workers(settings: Settings, indices: range, workers: int | None) -> int:
 def _here(settings: Settings) -> str:
     """The day and the machine."""
     machine = Machine.here(torch.device(settings.device))
-    processor = machine.gpu or f"{platform.machine()}, {machine.cores} core{'s' * (machine.cores > 1)}"
+    cores = f"{machine.cores} core{'s' * (machine.cores > 1)}"
+    processor = machine.gpu or f"{platform.machine()}, {cores}, {cpu_features()}"
     return f"{machine.date}, {processor}"
