@@ -13,6 +13,7 @@ from torch import nn
 from conv2attn.convert import SelfAttention2d, attention_from_conv, regime_cache
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.engines.axes import AxisTable
+from conv2attn.convert.engines.convolution import NARROW, Geometry, known_fault
 from conv2attn.convert.engines.passes import stencils_are_fast
 from conv2attn.proofs.campaign.bounds import engines_bound
 from tests.device import PRETEND, synchronisations
@@ -26,6 +27,7 @@ MODULES = {"cuda", "cudnn", "mkldnn", "nnpack", "mps", "xpu", "hip"}
 
 CONVERT = {
     "convert/engines/axes.py::AxisTable.of": "a table of one call is read only where that does not wait",
+    "convert/engines/convolution.py::_is_onednns": "what torch is known to compute wrongly, it does on the CPU",
     "convert/engines/passes.py::stencils_are_fast": "oneDNN convolves channel by channel fast, and only on the CPU",
     "convert/engines/sdpa.py::SdpaEngine.refusal": "fused kernels may round scores to TF32; refuses all but the CPU",
     "convert/regime_cache.py::": "the devices whose assertions always fail loudly",
@@ -104,11 +106,17 @@ def test_a_table_of_one_call_is_in_one_block_where_reading_it_waits() -> None:
 
 
 def test_stencils_are_for_the_cpu() -> None:
-    assert not stencils_are_fast(PRETEND, torch.float32, 2)
+    assert not stencils_are_fast(PRETEND, torch.float32)
     x = torch.rand(1, 4, 40, 30)
     here, there = layer(), layer().to(PRETEND)
     there.load_state_dict(here.state_dict())
     assert (there(x.to(PRETEND)).cpu() - here(x)).abs().max().item() <= engines_bound(here, x)
+
+
+def test_only_convolutions_on_the_cpu_are_not_trusted() -> None:
+    x, weight, geometry = torch.ones(1, 2, 5, 2), torch.ones(2, 1, 3, 2), Geometry((1, 3), groups=2)
+    assert known_fault(x, weight, geometry) == NARROW
+    assert known_fault(x.to(PRETEND), weight.to(PRETEND), geometry) is None
 
 
 def test_the_sdpa_engine_is_for_the_cpu() -> None:

@@ -81,14 +81,14 @@ def is_narrow(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
     Exported with a width that is not fixed, torch's own convolution excludes a result of one column, so this may ask.
     """
     stride = geometry.stride[1]
-    if stride == 1 or not x.is_cpu or (weight.shape[1] > 1 and x.dtype not in _HALF):
+    if stride == 1 or not _is_onednns(x) or (weight.shape[1] > 1 and x.dtype not in _HALF):
         return False
     return x.shape[3] + 2 * geometry.padding[1] - _span(weight, geometry) < stride
 
 
 def is_endless(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
     """Whether torch may never return."""
-    if x.dtype not in _HALF or not x.is_cpu or weight.shape[3] <= _LONGEST_DEPTHWISE:
+    if x.dtype not in _HALF or not _is_onednns(x) or weight.shape[3] <= _LONGEST_DEPTHWISE:
         return False
     depthwise = weight.shape[1] == 1 and weight.shape[0] == geometry.groups <= _ONE_VECTOR
     return depthwise and geometry.stride[1] == 1 and geometry.dilation == (1, 1)
@@ -96,7 +96,7 @@ def is_endless(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
 
 def has_wrong_gradient(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
     """Whether torch may give the kernel a wrong gradient; in an exported program gradients are torch's own."""
-    if x.dtype != torch.bfloat16 or not weight.requires_grad or not torch.is_grad_enabled() or not x.is_cpu:
+    if x.dtype != torch.bfloat16 or not weight.requires_grad or not torch.is_grad_enabled() or not _is_onednns(x):
         return False
     if torch.compiler.is_exporting():
         return False
@@ -122,6 +122,11 @@ def _in_trusted_precision(x: Tensor, weight: Tensor, bias: Tensor | None, geomet
         precise = F.conv2d(x.float(), weight.float(), None if bias is None else bias.float(), *geometry)
         return precise.to(x.dtype)
     return F.conv2d(x, weight, bias, *geometry)
+
+
+def _is_onednns(x: Tensor) -> bool:
+    """Whether torch may leave a convolution of x to oneDNN."""
+    return x.is_cpu
 
 
 def _span(weight: Tensor, geometry: Geometry) -> int:

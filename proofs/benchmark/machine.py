@@ -15,7 +15,13 @@ from typing import Any
 import torch
 
 _CPU_INFO = Path("/proc/cpuinfo")
-_HALF_PRECISION = ("avx512_bf16", "amx_bf16", "avx512_fp16", "amx_fp16", "bf16")  # as Linux calls them; the last is Arm's
+_HALF_PRECISION = (
+    "avx512_bf16",
+    "amx_bf16",
+    "avx512_fp16",
+    "amx_fp16",
+    "bf16",
+)  # as Linux calls them; the last is Arm's
 
 # mallopt(3)'s M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_MAX: during a benchmark, and as they are by default.
 _MALLOC_OPTIONS = {-1: (-1, 128 * 2**10), -2: (64 * 2**20, 128 * 2**10), -4: (0, 65_536)}
