@@ -96,7 +96,7 @@ def is_endless(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
 
 def has_wrong_gradient(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
     """Whether torch may give the kernel a wrong gradient; in an exported program gradients are torch's own."""
-    if x.dtype != torch.bfloat16 or not weight.requires_grad or not torch.is_grad_enabled() or not _is_onednns(x):
+    if x.dtype != torch.bfloat16 or not _is_onednns(x) or not is_differentiated(weight):
         return False
     if torch.compiler.is_exporting():
         return False
@@ -125,8 +125,8 @@ def _in_trusted_precision(x: Tensor, weight: Tensor, bias: Tensor | None, geomet
 
 
 def _is_onednns(x: Tensor) -> bool:
-    """Whether torch may leave a convolution of x to oneDNN."""
-    return x.is_cpu
+    """Whether torch may leave a convolution of x to oneDNN; ``torch.jit.trace`` has no sizes to decide the rest by."""
+    return x.is_cpu and torch._C._get_tracing_state() is None
 
 
 def _span(weight: Tensor, geometry: Geometry) -> int:
