@@ -5,6 +5,7 @@
     report.json         what the conversion did
     report.html         the same as a page for people, where one was given
 
+Tensors that are one have their numbers under one name; the weights' metadata say which other names they have.
 Its content is a network, which an architecture is needed to build, or the attention layers alone, which their
 entries describe. Nothing in it is code, and reading it runs none.
 """
@@ -28,6 +29,7 @@ from conv2attn.convert.arguments import as_path
 from conv2attn.convert.atomic import write_folder
 from conv2attn.convert.attention import SelfAttention2d
 from conv2attn.convert.checkpoint import Checkpoint, load_into, read_checkpoint
+from conv2attn.convert.construction import SUPPORTED_DTYPES
 from conv2attn.convert.doors import checked_model
 from conv2attn.convert.errors import (
     ArchitectureError,
@@ -46,6 +48,7 @@ from conv2attn.convert.migration import query_under_middle_tap
 from conv2attn.convert.model import convert_model
 from conv2attn.convert.ownership import CONFIG, FORMAT, PAGE, REPORT, WEIGHTS, is_ours
 from conv2attn.convert.report import Report
+from conv2attn.convert.shared import aliases, independent
 from conv2attn.convert.spec import ConvSpec
 
 # Version 1 had no "content", which was always a network; before 3, queries sat elsewhere: ``migration.py``.
@@ -187,21 +190,23 @@ def save_converted(
     if not report.layers:
         raise OutputError("the model has no self-attention layer to keep; convert it first")
     content = LAYERS_CONTENT if isinstance(model, Layers | SelfAttention2d) else NETWORK_CONTENT
-    tensors = _independent(model.state_dict() if content == NETWORK_CONTENT else _layers_state(model, report))
+    state = _tensors(model.state_dict() if content == NETWORK_CONTENT else _layers_state(model, report))
+    shared = aliases(state)
+    tensors = independent({name: value for name, value in state.items() if name not in shared})
     config = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "content": content,
         "architecture": None if architecture is None else asdict(architecture),
         "layers": [asdict(LayerEntry.of(layer.names, _layer(model, layer.name))) for layer in report.layers],
-        "tensors": list(tensors),
+        "tensors": list(state),
         "source": None if source is None else {"file": source.path.name, "sha256": source.sha256},
         "versions": {name: metadata.version(name) for name in ("conv2attn", "torch")},
     }
     texts = {CONFIG: _json(config), REPORT: _json(report.to_json())} | ({} if page is None else {PAGE: page})
 
     def write(temporary: Path) -> None:
-        write_safetensors(tensors, temporary / WEIGHTS, {FORMAT: str(FORMAT_VERSION)})
+        write_safetensors(tensors, temporary / WEIGHTS, {FORMAT: str(FORMAT_VERSION), **shared})
         for name, text in texts.items():
             (temporary / name).write_text(text, encoding="utf-8")
 
@@ -315,6 +320,7 @@ def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
     if checkpoint.metadata.get(FORMAT) != str(version):
         raise CheckpointError(f"{folder} is damaged: {CONFIG} and {WEIGHTS} are not of one version")
     checkpoint = _in_order(checkpoint, config)
+    _check_dtypes(config, checkpoint)
     if version < 3:
         state = dict(checkpoint.state_dict)
         for entry in config.layers:
@@ -332,6 +338,21 @@ def _in_order(checkpoint: Checkpoint, config: Config) -> Checkpoint:
     if state.keys() != set(config.tensors):
         raise CheckpointError(f"{checkpoint.path.parent} is damaged: {CONFIG} lists other tensors than {WEIGHTS} holds")
     return replace(checkpoint, state_dict={key: state[key] for key in config.tensors})
+
+
+def _check_dtypes(config: Config, checkpoint: Checkpoint) -> None:
+    """Refuses layers with weights of a dtype that no layer has, or whose bias is of another than their weight."""
+    layers = {name for entry in config.layers for name in entry.names}
+    for key, tensor in checkpoint.state_dict.items():
+        layer, _, part = key.rpartition(".")
+        owners = {layer, layer.rpartition(".")[0]} & layers
+        if owners and tensor.dtype not in SUPPORTED_DTYPES:
+            raise CheckpointError(
+                f"{checkpoint.path} has {key[:100]!r} of {tensor.dtype}, which no attention layer has"
+            )
+        weight = checkpoint.state_dict.get(f"{key.removesuffix('bias')}weight", tensor)
+        if part == "bias" and layer in owners and tensor.dtype != weight.dtype:
+            raise CheckpointError(f"{checkpoint.path} has {key[:100]!r} of another dtype than the layer's weight")
 
 
 def _read_config(folder: Path) -> tuple[int, Config]:
@@ -434,20 +455,12 @@ def _json(data: dict[str, Any]) -> str:
         raise OutputError(f"the conversion cannot be written as JSON: {error}") from error
 
 
-def _independent(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors of a state dict on the CPU, contiguous, none sharing memory, as safetensors wants them."""
+def _tensors(state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """A state dict that holds nothing but tensors."""
     odd = [name for name, value in state.items() if not isinstance(value, Tensor)]
     if odd:
         raise OutputError(f"the model has state that is not a tensor and cannot be written: {', '.join(odd[:10])}")
-    seen: set[int] = set()
-    tensors = {}
-    for name, value in state.items():
-        tensor = value.detach().cpu().contiguous()
-        if tensor.untyped_storage().data_ptr() in seen:
-            tensor = tensor.clone()
-        seen.add(tensor.untyped_storage().data_ptr())
-        tensors[name] = tensor
-    return tensors
+    return dict(state)
 
 
 def match_dtypes(model: nn.Module, saved: Mapping[str, Tensor]) -> None:

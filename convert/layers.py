@@ -44,13 +44,18 @@ def layer_tree(convolutions: Mapping[str, StoredConvolution], tensors: Mapping[s
         tensors: Their weights and biases, by key.
 
     Returns:
-        A ``Layers``, or the convolution whose name is "".
+        A ``Layers``, or the convolution whose name is "". Names of one geometry over the same tensors share a module.
 
     Raises:
         CheckpointError: A name cannot be a module's, or lies within another layer; a tensor is missing or does not
             have the shape of the geometry.
     """
-    modules = {name: _module(name, convolution, tensors) for name, convolution in convolutions.items()}
+    modules: dict[str, nn.Module] = {}
+    known: dict[tuple[object, ...], nn.Module] = {}
+    for name, stored in convolutions.items():
+        module = _module(name, stored, tensors)
+        parts = (id(tensors.get(stored.weight)), None if stored.bias is None else id(tensors.get(stored.bias)))
+        modules[name] = module if stored.spec is None else known.setdefault((stored.spec, stored.note, *parts), module)
     if "" in modules:
         if len(modules) > 1:
             raise CheckpointError("one of several layers has no name")

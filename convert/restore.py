@@ -25,7 +25,9 @@ from conv2attn.convert.formats.geometry import StoredConvolution
 from conv2attn.convert.layers import convolution
 from conv2attn.convert.network import open_network
 from conv2attn.convert.ownership import CONFIG
+from conv2attn.convert.shared import check_written_apart, copies, independent
 
+_SAFETENSORS = ".safetensors"
 _PARAMETERS = ("weight", "bias")  # those that a convolution has too
 
 
@@ -99,10 +101,13 @@ def write_state_dict(state: dict[str, Tensor], out: Path, *, force: bool = False
     """Writes a state dict as safetensors or as ``torch.save`` does, by the end of the file's name.
 
     Raises:
-        OutputError: As ``check_state_dict_file``, or the file system failed. The file is then as before.
+        OutputError: As ``check_state_dict_file``, or the file system failed, or the tensors share so much that
+            safetensors, which cannot, would be far larger. The file is then as before.
     """
     check_state_dict_file(out, force=force, sources=(sources := tuple(sources)))
-    tensors = {key: value.detach().clone() for key, value in state.items()}  # none shares memory with another
+    if out.suffix == _SAFETENSORS:
+        check_written_apart(state)
+    tensors = copies(state)  # a part of a storage would be written with all of it
     write_file(out, lambda path: _WRITERS[out.suffix](tensors, path), force=force, sources=sources)
 
 
@@ -114,7 +119,7 @@ def _write_pickle(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 _WRITERS: dict[str, Callable[[dict[str, Tensor], Path], None]] = {
-    ".safetensors": lambda tensors, path: write_safetensors(tensors, path, {}),
+    _SAFETENSORS: lambda tensors, path: write_safetensors(independent(tensors), path, {}),
     ".pth": _write_pickle,
     ".pt": _write_pickle,
 }

@@ -15,9 +15,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
+from conv2attn.cli import main
 from conv2attn.convert import (
     ConvSpec,
     SelfAttention2d,
@@ -30,8 +31,8 @@ from conv2attn.convert.checkpoint import read_checkpoint
 from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, ConversionError, OutputError
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
-from conv2attn.convert.folder import OWN_ARCHITECTURES, Architecture
-from conv2attn.convert.ownership import CONFIG, REPORT, WEIGHTS
+from conv2attn.convert.folder import FORMAT_VERSION, OWN_ARCHITECTURES, Architecture
+from conv2attn.convert.ownership import CONFIG, FORMAT, REPORT, WEIGHTS
 from conv2attn.proofs.strategies import conv_specs, convolution_of
 from tests.small_models import Composite, composite_input
 
@@ -418,3 +419,35 @@ def test_learned_score_tables_survive_the_folder(tmp_path: Path) -> None:
     x = torch.randn(2, 2, 7, 8)
     loaded = load_converted(tmp_path / "kept", architecture=nn.Conv2d(2, 3, (2, 3)))
     assert torch.equal(loaded(x), layer(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.complex64, torch.int32, torch.bool])
+@pytest.mark.parametrize("part", ["weight", "bias", "alpha", "centers", "content.key_weight"])
+@pytest.mark.parametrize("command", ["plan", "restore", "verify", "load"])
+def test_weights_of_a_dtype_that_no_layer_has_are_refused(
+    command: str, part: str, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = convert_model(nn.Conv2d(2, 3, 3)).model
+    model.add_content(1)  # type: ignore[operator]
+    save_converted(model, tmp_path / "out")
+    weights = load_file(tmp_path / "out" / WEIGHTS)
+    weights[part] = weights[part].to(dtype)
+    save_file(weights, tmp_path / "out" / WEIGHTS, {FORMAT: str(FORMAT_VERSION)})
+    if command == "load":
+        with pytest.raises(CheckpointError, match=r"as no layer has|of another dtype"):
+            load_converted(tmp_path / "out")
+    else:
+        out = ("--out", str(tmp_path / "r.pth")) if command == "restore" else ()
+        monkeypatch.setattr(sys, "argv", ["conv2attn", command, str(tmp_path / "out"), *out])
+        with pytest.raises(SystemExit) as exited:
+            main()
+        assert exited.value.code == 3
+
+
+def test_a_bias_of_another_dtype_than_its_weight_is_refused(tmp_path: Path) -> None:
+    save_converted(convert_model(nn.Conv2d(2, 3, 3)).model, tmp_path / "out")
+    weights = load_file(tmp_path / "out" / WEIGHTS)
+    weights["bias"] = weights["bias"].double()
+    save_file(weights, tmp_path / "out" / WEIGHTS, {FORMAT: str(FORMAT_VERSION)})
+    with pytest.raises(CheckpointError, match="another dtype than the layer's weight"):
+        load_converted(tmp_path / "out")

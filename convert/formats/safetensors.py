@@ -14,6 +14,7 @@ from conv2attn.convert.formats.limits import MAX_HEADER, MAX_TENSORS, parse_json
 from conv2attn.convert.formats.stored import DTYPES, Source, Storage, StoredTensor
 
 METADATA = "__metadata__"
+_FORMATS = ("format", "conv2attn")  # names in the metadata that say how a file was written
 _LENGTH = struct.Struct("<Q")
 _TENSOR = 400  # bytes that the description of a tensor takes
 _CODES = {
@@ -41,6 +42,9 @@ _CODES = {
 def read_safetensors(source: Source) -> tuple[dict[str, StoredTensor], dict[str, str]]:
     """The tensors and the metadata that a file describes.
 
+    A tensor that is one with another has no numbers of its own: as ``safetensors.torch.save_model`` writes it, its name
+    stands in the metadata, with the name of the other.
+
     Raises:
         CheckpointError: The header is too long, is no JSON, names a key twice, describes a tensor by a dtype that
             is not read or by a shape that is not as long as its bytes, or leaves bytes of the file out.
@@ -62,10 +66,15 @@ def read_safetensors(source: Source) -> tuple[dict[str, StoredTensor], dict[str,
         raise CheckpointError(f"{source.path} is damaged or incomplete: its header declares {start + position} bytes")
     source.budget.memory = left  # the header is not kept
     source.budget.spend(memory=_TENSOR * len(header) + sum(map(sys.getsizeof, (*metadata, *metadata.values()))))
-    return {
+    tensors = {
         key: _tensor(key, header[key], Storage(source, spans[key][1] - spans[key][0], start + spans[key][0]))
         for key in header
-    }, metadata
+    }
+    others = {name: kept for name, kept in metadata.items() if name not in _FORMATS and name not in header}
+    aliases = {name: tensors[kept] for name, kept in others.items() if kept in tensors}
+    if len(tensors) + len(aliases) > MAX_TENSORS:
+        raise CheckpointError(f"{source.path} has names for more than {MAX_TENSORS} tensors")
+    return {**tensors, **aliases}, metadata
 
 
 def _header(source: Source) -> tuple[dict[str, object], int]:
