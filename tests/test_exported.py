@@ -15,9 +15,11 @@ from torch.nn import functional
 
 from conv2attn.convert import convert_model
 from conv2attn.convert.checkpoint import read_checkpoint
+from conv2attn.convert.errors import ArchitectureNeededError
 from conv2attn.convert.formats.exported import ATTENTION, MODEL
 from conv2attn.convert.formats.geometry import StoredConvolution
 from conv2attn.convert.layers import layer_tree
+from conv2attn.convert.network import open_network
 from conv2attn.convert.spec import ConvSpec
 
 PADDINGS: dict[str, dict[str, Any]] = {
@@ -104,6 +106,17 @@ def test_attention_over_images_of_any_size_is_read_as_over_one(alpha: float | No
     model = convert_model(network(padding=1), alpha=alpha, engine="factored").model
     found = exported(model, tmp_path / "x.pt2", dynamic=True)
     assert (found["1"].spec is None) == (alpha is not None)
+
+
+def test_exact_attention_opens_as_its_convolutions_and_soft_attention_asks_for_the_architecture(tmp_path: Path) -> None:
+    model, x = network(padding=1), torch.randn(1, 2, 6, 7)
+    exported(convert_model(model).model, tmp_path / "x.pt2")
+    exported(convert_model(model, alpha=2.0, engine="factored").model, tmp_path / "y.pt2")
+    exact = open_network(tmp_path / "x.pt2")
+    assert exact.checkpoint.state_dict.keys() == model.state_dict().keys()
+    assert torch.equal(exact.model.get_submodule("1")(x), model[1](x))
+    with pytest.raises(ArchitectureNeededError):
+        open_network(tmp_path / "y.pt2")
 
 
 def test_attention_alone_is_read_as_in_a_network(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from conv2attn.convert import convert_model, load_converted, save_converted
 from conv2attn.convert.attention import SelfAttention2d
 from conv2attn.convert.checkpoint import load_into, read_checkpoint
 from conv2attn.convert.errors import CheckpointError, OutputError
-from conv2attn.convert.network import load_network
+from conv2attn.convert.network import open_network
 from conv2attn.convert.restore import restored_checkpoint, write_state_dict
 from tests.hostile.files import entry, write_safetensors
 
@@ -38,7 +38,7 @@ def size(path: Path) -> int:
 @pytest.mark.parametrize("biases", [False, True])
 def test_layers_that_share_a_weight_are_written_with_one(biases: bool, tmp_path: Path) -> None:
     torch.save(layers_with_one_weight(biases=biases), tmp_path / "m.pt")
-    network = load_network(tmp_path / "m.pt")
+    network = open_network(tmp_path / "m.pt")
     conversion = convert_model(network.model, inplace=True)
     save_converted(conversion.model, tmp_path / "out", report=conversion.report)
     assert size(tmp_path / "out") < 2 * size(tmp_path / "m.pt")
@@ -56,7 +56,7 @@ def test_layers_that_share_a_weight_are_written_with_one(biases: bool, tmp_path:
 
 def test_layers_of_one_geometry_over_the_same_tensors_are_one_layer(tmp_path: Path) -> None:
     torch.save(layers_with_one_weight(biases=False), tmp_path / "m.pt")
-    (layer,) = convert_model(load_network(tmp_path / "m.pt").model, inplace=True).report.layers
+    (layer,) = convert_model(open_network(tmp_path / "m.pt").model, inplace=True).report.layers
     assert len(layer.names) == LAYERS
 
 

@@ -44,7 +44,7 @@ _DTYPES = {
 }
 _CONV2D = ("torch.ops.aten.conv2d.default", "torch.ops.aten.conv2d.padding", "torch.ops.aten.convolution.default")
 ATTENTION = (
-    "it is attention whose program is not that of a convolution; convert the network that it was made from, or read "
+    "it is attention whose program is not that of a convolution; read the weights with the network's architecture, or "
     "the folder that save_converted writes"
 )
 _GEOMETRY = ("stride", "padding", "dilation", "groups")
@@ -75,7 +75,9 @@ def read_exported(archive: Archive, root: str) -> tuple[dict[str, object], dict[
         name, convolution = _convolution(node, graph, keys, tensors)
         add_layer(convolutions, name, convolution, otherwise=_name(node))
     for name in _attention_layers(tensors):
-        convolutions.setdefault(name, StoredConvolution.refused(ATTENTION))
+        if convolutions.setdefault(name, StoredConvolution.refused(ATTENTION)).spec is not None:
+            for part in ("alpha", "centers"):  # the program checks them, and computes without them
+                del tensors[f"{name}.{part}".removeprefix(".")]
     return tensors, convolutions
 
 
