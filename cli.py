@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import gc
-import json
 import math
 import signal
 import sys
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from conv2attn.proofs.terminal import print_table, progress
+from conv2attn.proofs.terminal import explain, print_table, progress, say, say_document, take_any_text
 
 if TYPE_CHECKING:
     from conv2attn.convert.folder import Architecture
@@ -119,7 +118,7 @@ def _show_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        typer.echo(f"conv2attn {version('conv2attn')}")
+        say(f"conv2attn {version('conv2attn')}")
         raise typer.Exit
 
 
@@ -202,7 +201,7 @@ def convert(
         _print_json("convert", {"folder": str(out), "page": str(out / PAGE), "report": report.to_json()})
     else:
         _print_report(report)
-        typer.echo(f"Wrote {out}; open {out / PAGE} to look at it")
+        say(f"Wrote {out}; open {out / PAGE} to look at it")
 
 
 @app.command()
@@ -237,7 +236,7 @@ def plan(
         _print_json("plan", data | {"unsupported": unsupported, "skipped": skipped})
         return
     if not layers:
-        typer.echo("Nothing would be converted.")
+        say("Nothing would be converted.")
     print_table(*plan_table(layers, image_size))
     _print_notes([(layer.name, layer.note) for layer in layers])
     _print_problems("cannot be converted", found.unsupported)
@@ -270,7 +269,7 @@ def restore(
     if as_json:
         _print_json("restore", {"file": str(out), "tensors": list(restored.state_dict)})
     else:
-        typer.echo(f"Wrote {out}")
+        say(f"Wrote {out}")
 
 
 @app.command()
@@ -294,7 +293,7 @@ def demo(
         return
     for result in results:
         _print_demo(result)
-    typer.echo(f"Seed of the images: {seed}")
+    say(f"Seed of the images: {seed}")
 
 
 @app.command()
@@ -332,7 +331,7 @@ def show(
     if as_json:
         _print_json("show", {"file": str(out), "layers": layers})
     else:
-        typer.echo(f"Wrote {out}")
+        say(f"Wrote {out}")
 
 
 @app.command()
@@ -375,12 +374,12 @@ def prove(
     for result in iter_results(chosen, limit=limit or DEFAULT_LIMIT):
         _print_result(result, err=printed)
         results.append(result)
-    typer.echo(summary(results), err=printed)
+    say(summary(results), err=printed)
     if out is not None:
         write_document(out, render(results, form))
-        typer.echo(f"Wrote {out}")
+        say(f"Wrote {out}")
     elif printed:
-        typer.echo(render(results, form), nl=False)
+        say_document(render(results, form))
     if not all(result.is_proved for result in results):
         raise typer.Exit(1)
 
@@ -676,7 +675,7 @@ def _pixel(text: str) -> tuple[int, int]:
 def _warn_non_finite(names: Sequence[str]) -> None:
     if names:
         shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-        typer.echo(f"warning: NaN or infinity in {shown}; these layers are not certified", err=True)
+        say(f"warning: NaN or infinity in {shown}; these layers are not certified", err=True)
 
 
 def _versioned(command: str, data: dict[str, Any]) -> dict[str, Any]:
@@ -684,7 +683,9 @@ def _versioned(command: str, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_json(command: str, data: dict[str, Any]) -> None:
-    typer.echo(json.dumps(_versioned(command, data), indent=2, default=str))
+    from conv2attn.convert.json_text import json_text
+
+    say_document(json_text(_versioned(command, data), default=str) + "\n")
 
 
 def _print_report(report: Report) -> None:
@@ -698,7 +699,7 @@ def _print_report(report: Report) -> None:
     useful = is_useful(network.bound, network.outputs)
     bound = f"at most {network.in_words} apart" if useful else network.in_words
     bound += "" if useful or network.bound is None else f": {WHY}"
-    typer.echo(f"Outputs of the whole network, images of {network.size} on [{low:g}, {high:g}]: {bound}")
+    say(f"Outputs of the whole network, images of {network.size} on [{low:g}, {high:g}]: {bound}")
     _print_problems("without a known bound", network.unbounded)
 
 
@@ -706,27 +707,27 @@ def _print_notes(notes: Sequence[tuple[str, str | None]]) -> None:
     from conv2attn.proofs.tables import note_lines
 
     for line in note_lines(notes):
-        typer.echo(line)
+        say(line)
 
 
 def _print_problems(what: str, problems: Sequence[Any]) -> None:
     from conv2attn.proofs.tables import layer_name
 
     if problems:
-        typer.echo(f"{len(problems)} {what}:")
+        say(f"{len(problems)} {what}:")
     for problem in problems:
-        typer.echo(f"  {layer_name(problem.name)}: {problem.reason}")
+        say(f"  {layer_name(problem.name)}: {problem.reason}")
 
 
 def _print_demo(result: DemoResult) -> None:
     _print_agreement(result.network, result.agreement)
-    typer.echo(f"Wrote {result.folder}; open {result.page} to look at it\n")
+    say(f"Wrote {result.folder}; open {result.page} to look at it", "")
 
 
 def _print_network(check: NetworkCheck, seed: int) -> None:
     _print_agreement("layer", check.agreement)
-    typer.echo(check.verdict)
-    typer.echo(f"Seed: {seed}")
+    say(*check.verdict)
+    say(f"Seed: {seed}")
 
 
 def _print_agreement(title: str, agreement: Agreement) -> None:
@@ -746,9 +747,9 @@ def _print_claims(claims: Sequence[dict[str, str]], *, as_json: bool) -> None:
 
 
 def _print_result(result: Result, *, err: bool) -> None:
-    typer.echo(f"{result.status:9} {result.seconds:6.2f} s  {result.claim.name}: {result.claim.title}", err=err)
+    say(f"{result.status:9} {result.seconds:6.2f} s  {result.claim.name}: {result.claim.title}", err=err)
     for failure in result.failures:
-        typer.echo(f"    {failure}", err=err)
+        say(f"    {failure}", err=err)
 
 
 def _prove_formal(*, limit: float | None, as_json: bool) -> None:
@@ -762,7 +763,7 @@ def _prove_formal(*, limit: float | None, as_json: bool) -> None:
     else:
         print_table(("theorem", "rests on"), rows(result))
         for line in (*(AXIOMS if result.theorems else ()), *result.failures, summary(result)):
-            typer.echo(line)
+            say(line)
     if not result.is_proved:
         raise typer.Exit(1)
 
@@ -774,8 +775,8 @@ def _print_benchmark(benchmark: Benchmark) -> None:
         print_table(table.header, table.rows)
     for table in (summary_table(benchmark.summaries), criteria_table(benchmark.criteria)):
         print_table(table.header, table.rows)
-    typer.echo(f"Machine: {benchmark.machine}")
-    typer.echo(f"Seed: {benchmark.settings.seed}")
+    say(f"Machine: {benchmark.machine}")
+    say(f"Seed: {benchmark.settings.seed}")
 
 
 def _print_campaign(campaign: Campaign, example: Counterexample | None) -> None:
@@ -784,8 +785,8 @@ def _print_campaign(campaign: Campaign, example: Counterexample | None) -> None:
     for table in (option_table(campaign), check_table(campaign)):
         print_table(*table)
     for line in failure_lines(campaign, example):
-        typer.echo(line)
-    typer.echo(verdict(campaign))
+        say(line)
+    say(*verdict(campaign))
 
 
 def _explain(error: Exception) -> int:
@@ -800,12 +801,14 @@ def _explain(error: Exception) -> int:
     )
 
     if _debug:
-        traceback.print_exception(error)
+        say(*"".join(traceback.format_exception(error)).splitlines(), err=True)
+    if (code := explain(error)) is not None:
+        return code
     if not isinstance(error, ConversionError):
-        typer.echo(f"conv2attn: internal error: {type(error).__name__}: {error}", err=True)
-        typer.echo("This is a bug in conv2attn; please report it with the output of --debug.", err=True)
+        say(f"conv2attn: internal error: {type(error).__name__}: {error}", err=True)
+        say("This is a bug in conv2attn; please report it with the output of --debug.", err=True)
         return 70
-    typer.echo(f"conv2attn: {error}{_hint(error)}", err=True)
+    say(f"conv2attn: {error}{_hint(error)}", err=True)
     if isinstance(error, SelectionError | OptionError | ArchitectureNeededError | ToolError):
         return 2
     return 4 if isinstance(error, UnsupportedLayerError) else 3
@@ -829,8 +832,9 @@ def main() -> None:
     """Runs the command line; every outcome becomes an exit code."""
     atexit.register(gc.freeze)  # or the interpreter looks through all of torch once more, for a second, before it ends
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # so that nothing is left behind
+    take_any_text()
     try:
-        app()
+        sys.exit(app(standalone_mode=False) or 0)
     except Exception as error:
         sys.exit(_explain(error))
     finally:

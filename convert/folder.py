@@ -43,6 +43,7 @@ from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.formats.beside import path_in
 from conv2attn.convert.formats.geometry import StoredConvolution
 from conv2attn.convert.formats.limits import MAX_HEADER, parse_json
+from conv2attn.convert.json_text import json_text
 from conv2attn.convert.layers import Layers, layer_tree
 from conv2attn.convert.migration import query_under_middle_tap
 from conv2attn.convert.model import convert_model
@@ -203,7 +204,7 @@ def save_converted(
         "source": None if source is None else {"file": source.path.name, "sha256": source.sha256},
         "versions": {name: metadata.version(name) for name in ("conv2attn", "torch")},
     }
-    texts = {CONFIG: _json(config), REPORT: _json(report.to_json())} | ({} if page is None else {PAGE: page})
+    texts = {CONFIG: _json(config), REPORT: json_text(report.to_json()) + "\n"} | ({} if page is None else {PAGE: page})
 
     def write(temporary: Path) -> None:
         write_safetensors(tensors, temporary / WEIGHTS, {FORMAT: str(FORMAT_VERSION), **shared})
@@ -450,7 +451,7 @@ def _layers_state(model: nn.Module, report: Report) -> dict[str, Tensor]:
 
 def _json(data: dict[str, Any]) -> str:
     try:
-        return json.dumps(data, indent=2) + "\n"
+        return json.dumps(data, indent=2, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
         raise OutputError(f"the conversion cannot be written as JSON: {error}") from error
 

@@ -116,16 +116,16 @@ class NetworkCheck:
         return bool(self._layers) and not self._beyond
 
     @property
-    def verdict(self) -> str:
-        """The result in a few sentences."""
+    def verdict(self) -> tuple[str, ...]:
+        """The result in a few sentences, a line each."""
         if not self._layers:
-            return "No attention layer ran: nothing is verified."
+            return ("No attention layer ran: nothing is verified.",)
         if self._beyond:
-            return f"Beyond the bound, or not finite: {', '.join(self._beyond)}."
+            return (f"Beyond the bound, or not finite: {', '.join(self._beyond)}.",)
         ratio, name = max(((_ratio(found, bound), name) for name, found, bound in self._layers), key=lambda one: one[0])
         count = len(self._layers) // len(self.agreement.engines)
         layers = f"All {count} layers are within their bounds; largest difference / bound {ratio:.2g}, {name}."
-        return f"{layers}\n{self._end_to_end}"
+        return layers, self._end_to_end
 
     @property
     def _layers(self) -> list[tuple[str, float, float]]:

@@ -1,11 +1,86 @@
-"""Tables and progress bars on a terminal, and in a file that stands for one."""
+"""Lines, tables and progress bars on a terminal, and in a file that stands for one; nothing else prints.
+
+Every text is made printable here (``printable.py``), whatever a file put into it.
+"""
 
 from __future__ import annotations
 
+import io
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Protocol, runtime_checkable
 
 from conv2attn.proofs.layout import blocks, column_widths, short_names
+from conv2attn.proofs.printable import CELL, printable
+
+LISTED = 1000  # rows of a table that are printed; JSON holds all
+
+
+def take_any_text() -> None:
+    """Has characters that the terminal's encoding lacks written as escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def say(*lines: object, err: bool = False) -> None:
+    """Prints lines, each made printable.
+
+    Raises:
+        OSError: The stream cannot be written.
+    """
+    say_document("".join(f"{printable(line)}\n" for line in lines), err=err)
+
+
+def say_document(text: str, *, err: bool = False) -> None:
+    """Prints a text of ours as it is, at once.
+
+    Raises:
+        OSError: The stream cannot be written.
+    """
+    stream = sys.stderr if err else sys.stdout
+    stream.write(text)
+    stream.flush()
+
+
+@runtime_checkable
+class _UsageError(Protocol):
+    """What typer raises for arguments that it refuses; it names no class for all of them."""
+
+    message: str
+    exit_code: int
+
+    def show(self) -> None:
+        """Prints the command's usage and the message on stderr."""
+
+
+def explain(error: Exception) -> int | None:
+    """Says on stderr what the user, the system or the machine has caused, and gives the exit code; None for others."""
+    if isinstance(error, _UsageError):
+        error.message = printable(error.message)
+        error.show()
+        return error.exit_code
+    if isinstance(error, OSError):
+        _abandon_stdout()
+        where = "" if error.filename is None else f"{os.fsdecode(error.filename)} "
+        said = f"conv2attn: {where or 'the output '}cannot be read or written: {error.strerror or error}"
+    elif isinstance(error, MemoryError):
+        said = "conv2attn: there is not enough memory"
+    else:
+        return None
+    with suppress(OSError):
+        say(said, err=True)
+    return 3
+
+
+def _abandon_stdout() -> None:
+    """Sends what is left of the output nowhere, or the interpreter fails once more when it ends."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -22,7 +97,8 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     if not rows:
         return
     numeric = [index > 0 and isinstance(cell, int) for index, cell in enumerate(rows[0])]
-    texts = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
+    header = [printable(name, CELL) for name in header]
+    texts = [[f"{c:,}" if isinstance(c, int) else printable(c, CELL) for c in row] for row in rows[:LISTED]]
     console, around = Console(highlight=False), 3 * len(header) - 1
     if console.is_terminal:
         for row, name in zip(texts, short_names([row[0] for row in texts]), strict=True):
@@ -32,6 +108,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     if widths is None:
         for line in blocks(header, texts):
             console.print(Text(line, overflow="fold"))
+        _say_how_many(rows)
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="")
     for name, width, is_number in zip(header, widths, numeric, strict=True):
@@ -40,6 +117,13 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
         table.add_row(*map(Text, row))
     console.width = sum(widths) + around
     console.print(table)
+    _say_how_many(rows)
+
+
+def _say_how_many(rows: Sequence[object]) -> None:
+    """Says how many rows of a table are not printed."""
+    if len(rows) > LISTED:
+        say(f"and {len(rows) - LISTED:,} more rows; --json prints all")
 
 
 @contextmanager

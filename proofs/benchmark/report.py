@@ -10,6 +10,7 @@ from conv2attn.convert.engines.literal import format_bytes
 from conv2attn.proofs.benchmark.criteria import Criterion
 from conv2attn.proofs.benchmark.results import Row, Summary
 from conv2attn.proofs.benchmark.run import Benchmark
+from conv2attn.proofs.printable import printable
 
 _EMPTY = "-"
 
@@ -107,4 +108,4 @@ def markdown(benchmark: Benchmark) -> str:
 
 def _markdown_table(table: Table) -> str:
     lines = [table.header, tuple("---" for _ in table.header), *table.rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
+    return "\n".join(f"| {' | '.join(printable(cell).replace('|', '/') for cell in line)} |" for line in lines)

@@ -6,7 +6,6 @@ room on the disk is taken before the run.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import stat
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from conv2attn.convert.errors import OutputError
+from conv2attn.convert.json_text import json_text
 
 RESERVED = 2**17  # bytes; a result has a few thousand, whatever the number of layers
 
@@ -49,7 +49,7 @@ def result_file(target: Path | None) -> Iterator[Write]:
 def _put(temporary: Path, target: Path, data: dict[str, Any]) -> None:
     """Writes a result into the room that was taken, and gives it its name."""
     with _refusals(target):
-        _write(temporary, json.dumps(data, indent=2).encode() + b"\n")
+        _write(temporary, json_text(data).encode() + b"\n")
         os.replace(temporary, target)
 
 

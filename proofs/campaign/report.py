@@ -27,19 +27,18 @@ def check_table(campaign: Campaign) -> Table:
     )
 
 
-def verdict(campaign: Campaign) -> str:
-    """The result in a few sentences."""
+def verdict(campaign: Campaign) -> list[str]:
+    """The result in a few sentences, a line each."""
     tally = campaign.tally
     found = "no violation" if campaign.is_clean else f"{tally.violations:,} violations in {tally.failed:,} layers"
     cut = "" if campaign.stopped is None else f" ({campaign.stopped})"
-    lines = [
+    return [
         f"{tally.layers:,} layers{cut}, {tally.comparisons:,} comparisons: {found}.",
         f"{campaign.seconds:.1f} s, {campaign.layers_per_second:.1f} layers/s.",
         *_nearest(tally.worst),
         "; ".join((*campaign.runs, *(f"{name} {version}" for name, version in campaign.versions.items()))) + ".",
         *(f"Seed {part.seed}, {_part(part)}" for part in campaign.parts),
     ]
-    return "\n".join(lines)
 
 
 def failure_lines(campaign: Campaign, example: Counterexample | None) -> list[str]:
@@ -49,7 +48,7 @@ def failure_lines(campaign: Campaign, example: Counterexample | None) -> list[st
     if tally.failed > len(tally.failures):
         lines.append(f"and {tally.failed - len(tally.failures):,} more layers")
     if example is not None:
-        lines += ["", "The first one, made as simple as it fails:", "", example.snippet.rstrip(), ""]
+        lines += ["", "The first one, made as simple as it fails:", "", *example.snippet.rstrip().splitlines(), ""]
         lines += [f"# {violation}" for violation in example.violations]
     return lines
 

@@ -23,6 +23,7 @@ from conv2attn.convert.names import names_by_module
 from conv2attn.convert.spec import Size
 from conv2attn.proofs.layout import short_name
 from conv2attn.proofs.pictures.image import drawn_image
+from conv2attn.proofs.printable import CELL, printable
 
 _LISTED = 5  # layers named where none comes close
 _PLANES = 64  # different ones that are drawn for a layer, then repeated
@@ -53,7 +54,7 @@ class Scene:
     @property
     def title(self) -> str:
         """The layer's name, for people."""
-        return short_name(self.name) or "the network itself"
+        return short_name(printable(self.name, CELL)) or "the network itself"
 
     @property
     def mark(self) -> tuple[int, int]:

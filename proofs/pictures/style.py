@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import io
 import textwrap
+import warnings
 from typing import Any
 
 from conv2attn.convert.errors import ConversionError
+from conv2attn.proofs.printable import printable_lines
 
 try:
     import matplotlib
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 except ImportError as error:
     raise ConversionError(
         "pictures are drawn with matplotlib, which is not installed: pip install matplotlib"
@@ -91,8 +94,12 @@ class Sheet:
 
     def save(self, form: str) -> bytes:
         """The picture as a file's content; the same every time."""
+        for text in self.figure.findobj(Text):
+            text.set_text(printable_lines(text.get_text()))
         stream = io.BytesIO()
-        self.figure.savefig(stream, format=form, metadata=_UNDATED[form])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing")  # a box stands for a letter that is not there
+            self.figure.savefig(stream, format=form, metadata=_UNDATED[form])
         return stream.getvalue()
 
 

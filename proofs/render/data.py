@@ -17,7 +17,7 @@ def render_json(results: Sequence[Result]) -> str:
     """The document as JSON."""
     claims = [_result(result) for result in results]
     data = {"version": VERSION, "command": "prove", "proved": all(r.is_proved for r in results), "claims": claims}
-    return json.dumps(data, indent=2) + "\n"
+    return json.dumps(data, indent=2, allow_nan=False) + "\n"
 
 
 def _result(result: Result) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from conv2attn.proofs.agreement import Agreement
 from conv2attn.proofs.pictures.image import drawn_image
 from conv2attn.proofs.pictures.numbers import scientific
 from conv2attn.proofs.pictures.scene import image_channels
+from conv2attn.proofs.printable import printable_data
 from conv2attn.proofs.viewer.data import page_data
 from conv2attn.proofs.viewer.table import COLUMNS, caption, layers_by_note, table_rows
 
@@ -60,6 +61,7 @@ def viewer_page(
 
 def render(data: dict[str, Any]) -> str:
     """Fills the template; names in the data are text, never markup (tojson escapes what could end a script)."""
+    data = printable_data(data)
     environment = Environment(
         loader=PackageLoader("conv2attn.proofs.viewer", _FOLDER),
         autoescape=select_autoescape(default=True),

@@ -1,0 +1,34 @@
+"""Plain data as JSON that every reader takes: ASCII, whatever the texts hold, and without NaN."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def json_text(data: object, *, default: Callable[[Any], Any] | None = None) -> str:
+    """Writes plain data as JSON.
+
+    Numbers that JSON does not have are the texts "NaN", "Infinity" and "-Infinity", which ``float`` reads.
+
+    Args:
+        data: The data.
+        default: Makes plain data of what is none.
+
+    Raises:
+        TypeError: Something is not plain data.
+        ValueError: Something holds itself.
+    """
+    return json.dumps(_finite(data), indent=2, allow_nan=False, default=default)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

@@ -1,0 +1,52 @@
+"""The one place where text from outside is made fit to be seen.
+
+Names, reasons and versions come from files, and error messages hold them. A control character in one could move the
+cursor, forge a line, or turn the direction of the rest; a text of megabytes hides everything else. So whatever is
+printed, and every text in a page or a picture, goes through here: what cannot be seen is escaped as in Python, and
+what is too long is shortened in its middle. Errors and JSON keep the texts as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+LINE = 8_000  # characters of a line; an error may name a hundred layers
+CELL = 400  # characters of a cell or a title
+_LEFT_OUT = "..."
+
+
+def printable(text: object, limit: int = LINE) -> str:
+    """One line of visible characters.
+
+    Args:
+        text: What to show.
+        limit: Characters of it that are kept at most, before they are escaped.
+    """
+    shown = str(text)
+    if len(shown) > limit:
+        half = limit // 2
+        shown = shown[:half] + _LEFT_OUT + shown[len(shown) - half :]
+    if shown.isprintable():
+        return shown
+    return "".join(letter if letter.isprintable() else _escaped(letter) for letter in shown)
+
+
+def printable_lines(text: object) -> str:
+    """Lines of visible characters, for a text whose line breaks are ours."""
+    return "\n".join(printable(line) for line in str(text).split("\n"))
+
+
+def printable_data(data: Any) -> Any:
+    """Plain data with every text in it made printable, names of a mapping's entries included."""
+    if isinstance(data, str):
+        return printable(data)
+    if isinstance(data, Mapping):
+        return {printable_data(key): printable_data(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [printable_data(item) for item in data]
+    return data
+
+
+def _escaped(letter: str) -> str:
+    return letter.encode("unicode_escape").decode("ascii")
