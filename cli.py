@@ -162,7 +162,7 @@ def convert(
     from conv2attn.convert.network import open_network
     from conv2attn.convert.ownership import PAGE
     from conv2attn.convert.selection import name_filter
-    from conv2attn.proofs.viewer.page import QUICK, viewer_page
+    from conv2attn.proofs.viewer.page import QUICK, make_page
 
     images = _range(input_range), _size(size)
     check_target(out, force=force, sources=[checkpoint])
@@ -191,7 +191,8 @@ def convert(
     with progress("Certifying", total=len(report.layers)) as advance:
         report.certify(progress=advance)
     with redirect_stdout(sys.stderr):
-        page = viewer_page(model, report, title=checkpoint.name, limit=QUICK)
+        page, left_out = make_page(model, report, title=checkpoint.name, limit=QUICK)
+    report = report.noted(left_out)
     source = network.checkpoint
     with progress("Writing", total=None):
         save_converted(

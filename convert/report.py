@@ -85,6 +85,15 @@ class LayerReport:
             layer=layer,
         )
 
+    def noted(self, note: str | None) -> LayerReport:
+        """The same layer with one more note, and its certificate if that was made."""
+        if note is None:
+            return self
+        noted = replace(self, note=note if self.note is None else f"{self.note}; {note}")
+        if "_certified" in vars(self):
+            vars(noted)["_certified"] = self._certified
+        return noted
+
     def to_json(self) -> dict[str, Any]:
         """The layer as plain data."""
         return {
@@ -134,8 +143,8 @@ class Report:
         return replace(self, layers=layers, input_range=input_range, size=size)
 
     def noted(self, notes: Mapping[str, str]) -> Report:
-        """The same report, with what the user should know of layers, by their names."""
-        return replace(self, layers=tuple(replace(layer, note=notes.get(layer.name)) for layer in self.layers))
+        """The same report, with what else the user should know of layers, by their names."""
+        return replace(self, layers=tuple(layer.noted(notes.get(layer.name)) for layer in self.layers))
 
     @classmethod
     def of(cls, model: nn.Module) -> Report:

@@ -33,7 +33,8 @@ from conv2attn.convert.subnormal import magnitudes
 
 _FLATTEST = 0.25  # below, a head reaches over so many pixels that the kernel's change is not worth its sum
 _BEYOND = 45.0  # the kernel's change is summed as far as exp(-45) of what a neighbour gets
-_ENTRIES = 2**24  # of the kernel's change, held at the same time
+_TABLE = 2**23  # entries of the heads' changes, 67 MB; beyond, a head counts by itself
+_ENTRIES = 2**22  # of the kernel's change, held at the same time
 _UNDERFLOW = 2.0**-1000  # what a sum over all integers drops is below this; a normal number
 
 _Points = tuple[tuple[int, int], ...]
@@ -60,13 +61,32 @@ def softmax_tail(layer: AttentionLayer, varies: Tensor) -> Tensor:
         layer: A layer with its heads at the kernel's taps.
         varies: How much each input channel varies, padding included: [in_channels], in double precision.
     """
-    tau = [tail_fraction(alpha) for alpha in layer.regime.alpha]
-    if layer.spec.num_heads > 1 and not layer.regime.is_exact and min(layer.regime.alpha) >= _FLATTEST:
+    fractions = {alpha: tail_fraction(alpha) for alpha in set(layer.regime.alpha)}
+    tau = [fractions[alpha] for alpha in layer.regime.alpha]
+    if layer.spec.num_heads > 1 and not layer.regime.is_exact and _has_room(layer):
         return _by_kernel(layer, varies, tau)
     if layer.regime.shared_alpha is not None:
         return absolute_products(layer, layer.weight, varies)[0] * tau[0]
     shares = torch.tensor(tau, dtype=torch.float64, device="cpu").view(layer.spec.kernel_size)
     return absolute_products(layer, magnitudes(layer.weight) * shares, varies)[0]
+
+
+def _has_room(layer: AttentionLayer) -> bool:
+    """Whether heads reach over so few pixels, of a kernel so small, that the kernel's change can be summed."""
+    if min(layer.regime.alpha) < _FLATTEST:
+        return False
+    points = math.prod(end + 2 * _margin(layer.regime.alpha) + 1 for end in _span(layer))
+    return layer.spec.num_heads * points <= _TABLE
+
+
+def _span(layer: AttentionLayer) -> tuple[int, ...]:
+    """Pixels from the kernel's first tap to its last, along each axis."""
+    return tuple(d * (taps - 1) for d, taps in zip(layer.spec.dilation, layer.spec.kernel_size, strict=True))
+
+
+def _margin(alphas: tuple[float, ...]) -> int:
+    """Pixels beyond the kernel that its change is summed over."""
+    return math.ceil(math.sqrt(1 + _BEYOND / min(alphas)))
 
 
 def absolute_products(layer: AttentionLayer, weight: Tensor, *per_input: Tensor) -> tuple[Tensor, ...]:
@@ -92,7 +112,7 @@ def absolute_products(layer: AttentionLayer, weight: Tensor, *per_input: Tensor)
 def _by_kernel(layer: AttentionLayer, varies: Tensor, tau: list[float]) -> Tensor:
     """The smaller of both bounds for each output and input channel, summed: [out_channels]."""
     spec = layer.spec
-    span = tuple(dilation * (taps - 1) for dilation, taps in zip(spec.dilation, spec.kernel_size, strict=True))
+    span = _span(layer)
     targets = tuple((row + spec.middle[0], column + spec.middle[1]) for row, column in spec.tap_offsets)
     change, beyond = _head_changes(layer.regime.alpha, targets, span)
     shares = _outside_of_the_kernel(layer.regime.alpha, targets, span)
@@ -100,16 +120,17 @@ def _by_kernel(layer: AttentionLayer, varies: Tensor, tau: list[float]) -> Tenso
     per_group = varies.view(spec.groups, 1, -1)
     lost = 2 * torch.finfo(torch.float64).smallest_normal * spec.num_heads * (1 + change.shape[1])  # by underflow
     parts = []
-    for weight in torch.split(layer.weight.detach(), max(1, _ENTRIES // (change.shape[1] * layer.weight.shape[1]))):
-        heads, largest = weight.cpu().double().flatten(2), magnitudes(weight).flatten(2)
+    for weight in torch.split(layer.weight.detach().flatten(2).flatten(0, 1), max(1, _ENTRIES // change.shape[1])):
+        heads, largest = weight.cpu().double(), magnitudes(weight)
         alone = largest @ each + lost
         together = ((heads @ change).abs().sum(-1) + largest @ (outside + beyond)) / 2 + alone * (OUTWARD**2 - 1)
         together = together + 2 * (largest - heads.abs()).sum(-1) + lost  # what a processor reads as 0
         parts.append(torch.minimum(alone, together))
-    return (torch.unflatten(torch.cat(parts), 0, (spec.groups, -1)) * per_group).sum(-1).flatten()
+    channels = torch.cat(parts).view(spec.groups, -1, per_group.shape[-1])
+    return (channels * per_group).sum(-1).flatten()
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def _head_changes(alphas: tuple[float, ...], targets: _Points, span: tuple[int, ...]) -> tuple[Tensor, float]:
     """u_h(z) for the points z that matter, [num_heads, points], and what u_h can sum to on all others.
 
@@ -120,7 +141,7 @@ def _head_changes(alphas: tuple[float, ...], targets: _Points, span: tuple[int, 
         targets: Each head's target, from the kernel's first tap.
         span: Pixels from the kernel's first tap to its last, along the rows and along the columns.
     """
-    margin = math.ceil(math.sqrt(1 + _BEYOND / min(alphas)))
+    margin = _margin(alphas)
     changes = []
     for alpha, (row, column) in zip(alphas, targets, strict=True):
         axes = [_axis_probabilities(alpha, *axis, margin) for axis in zip((row, column), span, strict=True)]

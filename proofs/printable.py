@@ -8,9 +8,6 @@ what is too long is shortened in its middle. Errors and JSON keep the texts as t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 LINE = 8_000  # characters of a line; an error may name a hundred layers
 CELL = 400  # characters of a cell or a title
 _LEFT_OUT = "..."
@@ -35,17 +32,6 @@ def printable(text: object, limit: int = LINE) -> str:
 def printable_lines(text: object) -> str:
     """Lines of visible characters, for a text whose line breaks are ours."""
     return "\n".join(printable(line) for line in str(text).split("\n"))
-
-
-def printable_data(data: Any) -> Any:
-    """Plain data with every text in it made printable, names of a mapping's entries included."""
-    if isinstance(data, str):
-        return printable(data)
-    if isinstance(data, Mapping):
-        return {printable_data(key): printable_data(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [printable_data(item) for item in data]
-    return data
 
 
 def _escaped(letter: str) -> str:

@@ -15,6 +15,7 @@ from typing import Protocol, runtime_checkable
 from conv2attn.proofs.layout import blocks, column_widths, short_names
 from conv2attn.proofs.printable import CELL, printable
 
+_NO_MEMORY = "t allocate memory: you tried to allocate"  # what torch says of it, as a RuntimeError
 LISTED = 1000  # rows of a table that are printed; JSON holds all
 
 
@@ -66,7 +67,7 @@ def explain(error: Exception) -> int | None:
         _abandon_stdout()
         where = "" if error.filename is None else f"{os.fsdecode(error.filename)} "
         said = f"conv2attn: {where or 'the output '}cannot be read or written: {error.strerror or error}"
-    elif isinstance(error, MemoryError):
+    elif isinstance(error, MemoryError) or _NO_MEMORY in str(error):
         said = "conv2attn: there is not enough memory"
     else:
         return None

@@ -7,9 +7,11 @@ import math
 import torch
 from torch import Tensor
 
+from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.spec import Size
 
 DRAWN_SIZE = Size(64, 64)
+MOST_NUMBERS = 2**26  # of an image that is drawn: 268 MB
 
 
 def drawn_image(channels: int, size: Size = DRAWN_SIZE) -> Tensor:
@@ -21,7 +23,12 @@ def drawn_image(channels: int, size: Size = DRAWN_SIZE) -> Tensor:
 
     Returns:
         [1, channels, rows, columns], float32, within -1 to 1.
+
+    Raises:
+        ConversionError: That is more than ``MOST_NUMBERS``.
     """
+    if channels * math.prod(size) > MOST_NUMBERS:
+        raise ConversionError(f"an image of {channels:,} channels and {size} pixels is too large to be drawn")
     row, column = torch.meshgrid(*((torch.arange(n) + 0.5) / n for n in size), indexing="ij")
     ring = _inside((torch.hypot(row - 0.34, column - 0.33) - 0.17).abs() - 0.05, size)
     square = _inside(torch.maximum((row - 0.68).abs(), (column - 0.64).abs()) - 0.17, size)

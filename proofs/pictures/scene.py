@@ -25,6 +25,7 @@ from conv2attn.proofs.layout import short_name
 from conv2attn.proofs.pictures.image import drawn_image
 from conv2attn.proofs.printable import CELL, printable
 
+MOST_NUMBERS = 2**28  # of a layer's padded input, or of its output: 1 GB in single precision
 _LISTED = 5  # layers named where none comes close
 _PLANES = 64  # different ones that are drawn for a layer, then repeated
 _MOST_NUMBERS = 2**26  # in the images that are drawn for layers without their network
@@ -111,7 +112,7 @@ def scenes(
 
     Raises:
         SelectionError: The pixel is outside the image.
-        ConversionError: The network does not run on the image, or not within the limit.
+        ConversionError: The network does not run on the image, or not within the limit, or not within ``MOST_NUMBERS``.
     """
     size = Size(*image.shape[-2:])
     pixel = (size.rows // 2, size.columns // 2) if pixel is None else pixel
@@ -143,7 +144,7 @@ def _inputs(model: nn.Module, names: Sequence[str], image: Tensor, limit: float)
             warnings.simplefilter("ignore")
             model(image.to(parameter))
     except _TooMuchError as error:
-        raise ConversionError("the network takes too long on an image of this size") from error
+        raise ConversionError("the network takes too much time or memory on an image of this size") from error
     except Exception as error:
         said = (str(error).strip().splitlines() or [""])[0]
         shape = "x".join(map(str, image.shape[1:]))
@@ -180,15 +181,18 @@ class _TooMuchError(Exception):
 
 
 class _Work:
-    """Counts the multiply-adds of attention layers, which in the exact regime are their convolutions'."""
+    """Counts the work of attention layers, which in the exact regime is their convolutions'."""
 
     def __init__(self, limit: float) -> None:
         self.left = limit
 
     def add(self, layer: SelfAttention2d, x: Tensor) -> None:
-        """Counts a layer that is about to run on x [..., rows, columns]."""
-        self.left -= layer.weight.numel() * math.prod(layer.spec.output_size(Size(*x.shape[-2:])))
-        if self.left < 0:
+        """Counts a layer that is about to run on x [..., channels, rows, columns]."""
+        spec, size = layer.spec, Size(*x.shape[-2:])
+        images = math.prod(x.shape[:-3])
+        padded, output = math.prod(spec.padded_size(size)), math.prod(spec.output_size(size))
+        self.left -= layer.weight.numel() * output
+        if self.left < 0 or images * max(spec.in_channels * padded, spec.out_channels * output) > MOST_NUMBERS:
             raise _TooMuchError
 
 

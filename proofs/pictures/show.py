@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from conv2attn.convert.atomic import check_file, write_file
-from conv2attn.convert.errors import ArchitectureNeededError, OptionError, OutputError, SelectionError
+from conv2attn.convert.errors import ArchitectureNeededError, ConversionError, OptionError, OutputError, SelectionError
 from conv2attn.convert.folder import Architecture
 from conv2attn.convert.layers import Layers
 from conv2attn.convert.ownership import CONFIG, REPORT, WEIGHTS
@@ -19,6 +19,7 @@ from conv2attn.proofs.images import LONGEST, read_picture
 from conv2attn.proofs.pictures.image import DRAWN_SIZE, drawn_image
 from conv2attn.proofs.pictures.scene import Scene, find_layer, image_channels, scenes
 from conv2attn.proofs.pictures.subject import Subject, load_subject, set_alpha
+from conv2attn.proofs.viewer.room import too_large
 
 if TYPE_CHECKING:
     from conv2attn.proofs.pictures.style import Sheet
@@ -88,9 +89,21 @@ def show(
     if form == PAGE:
         content = _page(subject, image, view, title=source.name)
     else:
+        _check_room(shown)
         content = draw(shown, view.picture or DEFAULT_PICTURE, form)
     write_file(out, lambda path: path.write_bytes(content), force=force, sources=sources)
     return [scene.name for scene in shown]
+
+
+def _check_room(shown: Sequence[Scene]) -> None:
+    """Refuses layers that no picture has room for.
+
+    Raises:
+        ConversionError: There is one.
+    """
+    for scene in shown:
+        if (reason := too_large(scene.layer.spec, scene.size)) is not None:
+            raise ConversionError(f"layer {scene.title} cannot be drawn: {reason}")
 
 
 def check_form(out: Path) -> str:
@@ -142,7 +155,12 @@ def view_image(subject: Subject, view: View) -> Tensor:
 
 
 def _shown(subject: Subject, image: Tensor, view: View) -> list[Scene]:
-    """All scenes, or that of the layer that is asked for, under the name that it was asked by."""
+    """All scenes, or that of the layer that is asked for, under the name that it was asked by.
+
+    Raises:
+        SelectionError: The network does not use the layer.
+        ConversionError: A layer is too large to be drawn.
+    """
     found = scenes(subject.model, image, pixel=view.query)
     if view.layer is None:
         return found

@@ -8,24 +8,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from conv2attn.convert.errors import ConversionError, SelectionError
+from conv2attn.convert.errors import ConversionError, Problem, SelectionError
 from conv2attn.convert.report import LayerReport, Report
-from conv2attn.convert.spec import Size
+from conv2attn.convert.spec import ConvSpec, Size
 from conv2attn.proofs.agreement import Agreement
 from conv2attn.proofs.pictures.curve import bounds_or_none, convolution, input_range
 from conv2attn.proofs.pictures.scene import Scene, scenes
+from conv2attn.proofs.printable import CELL, printable
 from conv2attn.proofs.viewer.channels import channels_data, numbers_of
 from conv2attn.proofs.viewer.encode import finite, pixels
+from conv2attn.proofs.viewer.room import LAYERS, Room
 
 BUDGET = 400_000  # numbers of four bytes in all channels: 2.1 MB of base64
 MOST_CHANNELS = 3
 _UNSEEN = 32  # pixels of the side of an input that no network has computed
+
+
+def not_drawn(reason: str) -> str:
+    """The note on a layer that the page has no room for."""
+    return f"not drawn in the page: {reason}"
 
 
 def page_data(
@@ -52,22 +58,28 @@ def page_data(
     Raises:
         SelectionError: The pixel is outside the image.
     """
-    entries = [entry for entry in report.layers if only is None or only in entry.names]
-    found, trouble = _look(model, entries, image, pixel, limit)
+    chosen = [entry for entry in report.layers if only is None or only in entry.names]
+    entries = chosen[:LAYERS]
+    found, trouble, left_out = _look(model, entries, image, pixel, limit)
+    left_out |= dict.fromkeys((entry.name for entry in chosen[LAYERS:]), f"the page lists {LAYERS:,} layers")
     counts = channel_counts([found[entry.name] for entry in entries if entry.name in found] if trouble is None else [])
     layers = []
     for entry in entries:
         scene = found.get(entry.name)
-        data = _entry_data(entry)
+        data = _entry_data(entry, left_out.get(entry.name))
         if scene is not None:
             data |= _scene_data(scene, 0 if trouble else counts.get(entry.name, 0))
             data["seen"] = trouble is None
         layers.append(data)
     return {
         "image_size": list(image.shape[-2:]),
-        "trouble": trouble,
+        "trouble": None if trouble is None else printable(trouble),
         "layers": layers,
-        "skipped": [asdict(problem) for problem in report.skipped],
+        "layer_count": len(chosen),
+        "head_count": sum(entry.heads for entry in chosen),
+        "left_out": left_out,
+        "skipped": [_printable_problem(problem) for problem in report.skipped[:LAYERS]],
+        "skipped_count": len(report.skipped),
         "agreement": None if agreement is None else _agreement_data(agreement),
     }
 
@@ -87,36 +99,61 @@ def channel_counts(shown: Sequence[Scene], budget: int = BUDGET) -> dict[str, in
 
 def _look(
     model: nn.Module, entries: Sequence[LayerReport], image: Tensor, pixel: tuple[int, int] | None, limit: float
-) -> tuple[dict[str, Scene], str | None]:
-    """What each layer sees, by its name; and why the network does not run on the image, if it does not."""
+) -> tuple[dict[str, Scene], str | None, dict[str, str]]:
+    """What each layer sees, by its name; why the network does not run on the image; and which layers lack room."""
+    trouble, seen = None, {}
     try:
-        return {scene.name: scene for scene in scenes(model, image, pixel=pixel, limit=limit)}, None
+        seen = {scene.name: scene for scene in scenes(model, image, pixel=pixel, limit=limit)}
     except SelectionError:
         raise
     except ConversionError as error:
-        return {entry.name: _unseen(entry) for entry in entries}, str(error)
+        trouble = str(error)
+    room, found, left_out = Room(), {}, {}
+    for entry in entries:
+        size = (
+            _unseen_size(entry.spec) if trouble is not None else seen[entry.name].size if entry.name in seen else None
+        )
+        if size is None:
+            continue
+        reason = room.take(entry.spec, size)
+        if reason is not None:
+            left_out[entry.name] = reason
+        else:
+            found[entry.name] = _unseen(entry, size) if trouble is not None else seen[entry.name]
+    return found, trouble, left_out
 
 
-def _unseen(entry: LayerReport) -> Scene:
-    """A layer before an input that is not known, large enough for its kernel."""
-    spec = entry.layer.spec
+def _unseen_size(spec: ConvSpec) -> Size:
+    """The size of an input that is not known: large enough for the kernel and the padding."""
     span = (d * (k - 1) + 1 for d, k in zip(spec.dilation, spec.kernel_size, strict=True))
-    size = Size(*(max(_UNSEEN, n) for n in span))
+    wrapped = 0 if spec.padding_mode in ("zeros", "replicate") else max(spec.pads) + 1
+    return Size(*(max(_UNSEEN, n, wrapped) for n in span))
+
+
+def _unseen(entry: LayerReport, size: Size) -> Scene:
+    """A layer before an input that is not known."""
+    spec = entry.layer.spec
     output = spec.output_size(size)
     return Scene(
         entry.name, entry.layer, torch.zeros(1, spec.in_channels, *size), (output.rows // 2, output.columns // 2)
     )
 
 
-def _entry_data(entry: LayerReport) -> dict[str, Any]:
+def _printable_problem(problem: Problem) -> dict[str, str]:
+    return {"name": printable(problem.name, CELL), "reason": printable(problem.reason, CELL)}
+
+
+def _entry_data(entry: LayerReport, left_out: str | None) -> dict[str, Any]:
+    notes = [note for note in (entry.note, None if left_out is None else not_drawn(left_out)) if note is not None]
+    alphas = list(entry.layer.regime.alpha)
     return {
-        "names": list(entry.names),
+        "names": [printable(name, CELL) for name in entry.names],
         "geometry": str(entry.spec),
         "heads": entry.heads,
         "parameters_before": entry.parameters_before,
         "parameters_after": entry.parameters_after,
-        "alpha": finite(list(entry.layer.regime.alpha)),
-        "note": entry.note,
+        "alpha": finite(alphas if left_out is None else [min(alphas), max(alphas)]),
+        "note": printable("; ".join(notes), CELL) if notes else None,
         "seen": False,
     }
 
@@ -166,8 +203,8 @@ def _difference(scene: Scene) -> dict[str, float | None]:
 
 def _picture(scene: Scene) -> dict[str, Any]:
     """The padded input as grey or coloured pixels: its three channels, or the mean over all."""
-    x = scene.x.double().cpu()
-    shown = scene.layer.spec.pad(x if x.shape[1] == 3 else x.mean(1, keepdim=True))[0]
+    x = scene.x if scene.x.shape[1] == 3 else scene.x.mean(1, keepdim=True, dtype=torch.float64)
+    shown = scene.layer.spec.pad(x.double().cpu())[0]
     low, high = float(shown.min()), float(shown.max())
     planes = (shown - low) / ((high - low) or 1.0)
     return {"channels": len(planes), "data": pixels(planes)}
@@ -183,5 +220,8 @@ def _agreement_data(agreement: Agreement) -> dict[str, Any]:
         "attention_accuracy": finite(first.accuracy),
         "top1_agreement": first.top1_agreement,
         "logit_difference": finite(first.logit_difference),
-        "layers": {layer.name: finite([layer.difference, layer.bound, layer.outputs]) for layer in first.layers},
+        "layers": {
+            printable(layer.name, CELL): finite([layer.difference, layer.bound, layer.outputs])
+            for layer in first.layers
+        },
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from importlib.metadata import version
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
@@ -16,17 +16,35 @@ from conv2attn.proofs.agreement import Agreement
 from conv2attn.proofs.pictures.image import drawn_image
 from conv2attn.proofs.pictures.numbers import scientific
 from conv2attn.proofs.pictures.scene import image_channels
-from conv2attn.proofs.printable import printable_data
-from conv2attn.proofs.viewer.data import page_data
+from conv2attn.proofs.printable import CELL, printable
+from conv2attn.proofs.viewer.data import not_drawn, page_data
 from conv2attn.proofs.viewer.table import COLUMNS, caption, layers_by_note, table_rows
 
 QUICK = 5e9  # multiply-adds: seconds, beside which a conversion is not slow
 DRAWN = "an image that was drawn for this page"
+CHANNELS = 4096  # of an image that is drawn; no network that takes more runs on it
 SCRIPTS = ("attention.js", "words.js", "panels.js", "chart.js", "table.js", "viewer.js")  # each uses those before it
 _FOLDER = "page"
 
 
-def viewer_page(
+class Page(NamedTuple):
+    """A page.
+
+    Attributes:
+        text: The HTML file.
+        left_out: Notes on the layers that it does not draw, by their names.
+    """
+
+    text: str
+    left_out: dict[str, str]
+
+
+def viewer_page(model: nn.Module, report: Report, *, title: str, **options: Any) -> str:
+    """The text of ``make_page``."""
+    return make_page(model, report, title=title, **options).text
+
+
+def make_page(
     model: nn.Module,
     report: Report,
     *,
@@ -37,8 +55,8 @@ def viewer_page(
     only: str | None = None,
     agreement: Agreement | None = None,
     limit: float = math.inf,
-) -> str:
-    """The page of a converted network.
+) -> Page:
+    """The page of a converted network, and what it has no room for.
 
     Args:
         model: The converted network.
@@ -54,14 +72,16 @@ def viewer_page(
     Raises:
         SelectionError: The pixel is outside the image.
     """
-    image = drawn_image(image_channels(model)) if image is None else image
+    image = drawn_image(min(image_channels(model), CHANNELS)) if image is None else image
     data = page_data(model, report, image, pixel=pixel, only=only, agreement=agreement, limit=limit)
-    return render(data | {"title": title, "seen": seen, "program": f"conv2attn {version('conv2attn')}"})
+    names = {"title": printable(title, CELL), "seen": printable(seen, CELL)}
+    left_out = data.pop("left_out")
+    text = render(data | names | {"program": f"conv2attn {version('conv2attn')}"})
+    return Page(text, {name: not_drawn(reason) for name, reason in left_out.items()})
 
 
 def render(data: dict[str, Any]) -> str:
     """Fills the template; names in the data are text, never markup (tojson escapes what could end a script)."""
-    data = printable_data(data)
     environment = Environment(
         loader=PackageLoader("conv2attn.proofs.viewer", _FOLDER),
         autoescape=select_autoescape(default=True),

@@ -21,7 +21,7 @@ from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.folder import Architecture, write_safetensors
 from conv2attn.convert.json_text import json_text
 from conv2attn.convert.report import Report
-from conv2attn.proofs.printable import LINE, printable, printable_data, printable_lines
+from conv2attn.proofs.printable import LINE, printable, printable_lines
 
 SIGNS = "\x1b[2J\x1b]0;title\x07\x00\x9b31m\u202etxt.\u2066\u200f\u2028\u2029\x85\n\rconv2attn: forged\ue000</script>"
 EVIL = SIGNS + "y" * 20_000
@@ -49,8 +49,7 @@ def test_a_long_text_keeps_its_beginning_and_its_end() -> None:
     assert shown.endswith("end")
 
 
-def test_data_is_made_printable_at_any_depth() -> None:
-    assert printable_data({"\n": [("\x1b", 1.5, None)]}) == {"\\n": [["\\x1b", 1.5, None]]}
+def test_lines_of_ours_stay_lines() -> None:
     assert printable_lines("a\x1b\nb") == "a\\x1b\nb"
 
 

@@ -1,0 +1,175 @@
+"""A file of a hundred bytes makes no page, picture or certificate of gigabytes: what is too large is left out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper
+from torch import nn
+
+from conv2attn.convert import attention_from_conv, certify, convert_model
+from conv2attn.convert import tail as tails
+from conv2attn.convert.errors import ConversionError
+from conv2attn.convert.report import Report
+from conv2attn.convert.spec import ConvSpec, Size
+from conv2attn.proofs.pictures.image import drawn_image
+from conv2attn.proofs.viewer import room
+from conv2attn.proofs.viewer.page import make_page
+from conv2attn.proofs.viewer.room import HEADS, Room, too_large
+
+MEMORY = 2**29  # bytes beyond what the imports take; the old code took 8 to 19 GB
+PAGE = 10**6
+
+# Runs the command line, and prints the growth of its peak memory over the imports.
+MEASURED = """
+import json, resource, sys
+from conv2attn import cli
+from conv2attn.convert import network, model, folder
+from conv2attn.proofs.viewer import page
+
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+sys.argv = ["conv2attn", *json.loads(sys.argv[1])]
+try:
+    cli.main()
+finally:
+    print("grown", (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+"""
+
+FILES: dict[str, tuple[Sequence[int], dict[str, Any]]] = {
+    "pads": ((1, 1, 1, 1), {"pads": [8192] * 4}),
+    "more pads": ((1, 1, 1, 1), {"pads": [10**6] * 4}),
+    "dilation": ((1, 1, 2, 2), {"dilations": [16384, 16384]}),
+    "outputs": ((10**6, 1, 1, 1), {}),
+    "inputs": ((1, 10**6, 1, 1), {}),
+    "heads": ((1, 1, 400, 400), {}),
+}
+
+
+def write(name: str) -> None:
+    """An ONNX file with one convolution."""
+    shape, attributes = FILES[name]
+    weight = np.ones(shape, np.float32)
+    tensor = helper.make_tensor("w", TensorProto.FLOAT, shape, weight.tobytes(), raw=True)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], name="layer", **attributes)
+    image = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, shape[1], None, None])
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    onnx.save(helper.make_model(helper.make_graph([node], "graph", [image], [result], [tensor])), "model.onnx")
+
+
+def run(*arguments: str) -> tuple[int, str, int]:
+    """Exit code, what was printed, and the memory that it took."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", MEASURED, json.dumps(arguments)]
+    ended = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    *lines, grown = ended.stdout.splitlines()
+    return ended.returncode, "\n".join(lines) + ended.stderr, int(grown.split()[1])
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("options", [(), ("--alpha", "2")])
+@pytest.mark.parametrize("name", FILES)
+def test_a_small_file_is_converted_in_little_memory_and_told_what_is_left_out(
+    name: str, options: Sequence[str]
+) -> None:
+    write(name)
+    code, printed, grown = run("convert", "model.onnx", "--out", "out", *options)
+    assert code == 0, printed
+    assert grown < MEMORY
+    assert Path("out", "report.html").stat().st_size < PAGE
+    note = json.loads(Path("out", "report.json").read_text())["layers"][0]["note"]
+    assert "not drawn in the page: it" in note
+    assert note in printed
+    assert "not drawn in the page" in Path("out", "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("spec", "size"),
+    [
+        (ConvSpec(1, 1, (1, 1), padding=(1024, 0)), Size(3, 2)),
+        (ConvSpec(1, 1, (1, 1), padding=(512, 512)), Size(3, 2)),
+        (ConvSpec(1, 1, (65, 64)), Size(70, 70)),
+        (ConvSpec(2**20, 1, (1, 1)), Size(32, 33)),
+        (ConvSpec(1, 2**20, (1, 1)), Size(32, 33)),
+    ],
+)
+def test_what_is_too_large_is_told(spec: ConvSpec, size: Size) -> None:
+    assert too_large(spec, size) is not None
+    assert Room().take(spec, size) is not None
+
+
+@pytest.mark.parametrize(
+    ("spec", "size"),
+    [
+        (ConvSpec(3, 64, (7, 7), stride=(2, 2), padding=(3, 3)), Size(224, 224)),
+        (ConvSpec(64, 64, (3, 3), padding=(1, 1)), Size(512, 512)),
+        (ConvSpec(2048, 512, (1, 1)), Size(56, 56)),
+        (ConvSpec(1, 1, (64, 64)), Size(64, 64)),
+    ],
+)
+def test_what_networks_have_is_drawn(spec: ConvSpec, size: Size) -> None:
+    assert too_large(spec, size) is None
+    assert Room().take(spec, size) is None
+
+
+def test_layers_that_fill_the_page_are_left_out_and_later_small_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "ALL_PIXELS", 1000)
+    taken = Room()
+    assert taken.take(ConvSpec(1, 1, (1, 1)), Size(30, 30)) is None
+    assert taken.take(ConvSpec(1, 1, (1, 1)), Size(30, 30)) == "the layers before it fill the page"
+    assert taken.take(ConvSpec(1, 1, (1, 1)), Size(10, 10)) is None
+    assert taken.take(ConvSpec(1, 1, (1, 1)), Size(1, 1)) is not None
+
+
+def test_a_page_names_what_it_leaves_out_and_counts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "ALL_PIXELS", 32 * 32 * 2)
+    model = nn.Sequential(*(nn.Conv2d(1, 1, 1) for _ in range(3)))
+    converted = convert_model(model).model
+    page, left_out = make_page(converted, Report.of(converted), title="", image=torch.zeros(1, 1, 32, 32))
+    assert left_out == {"2": "not drawn in the page: the layers before it fill the page"}
+    assert page.count("the layers before it fill the page") >= 1
+    assert "3 convolutions of this network" in page
+
+
+def test_a_picture_that_has_no_room_is_refused() -> None:
+    with pytest.raises(ConversionError, match="too large to be drawn"):
+        drawn_image(10**6)
+    with pytest.raises(ConversionError, match="too large to be drawn"):
+        drawn_image(1, Size(10**5, 10**5))
+
+
+def test_a_tail_without_room_for_its_table_is_the_sum_over_the_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is larger, and holds as well."""
+    layer = attention_from_conv(nn.Conv2d(4, 6, (3, 2), groups=2), alpha=2.0)
+    sharp = certify(layer, input_range=(-1, 1))
+    monkeypatch.setattr(tails, "_TABLE", 1)
+    assert certify(layer, input_range=(-1, 1)).tail > sharp.tail
+
+
+@pytest.mark.parametrize("entries", [1, 300, 2**22])
+def test_the_tail_does_not_depend_on_how_many_channels_are_summed_at_once(
+    entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = attention_from_conv(nn.Conv2d(4, 6, (3, 2), groups=2), alpha=2.0)
+    whole = certify(layer, input_range=(-1, 1)).per_channel
+    monkeypatch.setattr(tails, "_ENTRIES", entries)
+    assert certify(layer, input_range=(-1, 1)).per_channel == pytest.approx(
+        whole, rel=2**12 * 2.0**-53
+    )  # each sums at most 2**10 terms
+
+
+def test_there_are_kernels_with_more_heads_than_are_drawn() -> None:
+    assert "heads" in str(too_large(ConvSpec(1, 1, (1, HEADS + 1)), Size(1, HEADS + 1)))
