@@ -204,7 +204,7 @@ def test_a_network_that_takes_too_long_is_shown_without_values() -> None:
     work = conv.weight.numel() * 64 * 64
     assert page_of(nn.Sequential(conv), limit=work).data["trouble"] is None
     read = page_of(nn.Sequential(conv), limit=work - 1)
-    assert read.data["trouble"] == "the network takes too long on an image of this size"
+    assert read.data["trouble"] == "the network takes too much time or memory on an image of this size"
     assert "channels" not in read.data["layers"][0]
 
 
