@@ -201,7 +201,7 @@ def save_converted(
         "architecture": None if architecture is None else asdict(architecture),
         "layers": [asdict(LayerEntry.of(layer.names, _layer(model, layer.name))) for layer in report.layers],
         "tensors": list(state),
-        "source": None if source is None else {"file": source.path.name, "sha256": source.sha256},
+        "source": None if source is None else {"file": _valid(source.path.name), "sha256": source.sha256},
         "versions": {name: metadata.version(name) for name in ("conv2attn", "torch")},
     }
     texts = {CONFIG: _json(config), REPORT: json_text(report.to_json()) + "\n"} | ({} if page is None else {PAGE: page})
@@ -359,7 +359,7 @@ def _check_dtypes(config: Config, checkpoint: Checkpoint) -> None:
 def _read_config(folder: Path) -> tuple[int, Config]:
     path = folder / CONFIG
     try:
-        with path.open("rb") as file:
+        with path_in(folder, CONFIG).open("rb") as file:
             text = file.read(MAX_HEADER + 1)
     except OSError as error:
         raise CheckpointError(
@@ -447,6 +447,11 @@ def _layers_state(model: nn.Module, report: Report) -> dict[str, Tensor]:
     names = [name for layer in report.layers for name in layer.names]
     states = {name: _layer(model, name).state_dict() for name in names}
     return {f"{name}.{key}".removeprefix("."): value for name in names for key, value in states[name].items()}
+
+
+def _valid(text: str) -> str:
+    """A file's name as Unicode, with escapes for bytes that are none."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _json(data: dict[str, Any]) -> str:

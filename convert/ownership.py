@@ -25,8 +25,6 @@ _LISTED = 5
 def is_ours(config: Path) -> bool:
     """Whether a file is a config.json that conv2attn wrote; other programs write files of this name too."""
     try:
-        if not _is_plain_file(config):
-            return False
         with config.open("rb") as file:
             data = parse_json(file.read(MAX_HEADER + 1), str(config))
     except (OSError, CheckpointError):
@@ -48,7 +46,7 @@ def check_only_ours(folder: Path, *, target: Path | None = None) -> None:
     if not entries:
         return
     called = target or folder
-    if not is_ours(folder / CONFIG):
+    if not (_is_plain_file(folder / CONFIG) and is_ours(folder / CONFIG)):
         raise OutputError(f"{called} holds files but no {CONFIG} of ours: conv2attn did not write it; it stays")
     foreign = [entry.name for entry in entries if entry.name not in OURS or not _is_plain_file(entry)]
     if foreign:
@@ -88,4 +86,7 @@ def discard(folder: Path, names: Collection[str] = OURS) -> None:
 
 def _is_plain_file(path: Path) -> bool:
     """Whether it is a file itself, and no link to one."""
-    return stat.S_ISREG(path.lstat().st_mode)
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False

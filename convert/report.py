@@ -87,7 +87,7 @@ class LayerReport:
 
     def noted(self, note: str | None) -> LayerReport:
         """The same layer with one more note, and its certificate if that was made."""
-        if note is None:
+        if note is None or note in (self.note or ""):
             return self
         noted = replace(self, note=note if self.note is None else f"{self.note}; {note}")
         if "_certified" in vars(self):

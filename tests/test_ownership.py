@@ -214,3 +214,26 @@ def test_what_is_written_has_the_permissions_of_any_new_file(mask: int, mode: in
     assert {path.name: oct(path.stat().st_mode & 0o777) for path in written} == dict.fromkeys(
         [path.name for path in written], oct(mode)
     )
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "report.json"])
+def test_a_link_that_leaves_the_folder_is_not_read(name: str, run: Run) -> None:
+    Path("elsewhere").mkdir()
+    save_converted(convert_model(nn.Sequential(nn.Conv2d(2, 3, 3))).model, "other")
+    Path("out", name).unlink()
+    Path("out", name).symlink_to(Path("other", name).absolute())
+    Path("nets.py").write_text("from torch import nn\ndef net(): return nn.Sequential(nn.Conv2d(2, 3, 3))")
+    assert "is a link that leaves its folder" in refused(run, "show", "out", "--arch", "nets.py:net", "--out", "x.html")
+    if name != "report.json":  # which the others do not read
+        assert "is a link that leaves its folder" in refused(run, "restore", "out", "--out", "x.pt")
+
+
+def test_the_links_of_a_cache_are_read(run: Run) -> None:
+    """As Hugging Face keeps a folder: links to the files of the same repository."""
+    Path("models", "blobs").mkdir(parents=True)
+    snapshot = Path("models", "snapshots", "0123")
+    snapshot.mkdir(parents=True)
+    for path in Path("out").iterdir():
+        path.rename(Path("models", "blobs", path.name))
+        (snapshot / path.name).symlink_to(Path("..", "..", "blobs", path.name))
+    assert run("restore", str(snapshot), "--out", "x.pt")[0] == 0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,6 +12,8 @@ from torch import nn
 from conv2attn.convert.attention import SelfAttention2d, check_alpha
 from conv2attn.convert.errors import CheckpointError, Problem
 from conv2attn.convert.folder import Architecture
+from conv2attn.convert.formats.beside import path_in
+from conv2attn.convert.formats.limits import MAX_HEADER, parse_json
 from conv2attn.convert.model import convert_model
 from conv2attn.convert.network import open_network
 from conv2attn.convert.ownership import REPORT
@@ -48,7 +50,7 @@ def load_subject(path: Path, architecture: Architecture | None, *, ema: bool = F
         return Subject(model, report.noted(network.notes))
     report = Report.of(network.model)
     if (path / REPORT).is_file():
-        skipped, notes = _recorded(path / REPORT)
+        skipped, notes = _recorded(path_in(path, REPORT))
         report = replace(report, skipped=skipped).noted(notes)
     return Subject(network.model, report)
 
@@ -70,7 +72,8 @@ def set_alpha(model: nn.Module, alpha: float) -> None:
 def _recorded(path: Path) -> tuple[tuple[Problem, ...], dict[str, str]]:
     """The convolutions that the report in a folder says were left, and its notes by the names of the layers."""
     try:
-        report = json.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            report: Any = parse_json(file.read(MAX_HEADER + 1), str(path))
         skipped = tuple(Problem(str(entry["name"]), str(entry["reason"])) for entry in report["skipped"])
         noted = [entry for entry in report["layers"] if entry.get("note") is not None]
         return skipped, {str(entry["names"][0]): str(entry["note"]) for entry in noted}
