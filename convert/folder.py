@@ -359,7 +359,7 @@ def _check_dtypes(config: Config, checkpoint: Checkpoint) -> None:
 def _read_config(folder: Path) -> tuple[int, Config]:
     path = folder / CONFIG
     try:
-        with path_in(folder, CONFIG).open("rb") as file:
+        with (path_in(folder, CONFIG) if path.exists() else path).open("rb") as file:
             text = file.read(MAX_HEADER + 1)
     except OSError as error:
         raise CheckpointError(
