@@ -80,9 +80,9 @@ class RandomLayer:
     memory_format: str = MEMORY_FORMATS[0]
 
     def lay_out(self, x: Tensor) -> Tensor:
-        """An input [batch, in_channels, rows, columns] in the memory format."""
+        """A copy of an input [batch, in_channels, rows, columns] in the memory format, also of a single channel."""
         last = self.memory_format == "channels_last"
-        return x.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+        return torch.empty_like(x, memory_format=torch.channels_last if last else torch.contiguous_format).copy_(x)
 
     @property
     def torch_dtype(self) -> torch.dtype:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -29,8 +30,9 @@ from conv2attn.convert import (
     network_certificate,
     tail,
 )
-from conv2attn.convert.engines import ENGINES, literal, separable
+from conv2attn.convert.engines import ENGINES, factored, literal, separable, stencil
 from conv2attn.convert.engines.axes import AxisTable
+from conv2attn.convert.engines.convolution import Geometry, is_narrow
 from conv2attn.convert.errors import CheckpointError, ConversionError, SelectionError
 from conv2attn.convert.protocol import LayerValues
 from conv2attn.convert.regime import EXACT_ALPHA, Regime
@@ -200,6 +202,28 @@ def count_no_subnormal_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tail, "magnitudes", lambda values: values.detach().cpu().double().abs())
 
 
+def let_autocast_reach_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+    def careless(layer: SelfAttention2d, x: Tensor) -> Tensor:
+        return ENGINES[layer.engine].attend(layer._values(), x)
+
+    monkeypatch.setattr(SelfAttention2d, "forward", careless)
+
+
+def give_results_in_the_layer_s_precision_under_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SelfAttention2d, "forward", lambda layer, x: layer._attend(x.to(layer.weight), layer._values()))
+
+
+def trust_torch_s_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where torch is wrong, which is pretended, since it is not on every CPU; the reference is guarded all the same."""
+
+    def faulty(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor:
+        output = F.conv2d(x, weight, bias, *geometry)
+        return output * math.nan if is_narrow(x, weight, geometry) else output
+
+    for engine in (factored, separable, stencil):
+        monkeypatch.setattr(engine, "convolve", faulty)
+
+
 FAULTS: list[tuple[Plant, str]] = [
     (divide_the_bound_of_one_hot_attention, "certificate"),
     (divide_the_bound_of_soft_attention, "certificate"),
@@ -223,6 +247,9 @@ FAULTS: list[tuple[Plant, str]] = [
     (leave_out_the_convolution_s_rounding, "certificate"),
     (follow_the_modules_of_a_network_alone, "network"),
     (count_no_subnormal_weights, "extremes"),
+    (let_autocast_reach_positions, "autocast"),
+    (give_results_in_the_layer_s_precision_under_autocast, "autocast"),
+    (trust_torch_s_convolutions, "integers"),
 ]
 
 

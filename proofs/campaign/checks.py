@@ -8,6 +8,7 @@
     extremes      as adversarial, on weights and inputs of every magnitude, also where subnormals are flushed
     content       terms that read the image are what they are when written out
     network       a network's certificate holds for what runs, or there is none
+    autocast      under autocast, outputs differ by no more than the certificate of the rounded layer says
 
 An exception is a violation too: nothing that is asked of a layer here is refused.
 """
@@ -154,13 +155,32 @@ def check_network(layer: RandomLayer, engines: Sequence[str], device: torch.devi
     attention = _attention(conv, choose(layer, "regime", (None, layer.alpha)))
     name = choose(layer, "program", tuple(PROGRAMS))
     cnn, network = PROGRAMS[name](conv).eval(), PROGRAMS[name](attention).eval()
-    expected, note = _reference(cnn, x)
-    limits, compare = (x.amin((0, 2, 3)), x.amax((0, 2, 3))), Comparer("network", _kind(attention), note)
+    limits, kind = (x.amin((0, 2, 3)), x.amax((0, 2, 3))), _kind(attention)
     bound = certify_network(network, input_range=limits, size=layer.size).bound
     if bound is not None:
-        yield compare.within(f"output, {name}", network(x), expected, torch.tensor(bound))
+        expected, note = _reference(cnn, x)
+        yield Comparer("network", kind, note).within(f"output, {name}", network(x), expected, torch.tensor(bound))
     elif name == "plain":
-        yield compare.wrong("no bound for a network that can be followed")
+        yield Comparer("network", kind).wrong("no bound for a network that can be followed")
+
+
+@torch.no_grad()
+def check_autocast(layer: RandomLayer, engines: Sequence[str], device: torch.device) -> Iterator[Comparison]:
+    """Under autocast, outputs stay within the certificate of the rounded layer on the rounded input."""
+    dtype: torch.dtype = getattr(torch, choose(layer, "autocast", ("bfloat16", "float16")))
+    conv, x = convolution(layer, device), images(layer, device)
+    as_rounded = layer.torch_dtype if layer.dtype == "float64" else dtype  # autocast leaves float64 alone
+    values, rounded = x.to(as_rounded), copy.deepcopy(conv).to(as_rounded)
+    for alpha in (None, layer.alpha):
+        limits = values.amin((0, 2, 3)), values.amax((0, 2, 3))
+        bound = torch.tensor(certify(_attention(rounded, alpha), input_range=limits).per_channel, dtype=torch.float64)
+        attention = _attention(conv, alpha)
+        with torch.autocast(device.type, dtype=dtype):
+            expected, note = _reference(conv, x)
+            outputs = {computed.engine: computed(x) for computed in _in_engines(attention, engines)}
+        compare = Comparer("autocast", _kind(attention), note)
+        for engine, output in outputs.items():
+            yield compare.within(f"normal input, {engine}", output, expected, bound)
 
 
 def check_adversarial(layer: RandomLayer, engines: Sequence[str], device: torch.device) -> Iterator[Comparison]:
@@ -208,6 +228,7 @@ CHECKS: dict[str, Check] = {
     "extremes": check_extremes,
     "content": check_content,
     "network": check_network,
+    "autocast": check_autocast,
 }
 
 
