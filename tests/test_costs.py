@@ -257,7 +257,7 @@ def test_a_table_along_one_axis_is_a_softmax_around_each_target() -> None:
     moved = layer(0.7)
     with torch.no_grad():
         moved.centers[1] = torch.tensor([0.25, -1.5], dtype=torch.float64)
-    for axis, (targets, keys) in enumerate(((0.25 + torch.arange(13.0), 15), (2 * torch.arange(5.0) - 1.5, 13))):
+    for axis, (targets, keys) in enumerate(((1.25 + torch.arange(13.0), 15), (2 * torch.arange(5.0) - 1.5, 13))):
         found = axis_probabilities(moved, SIZE, axis)[1]
         distances = torch.arange(float(keys)) - targets.unsqueeze(1)
         expected = (-moved.alpha[1].detach().double() * distances.double().square()).softmax(-1)
