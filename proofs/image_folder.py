@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +11,12 @@ import torch
 from torch import Tensor
 
 from conv2attn.convert.errors import CheckpointError
+from conv2attn.convert.formats import read_contents
+from conv2attn.convert.formats.stored import OddTensor, StoredTensor
 from conv2attn.convert.spec import Size
-from conv2attn.proofs.images import SUFFIXES, ImageSizesError, read_picture
+from conv2attn.proofs.images import SUFFIXES, ImageSizesError, check_plain_file, read_picture
+
+MOST_NUMBERS = 2**29  # of all images together: 2 GB
 
 
 def read_images(folder: Path, *, channels: int, size: Size | None = None) -> Tensor:
@@ -27,7 +32,7 @@ def read_images(folder: Path, *, channels: int, size: Size | None = None) -> Ten
         [count, channels, rows, columns], float32.
 
     Raises:
-        CheckpointError: There is no image, or one cannot be read.
+        CheckpointError: There is no image, one cannot be read, or they have more than ``MOST_NUMBERS``.
         ImageSizesError: They are not of one size.
     """
     readers: dict[str, Callable[[Path], Tensor]] = {".npy": _read_array, ".pt": _read_tensor}
@@ -38,13 +43,18 @@ def read_images(folder: Path, *, channels: int, size: Size | None = None) -> Ten
         raise CheckpointError(f"{folder} cannot be read: {error.strerror}") from error
     if not files:
         raise CheckpointError(f"{folder} holds no image; files end in {', '.join(sorted(readers))}")
-    images = [_batch(path, readers[path.suffix.lower()](path), channels) for path in files]
-    odd = next(
-        (path for path, image in zip(files, images, strict=True) if image.shape[1:] != images[0].shape[1:]), None
-    )
-    if odd is not None:
-        raise ImageSizesError(f"{odd} and {files[0]} are of different sizes")
-    return torch.cat(images)
+    images: list[Tensor] = []
+    for path in files:
+        check_plain_file(path)
+        images.append(_batch(path, readers[path.suffix.lower()](path), channels))
+        if images[-1].shape[1:] != images[0].shape[1:]:
+            raise ImageSizesError(f"{path} and {files[0]} are of different sizes")
+        if sum(image.numel() for image in images) > MOST_NUMBERS:
+            raise CheckpointError(f"the images in {folder} have more than {MOST_NUMBERS:,} numbers; take fewer")
+    found = torch.empty((sum(map(len, images)), *images[0].shape[1:]), device="cpu", dtype=torch.float32)
+    for place, image in zip(found.split([*map(len, images)]), images, strict=True):
+        place.copy_(image)
+    return found
 
 
 def _batch(path: Path, image: Tensor, channels: int) -> Tensor:
@@ -52,21 +62,30 @@ def _batch(path: Path, image: Tensor, channels: int) -> Tensor:
     if batch.ndim != 4 or batch.shape[1] != channels:
         shape = f"[{channels}, rows, columns], alone or in a batch"
         raise CheckpointError(f"{path} holds a tensor {list(image.shape)}; the network takes {shape}")
-    return batch.float()
+    if image.is_complex() or not image.numel():
+        raise CheckpointError(f"{path} holds {'complex numbers' if image.numel() else 'no numbers'}")
+    return batch
 
 
 def _read_array(path: Path) -> Tensor:
+    """An array over the mapped file, whose header is compared with the file's size."""
     try:
-        return torch.from_numpy(np.load(path, allow_pickle=False))
-    except (OSError, ValueError, TypeError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of headers that Python 2 wrote
+            return torch.from_numpy(np.lib.format.open_memmap(path, mode="c"))
+    except Exception as error:  # a damaged header makes numpy raise many things
         raise CheckpointError(f"{path} is no array of numbers") from error
 
 
 def _read_tensor(path: Path) -> Tensor:
+    """A tensor over the mapped file, by the reader of checkpoints, which runs and expands nothing."""
     try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch.load raises many things
-        raise CheckpointError(f"{path} is no tensor") from error
-    if not isinstance(loaded, Tensor):
-        raise CheckpointError(f"{path} holds a {type(loaded).__name__}, not a tensor")
-    return loaded
+        stored = read_contents(path).value
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
+    if not isinstance(stored, StoredTensor):
+        kind = f"a {stored.kind} tensor" if isinstance(stored, OddTensor) else "something else"
+        raise CheckpointError(f"{path} holds {kind}, not a dense, plain tensor")
+    if (flaw := stored.flaw()) is not None:
+        raise CheckpointError(f"{path} is damaged: its tensor {flaw}")
+    return stored.read()

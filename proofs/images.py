@@ -17,6 +17,9 @@ from conv2attn.convert.spec import Size
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 LONGEST = 224  # pixels of the longer side that a picture to look at is scaled down to
+MOST_PIXELS = 2**26  # of a picture: 8192x8192, which take 200 MB while they are read
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # Pillow gives others to programs that it starts
+_DEEP = ("I", "F")  # modes of numbers that do not fit into a byte
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
@@ -28,7 +31,7 @@ def read_picture(path: Path, channels: int, size: Size | None = None, *, longest
     """Reads a picture; values 0 to 255 become -1 to 1.
 
     Args:
-        path: Any file that Pillow reads.
+        path: A file of a usual kind, of at most ``MOST_PIXELS``.
         channels: 1 for grey values, 3 for red, green and blue, 4 for these and opacity.
         size: Scale to these rows and columns; None keeps the picture's.
         longest: Without a size, scale down to so many pixels on the longer side.
@@ -46,22 +49,45 @@ def read_picture(path: Path, channels: int, size: Size | None = None, *, longest
     if channels not in _MODES:
         taken = f"the network takes {channels} channels, and pictures have 1, 3 or 4"
         raise CheckpointError(f"{path} cannot be used: {taken}; .npy and .pt files have any number")
+    check_plain_file(path)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as opened:
+            warnings.simplefilter("ignore")  # of what Pillow finds odd, and reads
+            with Image.open(path, formats=_FORMATS) as opened:
+                if opened.width * opened.height > MOST_PIXELS:
+                    raise CheckpointError(_too_many(path))
+                if opened.mode.startswith(_DEEP):
+                    raise CheckpointError(
+                        f"{path} has more than 8 bits a channel; .npy and .pt files hold such numbers"
+                    )
                 picture = opened.convert(_MODES[channels])
+    except CheckpointError:
+        raise
     except UnidentifiedImageError as error:
-        raise CheckpointError(f"{path} is not a picture that Pillow reads") from error
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise CheckpointError(f"{path} is a picture of too many pixels") from error
-    except (OSError, SyntaxError, ValueError) as error:
+        raise CheckpointError(f"{path} is not a picture of a kind that is read: {', '.join(_FORMATS)}") from error
+    except Image.DecompressionBombError as error:
+        raise CheckpointError(_too_many(path)) from error
+    except Exception as error:  # a damaged file makes Pillow raise many things
         raise CheckpointError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     rows, columns = size or _scaled_down(Size(picture.height, picture.width), longest)
     if (rows, columns) != (picture.height, picture.width):
         picture = picture.resize((columns, rows), Image.Resampling.LANCZOS)
     values = torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8).view(rows, columns, channels)
     return values.permute(2, 0, 1).float() / 127.5 - 1
+
+
+def _too_many(path: Path) -> str:
+    return f"{path} is a picture of too many pixels: at most {MOST_PIXELS:,} are read"
+
+
+def check_plain_file(path: Path) -> None:
+    """Refuses what is no file, and would never end, or do something, when it is read.
+
+    Raises:
+        CheckpointError: It is a folder, a pipe or a device, or is not there.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"{path} is no file" if path.exists() else f"there is no file {path}")
 
 
 def _scaled_down(size: Size, longest: int | None) -> Size:
