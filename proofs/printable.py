@@ -11,6 +11,7 @@ from __future__ import annotations
 LINE = 8_000  # characters of a line; an error may name a hundred layers
 CELL = 400  # characters of a cell or a title
 _LEFT_OUT = "..."
+_SPACE = "\xa0"  # no line breaks here; our own texts use it
 
 
 def printable(text: object, limit: int = LINE) -> str:
@@ -26,7 +27,7 @@ def printable(text: object, limit: int = LINE) -> str:
         shown = shown[:half] + _LEFT_OUT + shown[len(shown) - half :]
     if shown.isprintable():
         return shown
-    return "".join(letter if letter.isprintable() else _escaped(letter) for letter in shown)
+    return "".join(letter if letter.isprintable() or letter == _SPACE else _escaped(letter) for letter in shown)
 
 
 def printable_lines(text: object) -> str:
