@@ -42,11 +42,12 @@ def swap_rows_and_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ignore_stride(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unstrided(spec: ConvSpec, size: Size) -> tuple[range, range]:
+    def unstrided(spec: ConvSpec, size: Size, *, like: Tensor) -> Tensor:
         output = spec.output_size(size)
-        return range(output.rows), range(output.columns)
+        axes = (start + torch.arange(n, dtype=torch.float64) for start, n in zip(spec.middle, output, strict=True))
+        return torch.cartesian_prod(*axes)
 
-    monkeypatch.setattr(ConvSpec, "query_positions", unstrided)
+    monkeypatch.setattr(literal, "all_queries", unstrided)
 
 
 def attend_over_the_unpadded_border(monkeypatch: pytest.MonkeyPatch) -> None:
