@@ -26,7 +26,7 @@ from conv2attn.convert.content import ContentTerms
 from conv2attn.convert.doors import checked_model
 from conv2attn.convert.encoding import ENCODING_DIM, head_vectors
 from conv2attn.convert.engines import AUTO, ENGINES, Engine, check_engine_name, choose_engine, exact_engine
-from conv2attn.convert.engines.base import positions_are_trained
+from conv2attn.convert.engines.base import are_trained, positions_are_trained
 from conv2attn.convert.engines.literal import all_queries, attention_maps, format_bytes
 from conv2attn.convert.errors import ConversionError, GeometryError
 from conv2attn.convert.protocol import LayerValues
@@ -125,11 +125,6 @@ class SelfAttention2d(nn.Module):
     def regime(self) -> Regime:
         """What the present values of ``alpha`` and ``centers`` allow."""
         return self._regime_cache.get(self.spec, alpha=self.alpha, centers=self.centers)
-
-    def _regime_in_training(self) -> Regime:
-        return self._regime_cache.get_in_training(
-            self.spec, alpha=self.alpha, centers=self.centers, content=self.content is not None
-        )
 
     def _look_at_positions(self) -> None:
         """Reads the regime now, since it cannot be read while the layer is traced; what is wrong is said in use.
@@ -235,9 +230,13 @@ class SelfAttention2d(nn.Module):
         )
 
     def _values(self) -> LayerValues:
-        regime = self._regime_in_training() if positions_are_trained(self) else self.regime
         alpha: Tensor = self.alpha
         centers: Tensor = self.centers
+        if are_trained(alpha, centers):
+            with_content = self.content is not None
+            regime = self._regime_cache.get_in_training(self.spec, alpha=alpha, centers=centers, content=with_content)
+        else:
+            regime = self._regime_cache.get(self.spec, alpha=alpha, centers=centers)
         trained = alpha.requires_grad or centers.requires_grad
         if trained and regime.is_exact and self.content is None:  # then no output changes with the positions
             alpha, centers = alpha.detach(), centers.detach()
@@ -255,9 +254,6 @@ class SelfAttention2d(nn.Module):
 
     def _engine_for(self, values: LayerValues, shape: torch.Size) -> Engine:
         """The engine for inputs of a shape, chosen once for each."""
-        if is_traced():
-            self._assume_positions()
-            return exact_engine(values, self.engine)
         scores = values.content is None, values.axis_scores is None, positions_are_trained(values)
         return values.regime.remember((self.engine, shape, scores), lambda: self._choose_engine(values, shape))
 
@@ -274,7 +270,10 @@ class SelfAttention2d(nn.Module):
             assume_unchanged(self.centers, [coordinate for center in regime.centers for coordinate in center])
 
     def _choose_engine(self, values: LayerValues, shape: torch.Size) -> Engine:
-        """Checks the shape of an input and chooses the engine for it."""
+        """Checks the shape of an input and chooses the engine for it; in a trace, for every shape."""
+        if is_traced():
+            self._assume_positions()
+            return exact_engine(values, self.engine)
         if len(shape) != 4 or shape[1] != self.spec.in_channels:
             raise GeometryError(f"input must be [batch, {self.spec.in_channels}, rows, columns]; got {list(shape)}")
         size = Size(shape[2], shape[3])

@@ -72,14 +72,14 @@ class _Known:
 
     def fits(self, alpha: Tensor, centers: Tensor) -> bool:
         """Whether these positions are of the dtypes and on the devices of those that were read."""
-        pairs = (alpha, self.alpha), (centers, self.centers)
-        return all(now.dtype == seen.dtype and now.device == seen.device for now, seen in pairs)
+        dtypes = alpha.dtype == self.alpha.dtype and centers.dtype == self.centers.dtype
+        return dtypes and alpha.device == self.alpha.device and centers.device == self.centers.device
 
     def holds(self, alpha: Tensor, centers: Tensor, *, at_rest: bool) -> bool:
         """Whether these positions have the values that were read; without waiting, if they are at rest and counted."""
         if not self.fits(alpha, centers):
             return False
-        if not (at_rest and _are_watched(alpha, centers)):
+        if alpha.is_cpu or not (at_rest and _are_watched(alpha, centers)):
             return torch.equal(alpha, self.values[0]) and torch.equal(centers, self.values[1])
         same = alpha.data_ptr() == self.alpha.data_ptr() and centers.data_ptr() == self.centers.data_ptr()
         if not same or (alpha._version, centers._version) != self.versions:

@@ -10,11 +10,19 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch._C import _functorch
+from torch._C import (
+    _functorch,
+    _get_dispatch_mode,
+    _get_tracing_state,
+    _len_torch_dispatch_stack,
+    _TorchDispatchModeKey,
+)
+from torch._C._functorch import maybe_current_level
 from torch.autograd import forward_ad
+from torch.compiler import is_compiling
 
 # Modes in which sizes and values are symbols: FakeTensorMode, and that of make_fx.
-_SYMBOLIC = (torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.PROXY)
+_SYMBOLIC = (_TorchDispatchModeKey.FAKE, _TorchDispatchModeKey.PROXY)
 
 
 def is_traced() -> bool:
@@ -22,36 +30,27 @@ def is_traced() -> bool:
 
     By ``torch.compile``, ``torch.export``, ``torch.jit.trace``, ``make_fx`` or ``FakeTensorMode``.
     """
-    return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or _is_symbolic()
-
-
-def _is_symbolic() -> bool:
-    if not torch._C._len_torch_dispatch_stack():
-        return False
-    return any(torch._C._get_dispatch_mode(mode) is not None for mode in _SYMBOLIC)
+    if is_compiling() or _get_tracing_state() is not None:
+        return True
+    return _len_torch_dispatch_stack() > 0 and any(_get_dispatch_mode(mode) is not None for mode in _SYMBOLIC)
 
 
 def is_transformed() -> bool:
     """Whether a trace, or a transform of ``torch.func``, is under way, which tensors made now may belong to."""
-    return is_traced() or _functorch.maybe_current_level() is not None
+    return maybe_current_level() is not None or is_traced()
+
+
+def is_differentiating() -> bool:
+    """Whether tensors may be followed by forward-mode differentiation or by ``torch.func``."""
+    return forward_ad._current_level >= 0 or maybe_current_level() is not None
 
 
 def is_differentiated(tensor: Tensor) -> bool:
-    """Whether derivatives with respect to a parameter are asked for: of a backward pass, or of ``torch.func``."""
-    if torch.is_grad_enabled() and tensor.requires_grad:
-        return True
-    if torch.compiler.is_compiling():
+    """Whether forward-mode differentiation, or ``torch.func`` at whatever level of nesting, follows a tensor."""
+    if is_compiling():
         return False
-    return _has_tangent(tensor) or _is_under_grad(tensor)
-
-
-def _has_tangent(tensor: Tensor) -> bool:
-    """Whether forward-mode differentiation follows a tensor; no tensor has a tangent outside of its levels."""
-    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None
-
-
-def _is_under_grad(tensor: Tensor) -> bool:
-    """Whether ``torch.func.grad`` or ``torch.func.jvp`` follows a tensor, at whatever level of nesting."""
+    if forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
+        return True
     while _functorch.is_functorch_wrapped_tensor(tensor):
         if _functorch.is_gradtrackingtensor(tensor):
             return True

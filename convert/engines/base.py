@@ -11,12 +11,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from conv2attn.convert.protocol import AttentionLayer
 from conv2attn.convert.spec import ConvSpec, Size
-from conv2attn.convert.transforms import is_differentiated
+from conv2attn.convert.transforms import is_differentiated, is_differentiating
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,14 @@ class Engine(ABC):
 
 def positions_are_trained(layer: AttentionLayer) -> bool:
     """Whether derivatives with respect to centres or locality strengths are asked for, backward or forward."""
-    return is_differentiated(layer.alpha) or is_differentiated(layer.centers)
+    return are_trained(layer.alpha, layer.centers)
+
+
+def are_trained(alpha: Tensor, centers: Tensor) -> bool:
+    """As ``positions_are_trained``, of the positions themselves."""
+    if torch.is_grad_enabled() and (alpha.requires_grad or centers.requires_grad):
+        return True
+    return is_differentiating() and (is_differentiated(alpha) or is_differentiated(centers))
 
 
 def convolution_padding(spec: ConvSpec) -> tuple[int, int]:
