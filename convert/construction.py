@@ -15,9 +15,11 @@ from __future__ import annotations
 from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from conv2attn.convert.arguments import as_tolerance
 from conv2attn.convert.attention import SelfAttention2d
@@ -114,9 +116,9 @@ def unsupported_reason(module: nn.Module) -> str | None:
             return f"its {name} is not a plain parameter (weight_norm, spectral_norm or pruning computes it)"
     if "forward" in vars(module):
         return "its forward method was replaced on the instance"
-    subclass = type(module.weight)
-    if subclass.__torch_dispatch__ is not Tensor.__torch_dispatch__:  # DTensor, FakeTensor, quantised ones
-        return f"its weight is a {subclass.__name__}; convert the model before it is sharded, quantised or made fake"
+    if isinstance(module.weight, FakeTensor) or is_traceable_wrapper_subclass(module.weight):  # such as DTensor
+        kind = type(module.weight).__name__
+        return f"its weight is a {kind}; convert the model before it is sharded, quantised or made fake"
     if module.weight.dtype not in SUPPORTED_DTYPES:
         return f"its dtype {module.weight.dtype} is not one of float64, float32, bfloat16, float16"
     if module.weight.is_meta:
