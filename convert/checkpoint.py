@@ -30,7 +30,8 @@ _WRAPPERS = ("module.", "_orig_mod.", "model.")  # DistributedDataParallel, torc
 _PARTIAL_WRAPPERS = ("module.", "_orig_mod.")  # may wrap a part of the network only
 _COUNTER = "num_batches_tracked"  # batch normalisation had none before PyTorch 0.4.1
 _LISTED = 10
-_TENSOR = 800  # bytes that a tensor of torch takes besides its numbers
+_TENSOR = 500  # bytes that a tensor of torch takes besides its numbers
+_MODULE = 3500  # bytes that a module takes
 _PART = 2**22  # bytes that are hashed, or numbers that are looked at, at a time
 
 Progress = Callable[[int], None]
@@ -78,6 +79,7 @@ def read_checkpoint(path: str | Path, *, ema: bool = False, progress: Progress |
         contents = read_contents(path)
         found, convolutions = _find_weights(contents, path, ema=ema)
         weights = _weights(found, contents.budget, path)
+        _count_modules({**convolutions, **contents.convolutions}, contents.budget)
         sha256 = _digest(contents.files, progress)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
@@ -212,6 +214,17 @@ def _check_overlap(described: Mapping[str, StoredTensor], budget: Budget, path: 
         raise CheckpointError(f"{path} is damaged: its tensors overlap, and come to far more bytes than it has")
     if sum(sizes[tensor] for tensor in described.values()) > MAX_SHARING * budget.size + SPARE:
         raise CheckpointError(f"{path} names its tensors more than {MAX_SHARING} times")
+
+
+def _count_modules(names: Iterable[str], budget: Budget) -> None:
+    """Charges for the modules that stand for the convolutions, and for those that these lie in."""
+    known = {""}
+    for name in names:
+        place = name
+        while place not in known:
+            budget.spend(memory=_MODULE + len(place), steps=1)
+            known.add(place)
+            place = place.rpartition(".")[0]
 
 
 def _name(key: str, path: Path) -> str:

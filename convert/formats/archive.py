@@ -20,7 +20,7 @@ from conv2attn.convert.formats.stored import Source, Storage
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, lengths of the name and of the extra field
 _ENCRYPTED, _UTF_8 = 0x1, 0x800  # flags of an entry
 _OTHER_ENTRIES = 1000  # code, constants, versions: what is not a tensor
-_ENTRY = 400  # bytes that the description of an entry takes
+_ENTRY = 250  # bytes that the description of an entry takes
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from conv2attn.convert.errors import CheckpointError
 MAX_TENSORS = 100_000
 MAX_HEADER = 16 * 2**20  # bytes of a safetensors header, a JSON file or a zip archive's directory
 MAX_JSON_VALUES = 1_100_000  # about 100 bytes each, once parsed
-MAX_MEMORY = 192 * 2**20  # bytes of what is built to describe the tensors of a checkpoint
+MAX_MEMORY = 192 * 2**20  # bytes that are built to describe the tensors of a checkpoint, or copied; and the files' size
 FREE_STEPS, MAX_STEPS = 2_000_000, 16_000_000  # about a microsecond each; 100,000 pickled tensors take 5 million
 MAX_NAME = 4096  # bytes of a name: no longer text is ever needed
 MAX_DIMENSIONS = 64  # torch's own
@@ -31,24 +31,23 @@ class Budget:
     """What reading a checkpoint may still take, over all its files.
 
     Attributes:
-        memory: Bytes of what is built.
+        memory: Bytes that are built or copied.
         steps: Opcodes, fields and entries that are visited.
-        copies: Bytes of numbers that are copied.
         size: Bytes of the files that were opened.
     """
 
-    __slots__ = ("copies", "memory", "size", "steps")
+    __slots__ = ("memory", "size", "steps")
 
     def __init__(self) -> None:
-        self.memory, self.steps, self.copies, self.size = MAX_MEMORY, FREE_STEPS, 0, 0
+        self.memory, self.steps, self.size = MAX_MEMORY, FREE_STEPS, 0
 
     def add_file(self, size: int) -> None:
-        """Adds what the bytes of another file allow: a step each, and one copy of them."""
+        """Adds what the bytes of another file allow: a step and a byte of memory each."""
         self.steps += min(self.size + size, MAX_STEPS) - min(self.size, MAX_STEPS)
-        self.copies += size
+        self.memory += size
         self.size += size
 
-    def spend(self, *, memory: int = 0, steps: int = 0, copies: int = 0) -> None:
+    def spend(self, *, memory: int = 0, steps: int = 0) -> None:
         """Takes from what is left.
 
         Raises:
@@ -56,16 +55,13 @@ class Budget:
         """
         self.memory -= memory
         self.steps -= steps
-        self.copies -= copies
-        if self.memory < 0 or self.steps < 0 or self.copies < 0:
+        if self.memory < 0 or self.steps < 0:
             self.refuse()
 
     def refuse(self) -> NoReturn:
         """Says what is spent."""
-        if self.copies < 0:
-            raise CheckpointError("its tensors overlap: copies of their numbers come to more than the file holds")
-        what = "describes more objects" if self.memory < 0 else "takes more steps to read"
-        raise CheckpointError(f"it {what} than any checkpoint of its size needs")
+        what = "memory" if self.memory < 0 else "steps"
+        raise CheckpointError(f"it takes more {what} to read than any checkpoint of its size needs")
 
 
 def parse_json(content: bytes, what: str, budget: Budget | None = None) -> object:

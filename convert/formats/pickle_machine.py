@@ -144,6 +144,8 @@ class PickleMachine:
             budget.steps -= 1
             if budget.steps < 0 or budget.memory < 0:
                 budget.refuse()
+        budget.memory += ENTRY * len(self._memo)
+        self._memo.clear()
         return self._stack.pop()
 
     def _push(self, value: object, memory: int = _VALUE) -> None:

@@ -45,7 +45,7 @@ _STORAGES = {
     "torch.storage.UntypedStorage": torch.uint8,
     "torch.UntypedStorage": torch.uint8,
 }
-_STORAGE = 200  # bytes that the description of a storage takes
+_STORAGE = 100  # bytes that the description of a storage takes
 _COLLECTIONS = ("torch.Size", "builtins.set", "__builtin__.set")  # each is read as the list or tuple it is made from
 _ODD = {
     "_rebuild_sparse_tensor": "sparse",

@@ -94,7 +94,7 @@ class Storage:
         if start % size == 0:
             return torch.frombuffer(source.content, dtype=dtype, count=count, offset=start + first * size)
         if self.copy is None:
-            source.budget.spend(copies=self.nbytes)
+            source.budget.spend(memory=self.nbytes)
             self.copy = torch.frombuffer(source.content, dtype=torch.uint8, count=self.nbytes, offset=start).clone()
         return self.copy[first * size : (first + count) * size].view(dtype)
 

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import torch
 from onnx import TensorProto
 
 from tests.hostile.files import (
@@ -194,6 +195,39 @@ def deep_names(path: Path) -> None:
     pickled(kept(*names), opcodes)(path)
 
 
+def own_storages(*, legacy: bool) -> Write:
+    """As many tensors as are read, as torch.save writes them."""
+    return lambda path: torch.save(
+        {f"layer{number // 4}.part{number}": torch.zeros(1) for number in range(100_000)},
+        path,
+        _use_new_zipfile_serialization=not legacy,
+    )
+
+
+def conv_node(name: bytes, weight: bytes, stride: bytes = b"\1") -> bytes:
+    """A Conv node of an ONNX graph."""
+    attribute = field(1, b"strides") + field(8, stride * 2)
+    return field(1, field(1, b"x") + field(1, weight) + field(3, name) + field(4, b"Conv") + field(5, attribute))
+
+
+def one_weight(name: bytes) -> bytes:
+    """A tensor of an ONNX graph, [1, 1, 1, 1]."""
+    return field(5, field(1, b"\1\1\1\1") + b"\x10\x01" + field(8, name) + field(9, bytes(4)))
+
+
+def many_convolutions(path: Path) -> None:
+    """An ONNX model of convolutions of different strides over one weight."""
+    strides = (bytes([128 + number % 128, 128 + number // 128 % 128, number // 2**14]) for number in range(60_000))
+    nodes = b"".join(conv_node(b"c%d" % number, b"w", stride) for number, stride in enumerate(strides))
+    path.write_bytes(b"\x08\x0a" + field(7, one_weight(b"w") + nodes))
+
+
+def deep_modules(path: Path) -> None:
+    """An ONNX model of convolutions whose names have sixty parts."""
+    names = (b"m%d" % number + b".a" * 60 + b".weight" for number in range(20_000))
+    path.write_bytes(b"\x08\x0a" + field(7, b"".join(one_weight(name) + conv_node(b"", name) for name in names)))
+
+
 def header(content: bytes) -> Write:
     """A safetensors file of a header alone."""
     return lambda path: write_safetensors(path, content, data=b"")
@@ -223,6 +257,10 @@ MEMORY: dict[str, Write] = {
     "several large legacy pickles": legacy,
     "ONNX names with one wide letter": wide_names,
     "ONNX shapes of 20,000 numbers": packed_dims,
+    "100,000 tensors of their own storages": own_storages(legacy=False),
+    "100,000 legacy tensors of their own storages": own_storages(legacy=True),
+    "20,000 convolutions, each sixty modules deep": deep_modules,
+    "60,000 convolutions over one weight": many_convolutions,
     "a header of one text with one wide letter": header(
         b'{"__metadata__":{"a":"\\ud83d\\ude00' + b"a" * (15 * MEGABYTE) + b'"}}'
     ),
