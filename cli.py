@@ -510,7 +510,7 @@ def verify(
     seed, device = seed or 0, device or "cpu"
     if as_json:
         check_stdout()
-    with result_file(out if files else Shard.own_file(out, shard)) as write:
+    with result_file(out if files else Shard.own_file(out, shard), sources=files or ()) as write:
         if merge:
             outcome = _merged(files or [])
         elif files:

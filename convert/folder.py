@@ -13,6 +13,8 @@ entries describe. Nothing in it is code, and reading it runs none.
 from __future__ import annotations
 
 import json
+import os
+import re
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -431,13 +433,17 @@ def write_safetensors(tensors: dict[str, Tensor], path: Path, metadata: Mapping[
     """Writes tensors and texts as safetensors, with the permissions of any new file.
 
     Raises:
-        OutputError: The file system failed.
+        OSError: The file system failed.
+        OutputError: Something else did.
     """
     path.touch()
     permissions = stat.S_IMODE(path.stat().st_mode)  # the library's own file is for its owner alone
     try:
         save_file(tensors, path, metadata={"format": "pt", **metadata})
     except SafetensorError as error:
+        found = re.search(r"\(os error (\d+)\)", str(error))
+        if found is not None:  # as the file system says it, so that the target is named
+            raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
         raise OutputError(f"{path.name} cannot be written: {error}") from error
     path.chmod(permissions)
 

@@ -115,7 +115,8 @@ def _write_pickle(tensors: dict[str, Tensor], path: Path) -> None:
     try:
         torch.save(tensors, path)
     except RuntimeError as error:  # what torch makes of a full disk
-        raise OutputError(f"the state dict cannot be written: {str(error).splitlines()[0]}") from error
+        said = str(error).splitlines()[0]
+        raise OutputError(f"{path.name} cannot be written; perhaps the disk is full: {said}") from error
 
 
 _WRITERS: dict[str, Callable[[dict[str, Tensor], Path], None]] = {

@@ -9,7 +9,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Protocol, runtime_checkable
 
 from conv2attn.proofs.layout import blocks, column_widths, short_names
@@ -30,7 +30,7 @@ def say(*lines: object, err: bool = False) -> None:
     """Prints lines, each made printable.
 
     Raises:
-        OSError: The stream cannot be written.
+        OSError: Standard output cannot be written.
     """
     say_document("".join(f"{printable(line)}\n" for line in lines), err=err)
 
@@ -39,11 +39,12 @@ def say_document(text: str, *, err: bool = False) -> None:
     """Prints a text of ours as it is, at once.
 
     Raises:
-        OSError: The stream cannot be written.
+        OSError: Standard output cannot be written.
     """
     stream = sys.stderr if err else sys.stdout
-    stream.write(text)
-    stream.flush()
+    with suppress(OSError) if err else nullcontext():  # there is no other place to say so
+        stream.write(text)
+        stream.flush()
 
 
 @runtime_checkable
@@ -61,7 +62,8 @@ def explain(error: Exception) -> int | None:
     """Says on stderr what the user, the system or the machine has caused, and gives the exit code; None for others."""
     if isinstance(error, _UsageError):
         error.message = printable(error.message)
-        error.show()
+        with suppress(OSError):
+            error.show()
         return error.exit_code
     if isinstance(error, OSError):
         _abandon_stdout()
@@ -71,8 +73,7 @@ def explain(error: Exception) -> int | None:
         said = "conv2attn: there is not enough memory"
     else:
         return None
-    with suppress(OSError):
-        say(said, err=True)
+    say(said, err=True)
     return 3
 
 

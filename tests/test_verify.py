@@ -199,11 +199,11 @@ def test_a_disk_without_room_for_the_printed_result_is_an_error(
 
 def test_a_result_replaces_the_old_one_only_when_it_is_whole(tmp_path: Path) -> None:
     target = tmp_path / "result.json"
-    target.write_text("old")
+    target.write_text(old := '{"version": 1, "command": "verify"}')
     with contextlib.suppress(KeyboardInterrupt), outputs.result_file(target):
         assert sum(path.stat().st_size for path in tmp_path.iterdir()) >= outputs.RESERVED
         raise KeyboardInterrupt
-    assert target.read_text() == "old"
+    assert target.read_text() == old
     with outputs.result_file(target) as write:
         write({"new": 1})
     assert json.loads(target.read_text()) == {"new": 1}

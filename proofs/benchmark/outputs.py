@@ -6,8 +6,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from conv2attn.convert.atomic import write_file
 from conv2attn.convert.errors import OutputError, SelectionError
-from conv2attn.proofs.benchmark.plot import TABLE, draw
+from conv2attn.proofs.benchmark.plot import BEGINNING, TABLE, draw
 from conv2attn.proofs.benchmark.report import markdown as as_markdown
 from conv2attn.proofs.benchmark.run import Benchmark
 from conv2attn.proofs.benchmark.shapes import check_table_names
@@ -55,16 +56,18 @@ def _check_file(target: Path, *, suffix: str) -> None:
         raise OutputError(f"{target} cannot be written: {missing}")
     if not os.access(place, os.W_OK):
         raise OutputError(f"{target} cannot be written: {place} is not writable")
+    if suffix == ".svg" and target.exists() and not target.read_bytes().startswith(BEGINNING.encode()):
+        raise OutputError(f"{target} exists, and conv2attn bench did not draw it; it stays")
 
 
 def _write_file(target: Path, text: str, *, append: bool = False) -> None:
-    """Writes a text file, or adds to it after an empty line.
+    """Writes a text file, or adds to it after an empty line; a run that is killed leaves the old one or the new one.
 
     Raises:
         OutputError: The file system refused.
     """
     try:
-        before = target.read_text(encoding="utf-8").rstrip() + "\n\n" if append and target.exists() else ""
-        target.write_text(before + text, encoding="utf-8")
+        before = target.read_bytes().rstrip() + b"\n\n" if append and target.exists() else b""
     except OSError as error:
-        raise OutputError(f"{target} cannot be written: {error.strerror or error}") from error
+        raise OutputError(f"{target} cannot be read: {error.strerror or error}") from error
+    write_file(target, lambda path: path.write_bytes(before + text.encode()), force=True)

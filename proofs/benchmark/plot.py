@@ -20,6 +20,7 @@ from conv2attn.proofs.benchmark.svg import Scale, dotted_path, line, spread, tex
 TABLE = "ladder"
 
 _WIDTH, _HEIGHT = 900, 580
+BEGINNING = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">'  # of every plot
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80, 720, 96, 500  # of the frame
 _LABEL = 15  # between labels, in pixels
 _LINE_WIDTH, _BASE_WIDTH = 2, 5  # the convolution is seen on both sides of a line that covers it
@@ -66,7 +67,7 @@ def draw(benchmark: Benchmark) -> str:
     y = Scale(10.0**low, 10.0**high, _BOTTOM, _TOP)
     batch = rows[0].batch
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">',
+        BEGINNING,
         f"<title>Time of a convolution and of its attention against image size, batch {batch}</title>",
         f"<style>{_style()}</style>",
         f'<rect class="paper" width="{_WIDTH}" height="{_HEIGHT}"/>',

@@ -9,34 +9,40 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from conv2attn.convert.errors import OutputError
 from conv2attn.convert.json_text import json_text
+from conv2attn.convert.ownership import check_apart
 
 RESERVED = 2**17  # bytes; a result has a few thousand, whatever the number of layers
-
+_BEGINNING, _MARK = 100, b'"command": "verify"'  # stands in the first bytes of every result
 
 Write = Callable[[dict[str, Any]], None]
 
 
 @contextmanager
-def result_file(target: Path | None) -> Iterator[Write]:
+def result_file(target: Path | None, *, sources: Iterable[Path] = ()) -> Iterator[Write]:
     """Takes the place and the room of a result, and gives what writes it; nothing happens without a target.
 
+    Args:
+        target: The file; a link is followed. An earlier result is replaced, and nothing else.
+        sources: Files that are being read, none of which the target may be.
+
     Raises:
-        OutputError: The target is no plain file in an existing folder, or cannot be written, or the disk is full.
+        OutputError: The target is no plain file in an existing folder, or holds something else, or is read, or cannot
+            be written, or the disk is full.
     """
     if target is None:
         yield lambda _: None
         return
-    if target.exists() and not target.is_file():
-        raise OutputError(f"{target} cannot be written: it is not a plain file")
-    if target.exists() and not os.access(target, os.W_OK):
-        raise OutputError(f"{target} cannot be written: it is not writable")
+    target = Path(os.path.realpath(target))
+    with _refusals(target):
+        _check(target)
+    check_apart(target, sources)
     temporary = target.with_name(f".{target.name}.tmp-{secrets.token_hex(4)}")
     try:
         with _refusals(target):
@@ -44,6 +50,19 @@ def result_file(target: Path | None) -> Iterator[Write]:
         yield lambda data: _put(temporary, target, data)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _check(target: Path) -> None:
+    if not target.exists():
+        return
+    if not target.is_file():
+        raise OutputError(f"{target} cannot be written: it is not a plain file")
+    if not os.access(target, os.W_OK):
+        raise OutputError(f"{target} cannot be written: it is not writable")
+    with target.open("rb") as file:
+        beginning = file.read(_BEGINNING)
+    if beginning and _MARK not in beginning:
+        raise OutputError(f"{target} exists, and conv2attn verify did not write it; it stays")
 
 
 def _put(temporary: Path, target: Path, data: dict[str, Any]) -> None:

@@ -1,0 +1,151 @@
+"""Whatever the terminal, the locale and the disk are like, a run ends with what it says, in one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from conv2attn.cli import main
+from conv2attn.convert import convert_model, save_converted
+from conv2attn.proofs.benchmark.outputs import check_outputs
+
+COMMAND = [sys.executable, "-m", "conv2attn.cli"]
+NAME = "\u03b1\u202e\u5b57"
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save(nn.ModuleDict({NAME: nn.Conv2d(2, 3, 3), "ü": nn.Conv1d(1, 1, 1)}), "module.pt")
+
+
+def started(arguments: Sequence[str], environment: Mapping[str, str], **streams: object) -> tuple[int, str, str]:
+    """Runs the command line as a program."""
+    changed = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+    ended = subprocess.run([*COMMAND, *arguments], env=changed, check=False, **pipes)  # type: ignore[call-overload]
+    out, err = ((stream or b"").decode("ascii" if environment else "utf-8") for stream in (ended.stdout, ended.stderr))
+    return ended.returncode, out, err
+
+
+LOCALES = [
+    {"PYTHONIOENCODING": "ascii", "LC_ALL": "C"},
+    {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+]
+
+
+@pytest.mark.parametrize("environment", LOCALES)
+@pytest.mark.parametrize("arguments", [("plan", "module.pt"), ("plan", "module.pt", "--json"), ("prove", "--list")])
+def test_a_terminal_without_unicode_gets_escapes(arguments: Sequence[str], environment: dict[str, str]) -> None:
+    code, out, err = started(arguments, environment)
+    assert (code, err) == (0, "")
+    if arguments == ("plan", "module.pt"):
+        assert "\\u03b1\\u202e\\u5b57" in out
+
+
+@pytest.mark.parametrize("environment", LOCALES)
+def test_a_terminal_without_unicode_gets_the_reason(environment: dict[str, str]) -> None:
+    code, out, err = started(("plan", "字.pt"), environment)
+    assert (code, out) == (3, "")
+    assert err.count("\n") == 1
+    assert err.startswith("conv2attn: ")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("plan", "module.pt"), ("plan", "module.pt", "--json"), ("prove", "--list"), ("--help",)]
+)
+def test_a_full_standard_output_is_told_in_one_sentence(arguments: Sequence[str]) -> None:
+    with open("/dev/full", "wb") as full:
+        code, _, err = started(arguments, {}, stdout=full)
+    assert err == "conv2attn: the output cannot be read or written: No space left on device\n"
+    assert code == 3
+
+
+def test_a_full_standard_error_does_not_hide_the_exit_code() -> None:
+    with open("/dev/full", "wb") as full:
+        code, _, _ = started(("plan", "missing.pt"), {}, stderr=full)
+    assert code == 3
+
+
+def test_a_reader_that_goes_away_ends_the_run_quietly() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    code, _, err = started(("plan", "module.pt"), {}, stdout=writing)
+    os.close(writing)
+    assert (code, err) == (1, "")
+
+
+FULL = """
+import json, os, resource, sys
+from conv2attn import cli
+import conv2attn.proofs.pictures.show, conv2attn.proofs.viewer.page  # before the limit, which keeps caches small, too
+
+arguments, limit = json.loads(sys.argv[1]), int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))  # a file that grows beyond this fails, as on a full disk
+sys.argv = ["conv2attn", *arguments]
+cli.main()
+"""
+
+WRITING = [
+    ("convert", "module.pt", "--skip-unsupported", "--out", "x"),
+    ("restore", "out", "--out", "x.pt"),
+    ("restore", "out", "--out", "x.safetensors"),
+    ("show", "out", "--out", "x.html"),
+    ("show", "out", "--out", "x.svg"),
+    ("show", "out", "--out", "x.png"),
+    ("verify", "--layers", "2", "--out", "x.json"),
+    ("prove", "--only", "tail-bound", "--format", "markdown", "--out", "x.md"),
+    ("demo", "--images", "1", "--out", "x"),
+]
+
+
+@pytest.mark.parametrize("arguments", WRITING)
+def test_a_full_disk_is_told_in_one_sentence(arguments: Sequence[str]) -> None:
+    save_converted(convert_model(nn.Conv2d(2, 3, 3)).model, "out")
+    before = sorted(os.listdir())
+    command = [sys.executable, "-c", FULL, json.dumps(arguments), "100"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
+    ended = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    assert ended.returncode == 3, ended.stderr
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith("conv2attn: ")
+    assert "x" in last
+    assert "Traceback" not in ended.stderr
+    assert len(last) < 200
+    assert [name for name in sorted(os.listdir()) if name != "x" or arguments[0] != "demo"] == before
+
+
+def refused(arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    monkeypatch.setattr(sys, "argv", ["conv2attn", *arguments])
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as exited:
+        main()
+    assert exited.value.code == 3
+    return capsys.readouterr().err
+
+
+def test_a_result_replaces_no_other_file(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    before = Path("module.pt").read_bytes()
+    for arguments in (("--layers", "1"), ("module.pt",)):
+        said = refused(("verify", *arguments, "--out", "module.pt"), monkeypatch, capsys)
+        assert "it stays" in said or "would be lost" in said
+        assert Path("module.pt").read_bytes() == before
+
+
+def test_a_sum_replaces_none_of_its_parts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.json").write_text('{"version": 1, "command": "verify"}')
+    assert "would be lost" in refused(("verify", "--merge", "a.json", "--out", "a.json"), monkeypatch, capsys)
+
+
+def test_a_plot_replaces_no_other_picture() -> None:
+    Path("photograph.svg").write_text("<svg>years of work</svg>")
+    with pytest.raises(ValueError, match="it stays"):
+        check_outputs((), plot=Path("photograph.svg"), markdown=None)
