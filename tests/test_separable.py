@@ -147,9 +147,9 @@ def test_tables_are_made_once_for_a_size(engine: str, monkeypatch: pytest.Monkey
     made: list[Tensor] = []
     honest = AxisTable.of
 
-    def counted(probabilities: Tensor, vectors: int) -> AxisTable:
+    def counted(probabilities: Tensor, vectors: int, *, kept: bool = True) -> AxisTable:
         made.append(probabilities)
-        return honest(probabilities, vectors)
+        return honest(probabilities, vectors, kept=kept)
 
     monkeypatch.setattr(AxisTable, "of", counted)
     layer = attention_from_conv(nn.Conv2d(2, 3, 3), alpha=1.0, engine=engine)
