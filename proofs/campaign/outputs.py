@@ -39,7 +39,7 @@ def result_file(target: Path | None, *, sources: Iterable[Path] = ()) -> Iterato
     if target is None:
         yield lambda _: None
         return
-    target = Path(os.path.realpath(target))
+    target = Path(os.path.realpath(target)) if target.is_symlink() else target
     with _refusals(target):
         _check(target)
     check_apart(target, sources)
