@@ -96,9 +96,9 @@ def is_endless(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
 
 def has_wrong_gradient(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
     """Whether torch may give the kernel a wrong gradient; in an exported program gradients are torch's own."""
-    if x.dtype != torch.bfloat16 or not _is_onednns(x) or not is_differentiated(weight):
+    if x.dtype != torch.bfloat16 or not _is_onednns(x) or torch.compiler.is_exporting():
         return False
-    if torch.compiler.is_exporting():
+    if not (torch.is_grad_enabled() and weight.requires_grad) and not is_differentiated(weight):
         return False
     span, columns = _span(weight, geometry), x.shape[3]
     wide = columns >= span and columns >= geometry.stride[1] and geometry.padding[1] < span
