@@ -6,6 +6,7 @@ search; ``docs/verification.md`` shows each in plain torch, and says when and on
 
 * A result that is one column wide, with a stride along the columns: garbage, in half precision or where every group has
   one input channel. One more column is computed, from zeros that are appended to the image, and dropped.
+* Taps that see only padding, or an image narrower than the stride: a crash. The columns are padded before the call.
 * A depthwise convolution of half precision whose kernel has many columns: the call does not return.
 * The gradient of a bfloat16 kernel that is dilated along the rows, or reaches beyond narrow images: garbage, or a
   crash. These two are computed in float32 and rounded once, which is how the certificate understands half precision.
@@ -31,6 +32,7 @@ _ONE_VECTOR = 16  # channels that fit one register; with more of them it returns
 
 NARROW = "strided, with a result that is one column wide"
 ENDLESS = "depthwise in half precision, with a kernel of many columns"
+BEYOND = "padded by more columns than the kernel spans, or an image narrower than the stride"
 GRADIENT = "the gradient of a bfloat16 kernel that is dilated along the rows, or reaches beyond narrow images"
 
 
@@ -62,6 +64,9 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry)
     Returns:
         [batch, out_channels, output rows, output columns].
     """
+    if is_beyond(x, weight, geometry):
+        columns = geometry.padding[1]
+        x, geometry = F.pad(x, (columns, columns)), geometry._replace(padding=(geometry.padding[0], 0))
     if is_narrow(x, weight, geometry):
         wider = _in_trusted_precision(F.pad(x, (0, geometry.stride[1])), weight, bias, geometry)
         return laid_out_like(x, wider[..., :-1])
@@ -72,6 +77,8 @@ def known_fault(x: Tensor, weight: Tensor, geometry: Geometry) -> str | None:
     """What makes torch's own call one that is not to be trusted, in words, or None."""
     if is_narrow(x, weight, geometry):
         return NARROW
+    if is_beyond(x, weight, geometry):
+        return BEYOND
     return ENDLESS if is_endless(x, weight, geometry) else GRADIENT if has_wrong_gradient(x, weight, geometry) else None
 
 
@@ -84,6 +91,14 @@ def is_narrow(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
     if stride == 1 or not _is_onednns(x) or (weight.shape[1] > 1 and x.dtype not in _HALF):
         return False
     return x.shape[3] + 2 * geometry.padding[1] - _span(weight, geometry) < stride
+
+
+def is_beyond(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
+    """Whether taps that see only padding, or a stride wider than the image, may crash the call."""
+    padding, columns = geometry.padding[1], x.shape[3]
+    if not padding or not _is_onednns(x) or torch.compiler.is_exporting():
+        return False
+    return padding >= _span(weight, geometry) or columns < geometry.stride[1]
 
 
 def is_endless(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
