@@ -145,11 +145,11 @@ def many_shards(path: Path) -> None:
 
 
 def legacy(path: Path) -> None:
-    """The form before PyTorch 1.6, whose other pickles are as large as the one with the tensors may be."""
-    flood = b"}" * 2_200_000
-    magic, protocol = (b"\x80\x02" + flood + long(number) + b"." for number in (0x1950A86A20F9469CFC6C, 1001))
-    system = b"\x80\x02" + flood + value({"little_endian": True}) + b"."
-    path.write_bytes(magic + protocol + system + b"\x80\x02" + flood + b"}." + b"\x80\x02" + flood + b"].")
+    """The form before PyTorch 1.6, whose every pickle holds two million dictionaries."""
+    flood = b"](" + b"}" * 2_000_000 + b"e"
+    magic, protocol = (b"\x80\x02" + long(number) + b"." for number in (0x1950A86A20F9469CFC6C, 1001))
+    pairs = [(value("little_endian"), b"\x88"), (value("x"), flood)]
+    path.write_bytes(magic + protocol + 2 * (b"\x80\x02" + dictionary(pairs) + b".") + b"\x80\x02" + flood + b".")
 
 
 def wide_names(path: Path) -> None:
@@ -245,7 +245,9 @@ MEMORY: dict[str, Write] = {
         kept(persistent(b"c" + b"a" * (4 * MEGABYTE) + b"\nb\n")[:-1], value("storage")),
         numbered(get(0) + b"Q", 400),
     ),
-    "texts with one wide letter each": pickled(b"](" + text(WIDE + b"a" * (20 * MEGABYTE)) * 2 + b"e"),
+    "classes named by a text with one wide letter": pickled(
+        kept(text(WIDE + b"a" * (5 * MEGABYTE))), b"](" + (get(0) + get(0) + b"\x93") * 8 + b"e"
+    ),
     "names of 1 MB with many tensors": pickled(
         module(children=dictionary([(text(b"a" * MEGABYTE), module(numbered(described(persistent()), 2000)))]))
     ),
@@ -283,7 +285,7 @@ TIME: dict[str, Write] = {
     ),
     "equal texts of 8 MB as keys": pickled(
         kept(text(b"a" * (8 * MEGABYTE)), text(b"a" * (8 * MEGABYTE))),
-        b"}(" + (get(0) + b"N" + get(1) + b"N") * 20_000 + b"u",
+        b"}(" + (get(0) + b"N" + get(1) + b"N") * 100_000 + b"u",
     ),
     "20,000 modules with one dictionary of 300,000": pickled(
         kept(numbered(b"N", 300_000)), module(children=numbered(module(get(0)), 20_000))
