@@ -79,7 +79,7 @@ class _Known:
         """Whether these positions have the values that were read; without waiting, if they are at rest and counted."""
         if not self.fits(alpha, centers):
             return False
-        if alpha.is_cpu or not (at_rest and _are_watched(alpha, centers)):
+        if not (at_rest and _are_watched(alpha, centers)):
             return torch.equal(alpha, self.values[0]) and torch.equal(centers, self.values[1])
         same = alpha.data_ptr() == self.alpha.data_ptr() and centers.data_ptr() == self.centers.data_ptr()
         if not same or (alpha._version, centers._version) != self.versions:

@@ -256,7 +256,7 @@ def test_show_takes_the_user_s_image(show: Show, folder: Path) -> None:
         (("--out", "x.html", "--query", "0,99"), 2, "outside the image"),
         (("--out", "x.png", "--query", "-1,0"), 2, "must be ROW,COLUMN"),
         (("--out", "x.png", "--image", "../converted/config.json"), 3, "is not a picture"),
-        (("--out", "x.png", "--image", "none.png"), 3, "No such file"),
+        (("--out", "x.png", "--image", "none.png"), 3, "there is no file"),
         (("--out", "x.png", "--size", "0x4"), 2, "ROWSxCOLUMNS"),
         (("--out", "x.png", "--size", "1x1"), 3, "does not run on an image of 3x1x1"),
         (("--out", "x.png", "--alpha", "0"), 2, "must be positive"),
