@@ -150,7 +150,7 @@ def test_soft_attention_restores_within_the_tolerance_and_not_below(
 
 def test_an_undefined_tolerance_accepts_nothing() -> None:
     model = convert_model(nn.Conv2d(2, 3, (1, 2)), alpha=2.0).model
-    with pytest.raises(NotAConvolutionError, match="tolerance must be a number"):
+    with pytest.raises(ConversionError, match="tolerance must be a number"):
         restore_model(model, tolerance=float("nan"))
 
 
