@@ -65,6 +65,9 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry)
         [batch, out_channels, output rows, output columns].
     """
     if is_beyond(x, weight, geometry):
+        if has_wrong_gradient(x, weight, geometry):
+            precise = convolve(x.float(), weight.float(), None if bias is None else bias.float(), geometry)
+            return precise.to(x.dtype)
         columns = geometry.padding[1]
         x, geometry = F.pad(x, (columns, columns)), geometry._replace(padding=(geometry.padding[0], 0))
     if is_narrow(x, weight, geometry):
@@ -77,9 +80,11 @@ def known_fault(x: Tensor, weight: Tensor, geometry: Geometry) -> str | None:
     """What makes torch's own call one that is not to be trusted, in words, or None."""
     if is_narrow(x, weight, geometry):
         return NARROW
-    if is_beyond(x, weight, geometry):
-        return BEYOND
-    return ENDLESS if is_endless(x, weight, geometry) else GRADIENT if has_wrong_gradient(x, weight, geometry) else None
+    if is_endless(x, weight, geometry):
+        return ENDLESS
+    if has_wrong_gradient(x, weight, geometry):
+        return GRADIENT
+    return BEYOND if is_beyond(x, weight, geometry) else None
 
 
 def is_narrow(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
