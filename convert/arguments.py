@@ -18,15 +18,17 @@ from torch import Tensor
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.spec import Size
 
+_MOST = 2**31 - 1  # more than a size, a dimension or a number of heads ever is
+
 
 def as_integer(value: Any, name: str, *, least: int) -> int:
-    """A whole number, of any integer type, that is not smaller than ``least``."""
+    """A whole number, of any integer type, that is not smaller than ``least``, and that a tensor could have."""
     try:
         number = operator.index(value)
     except TypeError as error:
         raise ConversionError(f"{name} must be an integer; got {_shown(value)}") from error
-    if isinstance(value, bool) or number < least:
-        raise ConversionError(f"{name} must be an integer of at least {least}; got {_shown(value)}")
+    if isinstance(value, bool) or not least <= number <= _MOST:
+        raise ConversionError(f"{name} must be an integer from {least} to {_MOST}; got {_shown(value)}")
     return number
 
 
@@ -89,7 +91,7 @@ def image_batches(batches: Any) -> Iterator[Tensor]:
     Args:
         batches: Any iterable; a tensor counts as its parts along the first dimension.
     """
-    if not isinstance(batches, Iterable):
+    if not isinstance(batches, Iterable) or (isinstance(batches, Tensor) and not batches.ndim):
         raise ConversionError(f"batches must be an iterable of tensors; got {_shown(batches)}")
     for batch in batches:
         images = batch[0] if isinstance(batch, Sequence) and not isinstance(batch, str) and batch else batch
@@ -110,7 +112,7 @@ def as_tensor(value: Any, name: str) -> Tensor:
 
 def as_path(value: Any, name: str) -> Path:
     """The path of a file or folder."""
-    if not isinstance(value, str | Path):
+    if not isinstance(value, str | Path) or "\0" in str(value):
         raise ConversionError(f"{name} must be a path; got {_shown(value)}")
     return Path(value)
 

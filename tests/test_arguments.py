@@ -142,9 +142,9 @@ CASES: dict[str, Case] = {
     "size": (lambda: layer().attention_probabilities(5), "size must be two integers.*got 5"),
     "size of floats": (lambda: layer().attention_probabilities((5.0, 6)), "rows must be an integer"),
     "size of one": (lambda: layer().explain((5,)), "size must be two integers"),
-    "size of nothing": (lambda: layer().explain((0, 5)), "size's rows must be an integer of at least 1"),
+    "size of nothing": (lambda: layer().explain((0, 5)), "size's rows must be an integer from 1 to"),
     "explained size": (lambda: layer().explain(5), "size must be two integers"),
-    "batch": (lambda: layer().explain((5, 6), batch=0), "batch must be an integer of at least 1"),
+    "batch": (lambda: layer().explain((5, 6), batch=0), "batch must be an integer from 1 to"),
     "network's size": (lambda: door.certify_network(network(), input_range=RANGE, size=9), "size must be"),
     "one head": (lambda: layer().attention_probabilities((5, 6), heads=3), r"heads must be .*\[3\], not 3"),
     "a name of heads": (lambda: layer().attention_probabilities((5, 6), heads="all"), "heads must be"),
@@ -188,6 +188,7 @@ CASES: dict[str, Case] = {
     "ragged range": (lambda: door.certify(layer(), input_range=([0, [1]], 2)), r"input_range must be \(low, high\)"),
     "sums": (lambda: door.certify(layer(), input_range=RANGE, sums=[1.0]), "sums must be a torch.Tensor"),
     "batches": (lambda: door.measure_input(layer(), 5), "batches must be an iterable of tensors; got 5"),
+    "a number of batches": (lambda: door.certify_data(layer(), torch.tensor(1.0)), "batches must be an iterable"),
     "named batches": (lambda: door.measure_input(layer(), [{"x": X}]), "each batch must be a tensor"),
     "numpy batches": (lambda: door.compare_layers(cnn(), network(), [X.numpy()]), "each batch must be a tensor"),
     "batch of channels": (
@@ -205,7 +206,8 @@ CASES: dict[str, Case] = {
         "layer 0 is self-attention, not a conv",
     ),
     "spec": (lambda: door.SelfAttention2d(nn.Conv2d(1, 1, 1)), "spec must be a ConvSpec.*got Conv2d"),
-    "key_dim": (lambda: layer().add_content(0), "key_dim must be an integer of at least 1"),
+    "key_dim": (lambda: layer().add_content(0), "key_dim must be an integer from 1 to"),
+    "endless key_dim": (lambda: layer().add_content(10**30), "key_dim must be an integer from 1 to"),
     "tables": (lambda: layer().set_axis_scores([[1.0]], X), "rows must be a torch.Tensor"),
     "flat tables": (lambda: layer().set_axis_scores(torch.tensor(1.0), X), "score tables must have 6 heads"),
     "parametrised": (
@@ -221,6 +223,7 @@ CASES: dict[str, Case] = {
     ),
     "folder": (lambda: door.save_converted(network(), 3), "folder must be a path; got 3"),
     "loaded folder": (lambda: door.load_converted(3), "folder must be a path; got 3"),
+    "folder of no name": (lambda: door.load_converted("a\0b"), "folder must be a path"),
     "file": (lambda: door.load_converted(Path(__file__)), "is not a converted model"),
     "architecture": (lambda: door.load_converted("x", architecture="m:f"), "architecture must be a network or an Arch"),
 }
