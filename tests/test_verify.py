@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 from torch import nn
 
@@ -28,6 +30,8 @@ from conv2attn.convert.folder import Architecture
 from conv2attn.convert.network_certificate import NetworkCertificate
 from conv2attn.proofs import network_check
 from conv2attn.proofs.campaign import outputs
+from conv2attn.proofs.campaign.merge import _common_layer
+from conv2attn.proofs.campaign.result import Part
 from tests.processes import PATIENCE, finished, started
 from tests.test_faults import drop_a_head
 
@@ -35,6 +39,7 @@ COMMAND = [sys.executable, "-c", "from conv2attn.cli import main; main()"]
 ARCH = ("--arch", "conv2attn.convert.examples.networks:residual_cnn")
 
 Run = Callable[..., tuple[int, str, str]]
+PARTS = st.builds(Part, st.integers(0, 1), st.integers(0, 30), st.integers(1, 9), st.integers(0, 9))
 
 
 @pytest.fixture
@@ -109,6 +114,58 @@ def test_shards_merge_into_the_whole(run: Run, monkeypatch: pytest.MonkeyPatch) 
     assert "Seed 0, layers 0, 2, ...\nSeed 0, layers 1, 3, ...\n" in out
     code, _, err = run("--merge", "odd.json", "odd.json")
     assert (code, err) == (2, "conv2attn: layer 1 of seed 0 is both in odd.json and in odd.json\n")
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("parts", [{"seed": 0, "first": 0, "step": 0, "count": 6}]),
+        ("parts", [{"seed": 0, "first": "0", "step": 1, "count": 6}]),
+        ("seconds", "long"),
+        ("seconds", 10**400),
+        ("runs", None),
+        ("settings", {"engines": ["cuda"], "dtypes": ["float32"], "device": "cpu", "max_size": 4}),
+        ("tally", {"layers": 6}),
+        ("versions", [1]),
+    ],
+)
+def test_a_result_that_is_malformed_is_refused(run: Run, place: str, value: Any) -> None:
+    run("--layers", "2", "--engine", "factored", "--out", "result.json")
+    written = json.loads(Path("result.json").read_text())
+    written["campaign"][place] = value
+    Path("other.json").write_text(json.dumps(written))
+    code, out, err = run("--merge", "other.json")
+    assert (code, out) == (3, "")
+    assert err.startswith("conv2attn: other.json is malformed: ")
+    assert err.count("\n") == 1
+
+
+def test_results_of_more_layers_than_memory_holds_are_added(run: Run) -> None:
+    run("--layers", "2", "--engine", "factored", "--out", "result.json")
+    written = json.loads(Path("result.json").read_text())
+    for first, count in ((0, 10**15), (10**15, 5), (1, 3 * 10**14)):
+        step = 3 if first == 1 else 1
+        written["campaign"]["parts"] = [{"seed": 0, "first": first, "step": step, "count": count}]
+        Path(f"{first}.json").write_text(json.dumps(written))
+    assert run("--merge", "0.json", f"{10**15}.json")[0] == 0
+    code, _, err = run("--merge", f"{10**15}.json", "1.json")
+    assert code == 0
+    code, _, err = run("--merge", "0.json", "1.json")
+    assert (code, err) == (2, "conv2attn: layer 1 of seed 0 is both in 0.json and in 1.json\n")
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a folder", "nothing"])
+def test_what_is_no_file_is_no_result(run: Run, kind: str) -> None:
+    {"a pipe": os.mkfifo, "a folder": os.mkdir, "nothing": lambda name: None}[kind]("result.json")
+    code, _, err = run("--merge", "result.json")
+    assert code == 3
+    assert err.startswith("conv2attn: result.json cannot be read: ")
+
+
+@given(one=PARTS, other=PARTS)
+def test_two_parts_have_the_layers_in_common_that_their_indices_have(one: Part, other: Part) -> None:
+    common = set(one.indices) & set(other.indices) if one.seed == other.seed else set()
+    assert _common_layer(one, other) == min(common, default=None)
 
 
 def test_a_failure_gives_a_snippet_and_exit_code_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

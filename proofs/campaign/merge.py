@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from sympy.ntheory.modular import solve_congruence
+
 from conv2attn.convert.errors import CheckpointError, SelectionError
+from conv2attn.convert.formats.limits import MAX_HEADER, parse_json
 from conv2attn.proofs.campaign.result import Campaign, Part
 from conv2attn.proofs.campaign.tally import Tally
 
@@ -53,18 +55,19 @@ def read_campaign(path: Path, *, version: int) -> Campaign:
         CheckpointError: The file cannot be read or is no result of a campaign.
     """
     try:
-        data: Any = json.loads(path.read_text(encoding="utf-8"))
+        if not path.is_file():
+            raise CheckpointError(f"{path} cannot be read: {'it is' if path.exists() else 'there is'} no file")
+        with path.open("rb") as file:
+            data: Any = parse_json(file.read(MAX_HEADER + 1), str(path))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not JSON") from error
-    if not isinstance(data, dict) or data.get("command") != "verify" or "campaign" not in data:
+    if not isinstance(data, dict) or data.get("command") != "verify" or not isinstance(data.get("campaign"), dict):
         raise CheckpointError(f"{path} is not the result of a campaign")
     if data.get("version") != version:
         raise CheckpointError(f"{path} has the version {data.get('version')}; this program reads {version}")
     try:
         return Campaign.from_json(data["campaign"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (ValueError, SelectionError) as error:
         raise CheckpointError(f"{path} is malformed: {error}") from error
 
 
@@ -77,7 +80,13 @@ def _check_disjoint(paths: Sequence[Path], campaigns: Sequence[Campaign]) -> Non
 
 
 def _common_layer(one: Part, other: Part) -> int | None:
-    """A layer that is in both parts, or None."""
+    """The first layer that is in both parts, or None."""
     if one.seed != other.seed:
         return None
-    return min(set(one.indices) & set(other.indices), default=None)
+    steps = solve_congruence(*((part.first % part.step, part.step) for part in (one, other)))
+    if steps is None or not one.count or not other.count:
+        return None
+    layer, period = map(int, steps)
+    start, stop = max(one.first, other.first), min(one.indices.stop - one.step, other.indices.stop - other.step)
+    layer += -((layer - start) // period) * period  # the first one that is not before the start
+    return layer if layer <= stop else None

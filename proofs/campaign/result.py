@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from typing import Any, Self
 
+from conv2attn.proofs.campaign.reading import from_plain
 from conv2attn.proofs.campaign.settings import Settings
 from conv2attn.proofs.campaign.tally import Tally
 
@@ -23,12 +24,19 @@ class Part:
         first: Index of the first one, the number of the shard.
         step: The number of shards.
         count: How many.
+
+    Raises:
+        ValueError: There are no such layers.
     """
 
     seed: int
     first: int
     step: int
     count: int
+
+    def __post_init__(self) -> None:
+        if min(self.seed, self.first, self.step - 1, self.count) < 0:
+            raise ValueError(f"{self} are no layers")
 
     @property
     def indices(self) -> range:
@@ -82,17 +90,7 @@ class Campaign:
         """Reads what ``to_json`` wrote.
 
         Raises:
-            KeyError, TypeError, ValueError: It is something else.
+            ValueError: It is something else.
+            SelectionError: Its settings name an engine or precision that this program lacks.
         """
-        settings: dict[str, Any] = {
-            name: tuple(v) if isinstance(v, list) else v for name, v in data["settings"].items()
-        }
-        return cls(
-            settings=Settings(**settings),
-            parts=tuple(Part(**part) for part in data["parts"]),
-            tally=Tally.from_json(data["tally"]),
-            seconds=float(data["seconds"]),
-            stopped=data["stopped"],
-            runs=tuple(data["runs"]),
-            versions=dict(data["versions"]),
-        )
+        return from_plain(cls, {name: value for name, value in data.items() if name != "layers_per_second"})

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
 
 from conv2attn.proofs.campaign.comparison import Comparison
 from conv2attn.proofs.random_layers import SMALL_SIZE, RandomLayer
@@ -136,20 +136,6 @@ class Tally:
     def comparisons(self) -> int:
         """All comparisons."""
         return sum(check.comparisons for check in self.checks.values())
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Reads a tally that was written as plain data.
-
-        Raises:
-            KeyError, TypeError: It is something else.
-        """
-        checks = {
-            name: CheckTally(check["comparisons"], check["violations"], Extreme(**check["worst"]))
-            for name, check in data["checks"].items()
-        }
-        failures = tuple(Failure(**failure) for failure in data["failures"])
-        return cls(int(data["layers"]), dict(data["options"]), checks, int(data["failed"]), failures)
 
 
 def options(layer: RandomLayer) -> list[str]:
