@@ -1,4 +1,4 @@
-"""Calls of F.conv2d that torch 2.13 computes wrongly, or never, on some CPU; docs/verification.md shows them.
+"""Calls of F.conv2d that torch 2.13 computes wrongly or never, or crashes on; docs/verification.md shows them.
 
 Run as a program, it computes all of them with ``convolve``, and prints how many it computed. A test does so in a
 process of its own, since a call that never returns must be ended, and for several sets of a CPU's instructions.
@@ -20,12 +20,13 @@ MEMORY_FORMATS = (torch.contiguous_format, torch.channels_last)
 
 
 class Call(NamedTuple):
-    """Shapes, dtype and geometry of a convolution call."""
+    """Shapes, dtype and geometry of a convolution call, and whether it adds ones as a bias."""
 
     image: tuple[int, int, int, int]
     kernel: tuple[int, int, int, int]
     geometry: Geometry
     dtype: torch.dtype = torch.bfloat16
+    has_bias: bool = False
 
     def tensors(self, memory_format: torch.memory_format) -> tuple[Tensor, Tensor]:
         """Image and kernel of numbers -1, 0 and 1, whose sums no precision rounds here."""
@@ -42,12 +43,20 @@ WRONG = {
     "one strided column, patches": Call((2, 16, 5, 4), (1, 16, 3, 4), Geometry((1, 4))),
     "a wide depthwise kernel": Call((1, 8, 3, 32), (8, 1, 1, 19), Geometry(padding=(0, 9), groups=8)),
 }
+CRASHES = {
+    "beyond a narrow image, biased": Call(
+        (3, 3, 5, 1), (1, 3, 3, 1), Geometry((3, 2), (2, 3), (1, 2)), torch.float32, has_bias=True
+    ),
+    "beyond a narrow image": Call((2, 32, 3, 1), (32, 2, 2, 1), Geometry((3, 3), (0, 2), (1, 3), 16)),
+    "beyond a narrow image, a wider kernel": Call((3, 8, 10, 1), (8, 8, 3, 4), Geometry((1, 4), (2, 7), (2, 2))),
+}
 WRONG_GRADIENTS = {
     "taps that see padding only": Call((2, 3, 6, 1), (3, 3, 1, 16), Geometry((3, 2), (0, 15))),
     "taps that see padding only, contiguous": Call((3, 17, 4, 2), (1, 17, 4, 4), Geometry((4, 4), (0, 3))),
     "dilated rows of wide images": Call((1, 24, 4, 43), (24, 1, 2, 7), Geometry((1, 1), (1, 2), (3, 1), 24)),
     "a stride larger than the image": Call((1, 48, 9, 1), (48, 2, 5, 1), Geometry((2, 2), (0, 1), (2, 3), 24)),
 }
+KNOWN = {**WRONG, **CRASHES, **WRONG_GRADIENTS}
 
 
 def laid_out(x: Tensor, memory_format: torch.memory_format) -> Tensor:
@@ -64,13 +73,14 @@ def poison() -> None:
 def disagreement(call: Call, memory_format: torch.memory_format) -> str | None:
     """What of a call, its result and its gradients, does not equal that of float64, if anything."""
     x, weight = (tensor.requires_grad_() for tensor in call.tensors(memory_format))
+    bias = torch.ones(len(weight), dtype=call.dtype) if call.has_bias else None
     poison()
-    output = convolve(x, weight, None, call.geometry)
+    output = convolve(x, weight, bias, call.geometry)
     upstream = torch.randint(-1, 2, output.shape, generator=torch.Generator().manual_seed(1)).to(call.dtype)
     poison()
     found = {"output": output, **_gradients(output, x, weight, upstream)}
     x64, weight64 = (tensor.detach().double().contiguous().requires_grad_() for tensor in (x, weight))
-    exact = F.conv2d(x64, weight64, None, *call.geometry)
+    exact = F.conv2d(x64, weight64, None if bias is None else bias.double(), *call.geometry)
     expected = {"output": exact, **_gradients(exact, x64, weight64, upstream.double())}
     wrong = [name for name in found if not torch.equal(found[name].detach().double(), expected[name].detach())]
     return ", ".join(wrong) or None
@@ -98,7 +108,7 @@ def main() -> None:
     """Computes every call in every memory format."""
     torch.set_num_threads(1)
     count = 0
-    for name, call in {**WRONG, **WRONG_GRADIENTS}.items():
+    for name, call in KNOWN.items():
         for memory_format in MEMORY_FORMATS:
             wrong = disagreement(call, memory_format)
             if wrong is not None:

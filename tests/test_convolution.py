@@ -15,13 +15,23 @@ from torch import Tensor, nn
 
 from conv2attn.convert import attention_from_conv, compare_layers, convert_model
 from conv2attn.convert.engines import ENGINES, convolution
-from conv2attn.convert.engines.convolution import ENDLESS, GRADIENT, NARROW, Geometry, convolve, known_fault
+from conv2attn.convert.engines.convolution import BEYOND, ENDLESS, GRADIENT, NARROW, Geometry, convolve, known_fault
 from conv2attn.convert.reference import right_convolutions
 from conv2attn.convert.spec import ConvSpec, Size
 from conv2attn.proofs.campaign.checks import compare_layer
 from conv2attn.proofs.campaign.tally import UNTRUSTED, Tally
 from conv2attn.proofs.random_layers import RandomLayer
-from tests.known_faults import MEMORY_FORMATS, WRONG, WRONG_GRADIENTS, Call, FaultyTorch, disagreement, laid_out
+from tests.known_faults import (
+    CRASHES,
+    KNOWN,
+    MEMORY_FORMATS,
+    WRONG,
+    WRONG_GRADIENTS,
+    Call,
+    FaultyTorch,
+    disagreement,
+    laid_out,
+)
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 # A layer that a campaign drew, and that torch computes wrongly on a CPU with avx512_bf16.
@@ -43,7 +53,7 @@ def calls(draw: st.DrawFn) -> Call:
     inputs, outputs = (groups * draw(st.sampled_from([1, 1, 2, 4] if groups < 4 else [1])) for _ in range(2))
     kernel = draw(st.integers(1, 4)), draw(st.sampled_from([1, 2, 3, 4, 15]))
     stride, padding, dilation = (
-        (draw(st.integers(low, high)), draw(st.integers(low, high))) for low, high in ((1, 4), (0, 2), (1, 3))
+        (draw(st.integers(low, high)), draw(st.integers(low, high))) for low, high in ((1, 4), (0, 4), (1, 3))
     )
     smallest = (max(dilation[axis] * (kernel[axis] - 1) + 1 - 2 * padding[axis], 1) for axis in (0, 1))
     rows, columns = (least + draw(st.integers(0, 5)) for least in smallest)
@@ -52,6 +62,7 @@ def calls(draw: st.DrawFn) -> Call:
         (outputs, inputs // groups, *kernel),
         Geometry(stride, padding, dilation, groups),
         draw(st.sampled_from(DTYPES)),
+        draw(st.booleans()),
     )
 
 
@@ -64,15 +75,16 @@ def test_a_convolution_and_its_gradients_are_right_in_every_memory_format(
 
 
 @pytest.mark.parametrize("instructions", [None, "AVX512_CORE", "AVX2"])
-def test_what_torch_gets_wrong_is_right_on_every_cpu(instructions: str | None) -> None:
+def test_what_torch_gets_wrong_or_crashes_on_is_right_on_every_cpu(instructions: str | None) -> None:
     environment = dict(os.environ) | ({} if instructions is None else {"ONEDNN_MAX_CPU_ISA": instructions})
     program = [sys.executable, "-m", "tests.known_faults"]
     done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.stdout.split() == [str(len(MEMORY_FORMATS) * len({**WRONG, **WRONG_GRADIENTS}))], done.stderr
+    assert done.stdout.split() == [str(len(MEMORY_FORMATS) * len(KNOWN))], done.stderr
 
 
 def test_each_known_fault_is_recognised_and_a_usual_call_is_none() -> None:
     assert [_fault(call) for call in WRONG.values()] == [NARROW, NARROW, NARROW, ENDLESS]
+    assert [_fault(call) for call in CRASHES.values()] == [BEYOND] * len(CRASHES)
     assert [_fault(call, trained=True) for call in WRONG_GRADIENTS.values()] == [GRADIENT] * len(WRONG_GRADIENTS)
     usual = Call((2, 64, 14, 14), (64, 1, 3, 3), Geometry((2, 2), (1, 1), groups=64))
     for dtype in DTYPES:

@@ -6,7 +6,7 @@ search; ``docs/verification.md`` shows each in plain torch, and says when and on
 
 * A result that is one column wide, with a stride along the columns: garbage, in half precision or where every group has
   one input channel. One more column is computed, from zeros that are appended to the image, and dropped.
-* Taps that see only padding, or an image narrower than the stride: a crash. The columns are padded before the call.
+* Taps that see only padding in an image narrower than the stride: a crash. The columns are padded before the call.
 * A depthwise convolution of half precision whose kernel has many columns: the call does not return.
 * The gradient of a bfloat16 kernel that is dilated along the rows, or reaches beyond narrow images: garbage, or a
   crash. These two are computed in float32 and rounded once, which is how the certificate understands half precision.
@@ -32,7 +32,7 @@ _ONE_VECTOR = 16  # channels that fit one register; with more of them it returns
 
 NARROW = "strided, with a result that is one column wide"
 ENDLESS = "depthwise in half precision, with a kernel of many columns"
-BEYOND = "padded by more columns than the kernel spans, or an image narrower than the stride"
+BEYOND = "padded by as many columns as the kernel spans, and an image narrower than the stride"
 GRADIENT = "the gradient of a bfloat16 kernel that is dilated along the rows, or reaches beyond narrow images"
 
 
@@ -99,11 +99,10 @@ def is_narrow(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
 
 
 def is_beyond(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
-    """Whether taps that see only padding, or a stride wider than the image, may crash the call."""
-    padding, columns = geometry.padding[1], x.shape[3]
-    if not padding or not _is_onednns(x) or torch.compiler.is_exporting():
+    """Whether taps that see only padding in an image narrower than the stride may crash the call."""
+    if not _is_onednns(x) or torch.compiler.is_exporting():
         return False
-    return padding >= _span(weight, geometry) or columns < geometry.stride[1]
+    return geometry.padding[1] >= _span(weight, geometry) and x.shape[3] < geometry.stride[1]
 
 
 def is_endless(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
