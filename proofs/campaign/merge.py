@@ -61,13 +61,13 @@ def read_campaign(path: Path, *, version: int) -> Campaign:
             data: Any = parse_json(file.read(MAX_HEADER + 1), str(path))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
-    if not isinstance(data, dict) or data.get("command") != "verify" or not isinstance(data.get("campaign"), dict):
+    if not isinstance(data, dict) or data.get("command") != "verify" or "campaign" not in data:
         raise CheckpointError(f"{path} is not the result of a campaign")
     if data.get("version") != version:
         raise CheckpointError(f"{path} has the version {data.get('version')}; this program reads {version}")
     try:
         return Campaign.from_json(data["campaign"])
-    except (ValueError, SelectionError) as error:
+    except (ValueError, SelectionError, AttributeError) as error:
         raise CheckpointError(f"{path} is malformed: {error}") from error
 
 
