@@ -28,6 +28,7 @@ from conv2attn.proofs.coq import (
 )
 from conv2attn.proofs.enclosure import POINTS, tau_lower, tau_upper
 from conv2attn.proofs.formal_library import FOLDER, LIBRARY, Statement, sources, statements
+from conv2attn.proofs.leash import run_leashed
 
 DEFAULT_LIMIT = 300.0  # seconds a file
 TOOLS = ("coqc", "coqchk")
@@ -141,9 +142,7 @@ def _run(place: Path, limit: float, *command: str) -> str:
         KernelError: It failed or took too long.
     """
     try:
-        done = subprocess.run(
-            command, cwd=place, timeout=limit, capture_output=True, encoding="utf-8", errors="replace", check=False
-        )
+        done = run_leashed(command, folder=place, limit=limit)
     except subprocess.TimeoutExpired as error:
         raise KernelError(f"{' '.join(command)}: stopped after {limit:g} s") from error
     if done.returncode != 0:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from conv2attn.proofs.leash import run_leashed
 from tests import processes
 
 LONG = 120  # seconds in which all processes have surely ended; those of the old code never did
@@ -49,6 +50,15 @@ for verdict in worker.verdicts("slow", "slow-claim", 1e6):
     print(verdict)
 """
 
+PROGRAM = """
+import sys
+from pathlib import Path
+from conv2attn.proofs.leash import run_leashed
+
+print("checking", flush=True)
+run_leashed([sys.executable, "-c", "import time; time.sleep(10**6)"], folder=Path(), limit=10**6)
+"""
+
 SLOW = """
 from conv2attn.proofs.claim import Claim
 
@@ -59,6 +69,7 @@ def claims():
 
 COMMANDS = {
     "campaign": [sys.executable, "-c", CAMPAIGN],
+    "program": [sys.executable, "-c", PROGRAM],
     "proof": [sys.executable, "-c", PROOF],
     "verify": [sys.executable, "-c", VERIFY],
 }
@@ -74,7 +85,7 @@ def started(*command: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("kind", ["campaign", "proof"])
+@pytest.mark.parametrize("kind", ["campaign", "program", "proof"])
 def test_workers_end_with_their_parent_and_show_no_traceback(
     kind: str, sent: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,3 +109,15 @@ def test_a_terminated_command_leaves_nothing_behind(tmp_path: Path, monkeypatch:
     assert process.returncode == 128 + signal.SIGTERM
     assert errors == ""
     assert sorted(os.listdir()) == ["slow.py"]
+
+
+def test_a_program_on_a_leash_says_what_it_says_and_ends_in_time(tmp_path: Path) -> None:
+    talking = "import os, sys; print(os.getcwd()); print(sys.stdin.read(), file=sys.stderr); sys.exit(3)"
+    done = run_leashed([sys.executable, "-c", talking], folder=tmp_path, limit=LONG)
+    assert (done.returncode, done.stdout, done.stderr) == (3, f"{tmp_path.resolve()}\n", "\n")
+    slow = "import os, time; open(str(os.getpid()), 'w').close(); time.sleep(10**6)"
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_leashed([sys.executable, "-c", slow], folder=tmp_path, limit=2)
+    for path in tmp_path.iterdir():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(path.name), 0)
