@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-LAYERS = 6  # random layers that come first: they kill most mutants within a second
+LAYERS = 6  # random layers that come first for what computes: they kill most mutants within a second
 
 # Shared by everything that computes; the slowest come last.
 _COMPUTING = ("test_attention", "test_separable", "test_content", "test_equivalence")
+
+# Shared by the readers of files.
+_READING = (
+    "test_checkpoint",
+    "hostile/test_hostile",
+    "test_open_network",
+    "fuzz/test_corpus",
+    "hostile/test_truncation",
+)
 
 TESTS: dict[str, tuple[str, ...]] = {
     "convert/spec.py": ("test_spec", "test_construction", "test_plan", "test_regime", *_COMPUTING),
@@ -21,13 +30,32 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_equivalence",
     ),
     "convert/subnormal.py": ("test_extremes",),
+    "convert/tolerance.py": ("test_tolerance", "test_certificate"),
+    "convert/measure.py": ("test_certificate", "test_extremes", "test_arguments"),
+    "convert/network_certificate.py": ("test_propagation", "test_followed", "test_wording"),
     "convert/engines/__init__.py": ("test_attention", "test_plan", "test_separable"),
     "convert/engines/base.py": ("test_costs", "test_attention", "test_plan", *_COMPUTING),
     "convert/engines/axes.py": ("test_costs", "test_passes", *_COMPUTING),
     "convert/engines/passes.py": ("test_costs", "test_passes", *_COMPUTING),
     "convert/engines/stencil.py": ("test_costs", "test_passes", *_COMPUTING),
+    "convert/engines/convolution.py": ("test_convolution", "test_equivalence"),
     "convert/engines/literal.py": ("test_encoding", "test_plan", *_COMPUTING),
     "convert/engines/sdpa.py": ("test_plan", *_COMPUTING),
     "convert/engines/factored.py": ("test_costs", "test_plan", "test_passes", *_COMPUTING),
     "convert/engines/separable.py": ("test_costs", "test_plan", "test_passes", *_COMPUTING),
+    "convert/formats/__init__.py": _READING,
+    "convert/formats/archive.py": _READING,
+    "convert/formats/beside.py": (*_READING, "test_folder"),
+    "convert/formats/exported.py": ("test_exported", *_READING),
+    "convert/formats/geometry.py": (*_READING, "test_exported"),
+    "convert/formats/graph.py": ("test_exported", *_READING),
+    "convert/formats/limits.py": (*_READING, "hostile/test_memory"),
+    "convert/formats/modules.py": _READING,
+    "convert/formats/onnx.py": _READING,
+    "convert/formats/pickle_machine.py": _READING,
+    "convert/formats/pickled.py": _READING,
+    "convert/formats/protobuf.py": _READING,
+    "convert/formats/safetensors.py": (*_READING, "test_folder"),
+    "convert/formats/sniff.py": _READING,
+    "convert/formats/stored.py": (*_READING, "test_shared"),
 }

@@ -49,7 +49,7 @@ def survives(module: str) -> bool:
     from conv2attn.proofs.campaign.processes import check_block
     from conv2attn.proofs.campaign.settings import Settings
 
-    if check_block(Settings(), 0, range(LAYERS)).violations:
+    if not module.startswith("convert/formats/") and check_block(Settings(), 0, range(LAYERS)).violations:
         return False
     files = [f"tests/{name}.py" for name in TESTS[module]]
     return (
