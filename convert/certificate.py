@@ -150,10 +150,11 @@ def channel_range(input_range: InputRange, channels: int) -> tuple[Tensor, Tenso
     low, high = (as_range_end(end) for end in input_range)
     if not all(end.numel() in (1, channels) and bool(end.isfinite().all()) for end in (low, high)):
         raise ConversionError(
-            f"input_range must be two finite numbers, or two sequences of {channels}; got {input_range}"
+            f"input_range must be two finite numbers, or two sequences of {channels}; got {_shown(low)} and "
+            f"{_shown(high)}"
         )
     if bool((low > high).any()):
-        raise ConversionError(f"input_range must be (low, high) with low <= high; got {input_range}")
+        raise ConversionError(f"input_range must be (low, high) with low <= high; got {_shown(low)} and {_shown(high)}")
     return low.expand(channels), high.expand(channels)
 
 
@@ -172,5 +173,12 @@ def padded_range(spec: ConvSpec, input_range: InputRange) -> tuple[Tensor, Tenso
 def _checked_sums(spec: ConvSpec, sums: Tensor) -> Tensor:
     checked = as_tensor(sums, "sums").detach().double().cpu()
     if checked.shape != (spec.out_channels,) or not bool((checked >= 0).all()):
-        raise ConversionError(f"sums must be {spec.out_channels} numbers that are not negative; got {sums}")
+        raise ConversionError(
+            f"sums must be {spec.out_channels} numbers that are not negative; got {list(checked.shape)}"
+        )
     return checked
+
+
+def _shown(end: Tensor) -> str:
+    """One end of a range, in an error."""
+    return f"{end.item():g}" if end.numel() == 1 else f"{end.numel()} numbers"

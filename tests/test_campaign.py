@@ -37,7 +37,7 @@ from conv2attn.convert.errors import CheckpointError, ConversionError, Selection
 from conv2attn.convert.protocol import LayerValues
 from conv2attn.convert.regime import EXACT_ALPHA, Regime
 from conv2attn.convert.spec import Size
-from conv2attn.proofs.campaign import checks, run
+from conv2attn.proofs.campaign import checks, extremes, run
 from conv2attn.proofs.campaign.adversarial import PATTERNS
 from conv2attn.proofs.campaign.arithmetic import certified_arithmetic
 from conv2attn.proofs.campaign.checks import CHECKS, compare_layer, violations
@@ -647,3 +647,13 @@ def test_an_exception_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_violation_on_a_gpu() -> None:
     campaign = run_campaign(Settings(device="cuda"), layers=100)
     assert campaign.tally.failures == ()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
+def test_the_largest_extreme_numbers_are_finite(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "randint", lambda low, high, size, **_: torch.full(tuple(size), high - 1))
+    monkeypatch.setattr(torch, "randn", lambda size, **options: torch.full(tuple(size), 9.0, dtype=torch.float64))
+    layer = RandomLayer(ConvSpec(2, 2, (1, 1)), Size(2, 2), 1, dtype, 1.0, 0)
+    images = extremes.extreme_images(layer, torch.device("cpu"))
+    assert bool(images.isfinite().all())
+    assert float(images.min()) > torch.finfo(layer.torch_dtype).max / 4

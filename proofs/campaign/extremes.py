@@ -49,10 +49,10 @@ def perhaps_flushed(layer: RandomLayer) -> Iterator[None]:
 
 
 def _powers_of_two(layer: RandomLayer, shape: torch.Size, generator: torch.Generator) -> Tensor:
-    """From the smallest subnormal number to a quarter of the largest, so that normal numbers do not overflow."""
+    """From the smallest subnormal number to about a quarter of the largest: times normal numbers, none overflows."""
     limits = torch.finfo(layer.torch_dtype)
     least = round(math.log2(limits.smallest_normal) + math.log2(limits.eps))
-    most = math.floor(math.log2(limits.max)) - 2
+    most = math.frexp(limits.max / _SPREAD)[1] - 1
     exponents = torch.randint(least, most + 1, shape, generator=generator)
     return torch.ldexp(torch.ones(shape, dtype=torch.float64), exponents)
 
