@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from conv2attn.proofs.terminal import explain, print_table, progress, say, say_document, take_any_text
+from .proofs.show.terminal.output import explain, print_table, progress, say, say_document, take_any_text
 
 if TYPE_CHECKING:
-    from conv2attn.convert.folder import Architecture
-    from conv2attn.convert.report import Report
-    from conv2attn.convert.spec import Size
-    from conv2attn.proofs.agreement import Agreement
-    from conv2attn.proofs.benchmark.run import Benchmark
-    from conv2attn.proofs.campaign.counterexample import Counterexample
-    from conv2attn.proofs.campaign.result import Campaign
-    from conv2attn.proofs.campaign.settings import Settings
-    from conv2attn.proofs.demo import DemoResult
-    from conv2attn.proofs.network_check import NetworkCheck, Pair
-    from conv2attn.proofs.runner import Result
+    from .convert.files.folder import Architecture
+    from .convert.model.report import Report
+    from .convert.spec import Size
+    from .proofs.benchmark.run import Benchmark
+    from .proofs.evidence.agreement import Agreement
+    from .proofs.evidence.campaign.counterexample import Counterexample
+    from .proofs.evidence.campaign.result import Campaign
+    from .proofs.evidence.campaign.settings import Settings
+    from .proofs.evidence.demo import DemoResult
+    from .proofs.evidence.network import NetworkCheck, Pair
+    from .proofs.prover.runner import Result
 
 JSON_VERSION = 1
 TERMINATED = 128 + signal.SIGTERM
@@ -155,14 +155,14 @@ def convert(
     as_json: JsonOption = False,
 ) -> None:
     """Convert the checkpoint of a CNN to self-attention."""
-    from conv2attn.convert.atomic import check_target
-    from conv2attn.convert.checkpoint import size_on_disk
-    from conv2attn.convert.folder import save_converted
-    from conv2attn.convert.model import convert_model
-    from conv2attn.convert.network import open_network
-    from conv2attn.convert.ownership import PAGE
-    from conv2attn.convert.selection import name_filter
-    from conv2attn.proofs.viewer.page import QUICK, make_page
+    from .convert.files.checkpoint import size_on_disk
+    from .convert.files.folder import save_converted
+    from .convert.files.open import open_network
+    from .convert.files.writing.atomic import check_target
+    from .convert.files.writing.ownership import PAGE
+    from .convert.model.convert import convert_model
+    from .convert.model.selection import name_filter
+    from .proofs.show.page.write import QUICK, make_page
 
     images = _range(input_range), _size(size)
     check_target(out, force=force, sources=[checkpoint])
@@ -217,11 +217,11 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Show what convert would do, and write nothing."""
-    from conv2attn.convert.model import plan_conversion
-    from conv2attn.convert.network import open_network
-    from conv2attn.convert.plan import plan_layers
-    from conv2attn.convert.selection import name_filter
-    from conv2attn.proofs.tables import plan_table
+    from .convert.files.open import open_network
+    from .convert.model.convert import plan_conversion
+    from .convert.model.plan import plan_layers
+    from .convert.model.selection import name_filter
+    from .proofs.show.tables import plan_table
 
     image_size = _size(size)
     with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
@@ -260,8 +260,8 @@ def restore(
     as_json: JsonOption = False,
 ) -> None:
     """Write the state dict of the CNN that was converted, bit for bit."""
-    from conv2attn.convert.ownership import CONFIG, WEIGHTS
-    from conv2attn.convert.restore import check_state_dict_file, restored_state, write_state_dict
+    from .convert.files.restore import check_state_dict_file, restored_state, write_state_dict
+    from .convert.files.writing.ownership import CONFIG, WEIGHTS
 
     check_state_dict_file(out, force=force, sources=[source, source / CONFIG, source / WEIGHTS])
     with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
@@ -283,8 +283,8 @@ def demo(
     as_json: JsonOption = False,
 ) -> None:
     """Convert three trained CNNs and run both networks side by side."""
-    from conv2attn.convert.examples.images import HELD_OUT_SEED
-    from conv2attn.proofs.demo import DEFAULT_FOLDER, PASSES, run_demo
+    from .convert.examples.images import HELD_OUT_SEED
+    from .proofs.evidence.demo import DEFAULT_FOLDER, PASSES, run_demo
 
     seed = HELD_OUT_SEED if seed is None else seed
     with progress("Running CNN and attention", total=PASSES * images) as advance:
@@ -322,7 +322,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Draw where the heads look, or write a page that one can play with."""
-    from conv2attn.proofs.pictures.show import View, show
+    from .proofs.show.pictures.show import View, show
 
     architecture = _architecture(arch, arch_arg)
     wanted_size = None if size is None else _size(size)
@@ -356,11 +356,11 @@ def prove(
             raise typer.BadParameter("takes --limit and --format text or json, and nothing else", param_hint="--formal")
         _prove_formal(limit=limit, as_json=form is ProofFormat.json)
         return
-    from conv2attn.proofs.registry import entries, select
-    from conv2attn.proofs.render import render
-    from conv2attn.proofs.render.document import check_document, write_document
-    from conv2attn.proofs.render.wording import summary
-    from conv2attn.proofs.runner import DEFAULT_LIMIT, iter_results
+    from .proofs.prover.document import render
+    from .proofs.prover.document.document import check_document, write_document
+    from .proofs.prover.document.wording import summary
+    from .proofs.prover.registry import entries, select
+    from .proofs.prover.runner import DEFAULT_LIMIT, iter_results
 
     chosen = select(entries(), [*(only or ()), *([] if show is None else [show])] or None)
     if listed:
@@ -411,9 +411,9 @@ def bench(
     as_json: JsonOption = False,
 ) -> None:
     """Measure the attention beside the convolution: time, memory, error."""
-    from conv2attn.proofs.benchmark.measure import ROUNDS, Settings
-    from conv2attn.proofs.benchmark.outputs import check_outputs, write_outputs
-    from conv2attn.proofs.benchmark.run import run_benchmark, steps
+    from .proofs.benchmark.measure import ROUNDS, Settings
+    from .proofs.benchmark.outputs import check_outputs, write_outputs
+    from .proofs.benchmark.run import run_benchmark, steps
 
     settings = Settings(
         device=_device(device),
@@ -487,8 +487,8 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Try to break the theorem, the code and the certificate: on random layers, or on a network."""
-    from conv2attn.proofs.campaign.outputs import check_stdout, result_file
-    from conv2attn.proofs.campaign.shard import Shard
+    from .proofs.evidence.campaign.outputs import check_stdout, result_file
+    from .proofs.evidence.campaign.shard import Shard
 
     of_layers: dict[str, object] = {"--layers": layers, "--max-size": max_size, "--minutes": minutes, "--shard": shard}
     of_network: dict[str, object] = {
@@ -551,7 +551,7 @@ def _refuse(when: str, options: dict[str, object]) -> None:
 
 
 def _merged(files: Sequence[Path]) -> _Outcome:
-    from conv2attn.proofs.campaign.merge import merge
+    from .proofs.evidence.campaign.merge import merge
 
     campaign = merge(files, version=JSON_VERSION)
     data = {"campaign": campaign.to_json(), "counterexample": None}
@@ -561,7 +561,7 @@ def _merged(files: Sequence[Path]) -> _Outcome:
 def _campaign_settings(
     engine: list[str] | None, dtype: list[Dtype] | None, device: str, max_size: int | None
 ) -> Settings:
-    from conv2attn.proofs.campaign.settings import Settings
+    from .proofs.evidence.campaign.settings import Settings
 
     return Settings.of(engine, [str(name) for name in dtype or ()], device=device, max_size=max_size)
 
@@ -569,9 +569,9 @@ def _campaign_settings(
 def _verified_layers(
     settings: Settings, *, layers: int | None, seed: int, shard: str | None, minutes: float | None
 ) -> _Outcome:
-    from conv2attn.proofs.campaign.counterexample import counterexample
-    from conv2attn.proofs.campaign.run import layer_count, run_campaign
-    from conv2attn.proofs.campaign.shard import Shard
+    from .proofs.evidence.campaign.counterexample import counterexample
+    from .proofs.evidence.campaign.run import layer_count, run_campaign
+    from .proofs.evidence.campaign.shard import Shard
 
     count, part = layer_count(layers, minutes), Shard.choose(shard)
     with progress("Checking layers", total=len(part.indices(count))) as advance:
@@ -591,7 +591,7 @@ def _pair(
     device: str,
     dtype: list[Dtype] | None,
 ) -> Pair:
-    from conv2attn.proofs.network_check import load_pair
+    from .proofs.evidence.network import load_pair
 
     if dtype is not None and len(dtype) > 1:
         raise typer.BadParameter("takes one precision with a CHECKPOINT", param_hint="--dtype")
@@ -610,7 +610,7 @@ def _pair(
 def _verified_network(
     pair: Pair, engine: list[str] | None, *, data: Path | None, random: int | None, size: str | None, seed: int
 ) -> _Outcome:
-    from conv2attn.proofs.network_check import DEFAULT_ENGINES, choose_inputs, verify_network
+    from .proofs.evidence.network import DEFAULT_ENGINES, choose_inputs, verify_network
 
     images = choose_inputs(pair, folder=data, count=random, size=None if size is None else _size(size), seed=seed)
     engines = engine or DEFAULT_ENGINES
@@ -622,8 +622,8 @@ def _verified_network(
 
 
 def _architecture(spec: str | None, arguments: list[str] | None) -> Architecture | None:
-    from conv2attn.convert.architecture import parse_arguments
-    from conv2attn.convert.folder import Architecture
+    from .convert.files.architecture import parse_arguments
+    from .convert.files.folder import Architecture
 
     if spec is None:
         if arguments:
@@ -648,7 +648,7 @@ def _device(name: str) -> Any:
 
 
 def _size(text: str) -> Size:
-    from conv2attn.convert.spec import Size
+    from .convert.spec import Size
 
     rows, _, columns = text.lower().partition("x")
     if not (rows.isdecimal() and columns.isdecimal() and int(rows) and int(columns)):
@@ -684,14 +684,14 @@ def _versioned(command: str, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_json(command: str, data: dict[str, Any]) -> None:
-    from conv2attn.convert.json_text import json_text
+    from .convert.files.writing.json_text import json_text
 
     say_document(json_text(_versioned(command, data), default=str) + "\n")
 
 
 def _print_report(report: Report) -> None:
-    from conv2attn.convert.wording import WHY, is_useful
-    from conv2attn.proofs.tables import report_table
+    from .convert.certificate.wording import WHY, is_useful
+    from .proofs.show.tables import report_table
 
     print_table(*report_table(report))
     _print_notes([(layer.name, layer.note) for layer in report.layers])
@@ -705,14 +705,14 @@ def _print_report(report: Report) -> None:
 
 
 def _print_notes(notes: Sequence[tuple[str, str | None]]) -> None:
-    from conv2attn.proofs.tables import note_lines
+    from .proofs.show.tables import note_lines
 
     for line in note_lines(notes):
         say(line)
 
 
 def _print_problems(what: str, problems: Sequence[Any]) -> None:
-    from conv2attn.proofs.tables import layer_name
+    from .proofs.show.tables import layer_name
 
     if problems:
         say(f"{len(problems)} {what}:")
@@ -732,7 +732,7 @@ def _print_network(check: NetworkCheck, seed: int) -> None:
 
 
 def _print_agreement(title: str, agreement: Agreement) -> None:
-    from conv2attn.proofs.tables import layer_agreement_table, network_agreement_table, note_lines
+    from .proofs.show.tables import layer_agreement_table, network_agreement_table, note_lines
 
     print_table(*layer_agreement_table(title, agreement))
     for line in note_lines((layer.name, layer.note) for layer in agreement.engines[0].layers):
@@ -754,8 +754,8 @@ def _print_result(result: Result, *, err: bool) -> None:
 
 
 def _prove_formal(*, limit: float | None, as_json: bool) -> None:
-    from conv2attn.proofs.kernel import DEFAULT_LIMIT, check_formal, count_steps
-    from conv2attn.proofs.render.formal import AXIOMS, rows, summary, to_json
+    from .proofs.formal.coq.ask import DEFAULT_LIMIT, check_formal, count_steps
+    from .proofs.prover.document.formal import AXIOMS, rows, summary, to_json
 
     with progress("Coq checks the theorems", total=count_steps()) as advance:
         result = check_formal(limit=limit or DEFAULT_LIMIT, progress=advance)
@@ -770,7 +770,7 @@ def _prove_formal(*, limit: float | None, as_json: bool) -> None:
 
 
 def _print_benchmark(benchmark: Benchmark) -> None:
-    from conv2attn.proofs.benchmark.report import criteria_table, layer_tables, summary_table
+    from .proofs.benchmark.report import criteria_table, layer_tables, summary_table
 
     for table in layer_tables(benchmark.rows):
         print_table(table.header, table.rows)
@@ -781,7 +781,7 @@ def _print_benchmark(benchmark: Benchmark) -> None:
 
 
 def _print_campaign(campaign: Campaign, example: Counterexample | None) -> None:
-    from conv2attn.proofs.campaign.report import check_table, failure_lines, option_table, verdict
+    from .proofs.evidence.campaign.report import check_table, failure_lines, option_table, verdict
 
     for table in (option_table(campaign), check_table(campaign)):
         print_table(*table)
@@ -792,7 +792,7 @@ def _print_campaign(campaign: Campaign, example: Counterexample | None) -> None:
 
 def _explain(error: Exception) -> int:
     """Says on stderr what went wrong, and gives the exit code."""
-    from conv2attn.convert.errors import (
+    from .convert.errors import (
         ArchitectureNeededError,
         ConversionError,
         OptionError,
@@ -817,8 +817,8 @@ def _explain(error: Exception) -> int:
 
 def _hint(error: Exception) -> str:
     """Which option helps, as the end of an error's sentence: the library does not know how it is called."""
-    from conv2attn.convert.errors import ArchitectureNeededError, OutputExistsError
-    from conv2attn.proofs.images import ImageSizesError
+    from .convert.errors import ArchitectureNeededError, OutputExistsError
+    from .proofs.show.images import ImageSizesError
 
     hints = {
         ArchitectureNeededError: "--arch names the code that builds it",

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conv2attn.convert.errors import ConversionError
-from conv2attn.convert.spec import Size
+from .errors import ConversionError
+from .spec import Size
 
 _MOST = 2**31 - 1  # more than a size, a dimension or a number of heads ever is
 

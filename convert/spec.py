@@ -12,8 +12,8 @@ the output belongs to, and the taps lie around it, as in the paper:
     s i + d m  =  s i + d m_0  +  d (m - m_0)
                      query        tap offset
 
-``proofs/assembly.py`` proves that heads with these centres read what the taps read; ``proofs/dimension_assembly.py``
-proves it in any dimension.
+``proofs/claims/theorem/assembly.py`` proves that heads with these centres read what the taps read;
+``proofs/claims/theorem/any_dimensions_assembly.py`` proves it in any dimension.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from conv2attn.convert.errors import GeometryError
+from .errors import GeometryError
 
 PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
 

@@ -3,7 +3,7 @@
 Importing it imports neither torch nor sympy; ``prove`` does, in processes of its own.
 """
 
-from conv2attn.proofs.claim import Check, Claim, Formula, Kind, Step
-from conv2attn.proofs.runner import Result, Status, prove
+from .prover.claim import Check, Claim, Formula, Kind, Step
+from .prover.runner import Result, Status, prove
 
 __all__ = ["Check", "Claim", "Formula", "Kind", "Result", "Status", "Step", "prove"]

@@ -9,8 +9,8 @@ import sympy as sp
 import torch
 from torch import Tensor
 
-from conv2attn.proofs.claim import Claim
-from conv2attn.proofs.verdict import run_checks
+from conv2attn.proofs.prover.claim import Claim
+from conv2attn.proofs.prover.verdict import run_checks
 
 
 def is_proved(claim: Claim) -> bool:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from conv2attn.proofs import kernel
-from conv2attn.proofs.formal_library import FOLDER, PROJECT
-from conv2attn.proofs.kernel import FormalResult, check_formal
+from conv2attn.proofs.formal.coq import ask as kernel
+from conv2attn.proofs.formal.coq.ask import FormalResult, check_formal
+from conv2attn.proofs.formal.coq.library import FOLDER, PROJECT
 
 SOUND = "Theorem true_enough : 1 + 1 = 2.\nProof. reflexivity. Qed.\n"
 FAULTS = {

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from conv2attn.convert.architecture import build_architecture, parse_arguments
 from conv2attn.convert.errors import ArchitectureError
+from conv2attn.convert.files.architecture import build_architecture, parse_arguments
 
 SOURCE = """
 from torch import nn

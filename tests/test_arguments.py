@@ -35,8 +35,8 @@ from conv2attn.convert import (
     restore_model,
     save_converted,
 )
-from conv2attn.convert.attention import set_engine
-from conv2attn.convert.model import plan_conversion
+from conv2attn.convert.attention.layer import set_engine
+from conv2attn.convert.model.convert import plan_conversion
 
 RANGE = (-1.0, 1.0)
 any_engine: Any = set_engine

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from conv2attn.convert import atomic
-from conv2attn.convert.atomic import check_target, write_folder
 from conv2attn.convert.errors import OutputError
+from conv2attn.convert.files.writing import atomic
+from conv2attn.convert.files.writing.atomic import check_target, write_folder
 
 OLD = {"config.json": '{"format": "conv2attn", "run": 1}', "model.safetensors": "old"}
 NEW = {"config.json": '{"format": "conv2attn", "run": 2}', "report.json": "new"}

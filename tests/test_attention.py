@@ -17,7 +17,7 @@ from conv2attn.convert.engines.literal import score_dtype
 from conv2attn.convert.engines.sdpa import _score_dtype as sdpa_score_dtype
 from conv2attn.convert.errors import EngineError, GeometryError
 from conv2attn.convert.spec import Size
-from conv2attn.proofs.strategies import conv_specs, convolutions_with_input, input_sizes
+from conv2attn.proofs.evidence.strategies import conv_specs, convolutions_with_input, input_sizes
 from tests.bounds import output_bound
 
 SPECS_WITH_SIZE = conv_specs().flatmap(lambda spec: st.tuples(st.just(spec), input_sizes(spec)))

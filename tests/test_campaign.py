@@ -19,40 +19,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from conv2attn.convert import (
-    Certificate,
-    ConvSpec,
-    SelfAttention2d,
-    attention_from_conv,
-    certificate,
-    certify,
-    conv_from_attention,
-    network_certificate,
-    tail,
-)
+from conv2attn.convert import Certificate, ConvSpec, SelfAttention2d, attention_from_conv, certify, conv_from_attention
+from conv2attn.convert.certificate import layer as certificate
+from conv2attn.convert.certificate import network as network_certificate
+from conv2attn.convert.certificate import tail
 from conv2attn.convert.engines import ENGINES, factored, literal, separable, stencil
 from conv2attn.convert.engines.axes import AxisTable
 from conv2attn.convert.engines.convolution import Geometry, is_narrow
 from conv2attn.convert.errors import CheckpointError, ConversionError, SelectionError
-from conv2attn.convert.protocol import LayerValues
-from conv2attn.convert.regime import EXACT_ALPHA, Regime
+from conv2attn.convert.heads.regime import EXACT_ALPHA, Regime
+from conv2attn.convert.heads.values import LayerValues
 from conv2attn.convert.spec import Size
-from conv2attn.proofs.campaign import checks, extremes, run
-from conv2attn.proofs.campaign.adversarial import PATTERNS
-from conv2attn.proofs.campaign.arithmetic import certified_arithmetic
-from conv2attn.proofs.campaign.checks import CHECKS, compare_layer, violations
-from conv2attn.proofs.campaign.comparison import Comparer, Comparison
-from conv2attn.proofs.campaign.counterexample import counterexample
-from conv2attn.proofs.campaign.inputs import convolution, cotangent, images, integer_limit
-from conv2attn.proofs.campaign.merge import merge
-from conv2attn.proofs.campaign.processes import check_block
-from conv2attn.proofs.campaign.result import OUT_OF_TIME, Campaign
-from conv2attn.proofs.campaign.run import run_campaign
-from conv2attn.proofs.campaign.settings import Settings
-from conv2attn.proofs.campaign.shard import Shard
-from conv2attn.proofs.campaign.shrink import shrink, simpler
-from conv2attn.proofs.campaign.tally import Tally, options
-from conv2attn.proofs.random_layers import DTYPES, SOFT_ALPHAS, RandomLayer, draw_layer, smallest_input
+from conv2attn.proofs.evidence.campaign import run
+from conv2attn.proofs.evidence.campaign.checks import all as checks
+from conv2attn.proofs.evidence.campaign.checks import extremes
+from conv2attn.proofs.evidence.campaign.checks.adversarial import PATTERNS
+from conv2attn.proofs.evidence.campaign.checks.all import CHECKS, compare_layer, violations
+from conv2attn.proofs.evidence.campaign.checks.arithmetic import certified_arithmetic
+from conv2attn.proofs.evidence.campaign.checks.comparison import Comparer, Comparison
+from conv2attn.proofs.evidence.campaign.checks.inputs import convolution, cotangent, images, integer_limit
+from conv2attn.proofs.evidence.campaign.counterexample import counterexample
+from conv2attn.proofs.evidence.campaign.merge import merge
+from conv2attn.proofs.evidence.campaign.processes import check_block
+from conv2attn.proofs.evidence.campaign.result import OUT_OF_TIME, Campaign
+from conv2attn.proofs.evidence.campaign.run import run_campaign
+from conv2attn.proofs.evidence.campaign.settings import Settings
+from conv2attn.proofs.evidence.campaign.shard import Shard
+from conv2attn.proofs.evidence.campaign.shrink import shrink, simpler
+from conv2attn.proofs.evidence.campaign.tally import Tally, options
+from conv2attn.proofs.evidence.random_layers import DTYPES, SOFT_ALPHAS, RandomLayer, draw_layer, smallest_input
 from tests.test_faults import (
     attend_over_the_unpadded_border,
     drop_a_head,

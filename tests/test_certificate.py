@@ -21,12 +21,12 @@ from conv2attn.convert import (
     certify_data,
     measure_input,
 )
-from conv2attn.convert.certificate import padded_range
-from conv2attn.convert.encoding import key_positions
-from conv2attn.convert.rounding import gamma, unit_roundoff
+from conv2attn.convert.certificate.layer import padded_range
+from conv2attn.convert.certificate.tail import tail_fraction, tail_per_unit
+from conv2attn.convert.engines.rounding import gamma, unit_roundoff
+from conv2attn.convert.heads.encoding import key_positions
 from conv2attn.convert.spec import PaddingMode, Size
-from conv2attn.convert.tail import tail_fraction, tail_per_unit
-from conv2attn.proofs.strategies import conv_specs, convolutions_with_input
+from conv2attn.proofs.evidence.strategies import conv_specs, convolutions_with_input
 
 SPEC = ConvSpec(3, 4, kernel_size=(3, 2), padding=(1, 1))
 CLOSE = 1e-8  # what the certificate adds for its own rounding, and what underflow adds

@@ -17,14 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from conv2attn.convert.checkpoint import (
-    Checkpoint,
-    fit_keys,
-    load_into,
-    non_finite_keys,
-    read_checkpoint,
-)
 from conv2attn.convert.errors import CheckpointError
+from conv2attn.convert.files.checkpoint import Checkpoint, fit_keys, load_into, non_finite_keys, read_checkpoint
 from conv2attn.convert.spec import ConvSpec
 
 

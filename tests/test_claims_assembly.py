@@ -12,7 +12,9 @@ from torch import nn
 
 from conv2attn.convert import attention_from_conv
 from conv2attn.convert.spec import ConvSpec, Size
-from conv2attn.proofs.assembly import (
+from conv2attn.proofs.claims.errata.convolution import image_keys
+from conv2attn.proofs.claims.sharper.zero_taps import sparse_failures
+from conv2attn.proofs.claims.theorem.assembly import (
     CASES,
     DILATION,
     OUTPUT,
@@ -27,9 +29,7 @@ from conv2attn.proofs.assembly import (
     one_hot,
     query_position,
 )
-from conv2attn.proofs.errata_convolution import image_keys
-from conv2attn.proofs.geometry import Case, pad, pixels, symbols
-from conv2attn.proofs.zero_taps import sparse_failures
+from conv2attn.proofs.prover.small_convolutions import Case, pad, pixels, symbols
 
 
 def _swapped(positions: Positions) -> Positions:

@@ -1,4 +1,4 @@
-"""The claims about the four terms reject false variants, and are about convert/content.py."""
+"""The claims about the four terms reject false variants, and are about convert/heads/content.py."""
 
 from __future__ import annotations
 
@@ -9,12 +9,25 @@ import sympy as sp
 import torch
 from torch import Tensor
 
-from conv2attn.convert.content import ContentTerms
-from conv2attn.convert.encoding import positional_scores
-from conv2attn.proofs import decomposition, position_alone
-from conv2attn.proofs.claim import Claim
-from conv2attn.proofs.decomposition import ABSOLUTE, RELATIVE, E_i, E_j, R, U_j, W_k, W_kE, W_kR, W_q, u, v
-from conv2attn.proofs.verdict import failures_of
+from conv2attn.convert.heads.content import ContentTerms
+from conv2attn.convert.heads.encoding import positional_scores
+from conv2attn.proofs.claims.theorem import decomposition, position_alone
+from conv2attn.proofs.claims.theorem.decomposition import (
+    ABSOLUTE,
+    RELATIVE,
+    E_i,
+    E_j,
+    R,
+    U_j,
+    W_k,
+    W_kE,
+    W_kR,
+    W_q,
+    u,
+    v,
+)
+from conv2attn.proofs.prover.claim import Claim
+from conv2attn.proofs.prover.verdict import failures_of
 from tests.claims import integers, is_proved, is_rejected
 
 FALSE = {

@@ -1,4 +1,4 @@
-"""The claims about the quadratic encoding reject false variants, and are about convert/encoding.py."""
+"""The claims about the quadratic encoding reject false variants, and are about convert/heads/encoding.py."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 import sympy as sp
 import torch
 
-from conv2attn.convert.encoding import head_vectors, positional_scores, relative_encoding
-from conv2attn.proofs import encoding
-from conv2attn.proofs.claim import Claim
-from conv2attn.proofs.formula import dot, fill
-from conv2attn.proofs.notation import Delta_1, Delta_2, alpha, delta_1, delta_2
+from conv2attn.convert.heads.encoding import head_vectors, positional_scores, relative_encoding
+from conv2attn.proofs.claims.theorem import encoding
+from conv2attn.proofs.prover.claim import Claim
+from conv2attn.proofs.prover.formula import dot, fill
+from conv2attn.proofs.prover.notation import Delta_1, Delta_2, alpha, delta_1, delta_2
 from tests.claims import integers, is_proved, is_rejected, value
 
 R, V = encoding.ENCODING, encoding.HEAD_VECTOR

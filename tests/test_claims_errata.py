@@ -7,11 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from conv2attn.proofs.claim import Kind
-from conv2attn.proofs.errata import claims, errata
-from conv2attn.proofs.errata_layer import output_failures
-from conv2attn.proofs.errata_positions import zeroed_failures
-from conv2attn.proofs.erratum import (
+from conv2attn.proofs.claims.errata.erratum import (
     TRANSCRIBED,
     Erratum,
     Source,
@@ -19,6 +15,10 @@ from conv2attn.proofs.erratum import (
     corrected_failures,
     printed_failures,
 )
+from conv2attn.proofs.claims.errata.layer import output_failures
+from conv2attn.proofs.claims.errata.positions import zeroed_failures
+from conv2attn.proofs.claims.errata.registry import claims, errata
+from conv2attn.proofs.prover.claim import Kind
 
 ENTRIES = [pytest.param(erratum, id=erratum.name) for erratum in errata()]
 

@@ -17,9 +17,10 @@ from torch import nn
 
 from conv2attn.convert import attention_from_conv
 from conv2attn.convert.engines.factored import smoothing_matrix
-from conv2attn.proofs.assembly import head_center, query_position
-from conv2attn.proofs.error_bound import lemma_failures, sum_failures
-from conv2attn.proofs.factorisation import (
+from conv2attn.proofs.claims.certificate.error_bound import lemma_failures, sum_failures
+from conv2attn.proofs.claims.certificate.tail import SHARP_BOUND
+from conv2attn.proofs.claims.theorem.assembly import head_center, query_position
+from conv2attn.proofs.claims.theorem.factorisation import (
     CASES,
     factorisation_failures,
     head_probabilities,
@@ -28,10 +29,9 @@ from conv2attn.proofs.factorisation import (
     soft_attention,
     softmax_row,
 )
-from conv2attn.proofs.geometry import Case, Symbols, convolution, symbols
-from conv2attn.proofs.one_hot import Q
-from conv2attn.proofs.separability import separability_failures, split_failures
-from conv2attn.proofs.tail import SHARP_BOUND
+from conv2attn.proofs.claims.theorem.one_hot import Q
+from conv2attn.proofs.claims.theorem.separability import separability_failures, split_failures
+from conv2attn.proofs.prover.small_convolutions import Case, Symbols, convolution, symbols
 from tests.bounds import output_bound, softmax_bound
 
 SMALL = ((2, 2),)

@@ -1,4 +1,4 @@
-"""The claims about floating point reject false variants, and hold for convert/regime.py and scores_are_exact."""
+"""The claims about floating point reject false variants, and hold for convert/heads/regime.py and scores_are_exact."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conv2attn.convert.encoding import head_vectors, positional_scores, relative_encoding, scores_are_exact
-from conv2attn.convert.regime import EXACT_ALPHA, ONE_HOT_ALPHA
+from conv2attn.convert.heads.encoding import head_vectors, positional_scores, relative_encoding, scores_are_exact
+from conv2attn.convert.heads.regime import EXACT_ALPHA, ONE_HOT_ALPHA
 from conv2attn.convert.spec import Size
-from conv2attn.proofs import exact_scores, floating_point
-from conv2attn.proofs.claim import Claim
-from conv2attn.proofs.exact_scores import D_1, D_2, LARGEST_INTEGER, columns, rows
+from conv2attn.proofs.claims.theorem import exact_scores, floating_point
+from conv2attn.proofs.claims.theorem.exact_scores import D_1, D_2, LARGEST_INTEGER, columns, rows
+from conv2attn.proofs.prover.claim import Claim
 from tests.claims import is_proved, is_rejected
 
 DTYPES = {"binary32": torch.float32, "binary64": torch.float64}

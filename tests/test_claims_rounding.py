@@ -12,15 +12,18 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conv2attn.convert import rounding as code
-from conv2attn.convert.propagation import activations
-from conv2attn.proofs import propagation, underflow
-from conv2attn.proofs import propagation_rules as rules
-from conv2attn.proofs.accumulation import addition_failures, far_failures, joining_failures, sum_failures
-from conv2attn.proofs.lattice import LISTED
-from conv2attn.proofs.propagation import affine_failures, chain_failures, slope_failures
-from conv2attn.proofs.registry import entries
-from conv2attn.proofs.rounding import (
+from conv2attn.convert.certificate.propagation import activations
+from conv2attn.convert.engines import rounding as code
+from conv2attn.proofs.claims.certificate import propagation, underflow
+from conv2attn.proofs.claims.certificate import propagation_rules as rules
+from conv2attn.proofs.claims.certificate.accumulation import (
+    addition_failures,
+    far_failures,
+    joining_failures,
+    sum_failures,
+)
+from conv2attn.proofs.claims.certificate.propagation import affine_failures, chain_failures, slope_failures
+from conv2attn.proofs.claims.certificate.rounding import (
     U,
     distance_failures,
     exponential_failures,
@@ -32,7 +35,9 @@ from conv2attn.proofs.rounding import (
     score_failures,
     sharpness_failures,
 )
-from conv2attn.proofs.smoothed_kernel import balance_failures, border_failures, bound_failures
+from conv2attn.proofs.claims.certificate.smoothed_kernel import balance_failures, border_failures, bound_failures
+from conv2attn.proofs.prover.lattice import LISTED
+from conv2attn.proofs.prover.registry import entries
 
 HALF = Fraction(1, 2)
 

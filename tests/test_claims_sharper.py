@@ -15,7 +15,7 @@ from torch import nn
 
 from conv2attn.convert import attention_from_conv
 from conv2attn.convert.spec import Size
-from conv2attn.proofs.encoding_dimension import (
+from conv2attn.proofs.claims.sharper.encoding_dimension import (
     COLUMNS,
     encoding,
     flattened,
@@ -25,18 +25,22 @@ from conv2attn.proofs.encoding_dimension import (
     injectivity_failures,
     line_tail_failures,
 )
-from conv2attn.proofs.exact_heads import attained_failures, finite_heads, linear_failures, positive_failures
-from conv2attn.proofs.geometry import pixels
-from conv2attn.proofs.head_count import (
+from conv2attn.proofs.claims.sharper.exact_heads import (
+    attained_failures,
+    finite_heads,
+    linear_failures,
+    positive_failures,
+)
+from conv2attn.proofs.claims.sharper.head_count import (
     bounded_failures,
     independence_failures,
     limit_failures,
     mixed_failures,
     rank_failures,
 )
-from conv2attn.proofs.head_dimension import SLICES, factor_failures, minor_failures, rank, rank_factors
-from conv2attn.proofs.head_mixtures import KERNELS, Kernel, mixed_heads
-from conv2attn.proofs.mixed_taps import (
+from conv2attn.proofs.claims.sharper.head_dimension import SLICES, factor_failures, minor_failures, rank, rank_factors
+from conv2attn.proofs.claims.sharper.head_mixtures import KERNELS, Kernel, mixed_heads
+from conv2attn.proofs.claims.sharper.mixed_taps import (
     EXPONENT,
     betas_failures,
     growth_failures,
@@ -46,10 +50,11 @@ from conv2attn.proofs.mixed_taps import (
     telescoping_failures,
     values,
 )
-from conv2attn.proofs.nonnegative import column_basis, complement, dimension, rays
-from conv2attn.proofs.one_dimension import between_failures, dot, hull_failures
-from conv2attn.proofs.one_hot import Q
-from conv2attn.proofs.zero_taps import sparse_failures
+from conv2attn.proofs.claims.sharper.nonnegative import column_basis, complement, dimension, rays
+from conv2attn.proofs.claims.sharper.one_dimension import between_failures, dot, hull_failures
+from conv2attn.proofs.claims.sharper.zero_taps import sparse_failures
+from conv2attn.proofs.claims.theorem.one_hot import Q
+from conv2attn.proofs.prover.small_convolutions import pixels
 
 
 def _has_basis(kernel: Kernel) -> bool:

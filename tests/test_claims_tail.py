@@ -12,18 +12,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conv2attn.convert.encoding import head_vectors, relative_encoding
-from conv2attn.convert.tail import tail_fraction
-from conv2attn.proofs.one_hot import (
-    COUNT,
-    Q,
-    gap_failures,
-    limit_failures,
-    rate_failures,
-    squared_distance,
-    symbolic_distances,
-)
-from conv2attn.proofs.tail import (
+from conv2attn.convert.certificate.tail import tail_fraction
+from conv2attn.convert.heads.encoding import head_vectors, relative_encoding
+from conv2attn.proofs.claims.certificate.tail import (
     MAJORANT,
     SHARP_BOUND,
     SIMPLE_BOUND,
@@ -33,6 +24,15 @@ from conv2attn.proofs.tail import (
     majorant_failures,
     partial_tail,
     value_failures,
+)
+from conv2attn.proofs.claims.theorem.one_hot import (
+    COUNT,
+    Q,
+    gap_failures,
+    limit_failures,
+    rate_failures,
+    squared_distance,
+    symbolic_distances,
 )
 
 FALSE_VARIANTS: dict[str, partial[list[str]]] = {

@@ -27,11 +27,11 @@ from torch import Tensor, nn
 
 from conv2attn.cli import main
 from conv2attn.convert import SelfAttention2d, load_converted
-from conv2attn.convert.architecture import build_architecture
 from conv2attn.convert.examples.images import HELD_OUT_SEED, draw_images
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
-from conv2attn.convert.folder import Architecture
+from conv2attn.convert.files.architecture import build_architecture
+from conv2attn.convert.files.folder import Architecture
 from tests.processes import PATIENCE, finished, started
 
 PROGRAM = Path(sysconfig.get_path("scripts"), "conv2attn")
@@ -597,7 +597,7 @@ def test_a_bug_says_so_and_asks_for_a_report(run: Run, monkeypatch: pytest.Monke
     def fail(*_: object, **__: object) -> NoReturn:
         raise RuntimeError("the sum is\ntoo large")
 
-    monkeypatch.setattr("conv2attn.convert.model.convert_model", fail)
+    monkeypatch.setattr("conv2attn.convert.model.convert.convert_model", fail)
     save(network())
     before = tree()
     outcome = run(*convert())
@@ -769,7 +769,7 @@ def test_the_demo_refuses_what_is_in_its_way_before_any_work(
     def fail(*_: object, **__: object) -> NoReturn:
         raise AssertionError("the work has begun")
 
-    monkeypatch.setattr("conv2attn.proofs.demo.draw_images", fail)
+    monkeypatch.setattr("conv2attn.proofs.evidence.demo.draw_images", fail)
     Path(in_the_way).parent.mkdir(parents=True, exist_ok=True)
     Path(in_the_way).write_text("mine")
     message = refused(run, 3, "demo", "--out", "demo", "--images", "40")

@@ -17,8 +17,8 @@ from conv2attn.convert import (
     convert_model,
     save_converted,
 )
-from conv2attn.convert.ownership import REPORT
-from conv2attn.convert.report import Report
+from conv2attn.convert.files.writing.ownership import REPORT
+from conv2attn.convert.model.report import Report
 from tests.small_models import SMALL_MODELS, Composite, composite_input
 
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import attention_from_conv, compare_layers, convert_model
+from conv2attn.convert.certificate.reference import right_convolutions
 from conv2attn.convert.engines import ENGINES, convolution
 from conv2attn.convert.engines.convolution import BEYOND, ENDLESS, GRADIENT, NARROW, Geometry, convolve, known_fault
-from conv2attn.convert.reference import right_convolutions
 from conv2attn.convert.spec import ConvSpec, Size
-from conv2attn.proofs.campaign.checks import compare_layer
-from conv2attn.proofs.campaign.tally import UNTRUSTED, Tally
-from conv2attn.proofs.random_layers import RandomLayer
+from conv2attn.proofs.evidence.campaign.checks.all import compare_layer
+from conv2attn.proofs.evidence.campaign.tally import UNTRUSTED, Tally
+from conv2attn.proofs.evidence.random_layers import RandomLayer
 from tests.known_faults import (
     CRASHES,
     KNOWN,

@@ -10,12 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from conv2attn.convert import SelfAttention2d, attention_from_conv, regime_cache
+from conv2attn.convert import SelfAttention2d, attention_from_conv
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.engines.axes import AxisTable
 from conv2attn.convert.engines.convolution import NARROW, Geometry, known_fault
 from conv2attn.convert.engines.passes import stencils_are_fast
-from conv2attn.proofs.campaign.bounds import engines_bound
+from conv2attn.convert.heads import regime_cache
+from conv2attn.proofs.evidence.campaign.checks.bounds import engines_bound
 from tests.device import PRETEND, synchronisations
 
 ROOT = Path(__file__).parents[1]
@@ -30,8 +31,8 @@ CONVERT = {
     "convert/engines/convolution.py::_is_onednns": "what torch is known to compute wrongly, it does on the CPU",
     "convert/engines/passes.py::stencils_are_fast": "oneDNN convolves channel by channel fast, and only on the CPU",
     "convert/engines/sdpa.py::SdpaEngine.refusal": "fused kernels may round scores to TF32; refuses all but the CPU",
-    "convert/regime_cache.py::": "the devices whose assertions always fail loudly",
-    "convert/regime_cache.py::asserts": "AMD's builds call their device cuda, and leave assertions out",
+    "convert/heads/regime_cache.py::": "the devices whose assertions always fail loudly",
+    "convert/heads/regime_cache.py::asserts": "AMD's builds call their device cuda, and leave assertions out",
 }
 PROOFS = {
     "proofs/benchmark/machine.py::Machine.here": "the GPU's name",
@@ -40,8 +41,8 @@ PROOFS = {
     "proofs/benchmark/memory.py::peak_bytes": "CUDA's allocator counts its peak; the CPU's is counted by the profiler",
     "proofs/benchmark/run.py::check_device": "only these two can be measured",
     "proofs/benchmark/timing.py::_waiter": "a GPU is waited for before the clock is read",
-    "proofs/campaign/arithmetic.py::certified_arithmetic": "what the certificate excludes are settings of CUDA's",
-    "proofs/campaign/run.py::_workers": "processes are for the CPU's cores",
+    "proofs/evidence/campaign/checks/arithmetic.py::certified_arithmetic": "settings of CUDA's",
+    "proofs/evidence/campaign/run.py::_workers": "processes are for the CPU's cores",
 }
 
 

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conv2attn.convert.encoding import (
+from conv2attn.convert.heads.encoding import (
     head_vectors,
     is_power_of_two,
     key_positions,

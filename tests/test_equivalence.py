@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from conv2attn.convert import attention_from_conv, certify
 from conv2attn.convert.engines import ENGINES
-from conv2attn.convert.rounding import EXP_ULPS, gamma, unit_roundoff
+from conv2attn.convert.engines.rounding import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.spec import Size
-from conv2attn.proofs.strategies import INTEGER_LIMIT, convolutions_with_input
+from conv2attn.proofs.evidence.strategies import INTEGER_LIMIT, convolutions_with_input
 
 ENGINE_NAMES = sorted(ENGINES)
 SOFT_LAYER = attention_from_conv(nn.Conv2d(1, 1, 1), alpha=1.0)

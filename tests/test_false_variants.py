@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from conv2attn.proofs.claim import Check
-from conv2attn.proofs.erratum import corrected_failures, printed_failures
-from conv2attn.proofs.registry import Entry, entries
+from conv2attn.proofs.claims.errata.erratum import corrected_failures, printed_failures
+from conv2attn.proofs.prover.claim import Check
+from conv2attn.proofs.prover.registry import Entry, entries
 from tests import (
     test_claims_assembly,
     test_claims_decomposition,

@@ -10,11 +10,11 @@ from hypothesis import Phase, given, settings
 from torch import Tensor, nn
 
 from conv2attn.convert import Certificate, ConversionError, attention_from_conv, certify
-from conv2attn.convert.encoding import key_positions
 from conv2attn.convert.engines import factored, literal, separable
-from conv2attn.convert.protocol import AttentionLayer
+from conv2attn.convert.heads.encoding import key_positions
+from conv2attn.convert.heads.values import AttentionLayer
 from conv2attn.convert.spec import ConvSpec, Pads, Size
-from conv2attn.proofs.strategies import convolutions_with_input
+from conv2attn.proofs.evidence.strategies import convolutions_with_input
 
 
 def check(engine: str, alpha: float | None = None, *, max_examples: int = 2000) -> None:

@@ -16,11 +16,18 @@ import pytest
 
 from conv2attn import cli
 from conv2attn.convert.errors import ToolError
-from conv2attn.proofs import kernel
-from conv2attn.proofs.coq import ALLOWED_AXIOMS, CLOSED, axioms_of, fractions_of, summary_objections, unexpected
-from conv2attn.proofs.enclosure import POINTS, tau_lower, tau_upper
-from conv2attn.proofs.formal_library import FOLDER, sources, statements
-from conv2attn.proofs.kernel import check_formal, count_steps
+from conv2attn.proofs.formal.coq import ask as kernel
+from conv2attn.proofs.formal.coq.answers import (
+    ALLOWED_AXIOMS,
+    CLOSED,
+    axioms_of,
+    fractions_of,
+    summary_objections,
+    unexpected,
+)
+from conv2attn.proofs.formal.coq.ask import check_formal, count_steps
+from conv2attn.proofs.formal.coq.library import FOLDER, sources, statements
+from conv2attn.proofs.prover.enclosure import POINTS, tau_lower, tau_upper
 
 REALS = """Axioms:
 ClassicalDedekindReals.sig_not_dec : forall P : Prop, {~ ~ P} + {~ P}

@@ -24,8 +24,6 @@ from torch import Tensor, nn
 
 from conv2attn.cli import main
 from conv2attn.convert import ConvSpec, SelfAttention2d, convert_model, load_converted, save_converted
-from conv2attn.convert.architecture import build_architecture
-from conv2attn.convert.checkpoint import read_checkpoint
 from conv2attn.convert.errors import (
     ArchitectureError,
     ArchitectureNeededError,
@@ -33,14 +31,16 @@ from conv2attn.convert.errors import (
     ConversionError,
     NotAConvolutionError,
 )
-from conv2attn.convert.folder import Architecture, read_folder
-from conv2attn.convert.formats.geometry import StoredConvolution
-from conv2attn.convert.formats.onnx import COMPUTED, FOLDED, OPEN
-from conv2attn.convert.layers import Layers, layer_tree
-from conv2attn.convert.network import LARGE, open_network
-from conv2attn.convert.restore import restored_checkpoint, write_state_dict
-from conv2attn.proofs.campaign.bounds import engines_bound
-from conv2attn.proofs.strategies import conv_specs, convolution_of
+from conv2attn.convert.files.architecture import build_architecture
+from conv2attn.convert.files.checkpoint import read_checkpoint
+from conv2attn.convert.files.folder import Architecture, read_folder
+from conv2attn.convert.files.layers import Layers, layer_tree
+from conv2attn.convert.files.open import LARGE, open_network
+from conv2attn.convert.files.readers.common.geometry import StoredConvolution
+from conv2attn.convert.files.readers.onnx import COMPUTED, FOLDED, OPEN
+from conv2attn.convert.files.restore import restored_checkpoint, write_state_dict
+from conv2attn.proofs.evidence.campaign.checks.bounds import engines_bound
+from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of
 
 FIXTURES = Path(__file__).parent / "fixtures"
 REWRITES = "pkg.onnxscript.rewriter.rule_name"  # where torch's exporter keeps what it did to a node
@@ -490,7 +490,7 @@ def test_large_weights_are_used_where_they_lie_and_the_result_is_the_same(
     assert LARGE > 0
     model = Net().eval()
     torch.save(model.state_dict(), tmp_path / "w.pt")
-    monkeypatch.setattr("conv2attn.convert.network.LARGE", 0)
+    monkeypatch.setattr("conv2attn.convert.files.open.LARGE", 0)
     network = open_network(tmp_path / "w.pt", architecture=Architecture(f"{__name__}:{factory}"))
     mapped = network.model.get_parameter("stem.weight").data_ptr()
     assert (mapped == network.checkpoint.state_dict["stem.weight"].data_ptr()) == (factory == "Net")

@@ -24,10 +24,10 @@ from torch.nn.utils import parametrizations
 from torch.nn.utils.prune import l1_unstructured
 
 from conv2attn.convert import ConversionError, ConvSpec, SelfAttention2d, certify, convert_model
+from conv2attn.convert.certificate.reference import right_convolutions
 from conv2attn.convert.errors import EngineError, Problem, UnsupportedLayerError
-from conv2attn.convert.model import NOT_SELECTED
-from conv2attn.convert.reference import right_convolutions
-from conv2attn.proofs.strategies import conv_specs, convolution_of, convolutions_with_input
+from conv2attn.convert.model.convert import NOT_SELECTED
+from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of, convolutions_with_input
 from tests.small_models import Composite, composite_input
 
 NAMES = [("stem",), ("blocks.0", "blocks.2"), ("named.a-b.0.0",), ("tied",)]

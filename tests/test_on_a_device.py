@@ -29,13 +29,13 @@ from conv2attn.convert import (
     restore_model,
     save_converted,
 )
-from conv2attn.convert.attention import set_engine
+from conv2attn.convert.attention.layer import set_engine
+from conv2attn.convert.certificate.propagation import program
 from conv2attn.convert.engines import ENGINES
-from conv2attn.convert.propagation import program
 from conv2attn.convert.spec import Size
-from conv2attn.proofs.campaign.arithmetic import certified_arithmetic
-from conv2attn.proofs.campaign.checks import violations
-from conv2attn.proofs.random_layers import draw_layer
+from conv2attn.proofs.evidence.campaign.checks.all import violations
+from conv2attn.proofs.evidence.campaign.checks.arithmetic import certified_arithmetic
+from conv2attn.proofs.evidence.random_layers import draw_layer
 from tests.device import DEVICES, PretendTensor
 
 LAYERS = 8  # random ones: each takes some 0.5 s on the pretend device

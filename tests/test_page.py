@@ -18,18 +18,18 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv, certify, convert_model
+from conv2attn.convert.certificate.tail import tail_fraction
 from conv2attn.convert.errors import SelectionError
 from conv2attn.convert.examples.images import draw_images
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.spec import Size
-from conv2attn.convert.tail import tail_fraction
-from conv2attn.proofs.agreement import compare
-from conv2attn.proofs.pictures.image import drawn_image
-from conv2attn.proofs.pictures.scene import Scene, scenes
-from conv2attn.proofs.strategies import convolutions_with_input
-from conv2attn.proofs.viewer.channels import channels_data, first_channels, numbers_of
-from conv2attn.proofs.viewer.data import BUDGET, MOST_CHANNELS, channel_counts
-from conv2attn.proofs.viewer.page import viewer_page
+from conv2attn.proofs.evidence.agreement import compare
+from conv2attn.proofs.evidence.strategies import convolutions_with_input
+from conv2attn.proofs.show.page.channels import channels_data, first_channels, numbers_of
+from conv2attn.proofs.show.page.data import BUDGET, MOST_CHANNELS, channel_counts
+from conv2attn.proofs.show.page.write import viewer_page
+from conv2attn.proofs.show.pictures.image import drawn_image
+from conv2attn.proofs.show.pictures.scene import Scene, scenes
 
 LIMIT = 3_000_000  # bytes of a ResNet-18's page
 

@@ -20,23 +20,23 @@ from torch import Tensor, nn
 
 from conv2attn.cli import main
 from conv2attn.convert import attention_from_conv, convert_model
-from conv2attn.convert.atomic import write_file
 from conv2attn.convert.errors import CheckpointError, ConversionError, OutputError, SelectionError
 from conv2attn.convert.examples.pretrained import load_example
-from conv2attn.convert.folder import save_converted
-from conv2attn.convert.report import Report
+from conv2attn.convert.files.folder import save_converted
+from conv2attn.convert.files.writing.atomic import write_file
+from conv2attn.convert.model.report import Report
 from conv2attn.convert.spec import Size
-from conv2attn.proofs.image_folder import read_images
-from conv2attn.proofs.images import LONGEST, read_picture
-from conv2attn.proofs.pictures.contours import level
-from conv2attn.proofs.pictures.curve import convolution, error_curve
-from conv2attn.proofs.pictures.image import drawn_image
-from conv2attn.proofs.pictures.panel import Window
-from conv2attn.proofs.pictures.scene import Scene, find_layer, scenes
-from conv2attn.proofs.pictures.show import PICTURES, View, draw, view_image
-from conv2attn.proofs.pictures.subject import Subject
-from conv2attn.proofs.pictures.theory import theory_pictures
-from conv2attn.proofs.strategies import convolutions_with_input
+from conv2attn.proofs.evidence.strategies import convolutions_with_input
+from conv2attn.proofs.show.image_folder import read_images
+from conv2attn.proofs.show.images import LONGEST, read_picture
+from conv2attn.proofs.show.pictures.contours import level
+from conv2attn.proofs.show.pictures.curve import convolution, error_curve
+from conv2attn.proofs.show.pictures.image import drawn_image
+from conv2attn.proofs.show.pictures.panel import Window
+from conv2attn.proofs.show.pictures.scene import Scene, find_layer, scenes
+from conv2attn.proofs.show.pictures.show import PICTURES, View, draw, view_image
+from conv2attn.proofs.show.pictures.subject import Subject
+from conv2attn.proofs.show.pictures.theory import theory_pictures
 
 DOCS = Path(__file__).parents[1] / "docs"
 FORMS = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF"}
@@ -288,7 +288,7 @@ def test_a_file_is_replaced_only_by_force(show: Show) -> None:
 
 
 def test_without_matplotlib_show_says_what_to_install(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("conv2attn.proofs.pictures.")]:
+    for name in [name for name in sys.modules if name.startswith("conv2attn.proofs.show.pictures.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, text = show("--out", "x.png")

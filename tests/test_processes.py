@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from conv2attn.proofs.leash import run_leashed
+from conv2attn.proofs.formal.coq.leash import run_leashed
 from tests import processes
 
 LONG = 120  # seconds in which all processes have surely ended; those of the old code never did
 
 CAMPAIGN = """
-from conv2attn.proofs.campaign.run import run_campaign
-from conv2attn.proofs.campaign.settings import Settings
+from conv2attn.proofs.evidence.campaign.run import run_campaign
+from conv2attn.proofs.evidence.campaign.settings import Settings
 
 if __name__ == "__main__":
     run_campaign(Settings(), layers=10**9, workers=2, progress=lambda _: print("checking", flush=True))
@@ -28,7 +28,7 @@ if __name__ == "__main__":
 VERIFY = """
 import sys
 from conv2attn import cli
-from conv2attn.proofs.campaign import run
+from conv2attn.proofs.evidence.campaign import run
 
 def noisy(*settings, progress, found=run.run_campaign, **options):
     return found(*settings, workers=2, progress=lambda _: print("checking", flush=True), **options)
@@ -41,7 +41,7 @@ if __name__ == "__main__":
 
 PROOF = """
 import sys, threading, time
-from conv2attn.proofs.process import Worker
+from conv2attn.proofs.prover.process import Worker
 
 worker = Worker()
 worker.start()
@@ -53,14 +53,14 @@ for verdict in worker.verdicts("slow", "slow-claim", 1e6):
 PROGRAM = """
 import sys
 from pathlib import Path
-from conv2attn.proofs.leash import run_leashed
+from conv2attn.proofs.formal.coq.leash import run_leashed
 
 print("checking", flush=True)
 run_leashed([sys.executable, "-c", "import time; time.sleep(10**6)"], folder=Path(), limit=10**6)
 """
 
 SLOW = """
-from conv2attn.proofs.claim import Claim
+from conv2attn.proofs.prover.claim import Claim
 
 def claims():
     while True:

@@ -13,11 +13,11 @@ import pytest
 from conv2attn import cli
 from conv2attn.convert.errors import OutputError
 from conv2attn.proofs import Claim, Formula, Result, Status, prove
-from conv2attn.proofs.registry import Entry, entries
-from conv2attn.proofs.render import RENDERERS, render
-from conv2attn.proofs.render import prose as prose_module
-from conv2attn.proofs.render.document import write_document
-from conv2attn.proofs.render.prose import Part, Sort, parts
+from conv2attn.proofs.prover.document import RENDERERS, render
+from conv2attn.proofs.prover.document import prose as prose_module
+from conv2attn.proofs.prover.document.document import write_document
+from conv2attn.proofs.prover.document.prose import Part, Sort, parts
+from conv2attn.proofs.prover.registry import Entry, entries
 
 THEOREM = Path(__file__).parent.parent / "docs" / "theorem.md"
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import ConversionError, NetworkCertificate, certify, certify_network, convert_model
+from conv2attn.convert.certificate.propagation import rearranging as moves
+from conv2attn.convert.certificate.propagation.interval import Arithmetic, Span
 from conv2attn.convert.errors import Problem
-from conv2attn.convert.propagation import moves
-from conv2attn.convert.propagation.span import Arithmetic, Span
 from tests.small_models import SMALL_MODELS, Composite
 
 SIZE = (9, 8)

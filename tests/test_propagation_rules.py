@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from conv2attn.convert.propagation import functions
-from conv2attn.convert.propagation.call import Call
-from conv2attn.convert.propagation.network import follow
-from conv2attn.convert.propagation.span import Span
+from conv2attn.convert.certificate.propagation import functions
+from conv2attn.convert.certificate.propagation.call import Call
+from conv2attn.convert.certificate.propagation.interval import Span
+from conv2attn.convert.certificate.propagation.network import follow
 from conv2attn.convert.spec import Size
 
 CHANNELS, SIZE = 4, Size(5, 6)

@@ -13,8 +13,8 @@ import pytest
 
 from conv2attn.convert.errors import ConversionError, SelectionError
 from conv2attn.proofs import Check, Claim, Formula, Kind, Result, Status, prove
-from conv2attn.proofs.registry import MODULES, Entry, entries
-from conv2attn.proofs.verdict import failures_of, run_checks
+from conv2attn.proofs.prover.registry import MODULES, Entry, entries
+from conv2attn.proofs.prover.verdict import failures_of, run_checks
 from tests.processes import finished
 
 PLANTED = """

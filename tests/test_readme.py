@@ -7,7 +7,7 @@ import io
 import re
 from pathlib import Path
 
-from conv2attn.proofs.registry import entries
+from conv2attn.proofs.prover.registry import entries
 
 README = Path(__file__).parent.parent / "README.md"
 EXAMPLES = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)

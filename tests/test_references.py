@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from conv2attn.proofs.formal_library import FOLDER, sources, statements
-from conv2attn.proofs.references import REFERENCES
-from conv2attn.proofs.registry import Entry, entries
+from conv2attn.proofs.formal.coq.library import FOLDER, sources, statements
+from conv2attn.proofs.prover.references import REFERENCES
+from conv2attn.proofs.prover.registry import Entry, entries
 
 ROOT = Path(__file__).parents[1]
 THEOREMS = {str(statement) for statement in statements()}

@@ -22,7 +22,7 @@ from conv2attn.convert import (
     save_converted,
 )
 from conv2attn.convert.engines import ENGINES
-from conv2attn.convert.regime import _REMEMBERED, _REMEMBERED_BYTES, EXACT_ALPHA, ONE_HOT_ALPHA, compute_dtype
+from conv2attn.convert.heads.regime import _REMEMBERED, _REMEMBERED_BYTES, EXACT_ALPHA, ONE_HOT_ALPHA, compute_dtype
 from conv2attn.convert.spec import Size
 
 SPEC = ConvSpec(1, 1, kernel_size=(3, 2), dilation=(2, 1))

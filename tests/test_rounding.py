@@ -17,7 +17,7 @@ from torch import nn
 from conv2attn.convert import SelfAttention2d, attention_from_conv, certify
 from conv2attn.convert.engines import ENGINES, Engine, engine_error
 from conv2attn.convert.engines.literal import LiteralEngine
-from conv2attn.convert.rounding import (
+from conv2attn.convert.engines.rounding import (
     EXP_ULPS,
     SMALLEST_ALPHA,
     Sums,

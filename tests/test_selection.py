@@ -7,7 +7,7 @@ from torch import nn
 
 from conv2attn.convert import convert_model
 from conv2attn.convert.errors import SelectionError
-from conv2attn.convert.selection import name_filter
+from conv2attn.convert.model.selection import name_filter
 
 
 def network() -> nn.Sequential:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, certify, conv_from_attention, convert_model, restore_model
-from conv2attn.proofs.strategies import INTEGER_LIMIT
+from conv2attn.proofs.evidence.strategies import INTEGER_LIMIT
 from tests.small_models import SMALL_MODELS
 
 SIZE = (2, 3, 12, 10)

@@ -8,7 +8,7 @@ from torch import nn
 
 from conv2attn.convert.errors import GeometryError
 from conv2attn.convert.spec import ConvSpec, Size
-from conv2attn.proofs.strategies import conv_specs, convolution_of, input_sizes
+from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of, input_sizes
 
 SPECS_WITH_SIZE = conv_specs().flatmap(lambda spec: st.tuples(st.just(spec), input_sizes(spec)))
 

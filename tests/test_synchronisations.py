@@ -13,9 +13,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conv2attn.convert import SelfAttention2d, attention_from_conv, convert_model, regime_cache
-from conv2attn.convert.attention import set_engine
+from conv2attn.convert import SelfAttention2d, attention_from_conv, convert_model
+from conv2attn.convert.attention.layer import set_engine
 from conv2attn.convert.engines import AUTO, ENGINES
+from conv2attn.convert.heads import regime_cache
 from tests.device import DEVICES, synchronisations
 
 SMALL = (6, 5)

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conv2attn.convert import ConversionError, ConvSpec, SelfAttention2d, alpha_for, attention_from_conv, certify
-from conv2attn.convert.regime import EXACT_ALPHA, ONE_HOT_ALPHA, compute_dtype
-from conv2attn.convert.tolerance import FLATTEST_ALPHA
-from conv2attn.proofs.strategies import conv_specs, convolution_of
+from conv2attn.convert.certificate.tolerance import FLATTEST_ALPHA
+from conv2attn.convert.heads.regime import EXACT_ALPHA, ONE_HOT_ALPHA, compute_dtype
+from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of
 
 SPEC = ConvSpec(2, 3, kernel_size=(3, 2), padding=(1, 1))
 DTYPES = st.sampled_from([torch.float64, torch.float32, torch.bfloat16, torch.float16])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv, certify, convert_model
-from conv2attn.proofs.campaign.bounds import engines_bound
+from conv2attn.proofs.evidence.campaign.checks.bounds import engines_bound
 
 SHAPES = [(2, 3, 16, 20), (3, 3, 18, 24), (4, 3, 25, 22)]
 

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from conv2attn.convert import SelfAttention2d, attention_from_conv, certify, regime_cache
+from conv2attn.convert import SelfAttention2d, attention_from_conv, certify
 from conv2attn.convert.engines import AUTO, ENGINES
+from conv2attn.convert.heads import regime_cache
 from tests.device import PRETEND, synchronisations
 
 ENGINE_NAMES = [AUTO, *(name for name in ENGINES if name != "sdpa")]

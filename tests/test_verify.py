@@ -23,15 +23,15 @@ from torch import nn
 
 from conv2attn.cli import main
 from conv2attn.convert import attention_from_conv, certify, certify_network, convert_model, save_converted
+from conv2attn.convert.certificate.network import NetworkCertificate
 from conv2attn.convert.errors import OutputError
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
-from conv2attn.convert.folder import Architecture
-from conv2attn.convert.network_certificate import NetworkCertificate
-from conv2attn.proofs import network_check
-from conv2attn.proofs.campaign import outputs
-from conv2attn.proofs.campaign.merge import _common_layer
-from conv2attn.proofs.campaign.result import Part
+from conv2attn.convert.files.folder import Architecture
+from conv2attn.proofs.evidence import network as network_check
+from conv2attn.proofs.evidence.campaign import outputs
+from conv2attn.proofs.evidence.campaign.merge import _common_layer
+from conv2attn.proofs.evidence.campaign.result import Part
 from tests.processes import PATIENCE, finished, started
 from tests.test_faults import drop_a_head
 
@@ -221,7 +221,7 @@ def test_a_device_that_cannot_compute_is_refused(device: str, run: Run) -> None:
 def test_a_target_that_cannot_be_written_is_refused_before_the_run(
     target: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conv2attn.proofs.campaign.run.run_campaign", lambda *_, **__: pytest.fail("it ran"))
+    monkeypatch.setattr("conv2attn.proofs.evidence.campaign.run.run_campaign", lambda *_, **__: pytest.fail("it ran"))
     code, out, err = run("--layers", "3", "--out", target)
     assert (code, out) == (3, "")
     assert err.startswith(f"conv2attn: {target} cannot be written: ")
@@ -229,7 +229,7 @@ def test_a_target_that_cannot_be_written_is_refused_before_the_run(
 
 def test_a_full_disk_is_an_error_before_the_run() -> None:
     limited = "import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (9999, 9999)); "
-    code = f"{limited}from pathlib import Path; from conv2attn.proofs.campaign.outputs import result_file\n"
+    code = f"{limited}from pathlib import Path; from conv2attn.proofs.evidence.campaign.outputs import result_file\n"
     code += "with result_file(Path('result.json')): print('it ran')"
     ended = finished([sys.executable, "-c", code])
     assert ended.stdout == ""

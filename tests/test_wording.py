@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from conv2attn.convert import attention_from_conv, certify, certify_network, convert_model
-from conv2attn.convert.report import Report
-from conv2attn.convert.wording import is_useful, told
-from conv2attn.proofs.network_check import Pair, verify_network
-from conv2attn.proofs.tables import layer_agreement_table, report_table
-from conv2attn.proofs.viewer.table import table_rows
+from conv2attn.convert.certificate.wording import is_useful, told
+from conv2attn.convert.model.report import Report
+from conv2attn.proofs.evidence.network import Pair, verify_network
+from conv2attn.proofs.show.page.table import table_rows
+from conv2attn.proofs.show.tables import layer_agreement_table, report_table
 
 
 def test_a_bound_is_told_as_a_number_only_where_it_is_at_most_the_outputs() -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from conv2attn.convert.engines.base import Cost, Engine
-from conv2attn.convert.engines.factored import FactoredEngine
-from conv2attn.convert.engines.literal import LiteralEngine
-from conv2attn.convert.engines.sdpa import SdpaEngine
-from conv2attn.convert.engines.separable import SeparableEngine
-from conv2attn.convert.errors import EngineError
-from conv2attn.convert.protocol import AttentionLayer
-from conv2attn.convert.spec import Size
+from ..errors import EngineError
+from ..heads.values import AttentionLayer
+from ..spec import Size
+from .base import Cost, Engine
+from .factored import FactoredEngine
+from .literal import LiteralEngine
+from .sdpa import SdpaEngine
+from .separable import SeparableEngine
 
 __all__ = ["AUTO", "ENGINES", "Cost", "Engine", "check_engine_name", "choose_engine", "engine_error", "exact_engine"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from conv2attn.convert.transforms import is_transformed
+from ..transforms import is_transformed
 
 _CALL = 500_000  # what one more product costs, in multiply-adds that could have been done meanwhile
 _NARROW = 12  # a product with few columns is as slow as one with this many more

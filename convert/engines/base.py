@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from conv2attn.convert.protocol import AttentionLayer
-from conv2attn.convert.spec import ConvSpec, Size
-from conv2attn.convert.transforms import is_differentiated, is_differentiating
+from ..heads.values import AttentionLayer
+from ..spec import ConvSpec, Size
+from ..transforms import is_differentiated, is_differentiating
 
 
 @dataclass(frozen=True)

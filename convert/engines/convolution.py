@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._C._functorch import maybe_current_level
 
-from conv2attn.convert.transforms import is_differentiated
+from ..transforms import is_differentiated
 
 _HALF = (torch.bfloat16, torch.float16)
 _LONGEST_DEPTHWISE = 14  # columns of a depthwise kernel, up to which half precision returns

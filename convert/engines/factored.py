@@ -9,8 +9,8 @@ So head h at q reads the smoothed input S X at t, and the sum over heads with W_
 
     Attention_alpha(X) = Conv_W(S_row X S_col^T),      S[t, k] = softmax_k(-alpha (k - t)^2)
 
-``proofs/factorisation.py`` derives both, softmaxes that factor and smoothing before the convolution, by machine.
-It is exact for every alpha, stride, dilation and padding. Where every off-diagonal entry of S rounds to zero
+``proofs/claims/theorem/factorisation.py`` derives both, softmaxes that factor and smoothing before the convolution, by
+machine. It is exact for every alpha, stride, dilation and padding. Where every off-diagonal entry of S rounds to zero
 (``Regime.is_exact``) S is the identity, is skipped, and the layer is one convolution call.
 
 Two things save work in the soft regime. Along an axis with a single tap, the targets are the queries, so only those
@@ -26,23 +26,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from conv2attn.convert.engines.base import (
-    Cost,
-    Engine,
-    convolution_flops,
-    convolution_padding,
-    pad_as_convolution,
-    positions_are_trained,
-)
-from conv2attn.convert.engines.convolution import Geometry, convolve, laid_out_like
-from conv2attn.convert.engines.passes import Axis, Passes, cheapest_passes, stencils_are_fast
-from conv2attn.convert.engines.stencil import keys_above_zero
-from conv2attn.convert.protocol import AttentionLayer
-from conv2attn.convert.regime import UNREAD
-from conv2attn.convert.rounding import factored_error
-from conv2attn.convert.spec import ConvSpec, Size
-from conv2attn.convert.tracing import kept_apart
-from conv2attn.convert.transforms import is_traced
+from ..heads.graphs import kept_apart
+from ..heads.regime import UNREAD
+from ..heads.values import AttentionLayer
+from ..spec import ConvSpec, Size
+from ..transforms import is_traced
+from .base import Cost, Engine, convolution_flops, convolution_padding, pad_as_convolution, positions_are_trained
+from .convolution import Geometry, convolve, laid_out_like
+from .passes import Axis, Passes, cheapest_passes, stencils_are_fast
+from .rounding import factored_error
+from .stencil import keys_above_zero
 
 
 class FactoredEngine(Engine):

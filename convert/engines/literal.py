@@ -1,7 +1,7 @@
 """The literal engine: multi-head self-attention as the paper writes it.
 
 For every query, head and key it forms the score r_delta . v_h, takes the softmax over all keys, and mixes
-the values with the probabilities, which tend to one-hot (``proofs/tail.py``):
+the values with the probabilities, which tend to one-hot (``proofs/claims/certificate/tail.py``):
 
     probabilities_h = softmax_k( r_delta . v_h [+ content terms] )       [num_queries, num_keys]
     values_h        = W_val^(h) x_k,   W_val^(h) = W_Delta               [num_keys, out_channels]
@@ -21,7 +21,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from conv2attn.convert.encoding import (
+from ..errors import EngineError
+from ..heads.encoding import (
     ENCODING_DIM,
     grid_points,
     head_vectors,
@@ -30,12 +31,11 @@ from conv2attn.convert.encoding import (
     relative_encoding,
     relative_positions,
 )
-from conv2attn.convert.engines.base import Cost, Engine
-from conv2attn.convert.errors import EngineError
-from conv2attn.convert.protocol import AttentionLayer
-from conv2attn.convert.rounding import literal_error
-from conv2attn.convert.spec import ConvSpec, Size
-from conv2attn.convert.transforms import is_traced
+from ..heads.values import AttentionLayer
+from ..spec import ConvSpec, Size
+from ..transforms import is_traced
+from .base import Cost, Engine
+from .rounding import literal_error
 
 
 class LiteralEngine(Engine):

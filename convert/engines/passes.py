@@ -14,11 +14,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from conv2attn.convert.engines.axes import AxisTable
-from conv2attn.convert.engines.base import convolution_padding
-from conv2attn.convert.engines.stencil import Stencil
-from conv2attn.convert.spec import ConvSpec, Size
-from conv2attn.convert.transforms import is_traced, is_transformed
+from ..spec import ConvSpec, Size
+from ..transforms import is_traced, is_transformed
+from .axes import AxisTable
+from .base import convolution_padding
+from .stencil import Stencil
 
 _REORDERING = 40  # bringing the channels of a pixel together, and apart again
 _SHUFFLING = 18  # the same within one convolution

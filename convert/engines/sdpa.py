@@ -22,14 +22,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from conv2attn.convert.encoding import ENCODING_DIM, is_power_of_two, key_positions
-from conv2attn.convert.engines.base import Cost, Engine, positions_are_trained
-from conv2attn.convert.engines.literal import all_queries, project_values
-from conv2attn.convert.protocol import AttentionLayer
-from conv2attn.convert.regime import UNREAD
-from conv2attn.convert.rounding import staged_error
-from conv2attn.convert.spec import ConvSpec, Size
-from conv2attn.convert.transforms import is_traced
+from ..heads.encoding import ENCODING_DIM, is_power_of_two, key_positions
+from ..heads.regime import UNREAD
+from ..heads.values import AttentionLayer
+from ..spec import ConvSpec, Size
+from ..transforms import is_traced
+from .base import Cost, Engine, positions_are_trained
+from .literal import all_queries, project_values
+from .rounding import staged_error
 
 
 class SdpaEngine(Engine):

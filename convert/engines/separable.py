@@ -13,7 +13,7 @@ The quadratic score -alpha |delta - Delta|^2 is such a sum for any real centre a
 are learned tables. The product R_h X is computed once for all heads with the same row table, the product with C once
 for all heads with the same column table.
 
-``proofs/factorisation.py`` proves that the softmax factors.
+``proofs/claims/theorem/factorisation.py`` proves that the softmax factors.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
-from conv2attn.convert.engines.base import Cost, Engine, pad_as_convolution, positions_are_trained
-from conv2attn.convert.engines.convolution import Geometry, convolve, is_channels_last, laid_out_like
-from conv2attn.convert.engines.passes import Axis, Passes, cheapest_passes, stencils_are_fast
-from conv2attn.convert.engines.stencil import keys_above_zero
-from conv2attn.convert.protocol import AttentionLayer
-from conv2attn.convert.rounding import separable_error
-from conv2attn.convert.spec import Size
-from conv2attn.convert.transforms import is_traced
+from ..heads.values import AttentionLayer
+from ..spec import Size
+from ..transforms import is_traced
+from .base import Cost, Engine, pad_as_convolution, positions_are_trained
+from .convolution import Geometry, convolve, is_channels_last, laid_out_like
+from .passes import Axis, Passes, cheapest_passes, stencils_are_fast
+from .rounding import separable_error
+from .stencil import keys_above_zero
 
 _CHUNK_BYTES = 4 * 2**20  # of one intermediate result: larger ones fall out of the cache
 

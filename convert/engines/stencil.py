@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from conv2attn.convert.engines.convolution import Geometry, convolve
-from conv2attn.convert.regime import ONE_HOT_ALPHA
+from ..heads.regime import ONE_HOT_ALPHA
+from .convolution import Geometry, convolve
 
 _MOVING = 7  # what reading, scaling and writing a pixel costs, in multiply-adds of a large matrix product
 _LARGEST_SCALE = 2.0**20  # beyond, the keys are so far from the target that g underflows where they are

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from conv2attn.convert.errors import ConversionError
+from ..errors import ConversionError
 
 Array = npt.NDArray[np.float64]
 

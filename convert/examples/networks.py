@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from conv2attn.convert.examples.images import CLASSES
+from .images import CLASSES
 
 
 def plain_cnn() -> nn.Module:

@@ -12,8 +12,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import nn
 
-from conv2attn.convert.errors import CheckpointError, ConversionError
-from conv2attn.convert.examples.networks import NETWORKS
+from ..errors import CheckpointError, ConversionError
+from .networks import NETWORKS
 
 SUMS_NAME = "SHA256SUMS"
 """The file beside the weights that lists their checksums, in the format of sha256sum."""

@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from safetensors.torch import save
 from torch import nn
 
-from conv2attn.convert.examples.images import HELD_OUT_SEED, draw_images
-from conv2attn.convert.examples.networks import NETWORKS
-from conv2attn.convert.examples.pretrained import SUMS_NAME, accuracy
+from .images import HELD_OUT_SEED, draw_images
+from .networks import NETWORKS
+from .pretrained import SUMS_NAME, accuracy
 
 NUM_THREADS = 2  # the order of sums, and so the weights' last digits, depends on it
 NUM_HELD_OUT = 1000

@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from conv2attn.convert import SelfAttention2d, certify
-from conv2attn.convert.engines import ENGINES
-from conv2attn.convert.engines.literal import format_bytes
-from conv2attn.proofs.benchmark.cases import Case, Regime
-from conv2attn.proofs.benchmark.dense import DenseAttention, dense_flops, score_bytes
+from ...convert import SelfAttention2d, certify
+from ...convert.engines import ENGINES
+from ...convert.engines.literal import format_bytes
+from .cases import Case, Regime
+from .dense import DenseAttention, dense_flops, score_bytes
 
 CONVOLUTION = "F.conv2d"
 DENSE = "SDPA"

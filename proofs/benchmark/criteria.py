@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from conv2attn.convert.engines.literal import format_bytes
-from conv2attn.proofs.benchmark.results import Kind, Phase, Row, Summary, summarise
-from conv2attn.proofs.benchmark.shapes import NETWORK
+from ...convert.engines.literal import format_bytes
+from .results import Kind, Phase, Row, Summary, summarise
+from .shapes import NETWORK
 
 MET, MISSED, NOT_MEASURED = "met", "missed", "not measured"
 GIB = 2**30

@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from conv2attn.convert import SelfAttention2d
-from conv2attn.convert.regime import compute_dtype
-from conv2attn.convert.spec import ConvSpec, Size
+from ...convert import SelfAttention2d
+from ...convert.heads.regime import compute_dtype
+from ...convert.spec import ConvSpec, Size
 
 
 class DenseAttention:

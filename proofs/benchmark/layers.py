@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from conv2attn.proofs.benchmark.candidates import CANDIDATES, Built, Candidate, reference_output
-from conv2attn.proofs.benchmark.cases import Case, Regime
-from conv2attn.proofs.benchmark.measure import LAYER_BATCH, Settings, forward_call, measure, training_call
-from conv2attn.proofs.benchmark.results import Kind, Measurement, Phase, Row
-from conv2attn.proofs.benchmark.shapes import BenchmarkLayer
-from conv2attn.proofs.benchmark.timing import Call
+from .candidates import CANDIDATES, Built, Candidate, reference_output
+from .cases import Case, Regime
+from .measure import LAYER_BATCH, Settings, forward_call, measure, training_call
+from .results import Kind, Measurement, Phase, Row
+from .shapes import BenchmarkLayer
+from .timing import Call
 
 
 def measure_layer(table: str, layer: BenchmarkLayer, settings: Settings, phase: Phase) -> list[Row]:

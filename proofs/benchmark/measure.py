@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conv2attn.convert.attention import DEFAULT_MEMORY_LIMIT
-from conv2attn.convert.errors import ConversionError
-from conv2attn.proofs.benchmark.cases import Limits
-from conv2attn.proofs.benchmark.memory import peak_bytes
-from conv2attn.proofs.benchmark.results import Measurement, Phase
-from conv2attn.proofs.benchmark.timing import MIN_ROUNDS, Call, time_interleaved
+from ...convert.attention.layer import DEFAULT_MEMORY_LIMIT
+from ...convert.errors import ConversionError
+from .cases import Limits
+from .memory import peak_bytes
+from .results import Measurement, Phase
+from .timing import MIN_ROUNDS, Call, time_interleaved
 
 CPU = torch.device("cpu")
 LAYER_BATCH, NETWORK_BATCH = 8, 4

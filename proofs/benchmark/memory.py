@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.autograd.profiler import profile
 
-from conv2attn.proofs.benchmark.timing import Call
+from .timing import Call
 
 _BLOCK = "[memory]"  # the name of the profiler's record of an allocation (positive) or a release (negative)
 _SILENT = "99"  # above every level of message that the profiler prints on stderr

@@ -6,12 +6,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from conv2attn.convert.atomic import write_file
-from conv2attn.convert.errors import OutputError, SelectionError
-from conv2attn.proofs.benchmark.plot import BEGINNING, TABLE, draw
-from conv2attn.proofs.benchmark.report import markdown as as_markdown
-from conv2attn.proofs.benchmark.run import Benchmark
-from conv2attn.proofs.benchmark.shapes import check_table_names
+from ...convert.errors import OutputError, SelectionError
+from ...convert.files.writing.atomic import write_file
+from .plot import BEGINNING, TABLE, draw
+from .report import markdown as as_markdown
+from .run import Benchmark
+from .shapes import check_table_names
 
 
 def check_outputs(names: Sequence[str], *, plot: Path | None, markdown: Path | None) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from conv2attn.proofs.benchmark.candidates import CANDIDATES, CONVOLUTION, Candidate
-from conv2attn.proofs.benchmark.cases import Regime
-from conv2attn.proofs.benchmark.results import Phase, Row
-from conv2attn.proofs.benchmark.run import Benchmark
-from conv2attn.proofs.benchmark.svg import Scale, dotted_path, line, spread, text
+from .candidates import CANDIDATES, CONVOLUTION, Candidate
+from .cases import Regime
+from .results import Phase, Row
+from .run import Benchmark
+from .svg import Scale, dotted_path, line, spread, text
 
 TABLE = "ladder"
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from conv2attn.convert.engines.literal import format_bytes
-from conv2attn.proofs.benchmark.criteria import Criterion
-from conv2attn.proofs.benchmark.results import Row, Summary
-from conv2attn.proofs.benchmark.run import Benchmark
-from conv2attn.proofs.printable import printable
+from ...convert.engines.literal import format_bytes
+from ..show.terminal.printable import printable
+from .criteria import Criterion
+from .results import Row, Summary
+from .run import Benchmark
 
 _EMPTY = "-"
 

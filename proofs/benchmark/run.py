@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from conv2attn.convert.errors import ConversionError
-from conv2attn.proofs.benchmark.criteria import Criterion, evaluate
-from conv2attn.proofs.benchmark.layers import measure_layer
-from conv2attn.proofs.benchmark.machine import Machine, kept_memory, torch_settings
-from conv2attn.proofs.benchmark.measure import Settings
-from conv2attn.proofs.benchmark.results import Row, Summary, summarise
-from conv2attn.proofs.benchmark.shapes import NETWORK, TABLES, BenchmarkLayer, check_table_names
-from conv2attn.proofs.benchmark.whole import measure_network
+from ...convert.errors import ConversionError
+from .criteria import Criterion, evaluate
+from .layers import measure_layer
+from .machine import Machine, kept_memory, torch_settings
+from .measure import Settings
+from .results import Row, Summary, summarise
+from .shapes import NETWORK, TABLES, BenchmarkLayer, check_table_names
+from .whole import measure_network
 
 Tables = dict[str, tuple[BenchmarkLayer, ...]]
 

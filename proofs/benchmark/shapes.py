@@ -13,10 +13,10 @@ from functools import partial
 import torch
 from torch import nn
 
-from conv2attn.convert.errors import SelectionError
-from conv2attn.convert.plan import plan_layers
-from conv2attn.convert.spec import ConvSpec, Size
-from conv2attn.proofs.benchmark.networks import mobilenet_v2, resnet50
+from ...convert.errors import SelectionError
+from ...convert.model.plan import plan_layers
+from ...convert.spec import ConvSpec, Size
+from .networks import mobilenet_v2, resnet50
 
 IMAGE_SIZE = Size(224, 224)
 LADDER = (16, 32, 56, 112, 224)

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 import torch
 from torch import nn
 
-from conv2attn.convert import convert_model
-from conv2attn.convert.spec import Size
-from conv2attn.proofs.benchmark.measure import NETWORK_BATCH, Settings, forward_call, measure, training_call
-from conv2attn.proofs.benchmark.networks import resnet50
-from conv2attn.proofs.benchmark.results import Kind, Measurement, Phase, Row
-from conv2attn.proofs.benchmark.shapes import IMAGE_SIZE, NETWORK
-from conv2attn.proofs.benchmark.timing import Call
+from ...convert import convert_model
+from ...convert.spec import Size
+from .measure import NETWORK_BATCH, Settings, forward_call, measure, training_call
+from .networks import resnet50
+from .results import Kind, Measurement, Phase, Row
+from .shapes import IMAGE_SIZE, NETWORK
+from .timing import Call
 
 NAME = "resnet50"
 BASE, CONVERTED = "CNN", "converted"

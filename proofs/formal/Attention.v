@@ -1,8 +1,8 @@
 (** * Multi-head self-attention with relative positions, as the paper defines it
 
     Scores (draft, eq. (7)), softmax over all keys, value projection, concatenation of heads, output projection.
-    Beside proofs/decomposition.py (claim decomposition-relative) and proofs/errata_layer.py (claim errata-shapes); the
-    code is convert/attention.py and convert/engines/literal.py. *)
+    Beside proofs/claims/theorem/decomposition.py (claim decomposition-relative) and proofs/claims/errata/layer.py (claim errata-shapes); the
+    code is convert/attention/layer.py and convert/engines/literal.py. *)
 
 From Coq Require Import Arith Lia Lra.
 From Conv2Attn Require Import Sums Encoding Softmax Convolution.

@@ -1,8 +1,8 @@
 (** * tau between two fractions
 
-    What a program can evaluate: for a rational q, two rational numbers with tau between them. Beside proofs/tail.py
-    (claim tail-bound). proofs/enclosure.py restates them, proofs/kernel.py has Coq evaluate these and compares, and the
-    tests hold [tail_fraction] of convert/certificate.py against them. *)
+    What a program can evaluate: for a rational q, two rational numbers with tau between them. Beside proofs/claims/certificate/tail.py
+    (claim tail-bound). proofs/prover/enclosure.py restates them, proofs/formal/coq/ask.py has Coq evaluate these and compares, and the
+    tests hold [tail_fraction] of convert/certificate/layer.py against them. *)
 
 From Coq Require Import QArith Qreals Lia Lra Psatz.
 From Conv2Attn Require Import Sums Theta.

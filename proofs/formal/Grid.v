@@ -1,6 +1,6 @@
 (** * The padded grid of keys, and how much of a head's attention misses its target on it
 
-    Beside proofs/tail.py (claim tail-bound). *)
+    Beside proofs/claims/certificate/tail.py (claim tail-bound). *)
 
 From Coq Require Import ZArith Lia Lra Psatz FinFun.
 From Conv2Attn Require Import Sums Encoding Softmax Theta.

@@ -1,6 +1,6 @@
 (** * Heads that ignore the content: eight are too few for a 3 x 3 kernel
 
-    Beside proofs/head_count.py (claim head-count). A 3 x 3 convolution of nine channels whose tap number c reads
+    Beside proofs/claims/sharper/head_count.py (claim head-count). A 3 x 3 convolution of nine channels whose tap number c reads
     channel c is not computed, nor approached, by any layer with eight heads that look at positions only, whatever its
     encoding, its values and its projections; with nine heads Theorem 1 comes as near as one likes. *)
 

@@ -1,7 +1,7 @@
 (** * Softmax over a finite set of keys
 
-    Beside proofs/encoding.py (claim softmax-shift), proofs/one_hot.py (claim one-hot-limit) and
-    proofs/error_bound.py (claim error-bound). *)
+    Beside proofs/claims/theorem/encoding.py (claim softmax-shift), proofs/claims/theorem/one_hot.py (claim one-hot-limit) and
+    proofs/claims/certificate/error_bound.py (claim error-bound). *)
 
 From Coq Require Import Lra.
 From Conv2Attn Require Import Sums.

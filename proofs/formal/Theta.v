@@ -1,7 +1,7 @@
 (** * The tail that does not depend on the image: tau = 1 - theta_3(q)^-2
 
-    Beside proofs/tail.py (claim tail-bound) and proofs/encoding_dimension.py; the code is [tail_fraction] in
-    convert/certificate.py. *)
+    Beside proofs/claims/certificate/tail.py (claim tail-bound) and proofs/claims/sharper/encoding_dimension.py; the code is [tail_fraction] in
+    convert/certificate/layer.py. *)
 
 From Coq Require Import ZArith Lia Lra Psatz.
 From Conv2Attn Require Import Sums Encoding.

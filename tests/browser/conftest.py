@@ -11,10 +11,10 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 from torch import Tensor, nn
 
-from conv2attn.convert.model import convert_model
-from conv2attn.convert.report import Report
-from conv2attn.proofs.pictures.subject import set_alpha
-from conv2attn.proofs.viewer.page import viewer_page
+from conv2attn.convert.model.convert import convert_model
+from conv2attn.convert.model.report import Report
+from conv2attn.proofs.show.page.write import viewer_page
+from conv2attn.proofs.show.pictures.subject import set_alpha
 
 Open = Callable[..., Page]
 

@@ -22,10 +22,10 @@ import torch
 from torch import nn
 
 from conv2attn.convert.errors import ConversionError
-from conv2attn.convert.folder import load_converted, save_converted
-from conv2attn.convert.model import convert_model
-from conv2attn.convert.ownership import CONFIG, REPORT, WEIGHTS
-from conv2attn.proofs.pictures.subject import load_subject
+from conv2attn.convert.files.folder import load_converted, save_converted
+from conv2attn.convert.files.writing.ownership import CONFIG, REPORT, WEIGHTS
+from conv2attn.convert.model.convert import convert_model
+from conv2attn.proofs.show.pictures.subject import load_subject
 
 SECONDS = 5.0
 ODD_VALUES: tuple[Any, ...] = (

@@ -16,7 +16,7 @@ import atheris
 import torch  # noqa: F401  before the instrumented imports: torch's own coverage is not wanted
 
 with atheris.instrument_imports(
-    include=["conv2attn.convert.folder", "conv2attn.convert.spec", "conv2attn.convert.formats.safetensors"]
+    include=["conv2attn.convert.files.folder", "conv2attn.convert.spec", "conv2attn.convert.files.readers.safetensors"]
 ):
     from tests.fuzz.folders import mutated, one_folder, seeds
 

@@ -14,7 +14,9 @@ import sys
 import atheris
 import torch  # noqa: F401  before the instrumented imports: torch's own coverage is not wanted
 
-with atheris.instrument_imports(include=["conv2attn.convert.formats", "conv2attn.convert.checkpoint", "pickletools"]):
+with atheris.instrument_imports(
+    include=["conv2attn.convert.files.readers", "conv2attn.convert.files.checkpoint", "pickletools"]
+):
     from tests.fuzz.target import one_input
 
 

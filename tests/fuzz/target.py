@@ -14,9 +14,9 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from conv2attn.convert.checkpoint import non_finite_keys, read_checkpoint
 from conv2attn.convert.errors import ConversionError
-from conv2attn.convert.layers import layer_tree
+from conv2attn.convert.files.checkpoint import non_finite_keys, read_checkpoint
+from conv2attn.convert.files.layers import layer_tree
 
 SECONDS = 5.0
 STORAGE = bytes(range(256)) * 2

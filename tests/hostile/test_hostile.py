@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from conv2attn.cli import main
-from conv2attn.convert.checkpoint import non_finite_keys, read_checkpoint
 from conv2attn.convert.errors import CheckpointError
+from conv2attn.convert.files.checkpoint import non_finite_keys, read_checkpoint
 from tests.hostile.cases import READ, REFUSED
 from tests.hostile.files import (
     FLOATS,

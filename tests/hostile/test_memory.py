@@ -25,9 +25,9 @@ MEASURE = """
 import os, resource, sys, time
 import torch
 from pathlib import Path
-from conv2attn.convert.checkpoint import non_finite_keys, read_checkpoint
+from conv2attn.convert.files.checkpoint import non_finite_keys, read_checkpoint
 from conv2attn.convert.errors import CheckpointError
-from conv2attn.convert.layers import layer_tree
+from conv2attn.convert.files.layers import layer_tree
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

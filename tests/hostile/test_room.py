@@ -18,14 +18,14 @@ from onnx import TensorProto, helper
 from torch import nn
 
 from conv2attn.convert import attention_from_conv, certify, convert_model
-from conv2attn.convert import tail as tails
+from conv2attn.convert.certificate import tail as tails
 from conv2attn.convert.errors import ConversionError
-from conv2attn.convert.report import Report
+from conv2attn.convert.model.report import Report
 from conv2attn.convert.spec import ConvSpec, Size
-from conv2attn.proofs.pictures.image import drawn_image
-from conv2attn.proofs.viewer import room
-from conv2attn.proofs.viewer.page import make_page
-from conv2attn.proofs.viewer.room import HEADS, Room, too_large
+from conv2attn.proofs.show.page import room
+from conv2attn.proofs.show.page.room import HEADS, Room, too_large
+from conv2attn.proofs.show.page.write import make_page
+from conv2attn.proofs.show.pictures.image import drawn_image
 
 MEMORY = 2**29  # bytes beyond what the imports take; the old code took 8 to 19 GB
 PAGE = 10**6
@@ -35,7 +35,7 @@ MEASURED = """
 import json, resource, sys
 from conv2attn import cli
 from conv2attn.convert import network, model, folder
-from conv2attn.proofs.viewer import page
+from conv2attn.proofs.show.page import page
 
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 sys.argv = ["conv2attn", *json.loads(sys.argv[1])]

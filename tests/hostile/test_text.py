@@ -18,10 +18,10 @@ from torch import nn
 
 from conv2attn.cli import main
 from conv2attn.convert import convert_model, save_converted
-from conv2attn.convert.folder import Architecture, write_safetensors
-from conv2attn.convert.json_text import json_text
-from conv2attn.convert.report import Report
-from conv2attn.proofs.printable import LINE, printable, printable_lines
+from conv2attn.convert.files.folder import Architecture, write_safetensors
+from conv2attn.convert.files.writing.json_text import json_text
+from conv2attn.convert.model.report import Report
+from conv2attn.proofs.show.terminal.printable import LINE, printable, printable_lines
 
 SIGNS = "\x1b[2J\x1b]0;title\x07\x00\x9b31m\u202etxt.\u2066\u200f\u2028\u2029\x85\n\rconv2attn: forged\ue000</script>"
 EVIL = SIGNS + "y" * 3000  # a name of a pickle that is read

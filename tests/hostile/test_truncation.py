@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from conv2attn.convert.checkpoint import read_checkpoint
 from conv2attn.convert.errors import CheckpointError
+from conv2attn.convert.files.checkpoint import read_checkpoint
 from tests.hostile.files import entry, onnx_model, weight, write_exported, write_safetensors
 
 

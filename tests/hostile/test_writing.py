@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from conv2attn.convert import convert_model, load_converted, save_converted
-from conv2attn.convert.atomic import write_file, write_folder
 from conv2attn.convert.errors import OutputError
+from conv2attn.convert.files.writing.atomic import write_file, write_folder
 from tests.processes import finished
 
 KILLS = 50
@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 from torch import nn
 from conv2attn.convert import convert_model, save_converted
-from conv2attn.convert.folder import Architecture, read_folder
+from conv2attn.convert.files.folder import Architecture, read_folder
 
 torch.set_num_threads(1)
 out, kills = Path(sys.argv[1]), int(sys.argv[2])
@@ -84,7 +84,7 @@ def test_a_run_killed_at_any_of_fifty_moments_leaves_the_old_model_or_the_new_on
 RACE = r"""
 import os, sys
 from pathlib import Path
-from conv2attn.convert.atomic import write_folder
+from conv2attn.convert.files.writing.atomic import write_folder
 from conv2attn.convert.errors import OutputError
 
 ready, go = os.pipe()

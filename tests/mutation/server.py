@@ -46,10 +46,10 @@ class _FewExamples:
 
 def survives(module: str) -> bool:
     """Whether neither the campaign's first layers nor the module's tests notice anything."""
-    from conv2attn.proofs.campaign.processes import check_block
-    from conv2attn.proofs.campaign.settings import Settings
+    from conv2attn.proofs.evidence.campaign.processes import check_block
+    from conv2attn.proofs.evidence.campaign.settings import Settings
 
-    if not module.startswith("convert/formats/") and check_block(Settings(), 0, range(LAYERS)).violations:
+    if not module.startswith("convert/files/readers/") and check_block(Settings(), 0, range(LAYERS)).violations:
         return False
     files = [f"tests/{name}.py" for name in TESTS[module]]
     return (

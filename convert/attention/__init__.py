@@ -1,0 +1,1 @@
+"""The self-attention layer, and how it is made of a convolution."""

@@ -1,0 +1,420 @@
+"""SelfAttention2d: multi-head self-attention over the pixels of an image, with relative positions.
+
+Head h plays one kernel tap. It attends around its centre Delta_h, as sharply as alpha_h says, and carries the
+tap's slice W_Delta of the kernel as its value projection:
+
+    output[q] = bias + sum_h W_Delta_h . sum_k softmax_k(r_{k-q} . v_h) x_k
+
+over the pixels k of the padded input. ``encoding.py`` derives the scores, ``engines/`` computes the layer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, fx, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from ..arguments import as_heads, as_integer, as_number, as_queries, as_size, as_tensor
+from ..autocast import autocast_dtype, rounded, without_autocast
+from ..engines import AUTO, ENGINES, Engine, check_engine_name, choose_engine, exact_engine
+from ..engines.base import are_trained, positions_are_trained
+from ..engines.literal import all_queries, attention_maps, format_bytes
+from ..errors import ConversionError, GeometryError
+from ..heads.axis_scores import AxisScores
+from ..heads.content import ContentTerms
+from ..heads.encoding import ENCODING_DIM, head_vectors
+from ..heads.graphs import assume_positive, assume_unchanged, one_call
+from ..heads.regime import EXACT_ALPHA, Regime, compute_dtype
+from ..heads.regime_cache import RegimeCache
+from ..heads.values import LayerValues
+from ..spec import ConvSpec, Size
+from ..transforms import is_traced
+from .checked import checked_model
+
+DEFAULT_MEMORY_LIMIT = 2**30  # bytes
+
+
+class SelfAttention2d(nn.Module):
+    """A multi-head self-attention layer with a quadratic relative positional encoding (Theorem 1).
+
+    ``attention_from_conv`` makes one from a convolution. Its parameters are the convolution's, and three
+    numbers a head; those three do not require gradients until ``requires_grad_`` says so.
+
+    Args:
+        spec: Geometry: channels, one head for each kernel tap, padding, stride between queries.
+        weight: The value projections, as under Attributes; None draws new ones, and a new bias.
+        bias: The output bias; only with ``weight``.
+        alpha: Locality strength of all heads; None means so large that attention is exactly one-hot, in whatever
+            precision the layer is converted to later.
+        engine: How the layer is computed: "auto", "literal", "sdpa", "separable" or "factored".
+        memory_limit: Bytes that the literal engine may hold at the same time.
+        device: Where new parameters live.
+        dtype: Their precision: float64, float32, bfloat16 or float16.
+
+    Attributes:
+        weight: The value projections: head h, at kernel tap (m, n), has W_val^(h) = weight[:, :, m, n].
+            [out_channels, in_channels / groups, kernel rows, kernel columns], block diagonal in the groups.
+        bias: Bias of the output projection, [out_channels], or None.
+        alpha: Locality strength of each head, positive, [num_heads]. Positions are numbers about the grid, not about
+            the channels: alpha and centers are float64 in a layer of float64, and float32 in any other. Where
+            attention is exactly one-hot their gradients are zero; they are then None, so that an optimizer's weight
+            decay does not move them. On a GPU, write to them under ``torch.no_grad()``: a change through ``.data`` is
+            found by an assertion there.
+        centers: Centre of each head, its offset from the query in pixels (row, column), [num_heads, 2].
+        alpha_follows_dtype: Whether alpha was left to the layer, which then keeps attention one-hot in every precision.
+        content: The content terms of the scores, or None, as after a conversion.
+        axis_scores: Learned tables in place of the quadratic scores, or None, as after a conversion.
+        memory_limit: As above; may be changed at any time.
+
+    Raises:
+        ConversionError: alpha is not positive and finite, or there is no such engine.
+    """
+
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        spec: ConvSpec,
+        *,
+        weight: nn.Parameter | None = None,
+        bias: nn.Parameter | None = None,
+        alpha: float | None = None,
+        engine: str = AUTO,
+        memory_limit: int = DEFAULT_MEMORY_LIMIT,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(spec, ConvSpec):
+            raise ConversionError(f"spec must be a ConvSpec, as ConvSpec.from_conv makes it; got {type(spec).__name__}")
+        self.spec = spec
+        self.engine = engine
+        self.memory_limit = memory_limit
+        self.content: ContentTerms | None = None
+        self.axis_scores: AxisScores | None = None
+        if weight is None:
+            slices = (spec.out_channels, spec.in_channels // spec.groups, *spec.kernel_size)
+            weight = nn.Parameter(torch.empty(slices, device=device, dtype=dtype))
+            bias = nn.Parameter(weight.new_empty(spec.out_channels)) if spec.bias else None
+            _draw(weight, bias)
+        self.weight = weight
+        self.register_parameter("bias", bias)
+        precise = compute_dtype(weight.dtype)
+        alphas = weight.new_full((spec.num_heads,), check_alpha(alpha, weight.dtype), dtype=precise)
+        self.alpha = nn.Parameter(alphas, requires_grad=False)
+        self.centers = nn.Parameter(weight.new_tensor(spec.tap_offsets, dtype=precise), requires_grad=False)
+        self.alpha_follows_dtype = alpha is None
+        self._regime_cache = RegimeCache()
+        self._look_at_positions()
+
+    @property
+    def engine(self) -> str:
+        """How the layer is computed; "auto" takes the cheapest engine that is exact for its parameters."""
+        return self._engine
+
+    @engine.setter
+    def engine(self, name: str) -> None:
+        self._engine = check_engine_name(name)
+
+    @property
+    def regime(self) -> Regime:
+        """What the present values of ``alpha`` and ``centers`` allow."""
+        return self._regime_cache.get(self.spec, alpha=self.alpha, centers=self.centers)
+
+    def _look_at_positions(self) -> None:
+        """Reads the regime now, since it cannot be read while the layer is traced; what is wrong is said in use.
+
+        Positions without values, or with parts elsewhere (DTensor), are read in use too.
+        """
+        if not (self.alpha.is_meta or is_traceable_wrapper_subclass(self.alpha)):
+            with contextlib.suppress(ConversionError):
+                self._regime_cache.get(self.spec, alpha=self.alpha, centers=self.centers)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._look_at_positions()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        before = self.alpha.dtype
+        super()._apply(self._without_narrow_positions(fn), recurse)  # type: ignore[no-untyped-call]
+        if self.alpha.dtype != before and self.alpha_follows_dtype and not self.alpha.is_meta:
+            with torch.no_grad():
+                self.alpha.masked_fill_(self.alpha == EXACT_ALPHA[before], EXACT_ALPHA[self.alpha.dtype])
+        self._look_at_positions()
+        return self
+
+    def _without_narrow_positions(self, fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        """What ``.half()`` or ``.to()`` does to each parameter, but never less than float32 for positions."""
+        positions = [tensor for parameter in (self.alpha, self.centers) for tensor in (parameter, parameter.grad)]
+        kept = {id(tensor) for tensor in positions if tensor is not None}
+
+        def apply(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            precise = compute_dtype(moved.dtype)
+            if id(tensor) not in kept or moved.dtype == precise:
+                return moved
+            return tensor.to(device=moved.device, dtype=precise)
+
+        return apply
+
+    def train(self, mode: bool = True) -> Self:
+        """As ``nn.Module.train``; after training, positions are read anew, for a layer that is traced next."""
+        super().train(mode)
+        self._look_at_positions()
+        return self
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._look_at_positions()
+
+    @property
+    def num_heads(self) -> int:
+        """One head for each kernel tap."""
+        return self.spec.num_heads
+
+    # Code around a convolution reads these of it, so its replacement answers too.
+    in_channels = property(lambda self: self.spec.in_channels)
+    out_channels = property(lambda self: self.spec.out_channels)
+    kernel_size = property(lambda self: self.spec.kernel_size)
+    stride = property(lambda self: self.spec.stride)
+    padding = property(lambda self: self.spec.padding)
+    dilation = property(lambda self: self.spec.dilation)
+    groups = property(lambda self: self.spec.groups)
+    padding_mode = property(lambda self: self.spec.padding_mode)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Computes the layer.
+
+        Args:
+            x: [batch, in_channels, rows, columns], or without the batch dimension; any size that the
+                convolution accepts, with finite values.
+
+        Returns:
+            [batch, out_channels, output rows, output columns]; under ``torch.autocast`` in autocast's dtype, as a
+            convolution's (``autocast.py``).
+
+        Raises:
+            ConversionError: The input's shape or dtype does not fit, or the engine cannot compute it.
+        """
+        if not isinstance(x, Tensor):
+            return self._forward_other(x)
+        if x.ndim == 3:
+            return self.forward(x.unsqueeze(0)).squeeze(0)
+        dtype = autocast_dtype(x.device)
+        if dtype is None:
+            return self._attend(x, self._values())
+        with torch.autocast(x.device.type, enabled=False):
+            return self._attend(rounded(x, dtype), self._values().rounded(dtype))
+
+    def _attend(self, x: Tensor, values: LayerValues) -> Tensor:
+        if x.dtype != values.weight.dtype:
+            raise ConversionError(f"input must have the layer's dtype {values.weight.dtype}; got {x.dtype}")
+        return self._engine_for(values, x.shape).attend(values, x)
+
+    def _forward_other(self, x: Any) -> Any:
+        """What is not a tensor: the proxy with which torch.fx traces a network, or a mistake."""
+        if isinstance(x, fx.Proxy):
+            return one_call(self, x)
+        return as_tensor(x, "input")  # which it is not
+
+    def __prepare_scriptable__(self) -> Self:
+        """Refuses ``torch.jit.script``, which calls this."""
+        raise ConversionError(
+            "torch.jit.script cannot compile a SelfAttention2d, which chooses its engine in Python: use torch.export "
+            "or torch.jit.trace, or script what restore_model gives back"
+        )
+
+    def _values(self) -> LayerValues:
+        alpha: Tensor = self.alpha
+        centers: Tensor = self.centers
+        if are_trained(alpha, centers):
+            with_content = self.content is not None
+            regime = self._regime_cache.get_in_training(self.spec, alpha=alpha, centers=centers, content=with_content)
+        else:
+            regime = self._regime_cache.get(self.spec, alpha=alpha, centers=centers)
+        trained = alpha.requires_grad or centers.requires_grad
+        if trained and regime.is_exact and self.content is None:  # then no output changes with the positions
+            alpha, centers = alpha.detach(), centers.detach()
+        return LayerValues(
+            self.spec,
+            self.weight,
+            self.bias,
+            alpha,
+            centers,
+            self.content,
+            self.axis_scores,
+            self.memory_limit,
+            regime,
+        )
+
+    def _engine_for(self, values: LayerValues, shape: torch.Size) -> Engine:
+        """The engine for inputs of a shape, chosen once for each."""
+        scores = values.content is None, values.axis_scores is None, positions_are_trained(values)
+        return values.regime.remember((self.engine, shape, scores), lambda: self._choose_engine(values, shape))
+
+    def _assume_positions(self) -> None:
+        """Puts a check into a traced layer: the choice of its engine holds for these positions only."""
+        regime = self.regime
+        if not regime.is_read:
+            return  # nothing is assumed
+        if self.alpha.requires_grad and not regime.is_exact:
+            assume_positive(self.alpha)
+        else:
+            assume_unchanged(self.alpha, list(regime.alpha))
+        if not self.centers.requires_grad:
+            assume_unchanged(self.centers, [coordinate for center in regime.centers for coordinate in center])
+
+    def _choose_engine(self, values: LayerValues, shape: torch.Size) -> Engine:
+        """Checks the shape of an input and chooses the engine for it; in a trace, for every shape."""
+        if is_traced():
+            self._assume_positions()
+            return exact_engine(values, self.engine)
+        if len(shape) != 4 or shape[1] != self.spec.in_channels:
+            raise GeometryError(f"input must be [batch, {self.spec.in_channels}, rows, columns]; got {list(shape)}")
+        size = Size(shape[2], shape[3])
+        self.spec.output_size(size)
+        return choose_engine(values, self.engine, size, batch=shape[0])
+
+    def head_vectors(self) -> Tensor:
+        """v_h = -alpha_h (1, -2 Delta_h1, -2 Delta_h2), [num_heads, 3]."""
+        return head_vectors(self.alpha, self.centers)
+
+    def attention_probabilities(
+        self,
+        size: tuple[int, int],
+        *,
+        heads: Sequence[int] | None = None,
+        queries: Sequence[tuple[int, int]] | None = None,
+        x: Tensor | None = None,
+    ) -> Tensor:
+        """Where each head looks from each query: the maps that the paper's figures show.
+
+        Args:
+            size: Rows and columns of an input, without padding.
+            heads: Heads to return, by default all; head m * kernel columns + n plays tap (m, n).
+            queries: Output pixels (row, column) to return, by default all, row by row.
+            x: The input [batch, in_channels, rows, columns]; only a layer with content terms needs it.
+
+        Returns:
+            [heads, queries, padded rows, padded columns], a probability distribution over the padded input for
+            every head and query; with content terms, a batch dimension in front.
+
+        Raises:
+            ConversionError: A head or a query that does not exist, or maps larger than ``memory_limit``.
+        """
+        size = as_size(size)
+        output, padded_size = self.spec.output_size(size), self.spec.padded_size(size)
+        head_numbers, query_numbers = as_heads(heads, self.num_heads), as_queries(queries, output)
+        if x is not None and as_tensor(x, "x").shape[1:] != (self.spec.in_channels, *size):
+            wanted = f"[batch, {self.spec.in_channels}, {size.rows}, {size.columns}]"
+            raise GeometryError(f"x must be {wanted}; got {list(x.shape)}")
+        positions = all_queries(self.spec, size, like=self.alpha)[query_numbers]
+        with without_autocast(self.alpha.device):
+            maps = attention_maps(self, size, positions, None if x is None else self.spec.pad(x))
+        return torch.unflatten(maps[..., head_numbers, :].transpose(-3, -2), -1, padded_size)
+
+    def add_content(self, key_dim: int) -> ContentTerms:
+        """Adds the content terms (a), (b) and (c), without changing what the layer computes.
+
+        W_qry and u start at zero, so the new scores are zero until training changes them
+        (``proofs/claims/theorem/position_alone.py``). From then on the layer is more than a convolution. Only the
+        literal engine computes content terms.
+
+        Args:
+            key_dim: Dimension D_k in which queries and keys are compared.
+
+        Raises:
+            ConversionError: key_dim is not a positive integer.
+        """
+        self.content = ContentTerms(
+            self.num_heads,
+            self.spec.in_channels,
+            key_dim=as_integer(key_dim, "key_dim", least=1),
+            encoding_dim=ENCODING_DIM,
+            device=self.weight.device,
+            dtype=self.weight.dtype,
+        )
+        return self.content
+
+    def set_axis_scores(self, rows: Tensor, columns: Tensor) -> AxisScores:
+        """Replaces the quadratic scores by learned tables over row offsets and column offsets.
+
+        ``alpha`` and ``centers`` are not used from then on.
+
+        Args:
+            rows: Scores of the row offsets -(n - 1), ..., n - 1, [num_heads, 2 n - 1], for padded inputs of up to n
+                rows.
+            columns: Scores of the column offsets, likewise.
+
+        Raises:
+            GeometryError: The tables have other shapes.
+        """
+        if as_tensor(rows, "rows").ndim == 0 or as_tensor(columns, "columns").ndim == 0 or len(rows) != self.num_heads:
+            raise GeometryError(f"score tables must have {self.num_heads} heads; got {list(rows.shape)}")
+        self.axis_scores = AxisScores(rows.to(self.weight), columns.to(self.weight))
+        return self.axis_scores
+
+    def explain(self, size: tuple[int, int], *, batch: int = 1) -> str:
+        """Which engine computes inputs of this size, why, and what each engine costs in FLOPs and bytes."""
+        size, batch = as_size(size), as_integer(batch, "batch", least=1)
+        chosen = choose_engine(self, self.engine, size, batch=batch)
+        why = "asked for" if self.engine != AUTO else "the cheapest that is exact for these parameters"
+        lines = [f"{chosen.name}: {why}, for input {size}, batch {batch}"]
+        for name, engine in ENGINES.items():
+            cost, reason = engine.cost(self, size, batch=batch), engine.refusal(self)
+            verdict = "exact" if reason is None else f"refuses: {reason}"
+            lines.append(f"  {name:9} {cost.flops:.3g} FLOPs, {format_bytes(cost.bytes)}: {verdict}; {engine.summary}")
+        return "\n".join(lines)
+
+    def extra_repr(self) -> str:
+        """The geometry, the heads, alpha and the engine, as ``print(model)`` shows them."""
+        return f"{self.spec}, heads={self.num_heads}, alpha={_shown(self.alpha)}, engine={self.engine}"
+
+
+def _shown(alpha: Tensor) -> str:
+    """The range of the locality strengths; on the meta device they have none."""
+    if alpha.is_meta:
+        return "unknown"
+    low, high = alpha.min().item(), alpha.max().item()
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+
+
+def set_engine(model: nn.Module, engine: str) -> None:
+    """Makes every self-attention layer of a model compute with this engine.
+
+    Raises:
+        EngineError: There is no such engine.
+        ConversionError: The model is not an ``nn.Module`` in Python.
+    """
+    check_engine_name(engine)
+    for module in checked_model(model).modules():
+        if isinstance(module, SelfAttention2d):
+            module.engine = engine
+
+
+def _draw(weight: Tensor, bias: Tensor | None) -> None:
+    """Draws parameters as a new ``nn.Conv2d`` does."""
+    nn.init.kaiming_uniform_(weight, a=5**0.5)
+    if bias is not None:
+        bound = weight[0].numel() ** -0.5
+        nn.init.uniform_(bias, -bound, bound)
+
+
+def check_alpha(alpha: float | None, dtype: torch.dtype) -> float:
+    """The locality strength for a layer of this dtype; None means the exact regime.
+
+    Raises:
+        ConversionError: alpha is not positive and finite in this dtype.
+    """
+    if alpha is None:
+        return EXACT_ALPHA[compute_dtype(dtype)]
+    precise = compute_dtype(dtype)
+    alpha = as_number(alpha, "alpha")
+    if not 0 < torch.tensor(alpha, dtype=precise, device="cpu").item() < math.inf:
+        raise ConversionError(f"alpha must be positive and finite in {precise}; got {alpha}")
+    return alpha

@@ -1,0 +1,1 @@
+"""How far a layer, or a network, can be from its convolutions."""

@@ -1,0 +1,194 @@
+"""What happens on given images: each attention layer beside its convolution, on the very same input.
+
+A layer's own difference is that on the input it really gets in the converted network. What it inherits is what its
+convolution makes of the difference between the two networks' inputs:
+
+    attention(x_a) - conv(x_c)  =  attention(x_a) - conv(x_a)  +  conv(x_a) - conv(x_c)
+    total                          own                            inherited
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..arguments import image_batches
+from ..attention.checked import checked_model
+from ..attention.layer import SelfAttention2d
+from ..errors import ConversionError
+from ..names import names_by_module
+from .data import MeasuredInput, certify_measured, measure_input
+from .reference import right_convolutions, untrusted_note
+
+
+@dataclass(frozen=True)
+class LayerComparison:
+    """One attention layer on the images that were seen.
+
+    Attributes:
+        name: Fully qualified name.
+        own: Largest |attention - convolution| on the same input.
+        bound: What the layer's certificate allows for that input, as it was measured; NaN if it was not finite.
+        inherited: Largest difference that the convolution makes of the difference in its input.
+        total: Largest difference between the layer and the convolution, each in its own network.
+        outputs: Largest absolute value of the convolution's outputs; a larger bound is not useful (``wording.py``).
+        note: Why torch's own convolution was not the reference, if it was not.
+    """
+
+    name: str
+    own: float
+    bound: float
+    inherited: float
+    total: float
+    outputs: float
+    note: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The comparison as plain data."""
+        return asdict(self)
+
+
+@torch.no_grad()
+def compare_layers(cnn: nn.Module, model: nn.Module, batches: Iterable[Tensor]) -> tuple[LayerComparison, ...]:
+    """Runs a CNN and its attention side by side, and compares each layer on the same input.
+
+    Args:
+        cnn: The network before the conversion; in eval mode.
+        model: What ``convert_model`` made of it.
+        batches: Images, [batch, channels, rows, columns] each, or tuples that start with them, as (images, labels).
+
+    Raises:
+        ConversionError: The networks do not have the same layers, are swapped, or there is no image.
+    """
+    with watched(cnn, model) as watchers:
+        for images in image_batches(batches):
+            model(images)
+    return tuple(watcher.result() for watcher in watchers)
+
+
+class LayerWatcher:
+    """A forward hook that compares one attention layer with its convolution.
+
+    Attributes:
+        name: Fully qualified name of the layer.
+        layer: The attention layer.
+        seconds: What the comparison took.
+        has_run: Whether the network used the layer.
+    """
+
+    def __init__(self, name: str, layer: SelfAttention2d, conv: nn.Module) -> None:
+        self.name, self.layer, self.conv = name, layer, conv
+        self.seconds, self._own, self._inherited, self._total, self._outputs = 0.0, 0.0, 0.0, 0.0, 0.0
+        self.has_run, self._is_finite = False, True
+        self._measured: MeasuredInput | None = None
+        self._expected: list[Tensor] = []
+        self._faults: list[str] = []
+
+    def expect(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        """Keeps an output of the CNN's convolution."""
+        self._expected.append(output)
+
+    def forget(self) -> None:
+        """Forgets the CNN's outputs, before its next run."""
+        self._expected.clear()
+
+    def __call__(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        """Compares an output of the attention layer."""
+        start = time.perf_counter()
+        x = inputs[0] if inputs[0].ndim == 4 else inputs[0].unsqueeze(0)
+        if not self._expected:
+            raise ConversionError(f"the CNN does not call {self.name} as often as the converted network")
+        with right_convolutions() as faults:
+            here, there = self.conv(inputs[0]), self._expected.pop(0)
+        self._faults.extend(fault for fault in faults if fault not in self._faults)
+        self._own = _larger(self._own, output, here)
+        self._inherited = _larger(self._inherited, here, there)
+        self._total = _larger(self._total, output, there)
+        self._outputs = _larger(self._outputs, here, torch.zeros_like(here))
+        self.has_run = True
+        if bool(x.isfinite().all()):
+            measured = measure_input(self.layer, [x])
+            self._measured = measured if self._measured is None else self._measured.joined(measured)
+        else:
+            self._is_finite = False
+        self.seconds += time.perf_counter() - start
+
+    def result(self) -> LayerComparison:
+        """What was found.
+
+        Raises:
+            ConversionError: The layer was never called, or is not certified.
+        """
+        if not self.has_run:
+            raise ConversionError(f"no image came to {self.name}")
+        bound = math.nan
+        if self._is_finite and self._measured is not None:
+            bound = certify_measured(self.layer, self._measured, engine=self.layer.engine).bound
+        return LayerComparison(
+            self.name, self._own, bound, self._inherited, self._total, self._outputs, untrusted_note(self._faults)
+        )
+
+
+@contextmanager
+def watched(cnn: nn.Module, model: nn.Module) -> Iterator[list[LayerWatcher]]:
+    """Compares every attention layer with its convolution, whenever the converted network runs.
+
+    The CNN runs on the same input first; that time is the first watcher's.
+
+    Raises:
+        ConversionError: The CNN lacks a layer, or the network has no attention layer.
+    """
+    _check_networks(cnn, model)
+    watchers = []
+    for names in names_by_module(model, lambda module: isinstance(module, SelfAttention2d)):
+        layer, conv = model.get_submodule(names[0]), dict(cnn.named_modules(remove_duplicate=False)).get(names[0])
+        if conv is None or not isinstance(layer, SelfAttention2d):
+            raise ConversionError(f"the CNN has no layer {names[0]}")
+        if isinstance(conv, SelfAttention2d):
+            raise ConversionError(f"the CNN's layer {names[0] or 'itself'} is self-attention, not a convolution")
+        watchers.append(LayerWatcher(names[0], layer, conv))
+
+    def run_the_cnn(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        start = time.perf_counter()
+        for watcher in watchers:
+            watcher.forget()
+        kept = [watcher.conv.register_forward_hook(watcher.expect) for watcher in watchers]
+        try:
+            with right_convolutions():
+                cnn(*inputs)
+        finally:
+            for handle in kept:
+                handle.remove()
+        if watchers:
+            watchers[0].seconds += time.perf_counter() - start
+
+    handles = [model.register_forward_pre_hook(run_the_cnn)]
+    handles += [watcher.layer.register_forward_hook(watcher) for watcher in watchers]
+    try:
+        yield watchers
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _check_networks(cnn: nn.Module, model: nn.Module) -> None:
+    """Refuses networks in the wrong order, or of which none is converted."""
+    converted = [
+        any(isinstance(module, SelfAttention2d) for module in checked_model(network, name).modules())
+        for network, name in ((cnn, "cnn"), (model, "model"))
+    ]
+    if not converted[1]:
+        hint = "the networks are swapped: the CNN comes first" if converted[0] else "convert it first"
+        raise ConversionError(f"model has no self-attention layer; {hint}")
+
+
+def _larger(so_far: float, a: Tensor, b: Tensor) -> float:
+    """The larger of a number and max |a - b|; stays NaN, where ``max`` would drop it."""
+    return float((a.double() - b.double()).abs().max().clamp(min=so_far))

@@ -1,0 +1,184 @@
+"""A bound on how far a layer and its convolution can differ, derived and not chosen.
+
+Three parts add up, each for the worst input within a range:
+
+    |fl(Attention) - fl(Conv)|  <=  |Attention - Conv|  +  |fl(Attention) - Attention|  +  |fl(Conv) - Conv|
+                                      tail                  rounding_attention             rounding_convolution
+
+``tail.py`` derives the first, ``rounding.py`` the others; each names the claims of ``proofs/`` that it uses. What holds
+of the input is its range: two numbers, two for each channel, or what ``measure.py`` finds in data.
+
+Assumed, and nothing else about the order of any sum:
+
+- rounding to nearest, and exp within ``EXP_ULPS`` units in the last place;
+- products and sums in the precision of the weights, in at least float32: float16 and bfloat16 are multiplied exactly,
+  summed in float32 and rounded once;
+- sums of the products themselves. A convolution through Winograd's or a Fourier transform adds other numbers. PyTorch
+  without oneDNN takes NNPACK's, and cuDNN may, unless ``torch.backends.nnpack.flags(enabled=False)`` and
+  ``torch.backends.cudnn.deterministic`` with ``benchmark`` off say otherwise;
+- no TF32, and no sums in less than float32 on a GPU (``torch.backends.cuda.matmul.allow_tf32``,
+  ``torch.backends.cudnn.allow_tf32``, ``allow_fp16_reduced_precision_reduction``, ``allow_bf16_...`` are off);
+- finite parameters and input, and key grids of at most 2^28 pixels a side.
+
+Where one of these does not hold, nothing is certified; no constant is guessed for it. Where a score, a product or a sum
+could overflow, the bound is infinite. Subnormal numbers count as numbers that a processor may take for zero
+(``subnormal.py``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..arguments import as_range_end, as_tensor
+from ..attention.checked import checked_layer
+from ..engines import AUTO, check_engine_name, engine_error
+from ..engines.rounding import OUTWARD, Sums, attention_rounding, convolution_rounding
+from ..errors import ConversionError
+from ..heads.values import AttentionLayer
+from ..spec import ConvSpec
+from .subnormal import is_subnormal, magnitudes
+from .tail import absolute_products, softmax_tail
+from .wording import told
+
+InputRange = tuple[float | Sequence[float] | Tensor, float | Sequence[float] | Tensor]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """How far a layer and its convolution can differ on inputs within a range.
+
+    Attributes:
+        bound: The largest entry of ``per_channel``.
+        per_channel: Bound on |fl(Attention) - fl(Conv)| for each output channel.
+        tail: The largest softmax tail: bounds |Attention - Conv| in exact arithmetic.
+        rounding_attention: The largest bound on |fl(Attention) - Attention|.
+        rounding_convolution: The largest bound on |fl(Conv) - Conv|.
+        outputs: The largest absolute value of an output, in exact arithmetic; a larger bound is not useful
+            (``wording.py``).
+    """
+
+    bound: float
+    per_channel: tuple[float, ...]
+    tail: float
+    rounding_attention: float
+    rounding_convolution: float
+    outputs: float = math.inf
+
+    @property
+    def in_words(self) -> str:
+        """The bound for people."""
+        return told(self.bound, self.outputs)
+
+    def to_json(self) -> dict[str, Any]:
+        """The certificate as plain data, without the single channels."""
+        return {key: value for key, value in asdict(self).items() if key != "per_channel"}
+
+
+def certify(
+    layer: AttentionLayer, *, input_range: InputRange, engine: str = AUTO, sums: Tensor | None = None
+) -> Certificate:
+    """Bounds the difference between a layer and the convolution at its kernel taps.
+
+    Args:
+        layer: A layer whose heads sit at the kernel's taps, with any alpha.
+        input_range: The smallest and the largest value of the input before padding: two numbers for all
+            channels, or two sequences with one number a channel.
+        engine: Which engine computes the attention; "auto" means any that does not refuse the layer. The bound of one
+            that refuses it, or that says nothing of its rounding, is infinite.
+        sums: The largest sum |w||x| of each output channel, [out_channels], if more is known of the input than its
+            range, as ``measure_input`` finds it. It makes the rounding parts smaller where they are relative to it.
+
+    Raises:
+        ConversionError: The layer is not the convolution's attention, a parameter is not finite, alpha is not positive,
+            the range is not one, the sums are not, or there is no such engine.
+    """
+    check_engine_name(engine)
+    layer = checked_layer(layer)
+    if layer.content is not None or layer.axis_scores is not None or not layer.regime.at_taps:
+        raise ConversionError(
+            "only a layer with quadratic scores alone and its heads at the kernel's taps is certified"
+        )
+    low, high = padded_range(layer.spec, input_range)
+    _check_parameters(layer)
+    largest = _sums(layer, torch.maximum(low.abs(), high.abs()), sums)
+    found = (
+        softmax_tail(layer, _variation(low, high)),
+        attention_rounding(layer, largest, engine_error(layer, engine)),
+        convolution_rounding(layer, largest),
+    )
+    parts = [part.nan_to_num(nan=math.inf, posinf=math.inf) * OUTWARD for part in found]  # 0 * inf is a NaN
+    total = (parts[0] + parts[1] + parts[2]) * OUTWARD
+    worst = [float(part.max()) for part in (*parts, largest.read)]
+    return Certificate(float(total.max()), tuple(total.tolist()), *worst)
+
+
+def _check_parameters(layer: AttentionLayer) -> None:
+    parameters = (layer.weight, *(() if layer.bias is None else (layer.bias,)))
+    if not all(bool(parameter.detach().isfinite().all()) for parameter in parameters):
+        raise ConversionError("nothing is certified for a layer with NaN or infinite weights")
+
+
+def _sums(layer: AttentionLayer, largest: Tensor, measured: Tensor | None) -> Sums:
+    """What rounding errors are relative to, for inputs of at most these absolute values, [in_channels]."""
+    products, weights = absolute_products(layer, layer.weight, largest, torch.ones_like(largest))
+    bias = torch.zeros_like(products) if layer.bias is None else magnitudes(layer.bias)
+    read = products if measured is None else torch.minimum(products, _checked_sums(layer.spec, measured))
+    small = is_subnormal(layer.weight).double() * torch.finfo(layer.regime.dtype).smallest_normal
+    (flushed,) = absolute_products(layer, small, largest) if bool(small.any()) else (torch.zeros_like(products),)
+    return Sums(read + bias, products + bias, weights, flushed, float(largest.max()))
+
+
+def _variation(low: Tensor, high: Tensor) -> Tensor:
+    """high - low, which the processor may take for 0 where it is subnormal."""
+    return torch.where(high > low, (high - low).clamp(min=torch.finfo(low.dtype).smallest_normal), 0.0)
+
+
+def channel_range(input_range: InputRange, channels: int) -> tuple[Tensor, Tensor]:
+    """Lowest and highest value of each channel, [channels] each, in double precision.
+
+    Raises:
+        ConversionError: The range is not two finite numbers, or two for each channel, in order.
+    """
+    if not isinstance(input_range, tuple | list) or len(input_range) != 2:
+        raise ConversionError(f"input_range must be a pair (low, high); got {input_range!r:.80}")
+    low, high = (as_range_end(end) for end in input_range)
+    if not all(end.numel() in (1, channels) and bool(end.isfinite().all()) for end in (low, high)):
+        raise ConversionError(
+            f"input_range must be two finite numbers, or two sequences of {channels}; got {_shown(low)} and "
+            f"{_shown(high)}"
+        )
+    if bool((low > high).any()):
+        raise ConversionError(f"input_range must be (low, high) with low <= high; got {_shown(low)} and {_shown(high)}")
+    return low.expand(channels), high.expand(channels)
+
+
+def padded_range(spec: ConvSpec, input_range: InputRange) -> tuple[Tensor, Tensor]:
+    """Lowest and highest value of each channel of the padded input, [in_channels] each, in double precision.
+
+    Raises:
+        ConversionError: As ``channel_range``.
+    """
+    low, high = channel_range(input_range, spec.in_channels)
+    if spec.padding_mode == "zeros" and any(spec.pads):
+        return low.clamp(max=0), high.clamp(min=0)
+    return low, high
+
+
+def _checked_sums(spec: ConvSpec, sums: Tensor) -> Tensor:
+    checked = as_tensor(sums, "sums").detach().double().cpu()
+    if checked.shape != (spec.out_channels,) or not bool((checked >= 0).all()):
+        raise ConversionError(
+            f"sums must be {spec.out_channels} numbers that are not negative; got {list(checked.shape)}"
+        )
+    return checked
+
+
+def _shown(end: Tensor) -> str:
+    """One end of a range, in an error."""
+    return f"{end.item():g}" if end.numel() == 1 else f"{end.numel()} numbers"

@@ -1,0 +1,152 @@
+"""A bound on how far a whole converted network can be from its CNN, for all images within a range.
+
+Ranges and errors are carried through the network, layer by layer (``propagation/``, claim ``error-propagation`` in
+``proofs/claims/certificate/propagation.py``). The bound holds for every image, so it grows with every layer by the sum
+of the absolute weights, and for deep networks it is many orders of magnitude above what is seen. ``comparison.py``
+measures what happens on given images instead.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..arguments import as_size
+from ..attention.checked import checked_model
+from ..attention.layer import SelfAttention2d
+from ..engines import AUTO
+from ..errors import ConversionError, Problem
+from ..spec import Size
+from .layer import InputRange, channel_range
+from .propagation.interval import Span
+from .propagation.network import Follower, LayerBound, Memory, UntraceableError, follow
+from .propagation.program import not_followed
+from .propagation.tracked import tensors_in
+from .wording import told
+
+DEFAULT_SIZE = (224, 224)
+
+
+@dataclass(frozen=True)
+class NetworkCertificate:
+    """How far a converted network can be from its CNN.
+
+    Attributes:
+        size: Size of the images.
+        bound: Largest difference of any output, or None if no finite bound is known.
+        layers: Every call of an attention layer that has a bound, in order.
+        unbounded: The operations that no bound is known for, each with the reason; what follows from them alone is
+            not listed.
+        outputs: The largest absolute value of an output for one image, drawn at random within the range, or None if
+            there is no bound; a larger bound is not useful (``wording.py``).
+    """
+
+    size: Size
+    bound: float | None
+    layers: tuple[LayerBound, ...]
+    unbounded: tuple[Problem, ...]
+    outputs: float | None = None
+
+    @property
+    def in_words(self) -> str:
+        """The bound for people."""
+        return told(self.bound, self.outputs)
+
+    def to_json(self) -> dict[str, Any]:
+        """The certificate as plain data; a number that is not finite becomes null."""
+        layers = [{key: _finite(value) for key, value in asdict(layer).items()} for layer in self.layers]
+        problems = [asdict(problem) for problem in self.unbounded]
+        return {
+            "size": list(self.size),
+            "bound": self.bound,
+            "outputs": self.outputs,
+            "layers": layers,
+            "unbounded": problems,
+        }
+
+
+def certify_network(
+    model: nn.Module, *, input_range: InputRange, size: tuple[int, int] = DEFAULT_SIZE
+) -> NetworkCertificate:
+    """Bounds the difference between a converted network and its CNN.
+
+    Assumed, beside what ``certify`` assumes: both networks compute what stands between their attention layers by the
+    same operations, which give the same result for the same numbers; activations err by at most ``ACTIVATION_ULPS``.
+
+    Args:
+        model: A network with attention layers, in eval mode, that takes one batch of images.
+        input_range: The smallest and the largest value of an image: two numbers, or two for each channel.
+        size: Rows and columns of the images.
+
+    Raises:
+        ConversionError: The network has no attention layer, or the range is not one.
+    """
+    size, model = as_size(size), checked_model(model)
+    first = next((module for module in model.modules() if isinstance(module, SelfAttention2d | nn.Conv2d)), None)
+    if not any(isinstance(module, SelfAttention2d) for module in model.modules()) or first is None:
+        raise ConversionError("only a network with self-attention layers is certified; convert it first")
+    low, high = channel_range(input_range, first.in_channels)
+    in_the_way = not_followed(model)
+    if in_the_way:
+        return NetworkCertificate(size, None, (), in_the_way)
+    images = Span(low, high, torch.zeros_like(low))
+    try:
+        memory: Memory = {}
+        found, outputs = follow(model, size, first.in_channels, images, count=1, memory=memory)
+        _, of_several = follow(model, size, first.in_channels, images, count=3, memory=memory)
+    except UntraceableError as error:
+        reason = f"the network cannot be followed on images of {size}: {error}"
+        return NetworkCertificate(size, None, (), (Problem("", reason),))
+    bound = max((float(output.error.max()) for output in outputs), default=math.inf)
+    problems = [*found.problems, *_changes(found)]
+    depends = not _are_same(outputs, of_several)
+    if depends:
+        problems.append(Problem("", "what it computes depends on how many images it gets"))
+    if depends or found.changes:
+        bound = math.inf
+    reached = _largest_output(model, first, low, high, size) if math.isfinite(bound) else None
+    return NetworkCertificate(size, _finite(bound), tuple(found.layers), tuple(dict.fromkeys(problems)), reached)
+
+
+@torch.no_grad()
+def _largest_output(
+    model: nn.Module, first: SelfAttention2d | nn.Conv2d, low: Tensor, high: Tensor, size: Size
+) -> float | None:
+    """The largest absolute value of an output for one drawn image, or None if the network does not run on it."""
+    generator = torch.Generator("cpu").manual_seed(0)
+    drawn = torch.rand(1, len(low), *size, generator=generator, dtype=torch.float64, device="cpu")
+    image = low.view(-1, 1, 1) + drawn * (high - low).view(-1, 1, 1)
+    engines = {module: module.engine for module in model.modules() if isinstance(module, SelfAttention2d)}
+    try:
+        for layer in engines:
+            layer.engine = AUTO  # the literal one may take hours
+        outputs = tensors_in(model(image.to(first.weight)))
+    except (ConversionError, RuntimeError):  # as where the memory is too small
+        return None
+    finally:
+        for layer, engine in engines.items():
+            layer.engine = engine
+    largest = max((float(output.abs().max()) for output in outputs if output.numel()), default=math.inf)
+    return largest if math.isfinite(largest) else None
+
+
+def _changes(found: Follower) -> list[Problem]:
+    """Where the network changes itself, beside the modules that have no bound anyway."""
+    named = {problem.name for problem in found.problems}
+    return [problem for problem in found.changes if problem.name not in named]
+
+
+def _are_same(a: list[Span], b: list[Span]) -> bool:
+    return len(a) == len(b) and all(
+        torch.equal(getattr(x, name), getattr(y, name))
+        for x, y in zip(a, b, strict=True)
+        for name in ("low", "high", "error")
+    )
+
+
+def _finite(value: Any) -> Any:
+    return value if not isinstance(value, float) or math.isfinite(value) else None

@@ -1,0 +1,178 @@
+"""What is known of a tensor in both networks: its values, and how far they are apart.
+
+A ``Span`` is a box and an error. The claim ``error-propagation`` (``proofs/claims/certificate/propagation.py``) says
+how operations act on it: an affine map with weights w takes an error e to sum |w| e, a map with Lipschitz constant L to
+L e; and since both networks compute the operation in floating point, twice its rounding is added. Where the errors of
+all inputs are 0, both networks do the same operation on the same numbers, and the error stays 0.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...engines.rounding import OUTWARD, gamma, unit_roundoff
+from ..subnormal import magnitudes
+
+
+class UnboundedError(Exception):
+    """An operation for which no bound is known; the text says why."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Bounds on a tensor, for each entry of its dimension 1 or for all entries at once.
+
+    Attributes:
+        low: No value of either network is smaller, [channels] or [1], in double precision.
+        high: No value of either network is larger, likewise.
+        error: No two values at the same place differ by more, likewise.
+    """
+
+    low: Tensor
+    high: Tensor
+    error: Tensor
+
+    @classmethod
+    def of(cls, low: float, high: float, error: float = 0.0) -> Span:
+        """The same bounds for all entries."""
+        return cls(*(torch.tensor([value], dtype=torch.float64, device="cpu") for value in (low, high, error)))
+
+    @classmethod
+    def unknown(cls) -> Span:
+        """Bounds that hold for any values."""
+        return cls.of(-math.inf, math.inf, math.inf)
+
+    @property
+    def largest(self) -> Tensor:
+        """Largest absolute value."""
+        return torch.maximum(self.low.abs(), self.high.abs())
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether both bounds of every entry are finite."""
+        return bool(self.largest.isfinite().all())
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether both networks are known to have the same numbers here."""
+        return not bool(self.error.any())
+
+    def merged(self) -> Span:
+        """The same bounds for all entries, whatever order they are in."""
+        return Span(self.low.min().view(1), self.high.max().view(1), self.error.max().view(1))
+
+    def expanded(self, channels: int) -> Span:
+        """Bounds for each of so many channels."""
+        own = self if len(self.low) in (1, channels) else self.merged()
+        return Span(own.low.expand(channels), own.high.expand(channels), own.error.expand(channels))
+
+    def joined(self, other: Span) -> Span:
+        """Bounds on what is in either of two tensors."""
+        return Span(
+            torch.minimum(self.low, other.low),
+            torch.maximum(self.high, other.high),
+            torch.maximum(self.error, other.error),
+        )
+
+    def with_zero(self) -> Span:
+        """Bounds that zero padding does not break."""
+        return Span(self.low.clamp(max=0), self.high.clamp(min=0), self.error)
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How an operation between the layers rounds.
+
+    Attributes:
+        dtype: The precision of its operands and its result.
+    """
+
+    dtype: torch.dtype
+
+    @property
+    def computed(self) -> torch.dtype:
+        """The precision it is computed in, at least float32."""
+        return torch.promote_types(self.dtype, torch.float32)
+
+    @property
+    def smallest(self) -> float:
+        """The smallest normal number of that precision; smaller ones may be taken for 0."""
+        return torch.finfo(self.computed).smallest_normal
+
+    def relative(self, terms: int) -> float:
+        """Relative error of a sum of so many products, accumulated in at least float32 and rounded to the dtype."""
+        narrowing = unit_roundoff(self.dtype) if self.computed != self.dtype else 0.0
+        return (1 + gamma(terms, unit_roundoff(self.computed))) * (1 + narrowing) - 1
+
+    def scalar(self, value: float) -> Span:
+        """A number as an operand, which is rounded to the dtype if that does not hold it."""
+        spread = 0.0
+        if float(torch.tensor(value, dtype=self.dtype, device="cpu")) != value:
+            spread = unit_roundoff(self.dtype) * abs(value) * OUTWARD + self.smallest
+        return Span(*(Span.of(end, end).low for end in (value - spread, value + spread, 0.0)))
+
+    def rounded(self, exact: Span, scale: Tensor, terms: int, *, same: bool, lost: Tensor | float = 0.0) -> Span:
+        """Bounds on the computed result of an operation.
+
+        Args:
+            exact: Bounds on its exact result; the error is what the operation makes of its inputs' errors.
+            scale: Bound on the sum of the absolute values of all terms.
+            terms: How many roundings a term goes through.
+            same: Whether both networks do it on the same numbers.
+            lost: What is lost where operands are taken for 0, beside 5 times ``smallest`` a term (claim
+                ``underflow-errors``).
+        """
+        limits, relative = torch.finfo(self.dtype), self.relative(terms)
+        underflow = (lost + 5 * terms * self.smallest) * (1 + relative)
+        if self.computed != self.dtype:
+            underflow = underflow + limits.smallest_normal * limits.eps
+        rounding = scale * relative + underflow
+        low, high = exact.low - rounding, exact.high + rounding
+        error = torch.zeros_like(rounding) if same else (exact.error + 2 * rounding) * OUTWARD
+        return checked(Span(low, high, error), limits.max)
+
+
+def checked(span: Span, limit: float = math.inf) -> Span:
+    """The span, with errors no larger than the values allow; unknown channels stay unknown.
+
+    Raises:
+        UnboundedError: Values may exceed the limit of the dtype.
+    """
+    if math.isfinite(limit) and bool(((span.largest >= limit) & span.largest.isfinite()).any()):
+        raise UnboundedError("values may exceed the largest number of the dtype")
+    odd = span.low.isnan() | span.high.isnan()
+    low = torch.where(odd, -math.inf, span.low)
+    high = torch.where(odd, math.inf, span.high)
+    error = torch.where(span.error.isnan(), math.inf, span.error)
+    return Span(low, high, torch.minimum(error, high - low))
+
+
+def affine(x: Span, weight: Tensor, bias: Tensor | None, *, groups: int = 1) -> tuple[Span, Tensor]:
+    """Bounds on the exact result of an affine map, and on the sum of the absolute values of its terms.
+
+    Args:
+        x: Bounds on its input, [in_channels] each.
+        weight: [out_channels, in_channels / groups, taps].
+        bias: [out_channels], or None.
+        groups: Groups of channels that do not mix.
+    """
+
+    def product(matrix: Tensor, values: Tensor) -> Tensor:
+        return (torch.unflatten(matrix, 0, (groups, -1)) @ values.view(groups, -1, 1)).flatten()
+
+    positive = weight.clamp(min=0).sum(-1, dtype=torch.float64).cpu()
+    negative = weight.clamp(max=0).sum(-1, dtype=torch.float64).cpu()
+    absolute = magnitudes(weight).sum(-1)
+    low = product(positive, x.low) + product(negative, x.high)
+    high = product(positive, x.high) + product(negative, x.low)
+    scale = product(absolute, x.largest)
+    if bias is not None:
+        shift = bias.detach().double().cpu()
+        low, high, scale = low + shift, high + shift, scale + shift.abs()
+    outward = scale * (OUTWARD - 1)  # covers the rounding here
+    error = product(absolute, x.error) * OUTWARD
+    return Span(low - outward, high + outward, error), scale * OUTWARD

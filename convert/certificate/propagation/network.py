@@ -1,0 +1,352 @@
+"""Runs a network on spans instead of numbers.
+
+A copy of the network on the meta device, where tensors have shapes and no values, is called as the network is: through
+``__call__``, with the code that would run. Every function of torch that it calls on the way is seen
+(``TorchFunctionMode``) and bounded; values are read of the network itself. What is not a function of torch cannot touch
+a tensor without values, so it either leaves the bounds alone or stops the run, and then there is no bound.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, resolve_name
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from ...attention.layer import SelfAttention2d
+from ...errors import ConversionError, Problem
+from ...spec import Size
+from ..layer import Certificate
+from .call import Call
+from .functions import MAY_SHARE, RULES, bound_function
+from .interval import Arithmetic, Span, UnboundedError
+from .layers import bound_attention
+from .program import foreign
+from .tracked import Tracked, constant, replaced, shares_memory, tensors_in, tracked_in
+
+Memory = dict[tuple[object, ...], tuple[Span, Certificate, float]]
+
+_DEVICES = ("device", "is_cpu", "is_cuda", "is_meta", "is_mps", "is_xla", "is_xpu")
+_PLAIN = (Tensor, bool, int, float, str, type(None), tuple, list, dict)  # of what a result may consist
+
+
+@dataclass(frozen=True)
+class LayerBound:
+    """One call of an attention layer inside a network.
+
+    Attributes:
+        name: Fully qualified name.
+        low: No value of its input is smaller, in either network.
+        high: No value of its input is larger.
+        own: Bound on the difference that the layer makes by itself.
+        inherited: Bound on what it makes of the difference in its input.
+        total: Bound on the difference of its output.
+    """
+
+    name: str
+    low: float
+    high: float
+    own: float
+    inherited: float
+    total: float
+
+
+class UntraceableError(Exception):
+    """A network that cannot be followed; the text says why."""
+
+
+class Follower(TorchFunctionMode):
+    """Carries spans through a network while its copy without values runs.
+
+    Args:
+        model: The network.
+        shadow: Its copy on the meta device.
+        twins: For each parameter and buffer of the network, by its identity, the copy's.
+        memory: What is known already of attention layers and the bounds on their inputs.
+
+    Attributes:
+        layers: What was found of each attention layer, in the order of their calls.
+        problems: The operations that no bound is known for.
+        changes: Where the network changes a parameter or a buffer while it runs.
+    """
+
+    def __init__(self, model: nn.Module, shadow: nn.Module, twins: dict[int, Tensor], memory: Memory) -> None:
+        super().__init__()
+        originals = [*model.parameters(), *model.buffers()]
+        self.layers: list[LayerBound] = []
+        self.problems: list[Problem] = []
+        self.changes: list[Problem] = []
+        self._memory = memory
+        self._originals = {id(tensor) for tensor in originals}
+        self._kept: list[Tensor] = []  # so that no other tensor gets their identity
+        self._made: set[int] = set()
+        self._device = originals[0].device
+        self._tracked: dict[int, Tracked] = {}
+        self._modules: list[tuple[str, nn.Module]] = []
+        for tensor in originals:
+            self._track(constant(tensor, twins[id(tensor)], outlives=True))
+        for name, module in shadow.named_modules():
+            module.register_forward_pre_hook(functools.partial(self._enter, name))
+            module.register_forward_hook(self._leave, always_call=True)
+            layer = model.get_submodule(name)
+            if isinstance(layer, SelfAttention2d):
+                module.forward = functools.partial(self._attention, name, layer)
+
+    def give(self, fake: Tensor, span: Span) -> Tensor:
+        """Makes a tensor without values known, with bounds on the values."""
+        return self._track(Tracked(fake, span)).fake
+
+    def result(self, outputs: Any) -> list[Span]:
+        """Bounds on the tensors that the network returned.
+
+        Raises:
+            UntraceableError: It returned something that may hold tensors out of sight.
+        """
+        odd: list[str] = []
+        replaced(outputs, object, lambda value: odd.append(type(value).__name__) if _is_odd(value) else None)
+        if odd:
+            raise UntraceableError(f"it returns a {odd[0]}, which may hold any tensors")
+        return [self._known(tensor).span for tensor in tensors_in(outputs)]
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """One call of a function of torch."""
+        kwargs = kwargs or {}
+        self._check_surroundings()
+        name = resolve_name(func) or getattr(func, "__name__", str(func))
+        name = name.removesuffix(".__get__").rpartition(".")[2]
+        tensors = tensors_in((args, kwargs))
+        if any(id(tensor) in self._originals for tensor in tensors):
+            raise UntraceableError(f"{name} is called on the network's own tensors, which something else holds")
+        if name in _DEVICES and len(tensors) == 1:
+            return self._device if name == "device" else func(torch.empty(0, device=self._device))
+        if not any(tensor.is_meta for tensor in tensors):
+            return self._computed(func, args, kwargs, tensors)
+        return self._followed(func, name, *replaced((args, kwargs), Tensor, self._known))
+
+    def _check_surroundings(self) -> None:
+        if torch._C._is_any_autocast_enabled():
+            raise UntraceableError("it switches autocast on")
+        modes = foreign([*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()])
+        if modes:
+            raise UntraceableError(f"it switches the mode {type(modes[0]).__name__} on")
+
+    def _computed(self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
+        """A function of constants, which has a value."""
+        versions = [tensor._version for tensor in tensors]
+        result = func(*args, **kwargs)
+        for tensor, version in zip(tensors, versions, strict=True):
+            if tensor._version != version and id(tensor) not in self._made:
+                raise UntraceableError("it writes into a tensor that outlives its call")
+        self._kept += tensors_in(result)
+        self._made |= {id(tensor) for tensor in tensors_in(result)}
+        return result
+
+    def _followed(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """A function of tensors without values, and bounds on what it gives back."""
+        operands = tracked_in((args, kwargs))
+        result = func(*_fakes(args), **_fakes(kwargs))
+        written = [tracked for tracked in operands if tracked.has_changed]
+        outputs = tensors_in(result)
+        if not outputs and not written:
+            return result
+        self._report_lost(name, operands)
+        kept = [tracked.fake for tracked in written if tracked.outlives]  # a counter, or what is worse
+        spans = {
+            id(fake): Span.unknown() if any(fake is one for one in kept) else self._bounded(name, args, kwargs, fake)
+            for fake in outputs
+        }
+        for tracked in written:
+            if tracked.changed(spans.get(id(tracked.fake), Span.unknown())):
+                self.changes.append(Problem(self._place(name)[0], "it changes a parameter or a buffer while it runs"))
+        if written and not outputs:
+            self.problems.append(Problem(self._place(name)[0], f"no bound is known for {name}"))
+        return replaced(result, Tensor, lambda fake: self._output(name, fake, spans[id(fake)], operands, written))
+
+    def _output(self, name: str, fake: Tensor, span: Span, operands: list[Tracked], written: list[Tracked]) -> Tensor:
+        """A result under its own name, beside the operands that may share its memory."""
+        if any(fake is tracked.fake for tracked in written):
+            return fake
+        if any(fake is tracked.fake for tracked in operands):
+            fake = torch.ops.aten.alias(fake)
+        found = self._track(Tracked(fake, span))
+        doubtful = name in MAY_SHARE or name not in RULES
+        for tracked in operands:
+            if doubtful or shares_memory(fake, [tracked.fake]):
+                found.joins(tracked)
+        return fake
+
+    def _bounded(self, name: str, args: Any, kwargs: Any, fake: Tensor) -> Span:
+        place, label = self._place(name)
+        arithmetic = Arithmetic(fake.dtype)
+        return self._found(place, lambda: bound_function(Call(name, args, kwargs, fake.shape, arithmetic), label))
+
+    def _found(self, place: str, bound: Callable[[], Span]) -> Span:
+        """The bound; where there is none, the reason is kept, and nothing is known of the result."""
+        try:
+            return bound()
+        except UnboundedError as reason:
+            self.problems.append(Problem(place, str(reason)))
+            return Span.unknown()
+
+    def _attention(self, name: str, layer: SelfAttention2d, x: Tensor) -> Tensor:
+        """An attention layer's ``forward``."""
+        with torch._C.DisableTorchFunction():
+            tracked = self._known(x)
+            size = layer.spec.output_size(Size(*x.shape[-2:]))
+            fake = x.new_empty((*x.shape[:-3], layer.spec.out_channels, *size))
+            self._report_lost(name, [tracked])
+            return self.give(fake, self._found(name, lambda: self._attended(name, layer, tracked)))
+
+    def _attended(self, name: str, layer: SelfAttention2d, tracked: Tracked) -> Span:
+        if tracked.fake.dtype != layer.weight.dtype:
+            raise UnboundedError(f"its input is of {tracked.fake.dtype}, the layer of {layer.weight.dtype}")
+        x = tracked.span if tracked.fake.ndim == 4 else tracked.span.merged()
+        key = (name, *(tuple(bound.tolist()) for bound in (x.low, x.high, x.error)))
+        if key not in self._memory:
+            self._memory[key] = bound_attention(layer, x)
+        output, own, inherited = self._memory[key]
+        low, high, total = float(x.low.min()), float(x.high.max()), float(output.error.max())
+        self.layers.append(LayerBound(name, low, high, own.bound, inherited, total))
+        return output if tracked.fake.ndim == 4 else output.merged()
+
+    def _known(self, tensor: Tensor) -> Tracked:
+        """What is known of a tensor."""
+        if not tensor.is_meta:
+            return self._track(constant(tensor))
+        found = self._tracked.get(id(tensor))
+        if found is None:
+            found = self._track(Tracked(tensor, Span.unknown(), lost="it reads a tensor that was made out of sight"))
+        elif found.has_changed:
+            found.changed(Span.unknown())
+            found.lose("it reads a tensor that was changed out of sight")
+        return found
+
+    def _track(self, tracked: Tracked) -> Tracked:
+        self._tracked[id(tracked.fake)] = tracked
+        return tracked
+
+    def _report_lost(self, name: str, operands: list[Tracked]) -> None:
+        for tracked in operands:
+            if tracked.lost is not None:
+                self.problems.append(Problem(self._place(name)[0], tracked.lost))
+
+    def _place(self, name: str) -> tuple[str, str]:
+        """What a problem is at: a module of torch's by its name, or the function; and what the function is called."""
+        path, module = self._modules[-1] if self._modules else ("", None)
+        if module is not None and type(module).__module__.startswith("torch.nn.") and not list(module.children()):
+            return path, type(module).__name__
+        return name, name
+
+    def _enter(self, name: str, module: nn.Module, inputs: Any) -> None:
+        self._modules.append((name, module))
+
+    def _leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        self._modules.pop()
+
+
+def follow(
+    model: nn.Module, size: Size, channels: int, images: Span, *, count: int, memory: Memory
+) -> tuple[Follower, list[Span]]:
+    """Carries bounds on images through a network.
+
+    Args:
+        model: The converted network, of which nothing but its classes' code runs (``program.not_followed``).
+        size: Size of the images.
+        channels: Their channels.
+        images: Bounds on their values.
+        count: How many images there are.
+        memory: What is known already; more is added to it.
+
+    Returns:
+        What was found on the way, and bounds on the outputs.
+
+    Raises:
+        UntraceableError: The network does not run without values, or on such images.
+    """
+    dtype = next(parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
+    try:
+        with contextlib.redirect_stdout(sys.stderr), torch.no_grad():  # a network may print, and do anything else
+            shadow, twins = _shapes_of(model)
+            follower = Follower(model, shadow, twins, memory)
+            x = follower.give(torch.empty(count, channels, *size, dtype=dtype, device="meta"), images)
+            with _unchanged(shadow), follower:
+                outputs = shadow(x)
+            return follower, follower.result(outputs)
+    except UntraceableError:
+        raise
+    except Exception as error:
+        raise UntraceableError(_why_not(error)) from error
+
+
+def _why_not(error: Exception) -> str:
+    """What an error that the network raised on tensors without values says of the network."""
+    said = str(error).strip().partition("\n")[0]
+    if isinstance(error, ConversionError):
+        return said
+    if re.search(r"\bmeta\b", said, re.IGNORECASE):  # torch names the device that has no values
+        return "it reads values of tensors, and only their shapes are followed"
+    return f"it does not run on them: {type(error).__name__}{': ' if said else ''}{said}"
+
+
+def _shapes_of(model: nn.Module) -> tuple[nn.Module, dict[int, Tensor]]:
+    """A copy of a network on the meta device, made without copying a value, and its tensors by the originals'."""
+    tensors = [*model.parameters(), *model.buffers()]
+    twins = {id(tensor): _empty(tensor) for tensor in tensors}
+    return copy.deepcopy(model, dict(twins)), twins
+
+
+def _empty(tensor: Tensor) -> Tensor:
+    empty = torch.empty_like(tensor, device="meta", memory_format=torch.contiguous_format)
+    return nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
+
+
+@contextmanager
+def _unchanged(shadow: nn.Module) -> Iterator[None]:
+    """Makes sure that the next call would do the same.
+
+    Raises:
+        UntraceableError: The call changed the state of a module or of torch's random numbers.
+    """
+    before, chance = _state_of(shadow), torch.get_rng_state()
+    try:
+        yield
+        drew = not torch.equal(torch.get_rng_state(), chance)
+    finally:
+        torch.set_rng_state(chance)
+    if drew:
+        raise UntraceableError("it draws random numbers")
+    after = _state_of(shadow)
+    for key, (value, version) in before.items():
+        if key not in after or after[key][0] is not value or after[key][1] != version:
+            raise UntraceableError(f"it changes its own {'.'.join(key)} while it runs")
+    if len(after) > len(before):
+        raise UntraceableError("it keeps something from one call to the next")
+
+
+def _state_of(shadow: nn.Module) -> dict[tuple[str, ...], tuple[object, int]]:
+    """What the modules hold, and how often tensors among it were written to."""
+    held = {}
+    for name, module in shadow.named_modules():
+        own = {**module._parameters, **module._buffers, **module._modules}
+        for key, value in (*vars(module).items(), *own.items()):
+            version = value._version if isinstance(value, Tensor) and not value.is_meta else 0
+            held[(*name.split("."), key) if name else (key,)] = (value, version)
+    return held
+
+
+def _is_odd(value: object) -> bool:
+    return not isinstance(value, _PLAIN)
+
+
+def _fakes(values: Any) -> Any:
+    return replaced(values, Tracked, lambda tracked: tracked.fake)

@@ -1,0 +1,76 @@
+"""What runs when a network is called, beside its classes' own ``forward``: all that the certificate does not follow.
+
+A converted network is followed by running it on tensors without values (``network.py``). What could make its real calls
+do something else is looked for first, and named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn.modules import module as modules
+from torch.nn.utils import parametrize
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from ...attention.layer import SelfAttention2d
+from ...errors import Problem
+
+_CALLS = ("__call__", "_call_impl", "_wrapped_call_impl", "_slow_forward")
+_MODULE = {name: getattr(nn.Module, name) for name in _CALLS}
+_PLAIN_TENSORS = (Tensor, nn.Parameter, nn.Buffer)
+_ATTENTION = {name: getattr(SelfAttention2d, name) for name in ("forward", "_values", "_engine_for")}
+
+
+def not_followed(model: nn.Module) -> tuple[Problem, ...]:
+    """What stands between the network's classes and what a call of it computes, by name."""
+    found = [Problem("", reason) for reason in surroundings()]
+    for name, module in model.named_modules():
+        found += [Problem(name, reason) for reason in _in_the_way(module)]
+    return tuple(found)
+
+
+def surroundings() -> Iterator[str]:
+    """What acts on every call in this thread."""
+    if torch._C._is_any_autocast_enabled():
+        yield "autocast is on, which changes the precision of operations"
+    modes = [*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()]
+    yield from (f"the mode {type(mode).__name__} is on, which may replace operations" for mode in foreign(modes))
+    if modules._global_forward_hooks or modules._global_forward_pre_hooks:
+        yield "there are forward hooks for all modules, which may compute something else"
+    if any(getattr(nn.Module, name) is not own for name, own in _MODULE.items()):
+        yield "torch.nn.Module is called in another way than PyTorch's"
+
+
+def foreign(modes: list[object]) -> list[object]:
+    """The modes that may compute something else; torch's default device only says where tensors are made."""
+    return [mode for mode in modes if not isinstance(mode, DeviceContext)]
+
+
+def _in_the_way(module: nn.Module) -> Iterator[str]:
+    if module._forward_hooks or module._forward_pre_hooks:
+        yield "it has hooks, which may compute something else"
+    if module._compiled_call_impl is not None:
+        yield "it is compiled, by code that is not followed"
+    own = [name for name in ("forward", *_CALLS) if name in vars(module)]
+    if own:
+        yield f"it has its own {own[0]} in place of its class's"
+    if not isinstance(module, fx.GraphModule) and any(getattr(type(module), n) is not f for n, f in _MODULE.items()):
+        yield f"{type(module).__name__} is called in another way than torch.nn.Module"
+    if isinstance(module, SelfAttention2d):
+        yield from _not_the_layer(module)
+    for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+        if tensor is not None and type(tensor) not in _PLAIN_TENSORS:
+            yield f"its {name} is a {type(tensor).__name__}, not a plain tensor"
+
+
+def _not_the_layer(layer: SelfAttention2d) -> Iterator[str]:
+    if parametrize.is_parametrized(layer):
+        yield "its parameters are computed while it runs"
+    elif type(layer) is not SelfAttention2d:
+        yield f"{type(layer).__name__} is a subclass of the attention layer, which may compute something else"
+    elif any(getattr(SelfAttention2d, name) is not own for name, own in _ATTENTION.items()):
+        yield "the attention layer's own code was replaced"

@@ -1,0 +1,119 @@
+"""Tensors without values, and what is known of the values that the network's would have.
+
+A tensor on the meta device has a shape and no values. Which tensors share memory there need not be what happens in the
+network: whether ``contiguous`` or ``reshape`` copies depends on the memory format. So tensors that may share memory are
+kept together, and a write into one of them makes the others unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx.node import map_aggregate
+
+from .interval import Span
+
+
+@dataclass(eq=False)
+class Tracked:
+    """A tensor of the followed network.
+
+    Attributes:
+        fake: A tensor of its shape and dtype on the meta device.
+        span: Bounds on its values.
+        real: Its values, of a parameter, a buffer or a constant.
+        lost: Why nothing is known of its values any more, or None.
+        outlives: Whether it is a parameter or a buffer.
+        family: The tensors that may share its memory, itself among them.
+    """
+
+    fake: Tensor
+    span: Span
+    real: Tensor | None = None
+    lost: str | None = None
+    outlives: bool = False
+    family: list[Tracked] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.family = [self]
+        self.seen()
+
+    def seen(self) -> None:
+        """Remembers how the tensor is now."""
+        self._state = _state(self.fake)
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the tensor was written to, or laid out anew, since it was last seen."""
+        return self._state != _state(self.fake)
+
+    def joins(self, other: Tracked) -> None:
+        """Notes that both may share memory."""
+        if self.family is not other.family:
+            for member in self.family:
+                other.family.append(member)
+                member.family = other.family
+
+    def lose(self, why: str) -> None:
+        """Forgets the values."""
+        self.span, self.real, self.lost = Span.unknown(), None, why
+        self.seen()
+
+    def changed(self, span: Span) -> bool:
+        """Notes that the tensor was written to.
+
+        Returns:
+            Whether a parameter or a buffer may have changed with it.
+        """
+        for member in self.family:
+            if member is not self:
+                member.lose("it reads a tensor whose memory was written to under another name")
+        self.span, self.real, self.lost = span, None, None
+        self.seen()
+        return any(member.outlives for member in self.family)
+
+
+def constant(real: Tensor, fake: Tensor | None = None, *, outlives: bool = False) -> Tracked:
+    """A tensor whose values are known, and the same in both networks."""
+    if fake is None:
+        fake = torch.empty_like(real, device="meta")
+    span = Span.unknown()
+    if real.numel() and not real.is_complex() and bool(real.isfinite().all()):
+        span = Span.of(float(real.min()), float(real.max()))
+    return Tracked(fake, span, real.detach(), None if span.is_bounded else "its values are not finite", outlives)
+
+
+def tensors_in(values: Any) -> list[Tensor]:
+    """The tensors in lists, tuples, dictionaries and slices."""
+    return _found(values, Tensor)
+
+
+def tracked_in(values: Any) -> list[Tracked]:
+    """Likewise."""
+    return _found(values, Tracked)
+
+
+def replaced(values: Any, kind: type, by: Callable[[Any], Any]) -> Any:
+    """The same lists, tuples, dictionaries and slices, with what is of a kind replaced."""
+    return map_aggregate(values, lambda value: by(value) if isinstance(value, kind) else value)
+
+
+def shares_memory(a: Tensor, tensors: Iterable[Tensor]) -> bool:
+    """Whether a tensor on the meta device is a view of one of the others."""
+    storage = a.untyped_storage()._cdata
+    return any(b.untyped_storage()._cdata == storage for b in tensors)
+
+
+def _found(values: Any, kind: type) -> list[Any]:
+    found: list[Any] = []
+    replaced(values, kind, found.append)
+    return found
+
+
+def _state(fake: Tensor) -> tuple[object, ...]:
+    layout = fake.shape, fake.stride(), fake.storage_offset(), fake.dtype, fake.untyped_storage()._cdata
+    return (fake._version, *layout)

@@ -1,0 +1,173 @@
+"""The softmax tail: how far soft attention is from the convolution in exact arithmetic.
+
+A head gives its target the weight 1 / sum_k q^(|k - t|^2) >= theta_3(q)^-2, with q = exp(-alpha), because the keys are
+some of the points of Z^2. The rest, at most tau = 1 - theta_3(q)^-2 (claim ``tail-bound``), falls on pixels that differ
+from the target by at most osc_c = max - min of channel c. So (claim ``error-bound``)
+
+    tail_o  <=  sum_c osc_c sum_h tau_h |W_{o,c,h}|
+
+That counts every head by itself. Where neighbouring taps have the same sign, what one head loses another gives back,
+and the bound is far too large: for a box filter by as much as the kernel is wide. What counts is the kernel's change
+under smoothing. Let u_h(z) be the probability that head h gives the point z of Z^2 if all of Z^2 were keys, minus 1 at
+its target, and P_h the probability of the points that the kernel spans. Then (claim ``smoothed-kernel``)
+
+    tail_o  <=  sum_c osc_c / 2 ( sum_z | sum_h W_{o,c,h} u_h(z) |  +  sum_h (1 - P_h) |W_{o,c,h}| )
+
+for every image size and every query: the second sum is what borders can change. For every output and input channel
+the smaller of the two counts. ``proofs/claims/certificate/tail.py``, ``proofs/claims/certificate/error_bound.py``
+(among the claims of ``proofs/claims/theorem/factorisation.py``) and ``proofs/claims/certificate/smoothed_kernel.py``
+prove the claims; ``proofs/evidence/worst_case.py`` makes inputs that come near the bound.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from ..engines.rounding import OUTWARD, SMALLEST_ALPHA, gamma, moment, powers
+from ..heads.values import AttentionLayer
+from .subnormal import magnitudes
+
+_FLATTEST = 0.25  # below, a head reaches over so many pixels that the kernel's change is not worth its sum
+_BEYOND = 45.0  # the kernel's change is summed as far as exp(-45) of what a neighbour gets
+_TABLE = 2**23  # entries of the heads' changes, 67 MB; beyond, a head counts by itself
+_ENTRIES = 2**22  # of the kernel's change, held at the same time
+_UNDERFLOW = 2.0**-1000  # what a sum over all integers drops is below this; a normal number
+
+_Points = tuple[tuple[int, int], ...]
+
+
+def tail_fraction(alpha: float) -> float:
+    """tau = 1 - theta_3(exp(-alpha))^-2: most of a head's attention that can miss its target, for any image size."""
+    if alpha < SMALLEST_ALPHA:
+        return 1.0
+    rest = 2 * math.fsum(powers(alpha, 0)) + _UNDERFLOW
+    return min(rest * (2 + rest) / (1 + rest) ** 2 * OUTWARD, 1.0)
+
+
+def tail_per_unit(layer: AttentionLayer) -> float:
+    """The softmax tail for an input whose channels vary by at most 1, padding included."""
+    varies = torch.ones(layer.spec.in_channels, dtype=torch.float64, device="cpu")
+    return float(softmax_tail(layer, varies).max()) * OUTWARD
+
+
+def softmax_tail(layer: AttentionLayer, varies: Tensor) -> Tensor:
+    """Bound on |Attention - Conv| in exact arithmetic: [out_channels], in double precision.
+
+    Args:
+        layer: A layer with its heads at the kernel's taps.
+        varies: How much each input channel varies, padding included: [in_channels], in double precision.
+    """
+    fractions = {alpha: tail_fraction(alpha) for alpha in set(layer.regime.alpha)}
+    tau = [fractions[alpha] for alpha in layer.regime.alpha]
+    if layer.spec.num_heads > 1 and not layer.regime.is_exact and _has_room(layer):
+        return _by_kernel(layer, varies, tau)
+    if layer.regime.shared_alpha is not None:
+        return absolute_products(layer, layer.weight, varies)[0] * tau[0]
+    shares = torch.tensor(tau, dtype=torch.float64, device="cpu").view(layer.spec.kernel_size)
+    return absolute_products(layer, magnitudes(layer.weight) * shares, varies)[0]
+
+
+def _has_room(layer: AttentionLayer) -> bool:
+    """Whether heads reach over so few pixels, of a kernel so small, that the kernel's change can be summed."""
+    if min(layer.regime.alpha) < _FLATTEST:
+        return False
+    points = math.prod(end + 2 * _margin(layer.regime.alpha) + 1 for end in _span(layer))
+    return layer.spec.num_heads * points <= _TABLE
+
+
+def _span(layer: AttentionLayer) -> tuple[int, ...]:
+    """Pixels from the kernel's first tap to its last, along each axis."""
+    return tuple(d * (taps - 1) for d, taps in zip(layer.spec.dilation, layer.spec.kernel_size, strict=True))
+
+
+def _margin(alphas: tuple[float, ...]) -> int:
+    """Pixels beyond the kernel that its change is summed over."""
+    return math.ceil(math.sqrt(1 + _BEYOND / min(alphas)))
+
+
+def absolute_products(layer: AttentionLayer, weight: Tensor, *per_input: Tensor) -> tuple[Tensor, ...]:
+    """sum_{c,h} |W_{o,c,h}| r_c for several r, each [out_channels], rounded up, in double precision.
+
+    The channels' ranges may be of very different size, so nothing is scaled. A product that underflows, or an operand
+    that is read as 0, loses at most the smallest normal number times 1 + r_c.
+
+    Args:
+        layer: The layer.
+        weight: [out_channels, in_channels / groups, kernel rows, kernel columns], of any precision.
+        per_input: Non-negative numbers r, [in_channels] each, in double precision.
+    """
+    groups, limits = layer.spec.groups, torch.finfo(torch.float64)
+    absolute = torch.unflatten(magnitudes(weight).flatten(1), 0, (groups, -1))
+    vectors = torch.stack(per_input, dim=-1).repeat_interleave(layer.spec.num_heads, dim=0)
+    vectors = torch.unflatten(vectors, 0, (groups, -1))
+    lost = torch.where(vectors > 0, 2 * limits.smallest_normal * (1 + vectors), 0.0).sum(1, keepdim=True)
+    products = absolute @ vectors * (1 + gamma(absolute.shape[-1] + 2, limits.eps / 2)) + lost
+    return tuple(products.flatten(0, 1).unbind(-1))
+
+
+def _by_kernel(layer: AttentionLayer, varies: Tensor, tau: list[float]) -> Tensor:
+    """The smaller of both bounds for each output and input channel, summed: [out_channels]."""
+    spec = layer.spec
+    span = _span(layer)
+    targets = tuple((row + spec.middle[0], column + spec.middle[1]) for row, column in spec.tap_offsets)
+    change, beyond = _head_changes(layer.regime.alpha, targets, span)
+    shares = _outside_of_the_kernel(layer.regime.alpha, targets, span)
+    outside, each = (torch.tensor(part, dtype=torch.float64, device="cpu") for part in (shares, tau))
+    per_group = varies.view(spec.groups, 1, -1)
+    lost = 2 * torch.finfo(torch.float64).smallest_normal * spec.num_heads * (1 + change.shape[1])  # by underflow
+    parts = []
+    for weight in torch.split(layer.weight.detach().flatten(2).flatten(0, 1), max(1, _ENTRIES // change.shape[1])):
+        heads, largest = weight.cpu().double(), magnitudes(weight)
+        alone = largest @ each + lost
+        together = ((heads @ change).abs().sum(-1) + largest @ (outside + beyond)) / 2 + alone * (OUTWARD**2 - 1)
+        together = together + 2 * (largest - heads.abs()).sum(-1) + lost  # what a processor reads as 0
+        parts.append(torch.minimum(alone, together))
+    channels = torch.cat(parts).view(spec.groups, -1, per_group.shape[-1])
+    return (channels * per_group).sum(-1).flatten()
+
+
+@lru_cache(maxsize=4)
+def _head_changes(alphas: tuple[float, ...], targets: _Points, span: tuple[int, ...]) -> tuple[Tensor, float]:
+    """u_h(z) for the points z that matter, [num_heads, points], and what u_h can sum to on all others.
+
+    Kept for the next layer of the same kernel, of which a network has many.
+
+    Args:
+        alphas: Locality strength of each head.
+        targets: Each head's target, from the kernel's first tap.
+        span: Pixels from the kernel's first tap to its last, along the rows and along the columns.
+    """
+    margin = _margin(alphas)
+    changes = []
+    for alpha, (row, column) in zip(alphas, targets, strict=True):
+        axes = [_axis_probabilities(alpha, *axis, margin) for axis in zip((row, column), span, strict=True)]
+        change = torch.outer(*axes)
+        change[margin + row, margin + column] = -tail_fraction(alpha)
+        changes.append(change.flatten())
+    return torch.stack(changes), max(4 * _beyond(alpha, margin) * OUTWARD for alpha in alphas)
+
+
+def _axis_probabilities(alpha: float, target: int, span: int, margin: int) -> Tensor:
+    """exp(-alpha (z - target)^2) / theta_3 for z = -margin, ..., span + margin."""
+    points = torch.arange(-margin, span + margin + 1, dtype=torch.float64, device="cpu")
+    return torch.exp(-alpha * (points - target).square()) / moment(alpha, 0)
+
+
+@lru_cache(maxsize=8)
+def _outside_of_the_kernel(alphas: tuple[float, ...], targets: _Points, span: tuple[int, ...]) -> tuple[float, ...]:
+    """1 - P_h: what head h gives to points that the kernel does not span, if all of Z^2 were keys."""
+    shares = []
+    for alpha, target in zip(alphas, targets, strict=True):
+        sides = [_beyond(alpha, first) + _beyond(alpha, last - first) for first, last in zip(target, span, strict=True)]
+        row, column = (side / moment(alpha, 0) for side in sides)
+        shares.append(row + column - row * column)
+    return tuple(shares)
+
+
+def _beyond(alpha: float, distance: int) -> float:
+    """sum_{n > distance} exp(-alpha n^2), rounded up."""
+    return math.fsum(term for n, term in enumerate(powers(alpha, 0), start=1) if n > distance) * OUTWARD + _UNDERFLOW

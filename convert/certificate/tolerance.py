@@ -1,0 +1,117 @@
+"""The other direction of the certificate: from a tolerance to the locality strength.
+
+The tail falls as alpha grows: tau <= 4 exp(-alpha) (claim ``tail-bound`` in ``proofs/claims/certificate/tail.py``), so
+a tail of at most T on a layer with sum_c osc_c sum_h |W_{o,c,h}| = A is certain from
+
+    alpha = ln(4 A / T)
+
+on. What rounding adds hardly depends on alpha, until attention becomes exactly one-hot and the probabilities stop
+rounding. So the closed form is a start, and the certificate itself decides: the values of alpha between one that does
+not meet the tolerance and one that does are halved until the two are neighbours among the numbers of alpha's dtype.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from ..arguments import as_number
+from ..attention.checked import checked_layer
+from ..errors import ConversionError
+from ..heads.regime import EXACT_ALPHA, Regime, compute_dtype
+from ..heads.values import AttentionLayer, LayerValues
+from .layer import Certificate, InputRange, certify, padded_range
+from .tail import absolute_products
+
+FLATTEST_ALPHA = 2.0**-6  # a head then reaches over some 30 pixels: flatter ones are not looked for
+
+_INTEGERS = {4: torch.int32, 8: torch.int64}  # by bytes: the bits of a floating-point number
+
+
+def alpha_for(tolerance: float, layer: AttentionLayer, input_range: InputRange) -> float:
+    """The smallest locality strength with which a layer is certified to be within a tolerance of its convolution.
+
+    Args:
+        tolerance: Largest allowed difference of any output.
+        layer: The layer; its present locality strengths do not matter.
+        input_range: As for ``certify``.
+
+    Returns:
+        A number alpha of the dtype of ``layer.alpha``, to be shared by all heads. The certificate with alpha meets the
+        tolerance, and the certificate with the next smaller number of that dtype does not. ``FLATTEST_ALPHA`` where
+        that meets the tolerance already.
+
+    Raises:
+        ConversionError: The tolerance is not a positive number, or smaller than what rounding alone may come to; the
+            message gives the smallest that can be met. Also where ``certify`` raises it.
+    """
+    layer, tolerance = checked_layer(layer), as_number(tolerance, "tolerance")
+    if not tolerance > 0:
+        raise ConversionError(f"tolerance must be a positive number; got {tolerance}")
+    exact = EXACT_ALPHA[compute_dtype(layer.weight.dtype)]
+    reachable = _certified(layer, exact, input_range).bound
+    if not reachable <= tolerance:
+        raise ConversionError(
+            f"no alpha meets the tolerance {tolerance:g} on this input range: in {layer.weight.dtype} rounding alone "
+            f"may come to {reachable:.3g}, with exactly one-hot attention; allow that much, or use a wider dtype"
+        )
+
+    def meets(alpha: float) -> bool:
+        return _certified(layer, alpha, input_range).bound <= tolerance
+
+    high = min(_representable(layer, _closed_form(tolerance, layer, input_range)), exact)
+    while not meets(high):
+        high = min(2 * high, exact)
+    low = high / 2
+    while low > FLATTEST_ALPHA and meets(low):
+        low, high = low / 2, low
+    if low <= FLATTEST_ALPHA and meets(FLATTEST_ALPHA):
+        return FLATTEST_ALPHA
+    return _first_that_meets(layer.alpha.dtype, low, high, meets)
+
+
+def _closed_form(tolerance: float, layer: AttentionLayer, input_range: InputRange) -> float:
+    """ln(4 A / T), with half of the tolerance for the tail; at least 1/8."""
+    low, high = padded_range(layer.spec, input_range)
+    total = float(absolute_products(layer, layer.weight, high - low)[0].max())
+    return max(math.log(max(8 * total / tolerance, 1.0)), 0.125)
+
+
+def _representable(layer: AttentionLayer, value: float) -> float:
+    return float(torch.tensor(value, dtype=layer.alpha.dtype, device="cpu"))
+
+
+def _certified(layer: AttentionLayer, alpha: float, input_range: InputRange) -> Certificate:
+    """The certificate that the layer would have with this locality strength."""
+    alphas = torch.full_like(layer.alpha.detach(), alpha)
+    regime = Regime.of(layer.spec, alpha=alphas, centers=layer.centers)
+    values = LayerValues(
+        layer.spec,
+        layer.weight,
+        layer.bias,
+        alphas,
+        layer.centers,
+        layer.content,
+        layer.axis_scores,
+        layer.memory_limit,
+        regime,
+    )
+    return certify(values, input_range=input_range)
+
+
+def _first_that_meets(dtype: torch.dtype, low: float, high: float, meets: Callable[[float], bool]) -> float:
+    """Halves the numbers between one that does not meet the tolerance and one that does, until none is left.
+
+    Positive floating-point numbers are in the order of their bits read as integers.
+    """
+    bits = _INTEGERS[dtype.itemsize]
+    below, above = (int(torch.tensor(end, dtype=dtype, device="cpu").view(bits)) for end in (low, high))
+    while above - below > 1:
+        middle = (below + above) // 2
+        if meets(float(torch.tensor(middle, dtype=bits, device="cpu").view(dtype))):
+            above = middle
+        else:
+            below = middle
+    return float(torch.tensor(above, dtype=bits, device="cpu").view(dtype))

@@ -1,0 +1,1 @@
+"""What the readers of every format share: limits, bytes, tensors and geometry."""

@@ -1,0 +1,186 @@
+"""Programs that torch.export saved (.pt2): JSON that describes a graph and its weights, and the weights' bytes.
+
+``torch.export.load`` unpickles; here the archive's JSON is read and its weights are mapped, nothing else. The
+graph's convolutions carry their geometry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+
+from ...errors import CheckpointError
+from .archive import Archive
+from .common.geometry import StoredConvolution, describe
+from .common.limits import MAX_HEADER, MAX_TENSORS, parse_json
+from .common.stored import OddTensor, StoredTensor
+from .graph import Graph, Node, arguments, module, target
+
+MODEL = "models/model.json"
+_WEIGHTS = "data/weights/"
+_CONFIG = f"{_WEIGHTS}model_weights_config.json"
+_STRIDED = 7  # torch's code for the layout of dense tensors
+_DTYPES = {
+    1: torch.uint8,
+    2: torch.int8,
+    3: torch.int16,
+    4: torch.int32,
+    5: torch.int64,
+    6: torch.float16,
+    7: torch.float32,
+    8: torch.float64,
+    10: torch.complex64,
+    11: torch.complex128,
+    12: torch.bool,
+    13: torch.bfloat16,
+    28: torch.uint16,
+    34: torch.uint32,
+    35: torch.uint64,
+    29: torch.float8_e4m3fn,
+    30: torch.float8_e5m2,
+    31: torch.float8_e4m3fnuz,
+    32: torch.float8_e5m2fnuz,
+}
+_CONV2D = ("torch.ops.aten.conv2d.default", "torch.ops.aten.conv2d.padding", "torch.ops.aten.convolution.default")
+ATTENTION = (
+    "it is attention whose program is not that of a convolution; read the weights with the network's architecture, or "
+    "the folder that save_converted writes"
+)
+_GEOMETRY = ("stride", "padding", "dilation", "groups")
+
+
+def read_exported(archive: Archive, root: str) -> tuple[dict[str, object], dict[str, StoredConvolution]]:
+    """Tensors of an exported program by name, and its convolutions.
+
+    Args:
+        archive: The archive.
+        root: The folder in it that everything lies in.
+
+    Raises:
+        CheckpointError: The archive is damaged, or describes weights by what they are not.
+    """
+    path = archive.source.path
+    if f"{root}byteorder" in archive.entries and archive.read(f"{root}byteorder", limit=16) != b"little":
+        raise CheckpointError(f"{path} was written on a big-endian machine; only little-endian files are read")
+    config = _mapping(_json(archive, f"{root}{_CONFIG}"), "config")
+    if len(config) > MAX_TENSORS:
+        raise CheckpointError(f"{path} has {len(config)} tensors; at most {MAX_TENSORS} are read")
+    tensors: dict[str, object] = {key: _tensor(archive, root, key, entry) for key, entry in config.items()}
+    program = _mapping(_json(archive, f"{root}{MODEL}"), "graph_module")
+    keys = dict(_placeholders(_mapping(program, "signature").get("input_specs")))
+    convolutions: dict[str, StoredConvolution] = {}
+    graph = Graph(_list(_mapping(program, "graph").get("nodes")), archive.source.budget)
+    for node in graph.convolutions:
+        name, convolution = _convolution(node, graph, keys, tensors)
+        add_layer(convolutions, name, convolution, otherwise=_name(node))
+    for name in _attention_layers(tensors):
+        if convolutions.setdefault(name, StoredConvolution.refused(ATTENTION)).spec is not None:
+            for part in ("alpha", "centers"):  # the program checks them, and computes without them
+                del tensors[f"{name}.{part}".removeprefix(".")]
+    return tensors, convolutions
+
+
+def add_layer(
+    layers: dict[str, StoredConvolution], name: str, convolution: StoredConvolution, *, otherwise: str
+) -> None:
+    """Adds a convolution under its weight's name; under another, if one of another geometry has the same weight."""
+    if layers.setdefault(name, convolution) != convolution:
+        layers[otherwise] = convolution
+
+
+def layer_name(weight: str) -> str:
+    """The layer that a weight's key belongs to: all before its last part, if that is "weight"."""
+    return "" if weight == "weight" else weight.removesuffix(".weight")
+
+
+def _json(archive: Archive, name: str) -> object:
+    what = f"{archive.source.path}: {name.partition('/')[2]}"
+    return parse_json(archive.read(name, limit=MAX_HEADER), what, archive.source.budget)
+
+
+def _mapping(value: object, key: str) -> dict[str, object]:
+    """The object under a key of a JSON object."""
+    found = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(found, dict):
+        raise CheckpointError(f"the program's description lacks its {key}")
+    return found
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _tensor(archive: Archive, root: str, key: str, entry: object) -> StoredTensor | OddTensor:
+    meta = _mapping(entry, "tensor_meta")
+    name = entry.get("path_name") if isinstance(entry, dict) else None
+    if not isinstance(entry, dict) or not isinstance(name, str) or "/" in name:
+        raise CheckpointError(f"{archive.source.path} is damaged: it does not say where {key[:100]!r} lies")
+    if entry.get("use_pickle") is not False:
+        return OddTensor("pickled")
+    code, layout = meta.get("dtype"), meta.get("layout")
+    if not isinstance(code, int) or code not in _DTYPES or layout != _STRIDED:
+        return OddTensor("sparse, quantized or unknown")
+    shape, stride = (_integers(meta.get(part)) for part in ("sizes", "strides"))
+    (first,) = _integers([meta.get("storage_offset")])
+    storage = archive.storage(f"{root}{_WEIGHTS}{name}")
+    return StoredTensor.of(storage, _DTYPES[code], shape=shape, stride=stride, first=first)
+
+
+def _integers(values: object) -> list[object]:
+    """The numbers of ``[{"as_int": 3}, ...]``; None where a size is symbolic."""
+    return [value.get("as_int") if isinstance(value, dict) else None for value in _list(values)]
+
+
+def _placeholders(specs: object) -> Iterator[tuple[str, str]]:
+    """Names in the graph of parameters and buffers, each with its key among the tensors."""
+    for spec in _list(specs):
+        for kind in ("parameter", "buffer"):
+            entry = spec.get(kind) if isinstance(spec, dict) else None
+            argument = entry.get("arg") if isinstance(entry, dict) else None
+            name = argument.get("name") if isinstance(argument, dict) else None
+            key = entry.get(f"{kind}_name") if isinstance(entry, dict) else None
+            if isinstance(name, str) and isinstance(key, str):
+                yield name, key
+
+
+def _convolution(
+    node: Node, graph: Graph, keys: Mapping[str, str], tensors: Mapping[str, object]
+) -> tuple[str, StoredConvolution]:
+    """A node's layer name and convolution."""
+    given, kind = arguments(node), target(node)
+    weight, bias = (keys.get(str(given.get(part))) for part in ("weight", "bias"))
+    name = _name(node) if weight is None else layer_name(weight)
+    if kind not in _CONV2D or given.get("transposed") is True:
+        kind = kind.removeprefix("torch.ops.")[:100]
+        return name, StoredConvolution.refused(f"{kind} is not a plain 2-D convolution")
+    if bias is None and "bias" in given:
+        return name, StoredConvolution.refused("its bias is computed")
+    geometry = {key: _pair(given[key]) for key in _GEOMETRY if key in given}
+    if weight is not None:
+        padding, problem = graph.within(node, name)
+        is_attention = f"{weight.removesuffix('weight')}alpha" in tensors
+        if is_attention and (problem is not None or module(node) != name):
+            problem = ATTENTION
+        if problem is not None:
+            return name, StoredConvolution.refused(problem)
+        geometry |= padding
+    return name, describe(tensors, weight, bias, geometry)
+
+
+def _attention_layers(tensors: Mapping[str, object]) -> list[str]:
+    """Names of the layers whose weight lies beside the alpha and the centres of attention."""
+    weights = [key for key in tensors if key == "weight" or key.endswith(".weight")]
+    prefixes = [key.removesuffix("weight") for key in weights]
+    found = [prefix for prefix in prefixes if f"{prefix}alpha" in tensors and f"{prefix}centers" in tensors]
+    return [prefix.removesuffix(".") for prefix in found]
+
+
+def _name(node: Node) -> str:
+    name = node.get("name")
+    return name if isinstance(name, str) else ""
+
+
+def _pair(value: object) -> object:
+    """A list of one number is meant for both axes."""
+    return value * 2 if isinstance(value, list) and len(value) == 1 else value

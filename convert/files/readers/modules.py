@@ -1,0 +1,131 @@
+"""State dict and geometry of a pickled network, read off the stand-ins for its modules."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ...errors import CheckpointError
+from .common.geometry import StoredConvolution, describe
+from .common.limits import MAX_DEPTH, MAX_NAME, MAX_TENSORS, Budget
+from .common.stored import OddTensor, StoredTensor
+from .pickle_machine import StandIn
+
+_CONVOLUTIONS = "torch.nn.modules.conv."
+_SCRIPTED = "__torch__."
+_ENTRY = 200  # bytes that an entry takes besides its name
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What a module holds.
+
+    Attributes:
+        own: Where its tensors are.
+        buffers: Where others are, of which some may not belong to its state.
+        hidden: Names of those that do not.
+        children: Where its children are.
+    """
+
+    own: Mapping[object, object]
+    buffers: Mapping[object, object]
+    hidden: list[object]
+    children: Mapping[object, object]
+
+    def tensors(self, budget: Budget) -> Iterator[tuple[str, StoredTensor | OddTensor]]:
+        """The module's own tensors by name; each entry looked at is charged, since modules may share their parts."""
+        budget.spend(steps=len(self.own) + len(self.buffers) + len(self.hidden))
+        left_out = {key for key in self.hidden if isinstance(key, str)} if self.buffers else set()
+        for part, skipped in ((self.own, set()), (self.buffers, left_out)):
+            for key, value in part.items():
+                if isinstance(value, StoredTensor | OddTensor) and isinstance(key, str) and key not in skipped:
+                    yield key, value
+
+
+def is_module(value: object) -> bool:
+    """Whether a value stands in for a module, pickled or scripted."""
+    return isinstance(value, StandIn) and _parts(value) is not None
+
+
+def flatten(root: StandIn, budget: Budget) -> tuple[dict[str, object], dict[str, StoredConvolution]]:
+    """Tensors of a pickled network by name, and its convolutions.
+
+    Args:
+        root: What stands in for the network.
+        budget: Charged for the names, and for what is looked at.
+
+    Raises:
+        CheckpointError: The modules hold each other too deeply, as in a circle, or have too many names, or too long.
+    """
+    tensors: dict[str, object] = {}
+    convolutions: dict[str, StoredConvolution] = {}
+    names = 0
+    for name, module, parts in _walk(root, budget):
+        prefix = f"{name}." if name else ""
+        found = {_joined(name, key, budget): value for key, value in parts.tensors(budget)}
+        tensors.update(found)
+        names += 1 + len(found)
+        if names > MAX_TENSORS:
+            raise CheckpointError(f"the pickled network has more than {MAX_TENSORS} modules and tensors")
+        convolution = _convolution(module, tensors, prefix)
+        if convolution is not None:
+            convolutions[name] = convolution
+    return tensors, convolutions
+
+
+def _joined(name: str, key: str, budget: Budget) -> str:
+    """The name of a part of a module."""
+    if len(name) + len(key) > MAX_NAME:
+        raise CheckpointError(f"the pickled network has names of more than {MAX_NAME} letters")
+    joined = f"{name}.{key}" if name else key
+    budget.spend(memory=sys.getsizeof(joined) + _ENTRY)
+    return joined
+
+
+def _walk(root: StandIn, budget: Budget) -> Iterator[tuple[str, StandIn, _Parts]]:
+    """Modules in the order of ``named_modules``, each under every one of its names."""
+    pending: list[tuple[str, int, object]] = [("", 0, root)]
+    while pending:
+        name, depth, module = pending.pop()
+        parts = _parts(module) if isinstance(module, StandIn) else None
+        if parts is None or not isinstance(module, StandIn):
+            continue
+        if depth > MAX_DEPTH:
+            raise CheckpointError(f"the pickled network nests modules more than {MAX_DEPTH} deep")
+        yield name, module, parts
+        budget.spend(steps=len(parts.children))
+        if len(pending) + len(parts.children) > MAX_TENSORS:
+            raise CheckpointError(f"the pickled network has more than {MAX_TENSORS} modules")
+        children = [(key, child) for key, child in parts.children.items() if isinstance(child, StandIn)]
+        pending += [(_joined(name, str(key), budget), depth + 1, child) for key, child in reversed(children)]
+
+
+def _parts(module: StandIn) -> _Parts | None:
+    """A module's own tensors and its children, or None for what is no module."""
+    state = module.state
+    if not isinstance(state, dict):
+        return None
+    if module.kind.startswith(_SCRIPTED):
+        return _Parts(state, {}, [], state)
+    parameters, buffers, children = (state.get(f"_{part}") for part in ("parameters", "buffers", "modules"))
+    if not (isinstance(parameters, dict) and isinstance(buffers, dict) and isinstance(children, dict)):
+        return None
+    hidden = state.get("_non_persistent_buffers_set")
+    return _Parts(parameters, buffers, hidden if isinstance(hidden, list) else [], children)
+
+
+def _convolution(module: StandIn, tensors: Mapping[str, object], prefix: str) -> StoredConvolution | None:
+    """The convolution that a module is, or None."""
+    state = module.state
+    if not isinstance(state, dict) or not {"kernel_size", "stride", "transposed"} <= state.keys():
+        return None
+    if module.kind != f"{_CONVOLUTIONS}Conv2d":
+        kind = module.kind.rpartition(".")[2]
+        return StoredConvolution.refused(f"{kind} is not nn.Conv2d")
+    if "forward" in state:
+        return StoredConvolution.refused("its forward method was replaced on the instance")
+    own = (f"{prefix}weight", f"{prefix}bias")
+    weight, bias = (key if key in tensors else None for key in own)
+    geometry = {key: state.get(key) for key in ("stride", "padding", "dilation", "groups", "padding_mode")}
+    return describe(tensors, weight, bias, geometry)

@@ -1,0 +1,1 @@
+"""Files that are written: old or new, never a mix."""

@@ -1,0 +1,1 @@
+"""Where heads look: positions, content, and what their values allow."""

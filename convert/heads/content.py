@@ -1,0 +1,80 @@
+"""The terms of the relative attention that read the image: (a), (b) and (c) of the draft's eq. (7).
+
+    score = (W_qry x_q) . (W_key x_k)      (a) content of the query with content of the key
+          + (W_qry x_q) . (W^_key r)       (b) content of the query with the relative position
+          + u . (W_key x_k)                (c) content of the key
+          + v . r                          (d) the relative position alone: ``encoding.py``
+
+A convolution does not look at the image to decide where to look, so a converted layer has no content terms
+at all. ``SelfAttention2d.add_content`` adds them, with W_qry = 0 and u = 0: the function of the layer stays
+what it was, and training can change it. ``proofs/claims/theorem/decomposition.py`` derives the terms,
+``proofs/claims/theorem/position_alone.py`` which parameters must be zero for (d) alone.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class ContentTerms(nn.Module):
+    """Parameters of the terms (a), (b) and (c), for all heads.
+
+    Args:
+        num_heads: Heads of the layer.
+        in_channels: Channels of the layer's input.
+        key_dim: Dimension D_k in which queries and keys are compared.
+        encoding_dim: Dimension D_p of the relative positional encoding.
+        device: Where the parameters live.
+        dtype: Their precision.
+
+    Attributes:
+        query_weight: W_qry, [num_heads, key_dim, in_channels]; zero at first.
+        key_weight: W_key, [num_heads, key_dim, in_channels].
+        position_weight: W^_key, [num_heads, key_dim, encoding_dim].
+        key_bias: u, [num_heads, key_dim]; zero at first.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        in_channels: int,
+        *,
+        key_dim: int,
+        encoding_dim: int,
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+
+        def parameter(columns: int) -> nn.Parameter:
+            return nn.Parameter(torch.zeros(num_heads, key_dim, columns, device=device, dtype=dtype))
+
+        self.query_weight = parameter(in_channels)
+        self.key_weight = parameter(in_channels)
+        self.position_weight = parameter(encoding_dim)
+        self.key_bias = nn.Parameter(torch.zeros(num_heads, key_dim, device=device, dtype=dtype))
+        nn.init.normal_(self.key_weight, std=in_channels**-0.5)
+        nn.init.normal_(self.position_weight, std=encoding_dim**-0.5)
+
+    def is_off(self) -> bool:
+        """Whether every score is zero whatever the image: W_qry = 0 and u = 0."""
+        return not (self.query_weight.any() or self.key_bias.any())
+
+    def scores(self, queries: Tensor, keys: Tensor, encoding: Tensor) -> Tensor:
+        """The sum of the three terms.
+
+        Args:
+            queries: Channels of the padded input under each query, [batch, num_queries, in_channels].
+            keys: Channels of every pixel of the padded input, [batch, num_keys, in_channels].
+            encoding: r_delta, [num_queries, num_keys, encoding_dim].
+
+        Returns:
+            [batch, num_queries, num_heads, num_keys], in the dtype of ``encoding``.
+        """
+        dtype = encoding.dtype
+        projected_queries = torch.einsum("bqc,hdc->bqhd", queries.to(dtype), self.query_weight.to(dtype))
+        projected_keys = torch.einsum("bkc,hdc->bhdk", keys.to(dtype), self.key_weight.to(dtype))
+        with_content = torch.einsum("bqhd,bhdk->bqhk", projected_queries + self.key_bias.to(dtype), projected_keys)
+        vectors = torch.einsum("bqhd,hdp->bqhp", projected_queries, self.position_weight.to(dtype))
+        return with_content + torch.einsum("bqhp,qkp->bqhk", vectors, encoding)

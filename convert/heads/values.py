@@ -1,0 +1,73 @@
+"""What engines and certificates read of a layer, so that they need not know the layer itself."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from ..autocast import rounded
+from ..spec import ConvSpec
+from .axis_scores import AxisScores
+from .content import ContentTerms
+from .regime import Regime
+
+
+class AttentionLayer(Protocol):
+    """A self-attention layer; ``SelfAttention2d`` describes the members."""
+
+    @property
+    def spec(self) -> ConvSpec:
+        """Geometry."""
+
+    @property
+    def weight(self) -> Tensor:
+        """Value projections, [out_channels, in_channels / groups, kernel rows, kernel columns]."""
+
+    @property
+    def bias(self) -> Tensor | None:
+        """Output bias, [out_channels]."""
+
+    @property
+    def alpha(self) -> Tensor:
+        """Locality strengths, [num_heads]."""
+
+    @property
+    def centers(self) -> Tensor:
+        """Centres, [num_heads, 2]."""
+
+    @property
+    def content(self) -> ContentTerms | None:
+        """Content terms of the scores."""
+
+    @property
+    def axis_scores(self) -> AxisScores | None:
+        """Learned positional scores in place of the quadratic ones."""
+
+    @property
+    def memory_limit(self) -> int:
+        """Bytes that the literal engine may hold."""
+
+    @property
+    def regime(self) -> Regime:
+        """What the values of alpha and centers allow."""
+
+
+class LayerValues(NamedTuple):
+    """An ``AttentionLayer`` as it is during one forward call, its regime read once."""
+
+    spec: ConvSpec
+    weight: Tensor
+    bias: Tensor | None
+    alpha: Tensor
+    centers: Tensor
+    content: ContentTerms | None
+    axis_scores: AxisScores | None
+    memory_limit: int
+    regime: Regime
+
+    def rounded(self, dtype: torch.dtype) -> LayerValues:
+        """The layer as autocast makes it: weight and bias rounded to a dtype, positions as they are."""
+        bias = None if self.bias is None else rounded(self.bias, dtype)
+        return self._replace(weight=rounded(self.weight, dtype), bias=bias)

@@ -1,0 +1,1 @@
+"""Whole networks: which layers are converted, and what came of it."""

@@ -1,0 +1,240 @@
+"""Walks a model, swaps its convolutions for attention layers, and back.
+
+1. look at every module; decide what is converted, what is skipped, what is unsupported
+2. refuse, naming all problems at once, before anything is changed
+3. copy the model, unless it is converted in place
+4. build one new layer for each convolution, with the same parameter objects, mode and hooks
+5. put it under every name the convolution had
+6. report
+"""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.module import _WrappedHook
+
+from ..arguments import as_tolerance
+from ..attention.checked import changeable_model, checked_model
+from ..attention.construction import attention_with, conv_with, not_a_convolution, unsupported_reason
+from ..attention.layer import SelfAttention2d, check_alpha
+from ..engines import AUTO, check_engine_name
+from ..errors import ConversionError, NotAConvolutionError, Problem, UnsupportedLayerError
+from ..files.layers import ForeignConvolution
+from ..names import names_by_module
+from .report import LayerReport, Report
+
+Filter = Callable[[nn.Module, str], bool]
+
+NOT_SELECTED = "not selected"
+_SCRIPTED = tuple(f"Conv{kind}{dimensions}d" for kind in ("", "Transpose") for dimensions in (1, 2, 3))
+_QUANTIZED = torch.ao.nn.quantized.modules.conv._ConvNd
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_is_full_backward_hook",
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+)
+
+
+class Conversion(NamedTuple):
+    """A converted model, and what was done to it."""
+
+    model: nn.Module
+    report: Report
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a conversion would do with each convolution of a model.
+
+    Attributes:
+        chosen: Names of the convolutions to convert, grouped by module: a shared one has several.
+        skipped: Convolutions that the filter leaves alone.
+        unsupported: Convolutions that cannot be converted.
+    """
+
+    chosen: tuple[tuple[str, ...], ...]
+    skipped: tuple[Problem, ...]
+    unsupported: tuple[Problem, ...]
+
+
+def convert_model(
+    model: nn.Module,
+    *,
+    filter_fn: Filter | None = None,
+    alpha: float | None = None,
+    engine: str = AUTO,
+    inplace: bool = False,
+    skip_unsupported: bool = False,
+) -> Conversion:
+    """Replaces the convolutions of a model by self-attention layers that compute the same function.
+
+    Convolutions called as functions (``F.conv2d``) are not seen. Mode, device, dtype, requires_grad, hooks and
+    sharing stay as they are.
+
+    Args:
+        model: Any model; a root that is itself a convolution is replaced as well.
+        filter_fn: Called with each convolution and its fully qualified name; False leaves it alone.
+        alpha: Locality strength, see ``attention_from_conv``.
+        engine: How the layers compute, see ``SelfAttention2d``.
+        inplace: Change the model instead of a copy. Use the returned model all the same: the root may be new.
+        skip_unsupported: Leave convolutions that cannot be converted as they are, instead of refusing.
+
+    Returns:
+        The converted model and the report.
+
+    Raises:
+        UnsupportedLayerError: Layers that cannot be converted, all of them, or nothing to convert. The model is
+            then unchanged.
+        ConversionError: alpha is not positive and finite, there is no such engine, the model is not an ``nn.Module``
+            in Python, cannot be copied, or is wrapped for training on several devices.
+    """
+    plan = plan_conversion(changeable_model(model), filter_fn=filter_fn)
+    if plan.unsupported and not skip_unsupported:
+        raise UnsupportedLayerError(_sentence(plan.unsupported), plan.unsupported)
+    if not plan.chosen:
+        raise UnsupportedLayerError(_nothing(plan), plan.unsupported)
+    check_engine_name(engine)
+    for names in plan.chosen:
+        check_alpha(alpha, _conv(model, names[0]).weight.dtype)
+    model = model if inplace else _copied(model)
+    reports = []
+    for names in plan.chosen:
+        conv = _conv(model, names[0])
+        layer = attention_with(conv, alpha=alpha, engine=engine)
+        model = _replace(model, names, conv, layer)
+        reports.append(LayerReport.of(names, layer))
+    return Conversion(model, Report(tuple(reports), plan.skipped + plan.unsupported, model))
+
+
+def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: bool = False) -> nn.Module:
+    """Gives back the CNN: every self-attention layer becomes the convolution it computes, bit for bit.
+
+    Args:
+        model: A converted model, perhaps trained further.
+        tolerance: How much of a difference is accepted for soft attention, see ``conv_from_attention``.
+        inplace: Change the model instead of a copy. Use the returned model all the same.
+
+    Raises:
+        NotAConvolutionError: Layers that compute what no convolution computes, all of them, or no attention
+            layer at all. The model is then unchanged.
+        ConversionError: The model cannot be copied.
+    """
+    tolerance = as_tolerance(tolerance)
+    groups = names_by_module(changeable_model(model), lambda module: isinstance(module, SelfAttention2d))
+    if not groups:
+        raise NotAConvolutionError("the model has no self-attention layer to restore")
+    reasons = ((names[0], not_a_convolution(_attention(model, names[0]), tolerance=tolerance)) for names in groups)
+    problems = [Problem(name, reason) for name, reason in reasons if reason is not None]
+    if problems:
+        count = f"{len(problems)} of {len(groups)} attention layers compute what no convolution computes"
+        raise NotAConvolutionError(f"{count}: {_listed(problems)}")
+    model = model if inplace else _copied(model)
+    for names in groups:
+        layer = _attention(model, names[0])
+        model = _replace(model, names, layer, conv_with(layer))
+    return model
+
+
+def plan_conversion(model: nn.Module, *, filter_fn: Filter | None = None) -> Plan:
+    """Decides what becomes of each convolution of a model, and changes nothing."""
+    if filter_fn is not None and not callable(filter_fn):
+        raise ConversionError(
+            f"filter_fn must be a function of a module and its name; got {filter_fn!r:.80}; "
+            "conv2attn.convert.model.selection.name_filter makes one of patterns"
+        )
+    chosen, skipped, unsupported = [], [], []
+    for names in names_by_module(checked_model(model), is_convolution):
+        module = model.get_submodule(names[0])
+        selected = [filter_fn is None or filter_fn(module, name) for name in names]
+        reason = unsupported_reason(module)
+        if not any(selected):
+            skipped.append(Problem(names[0], NOT_SELECTED))
+        elif reason is not None:
+            unsupported.append(Problem(names[0], reason))
+        elif not all(selected):
+            unsupported.append(Problem(names[0], f"shared by {', '.join(names)}, of which only some are selected"))
+        else:
+            chosen.append(names)
+    return Plan(tuple(chosen), tuple(skipped), tuple(unsupported))
+
+
+def is_convolution(module: nn.Module) -> bool:
+    """Whether a module is a convolution of any kind and dimension, supported or not."""
+    known = isinstance(module, _ConvNd | _QUANTIZED | ForeignConvolution)
+    return known or getattr(module, "original_name", None) in _SCRIPTED
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:  # modules may hold anything
+        reason = str(error).partition("\n")[0]
+        raise ConversionError(f"the model cannot be copied, inplace=True converts it as it is: {reason}") from error
+
+
+def _replace(model: nn.Module, names: Sequence[str], old: nn.Module, new: nn.Module) -> nn.Module:
+    """Puts a module in another's place under all its names; returns the model, which is new if it was the root."""
+    _move_hooks(old, new)
+    for name in names:
+        if name == "":
+            return new
+        parent, _, child = name.rpartition(".")
+        setattr(model.get_submodule(parent), child, new)
+    return model
+
+
+def _move_hooks(old: nn.Module, new: nn.Module) -> None:
+    """Gives a module the very hook tables of another, so that the handles of those hooks still remove them."""
+    for attribute in _HOOKS:
+        setattr(new, attribute, getattr(old, attribute))
+    for hook in new._load_state_dict_pre_hooks.values():
+        if isinstance(hook, _WrappedHook) and hook.with_module:
+            hook.module = weakref.ref(new)
+
+
+def _conv(model: nn.Module, name: str) -> nn.Conv2d:
+    module = model.get_submodule(name)
+    if not isinstance(module, nn.Conv2d):
+        raise UnsupportedLayerError(f"{name} is no longer an nn.Conv2d")
+    return module
+
+
+def _attention(model: nn.Module, name: str) -> SelfAttention2d:
+    module = model.get_submodule(name)
+    if not isinstance(module, SelfAttention2d):
+        raise NotAConvolutionError(f"{name} is no longer a SelfAttention2d")
+    return module
+
+
+def _listed(problems: Sequence[Problem]) -> str:
+    return "; ".join(f"{problem.name or 'the model itself'}: {problem.reason}" for problem in problems)
+
+
+def _sentence(problems: Sequence[Problem]) -> str:
+    count = "1 layer" if len(problems) == 1 else f"{len(problems)} layers"
+    return f"{count} cannot be converted: {_listed(problems)}"
+
+
+def _nothing(plan: Plan) -> str:
+    if plan.unsupported:
+        return f"nothing would be converted: {_sentence(plan.unsupported)}"
+    if plan.skipped:
+        return f"nothing would be converted: none of the model's {len(plan.skipped)} convolutions is selected"
+    return "nothing would be converted: the model has no convolution"

@@ -1,0 +1,1 @@
+"""The claims, a family a folder, a claim a file."""

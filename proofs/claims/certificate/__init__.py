@@ -1,0 +1,1 @@
+"""What the certificate relies on."""

@@ -1,0 +1,1 @@
+"""Encodings beside the quadratic one: Gaussian, sinusoidal, learned."""

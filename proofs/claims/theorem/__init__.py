@@ -1,0 +1,1 @@
+"""What Theorem 1 and its construction rely on."""

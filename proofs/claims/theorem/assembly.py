@@ -1,0 +1,253 @@
+"""Heads assemble the convolution: the construction of ``convert.construction``, with symbols for all numbers.
+
+The attention sum is written out as it stands in the theorem: every query, every head, every key, with the one-hot
+limit of the softmax. It equals the convolution as a polynomial in the weights, the biases and the pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import product
+
+import sympy
+
+from ...prover.claim import Check, Claim, Formula, Kind, Step
+from ...prover.decide import Expr, not_nonnegative, unequal
+from ...prover.formula import fill
+from ...prover.small_convolutions import Case, Element, Grid, Pixel, Symbols, convolution, pad, pixels, symbols
+
+STRIDE, DILATION, OUTPUT, TAP, MIDDLE_TAP = sympy.symbols("s d i m m_0", integer=True, nonnegative=True)
+KERNEL_SIZE = sympy.Symbol("K", integer=True, positive=True)
+QUERY = STRIDE * OUTPUT + DILATION * MIDDLE_TAP  # on one axis, like the next two
+CENTER = DILATION * (TAP - MIDDLE_TAP)
+TARGET = STRIDE * OUTPUT + DILATION * TAP
+
+
+def middle_of(taps: Expr) -> Expr:
+    """m0 of K taps."""
+    return sympy.floor((taps - 1) / 2)
+
+
+CASES = (
+    Case((1, 1)),
+    Case((3, 3), size=(4, 4)),
+    Case((3, 3), pads=(1, 1, 1, 1)),
+    Case((2, 3), channels=(2, 2)),
+    Case((2, 2), pads=(0, 1, 0, 1)),  # "same" with an even kernel
+    Case((4, 1), pads=(1, 2, 0, 0)),
+    Case((3, 2), stride=(2, 1), pads=(1, 1, 1, 1), channels=(1, 2)),
+    Case((2, 2), stride=(2, 3), size=(4, 4)),
+    Case((1, 1), stride=(3, 2), size=(4, 4)),  # a stride larger than the kernel
+    Case((2, 3), dilation=(2, 1), pads=(1, 1, 1, 1)),
+    Case((3, 2), dilation=(1, 3), size=(3, 4)),
+    Case((4, 3), stride=(2, 1), dilation=(2, 3), pads=(3, 3, 2, 2), size=(3, 4)),
+    Case((2, 2), stride=(1, 2), dilation=(2, 2), pads=(2, 2, 2, 2), channels=(2, 1), size=(2, 3)),
+    Case((3, 3), pads=(1, 1, 1, 1), channels=(2, 2), groups=2, size=(3, 3)),  # depthwise
+    Case((1, 2), channels=(2, 2), groups=1, size=(2, 4)),
+    Case((2, 1), stride=(2, 2), channels=(2, 4), groups=2, size=(4, 3)),
+    *(Case((3, 3), pads=(1, 1, 1, 1), mode=mode) for mode in ("reflect", "replicate", "circular")),
+    *(Case((2, 3), pads=(0, 1, 2, 2), mode=mode, size=(2, 3)) for mode in ("reflect", "replicate", "circular")),
+    Case((2, 2), stride=(2, 1), dilation=(1, 2), pads=(1, 1, 2, 2), mode="circular", channels=(2, 2), groups=2),
+)
+
+
+def middle_tap(case: Case) -> Pixel:
+    """m0 = floor((K - 1) / 2) on each axis: the tap that a query sits under."""
+    return (case.kernel[0] - 1) // 2, (case.kernel[1] - 1) // 2
+
+
+def query_position(case: Case, output: Pixel) -> Pixel:
+    """Query i sits at s i + d m0 of the padded image on each axis, under the kernel's middle tap."""
+    (s_1, s_2), (d_1, d_2), (m_1, m_2) = case.stride, case.dilation, middle_tap(case)
+    return s_1 * output[0] + d_1 * m_1, s_2 * output[1] + d_2 * m_2
+
+
+def head_center(case: Case, tap: Pixel) -> Pixel:
+    """The head of tap m has its centre at d (m - m0) on each axis: the tap's offset from the middle one."""
+    (d_1, d_2), (m_1, m_2) = case.dilation, middle_tap(case)
+    return d_1 * (tap[0] - m_1), d_2 * (tap[1] - m_2)
+
+
+def score(delta: Pixel, center: Pixel) -> int:
+    """v . r_delta for alpha = 1, with r = (|delta|^2, delta_1, delta_2) and v = -(1, -2 Delta_1, -2 Delta_2)."""
+    return -(delta[0] ** 2 + delta[1] ** 2) + 2 * center[0] * delta[0] + 2 * center[1] * delta[1]
+
+
+def padded_keys(case: Case) -> list[Pixel]:
+    """All pixels of the padded image."""
+    return pixels(case.padded)
+
+
+Positions = Callable[[Case, Pixel], Pixel]
+Score = Callable[[Pixel, Pixel], int]
+
+
+def one_hot(scores: Sequence[int]) -> list[sympy.Rational]:
+    """The limit of softmax(alpha scores) as alpha -> infinity: the maxima share what there is."""
+    best = max(scores)
+    return [sympy.Rational(int(value == best), scores.count(best)) for value in scores]
+
+
+def attention(
+    case: Case,
+    s: Symbols,
+    *,
+    query: Positions = query_position,
+    center: Positions = head_center,
+    score: Score = score,
+    keys: Callable[[Case], list[Pixel]] = padded_keys,
+    taps: Sequence[Pixel] | None = None,
+) -> dict[tuple[int, int, int], Element]:
+    """b + sum over heads of W_Delta sum_k p_k x_k, by (output channel, row, column).
+
+    Args:
+        case: The geometry.
+        s: Weights, biases and pixels.
+        query: Where an output pixel's query sits.
+        center: Where a tap's head looks, from its query.
+        score: v . r_delta.
+        keys: The pixels that are looked at.
+        taps: The taps that have a head; None means all.
+    """
+    values, grid = pad(case, s), keys(case)
+    outputs = {(o, *pixel): s.bias[o] for o in range(case.channels[1]) for pixel in pixels(case.output)}
+    for (i, j), (m, n) in product(pixels(case.output), case.taps if taps is None else taps):
+        q, Delta = query(case, (i, j)), center(case, (m, n))
+        probabilities = one_hot([score((k[0] - q[0], k[1] - q[1]), Delta) for k in grid])
+        seen = [(p, k) for p, k in zip(probabilities, grid, strict=True) if p]
+        for o in range(case.channels[1]):
+            for c in case.mixed(o):
+                outputs[o, i, j] += s.weight[o, c, m, n] * weighted(seen, values[c], s)
+    return outputs
+
+
+def weighted(seen: Iterable[tuple[sympy.Rational, Pixel]], channel: Grid, s: Symbols) -> Element:
+    """sum_k p_k x_k."""
+    return sum((channel[row][column] * p for p, (row, column) in seen), s.zero)
+
+
+def assembly_failures(
+    cases: Iterable[Case] = CASES,
+    *,
+    query: Positions = query_position,
+    center: Positions = head_center,
+    score: Score = score,
+    keys: Callable[[Case], list[Pixel]] = padded_keys,
+) -> list[str]:
+    """The outputs in which one-hot attention and convolution differ as polynomials, one for each case."""
+    failures = []
+    for case in cases:
+        s = symbols(case, sympy.QQ)
+        expected, found = convolution(case, s), attention(case, s, query=query, center=center, score=score, keys=keys)
+        wrong = [index for index, polynomial in expected.items() if polynomial - found[index] != 0]
+        failures += [f"{case}: output {i} is {found[i]}, the convolution's {expected[i]}" for i in wrong[:1]]
+    return failures
+
+
+def inside_failures(*, slack: int = 0, query: Expr = QUERY, middle: Callable[[Expr], Expr] = middle_of) -> list[str]:
+    """Whether q + Delta = s i + d m, and queries and targets lie between 0 and P - 1 - slack, for all sizes of an axis.
+
+    Symbols that are at least 0 write out i <= o - 1 and m <= K - 1; P is d (K - 1) + 1 + s (o - 1) and what the stride
+    leaves over. The middle tap is one of the taps, so what holds of q for every tap m in the place of m0 holds for it.
+    """
+    failures = unequal(query + CENTER, TARGET, "query plus centre minus target")
+    later, others, remainder = sympy.symbols("o_later K_later r", integer=True, nonnegative=True)
+    last_key = STRIDE * (OUTPUT + later) + DILATION * (TAP + others) + remainder
+    for what, position in (("target", TARGET), ("query", query.subs(MIDDLE_TAP, TAP))):
+        failures += not_nonnegative(position, what)
+        failures += not_nonnegative(last_key - slack - position, f"last key minus {what}")
+    half = sympy.Symbol("half", integer=True, nonnegative=True)
+    for taps in (2 * half + 1, 2 * half + 2):  # every K is odd or even
+        found = sympy.simplify(middle(taps))
+        failures += not_nonnegative(found, f"m0 for K = {taps}")
+        failures += not_nonnegative(taps - 1 - found, f"K - 1 - m0 for K = {taps}")
+    return failures
+
+
+def claims() -> list[Claim]:
+    """Claim 5."""
+    return [
+        Claim(
+            name="head-assembly",
+            title="Heads assemble the convolution",
+            statement=fill(
+                r"b + \sum_h W_{\Delta_h} \sum_k [k = q + \Delta_h]\, x_k = b + \sum_m W_m\, x_{$target}"
+                r",\quad q = $query,\ \Delta_m = $center,\ m_0 = $middle",
+                "b + sum_h W_{Delta_h} sum_k [k = q + Delta_h] x_k = b + sum_m W_m x_[$target] with q = $query, "
+                "Delta_m = $center, m_0 = $middle on each axis, x the padded input.",
+                **_PARTS,
+            ),
+            assumptions=(
+                "Keys are all pixels of the padded input; zeros are zero values, so values have no bias.",
+                "One head for each tap, in the one-hot limit (claim one-hot-limit).",
+            ),
+            steps=_steps(),
+            checks=(
+                Check(
+                    "every query and every target lies inside the padded input, for all sizes",
+                    Kind.SYMBOLIC,
+                    inside_failures,
+                ),
+                Check(
+                    "attention and convolution are the same polynomial in weights, biases and pixels",
+                    Kind.INSTANCES,
+                    assembly_failures,
+                    cases=tuple(map(str, CASES)),
+                ),
+            ),
+            justifies=(
+                "conv2attn.convert.attention.construction.attention_from_conv",
+                "conv2attn.convert.spec.ConvSpec.query_positions",
+                "conv2attn.convert.spec.ConvSpec.tap_offsets",
+            ),
+            source="the theorem of the article and the talk, for every stride, dilation, padding and group",
+        )
+    ]
+
+
+_PARTS = {"target": TARGET, "query": QUERY, "center": CENTER, "middle": middle_of(KERNEL_SIZE)}
+
+
+def _steps() -> tuple[Step, ...]:
+    return (
+        Step(
+            Formula(
+                r"o = \Bigl\lfloor \frac{P - d (K - 1) - 1}{s} \Bigr\rfloor + 1,\quad 0 \le i \le o - 1,\quad"
+                r" 0 \le m, m_0 \le K - 1",
+                "o = floor((P - d (K - 1) - 1) / s) + 1, 0 <= i <= o - 1, 0 <= m, m_0 <= K - 1, on each axis",
+            ),
+            "The output size of a convolution whose padded input has P pixels along an axis; the middle tap is a tap.",
+        ),
+        Step(
+            fill(
+                r"q + \Delta_m = \bigl($query\bigr) + $center = $target",
+                "q + Delta_m = ($query) + $center = $target",
+                **_PARTS,
+            ),
+            "The query sits under the middle tap, and the centres count from there: where the query sits does not "
+            'change where its heads look. With "same" padding the query of output pixel i is pixel i of the image.',
+        ),
+        Step(
+            fill(
+                r"0 \le $target \le s (o - 1) + d (K - 1) \le P - 1,\quad 0 \le $query \le P - 1",
+                "0 <= $target <= s (o - 1) + d (K - 1) <= P - 1, and so 0 <= $query <= P - 1",
+                **_PARTS,
+            ),
+            "s floor(x / s) <= x. So query and target are pixels of the padded input, whatever the query: keys.",
+        ),
+        Step(
+            Formula(
+                r"\sum_k [k = q + \Delta_h]\, x_k = x_{q + \Delta_h}",
+                "sum_k [k = q + Delta_h] x_k = x_{q + Delta_h}",
+            ),
+            "Exactly one key is the target. If it were no key, the nearest keys would share the attention instead.",
+        ),
+        Step(
+            fill(
+                r"\sum_h W_{\Delta_h} x_{q + \Delta_h} = \sum_m W_m\, x_{$target}",
+                "sum_h W_{Delta_h} x_{q + Delta_h} = sum_m W_m x_[$target]",
+                **_PARTS,
+            ),
+            "Heads and taps correspond one to one. With groups W_m is block diagonal, which the sum does not notice.",
+        ),
+    )

@@ -1,0 +1,176 @@
+"""The smoothing factorisation: what makes ``convert.engines.factored`` exact for every alpha.
+
+    Attention_alpha(X) = Conv_W(S_alpha X),      S_alpha = S_row (x) S_col,      S[t, k] = softmax_k(-alpha (k - t)^2)
+
+exp(-alpha) is the symbol q, so that both sides are polynomials in weights, biases and pixels whose coefficients
+are rational functions of q.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import product
+from typing import Any
+
+from sympy import QQ
+from sympy.polys.fields import field
+
+from ...prover.claim import Check, Claim, Formula, Kind, Step
+from ...prover.decide import Expr
+from ...prover.small_convolutions import Case, Element, Grid, Pixel, Symbols, pad, pixels, symbols
+from ..certificate import error_bound
+from . import separability
+from .assembly import Positions, head_center, query_position
+
+CASES = (
+    Case((1, 1), size=(2, 2)),
+    Case((2, 2), size=(3, 3)),
+    Case((3, 3), size=(3, 4)),
+    Case((2, 3), pads=(0, 1, 1, 1), size=(2, 2)),
+    Case((2, 1), stride=(2, 1), size=(4, 2), channels=(2, 1)),
+    Case((2, 2), stride=(2, 2), dilation=(1, 2), pads=(1, 0, 1, 0), size=(2, 3)),
+    Case((2, 2), dilation=(2, 1), size=(3, 3), channels=(2, 2), groups=2),
+    *(Case((2, 2), pads=(1, 0, 0, 1), mode=mode, size=(2, 2)) for mode in ("reflect", "replicate", "circular")),
+)
+
+
+def quadratic(delta: Expr) -> Expr:
+    """The exponent of q for a key at this distance from the target along one axis."""
+    return delta**2
+
+
+def softmax_row(length: int, target: int, q: Any, *, exponent: Callable[[int], int] = quadratic) -> list[Any]:
+    """S[target, :]: q^((k - target)^2) over the sum of these, for k = 0, ..., length - 1."""
+    weights = [q ** exponent(k - target) for k in range(length)]
+    return [weight / sum(weights) for weight in weights]
+
+
+def head_probabilities(size: tuple[int, int], target: Pixel, q: Any) -> dict[Pixel, Any]:
+    """softmax_k(-alpha |k - t|^2) over the whole grid, q = exp(-alpha)."""
+    weights = {k: q ** ((k[0] - target[0]) ** 2 + (k[1] - target[1]) ** 2) for k in pixels(size)}
+    total = sum(weights.values())
+    return {k: weight / total for k, weight in weights.items()}
+
+
+def smooth(grid: Grid, q: Any, zero: Element, *, exponent: Callable[[int], int] = quadratic) -> Grid:
+    """S_row X S_col^T, one axis after the other."""
+    rows, columns = len(grid), len(grid[0])
+    S_row = [softmax_row(rows, t, q, exponent=exponent) for t in range(rows)]
+    S_col = [softmax_row(columns, t, q, exponent=exponent) for t in range(columns)]
+    half = [[sum((S_row[t][k] * grid[k][j] for k in range(rows)), zero) for j in range(columns)] for t in range(rows)]
+    return [[sum((S_col[t][k] * line[k] for k in range(columns)), zero) for t in range(columns)] for line in half]
+
+
+def soft_attention(case: Case, s: Symbols, q: Any, *, query: Positions, center: Positions) -> dict[Any, Element]:
+    """b + sum_h W_h sum_k p_k x_k, every head with its softmax over all keys: by (output channel, row, column)."""
+    values = pad(case, s)
+    outputs = {(o, *pixel): s.bias[o] for o in range(case.channels[1]) for pixel in pixels(case.output)}
+    for (i, j), (m, n) in product(pixels(case.output), case.taps):
+        (row, column), Delta = query(case, (i, j)), center(case, (m, n))
+        probabilities = head_probabilities(case.padded, (row + Delta[0], column + Delta[1]), q)
+        seen = [sum((p * channel[k[0]][k[1]] for k, p in probabilities.items()), s.zero) for channel in values]
+        for o in range(case.channels[1]):
+            outputs[o, i, j] += sum((s.weight[o, c, m, n] * seen[c] for c in case.mixed(o)), s.zero)
+    return outputs
+
+
+def smoothed_convolution(case: Case, s: Symbols, q: Any, *, exponent: Callable[[int], int]) -> dict[Any, Element]:
+    """Conv_W(S X) on the padded grid: by (output channel, row, column)."""
+    values = [smooth(channel, q, s.zero, exponent=exponent) for channel in pad(case, s)]
+    outputs = {}
+    for o, (i, j) in product(range(case.channels[1]), pixels(case.output)):
+        terms = (
+            s.weight[o, c, m, n]
+            * values[c][case.stride[0] * i + case.dilation[0] * m][case.stride[1] * j + case.dilation[1] * n]
+            for c, (m, n) in product(case.mixed(o), case.taps)
+        )
+        outputs[o, i, j] = sum(terms, s.bias[o])
+    return outputs
+
+
+def factorisation_failures(
+    cases: Iterable[Case] = CASES,
+    *,
+    query: Positions = query_position,
+    center: Positions = head_center,
+    exponent: Callable[[int], int] = quadratic,
+) -> list[str]:
+    """The outputs in which soft attention and the smoothed convolution differ, one for each case."""
+    rational, q = field("q", QQ)
+    failures = []
+    for case in cases:
+        s = symbols(case, rational.to_domain())
+        expected = soft_attention(case, s, q, query=query, center=center)
+        found = smoothed_convolution(case, s, q, exponent=exponent)
+        wrong = [index for index, polynomial in expected.items() if polynomial - found[index] != 0]
+        failures += [f"{case}: output {index}: attention and smoothed convolution differ" for index in wrong[:1]]
+    return failures
+
+
+def claims() -> list[Claim]:
+    """Claim 6."""
+    return [*separability.claims(), _factorisation(), *error_bound.claims()]
+
+
+def _factorisation() -> Claim:
+    return Claim(
+        name="smoothing-factorisation",
+        title="Attention at temperature 1/alpha is the convolution of a smoothed input",
+        statement=Formula(
+            r"\operatorname{Attention}_\alpha(X) = \operatorname{Conv}_W(S_\alpha X),\quad S_\alpha = S_{\mathrm{row}}"
+            r" \otimes S_{\mathrm{col}},\quad S[t, k] = \operatorname{softmax}_k(-\alpha (k - t)^2)",
+            "Attention_alpha(X) = Conv_W(S_alpha X), S_alpha = S_row (x) S_col, S[t, k] = softmax_k(-alpha (k - t)^2)",
+        ),
+        assumptions=(
+            "All heads share alpha, which may be any real number.",
+            "The heads sit at the kernel's taps; X is the padded input, and the convolution pads no more.",
+        ),
+        steps=_factorisation_steps(),
+        checks=(
+            Check(
+                "both sides are the same polynomial in weights, biases and pixels, for every q = exp(-alpha)",
+                Kind.INSTANCES,
+                factorisation_failures,
+                cases=tuple(map(str, CASES)),
+            ),
+        ),
+        justifies=(
+            "conv2attn.convert.engines.factored.FactoredEngine.attend",
+            "conv2attn.convert.engines.factored.smoothing_matrix",
+        ),
+    )
+
+
+def _factorisation_steps() -> tuple[Step, ...]:
+    return (
+        Step(
+            Formula(
+                r"p^{(h)}_{q, k} = \operatorname{softmax}_k(-\alpha |k - q - \Delta_h|^2)"
+                r" = \operatorname{softmax}_k(-\alpha |k - t|^2),\quad t = q + \Delta_h",
+                "p^(h)_{q,k} = softmax_k(-alpha |k - q - Delta_h|^2) = softmax_k(-alpha |k - t|^2), t = q + Delta_h",
+            ),
+            "Head and query enter only by the target t. The keys are the same for all queries: the whole padded grid.",
+        ),
+        Step(
+            Formula(
+                r"p^{(h)}_{q, k} = S_{\mathrm{row}}[t_1, k_1]\, S_{\mathrm{col}}[t_2, k_2]",
+                "p^(h)_{q,k} = S_row[t_1, k_1] S_col[t_2, k_2]",
+            ),
+            "By the claim separable-softmax; t is a pixel of the padded grid (claim head-assembly), so it numbers a "
+            "row of each matrix.",
+        ),
+        Step(
+            Formula(
+                r"\sum_k p^{(h)}_{q, k} x_k = (S_\alpha X)_{q + \Delta_h}",
+                "sum_k p^(h)_{q,k} x_k = (S_alpha X)_{q + Delta_h}",
+            ),
+            "The definition of the Kronecker product applied to X.",
+        ),
+        Step(
+            Formula(
+                r"b + \sum_h W_{\Delta_h} (S_\alpha X)_{q + \Delta_h} = \operatorname{Conv}_W(S_\alpha X)_q",
+                "b + sum_h W_{Delta_h} (S_alpha X)_{q + Delta_h} = Conv_W(S_alpha X)_q",
+            ),
+            "The definition of the convolution. S_alpha -> I as alpha -> infinity, which is the theorem.",
+        ),
+    )

@@ -1,0 +1,1 @@
+"""What a campaign checks of each layer."""

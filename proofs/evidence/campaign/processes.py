@@ -1,0 +1,110 @@
+"""Blocks of layers in several processes, their tallies in order.
+
+A process does not hear an interrupt: its parent ends it. However the parent ends, its processes end with it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+
+from ....convert.errors import ConversionError
+from .checks.all import compare_layer
+from .settings import Settings
+from .tally import Tally
+
+_BLOCK = 8  # layers; what an interrupt loses at most, for each process
+
+_Submit = Callable[[Sequence[int]], Callable[[], Tally]]  # starts a block; gives what waits for its tally
+
+
+def check_block(settings: Settings, seed: int, indices: Sequence[int]) -> Tally:
+    """Checks some layers of a seed."""
+    tallies = []
+    for index in indices:
+        layer = settings.layer(seed, index)
+        found = compare_layer(layer, engines=settings.engines, device=settings.device)
+        tallies.append(Tally.of(layer, found, seed=seed, index=index))
+    return Tally.total(tallies)
+
+
+@contextmanager
+def tallies_of(
+    settings: Settings, seed: int, indices: range, deadline: float | None, workers: int
+) -> Iterator[Iterator[Tally]]:
+    """The tallies of all blocks, in order, those that are not started by the deadline left out."""
+    if workers < 2:
+        yield _in_order(indices, deadline, 1, lambda part: lambda: check_block(settings, seed, part))
+        return
+    with _pool(workers) as pool:
+        yield _in_order(
+            indices, deadline, 2 * workers, lambda part: pool.submit(check_block, settings, seed, part).result
+        )
+
+
+def _in_order(indices: range, deadline: float | None, ahead: int, submit: _Submit) -> Iterator[Tally]:
+    """Keeps up to ``ahead`` blocks started, and waits for the oldest."""
+    started: deque[Callable[[], Tally]] = deque()
+    starts = iter(range(0, len(indices), _BLOCK))
+    while True:
+        while len(started) < ahead and (deadline is None or time.monotonic() < deadline):
+            first = next(starts, None)
+            if first is None:
+                break
+            started.append(submit(indices[first : first + _BLOCK]))
+        if not started:
+            return
+        yield started.popleft()()
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that are killed when the context is left early, and do not hear an interrupt themselves."""
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent)
+    others = set(multiprocessing.active_children())
+    try:
+        with _interrupts_ignored():
+            for _ in range(workers):
+                pool.submit(os.getpid)
+        yield pool
+    except BrokenProcessPool as error:
+        raise ConversionError("a process of the campaign died; perhaps the memory is too small") from error
+    finally:
+        for process in set(multiprocessing.active_children()) - others:
+            process.kill()
+        pool.shutdown(cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """Ends this process as soon as its parent has ended, also where that was killed and could do nothing about it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_after(sentinel: int) -> None:
+    multiprocessing.connection.wait([sentinel])
+    os._exit(1)
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Processes that are started in this context ignore interrupts, since they inherit it."""
+    if threading.current_thread() is not threading.main_thread():  # only that one may, and is interrupted
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

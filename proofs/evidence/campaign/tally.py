@@ -1,0 +1,170 @@
+"""What checks found, added up. Tallies of different layers can be added in any order, also from files."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from ..random_layers import SMALL_SIZE, RandomLayer
+from .checks.comparison import Comparison
+
+KEPT_FAILURES = 10  # layers that are named; all are counted
+UNTRUSTED = "a convolution that torch gets wrong"  # where the reference was computed another way
+
+
+@dataclass(frozen=True, order=True)
+class Extreme:
+    """The comparison that came nearest to its bound, or went farthest above it.
+
+    Attributes:
+        ratio: Error in units of the bound; the largest double where the bound is 0.
+        seed: Of the campaign.
+        index: Of the layer.
+        what: What was compared.
+        layer: The layer, in words.
+    """
+
+    ratio: float = 0.0
+    seed: int = -1
+    index: int = -1
+    what: str = ""
+    layer: str = ""
+
+
+@dataclass(frozen=True)
+class CheckTally:
+    """One check over many layers.
+
+    Attributes:
+        comparisons: How many it made.
+        violations: How many did not hold.
+        worst: The largest ratio of error and bound.
+    """
+
+    comparisons: int = 0
+    violations: int = 0
+    worst: Extreme = Extreme()
+
+    def __add__(self, other: CheckTally) -> CheckTally:
+        return CheckTally(
+            self.comparisons + other.comparisons,
+            self.violations + other.violations,
+            max(self.worst, other.worst),
+        )
+
+
+@dataclass(frozen=True, order=True)
+class Failure:
+    """A layer that a check found to be wrong.
+
+    Attributes:
+        seed: Of the campaign.
+        index: Of the layer.
+        layer: The layer, in words.
+        check: The first check that failed.
+        what: Its first comparison that did not hold, in words.
+    """
+
+    seed: int
+    index: int
+    layer: str
+    check: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Many layers.
+
+    Attributes:
+        layers: How many.
+        options: How many of them had each option.
+        checks: What each check found on each kind of attention.
+        failed: How many layers had a violation.
+        failures: The first of these.
+    """
+
+    layers: int = 0
+    options: Mapping[str, int] = field(default_factory=dict)
+    checks: Mapping[str, CheckTally] = field(default_factory=dict)
+    failed: int = 0
+    failures: tuple[Failure, ...] = ()
+
+    @classmethod
+    def of(cls, layer: RandomLayer, comparisons: Sequence[Comparison], *, seed: int, index: int) -> Self:
+        """One layer."""
+        checks: dict[str, CheckTally] = {}
+        for made in comparisons:
+            ratio = min(made.ratio, sys.float_info.max)  # JSON has no infinity
+            worst = Extreme(ratio, seed, index, made.what, str(layer)) if ratio > 0 else Extreme()
+            one = CheckTally(1, int(not made.holds), worst)
+            name = f"{made.check}, {made.kind}"
+            checks[name] = checks.get(name, CheckTally()) + one
+        wrong = [Failure(seed, index, str(layer), made.check, str(made)) for made in comparisons if not made.holds]
+        notes = [UNTRUSTED] if any(made.note is not None for made in comparisons) else []
+        return cls(1, dict.fromkeys([*options(layer), *notes], 1), checks, int(bool(wrong)), tuple(wrong[:1]))
+
+    def __add__(self, other: Tally) -> Tally:
+        names = [*self.checks, *(name for name in other.checks if name not in self.checks)]
+        return Tally(
+            self.layers + other.layers,
+            dict(Counter(self.options) + Counter(other.options)),
+            {name: self.checks.get(name, CheckTally()) + other.checks.get(name, CheckTally()) for name in names},
+            self.failed + other.failed,
+            tuple(sorted(self.failures + other.failures)[:KEPT_FAILURES]),
+        )
+
+    @classmethod
+    def total(cls, tallies: Iterable[Tally]) -> Tally:
+        """The sum."""
+        return sum(tallies, start=Tally())
+
+    @property
+    def worst(self) -> Extreme:
+        """The largest ratio of all checks."""
+        return max((check.worst for check in self.checks.values()), default=Extreme())
+
+    @property
+    def violations(self) -> int:
+        """Comparisons that did not hold."""
+        return sum(check.violations for check in self.checks.values())
+
+    @property
+    def comparisons(self) -> int:
+        """All comparisons."""
+        return sum(check.comparisons for check in self.checks.values())
+
+
+def options(layer: RandomLayer) -> list[str]:
+    """What a layer has of what a layer can have, as the summary counts it."""
+    spec, size = layer.spec, layer.size
+    top, bottom, left, right = spec.pads
+    present = {
+        "stride > 1": max(spec.stride) > 1,
+        "dilation > 1": max(spec.dilation) > 1,
+        "groups > 1": spec.groups > 1,
+        "depthwise": spec.groups == spec.in_channels > 1,
+        "kernel 1x1": spec.num_heads == 1,
+        "kernel even along an axis": any(length % 2 == 0 for length in spec.kernel_size),
+        "kernel rectangular": spec.kernel_size[0] != spec.kernel_size[1],
+        "bias": spec.bias,
+        "no bias": not spec.bias,
+        "channels differ": spec.in_channels != spec.out_channels,
+        "input not square": size.rows != size.columns,
+        "input longer than 10": max(size) > SMALL_SIZE,
+        "kernel spans more than 256": max(map(max, spec.tap_offsets)) - min(map(min, spec.tap_offsets)) > 256,
+        "channels last": layer.memory_format == "channels_last",
+        "batch > 1": layer.batch > 1,
+        'padding "same"': spec.padding == "same",
+        "padding uneven": (top, left) != (bottom, right),
+        'padding "valid"': spec.padding == "valid",
+        f"padding with {_MODES[spec.padding_mode]}": any(spec.pads),
+        "no padding": not any(spec.pads),
+    }
+    return [*(name for name, has in present.items() if has), layer.dtype, f"soft alpha {layer.alpha:g}"]
+
+
+_MODES = {"zeros": "zeros", "reflect": "reflection", "replicate": "copies", "circular": "the other side"}

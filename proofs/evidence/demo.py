@@ -1,0 +1,94 @@
+"""The main job on the embedded networks: convert, compare on held-out images, keep the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...convert.errors import OutputError
+from ...convert.examples.images import HELD_OUT_SEED, draw_images
+from ...convert.examples.networks import NETWORKS
+from ...convert.examples.pretrained import load_example
+from ...convert.files.folder import Architecture, save_converted
+from ...convert.files.writing.atomic import check_target
+from ...convert.files.writing.ownership import PAGE
+from ...convert.model.convert import convert_model
+from ..show.page.write import viewer_page
+from .agreement import Agreement, compare
+
+DEFAULT_FOLDER = Path("conv2attn-demo")
+DEFAULT_IMAGES = 1000
+ENGINES = ("literal", "factored")  # the definition, and what "auto" takes
+PASSES = len(NETWORKS) * (1 + len(ENGINES))  # how often each image is seen: by the CNN, and by each engine
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """What the demo found for one network.
+
+    Attributes:
+        network: Name of the example network.
+        folder: Where its attention was written.
+        agreement: The comparison.
+    """
+
+    network: str
+    folder: Path
+    agreement: Agreement
+
+    @property
+    def page(self) -> Path:
+        """Where the page about it was written."""
+        return self.folder / PAGE
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain data."""
+        return {"network": self.network, "folder": str(self.folder), "page": str(self.page), **self.agreement.to_json()}
+
+
+def run_demo(
+    folder: Path,
+    *,
+    count: int = DEFAULT_IMAGES,
+    seed: int = HELD_OUT_SEED,
+    progress: Callable[[int], None] = lambda _: None,
+) -> list[DemoResult]:
+    """Converts each example network and runs it beside the CNN, in the literal and the factored engine.
+
+    Args:
+        folder: Where the converted networks go, a folder each; earlier ones are replaced.
+        count: Images to draw.
+        seed: Of the images; the default ones were not used in training.
+        progress: Called with the number of images that one network has just seen, ``PASSES * count`` in all.
+
+    Raises:
+        OutputError: The folder cannot be written.
+    """
+    targets = {name: folder / name for name in NETWORKS}
+    _prepare(folder, targets)
+    images, labels = draw_images(count, seed=seed)
+    results = []
+    for name, target in targets.items():
+        cnn = load_example(name)
+        attention, report = convert_model(cnn)
+        agreement = compare(cnn, attention, images, labels, engines=ENGINES, progress=progress)
+        architecture = Architecture(f"{NETWORKS[name].__module__}:{NETWORKS[name].__name__}")
+        low, high, rows, columns = float(images.min()), float(images.max()), *images.shape[2:]
+        comparison = tuple(layer.comparison for layer in agreement.engines[0].layers)
+        report = replace(report.on_images((low, high), (rows, columns)), comparison=comparison)
+        page = viewer_page(attention, report, title=f"The {name} example network", agreement=agreement)
+        save_converted(attention, target, report=report, architecture=architecture, page=page, force=True)
+        results.append(DemoResult(name, target, agreement))
+    return results
+
+
+def _prepare(folder: Path, targets: dict[str, Path]) -> None:
+    """Makes sure, before the work, that its result can be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{folder} cannot be written: {error.strerror}") from error
+    for target in targets.values():
+        check_target(target, force=True)

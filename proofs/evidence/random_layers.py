@@ -1,0 +1,222 @@
+"""Random layers: layer i of a seed is a pure function of the seed and i, on every machine and in every order.
+
+A geometry is a sequence of choices. Who makes them is left open: ``RandomChoices`` here, hypothesis in
+``strategies.py``. So there is one definition of what a layer can be, and both draw all of it: kernels even, odd and
+rectangular; groups up to depthwise; strides; dilations; padding none, symmetric, "same" or "valid", in every mode.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, Protocol, TypeVar, get_args
+
+import torch
+from torch import Tensor, nn
+
+from ...convert.spec import ConvSpec, PaddingMode, Size
+
+DTYPES = ("float64", "float32", "bfloat16", "float16")
+DEFAULT_MAX_SIZE = 64  # pixels along the longer side of an input
+SMALL_SIZE = 10  # pixels a side of most inputs; larger ones repeat what their border and inside show, but take bands
+LONGEST_SPAN = 600  # pixels from a kernel's first tap to its last: bfloat16 has no 257, float16 no 2049
+MEMORY_FORMATS = ("contiguous", "channels_last")
+# Soft, among them powers of two, whose scores are exact in binary32; the last is one-hot in binary32 only.
+SOFT_ALPHAS = (1.0, 0.25, 0.5, 1.7, 4.0, 7.3, 16.0, 50.0, 110.0)
+
+_T = TypeVar("_T")
+
+
+class Choices(Protocol):
+    """Somebody who chooses."""
+
+    def integer(self, smallest: int, largest: int) -> int:
+        """An integer from ``smallest`` to ``largest``."""
+
+    def of(self, options: Sequence[_T]) -> _T:
+        """One of the options."""
+
+
+class RandomChoices:
+    """Choices that are determined by a text.
+
+    Args:
+        text: Python seeds its generator with the text's SHA-512, the same in every version and on every machine.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._random = random.Random(text)
+
+    def integer(self, smallest: int, largest: int) -> int:
+        """Uniform."""
+        return smallest + self._random.randrange(largest - smallest + 1)
+
+    def of(self, options: Sequence[_T]) -> _T:
+        """Uniform."""
+        return options[self.integer(0, len(options) - 1)]
+
+
+@dataclass(frozen=True)
+class RandomLayer:
+    """A convolution, a size of inputs, and what else the checks of one layer need.
+
+    Attributes:
+        spec: Geometry of the convolution.
+        size: Rows and columns of its inputs.
+        batch: Inputs at a time.
+        dtype: Precision of weights and inputs, one of ``DTYPES``.
+        alpha: Locality strength of the soft attention.
+        seed: Of all values.
+        memory_format: Of the inputs, one of ``MEMORY_FORMATS``.
+    """
+
+    spec: ConvSpec
+    size: Size
+    batch: int
+    dtype: str
+    alpha: float
+    seed: int
+    memory_format: str = MEMORY_FORMATS[0]
+
+    def lay_out(self, x: Tensor) -> Tensor:
+        """A copy of an input [batch, in_channels, rows, columns] in the memory format, also of a single channel."""
+        last = self.memory_format == "channels_last"
+        return torch.empty_like(x, memory_format=torch.channels_last if last else torch.contiguous_format).copy_(x)
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """The precision, as torch names it."""
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        return dtype
+
+    def generator(self, purpose: str) -> torch.Generator:
+        """The source of the values for one purpose, always on the CPU, so that every device gets the same."""
+        return torch.Generator().manual_seed(random.Random(f"{self.seed} {purpose}").getrandbits(63))
+
+    def to_json(self) -> dict[str, Any]:
+        """The layer as plain data."""
+        return asdict(self) | {"spec": self.spec.to_json(), "size": list(self.size)}
+
+    def __str__(self) -> str:
+        last = ", channels last" if self.memory_format == "channels_last" else ""
+        return f"{self.spec}, input {self.size}, batch {self.batch}, {self.dtype}{last}, alpha {self.alpha:g}"
+
+
+def draw_layer(
+    seed: int, index: int, *, dtypes: Sequence[str] = DTYPES, max_size: int = DEFAULT_MAX_SIZE
+) -> RandomLayer:
+    """Layer ``index`` of a seed.
+
+    Args:
+        seed: Of the campaign.
+        index: Number of the layer, from 0.
+        dtypes: Precisions to choose from.
+        max_size: Largest rows and columns of an input, where the geometry accepts so small ones. Most inputs have at
+            most ``SMALL_SIZE``.
+    """
+    choices = RandomChoices(f"layer {index} of seed {seed}")
+    spec, size = choices.of((_small,) * 6 + (_long, _spread))(choices, max_size)
+    return RandomLayer(
+        spec=spec,
+        size=size,
+        batch=choices.integer(1, 3),
+        dtype=choices.of(dtypes),
+        alpha=choices.of(SOFT_ALPHAS),
+        seed=choices.integer(0, 2**31 - 1),
+        memory_format=choices.of(MEMORY_FORMATS),
+    )
+
+
+def _small(choices: Choices, max_size: int) -> tuple[ConvSpec, Size]:
+    """Any geometry, and a small input."""
+    spec = choose_spec(choices)
+    return spec, choose_size(choices, spec, (min(SMALL_SIZE, max_size),) * 2)
+
+
+def _long(choices: Choices, max_size: int) -> tuple[ConvSpec, Size]:
+    """An input that is long along one axis, whose tables are bands."""
+    spec, longest = choose_spec(choices, max_kernel=3), (max_size, min(3, max_size))
+    return spec, choose_size(choices, spec, longest if choices.of((True, False)) else longest[::-1])
+
+
+def _spread(choices: Choices, max_size: int) -> tuple[ConvSpec, Size]:
+    """Taps far from each other along one axis."""
+    spec, axis = choose_spec(choices, max_kernel=3, max_channels=2), choices.integer(0, 1)
+    taps = max(spec.kernel_size[axis], 2)
+    far = choices.integer(2, LONGEST_SPAN // (taps - 1))
+    kernel, dilation = ((taps, 1), (far, 1)) if axis == 0 else ((1, taps), (1, far))
+    spec = replace(spec, kernel_size=kernel, dilation=dilation)
+    return spec, choose_size(choices, spec, (min(3, max_size),) * 2)
+
+
+def choose_size(choices: Choices, spec: ConvSpec, largest: tuple[int, int]) -> Size:
+    """A size of inputs that a convolution accepts, up to so many rows and columns unless it needs more."""
+    pairs = zip(smallest_input(spec), largest, strict=True)
+    rows, columns = (choices.integer(least, max(least, most)) for least, most in pairs)
+    return Size(rows, columns)
+
+
+def choose_spec(choices: Choices, *, max_kernel: int = 5, max_channels: int = 4) -> ConvSpec:
+    """A geometry of everything nn.Conv2d can say.
+
+    Args:
+        choices: Who chooses.
+        max_kernel: Most rows and columns of taps.
+        max_channels: Most channels in a group, and most groups.
+    """
+
+    def pair(smallest: int, largest: int) -> tuple[int, int]:
+        return choices.integer(smallest, largest), choices.integer(smallest, largest)
+
+    groups = choices.integer(1, max_channels)
+    mode = choices.of(get_args(PaddingMode))
+    kernel = pair(1, max_kernel)
+    named: Literal["numbers", "same", "valid"] = choices.of(("numbers", "same", "valid"))
+    padding = pair(0, 3) if named == "numbers" else named
+    return ConvSpec(
+        in_channels=groups * choices.integer(1, max_channels),
+        out_channels=groups * choices.integer(1, max_channels),
+        kernel_size=kernel,
+        stride=(1, 1) if padding == "same" else pair(1, 3),
+        dilation=pair(1, 3),
+        padding=padding,
+        padding_mode=mode,
+        groups=groups,
+        bias=choices.of((False, True)),
+    )
+
+
+def smallest_input(spec: ConvSpec) -> Size:
+    """The smallest input that a convolution accepts."""
+    top, bottom, left, right = spec.pads
+    smallest = []
+    for axis, (before, after) in enumerate(((top, bottom), (left, right))):
+        span = spec.dilation[axis] * (spec.kernel_size[axis] - 1) + 1
+        needed = {"reflect": max(before, after) + 1, "circular": max(before, after)}.get(spec.padding_mode, 1)
+        smallest.append(max(span - before - after, needed, 1))
+    return Size(*smallest)
+
+
+def convolution_of(
+    spec: ConvSpec, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+) -> nn.Conv2d:
+    """A new nn.Conv2d with this geometry."""
+    return nn.Conv2d(
+        spec.in_channels,
+        spec.out_channels,
+        spec.kernel_size,
+        stride=spec.stride,
+        padding=spec.padding,
+        dilation=spec.dilation,
+        groups=spec.groups,
+        bias=spec.bias,
+        padding_mode=spec.padding_mode,
+        dtype=dtype,
+        device=device,
+    )
+
+
+def random_integers(shape: Sequence[int], limit: int, generator: torch.Generator) -> Tensor:
+    """Integers from -limit to limit, in double precision."""
+    return torch.randint(-limit, limit + 1, tuple(shape), generator=generator, dtype=torch.float64)

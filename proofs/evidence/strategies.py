@@ -1,0 +1,125 @@
+"""Hypothesis strategies for convolutions, their geometry, inputs and attention, valid by construction.
+
+from hypothesis import given
+from conv2attn.proofs.evidence.strategies import convolutions_with_input
+
+@given(convolutions_with_input())
+def test_my_engine(case):
+    conv, x = case
+    ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from ...convert import SelfAttention2d, attention_from_conv
+from ...convert.spec import ConvSpec, Size
+from .random_layers import choose_spec, convolution_of, smallest_input
+
+INTEGER_LIMIT = 8  # sums of products of integers this small are exact in every dtype down to binary32
+
+__all__ = [
+    "INTEGER_LIMIT",
+    "attention_layers",
+    "conv_specs",
+    "convolution_of",
+    "convolutions_with_input",
+    "input_sizes",
+]
+
+_T = TypeVar("_T")
+
+
+@st.composite
+def conv_specs(draw: st.DrawFn, *, max_kernel: int = 5, max_channels: int = 4) -> ConvSpec:
+    """Geometries of everything nn.Conv2d can say.
+
+    Kernels are even, odd and rectangular; groups go up to depthwise; padding is none, symmetric, "same" (also
+    asymmetric) or "valid" in every mode.
+
+    Args:
+        draw: Given by hypothesis.
+        max_kernel: Most rows and columns of taps.
+        max_channels: Most channels in a group, and most groups.
+    """
+    return choose_spec(_Draws(draw), max_kernel=max_kernel, max_channels=max_channels)
+
+
+@st.composite
+def input_sizes(draw: st.DrawFn, spec: ConvSpec, *, slack: int = 7) -> Size:
+    """Input sizes that a convolution accepts, up to ``slack`` pixels above the smallest, rarely square."""
+    return Size(*(minimum + draw(st.integers(0, slack)) for minimum in smallest_input(spec)))
+
+
+@st.composite
+def convolutions_with_input(
+    draw: st.DrawFn,
+    *,
+    dtype: torch.dtype = torch.float32,
+    integers: bool = False,
+    specs: st.SearchStrategy[ConvSpec] | None = None,
+) -> tuple[nn.Conv2d, Tensor]:
+    """Convolutions with random weights, each with a batch of inputs [batch, in_channels, rows, columns].
+
+    Args:
+        draw: Given by hypothesis.
+        dtype: Precision of weights and input.
+        integers: Draw small integers, so that all sums are exact and equality can be bitwise.
+        specs: Geometries to draw from; ``conv_specs()`` by default.
+    """
+    spec = draw(specs if specs is not None else conv_specs())
+    size = draw(input_sizes(spec))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
+
+    def values(*shape: int) -> Tensor:
+        if integers:
+            return torch.randint(-INTEGER_LIMIT, INTEGER_LIMIT + 1, shape, generator=generator).to(dtype)
+        return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+    conv = convolution_of(spec, dtype=dtype)
+    with torch.no_grad():
+        for parameter in conv.parameters():
+            parameter.copy_(values(*parameter.shape))
+    return conv, values(draw(st.integers(1, 3)), spec.in_channels, *size)
+
+
+@st.composite
+def attention_layers(
+    draw: st.DrawFn, conv: nn.Conv2d, *, reach: float = 2.0, max_alpha: float = 8.0
+) -> SelfAttention2d:
+    """A convolution's attention with its heads anywhere, each with a locality strength of its own.
+
+    Args:
+        draw: Given by hypothesis.
+        conv: The convolution; the layer has its weights.
+        reach: Most pixels, up or down, left or right, that a centre is moved off its kernel tap.
+        max_alpha: Largest locality strength; the smallest is a 160th of it.
+    """
+    layer = attention_from_conv(conv)
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
+    moves, alphas = (
+        torch.rand(p.shape, generator=generator, dtype=torch.float64) for p in (layer.centers, layer.alpha)
+    )
+    with torch.no_grad():
+        layer.centers.add_((reach * (2 * moves - 1)).to(layer.centers))
+        layer.alpha.copy_(max_alpha * (1 / 160 + alphas * 159 / 160))
+    return layer
+
+
+class _Draws:
+    """Hypothesis as the one who chooses, so that it can shrink what it chose."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self._draw = draw
+
+    def integer(self, smallest: int, largest: int) -> int:
+        return self._draw(st.integers(smallest, largest))
+
+    def of(self, options: Sequence[_T]) -> _T:
+        return self._draw(st.sampled_from(options))

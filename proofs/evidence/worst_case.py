@@ -1,0 +1,74 @@
+"""Inputs that come near the bounds of a certificate.
+
+The difference between soft attention and the convolution at one output is linear in the input, sum_k g_k x_k, where g
+is its gradient. Over all inputs between low and high it is largest for
+
+    x_k = high where g_k > 0,  low elsewhere,
+
+so that one step of gradient ascent reaches the worst case. The sum over k is g's over the pixels of the image: what
+padding copies is added to the pixel it is copied from, and zeros that it adds cannot be chosen.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...convert.attention.layer import SelfAttention2d
+from ...convert.spec import Size
+
+
+def worst_input(
+    layer: SelfAttention2d, size: tuple[int, int], *, output: tuple[int, int, int], low: float = -1.0, high: float = 1.0
+) -> Tensor:
+    """The input on which soft attention exceeds the convolution most at one output.
+
+    Args:
+        layer: A layer with its heads at the kernel's taps.
+        size: Rows and columns of the input.
+        output: Channel, row and column of the output.
+        low: Smallest value of the input.
+        high: Largest value.
+
+    Returns:
+        [1, in_channels, rows, columns], with the layer's dtype and device.
+    """
+    change = gain(layer, size, output=output)
+    return torch.where(change > 0, high, low).to(layer.weight)
+
+
+def gain(layer: SelfAttention2d, size: tuple[int, int], *, output: tuple[int, int, int]) -> Tensor:
+    """g: what each pixel adds to the difference at one output, [1, in_channels, rows, columns], in double precision."""
+    spec, (channel, row, column) = layer.spec, output
+    rows, columns = spec.query_positions(Size(*size))
+    change = _changes(layer, (rows[row], columns[column]), spec.padded_size(Size(*size)))
+    per_group = spec.in_channels // spec.groups
+    first = channel // (spec.out_channels // spec.groups) * per_group
+    weight = layer.weight.detach().double().cpu()[channel].flatten(1)
+    x = torch.zeros(1, spec.in_channels, *size, dtype=torch.float64, requires_grad=True)
+    with torch.enable_grad():
+        difference = torch.einsum("ch,hrk,crk->", weight, change, spec.pad(x)[0, first : first + per_group])
+    return torch.autograd.grad(difference, x)[0]
+
+
+def largest_difference(change: Tensor, *, low: float = -1.0, high: float = 1.0) -> float:
+    """sum_k g_k x_k for the worst input between low and high."""
+    return float((torch.where(change > 0, high, low) * change).sum())
+
+
+def _changes(layer: SelfAttention2d, query: tuple[int, int], grid: Size) -> Tensor:
+    """Attention probabilities of each head at a query, minus 1 at its target: [num_heads, rows, columns]."""
+    changes = []
+    for alpha, offsets in zip(layer.regime.alpha, layer.spec.tap_offsets, strict=True):
+        target = query[0] + offsets[0], query[1] + offsets[1]
+        probabilities = (_softmax(alpha, target[axis], grid[axis]) for axis in (0, 1))
+        change = torch.outer(*probabilities)
+        change[target] = 0
+        change[target] = -change.sum()
+        changes.append(change)
+    return torch.stack(changes)
+
+
+def _softmax(alpha: float, target: int, length: int) -> Tensor:
+    keys = torch.arange(length, dtype=torch.float64)
+    return torch.softmax(-alpha * (keys - target).square(), 0)

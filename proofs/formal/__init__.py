@@ -1,0 +1,1 @@
+"""The theorem in Coq, and what asks its kernel."""

@@ -1,0 +1,1 @@
+"""Asks Coq, and judges its answers."""

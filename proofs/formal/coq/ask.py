@@ -1,0 +1,179 @@
+"""Has Coq's kernel check the theorems of ``proofs/formal``, and says which axioms each of them rests on.
+
+Every file is compiled; Print Assumptions lists the axioms of every theorem, and an axiom beyond those of the real
+numbers is an objection, so that nothing admitted passes; coqchk, a checker of its own, reads the compiled files once
+more; last, Coq evaluates its formulas for tau, and ``proofs/prover/enclosure.py`` must give the same fractions.
+
+Everything is written to a temporary folder. Coq is not installed with conv2attn: it is no Python package.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...prover.enclosure import POINTS, tau_lower, tau_upper
+from .answers import assumption_queries, axioms_of, evaluation_query, fractions_of, summary_objections, unexpected
+from .leash import run_leashed
+from .library import FOLDER, LIBRARY, Statement, sources, statements
+
+DEFAULT_LIMIT = 300.0  # seconds a file
+TOOLS = ("coqc", "coqchk")
+
+
+class KernelError(Exception):
+    """A program of Coq refused a file, or took too long."""
+
+
+@dataclass(frozen=True)
+class FormalTheorem:
+    """A theorem that the kernel accepted.
+
+    Attributes:
+        statement: Where it stands, and what it says.
+        axioms: What it rests on, beyond Coq's logic.
+    """
+
+    statement: Statement
+    axioms: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FormalResult:
+    """What Coq said.
+
+    Attributes:
+        coq: Its version.
+        theorems: All theorems, if all files were accepted.
+        failures: What was found against them.
+        seconds: How long it took.
+    """
+
+    coq: str
+    theorems: tuple[FormalTheorem, ...]
+    failures: tuple[str, ...]
+    seconds: float
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether every theorem was accepted, on the axioms of the real numbers alone."""
+        return bool(self.theorems) and not self.failures
+
+
+def count_steps(folder: Path = FOLDER) -> int:
+    """How often ``check_formal`` calls ``progress``."""
+    return len(sources(folder)) + 3
+
+
+def check_formal(
+    *, folder: Path = FOLDER, limit: float = DEFAULT_LIMIT, progress: Callable[[int], None] = lambda _: None
+) -> FormalResult:
+    """Checks the formal proofs with Coq.
+
+    Args:
+        folder: The library: its files and _CoqProject.
+        limit: Seconds that each file, and each later check, may take.
+        progress: Called with 1 after each of ``count_steps`` steps.
+
+    Raises:
+        ToolError: Coq is not installed.
+    """
+    _require_tools()
+    start = time.monotonic()
+    theorems: list[FormalTheorem] = []
+    failures: list[str] = []
+    with _copied(folder) as place:
+        version = _run(place, limit, "coqc", "--print-version").split()[0]
+        try:
+            for source in sources(place):
+                _compile(place, source.name, limit)
+                progress(1)
+            theorems = _theorems(place, limit)
+            failures += _axiom_objections(theorems)
+            progress(1)
+            failures += _checker_objections(place, limit)
+            progress(1)
+            failures += _tau_objections(place, limit)
+            progress(1)
+        except KernelError as error:
+            failures.append(str(error))
+    return FormalResult(version, tuple(theorems), tuple(failures), time.monotonic() - start)
+
+
+def _require_tools() -> None:
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing:
+        from ....convert.errors import ToolError  # imports torch, which no proof needs
+
+        raise ToolError(
+            f"the formal proofs need Coq 8.16 or later, and {' and '.join(missing)} cannot be found; "
+            "install it with: apt-get install coq"
+        )
+
+
+@contextmanager
+def _copied(folder: Path) -> Iterator[Path]:
+    """A copy of the library that may be written to."""
+    with tempfile.TemporaryDirectory(prefix="conv2attn-formal-") as name:
+        place = Path(name)
+        for path in folder.iterdir():
+            if path.is_file():
+                shutil.copyfile(path, place / path.name)
+        yield place
+
+
+def _run(place: Path, limit: float, *command: str) -> str:
+    """What a program prints.
+
+    Raises:
+        KernelError: It failed or took too long.
+    """
+    try:
+        done = run_leashed(command, folder=place, limit=limit)
+    except subprocess.TimeoutExpired as error:
+        raise KernelError(f"{' '.join(command)}: stopped after {limit:g} s") from error
+    if done.returncode != 0:
+        raise KernelError(f"{command[0]} refused: {' '.join((done.stderr or done.stdout).split())}")
+    return done.stdout + done.stderr
+
+
+def _compile(place: Path, name: str, limit: float) -> None:
+    _run(place, limit, "coqc", "-q", "-Q", ".", LIBRARY, name)
+
+
+def _theorems(place: Path, limit: float) -> list[FormalTheorem]:
+    """Every theorem with the axioms that Print Assumptions lists for it."""
+    found = statements(place)
+    (place / "Assumptions.v").write_text(assumption_queries(found), encoding="utf-8")
+    _compile(place, "Assumptions.v", limit)
+    return [
+        FormalTheorem(statement, axioms_of((place / f"{statement}.out").read_text(encoding="utf-8")))
+        for statement in found
+    ]
+
+
+def _axiom_objections(theorems: Sequence[FormalTheorem]) -> list[str]:
+    if not theorems:
+        return ["there is no theorem"]
+    return [f"{theorem.statement} rests on {name}" for theorem in theorems for name in unexpected(theorem.axioms)]
+
+
+def _checker_objections(place: Path, limit: float) -> list[str]:
+    """What coqchk finds. It reads this library; the standard library was read when Coq was packaged."""
+    modules = [word for source in sources(place) for word in ("-norec", f"{LIBRARY}.{source.stem}")]
+    return summary_objections(_run(place, limit, "coqchk", "-silent", "-o", "-Q", ".", LIBRARY, *modules))
+
+
+def _tau_objections(place: Path, limit: float) -> list[str]:
+    """Whether Coq's formulas for tau, evaluated by Coq, and those of ``prover/enclosure.py`` are the same fractions."""
+    (place / "Values.v").write_text(evaluation_query(POINTS), encoding="utf-8")
+    _compile(place, "Values.v", limit)
+    found = fractions_of((place / "values.out").read_text(encoding="utf-8"))
+    expected = [bound(q, terms) for q, terms in POINTS for bound in (tau_lower, tau_upper)]
+    return [] if found == expected else [f"tau: Coq evaluates {found}, proofs/prover/enclosure.py {expected}"]

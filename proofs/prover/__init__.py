@@ -1,0 +1,1 @@
+"""Runs the checks of claims, and says what came of them."""

@@ -1,0 +1,70 @@
+"""What sympy is asked: whether two expressions are equal, or one is never negative.
+
+Each function returns the reasons for a refusal, empty if the answer is yes. "Unknown" is a refusal.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy
+from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from .formula import show
+
+Expr = Any  # a sympy expression; sympy's own annotations do not tell numbers, symbols and booleans apart
+
+
+def remainder(left: Expr, right: Expr) -> Expr:
+    """left - right, brought to 0 if sympy can show that it is 0 for all values of the symbols.
+
+    For polynomials ``expand`` decides; what it leaves goes to ``simplify``. Matrix expressions, with symbolic
+    dimensions, are multiplied out into sums of products.
+    """
+    if isinstance(left, MatrixExpr):
+        return (left - right).expand().doit()
+    rest = sympy.expand(left - right)
+    return rest if rest == 0 else sympy.simplify(rest)
+
+
+def is_zero(rest: Expr) -> bool:
+    """Whether what ``remainder`` left is nothing."""
+    return bool(rest.is_ZeroMatrix) if isinstance(rest, MatrixExpr) else bool(rest == 0)
+
+
+def unequal(left: Expr, right: Expr, what: str) -> list[str]:
+    """Refuses unless left equals right for all values of the symbols."""
+    rest = remainder(left, right)
+    return [] if is_zero(rest) else [f"{what}: {show(left).text} - ({show(right).text}) = {show(rest).text}, not 0"]
+
+
+def not_nonnegative(expression: Expr, what: str) -> list[str]:
+    """Refuses unless the expression is at least 0 by what its symbols are assumed to be."""
+    expression = sympy.expand(expression)
+    return [] if expression.is_nonnegative else [f"{what}: {expression} is not known to be at least 0"]
+
+
+def not_positive(expression: Expr, what: str) -> list[str]:
+    """Refuses unless the expression is greater than 0 by what its symbols are assumed to be."""
+    expression = sympy.expand(expression)
+    return [] if expression.is_positive else [f"{what}: {expression} is not known to be positive"]
+
+
+def has_negative_coefficient(expression: Expr, what: str) -> list[str]:
+    """Refuses unless a rational function of positive symbols is a quotient without any negative coefficient.
+
+    Such a quotient is at least 0 wherever the symbols are positive. A function of 0 < q < 1 is brought into this
+    form by ``on_unit_interval``.
+    """
+    fraction = sympy.fraction(sympy.factor(sympy.together(expression)))
+    for polynomial in map(sympy.expand, fraction):
+        symbols = sorted(polynomial.free_symbols, key=str)
+        coefficients = sympy.Poly(polynomial, *symbols).coeffs() if symbols else [polynomial]
+        if not all(coefficient >= 0 for coefficient in coefficients):
+            return [f"{what}: {polynomial} has a negative coefficient"]
+    return []
+
+
+def on_unit_interval(expression: Expr, q: Expr) -> Expr:
+    """The expression at q = 1 / (1 + s): s > 0 runs through exactly what 0 < q < 1 does."""
+    return sympy.together(expression.subs(q, 1 / (1 + sympy.Symbol("s", positive=True))))

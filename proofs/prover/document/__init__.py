@@ -1,0 +1,30 @@
+"""Renders claims with what their checks said: as text, Markdown, LaTeX or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..runner import Result
+from .data import render_json
+from .latex import render_latex
+from .markdown import render_markdown
+from .text import render_text
+
+RENDERERS: dict[str, Callable[[Sequence[Result]], str]] = {
+    "text": render_text,
+    "markdown": render_markdown,
+    "latex": render_latex,
+    "json": render_json,
+}
+
+
+def render(results: Sequence[Result], form: str) -> str:
+    """The document of these results.
+
+    Only JSON holds timings: the other forms are the same on every machine, so that they can be committed.
+
+    Args:
+        results: What ``prove`` returned.
+        form: "text", "markdown", "latex" or "json".
+    """
+    return RENDERERS[form](results)

@@ -1,0 +1,91 @@
+"""Reads the images of a folder: tensors as they are, pictures as numbers from -1 to 1."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...convert.errors import CheckpointError
+from ...convert.files.readers import read_contents
+from ...convert.files.readers.common.stored import OddTensor, StoredTensor
+from ...convert.spec import Size
+from .images import SUFFIXES, ImageSizesError, check_plain_file, read_picture
+
+MOST_NUMBERS = 2**29  # of all images together: 2 GB
+
+
+def read_images(folder: Path, *, channels: int, size: Size | None = None) -> Tensor:
+    """All images of a folder, in the order of their names.
+
+    Args:
+        folder: Holds ``.npy`` or ``.pt`` files with a tensor [channels, rows, columns] or a batch of them, preprocessed
+            as the network wants it, and pictures (PNG, JPEG, ...); other files are left alone.
+        channels: Of the network's input: pictures become grey (1), RGB (3) or RGBA (4).
+        size: Pictures are resized to it; None keeps theirs.
+
+    Returns:
+        [count, channels, rows, columns], float32.
+
+    Raises:
+        CheckpointError: There is no image, one cannot be read, or they have more than ``MOST_NUMBERS``.
+        ImageSizesError: They are not of one size.
+    """
+    readers: dict[str, Callable[[Path], Tensor]] = {".npy": _read_array, ".pt": _read_tensor}
+    readers |= dict.fromkeys(SUFFIXES, lambda path: read_picture(path, channels, size))
+    try:
+        files = sorted(path for path in folder.iterdir() if path.suffix.lower() in readers)
+    except OSError as error:
+        raise CheckpointError(f"{folder} cannot be read: {error.strerror}") from error
+    if not files:
+        raise CheckpointError(f"{folder} holds no image; files end in {', '.join(sorted(readers))}")
+    images: list[Tensor] = []
+    for path in files:
+        check_plain_file(path)
+        images.append(_batch(path, readers[path.suffix.lower()](path), channels))
+        if images[-1].shape[1:] != images[0].shape[1:]:
+            raise ImageSizesError(f"{path} and {files[0]} are of different sizes")
+        if sum(image.numel() for image in images) > MOST_NUMBERS:
+            raise CheckpointError(f"the images in {folder} have more than {MOST_NUMBERS:,} numbers; take fewer")
+    found = torch.empty((sum(map(len, images)), *images[0].shape[1:]), device="cpu", dtype=torch.float32)
+    for place, image in zip(found.split([*map(len, images)]), images, strict=True):
+        place.copy_(image)
+    return found
+
+
+def _batch(path: Path, image: Tensor, channels: int) -> Tensor:
+    batch = image.unsqueeze(0) if image.ndim == 3 else image
+    if batch.ndim != 4 or batch.shape[1] != channels:
+        shape = f"[{channels}, rows, columns], alone or in a batch"
+        raise CheckpointError(f"{path} holds a tensor {list(image.shape)}; the network takes {shape}")
+    if image.is_complex() or not image.numel():
+        raise CheckpointError(f"{path} holds {'complex numbers' if image.numel() else 'no numbers'}")
+    return batch
+
+
+def _read_array(path: Path) -> Tensor:
+    """An array over the mapped file, whose header is compared with the file's size."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of headers that Python 2 wrote
+            return torch.from_numpy(np.lib.format.open_memmap(path, mode="c"))
+    except Exception as error:  # a damaged header makes numpy raise many things
+        raise CheckpointError(f"{path} is no array of numbers") from error
+
+
+def _read_tensor(path: Path) -> Tensor:
+    """A tensor over the mapped file, by the reader of checkpoints, which runs and expands nothing."""
+    try:
+        stored = read_contents(path).value
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
+    if not isinstance(stored, StoredTensor):
+        kind = f"a {stored.kind} tensor" if isinstance(stored, OddTensor) else "something else"
+        raise CheckpointError(f"{path} holds {kind}, not a dense, plain tensor")
+    if (flaw := stored.flaw()) is not None:
+        raise CheckpointError(f"{path} is damaged: its tensor {flaw}")
+    return stored.read()

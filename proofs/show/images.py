@@ -1,0 +1,95 @@
+"""The only reader of pictures: grey values 0 to 255 become -1 to 1, wherever a picture is taken.
+
+That is the range which conversions are certified for by default, and which drawn images have. A network that wants
+its images otherwise takes them as tensors, preprocessed, from ``.npy`` or ``.pt`` files.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ...convert.errors import CheckpointError, ConversionError
+from ...convert.spec import Size
+
+SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
+LONGEST = 224  # pixels of the longer side that a picture to look at is scaled down to
+MOST_PIXELS = 2**26  # of a picture: 8192x8192, which take 200 MB while they are read
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # Pillow gives others to programs that it starts
+_DEEP = ("I", "F")  # modes of numbers that do not fit into a byte
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+
+
+class ImageSizesError(ConversionError):
+    """Images of several sizes, where one is needed."""
+
+
+def read_picture(path: Path, channels: int, size: Size | None = None, *, longest: int | None = None) -> Tensor:
+    """Reads a picture; values 0 to 255 become -1 to 1.
+
+    Args:
+        path: A file of a usual kind, of at most ``MOST_PIXELS``.
+        channels: 1 for grey values, 3 for red, green and blue, 4 for these and opacity.
+        size: Scale to these rows and columns; None keeps the picture's.
+        longest: Without a size, scale down to so many pixels on the longer side.
+
+    Returns:
+        [channels, rows, columns], float32.
+
+    Raises:
+        CheckpointError: The file cannot be read, is no picture or too large, or the network takes other channels.
+    """
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError as error:
+        raise CheckpointError("pictures are read with Pillow, which is not installed: pip install pillow") from error
+    if channels not in _MODES:
+        taken = f"the network takes {channels} channels, and pictures have 1, 3 or 4"
+        raise CheckpointError(f"{path} cannot be used: {taken}; .npy and .pt files have any number")
+    check_plain_file(path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what Pillow finds odd, and reads
+            with Image.open(path, formats=_FORMATS) as opened:
+                if opened.width * opened.height > MOST_PIXELS:
+                    raise CheckpointError(_too_many(path))
+                if opened.mode.startswith(_DEEP):
+                    raise CheckpointError(
+                        f"{path} has more than 8 bits a channel; .npy and .pt files hold such numbers"
+                    )
+                picture = opened.convert(_MODES[channels])
+    except CheckpointError:
+        raise
+    except UnidentifiedImageError as error:
+        raise CheckpointError(f"{path} is not a picture of a kind that is read: {', '.join(_FORMATS)}") from error
+    except Image.DecompressionBombError as error:
+        raise CheckpointError(_too_many(path)) from error
+    except Exception as error:  # a damaged file makes Pillow raise many things
+        raise CheckpointError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    rows, columns = size or _scaled_down(Size(picture.height, picture.width), longest)
+    if (rows, columns) != (picture.height, picture.width):
+        picture = picture.resize((columns, rows), Image.Resampling.LANCZOS)
+    values = torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8).view(rows, columns, channels)
+    return values.permute(2, 0, 1).float() / 127.5 - 1
+
+
+def _too_many(path: Path) -> str:
+    return f"{path} is a picture of too many pixels: at most {MOST_PIXELS:,} are read"
+
+
+def check_plain_file(path: Path) -> None:
+    """Refuses what is no file, and would never end, or do something, when it is read.
+
+    Raises:
+        CheckpointError: It is a folder, a pipe or a device, or is not there.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"{path} is no file" if path.exists() else f"there is no file {path}")
+
+
+def _scaled_down(size: Size, longest: int | None) -> Size:
+    factor = 1.0 if longest is None else min(1.0, longest / max(size))
+    return Size(*(max(1, round(n * factor)) for n in size))

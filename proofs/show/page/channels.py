@@ -1,0 +1,119 @@
+"""The first output channels of a layer as a layer of their own, and what the page needs to compute them.
+
+The page computes, for the query q and in double precision,
+
+    output[q] = bias + sum_h sum_k p_h(q, k) v_h(k),        v_h(k) = sum_c W_{c,h} x_c(k)
+
+It gets the values v_h of all heads, or the input's channels x_c and the weights W, whichever are fewer numbers: two of
+the ways to split W_Delta = W_val W_out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ....convert.attention.layer import SelfAttention2d
+from ....convert.certificate.layer import padded_range
+from ....convert.certificate.tail import absolute_products
+from ....convert.engines.rounding import OUTWARD
+from ....convert.errors import ConversionError
+from ..pictures.curve import EXACT, bounds_or_none, convolution, error_curve, input_range, with_alpha
+from ..pictures.scene import Scene
+from .encode import encoded, finite
+
+ALPHAS = (*(2.0**k for k in range(-5, 0)), *(2.0 ** (k / 2) for k in range(9)), *(2.0**k for k in range(5, 11)))
+
+
+def first_channels(layer: SelfAttention2d, x: Tensor, count: int) -> tuple[SelfAttention2d, Tensor]:
+    """The first output channels as a layer, on the CPU, and the input channels that they read.
+
+    Args:
+        layer: The layer.
+        x: Its input, [1, in_channels, rows, columns].
+        count: Channels wanted; of a layer with groups, fewer if they would end within a later group.
+
+    Returns:
+        The layer, which shares no parameter with the first, and [1, its in_channels, rows, columns].
+    """
+    spec = layer.spec
+    width, per_group = spec.in_channels // spec.groups, spec.out_channels // spec.groups
+    groups = max(1, min(count, spec.out_channels) // per_group)
+    count = min(count, groups * per_group)
+    weight = nn.Parameter(layer.weight[:count].detach().cpu())
+    bias = None if layer.bias is None else nn.Parameter(layer.bias[:count].detach().cpu())
+    part = replace(spec, in_channels=groups * width, out_channels=count, groups=groups)
+    return SelfAttention2d(part, weight=weight, bias=bias), x[:, : groups * width].to(weight)
+
+
+def numbers_of(scene: Scene, count: int) -> int:
+    """Numbers that so many channels of a layer put into the page."""
+    spec = scene.layer.spec
+    padded, output = spec.padded_size(scene.size), spec.output_size(scene.size)
+    per_group = spec.out_channels // spec.groups
+    planes = spec.in_channels // spec.groups * max(1, count // per_group)
+    if not _reads_input(spec.in_channels // spec.groups, spec.num_heads):
+        planes = spec.num_heads * count
+    return planes * padded.rows * padded.columns + count * output.rows * output.columns
+
+
+@torch.no_grad()
+def channels_data(scene: Scene, count: int) -> dict[str, Any]:
+    """The first channels as plain data: what heads mix, the convolution's result, and the error on this input."""
+    layer, x = first_channels(scene.layer, scene.x, count)
+    spec, expected, curve = layer.spec, convolution(layer, x), error_curve(layer, x, ALPHAS)
+    width, per_group = spec.in_channels // spec.groups, spec.out_channels // spec.groups
+    reads_input = _reads_input(width, spec.num_heads)
+    padded = spec.pad(x)[0]
+    channels = []
+    for number in range(spec.out_channels):
+        scale, rounding = _limits(layer, x, number)
+        channels.append(
+            {
+                "channel": number,
+                "planes": number // per_group if reads_input else number,
+                "projection": finite(layer.weight[number].flatten(1).T.double().tolist()) if reads_input else None,
+                "bias": 0.0 if layer.bias is None else finite(float(layer.bias[number])),
+                "convolution": encoded(expected[0, number]),
+                "scale": scale,
+                "rounding": rounding,
+                "curve": [finite([p.alpha, p.differences[number], p.bounds and p.bounds[number]]) for p in curve],
+            }
+        )
+    planes = torch.unflatten(padded, 0, (spec.groups, width)) if reads_input else _values(layer, padded)
+    return {"planes": [encoded(group) for group in planes], "channels": channels}
+
+
+def _reads_input(width: int, heads: int) -> bool:
+    """Whether the input's channels are fewer than the values of all heads."""
+    return width <= heads
+
+
+def _values(layer: SelfAttention2d, padded: Tensor) -> Tensor:
+    """v_h(k) of every output channel, [out_channels, heads, padded rows, padded columns]."""
+    spec = layer.spec
+    weight = torch.unflatten(layer.weight.flatten(2).double(), 0, (spec.groups, -1))
+    pixels = torch.unflatten(padded.double(), 0, (spec.groups, -1))
+    return torch.einsum("goch,gcrs->gohrs", weight, pixels).flatten(0, 1).to(layer.regime.dtype)
+
+
+def _limits(layer: SelfAttention2d, x: Tensor, number: int) -> tuple[float | None, float | None]:
+    """What tau is multiplied with in a channel's bound, and its rounding, for this input's range; None if unknown."""
+    spec = layer.spec
+    width = spec.in_channels // spec.groups
+    group = number // (spec.out_channels // spec.groups)
+    one = replace(spec, in_channels=width, out_channels=1, groups=1)
+    weight = nn.Parameter(layer.weight[number : number + 1])
+    bias = None if layer.bias is None else nn.Parameter(layer.bias[number : number + 1])
+    alone = SelfAttention2d(one, weight=weight, bias=bias)
+    limits = input_range(x[:, group * width : (group + 1) * width])
+    try:
+        low, high = padded_range(one, limits)
+    except ConversionError:
+        return None, None
+    (scale,) = absolute_products(alone, alone.weight, high - low)
+    rounding = bounds_or_none(with_alpha(alone, EXACT), limits)
+    return finite(float(scale) * OUTWARD), None if rounding is None else finite(rounding[0])

@@ -1,0 +1,48 @@
+"""What the page has room for: a layer that would take more is named and not drawn.
+
+A file of a hundred bytes can declare a padding of a thousand pixels, or a million channels. What the page draws takes
+memory and room in proportion to those, so that every layer alone, and all together, stay within these limits.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ....convert.spec import ConvSpec, Size
+
+SIDE = 2048  # rows or columns of a layer's padded input
+PIXELS = 2**20  # of a layer's padded input
+NUMBERS = 2**25  # of a layer's padded input with all its channels, or of its output: 134 MB in single precision
+HEADS = 4096  # of a layer: a kernel of 64x64
+ALL_PIXELS = 2**23  # of all layers' padded inputs: 11 MB of base64, or three times as much in colour
+ALL_HEADS = 2**16
+LAYERS = 2000  # that are listed
+
+
+class Room:
+    """What is left for further layers."""
+
+    def __init__(self) -> None:
+        self.pixels, self.heads = ALL_PIXELS, ALL_HEADS
+
+    def take(self, spec: ConvSpec, size: Size) -> str | None:
+        """Takes the room of a layer before an input of this size; or says why it has none, and takes nothing."""
+        pixels, heads = math.prod(spec.padded_size(size)), spec.num_heads
+        reason = too_large(spec, size)
+        if reason is None and (pixels > self.pixels or heads > self.heads):
+            reason = "the layers before it fill the page"
+        if reason is None:
+            self.pixels, self.heads = self.pixels - pixels, self.heads - heads
+        return reason
+
+
+def too_large(spec: ConvSpec, size: Size) -> str | None:
+    """Why a layer is not drawn before an input of this size, whatever else is; None if it can be."""
+    padded, output = spec.padded_size(size), spec.output_size(size)
+    if spec.num_heads > HEADS:
+        return f"it has {spec.num_heads:,} heads, and at most {HEADS:,} are drawn"
+    if max(padded) > SIDE or math.prod(padded) > PIXELS:
+        return f"its padded input has {padded} pixels, and at most {SIDE} a side and {PIXELS:,} in all are drawn"
+    if max(spec.in_channels * math.prod(padded), spec.out_channels * math.prod(output)) > NUMBERS:
+        return f"its {spec.in_channels:,} input or {spec.out_channels:,} output channels are too many to be drawn"
+    return None

@@ -1,0 +1,108 @@
+"""Renders the page: one HTML file with its style, its program and its data, that asks for nothing else."""
+
+from __future__ import annotations
+
+import math
+from importlib.metadata import version
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+from torch import Tensor, nn
+
+from ....convert.model.report import Report
+from ...evidence.agreement import Agreement
+from ..pictures.image import drawn_image
+from ..pictures.numbers import scientific
+from ..pictures.scene import image_channels
+from ..terminal.printable import CELL, printable
+from .data import not_drawn, page_data
+from .table import COLUMNS, caption, layers_by_note, table_rows
+
+QUICK = 5e9  # multiply-adds: seconds, beside which a conversion is not slow
+DRAWN = "an image that was drawn for this page"
+CHANNELS = 4096  # of an image that is drawn; no network that takes more runs on it
+SCRIPTS = ("attention.js", "words.js", "panels.js", "chart.js", "table.js", "viewer.js")  # each uses those before it
+_FOLDER = "page"
+
+
+class Page(NamedTuple):
+    """A page.
+
+    Attributes:
+        text: The HTML file.
+        left_out: Notes on the layers that it does not draw, by their names.
+    """
+
+    text: str
+    left_out: dict[str, str]
+
+
+def viewer_page(model: nn.Module, report: Report, *, title: str, **options: Any) -> str:
+    """The text of ``make_page``."""
+    return make_page(model, report, title=title, **options).text
+
+
+def make_page(
+    model: nn.Module,
+    report: Report,
+    *,
+    title: str,
+    image: Tensor | None = None,
+    seen: str = DRAWN,
+    pixel: tuple[int, int] | None = None,
+    only: str | None = None,
+    agreement: Agreement | None = None,
+    limit: float = math.inf,
+) -> Page:
+    """The page of a converted network, and what it has no room for.
+
+    Args:
+        model: The converted network.
+        report: What was converted.
+        title: Name of the network, for people.
+        image: What the network looks at, [1, channels, rows, columns]; by default one is drawn.
+        seen: What the image is, as the end of a sentence.
+        pixel: The first query, as a pixel of the image; by default its middle.
+        only: Name of the only layer to show.
+        agreement: A comparison of the network with its CNN, if one was made.
+        limit: Most multiply-adds that running the network may take; a network that takes more is shown without values.
+
+    Raises:
+        SelectionError: The pixel is outside the image.
+    """
+    image = drawn_image(min(image_channels(model), CHANNELS)) if image is None else image
+    data = page_data(model, report, image, pixel=pixel, only=only, agreement=agreement, limit=limit)
+    names = {"title": printable(title, CELL), "seen": printable(seen, CELL)}
+    left_out = data.pop("left_out")
+    text = render(data | names | {"program": f"conv2attn {version('conv2attn')}"})
+    return Page(text, {name: not_drawn(reason) for name, reason in left_out.items()})
+
+
+def render(data: dict[str, Any]) -> str:
+    """Fills the template; names in the data are text, never markup (tojson escapes what could end a script)."""
+    environment = Environment(
+        loader=PackageLoader("conv2attn.proofs.show.page", _FOLDER),
+        autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["scientific"] = scientific
+    # ours, not data: inlined as they are
+    scripts = [Markup(_text(name)) for name in SCRIPTS]
+    style = Markup(_text("page.css"))
+    return environment.get_template("page.html").render(
+        data=data,
+        scripts=scripts,
+        style=style,
+        columns=COLUMNS,
+        rows=table_rows(data),
+        notes=layers_by_note(data),
+        table_caption=caption(data),
+    )
+
+
+def _text(name: str) -> str:
+    return (files("conv2attn.proofs.show.page") / _FOLDER / name).read_text(encoding="utf-8")

@@ -1,0 +1,46 @@
+"""The image that a picture is about where none is given: one that is drawn here."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ....convert.errors import ConversionError
+from ....convert.spec import Size
+
+DRAWN_SIZE = Size(64, 64)
+MOST_NUMBERS = 2**26  # of an image that is drawn: 268 MB
+
+
+def drawn_image(channels: int, size: Size = DRAWN_SIZE) -> Tensor:
+    """A ring, a square and a grating before a slope, each channel weighing them in its own way.
+
+    Args:
+        channels: How many.
+        size: Rows and columns.
+
+    Returns:
+        [1, channels, rows, columns], float32, within -1 to 1.
+
+    Raises:
+        ConversionError: That is more than ``MOST_NUMBERS``.
+    """
+    if channels * math.prod(size) > MOST_NUMBERS:
+        raise ConversionError(f"an image of {channels:,} channels and {size} pixels is too large to be drawn")
+    row, column = torch.meshgrid(*((torch.arange(n) + 0.5) / n for n in size), indexing="ij")
+    ring = _inside((torch.hypot(row - 0.34, column - 0.33) - 0.17).abs() - 0.05, size)
+    square = _inside(torch.maximum((row - 0.68).abs(), (column - 0.64).abs()) - 0.17, size)
+    grating = 0.5 + 0.5 * torch.sin(2 * math.pi * 9 * (row + column))
+    slope = 0.5 * column - 0.35 * row
+    planes = []
+    for channel in range(channels):
+        tint = math.cos(1.1 * channel + 0.4)  # no two of the first channels weigh alike
+        planes.append(slope * (0.6 + 0.4 * tint) - ring * (0.55 + 0.2 * tint) + square * (0.25 - 0.35 * tint) * grating)
+    return torch.stack(planes).clamp(-1, 1).unsqueeze(0)
+
+
+def _inside(distance: Tensor, size: Size) -> Tensor:
+    """A signed distance to an outline (negative inside, the image's side is 1) as an antialiased coverage."""
+    return (0.5 - distance * min(size)).clamp(0, 1)

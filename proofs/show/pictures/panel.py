@@ -1,0 +1,100 @@
+"""One attention map: a window of the padded input, with the image's border and the query's place."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ....convert.spec import ConvSpec, Size
+from .scene import Scene
+from .style import ATTENTION, FAINT, GREY, VERMILION
+
+_LEAST, _MOST = 5, 20  # pixels shown around the kernel's taps
+_REACH = 2.6  # standard deviations of a soft head that should be seen
+
+
+@dataclass(frozen=True)
+class Window:
+    """Rows and columns of the padded input that are shown: first to, not including, last."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+    @classmethod
+    def around(cls, scene: Scene, *, least: int = _LEAST) -> Window:
+        """The taps around the query, and as much beside them as soft heads reach, but at least so many pixels."""
+        sigma, most = 1 / math.sqrt(2 * min(scene.layer.regime.alpha)), _MOST
+        beside = min(max(math.ceil(_REACH * sigma), least), most)
+        spans = (
+            d * (k - 1) // 2 + beside for d, k in zip(scene.layer.spec.dilation, scene.layer.kernel_size, strict=True)
+        )
+        grid = scene.layer.spec.padded_size(scene.size)
+        (top, bottom), (left, right) = (_clip(m, s, n) for m, s, n in zip(scene.mark, spans, grid, strict=True))
+        return cls(top, bottom, left, right)
+
+    @property
+    def size(self) -> Size:
+        """Rows and columns that are shown."""
+        return Size(self.bottom - self.top, self.right - self.left)
+
+    def of(self, plane: Tensor) -> Tensor:
+        """The window of a plane [..., padded rows, padded columns]."""
+        return plane[..., self.top : self.bottom, self.left : self.right]
+
+    @property
+    def extent(self) -> tuple[float, float, float, float]:
+        """Left, right, bottom, top, as matplotlib wants them; pixel (0, 0) has its centre there."""
+        return self.left - 0.5, self.right - 0.5, self.bottom - 0.5, self.top - 0.5
+
+
+def draw_map(axes: Any, scene: Scene, window: Window, plane: Tensor, *, highest: float) -> None:
+    """Draws one head's attention probabilities [padded rows, padded columns], from 0 to ``highest``."""
+    axes.imshow(
+        window.of(plane).numpy(), extent=window.extent, cmap=ATTENTION, vmin=0, vmax=highest, interpolation="nearest"
+    )
+    mark_places(axes, scene, window)
+
+
+def mark_places(axes: Any, scene: Scene, window: Window) -> None:
+    """Marks the query by a square and hatches the padding, without ticks."""
+    from matplotlib.patches import Rectangle
+
+    _hatch_padding(axes, scene.layer.spec, scene.size, window)
+    row, column = scene.mark
+    axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=VERMILION, linewidth=1.1))
+    axes.set(xlim=window.extent[:2], ylim=window.extent[2:], xticks=[], yticks=[], aspect="equal")
+    for spine in axes.spines.values():
+        spine.set(color=FAINT, linewidth=0.6)
+
+
+def _hatch_padding(axes: Any, spec: ConvSpec, size: Size, window: Window) -> None:
+    from matplotlib.patches import Rectangle
+
+    top, _, left, _ = spec.pads
+    bottom, right = top + size.rows, left + size.columns
+    strips = [
+        (window.left, window.top, window.right, top),
+        (window.left, bottom, window.right, window.bottom),
+        (window.left, top, left, bottom),
+        (right, top, window.right, bottom),
+    ]
+    for x0, y0, x1, y1 in strips:
+        if x1 > x0 and y1 > y0 and window.size:
+            box = Rectangle((x0 - 0.5, y0 - 0.5), x1 - x0, y1 - y0, fill=False, hatch="//////", linewidth=0)
+            box.set_edgecolor(FAINT)
+            axes.add_patch(box)
+    axes.add_patch(
+        Rectangle((left - 0.5, top - 0.5), size.columns, size.rows, fill=False, edgecolor=GREY, linewidth=0.6, ls=":")
+    )
+
+
+def _clip(middle: int, span: int, length: int) -> tuple[int, int]:
+    """An interval of 2 span + 1 around the middle, moved and cut to fit into 0 to length."""
+    width = min(2 * span + 1, length)
+    start = min(max(middle - span, 0), length - width)
+    return start, start + width

@@ -1,0 +1,212 @@
+"""What a picture shows: a layer, the input it gets when the network sees the image, and the query.
+
+Layers without their network each see an image that is drawn for them.
+
+A query is named by a pixel of the image. A layer's own query is the output pixel at the same place of its output.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ....convert.attention.layer import SelfAttention2d
+from ....convert.errors import ConversionError, SelectionError
+from ....convert.files.layers import Layers
+from ....convert.names import names_by_module
+from ....convert.spec import Size
+from ..terminal.layout import short_name
+from ..terminal.printable import CELL, printable
+from .image import drawn_image
+
+MOST_NUMBERS = 2**28  # of a layer's padded input, or of its output: 1 GB in single precision
+_LISTED = 5  # layers named where none comes close
+_PLANES = 64  # different ones that are drawn for a layer, then repeated
+_MOST_NUMBERS = 2**26  # in the images that are drawn for layers without their network
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A layer that looks at an input.
+
+    Attributes:
+        name: Fully qualified name of the layer; "" is the network itself.
+        layer: The layer.
+        x: Its input for the image, [1, in_channels, rows, columns].
+        query: Row and column of the output pixel.
+    """
+
+    name: str
+    layer: SelfAttention2d
+    x: Tensor
+    query: tuple[int, int]
+
+    @property
+    def size(self) -> Size:
+        """Rows and columns of the input, without padding."""
+        return Size(*self.x.shape[-2:])
+
+    @property
+    def title(self) -> str:
+        """The layer's name, for people."""
+        return short_name(printable(self.name, CELL)) or "the network itself"
+
+    @property
+    def mark(self) -> tuple[int, int]:
+        """The pixel of the padded input on which the query sits, under the middle of the kernel."""
+        rows, columns = self.layer.spec.query_positions(self.size)
+        return rows[self.query[0]], columns[self.query[1]]
+
+    def maps(self, heads: Sequence[int] | None = None) -> Tensor:
+        """Attention probabilities of the query, [heads, padded rows, padded columns]."""
+        x = None if self.layer.content is None else self.x
+        with torch.no_grad():
+            maps = self.layer.attention_probabilities(self.size, heads=heads, queries=[self.query], x=x)
+        return maps.reshape(-1, *maps.shape[-2:]).double().cpu()
+
+
+def image_channels(model: nn.Module) -> int:
+    """Channels of the images that the network takes: those of its first convolution or attention layer."""
+    layers = (module for module in model.modules() if isinstance(module, nn.Conv2d | SelfAttention2d))
+    return next((int(layer.in_channels) for layer in layers), 3)
+
+
+def find_layer(model: nn.Module, name: str) -> SelfAttention2d:
+    """The attention layer of this name.
+
+    Raises:
+        SelectionError: There is none; the message lists names that are near.
+    """
+    layers = {
+        name: module
+        for name, module in model.named_modules(remove_duplicate=False)
+        if isinstance(module, SelfAttention2d)
+    }
+    if name in layers:
+        return layers[name]
+    names = list(layers)
+    near = difflib.get_close_matches(name, names, n=_LISTED, cutoff=0.4) or names[:_LISTED]
+    raise SelectionError(f"there is no attention layer {name!r}; near it: {', '.join(map(repr, near))}")
+
+
+@torch.no_grad()
+def scenes(
+    model: nn.Module, image: Tensor, *, pixel: tuple[int, int] | None = None, limit: float = math.inf
+) -> list[Scene]:
+    """Runs the network on the image, and gives what each of its attention layers saw first.
+
+    Args:
+        model: A converted network.
+        image: [1, channels, rows, columns].
+        pixel: The query, as a pixel of the image; by default its middle.
+        limit: Most multiply-adds that the attention layers may take together.
+
+    Returns:
+        The layers that ran, in the order in which the network holds them.
+
+    Raises:
+        SelectionError: The pixel is outside the image.
+        ConversionError: The network does not run on the image, or not within the limit, or not within ``MOST_NUMBERS``.
+    """
+    size = Size(*image.shape[-2:])
+    pixel = (size.rows // 2, size.columns // 2) if pixel is None else pixel
+    if not (0 <= pixel[0] < size.rows and 0 <= pixel[1] < size.columns):
+        raise SelectionError(f"the query {pixel[0]},{pixel[1]} is outside the image, which has {size} pixels")
+    groups = names_by_module(model, lambda module: isinstance(module, SelfAttention2d))
+    look = _own_inputs if isinstance(model, Layers) else _inputs
+    inputs = look(model, [names[0] for names in groups], image, limit)
+    found = []
+    for names in groups:
+        layer = model.get_submodule(names[0])
+        if names[0] in inputs and isinstance(layer, SelfAttention2d):
+            x = inputs[names[0]]
+            output = layer.spec.output_size(Size(*x.shape[-2:]))
+            found.append(Scene(names[0], layer, x, _scaled(pixel, size, output)))
+    return found
+
+
+def _inputs(model: nn.Module, names: Sequence[str], image: Tensor, limit: float) -> dict[str, Tensor]:
+    """The first input of each named layer, as one image."""
+    inputs: dict[str, Tensor] = {}
+    work = _Work(limit)
+    handles = [model.get_submodule(name).register_forward_pre_hook(_record(inputs, name, work)) for name in names]
+    parameter = next((p for p in model.parameters() if p.is_floating_point()), image)
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()  # in train mode a batch norm would learn from the image
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model(image.to(parameter))
+    except _TooMuchError as error:
+        raise ConversionError("the network takes too much time or memory on an image of this size") from error
+    except Exception as error:
+        said = (str(error).strip().splitlines() or [""])[0]
+        shape = "x".join(map(str, image.shape[1:]))
+        raise ConversionError(
+            f"the network does not run on an image of {shape}: {type(error).__name__}: {said}"
+        ) from error
+    finally:
+        for handle in handles:
+            handle.remove()
+        for module, mode in modes:
+            module.training = mode
+    return inputs
+
+
+def _own_inputs(model: nn.Module, names: Sequence[str], image: Tensor, limit: float) -> dict[str, Tensor]:
+    """For each named layer an image of its own channels, as large as the one that is given."""
+    inputs: dict[str, Tensor] = {}
+    work, size = _Work(limit), Size(*image.shape[-2:])
+    layers = [(name, layer) for name in names if isinstance(layer := model.get_submodule(name), SelfAttention2d)]
+    if sum(layer.in_channels for _, layer in layers) * math.prod(size) > _MOST_NUMBERS:
+        raise ConversionError(f"the layers have too many channels for an image of {size} each")
+    try:
+        for name, layer in layers:
+            planes = drawn_image(min(layer.in_channels, _PLANES), size)
+            inputs[name] = planes[:, torch.arange(layer.in_channels) % _PLANES].to(layer.weight)
+            work.add(layer, inputs[name])
+    except _TooMuchError as error:
+        raise ConversionError("the layers take too long on an image of this size") from error
+    return inputs
+
+
+class _TooMuchError(Exception):
+    """Ends a run that takes more multiply-adds than it may."""
+
+
+class _Work:
+    """Counts the work of attention layers, which in the exact regime is their convolutions'."""
+
+    def __init__(self, limit: float) -> None:
+        self.left = limit
+
+    def add(self, layer: SelfAttention2d, x: Tensor) -> None:
+        """Counts a layer that is about to run on x [..., channels, rows, columns]."""
+        spec, size = layer.spec, Size(*x.shape[-2:])
+        images = math.prod(x.shape[:-3])
+        padded, output = math.prod(spec.padded_size(size)), math.prod(spec.output_size(size))
+        self.left -= layer.weight.numel() * output
+        if self.left < 0 or images * max(spec.in_channels * padded, spec.out_channels * output) > MOST_NUMBERS:
+            raise _TooMuchError
+
+
+def _record(inputs: dict[str, Tensor], name: str, work: _Work) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+    def hook(layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        if arguments and name not in inputs and isinstance(layer, SelfAttention2d):
+            x = arguments[0]
+            work.add(layer, x)
+            inputs[name] = (x if x.ndim == 4 else x.unsqueeze(0))[:1].detach().clone()
+
+    return hook
+
+
+def _scaled(pixel: tuple[int, int], size: Size, output: Size) -> tuple[int, int]:
+    """The output pixel at the same place as a pixel of the image."""
+    row, column = (p * out // n for p, n, out in zip(pixel, size, output, strict=True))
+    return row, column

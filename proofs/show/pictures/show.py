@@ -1,0 +1,171 @@
+"""``conv2attn show``: one picture, or the page, of a converted network in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from ....convert.errors import ArchitectureNeededError, ConversionError, OptionError, OutputError, SelectionError
+from ....convert.files.folder import Architecture
+from ....convert.files.layers import Layers
+from ....convert.files.writing.atomic import check_file, write_file
+from ....convert.files.writing.ownership import CONFIG, REPORT, WEIGHTS
+from ....convert.spec import Size
+from ..images import LONGEST, read_picture
+from ..page.room import too_large
+from .image import DRAWN_SIZE, drawn_image
+from .scene import Scene, find_layer, image_channels, scenes
+from .subject import Subject, load_subject, set_alpha
+
+if TYPE_CHECKING:
+    from .style import Sheet
+
+PAGE = "html"
+FORMS = ("png", "svg", "pdf", PAGE)
+PICTURES = ("maps", "contours", "error", "kernel")
+DEFAULT_PICTURE = PICTURES[0]
+
+
+@dataclass(frozen=True)
+class View:
+    """What to look at.
+
+    Attributes:
+        layer: Name of the only layer to show; None means all.
+        image: File of the image; None means one that is drawn.
+        size: Rows and columns to scale the image to, or to draw it in.
+        query: The query, as a pixel of the image; None means its middle.
+        alpha: Locality strength of all heads; None means the layers' own.
+        picture: One of ``PICTURES``, for a picture.
+    """
+
+    layer: str | None = None
+    image: Path | None = None
+    size: Size | None = None
+    query: tuple[int, int] | None = None
+    alpha: float | None = None
+    picture: str | None = None
+
+
+def show(
+    source: Path, out: Path, view: View, *, architecture: Architecture | None, ema: bool = False, force: bool = False
+) -> list[str]:
+    """Draws what the view asks for and writes it, or leaves everything as it was.
+
+    Args:
+        source: A converted folder or a checkpoint.
+        out: The file; its suffix is one of ``FORMS``.
+        view: What to look at.
+        architecture: How the network is built.
+        ema: Take the moving average of a checkpoint's weights.
+        force: Replace a file.
+
+    Returns:
+        The names of the layers that the file shows.
+
+    Raises:
+        SelectionError: There is no such layer, or the query is outside the image.
+        OptionError: A page is asked for one picture.
+        ConversionError: A file cannot be read or written, or the network does not run on the image.
+    """
+    form = check_form(out)
+    if form == PAGE and view.picture is not None:
+        raise OptionError("a page holds every picture; one is chosen for png, svg and pdf")
+    sources = [source, *(source / name for name in (CONFIG, WEIGHTS, REPORT)), *([view.image] if view.image else [])]
+    check_file(out, force=force, sources=sources)
+    subject = load_subject(source, architecture, ema=ema)
+    if view.image is not None and isinstance(subject.model, Layers):
+        raise ArchitectureNeededError(f"{source} describes layers alone, and an image is seen by the whole network")
+    if view.layer is not None:
+        find_layer(subject.model, view.layer)
+    if view.alpha is not None:
+        set_alpha(subject.model, view.alpha)
+    image = view_image(subject, view)
+    shown = _shown(subject, image, view)
+    if form == PAGE:
+        content = _page(subject, image, view, title=source.name)
+    else:
+        _check_room(shown)
+        content = draw(shown, view.picture or DEFAULT_PICTURE, form)
+    write_file(out, lambda path: path.write_bytes(content), force=force, sources=sources)
+    return [scene.name for scene in shown]
+
+
+def _check_room(shown: Sequence[Scene]) -> None:
+    """Refuses layers that no picture has room for.
+
+    Raises:
+        ConversionError: There is one.
+    """
+    for scene in shown:
+        if (reason := too_large(scene.layer.spec, scene.size)) is not None:
+            raise ConversionError(f"layer {scene.title} cannot be drawn: {reason}")
+
+
+def check_form(out: Path) -> str:
+    """The form that a file's suffix asks for.
+
+    Raises:
+        OutputError: It is not offered.
+    """
+    form = out.suffix.lower().removeprefix(".")
+    if form not in FORMS:
+        raise OutputError(f"{out} cannot be written: the name must end in {', '.join(f'.{known}' for known in FORMS)}")
+    return form
+
+
+def draw(shown: Sequence[Scene], picture: str, form: str) -> bytes:
+    """The picture of some layers as the content of a png, svg or pdf file."""
+    from .style import drawn_in_style
+
+    with drawn_in_style():
+        return _drawings()[picture](shown).save(form)
+
+
+def _page(subject: Subject, image: Tensor, view: View, *, title: str) -> bytes:
+    from ..page.write import DRAWN, viewer_page
+
+    seen = DRAWN if view.image is None else f"the image {view.image.name}"
+    page = viewer_page(
+        subject.model, subject.report, title=title, image=image, seen=seen, pixel=view.query, only=view.layer
+    )
+    return page.encode()
+
+
+def _drawings() -> dict[str, Callable[[Sequence[Scene]], Sheet]]:
+    """The functions that draw, imported only now: they need matplotlib."""
+    from .contours import draw_contours
+    from .error import draw_error
+    from .kernel import draw_kernel
+    from .maps import draw_maps
+
+    return dict(zip(PICTURES, (draw_maps, draw_contours, draw_error, draw_kernel), strict=True))
+
+
+def view_image(subject: Subject, view: View) -> Tensor:
+    """The image that is asked for, with the channels that the network takes."""
+    channels = image_channels(subject.model)
+    if view.image is not None:
+        return read_picture(view.image, channels, view.size, longest=LONGEST).unsqueeze(0)
+    return drawn_image(channels, view.size or DRAWN_SIZE)
+
+
+def _shown(subject: Subject, image: Tensor, view: View) -> list[Scene]:
+    """All scenes, or that of the layer that is asked for, under the name that it was asked by.
+
+    Raises:
+        SelectionError: The network does not use the layer.
+        ConversionError: A layer is too large to be drawn.
+    """
+    found = scenes(subject.model, image, pixel=view.query)
+    if view.layer is None:
+        return found
+    layer = find_layer(subject.model, view.layer)
+    chosen = [replace(scene, name=view.layer) for scene in found if scene.layer is layer]
+    if not chosen:
+        raise SelectionError(f"the network does not use its layer {view.layer!r} when it sees the image")
+    return chosen

@@ -1,0 +1,108 @@
+"""How all pictures look: colours, letters, title above, caption below, and files that are the same every time."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+import warnings
+from typing import Any
+
+from ....convert.errors import ConversionError
+from ..terminal.printable import printable_lines
+
+try:
+    import matplotlib
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
+except ImportError as error:
+    raise ConversionError(
+        "pictures are drawn with matplotlib, which is not installed: pip install matplotlib"
+    ) from error
+
+# Okabe and Ito's colours, which colour-blind people can tell apart.
+INK, GREY, FAINT, PAPER = "#222222", "#777777", "#d9d9d6", "#ffffff"
+BLUE, SKY, VERMILION, ORANGE, GREEN, PURPLE = "#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#009e73", "#cc79a7"
+HEAD_COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
+
+# From paper to dark blue, each step darker: it reads the same in grey.
+ATTENTION = LinearSegmentedColormap.from_list("attention", ["#fbfbf9", "#c6e2f3", SKY, BLUE, "#00304d"])
+SIGNED = "PuOr"  # negative brown, positive violet, zero white
+
+RC: Any = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib, so that files are the same everywhere
+    "svg.fonttype": "none",  # letters stay letters: a third of the size, and words can be searched
+    "font.size": 8,
+    "text.color": INK,
+    "text.parse_math": False,  # names of layers are text, whatever they hold
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.6,
+    "axes.titlesize": 8,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.frameon": False,
+    "legend.fontsize": 7,
+    "svg.hashsalt": "conv2attn",
+    "figure.dpi": 100,
+    "savefig.dpi": 200,
+}
+_UNDATED: dict[str, dict[str, Any]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+_TITLE, _LINE = 0.42, 0.155  # inches: the title's strip, a line of the caption
+_TITLE_LINE = 0.19
+_LETTERS_PER_INCH, _TITLE_LETTERS_PER_INCH = 17.5, 11
+
+
+class Sheet:
+    """A figure with a title, a caption and the space between them, measured in inches.
+
+    Attributes:
+        figure: The figure.
+        width: Its width.
+        body: Height between title and caption.
+    """
+
+    def __init__(self, width: float, body: float, *, title: str, caption: str) -> None:
+        lines = textwrap.wrap(caption, int((width - 0.3) * _LETTERS_PER_INCH), break_long_words=True)
+        self.width, self.body = width, body
+        self._below = 0.2 + _LINE * len(lines)
+        titles = textwrap.wrap(title, int((width - 0.3) * _TITLE_LETTERS_PER_INCH))
+        self._above = _TITLE + _TITLE_LINE * (len(titles) - 1)
+        self._height = self._above + body + self._below
+        self.figure = Figure(figsize=(width, self._height), facecolor=PAPER)
+        self.figure.text(0.15 / width, 1 - 0.16 / self._height, "\n".join(titles), size=10.5, weight="bold", va="top")
+        self.figure.text(
+            0.15 / width, 0.1 / self._height, "\n".join(lines), size=7.5, color="#444444", va="bottom", linespacing=1.35
+        )
+
+    def axes(self, left: float, top: float, width: float, height: float) -> Any:
+        """Axes at a place of the body, in inches from its upper left corner."""
+        bottom = self._below + self.body - top - height
+        box = (left / self.width, bottom / self._height, width / self.width, height / self._height)
+        return self.figure.add_axes(box)
+
+    def write(self, left: float, top: float, words: str, **style: Any) -> None:
+        """Words at a place of the body, in inches from its upper left corner."""
+        self.figure.text(left / self.width, 1 - (self._above + top) / self._height, words, **style)
+
+    def save(self, form: str) -> bytes:
+        """The picture as a file's content; the same every time."""
+        for text in self.figure.findobj(Text):
+            text.set_text(printable_lines(text.get_text()))
+        stream = io.BytesIO()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing")  # a box stands for a letter that is not there
+            self.figure.savefig(stream, format=form, metadata=_UNDATED[form])
+        return stream.getvalue()
+
+
+def drawn_in_style() -> Any:
+    """A context in which figures are drawn and saved in this style."""
+    return matplotlib.rc_context(RC)

@@ -1,0 +1,81 @@
+"""The converted network that a picture is about: a folder that ``convert`` wrote, or a checkpoint, converted here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ....convert.attention.layer import SelfAttention2d, check_alpha
+from ....convert.errors import CheckpointError, Problem
+from ....convert.files.folder import Architecture
+from ....convert.files.open import open_network
+from ....convert.files.readers.common.beside import path_in
+from ....convert.files.readers.common.limits import MAX_HEADER, parse_json
+from ....convert.files.writing.ownership import REPORT
+from ....convert.model.convert import convert_model
+from ....convert.model.report import Report
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A converted network, and what was converted of it.
+
+    Attributes:
+        model: In eval mode.
+        report: Which layers are attention, and which convolutions were left.
+    """
+
+    model: nn.Module
+    report: Report
+
+
+def load_subject(path: Path, architecture: Architecture | None, *, ema: bool = False) -> Subject:
+    """Reads a converted network, or reads a CNN and converts what can be converted.
+
+    Args:
+        path: Whatever ``open_network`` opens.
+        architecture: How the CNN is built.
+        ema: Take the moving average of a checkpoint's weights.
+
+    Raises:
+        ConversionError: The path cannot be read, does not fit, or holds nothing to convert.
+    """
+    network = open_network(path, architecture=architecture, ema=ema)
+    if not network.is_converted:
+        model, report = convert_model(network.model, inplace=True, skip_unsupported=True)
+        return Subject(model, report.noted(network.notes))
+    report = Report.of(network.model)
+    if (path / REPORT).is_file():
+        skipped, notes = _recorded(path_in(path, REPORT))
+        report = replace(report, skipped=skipped).noted(notes)
+    return Subject(network.model, report)
+
+
+def set_alpha(model: nn.Module, alpha: float) -> None:
+    """Gives all heads of all attention layers this locality strength.
+
+    Raises:
+        ConversionError: It is not positive and finite in a layer's precision.
+    """
+    layers = [module for module in model.modules() if isinstance(module, SelfAttention2d)]
+    for layer in layers:
+        check_alpha(alpha, layer.alpha.dtype)
+    with torch.no_grad():
+        for layer in layers:
+            layer.alpha.fill_(alpha)
+
+
+def _recorded(path: Path) -> tuple[tuple[Problem, ...], dict[str, str]]:
+    """The convolutions that the report in a folder says were left, and its notes by the names of the layers."""
+    try:
+        with path.open("rb") as file:
+            report: Any = parse_json(file.read(MAX_HEADER + 1), str(path))
+        skipped = tuple(Problem(str(entry["name"]), str(entry["reason"])) for entry in report["skipped"])
+        noted = [entry for entry in report["layers"] if entry.get("note") is not None]
+        return skipped, {str(entry["names"][0]): str(entry["note"]) for entry in noted}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{path} cannot be read as the report of a conversion") from error

@@ -1,0 +1,140 @@
+"""Lines, tables and progress bars on a terminal, and in a file that stands for one; nothing else prints.
+
+Every text is made printable here (``printable.py``), whatever a file put into it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Protocol, runtime_checkable
+
+from .layout import blocks, column_widths, short_names
+from .printable import CELL, printable
+
+_NO_MEMORY = "t allocate memory: you tried to allocate"  # what torch says of it, as a RuntimeError
+LISTED = 1000  # rows of a table that are printed; JSON holds all
+
+
+def take_any_text() -> None:
+    """Has characters that the terminal's encoding lacks written as escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def say(*lines: object, err: bool = False) -> None:
+    """Prints lines, each made printable.
+
+    Raises:
+        OSError: Standard output cannot be written.
+    """
+    say_document("".join(f"{printable(line)}\n" for line in lines), err=err)
+
+
+def say_document(text: str, *, err: bool = False) -> None:
+    """Prints a text of ours as it is, at once.
+
+    Raises:
+        OSError: Standard output cannot be written.
+    """
+    stream = sys.stderr if err else sys.stdout
+    with suppress(OSError) if err else nullcontext():  # there is no other place to say so
+        stream.write(text)
+        stream.flush()
+
+
+@runtime_checkable
+class _UsageError(Protocol):
+    """What typer raises for arguments that it refuses; it names no class for all of them."""
+
+    message: str
+    exit_code: int
+
+    def show(self) -> None:
+        """Prints the command's usage and the message on stderr."""
+
+
+def explain(error: Exception) -> int | None:
+    """Says on stderr what the user, the system or the machine has caused, and gives the exit code; None for others."""
+    if isinstance(error, _UsageError):
+        error.message = printable(error.message)
+        with suppress(OSError):
+            error.show()
+        return error.exit_code
+    if isinstance(error, OSError):
+        _abandon_stdout()
+        where = "" if error.filename is None else f"{os.fsdecode(error.filename)} "
+        said = f"conv2attn: {where or 'the output '}cannot be read or written: {error.strerror or error}"
+    elif isinstance(error, MemoryError) or _NO_MEMORY in str(error):
+        said = "conv2attn: there is not enough memory"
+    else:
+        return None
+    say(said, err=True)
+    return 3
+
+
+def _abandon_stdout() -> None:
+    """Sends what is left of the output nowhere, or the interpreter fails once more when it ends."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Prints a table; nothing if it has no rows.
+
+    On a terminal it fits the width: long names are shortened, cells are folded, and where that is not enough each row
+    becomes a block of lines. A file has no width: there the table is as wide as it is, with whole names.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    if not rows:
+        return
+    numeric = [index > 0 and isinstance(cell, int) for index, cell in enumerate(rows[0])]
+    header = [printable(name, CELL) for name in header]
+    texts = [[f"{c:,}" if isinstance(c, int) else printable(c, CELL) for c in row] for row in rows[:LISTED]]
+    console, around = Console(highlight=False), 3 * len(header) - 1
+    if console.is_terminal:
+        for row, name in zip(texts, short_names([row[0] for row in texts]), strict=True):
+            row[0] = name
+    columns = list(zip(header, *texts, strict=True))
+    widths = column_widths(columns, console.width - around if console.is_terminal else None)
+    if widths is None:
+        for line in blocks(header, texts):
+            console.print(Text(line, overflow="fold"))
+        _say_how_many(rows)
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="")
+    for name, width, is_number in zip(header, widths, numeric, strict=True):
+        table.add_column(Text(name), justify="right" if is_number else "left", overflow="fold", width=width)
+    for row in texts:
+        table.add_row(*map(Text, row))
+    console.width = sum(widths) + around
+    console.print(table)
+    _say_how_many(rows)
+
+
+def _say_how_many(rows: Sequence[object]) -> None:
+    """Says how many rows of a table are not printed."""
+    if len(rows) > LISTED:
+        say(f"and {len(rows) - LISTED:,} more rows; --json prints all")
+
+
+@contextmanager
+def progress(what: str, *, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr, if that is a terminal; without a total, one that only moves."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.advance(task, count)
