@@ -19,7 +19,7 @@ import typer
 from .proofs.show.terminal.output import explain, print_table, progress, say, say_document, take_any_text
 
 if TYPE_CHECKING:
-    from .convert.files.folder import Architecture
+    from .convert.files.architecture import Architecture
     from .convert.model.report import Report
     from .convert.spec import Size
     from .proofs.benchmark.run import Benchmark
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from .proofs.evidence.campaign.counterexample import Counterexample
     from .proofs.evidence.campaign.result import Campaign
     from .proofs.evidence.campaign.settings import Settings
-    from .proofs.evidence.demo import DemoResult
     from .proofs.evidence.network import NetworkCheck, Pair
     from .proofs.prover.runner import Result
+    from .proofs.show.demo import DemoResult
 
 JSON_VERSION = 1
 TERMINATED = 128 + signal.SIGTERM
@@ -156,8 +156,8 @@ def convert(
 ) -> None:
     """Convert the checkpoint of a CNN to self-attention."""
     from .convert.files.checkpoint import size_on_disk
-    from .convert.files.folder import save_converted
     from .convert.files.open import open_network
+    from .convert.files.save import save_converted
     from .convert.files.writing.atomic import check_target
     from .convert.files.writing.ownership import PAGE
     from .convert.model.convert import convert_model
@@ -284,7 +284,7 @@ def demo(
 ) -> None:
     """Convert three trained CNNs and run both networks side by side."""
     from .convert.examples.images import HELD_OUT_SEED
-    from .proofs.evidence.demo import DEFAULT_FOLDER, PASSES, run_demo
+    from .proofs.show.demo import DEFAULT_FOLDER, PASSES, run_demo
 
     seed = HELD_OUT_SEED if seed is None else seed
     with progress("Running CNN and attention", total=PASSES * images) as advance:
@@ -322,7 +322,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Draw where the heads look, or write a page that one can play with."""
-    from .proofs.show.pictures.show import View, show
+    from .proofs.show.show import View, show
 
     architecture = _architecture(arch, arch_arg)
     wanted_size = None if size is None else _size(size)
@@ -622,8 +622,7 @@ def _verified_network(
 
 
 def _architecture(spec: str | None, arguments: list[str] | None) -> Architecture | None:
-    from .convert.files.architecture import parse_arguments
-    from .convert.files.folder import Architecture
+    from .convert.files.architecture import Architecture, parse_arguments
 
     if spec is None:
         if arguments:
@@ -818,7 +817,7 @@ def _explain(error: Exception) -> int:
 def _hint(error: Exception) -> str:
     """Which option helps, as the end of an error's sentence: the library does not know how it is called."""
     from .convert.errors import ArchitectureNeededError, OutputExistsError
-    from .proofs.show.images import ImageSizesError
+    from .proofs.evidence.images import ImageSizesError
 
     hints = {
         ArchitectureNeededError: "--arch names the code that builds it",

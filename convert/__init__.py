@@ -8,7 +8,8 @@ from .certificate.layer import Certificate, certify
 from .certificate.network import NetworkCertificate, certify_network
 from .certificate.tolerance import alpha_for
 from .errors import ConversionError
-from .files.folder import load_converted, save_converted
+from .files.load import load_converted
+from .files.save import save_converted
 from .model.convert import Conversion, convert_model, restore_model
 from .spec import ConvSpec
 

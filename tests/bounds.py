@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from conv2attn.convert import SelfAttention2d
-from conv2attn.convert.engines.rounding import EXP_ULPS, gamma, unit_roundoff
+from conv2attn.convert.bounds.rounding import EXP_ULPS, gamma, unit_roundoff
 
 
 def softmax_bound(probabilities: Tensor) -> Tensor:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv, certify
+from conv2attn.convert.bounds.rounding import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.engines import AUTO, ENGINES
-from conv2attn.convert.engines.rounding import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.proofs.evidence.campaign.checks.bounds import engines_bound
 from tests.device import PRETEND
 

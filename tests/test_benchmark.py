@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from conv2attn.cli import main
 from conv2attn.convert import ConvSpec
 from conv2attn.convert.attention.layer import DEFAULT_MEMORY_LIMIT
-from conv2attn.convert.engines.rounding import EXP_ULPS, gamma, unit_roundoff
+from conv2attn.convert.bounds.rounding import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.spec import Size
 from conv2attn.proofs.benchmark import criteria

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import Certificate, ConvSpec, SelfAttention2d, attention_from_conv, certify, conv_from_attention
+from conv2attn.convert.bounds import tail
 from conv2attn.convert.certificate import layer as certificate
 from conv2attn.convert.certificate import network as network_certificate
-from conv2attn.convert.certificate import tail
 from conv2attn.convert.engines import ENGINES, factored, literal, separable, stencil
 from conv2attn.convert.engines.axes import AxisTable
 from conv2attn.convert.engines.convolution import Geometry, is_narrow
@@ -30,12 +30,12 @@ from conv2attn.convert.errors import CheckpointError, ConversionError, Selection
 from conv2attn.convert.heads.regime import EXACT_ALPHA, Regime
 from conv2attn.convert.heads.values import LayerValues
 from conv2attn.convert.spec import Size
+from conv2attn.proofs.evidence.arithmetic import certified_arithmetic
 from conv2attn.proofs.evidence.campaign import run
 from conv2attn.proofs.evidence.campaign.checks import all as checks
 from conv2attn.proofs.evidence.campaign.checks import extremes
 from conv2attn.proofs.evidence.campaign.checks.adversarial import PATTERNS
 from conv2attn.proofs.evidence.campaign.checks.all import CHECKS, compare_layer, violations
-from conv2attn.proofs.evidence.campaign.checks.arithmetic import certified_arithmetic
 from conv2attn.proofs.evidence.campaign.checks.comparison import Comparer, Comparison
 from conv2attn.proofs.evidence.campaign.checks.inputs import convolution, cotangent, images, integer_limit
 from conv2attn.proofs.evidence.campaign.counterexample import counterexample

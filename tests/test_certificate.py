@@ -21,9 +21,9 @@ from conv2attn.convert import (
     certify_data,
     measure_input,
 )
+from conv2attn.convert.bounds.rounding import gamma, unit_roundoff
+from conv2attn.convert.bounds.tail import tail_fraction, tail_per_unit
 from conv2attn.convert.certificate.layer import padded_range
-from conv2attn.convert.certificate.tail import tail_fraction, tail_per_unit
-from conv2attn.convert.engines.rounding import gamma, unit_roundoff
 from conv2attn.convert.heads.encoding import key_positions
 from conv2attn.convert.spec import PaddingMode, Size
 from conv2attn.proofs.evidence.strategies import conv_specs, convolutions_with_input

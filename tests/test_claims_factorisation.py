@@ -19,8 +19,7 @@ from conv2attn.convert import attention_from_conv
 from conv2attn.convert.engines.factored import smoothing_matrix
 from conv2attn.proofs.claims.certificate.error_bound import lemma_failures, sum_failures
 from conv2attn.proofs.claims.certificate.tail import SHARP_BOUND
-from conv2attn.proofs.claims.theorem.assembly import head_center, query_position
-from conv2attn.proofs.claims.theorem.factorisation import (
+from conv2attn.proofs.claims.computing.factorisation import (
     CASES,
     factorisation_failures,
     head_probabilities,
@@ -29,8 +28,9 @@ from conv2attn.proofs.claims.theorem.factorisation import (
     soft_attention,
     softmax_row,
 )
+from conv2attn.proofs.claims.computing.separability import separability_failures, split_failures
+from conv2attn.proofs.claims.theorem.assembly import head_center, query_position
 from conv2attn.proofs.claims.theorem.one_hot import Q
-from conv2attn.proofs.claims.theorem.separability import separability_failures, split_failures
 from conv2attn.proofs.prover.small_convolutions import Case, Symbols, convolution, symbols
 from tests.bounds import output_bound, softmax_bound
 

@@ -12,8 +12,8 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conv2attn.convert.bounds import rounding as code
 from conv2attn.convert.certificate.propagation import activations
-from conv2attn.convert.engines import rounding as code
 from conv2attn.proofs.claims.certificate import propagation, underflow
 from conv2attn.proofs.claims.certificate import propagation_rules as rules
 from conv2attn.proofs.claims.certificate.accumulation import (

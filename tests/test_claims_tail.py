@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conv2attn.convert.certificate.tail import tail_fraction
+from conv2attn.convert.bounds.tail import tail_fraction
 from conv2attn.convert.heads.encoding import head_vectors, relative_encoding
 from conv2attn.proofs.claims.certificate.tail import (
     MAJORANT,

@@ -30,8 +30,7 @@ from conv2attn.convert import SelfAttention2d, load_converted
 from conv2attn.convert.examples.images import HELD_OUT_SEED, draw_images
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
-from conv2attn.convert.files.architecture import build_architecture
-from conv2attn.convert.files.folder import Architecture
+from conv2attn.convert.files.architecture import Architecture, build_architecture
 from tests.processes import PATIENCE, finished, started
 
 PROGRAM = Path(sysconfig.get_path("scripts"), "conv2attn")
@@ -769,7 +768,7 @@ def test_the_demo_refuses_what_is_in_its_way_before_any_work(
     def fail(*_: object, **__: object) -> NoReturn:
         raise AssertionError("the work has begun")
 
-    monkeypatch.setattr("conv2attn.proofs.evidence.demo.draw_images", fail)
+    monkeypatch.setattr("conv2attn.proofs.show.demo.draw_images", fail)
     Path(in_the_way).parent.mkdir(parents=True, exist_ok=True)
     Path(in_the_way).write_text("mine")
     message = refused(run, 3, "demo", "--out", "demo", "--images", "40")

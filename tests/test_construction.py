@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import ConvSpec, SelfAttention2d, attention_from_conv, conv_from_attention
-from conv2attn.convert.certificate.tail import tail_per_unit
+from conv2attn.convert.bounds.tail import tail_per_unit
 from conv2attn.convert.errors import ConversionError, NotAConvolutionError, UnsupportedLayerError
 from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of, convolutions_with_input
 

@@ -41,7 +41,7 @@ PROOFS = {
     "proofs/benchmark/memory.py::peak_bytes": "CUDA's allocator counts its peak; the CPU's is counted by the profiler",
     "proofs/benchmark/run.py::check_device": "only these two can be measured",
     "proofs/benchmark/timing.py::_waiter": "a GPU is waited for before the clock is read",
-    "proofs/evidence/campaign/checks/arithmetic.py::certified_arithmetic": "settings of CUDA's",
+    "proofs/evidence/arithmetic.py::certified_arithmetic": "settings of CUDA's",
     "proofs/evidence/campaign/run.py::_workers": "processes are for the CPU's cores",
 }
 

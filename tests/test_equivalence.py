@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import attention_from_conv, certify
+from conv2attn.convert.bounds.rounding import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.engines import ENGINES
-from conv2attn.convert.engines.rounding import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.spec import Size
 from conv2attn.proofs.evidence.strategies import INTEGER_LIMIT, convolutions_with_input
 

@@ -30,8 +30,9 @@ from conv2attn.convert import (
 from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, ConversionError, OutputError
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
+from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.checkpoint import read_checkpoint
-from conv2attn.convert.files.folder import FORMAT_VERSION, OWN_ARCHITECTURES, Architecture
+from conv2attn.convert.files.config import FORMAT_VERSION, OWN_ARCHITECTURES
 from conv2attn.convert.files.writing.ownership import CONFIG, FORMAT, REPORT, WEIGHTS
 from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of
 from tests.small_models import Composite, composite_input

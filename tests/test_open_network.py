@@ -17,7 +17,7 @@ from conv2attn.cli import main
 from conv2attn.convert import SelfAttention2d, convert_model, save_converted
 from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, OptionError
 from conv2attn.convert.examples.pretrained import load_example
-from conv2attn.convert.files.folder import Architecture
+from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.open import LARGE, open_network
 from conv2attn.convert.files.state import ATTENTION_KEYS
 

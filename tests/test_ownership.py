@@ -17,9 +17,9 @@ from conv2attn.cli import main
 from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.errors import OutputError
 from conv2attn.convert.examples.networks import NETWORKS
-from conv2attn.convert.files.folder import write_safetensors
 from conv2attn.convert.files.writing import atomic
 from conv2attn.convert.files.writing.atomic import write_folder
+from conv2attn.convert.files.writing.safetensors import write_safetensors
 
 
 @pytest.fixture(autouse=True)

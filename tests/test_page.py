@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv, certify, convert_model
-from conv2attn.convert.certificate.tail import tail_fraction
+from conv2attn.convert.bounds.tail import tail_fraction
 from conv2attn.convert.errors import SelectionError
 from conv2attn.convert.examples.images import draw_images
 from conv2attn.convert.examples.pretrained import load_example

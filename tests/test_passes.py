@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import attention_from_conv
+from conv2attn.convert.bounds.rounding import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.engines import factored, passes, separable
 from conv2attn.convert.engines.passes import Axis
-from conv2attn.convert.engines.rounding import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.engines.stencil import Stencil
 from conv2attn.convert.spec import ConvSpec, Size
 from conv2attn.proofs.evidence.strategies import convolutions_with_input

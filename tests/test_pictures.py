@@ -22,21 +22,21 @@ from conv2attn.cli import main
 from conv2attn.convert import attention_from_conv, convert_model
 from conv2attn.convert.errors import CheckpointError, ConversionError, OutputError, SelectionError
 from conv2attn.convert.examples.pretrained import load_example
-from conv2attn.convert.files.folder import save_converted
+from conv2attn.convert.files.save import save_converted
 from conv2attn.convert.files.writing.atomic import write_file
 from conv2attn.convert.model.report import Report
 from conv2attn.convert.spec import Size
+from conv2attn.proofs.evidence.image_folder import read_images
+from conv2attn.proofs.evidence.images import LONGEST, read_picture
 from conv2attn.proofs.evidence.strategies import convolutions_with_input
-from conv2attn.proofs.show.image_folder import read_images
-from conv2attn.proofs.show.images import LONGEST, read_picture
 from conv2attn.proofs.show.pictures.contours import level
 from conv2attn.proofs.show.pictures.curve import convolution, error_curve
 from conv2attn.proofs.show.pictures.image import drawn_image
 from conv2attn.proofs.show.pictures.panel import Window
 from conv2attn.proofs.show.pictures.scene import Scene, find_layer, scenes
-from conv2attn.proofs.show.pictures.show import PICTURES, View, draw, view_image
 from conv2attn.proofs.show.pictures.subject import Subject
 from conv2attn.proofs.show.pictures.theory import theory_pictures
+from conv2attn.proofs.show.show import PICTURES, View, draw, view_image
 
 DOCS = Path(__file__).parents[1] / "docs"
 FORMS = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF"}

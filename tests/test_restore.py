@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import ConvSpec, SelfAttention2d, certify, conv_from_attention, convert_model, restore_model
-from conv2attn.convert.certificate.tail import tail_per_unit
+from conv2attn.convert.bounds.tail import tail_per_unit
 from conv2attn.convert.errors import ConversionError, NotAConvolutionError
 from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of, convolutions_with_input
 from tests.small_models import Composite, composite_input

@@ -15,9 +15,7 @@ from mpmath import mp, mpf
 from torch import nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv, certify
-from conv2attn.convert.engines import ENGINES, Engine, engine_error
-from conv2attn.convert.engines.literal import LiteralEngine
-from conv2attn.convert.engines.rounding import (
+from conv2attn.convert.bounds.rounding import (
     EXP_ULPS,
     SMALLEST_ALPHA,
     Sums,
@@ -28,6 +26,8 @@ from conv2attn.convert.engines.rounding import (
     unit_roundoff,
     weighing_keys,
 )
+from conv2attn.convert.engines import ENGINES, Engine, engine_error
+from conv2attn.convert.engines.literal import LiteralEngine
 from conv2attn.convert.spec import ConvSpec
 
 DIGITS = 60

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv
+from conv2attn.convert.bounds.rounding import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.engines import separable as engine_module
 from conv2attn.convert.engines.axes import AxisTable, Block
 from conv2attn.convert.engines.factored import smoothing_matrix
-from conv2attn.convert.engines.rounding import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.errors import EngineError, GeometryError
 from conv2attn.convert.spec import Size
 from conv2attn.proofs.evidence.strategies import attention_layers, convolutions_with_input

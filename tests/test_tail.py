@@ -12,7 +12,7 @@ from mpmath import mp, mpf
 from torch import nn
 
 from conv2attn.convert import ConvSpec, SelfAttention2d
-from conv2attn.convert.certificate.tail import absolute_products, softmax_tail
+from conv2attn.convert.bounds.tail import absolute_products, softmax_tail
 
 DIGITS = 40
 CLOSE = 1e-8  # of every head's tail by itself; a few times what the code adds for its own rounding

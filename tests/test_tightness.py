@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from conv2attn.convert import ConvSpec, SelfAttention2d, attention_from_conv, certify
-from conv2attn.convert.certificate import tail as tails
+from conv2attn.convert.bounds import tail as tails
 from conv2attn.convert.spec import Size
 from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of
 from conv2attn.proofs.evidence.worst_case import gain, largest_difference, worst_input

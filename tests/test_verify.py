@@ -27,7 +27,7 @@ from conv2attn.convert.certificate.network import NetworkCertificate
 from conv2attn.convert.errors import OutputError
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
-from conv2attn.convert.files.folder import Architecture
+from conv2attn.convert.files.architecture import Architecture
 from conv2attn.proofs.evidence import network as network_check
 from conv2attn.proofs.evidence.campaign import outputs
 from conv2attn.proofs.evidence.campaign.merge import _common_layer

@@ -17,12 +17,12 @@ from torch import Tensor
 from ..arguments import image_batches
 from ..attention.checked import checked_layer
 from ..attention.layer import SelfAttention2d
+from ..bounds.rounding import OUTWARD
+from ..bounds.subnormal import magnitudes
 from ..engines import AUTO
-from ..engines.rounding import OUTWARD
 from ..errors import ConversionError, GeometryError
 from ..spec import ConvSpec, Size
 from .layer import Certificate, certify
-from .subnormal import magnitudes
 
 
 @dataclass(frozen=True)

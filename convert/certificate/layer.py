@@ -37,13 +37,13 @@ from torch import Tensor
 
 from ..arguments import as_range_end, as_tensor
 from ..attention.checked import checked_layer
+from ..bounds.rounding import OUTWARD, Sums, attention_rounding, convolution_rounding
+from ..bounds.subnormal import is_subnormal, magnitudes
+from ..bounds.tail import absolute_products, softmax_tail
 from ..engines import AUTO, check_engine_name, engine_error
-from ..engines.rounding import OUTWARD, Sums, attention_rounding, convolution_rounding
 from ..errors import ConversionError
 from ..heads.values import AttentionLayer
 from ..spec import ConvSpec
-from .subnormal import is_subnormal, magnitudes
-from .tail import absolute_products, softmax_tail
 from .wording import told
 
 InputRange = tuple[float | Sequence[float] | Tensor, float | Sequence[float] | Tensor]

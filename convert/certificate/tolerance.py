@@ -19,11 +19,11 @@ import torch
 
 from ..arguments import as_number
 from ..attention.checked import checked_layer
+from ..bounds.tail import absolute_products
 from ..errors import ConversionError
 from ..heads.regime import EXACT_ALPHA, Regime, compute_dtype
 from ..heads.values import AttentionLayer, LayerValues
 from .layer import Certificate, InputRange, certify, padded_range
-from .tail import absolute_products
 
 FLATTEST_ALPHA = 2.0**-6  # a head then reaches over some 30 pixels: flatter ones are not looked for
 

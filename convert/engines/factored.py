@@ -9,7 +9,7 @@ So head h at q reads the smoothed input S X at t, and the sum over heads with W_
 
     Attention_alpha(X) = Conv_W(S_row X S_col^T),      S[t, k] = softmax_k(-alpha (k - t)^2)
 
-``proofs/claims/theorem/factorisation.py`` derives both, softmaxes that factor and smoothing before the convolution, by
+``claims/computing/factorisation.py`` derives both, softmaxes that factor and smoothing before the convolution, by
 machine. It is exact for every alpha, stride, dilation and padding. Where every off-diagonal entry of S rounds to zero
 (``Regime.is_exact``) S is the identity, is skipped, and the layer is one convolution call.
 
@@ -26,6 +26,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ..bounds.rounding import factored_error
 from ..heads.graphs import kept_apart
 from ..heads.regime import UNREAD
 from ..heads.values import AttentionLayer
@@ -34,7 +35,6 @@ from ..transforms import is_traced
 from .base import Cost, Engine, convolution_flops, convolution_padding, pad_as_convolution, positions_are_trained
 from .convolution import Geometry, convolve, laid_out_like
 from .passes import Axis, Passes, cheapest_passes, stencils_are_fast
-from .rounding import factored_error
 from .stencil import keys_above_zero
 
 

@@ -21,6 +21,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ..bounds.rounding import literal_error
 from ..errors import EngineError
 from ..heads.encoding import (
     ENCODING_DIM,
@@ -35,7 +36,6 @@ from ..heads.values import AttentionLayer
 from ..spec import ConvSpec, Size
 from ..transforms import is_traced
 from .base import Cost, Engine
-from .rounding import literal_error
 
 
 class LiteralEngine(Engine):

@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..bounds.rounding import staged_error
 from ..heads.encoding import ENCODING_DIM, is_power_of_two, key_positions
 from ..heads.regime import UNREAD
 from ..heads.values import AttentionLayer
@@ -29,7 +30,6 @@ from ..spec import ConvSpec, Size
 from ..transforms import is_traced
 from .base import Cost, Engine, positions_are_trained
 from .literal import all_queries, project_values
-from .rounding import staged_error
 
 
 class SdpaEngine(Engine):

@@ -13,7 +13,7 @@ The quadratic score -alpha |delta - Delta|^2 is such a sum for any real centre a
 are learned tables. The product R_h X is computed once for all heads with the same row table, the product with C once
 for all heads with the same column table.
 
-``proofs/claims/theorem/factorisation.py`` proves that the softmax factors.
+``proofs/claims/computing/factorisation.py`` proves that the softmax factors.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
+from ..bounds.rounding import separable_error
 from ..heads.values import AttentionLayer
 from ..spec import Size
 from ..transforms import is_traced
 from .base import Cost, Engine, pad_as_convolution, positions_are_trained
 from .convolution import Geometry, convolve, is_channels_last, laid_out_like
 from .passes import Axis, Passes, cheapest_passes, stencils_are_fast
-from .rounding import separable_error
 from .stencil import keys_above_zero
 
 _CHUNK_BYTES = 4 * 2**20  # of one intermediate result: larger ones fall out of the cache

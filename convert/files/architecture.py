@@ -17,8 +17,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from torch import nn
 
@@ -187,3 +189,23 @@ def _summary(error: BaseException) -> str:
     """The exception's name and the first line of what it says."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """How a network is built: the factory, as ``build_architecture`` takes it, and its arguments.
+
+    Raises:
+        TypeError: The factory is not a string, or the arguments are no mapping.
+    """
+
+    spec: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.spec, str) and isinstance(self.arguments, Mapping)):
+            raise TypeError(f"an architecture is a string and a mapping; got {self}")
+
+    def build(self) -> nn.Module:
+        """Builds the network, with the weights its factory gives it."""
+        return build_architecture(self.spec, self.arguments)

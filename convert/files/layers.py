@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
+from ..attention.supported import ForeignConvolution
 from ..errors import CheckpointError, ConversionError
 from ..spec import ConvSpec
 from .readers.common.geometry import StoredConvolution
@@ -22,18 +23,6 @@ class Layers(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Refuses: how the layers are connected is not known."""
         raise ConversionError("these are layers without their network; each is called by itself")
-
-
-class ForeignConvolution(nn.Module):
-    """A convolution in a file that no ``nn.Conv2d`` computes.
-
-    Args:
-        reason: Why not.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__()
-        self.reason = reason
 
 
 def layer_tree(convolutions: Mapping[str, StoredConvolution], tensors: Mapping[str, Tensor]) -> nn.Module:

@@ -19,9 +19,11 @@ from torch import nn
 from ..attention.layer import SelfAttention2d
 from ..errors import ArchitectureError, ArchitectureNeededError, ConversionError, OptionError
 from ..model.convert import restore_model
+from .architecture import Architecture
 from .checkpoint import Checkpoint, Progress, fit_keys, load_into, non_finite_keys, read_checkpoint
-from .folder import Architecture, LayerEntry, convert_like, is_converted, match_dtypes, read_folder
+from .config import LayerEntry, is_converted
 from .layers import Layers, layer_tree
+from .load import convert_like, match_dtypes, read_folder
 from .state import holds_attention, keys_when_converted, layer_entries, only_layers, under_middle_tap, without_attention
 from .writing.ownership import CONFIG
 

@@ -17,15 +17,18 @@ from torch import Tensor
 from ..attention.construction import attention_with, not_a_convolution
 from ..attention.layer import SelfAttention2d
 from ..errors import CheckpointError, NotAConvolutionError, OutputError
+from .architecture import Architecture
 from .checkpoint import Checkpoint, load_into, read_checkpoint
-from .folder import Architecture, LayerEntry, is_converted, read_folder, write_safetensors
+from .config import LayerEntry, is_converted
 from .layers import convolution
+from .load import read_folder
 from .open import open_network
 from .readers.common.geometry import StoredConvolution
 from .shared import check_written_apart, copies, independent
 from .state import holds_attention
 from .writing.atomic import check_file, write_file
 from .writing.ownership import CONFIG
+from .writing.safetensors import write_safetensors
 
 _SAFETENSORS = ".safetensors"
 _PARAMETERS = ("weight", "bias")  # those that a convolution has too

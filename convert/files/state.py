@@ -16,7 +16,7 @@ from ..engines import AUTO
 from ..model.convert import is_convolution
 from ..names import names_by_module
 from ..spec import ConvSpec
-from .folder import LayerEntry
+from .config import LayerEntry
 from .migration import query_under_middle_tap
 
 ATTENTION_KEYS = (

@@ -91,7 +91,7 @@ def scores_are_exact(
 
     With integer centres and alpha a power of two, each product and each partial sum of v . r_delta is an
     integer times alpha. It is exact as long as the integer, at most |delta|^2 + 2 |delta . Delta|, does not
-    exceed 2^24 in binary32 and 2^53 in binary64. Proved in ``proofs/claims/theorem/exact_scores.py``.
+    exceed 2^24 in binary32 and 2^53 in binary64. Proved in ``proofs/claims/computing/exact_scores.py``.
 
     Args:
         dtype: float32 or float64.

@@ -23,11 +23,11 @@ from torch.nn.modules.module import _WrappedHook
 
 from ..arguments import as_tolerance
 from ..attention.checked import changeable_model, checked_model
-from ..attention.construction import attention_with, conv_with, not_a_convolution, unsupported_reason
+from ..attention.construction import attention_with, conv_with, not_a_convolution
 from ..attention.layer import SelfAttention2d, check_alpha
+from ..attention.supported import ForeignConvolution, unsupported_reason
 from ..engines import AUTO, check_engine_name
 from ..errors import ConversionError, NotAConvolutionError, Problem, UnsupportedLayerError
-from ..files.layers import ForeignConvolution
 from ..names import names_by_module
 from .report import LayerReport, Report
 

@@ -16,13 +16,13 @@ from ...convert.certificate.network import NetworkCertificate, certify_network
 from ...convert.certificate.wording import WHY, is_useful
 from ...convert.engines import AUTO
 from ...convert.errors import ConversionError, OptionError, Problem
-from ...convert.files.folder import Architecture
+from ...convert.files.architecture import Architecture
 from ...convert.files.open import open_network
 from ...convert.model.convert import convert_model, restore_model
 from ...convert.spec import Size
-from ..show.image_folder import read_images
 from .agreement import Agreement, compare
-from .campaign.checks.arithmetic import certified_arithmetic, check_device
+from .arithmetic import certified_arithmetic, check_device
+from .image_folder import read_images
 
 # "separable" shares no step with the convolution and never forms all pairs; "auto" is what a user runs.
 DEFAULT_ENGINES = ("separable", AUTO)

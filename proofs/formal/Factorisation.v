@@ -1,7 +1,7 @@
 (** * The smoothing factorisation: Attention_alpha(X) = Conv_W(S_alpha X)
 
-    Exact for every real alpha, the same for all heads. Beside proofs/claims/theorem/factorisation.py (claim smoothing-factorisation)
-    and proofs/claims/theorem/separability.py (claim separable-softmax); the code is convert/engines/factored.py. *)
+    Exact for every real alpha, the same for all heads. Beside proofs/claims/computing/factorisation.py (claim smoothing-factorisation)
+    and proofs/claims/computing/separability.py (claim separable-softmax); the code is convert/engines/factored.py. *)
 
 From Coq Require Import ZArith Lia Lra Psatz.
 From Conv2Attn Require Import Sums Encoding Softmax Grid Convolution Attention Construction Theorem1.

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.spec import Size
-from conv2attn.proofs.show import image_folder
-from conv2attn.proofs.show.image_folder import read_images
-from conv2attn.proofs.show.images import read_picture
+from conv2attn.proofs.evidence import image_folder
+from conv2attn.proofs.evidence.image_folder import read_images
+from conv2attn.proofs.evidence.images import read_picture
 
 MEMORY, SECONDS = 2**29, 60  # beyond the imports; the old code took 1.7 GB, or never ended
 
@@ -34,7 +34,7 @@ import json, resource, sys
 from pathlib import Path
 from PIL import Image
 from conv2attn.convert.errors import ConversionError
-from conv2attn.proofs.show.image_folder import read_images
+from conv2attn.proofs.evidence.image_folder import read_images
 
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 from torch import nn
 
 from conv2attn.convert import attention_from_conv, certify, convert_model
-from conv2attn.convert.certificate import tail as tails
+from conv2attn.convert.bounds import tail as tails
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.model.report import Report
 from conv2attn.convert.spec import ConvSpec, Size

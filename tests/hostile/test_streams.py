@@ -86,7 +86,7 @@ def test_a_reader_that_goes_away_ends_the_run_quietly() -> None:
 FULL = """
 import json, os, resource, sys
 from conv2attn import cli
-import conv2attn.proofs.show.pictures.show, conv2attn.proofs.show.page.write  # before the limit
+import conv2attn.proofs.show.show, conv2attn.proofs.show.page.write  # before the limit
 
 arguments, limit = json.loads(sys.argv[1]), int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))  # a file that grows beyond this fails, as on a full disk

@@ -18,8 +18,9 @@ from torch import nn
 
 from conv2attn.cli import main
 from conv2attn.convert import convert_model, save_converted
-from conv2attn.convert.files.folder import Architecture, write_safetensors
+from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.writing.json_text import json_text
+from conv2attn.convert.files.writing.safetensors import write_safetensors
 from conv2attn.convert.model.report import Report
 from conv2attn.proofs.show.terminal.printable import LINE, printable, printable_lines
 

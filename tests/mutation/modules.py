@@ -21,21 +21,21 @@ TESTS: dict[str, tuple[str, ...]] = {
     "convert/heads/encoding.py": ("test_encoding", "test_regime", "test_certificate", *_COMPUTING),
     "convert/attention/construction.py": ("test_construction", "test_restore", "test_model"),
     "convert/certificate/layer.py": ("test_certificate", "test_construction", "test_equivalence"),
-    "convert/certificate/tail.py": (
+    "convert/bounds/tail.py": (
         "test_tail",
         "test_certificate",
         "test_claims_tail",
         "test_formal_bridge",
         "test_tightness",
     ),
-    "convert/engines/rounding.py": (
+    "convert/bounds/rounding.py": (
         "test_rounding",
         "test_extremes",
         "test_certificate",
         "test_claims_rounding",
         "test_equivalence",
     ),
-    "convert/certificate/subnormal.py": ("test_extremes",),
+    "convert/bounds/subnormal.py": ("test_extremes",),
     "convert/certificate/tolerance.py": ("test_tolerance", "test_certificate"),
     "convert/certificate/data.py": ("test_certificate", "test_extremes", "test_arguments"),
     "convert/certificate/network.py": ("test_propagation", "test_followed", "test_wording"),

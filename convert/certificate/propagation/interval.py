@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...engines.rounding import OUTWARD, gamma, unit_roundoff
-from ..subnormal import magnitudes
+from ...bounds.rounding import OUTWARD, gamma, unit_roundoff
+from ...bounds.subnormal import magnitudes
 
 
 class UnboundedError(Exception):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..subnormal import is_subnormal, magnitudes
+from ...bounds.subnormal import is_subnormal, magnitudes
 from .call import Call
 from .interval import Span, UnboundedError, affine
 

@@ -138,8 +138,8 @@ def claims() -> list[Claim]:
                 ),
             ),
             justifies=(
-                "conv2attn.convert.engines.rounding.literal_error",
-                "conv2attn.convert.engines.rounding.weighing_keys",
+                "conv2attn.convert.bounds.rounding.literal_error",
+                "conv2attn.convert.bounds.rounding.weighing_keys",
             ),
         )
     ]

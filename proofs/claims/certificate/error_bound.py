@@ -75,8 +75,8 @@ def claims() -> list[Claim]:
                 Check("one more head or channel adds at most tau |w| osc (induction)", Kind.SYMBOLIC, sum_failures),
             ),
             justifies=(
-                "conv2attn.convert.certificate.tail.softmax_tail",
-                "conv2attn.convert.certificate.tail.tail_per_unit",
+                "conv2attn.convert.bounds.tail.softmax_tail",
+                "conv2attn.convert.bounds.tail.tail_per_unit",
             ),
         )
     ]

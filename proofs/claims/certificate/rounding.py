@@ -1,4 +1,4 @@
-"""Justifies ``convert/engines/rounding.py``: sums of products in any order, softmax and scores in floating point."""
+"""Justifies ``convert/bounds/rounding.py``: sums of products in any order, softmax and scores in floating point."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def _rounded_sum() -> Claim:
             ),
             Check(f"a sum of {LONG_SUM} terms in 24 bits reaches 99 % of the bound", Kind.EXACT, sharpness_failures),
         ),
-        justifies=("conv2attn.convert.engines.rounding.gamma", "conv2attn.convert.engines.rounding.convolution_error"),
+        justifies=("conv2attn.convert.bounds.rounding.gamma", "conv2attn.convert.bounds.rounding.convolution_error"),
         source="Higham, Accuracy and Stability of Numerical Algorithms, lemma 3.1 and section 4.2",
     )
 
@@ -270,7 +270,7 @@ def _softmax() -> Claim:
             Check("the error upwards is the larger one", Kind.SYMBOLIC, quotient_failures),
             Check("e^s - 1 <= 5/4 s", Kind.SYMBOLIC, exponential_failures),
         ),
-        justifies=("conv2attn.convert.engines.rounding.literal_error",),
+        justifies=("conv2attn.convert.bounds.rounding.literal_error",),
     )
 
 
@@ -308,5 +308,5 @@ def _scores() -> Claim:
             Check("five roundings come to at most 6 u", Kind.SYMBOLIC, score_failures),
             Check("the triangle inequality for the distances", Kind.SYMBOLIC, distance_failures),
         ),
-        justifies=("conv2attn.convert.engines.rounding.literal_error",),
+        justifies=("conv2attn.convert.bounds.rounding.literal_error",),
     )

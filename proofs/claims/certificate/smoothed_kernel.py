@@ -104,7 +104,7 @@ def claims() -> list[Claim]:
                     ),
                 ),
             ),
-            justifies=("conv2attn.convert.certificate.tail.softmax_tail",),
+            justifies=("conv2attn.convert.bounds.tail.softmax_tail",),
         )
     ]
 

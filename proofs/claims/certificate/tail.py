@@ -131,8 +131,8 @@ def _tail_bound() -> Claim:
             Check("tau is below the bounds at q = " + ", ".join(map(str, POINTS)), Kind.EXACT, value_failures),
         ),
         justifies=(
-            "conv2attn.convert.certificate.tail.tail_fraction",
-            "conv2attn.convert.certificate.tail.softmax_tail",
+            "conv2attn.convert.bounds.tail.tail_fraction",
+            "conv2attn.convert.bounds.tail.softmax_tail",
         ),
         source="new",
     )

@@ -1,4 +1,4 @@
-"""Justifies what ``convert/engines/rounding.py`` adds for underflow, and where it says that nothing overflows."""
+"""Justifies what ``convert/bounds/rounding.py`` adds for underflow, and where it says that nothing overflows."""
 
 from __future__ import annotations
 
@@ -142,8 +142,8 @@ def claims() -> list[Claim]:
                 ),
             ),
             justifies=(
-                "conv2attn.convert.engines.rounding.attention_rounding",
-                "conv2attn.convert.engines.rounding.convolution_rounding",
+                "conv2attn.convert.bounds.rounding.attention_rounding",
+                "conv2attn.convert.bounds.rounding.convolution_rounding",
             ),
         )
     ]

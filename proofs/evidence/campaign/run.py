@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 
 from ...benchmark.machine import Machine, cpu_features
-from .checks.arithmetic import check_device
+from ..arithmetic import check_device
 from .processes import tallies_of
 from .result import INTERRUPTED, OUT_OF_TIME, Campaign, Part
 from .settings import Settings

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from ....convert.attention.layer import SelfAttention2d
+from ....convert.bounds.rounding import OUTWARD
+from ....convert.bounds.tail import absolute_products
 from ....convert.certificate.layer import padded_range
-from ....convert.certificate.tail import absolute_products
-from ....convert.engines.rounding import OUTWARD
 from ....convert.errors import ConversionError
 from ..pictures.curve import EXACT, bounds_or_none, convolution, error_curve, input_range, with_alpha
 from ..pictures.scene import Scene

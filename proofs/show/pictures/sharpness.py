@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....convert.attention.layer import SelfAttention2d
-from ....convert.certificate.tail import tail_fraction
+from ....convert.bounds.tail import tail_fraction
 from .panel import Window, draw_map
 from .scene import Scene
 from .style import GREY, Sheet

@@ -28,9 +28,9 @@ from .....convert import SelfAttention2d, attention_from_conv, certify, certify_
 from .....convert.certificate.reference import right_convolutions, untrusted_note
 from .....convert.engines import ENGINES
 from .....convert.spec import ConvSpec
+from ...arithmetic import certified_arithmetic
 from ...random_layers import DTYPES, RandomLayer
 from .adversarial import PATTERNS
-from .arithmetic import certified_arithmetic
 from .bounds import engines_bound
 from .comparison import Comparer, Comparison
 from .content import MOST_SCORES, add_content, number_of_scores, written_out

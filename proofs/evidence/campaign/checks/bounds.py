@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .....convert import SelfAttention2d
-from .....convert.engines.rounding import EXP_ULPS, gamma, unit_roundoff
+from .....convert.bounds.rounding import EXP_ULPS, gamma, unit_roundoff
 from .....convert.spec import Size
 
 _ROUNDED_PRODUCTS = 8  # in a score: three products, two sums, the head vector, the maximum; and one more

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from ....convert.errors import ArchitectureNeededError, ConversionError, OptionError, OutputError, SelectionError
-from ....convert.files.folder import Architecture
-from ....convert.files.layers import Layers
-from ....convert.files.writing.atomic import check_file, write_file
-from ....convert.files.writing.ownership import CONFIG, REPORT, WEIGHTS
-from ....convert.spec import Size
-from ..images import LONGEST, read_picture
-from ..page.room import too_large
-from .image import DRAWN_SIZE, drawn_image
-from .scene import Scene, find_layer, image_channels, scenes
-from .subject import Subject, load_subject, set_alpha
+from ...convert.errors import ArchitectureNeededError, ConversionError, OptionError, OutputError, SelectionError
+from ...convert.files.architecture import Architecture
+from ...convert.files.layers import Layers
+from ...convert.files.writing.atomic import check_file, write_file
+from ...convert.files.writing.ownership import CONFIG, REPORT, WEIGHTS
+from ...convert.spec import Size
+from ..evidence.images import LONGEST, read_picture
+from .page.room import too_large
+from .pictures.image import DRAWN_SIZE, drawn_image
+from .pictures.scene import Scene, find_layer, image_channels, scenes
+from .pictures.subject import Subject, load_subject, set_alpha
 
 if TYPE_CHECKING:
-    from .style import Sheet
+    from .pictures.style import Sheet
 
 PAGE = "html"
 FORMS = ("png", "svg", "pdf", PAGE)
@@ -120,14 +120,14 @@ def check_form(out: Path) -> str:
 
 def draw(shown: Sequence[Scene], picture: str, form: str) -> bytes:
     """The picture of some layers as the content of a png, svg or pdf file."""
-    from .style import drawn_in_style
+    from .pictures.style import drawn_in_style
 
     with drawn_in_style():
         return _drawings()[picture](shown).save(form)
 
 
 def _page(subject: Subject, image: Tensor, view: View, *, title: str) -> bytes:
-    from ..page.write import DRAWN, viewer_page
+    from .page.write import DRAWN, viewer_page
 
     seen = DRAWN if view.image is None else f"the image {view.image.name}"
     page = viewer_page(
@@ -138,10 +138,10 @@ def _page(subject: Subject, image: Tensor, view: View, *, title: str) -> bytes:
 
 def _drawings() -> dict[str, Callable[[Sequence[Scene]], Sheet]]:
     """The functions that draw, imported only now: they need matplotlib."""
-    from .contours import draw_contours
-    from .error import draw_error
-    from .kernel import draw_kernel
-    from .maps import draw_maps
+    from .pictures.contours import draw_contours
+    from .pictures.error import draw_error
+    from .pictures.kernel import draw_kernel
+    from .pictures.maps import draw_maps
 
     return dict(zip(PICTURES, (draw_maps, draw_contours, draw_error, draw_kernel), strict=True))
 

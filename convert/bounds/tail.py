@@ -15,7 +15,7 @@ its target, and P_h the probability of the points that the kernel spans. Then (c
 
 for every image size and every query: the second sum is what borders can change. For every output and input channel
 the smaller of the two counts. ``proofs/claims/certificate/tail.py``, ``proofs/claims/certificate/error_bound.py``
-(among the claims of ``proofs/claims/theorem/factorisation.py``) and ``proofs/claims/certificate/smoothed_kernel.py``
+(among the claims of ``proofs/claims/computing/factorisation.py``) and ``proofs/claims/certificate/smoothed_kernel.py``
 prove the claims; ``proofs/evidence/worst_case.py`` makes inputs that come near the bound.
 """
 
@@ -27,8 +27,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ..engines.rounding import OUTWARD, SMALLEST_ALPHA, gamma, moment, powers
 from ..heads.values import AttentionLayer
+from .rounding import OUTWARD, SMALLEST_ALPHA, gamma, moment, powers
 from .subnormal import magnitudes
 
 _FLATTEST = 0.25  # below, a head reaches over so many pixels that the kernel's change is not worth its sum

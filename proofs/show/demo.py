@@ -11,12 +11,13 @@ from ...convert.errors import OutputError
 from ...convert.examples.images import HELD_OUT_SEED, draw_images
 from ...convert.examples.networks import NETWORKS
 from ...convert.examples.pretrained import load_example
-from ...convert.files.folder import Architecture, save_converted
+from ...convert.files.architecture import Architecture
+from ...convert.files.save import save_converted
 from ...convert.files.writing.atomic import check_target
 from ...convert.files.writing.ownership import PAGE
 from ...convert.model.convert import convert_model
-from ..show.page.write import viewer_page
-from .agreement import Agreement, compare
+from ..evidence.agreement import Agreement, compare
+from .page.write import viewer_page
 
 DEFAULT_FOLDER = Path("conv2attn-demo")
 DEFAULT_IMAGES = 1000

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 
 import torch
 
-from .....convert.errors import ConversionError
-from ....benchmark.machine import torch_settings
+from ...convert.errors import ConversionError
+from ..benchmark.machine import torch_settings
 
 _REDUCED = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
 

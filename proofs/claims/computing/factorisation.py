@@ -19,8 +19,8 @@ from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr
 from ...prover.small_convolutions import Case, Element, Grid, Pixel, Symbols, pad, pixels, symbols
 from ..certificate import error_bound
+from ..theorem.assembly import Positions, head_center, query_position
 from . import separability
-from .assembly import Positions, head_center, query_position
 
 CASES = (
     Case((1, 1), size=(2, 2)),

@@ -1,0 +1,204 @@
+"""What a ``config.json`` says: the content, the architecture, and an entry for each layer; nothing in it is code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..attention.layer import SelfAttention2d
+from ..errors import (
+    CheckpointError,
+    GeometryError,
+)
+from ..spec import ConvSpec
+from .architecture import Architecture
+from .checkpoint import Checkpoint
+from .readers.common.beside import path_in
+from .readers.common.geometry import StoredConvolution
+from .readers.common.limits import MAX_HEADER, parse_json
+from .writing.ownership import CONFIG, FORMAT, is_ours
+
+# Version 1 had no "content", which was always a network; before 3, queries sat elsewhere: ``migration.py``.
+FORMAT_VERSION = 3
+NETWORK_CONTENT, LAYERS_CONTENT = "network", "layers"
+# The project's own examples, which no file chooses the code of.
+OWN_ARCHITECTURES = tuple(
+    f"conv2attn.convert.examples.networks:{name}" for name in ("plain_cnn", "residual_cnn", "mobile_cnn")
+)
+
+
+@dataclass(frozen=True)
+class LayerEntry:
+    """One layer's entry in config.json: what the state dict does not hold.
+
+    Attributes:
+        names: Fully qualified names of the layer.
+        spec: Its geometry, as ``ConvSpec.to_json`` writes it.
+        engine: How it computes.
+        content_key_dim: Dimension of its content terms, or None if it has none.
+        axis_offsets: Row and column offsets of its learned score tables, or None if its scores are quadratic.
+        alpha_follows_dtype: As ``SelfAttention2d.alpha_follows_dtype``.
+
+    Raises:
+        TypeError: A value is of another type.
+        GeometryError: The geometry describes no convolution.
+    """
+
+    names: Sequence[str]
+    spec: Mapping[str, Any]
+    engine: str
+    content_key_dim: int | None
+    axis_offsets: Sequence[int] | None
+    alpha_follows_dtype: bool = True
+
+    def __post_init__(self) -> None:
+        names = isinstance(self.names, list | tuple) and all(isinstance(name, str) for name in self.names)
+        others = isinstance(self.spec, Mapping) and isinstance(self.engine, str)
+        others = others and isinstance(self.alpha_follows_dtype, bool)
+        dimensions = isinstance(self.content_key_dim, int | None) and isinstance(self.axis_offsets, list | tuple | None)
+        if not (names and self.names and others and dimensions):
+            raise TypeError(f"a layer is names, a geometry, an engine and dimensions or null; got {self}")
+        ConvSpec.from_json(dict(self.spec))
+
+    @classmethod
+    def of(cls, names: tuple[str, ...], layer: SelfAttention2d) -> LayerEntry:
+        """Describes a layer."""
+        key_dim = None if layer.content is None else layer.content.key_weight.shape[1]
+        tables = (
+            None if layer.axis_scores is None else (layer.axis_scores.rows.shape[1], layer.axis_scores.columns.shape[1])
+        )
+        return cls(names, layer.spec.to_json(), layer.engine, key_dim, tables, layer.alpha_follows_dtype)
+
+    def stored(self, name: str, checkpoint: Checkpoint) -> StoredConvolution:
+        """The convolution that the layer was, by one of its names."""
+        prefix = f"{name}." if name else ""
+        bias = f"{prefix}bias" if f"{prefix}bias" in checkpoint.state_dict else None
+        return StoredConvolution(f"{prefix}weight", bias, ConvSpec.from_json(dict(self.spec)))
+
+    def configure(self, layer: SelfAttention2d, saved: Mapping[str, Tensor]) -> None:
+        """Makes a newly converted layer what the entry says.
+
+        Args:
+            layer: The layer.
+            saved: The weights it will get, by name.
+
+        Raises:
+            CheckpointError: The layer, or the weights of its content terms, are not what the entry says.
+            EngineError: There is no such engine.
+        """
+        name = self.names[0]
+        if layer.spec.to_json() != self.spec:
+            raise CheckpointError(f"layer {name} is {self.spec}, in the architecture {layer.spec.to_json()}")
+        layer.engine = self.engine
+        layer.alpha_follows_dtype = self.alpha_follows_dtype
+        if self.content_key_dim is not None:
+            key_weight = saved.get(f"{name}.content.key_weight".removeprefix("."))
+            shape = (layer.num_heads, self.content_key_dim, layer.in_channels)
+            if key_weight is None or key_weight.shape != shape:
+                raise CheckpointError(f"layer {name} has no content terms of dimension {self.content_key_dim}")
+            layer.add_content(self.content_key_dim)
+        if self.axis_offsets is not None:
+            rows, columns = (saved.get(f"{name}.axis_scores.{axis}".removeprefix(".")) for axis in ("rows", "columns"))
+            if rows is None or columns is None or [rows.shape[-1], columns.shape[-1]] != list(self.axis_offsets):
+                raise CheckpointError(f"layer {name} has no score tables of {self.axis_offsets} offsets")
+            layer.set_axis_scores(rows, columns)
+
+
+@dataclass(frozen=True)
+class Config:
+    """What is read of a config.json.
+
+    Attributes:
+        content: What the folder holds.
+        architecture: How the network is built, or None if that is not known.
+        layers: Its attention layers.
+        tensors: Keys of its tensors in the order of the model's state dict, which no safetensors file keeps; None where
+            that is not known.
+
+    Raises:
+        TypeError: The keys are no list of texts.
+    """
+
+    content: str
+    architecture: Architecture | None
+    layers: tuple[LayerEntry, ...]
+    tensors: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        listed = self.tensors is None or isinstance(self.tensors, list | tuple)
+        if not (listed and all(isinstance(key, str) for key in self.tensors or ())):
+            raise TypeError("the tensors are no list of texts")
+
+    @property
+    def own_architecture(self) -> Architecture | None:
+        """The architecture, if it is one of the project's examples, whose code no file chooses; else None."""
+        known = self.architecture is not None and self.architecture.spec in OWN_ARCHITECTURES
+        return self.architecture if known else None
+
+
+def is_converted(folder: Path) -> bool:
+    """Whether a folder is one that ``save_converted`` wrote, of any version."""
+    return (folder / CONFIG).is_file() and is_ours(folder / CONFIG)
+
+
+def read_config(folder: Path) -> tuple[int, Config]:
+    """Reads the version and the description of a converted model.
+
+    Raises:
+        CheckpointError: The folder is not a converted model, or was written by a later version.
+    """
+    path = folder / CONFIG
+    try:
+        with (path_in(folder, CONFIG) if path.exists() else path).open("rb") as file:
+            text = file.read(MAX_HEADER + 1)
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder} is not a converted model: {CONFIG} cannot be read ({error.strerror})"
+        ) from error
+    config = parse_json(text, str(path))
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise CheckpointError(f"{path} does not describe a model that conv2attn converted")
+    version = _version(config, path)
+    try:
+        content = NETWORK_CONTENT if version == 1 else config["content"]
+        recorded = config["architecture"]
+        architecture = None if recorded is None else Architecture(**recorded)
+        layers = tuple(LayerEntry(**entry) for entry in config["layers"])
+        described = Config(content, architecture, layers, config.get("tensors"))
+    except (KeyError, TypeError, GeometryError) as error:
+        raise CheckpointError(f"{path} is malformed: {error}") from error
+    if content not in (NETWORK_CONTENT, LAYERS_CONTENT):
+        raise CheckpointError(f"{path} is malformed: there is no content {content!r:.100}")
+    return version, described
+
+
+def _version(config: Mapping[str, Any], path: Path) -> int:
+    """The version of the form, if it is one that is read."""
+    version, versions = config.get("format_version"), config.get("versions")
+    if type(version) is not int or version < 1:
+        raise CheckpointError(f"{path} has the format version {version!r:.100}, which is none")
+    if version > FORMAT_VERSION:
+        writer = versions.get("conv2attn") if isinstance(versions, Mapping) else None
+        needed = f"conv2attn {writer:.20}" if isinstance(writer, str) else "a later conv2attn"
+        raise CheckpointError(
+            f"{path} has format version {version}, which needs {needed}; "
+            f"conv2attn {metadata.version('conv2attn')} reads up to {FORMAT_VERSION}"
+        )
+    return version
+
+
+def attention_named(model: nn.Module, name: str) -> SelfAttention2d:
+    """The attention layer of a model that has this name.
+
+    Raises:
+        CheckpointError: It is something else.
+    """
+    layer = model.get_submodule(name)
+    if not isinstance(layer, SelfAttention2d):
+        raise CheckpointError(f"{name} is no attention layer")
+    return layer
