@@ -20,7 +20,7 @@ from .proofs.show.terminal.output import explain, print_table, progress, say, sa
 
 if TYPE_CHECKING:
     from .convert.files.architecture import Architecture
-    from .convert.model.report import Report
+    from .convert.files.certified import CertifiedReport
     from .convert.spec import Size
     from .proofs.benchmark.run import Benchmark
     from .proofs.evidence.agreement import Agreement
@@ -155,6 +155,7 @@ def convert(
     as_json: JsonOption = False,
 ) -> None:
     """Convert the checkpoint of a CNN to self-attention."""
+    from .convert.files.certified import CertifiedReport
     from .convert.files.checkpoint import size_on_disk
     from .convert.files.open import open_network
     from .convert.files.save import save_converted
@@ -187,21 +188,21 @@ def convert(
         inplace=True,
         skip_unsupported=skip_unsupported,
     )
-    report = report.noted(network.notes).on_images(*images)
+    report, (values, image_size) = report.noted(network.notes), images
     with progress("Certifying", total=len(report.layers)) as advance:
-        report.certify(progress=advance)
+        certified = CertifiedReport.of(model, report, input_range=values, size=image_size, progress=advance)
     with redirect_stdout(sys.stderr):
         page, left_out = make_page(model, report, title=checkpoint.name, limit=QUICK)
-    report = report.noted(left_out)
+    certified = certified.noted(left_out)
     source = network.checkpoint
     with progress("Writing", total=None):
         save_converted(
-            model, out, report=report, architecture=network.architecture, source=source, page=page, force=force
+            model, out, report=certified, architecture=network.architecture, source=source, page=page, force=force
         )
     if as_json:
-        _print_json("convert", {"folder": str(out), "page": str(out / PAGE), "report": report.to_json()})
+        _print_json("convert", {"folder": str(out), "page": str(out / PAGE), "report": certified.to_json()})
     else:
-        _print_report(report)
+        _print_report(certified)
         say(f"Wrote {out}; open {out / PAGE} to look at it")
 
 
@@ -688,14 +689,15 @@ def _print_json(command: str, data: dict[str, Any]) -> None:
     say_document(json_text(_versioned(command, data), default=str) + "\n")
 
 
-def _print_report(report: Report) -> None:
+def _print_report(certified: CertifiedReport) -> None:
     from .convert.certificate.wording import WHY, is_useful
     from .proofs.show.tables import report_table
 
-    print_table(*report_table(report))
+    report = certified.report
+    print_table(*report_table(certified))
     _print_notes([(layer.name, layer.note) for layer in report.layers])
     _print_problems("left alone", report.skipped)
-    network, (low, high) = report.network, report.input_range
+    network, (low, high) = certified.network, certified.input_range
     useful = is_useful(network.bound, network.outputs)
     bound = f"at most {network.in_words} apart" if useful else network.in_words
     bound += "" if useful or network.bound is None else f": {WHY}"

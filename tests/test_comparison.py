@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,14 @@ from torch import nn
 from conv2attn.convert import (
     ConversionError,
     SelfAttention2d,
+    certify,
     certify_data,
     compare_layers,
     convert_model,
     save_converted,
 )
+from conv2attn.convert.files.certified import CertifiedReport
 from conv2attn.convert.files.writing.ownership import REPORT
-from conv2attn.convert.model.report import Report
 from tests.small_models import SMALL_MODELS, Composite, composite_input
 
 
@@ -95,12 +97,12 @@ def test_the_report_keeps_the_networks_bound_and_the_comparison(tmp_path: Path) 
     cnn = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Softmax(1), nn.Conv2d(4, 2, 1)).eval()
     model, report = convert_model(cnn)
     compared = compare_layers(cnn, model, [torch.rand(2, 3, 9, 8)])
-    report = Report(report.layers, report.skipped, model, comparison=compared).on_images((0.0, 1.0), (9, 8))
-    save_converted(model, tmp_path / "out", report=report)
+    certified = CertifiedReport.of(model, report, input_range=(0.0, 1.0), size=(9, 8))
+    save_converted(model, tmp_path / "out", report=replace(certified, comparison=compared))
     written = json.loads((tmp_path / "out" / REPORT).read_text())
     assert written["certified_range"] == [0, 1]
     assert written["network"]["size"] == [9, 8]
     assert written["network"]["unbounded"][0] == {"name": "1", "reason": "no bound is known for Softmax"}
     assert written["network"]["bound"] is None
     assert [layer["name"] for layer in written["comparison"]] == ["0", "2"]
-    assert report.layers[0].input_range == (0, 1)
+    assert written["layers"][0]["certificate"] == certify(model[0], input_range=(0, 1)).to_json()  # type: ignore[index]

@@ -31,6 +31,7 @@ from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, C
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.architecture import Architecture
+from conv2attn.convert.files.certified import CertifiedReport
 from conv2attn.convert.files.checkpoint import read_checkpoint
 from conv2attn.convert.files.config import FORMAT_VERSION, OWN_ARCHITECTURES
 from conv2attn.convert.files.writing.ownership import CONFIG, FORMAT, REPORT, WEIGHTS
@@ -186,7 +187,7 @@ def test_the_config_says_what_was_converted_from_what_with_what(tmp_path: Path) 
         "axis_offsets": None,
         "alpha_follows_dtype": True,
     }
-    assert json.loads((tmp_path / "out" / REPORT).read_text()) == report.to_json()
+    assert json.loads((tmp_path / "out" / REPORT).read_text()) == CertifiedReport.of(model, report).to_json()
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [CONFIG, WEIGHTS, REPORT]
 
 

@@ -26,6 +26,7 @@ from torch.nn.utils.prune import l1_unstructured
 from conv2attn.convert import ConversionError, ConvSpec, SelfAttention2d, certify, convert_model
 from conv2attn.convert.certificate.reference import right_convolutions
 from conv2attn.convert.errors import EngineError, Problem, UnsupportedLayerError
+from conv2attn.convert.files.certified import CertifiedReport
 from conv2attn.convert.model.convert import NOT_SELECTED
 from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of, convolutions_with_input
 from tests.small_models import Composite, composite_input
@@ -298,8 +299,11 @@ def test_the_report_describes_each_convolution(specs: list[ConvSpec]) -> None:
         assert layer.heads == conv.kernel_size[0] * conv.kernel_size[1]
         assert layer.parameters_before == sum(map(torch.numel, conv.parameters()))
         assert layer.parameters_after == layer.parameters_before + 3 * layer.heads
-        assert layer.certificate == certify(attention(model, layer.name), input_range=(-1, 1))
-    assert json.loads(json.dumps(report.to_json(), allow_nan=False))["layers"][0]["spec"] == specs[0].to_json()
+    certified = CertifiedReport.of(model, report)
+    assert [bound.certificate for bound in certified.bounds] == [
+        certify(attention(model, layer.name), input_range=(-1, 1)) for layer in report.layers
+    ]
+    assert json.loads(json.dumps(certified.to_json(), allow_nan=False))["layers"][0]["spec"] == specs[0].to_json()
 
 
 def test_the_filter_gets_each_convolution_with_its_names_and_the_report_says_what_it_left() -> None:
@@ -325,10 +329,10 @@ def test_what_cannot_be_certified_is_converted_and_the_report_says_why(
 ) -> None:
     conv = nn.Conv2d(2, 3, (1, 2))
     nn.init.constant_(conv.weight[1, 0], value)
-    report = convert_model(conv, alpha=alpha).report
-    assert report.layers[0].certificate is None
-    assert reason in str(report.layers[0].uncertified)
-    json.dumps(report.to_json(), allow_nan=False)
+    certified = CertifiedReport.of(*convert_model(conv, alpha=alpha))
+    assert certified.bounds[0].certificate is None
+    assert reason in str(certified.bounds[0].reason)
+    json.dumps(certified.to_json(), allow_nan=False)
 
 
 # What is refused

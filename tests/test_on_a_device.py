@@ -32,6 +32,7 @@ from conv2attn.convert import (
 from conv2attn.convert.attention.layer import set_engine
 from conv2attn.convert.certificate.propagation import program
 from conv2attn.convert.engines import ENGINES
+from conv2attn.convert.files.certified import CertifiedReport
 from conv2attn.convert.spec import Size
 from conv2attn.proofs.evidence.arithmetic import certified_arithmetic
 from conv2attn.proofs.evidence.campaign.checks.all import violations
@@ -145,7 +146,7 @@ def test_maps_vectors_and_words_are_had_there(alpha: float | None, device: str) 
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_a_network_is_converted_certified_and_restored_there(alpha: float | None, device: str) -> None:
     cnn, x = network(), image(device)
-    elsewhere = convert_model(cnn, alpha=alpha).report
+    elsewhere = CertifiedReport.of(*convert_model(cnn, alpha=alpha))
     model, report = convert_model(cnn.to(device), alpha=alpha)
     assert devices_of(model) == {device}
     certificate = certify_network(model, input_range=UNITY, size=(19, 17))
@@ -153,7 +154,7 @@ def test_a_network_is_converted_certified_and_restored_there(alpha: float | None
     difference = (model.to(device)(x).double() - cnn(x).double()).abs().max().item()
     assert difference <= (certificate.bound or 0)
     assert all(layer.own <= layer.bound for layer in compare_layers(cnn, model, [x]))
-    assert report.to_json() == elsewhere.to_json()
+    assert CertifiedReport.of(model, report).to_json() == elsewhere.to_json()
     restored = restore_model(model, tolerance=float("inf"))
     assert devices_of(restored) == {device}
     assert all(torch.equal(restored.state_dict()[name], value) for name, value in cnn.state_dict().items())

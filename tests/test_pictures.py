@@ -172,7 +172,7 @@ def test_a_picture_has_the_same_values_for_every_command(tmp_path: Path) -> None
     picture = Image.new("RGB", (5, 4), (255, 0, 51))
     picture.save(tmp_path / "a.png")
     wanted = torch.tensor([1.0, -1.0, 51 / 127.5 - 1]).view(3, 1, 1).expand(3, 4, 5)
-    subject = Subject(nn.Conv2d(3, 1, 1), Report((), (), nn.Identity()))
+    subject = Subject(nn.Conv2d(3, 1, 1), Report((), ()))
     assert torch.equal(read_images(tmp_path, channels=3)[0], wanted)
     assert torch.equal(view_image(subject, View(image=tmp_path / "a.png"))[0], wanted)
 

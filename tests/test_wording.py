@@ -11,6 +11,7 @@ from torch import nn
 
 from conv2attn.convert import attention_from_conv, certify, certify_network, convert_model
 from conv2attn.convert.certificate.wording import is_useful, told
+from conv2attn.convert.files.certified import CertifiedReport
 from conv2attn.convert.model.report import Report
 from conv2attn.proofs.evidence.network import Pair, verify_network
 from conv2attn.proofs.show.page.table import table_rows
@@ -82,7 +83,7 @@ def test_verification_tells_a_useless_bound_as_none_and_why() -> None:
 def test_tables_and_the_page_tell_a_useless_bound_of_a_layer() -> None:
     cnn = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 4 * 3, 2)).eval()
     model = convert_model(cnn, alpha=2.0**-6).model
-    (row,) = report_table(Report.of(model)).rows
+    (row,) = report_table(CertifiedReport.of(model, Report.of(model))).rows
     assert str(row[-1]).startswith("no useful bound (")
     agreement = verify_network(Pair(cnn, model), torch.randn(2, 3, 6, 5), engines=["auto"]).agreement
     (row,) = layer_agreement_table("a network", agreement).rows

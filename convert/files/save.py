@@ -29,6 +29,7 @@ from ..errors import (
 )
 from ..model.report import Report
 from .architecture import Architecture
+from .certified import CertifiedReport
 from .checkpoint import Checkpoint
 from .config import FORMAT_VERSION, LAYERS_CONTENT, NETWORK_CONTENT, LayerEntry, attention_named
 from .layers import Layers
@@ -43,7 +44,7 @@ def save_converted(
     model: nn.Module,
     folder: str | Path,
     *,
-    report: Report | None = None,
+    report: Report | CertifiedReport | None = None,
     architecture: Architecture | None = None,
     source: Checkpoint | None = None,
     page: str | None = None,
@@ -54,7 +55,8 @@ def save_converted(
     Args:
         model: A model with self-attention layers, perhaps trained further.
         folder: Where to; its parent must exist.
-        report: What the conversion did; by default what the model shows now.
+        report: What the conversion did, perhaps with bounds; by default what the model shows now. Bounds that are not
+            given are made, for inputs from -1 to 1.
         architecture: How the CNN was built, for those who load the folder.
         source: The checkpoint that the weights came from; the folder must not hold it.
         page: An HTML page about the conversion, to keep with it (``proofs/show/page/write.py`` makes one).
@@ -66,16 +68,17 @@ def save_converted(
         ConversionError: The model is not an ``nn.Module`` in Python, or the folder is not a path.
     """
     model, folder = checked_model(model), as_path(folder, "folder")
-    if report is not None and not isinstance(report, Report):
+    if not isinstance(report, Report | CertifiedReport | None):
         raise OutputError(f"report must be a Report, as Conversion.report is; got {type(report).__name__}")
     without = [name for name, tensor in model.state_dict(keep_vars=True).items() if getattr(tensor, "is_meta", False)]
     if without:
         raise OutputError(f"the model has tensors without values, on the meta device: {', '.join(without[:10])}")
-    report = report or Report.of(model)
-    if not report.layers:
+    report = Report.of(model) if report is None else report
+    converted = report.report if isinstance(report, CertifiedReport) else report
+    if not converted.layers:
         raise OutputError("the model has no self-attention layer to keep; convert it first")
     content = LAYERS_CONTENT if isinstance(model, Layers | SelfAttention2d) else NETWORK_CONTENT
-    state = _tensors(model.state_dict() if content == NETWORK_CONTENT else _layers_state(model, report))
+    state = _tensors(model.state_dict() if content == NETWORK_CONTENT else _layers_state(model, converted))
     shared = aliases(state)
     tensors = independent({name: value for name, value in state.items() if name not in shared})
     config = {
@@ -83,12 +86,17 @@ def save_converted(
         "format_version": FORMAT_VERSION,
         "content": content,
         "architecture": None if architecture is None else asdict(architecture),
-        "layers": [asdict(LayerEntry.of(layer.names, attention_named(model, layer.name))) for layer in report.layers],
+        "layers": [
+            asdict(LayerEntry.of(layer.names, attention_named(model, layer.name))) for layer in converted.layers
+        ],
         "tensors": list(state),
         "source": None if source is None else {"file": _valid(source.path.name), "sha256": source.sha256},
         "versions": {name: metadata.version(name) for name in ("conv2attn", "torch")},
     }
-    texts = {CONFIG: _json(config), REPORT: json_text(report.to_json()) + "\n"} | ({} if page is None else {PAGE: page})
+    certified = report if isinstance(report, CertifiedReport) else CertifiedReport.of(model, report)
+    texts = {CONFIG: _json(config), REPORT: json_text(certified.to_json()) + "\n"}
+    if page is not None:
+        texts[PAGE] = page
 
     def write(temporary: Path) -> None:
         write_safetensors(tensors, temporary / WEIGHTS, {FORMAT: str(FORMAT_VERSION), **shared})

@@ -120,7 +120,7 @@ def convert_model(
         layer = attention_with(conv, alpha=alpha, engine=engine)
         model = _replace(model, names, conv, layer)
         reports.append(LayerReport.of(names, layer))
-    return Conversion(model, Report(tuple(reports), plan.skipped + plan.unsupported, model))
+    return Conversion(model, Report(tuple(reports), plan.skipped + plan.unsupported))
 
 
 def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: bool = False) -> nn.Module:

@@ -12,6 +12,7 @@ from ...convert.examples.images import HELD_OUT_SEED, draw_images
 from ...convert.examples.networks import NETWORKS
 from ...convert.examples.pretrained import load_example
 from ...convert.files.architecture import Architecture
+from ...convert.files.certified import CertifiedReport
 from ...convert.files.save import save_converted
 from ...convert.files.writing.atomic import check_target
 from ...convert.files.writing.ownership import PAGE
@@ -78,9 +79,10 @@ def run_demo(
         architecture = Architecture(f"{NETWORKS[name].__module__}:{NETWORKS[name].__name__}")
         low, high, rows, columns = float(images.min()), float(images.max()), *images.shape[2:]
         comparison = tuple(layer.comparison for layer in agreement.engines[0].layers)
-        report = replace(report.on_images((low, high), (rows, columns)), comparison=comparison)
+        certified = CertifiedReport.of(attention, report, input_range=(low, high), size=(rows, columns))
+        certified = replace(certified, comparison=comparison)
         page = viewer_page(attention, report, title=f"The {name} example network", agreement=agreement)
-        save_converted(attention, target, report=report, architecture=architecture, page=page, force=True)
+        save_converted(attention, target, report=certified, architecture=architecture, page=page, force=True)
         results.append(DemoResult(name, target, agreement))
     return results
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from ...convert.certificate.wording import told
 from ...convert.engines.literal import format_bytes
+from ...convert.files.certified import CertifiedReport
 from ...convert.model.plan import LayerPlan
-from ...convert.model.report import Report
 from ...convert.spec import Size
 from ..evidence.agreement import Agreement
 
@@ -65,9 +65,9 @@ def plan_table(layers: Sequence[LayerPlan], size: Size) -> Table:
     )
 
 
-def report_table(report: Report) -> Table:
+def report_table(certified: CertifiedReport) -> Table:
     """What a conversion made of each layer, and its bound."""
-    low, high = report.input_range
+    low, high = certified.input_range
     return Table(
         ("layer", "geometry", "heads", "alpha", "parameters", "attention", f"bound on [{low:g}, {high:g}]"),
         tuple(
@@ -78,9 +78,9 @@ def report_table(report: Report) -> Table:
                 f"{layer.alpha:g}",
                 layer.parameters_before,
                 layer.parameters_after,
-                layer.uncertified if layer.certificate is None else layer.certificate.in_words,
+                bound.in_words,
             )
-            for layer in report.layers
+            for layer, bound in zip(certified.report.layers, certified.bounds, strict=True)
         ),
     )
 

@@ -19,9 +19,9 @@ from torch import nn
 from conv2attn.cli import main
 from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.files.architecture import Architecture
+from conv2attn.convert.files.certified import CertifiedReport
 from conv2attn.convert.files.writing.json_text import json_text
 from conv2attn.convert.files.writing.safetensors import write_safetensors
-from conv2attn.convert.model.report import Report
 from conv2attn.proofs.show.terminal.printable import LINE, printable, printable_lines
 
 SIGNS = "\x1b[2J\x1b]0;title\x07\x00\x9b31m\u202etxt.\u2066\u200f\u2028\u2029\x85\n\rconv2attn: forged\ue000</script>"
@@ -282,5 +282,5 @@ def test_hostile_results_are_told_in_visible_characters(run: Run) -> None:
 def test_a_report_is_json_whatever_its_numbers_are() -> None:
     conv = nn.Conv2d(1, 1, 1)
     nn.init.constant_(conv.weight, 3e38)
-    text = json_text(Report.of(convert_model(nn.Sequential(conv)).model).to_json())
+    text = json_text(CertifiedReport.of(*convert_model(nn.Sequential(conv))).to_json())
     assert "NaN" not in text.replace('"NaN"', "")

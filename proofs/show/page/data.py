@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ....convert.attention.layer import SelfAttention2d
 from ....convert.errors import ConversionError, Problem, SelectionError
+from ....convert.files.config import attention_named
 from ....convert.model.report import LayerReport, Report
 from ....convert.spec import ConvSpec, Size
 from ...evidence.agreement import Agreement
@@ -66,7 +68,7 @@ def page_data(
     layers = []
     for entry in entries:
         scene = found.get(entry.name)
-        data = _entry_data(entry, left_out.get(entry.name))
+        data = _entry_data(entry, attention_named(model, entry.name), left_out.get(entry.name))
         if scene is not None:
             data |= _scene_data(scene, 0 if trouble else counts.get(entry.name, 0))
             data["seen"] = trouble is None
@@ -119,7 +121,11 @@ def _look(
         if reason is not None:
             left_out[entry.name] = reason
         else:
-            found[entry.name] = _unseen(entry, size) if trouble is not None else seen[entry.name]
+            found[entry.name] = (
+                _unseen(entry.name, attention_named(model, entry.name), size)
+                if trouble is not None
+                else seen[entry.name]
+            )
     return found, trouble, left_out
 
 
@@ -130,22 +136,19 @@ def _unseen_size(spec: ConvSpec) -> Size:
     return Size(*(max(_UNSEEN, n, wrapped) for n in span))
 
 
-def _unseen(entry: LayerReport, size: Size) -> Scene:
+def _unseen(name: str, layer: SelfAttention2d, size: Size) -> Scene:
     """A layer before an input that is not known."""
-    spec = entry.layer.spec
-    output = spec.output_size(size)
-    return Scene(
-        entry.name, entry.layer, torch.zeros(1, spec.in_channels, *size), (output.rows // 2, output.columns // 2)
-    )
+    output = layer.spec.output_size(size)
+    return Scene(name, layer, torch.zeros(1, layer.spec.in_channels, *size), (output.rows // 2, output.columns // 2))
 
 
 def _printable_problem(problem: Problem) -> dict[str, str]:
     return {"name": printable(problem.name, CELL), "reason": printable(problem.reason, CELL)}
 
 
-def _entry_data(entry: LayerReport, left_out: str | None) -> dict[str, Any]:
+def _entry_data(entry: LayerReport, layer: SelfAttention2d, left_out: str | None) -> dict[str, Any]:
     notes = [note for note in (entry.note, None if left_out is None else not_drawn(left_out)) if note is not None]
-    alphas = list(entry.layer.regime.alpha)
+    alphas = list(layer.regime.alpha)
     return {
         "names": [printable(name, CELL) for name in entry.names],
         "geometry": str(entry.spec),

@@ -1,0 +1,117 @@
+"""What ``report.json`` holds: what a conversion did, and how far layers and network can be from the CNN's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..certificate.comparison import LayerComparison
+from ..certificate.layer import Certificate, certify
+from ..certificate.network import DEFAULT_SIZE, NetworkCertificate, certify_network
+from ..errors import ConversionError
+from ..model.report import Report
+from .config import attention_named
+
+REPORT_VERSION = 1
+CERTIFIED_RANGE = (-1.0, 1.0)  # a layer's inputs are not known here; the bound grows in proportion to them
+
+
+@dataclass(frozen=True)
+class LayerBound:
+    """What is known of one layer.
+
+    Attributes:
+        certificate: Bound on the difference for inputs within the range, or None.
+        reason: Why there is no certificate, or None.
+    """
+
+    certificate: Certificate | None
+    reason: str | None = None
+
+    @property
+    def in_words(self) -> str:
+        """The bound, or why there is none."""
+        return str(self.reason) if self.certificate is None else self.certificate.in_words
+
+
+@dataclass(frozen=True)
+class CertifiedReport:
+    """What a conversion did, with bounds.
+
+    Attributes:
+        report: What the conversion did.
+        bounds: One for each of the report's layers.
+        network: Bound on the difference between the converted network and the CNN.
+        input_range: Smallest and largest value of the images, and of each layer's input, that bounds are for.
+        comparison: What was measured on images, if it was.
+    """
+
+    report: Report
+    bounds: tuple[LayerBound, ...]
+    network: NetworkCertificate
+    input_range: tuple[float, float]
+    comparison: tuple[LayerComparison, ...] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        report: Report,
+        *,
+        input_range: tuple[float, float] = CERTIFIED_RANGE,
+        size: tuple[int, int] = DEFAULT_SIZE,
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> CertifiedReport:
+        """Certifies a converted model and each of its layers.
+
+        Args:
+            model: The converted model.
+            report: What was converted.
+            input_range: Smallest and largest value of the images, and of each layer's input.
+            size: Rows and columns of the images.
+            progress: Called with 1 after each layer.
+        """
+        bounds = []
+        for layer in report.layers:
+            bounds.append(_bound(model, layer.name, input_range))
+            progress(1)
+        network = certify_network(model, input_range=input_range, size=size)
+        return cls(report, tuple(bounds), network, input_range)
+
+    def noted(self, notes: Mapping[str, str]) -> CertifiedReport:
+        """The same, with what else the user should know of layers, by their names."""
+        return replace(self, report=self.report.noted(notes))
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain data, with the version of its form."""
+        return {
+            "version": REPORT_VERSION,
+            "certified_range": list(self.input_range),
+            "layers": [
+                layer.to_json()
+                | {
+                    "certificate": None if bound.certificate is None else bound.certificate.to_json(),
+                    "uncertified": bound.reason,
+                }
+                for layer, bound in zip(self.report.layers, self.bounds, strict=True)
+            ],
+            "network": self.network.to_json(),
+            "comparison": None if self.comparison is None else [layer.to_json() for layer in self.comparison],
+            "skipped": [asdict(problem) for problem in self.report.skipped],
+        }
+
+
+def _bound(model: nn.Module, name: str, input_range: tuple[float, float]) -> LayerBound:
+    try:
+        with torch.no_grad():
+            certificate = certify(attention_named(model, name), input_range=input_range)
+    except ConversionError as error:
+        return LayerBound(None, str(error))
+    if not math.isfinite(certificate.bound):
+        return LayerBound(None, "no finite bound is known for these weights and this alpha")
+    return LayerBound(certificate)
