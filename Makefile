@@ -17,7 +17,7 @@ browser: .venv/dev  ## Run the tests that open the page in Chromium (apt-get ins
 	$(BIN)/python -m pytest -m browser tests/browser
 
 pictures: .venv/dev  ## Draw the pictures of docs/theory.md again.
-	$(BIN)/python -m conv2attn.proofs.show.pictures.theory docs/pictures
+	$(BIN)/python -m conv2attn.proofs.show.theory docs/pictures
 
 bench: .venv/runtime  ## Measure the attention beside the convolution.
 	$(BIN)/conv2attn bench

@@ -412,7 +412,7 @@ def bench(
     as_json: JsonOption = False,
 ) -> None:
     """Measure the attention beside the convolution: time, memory, error."""
-    from .proofs.benchmark.measure import ROUNDS, Settings
+    from .proofs.benchmark.measuring.measure import ROUNDS, Settings
     from .proofs.benchmark.outputs import check_outputs, write_outputs
     from .proofs.benchmark.run import run_benchmark, steps
 

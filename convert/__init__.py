@@ -5,7 +5,7 @@ from .attention.layer import SelfAttention2d
 from .certificate.comparison import compare_layers
 from .certificate.data import certify_data, measure_input
 from .certificate.layer import Certificate, certify
-from .certificate.network import NetworkCertificate, certify_network
+from .certificate.propagation.certificate import NetworkCertificate, certify_network
 from .certificate.tolerance import alpha_for
 from .errors import ConversionError
 from .files.load import load_converted

@@ -27,7 +27,7 @@ from conv2attn.convert.bounds.rounding import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.spec import Size
 from conv2attn.proofs.benchmark import criteria
-from conv2attn.proofs.benchmark.candidates import (
+from conv2attn.proofs.benchmark.candidates.candidates import (
     CANDIDATES,
     CONVOLUTION,
     DENSE,
@@ -36,19 +36,19 @@ from conv2attn.proofs.benchmark.candidates import (
     Candidate,
     reference_output,
 )
-from conv2attn.proofs.benchmark.cases import FREE_ALPHAS, FREE_SHIFT, Case, Limits, Regime
+from conv2attn.proofs.benchmark.candidates.cases import FREE_ALPHAS, FREE_SHIFT, Case, Limits, Regime
+from conv2attn.proofs.benchmark.candidates.networks import mobilenet_v2, resnet50
+from conv2attn.proofs.benchmark.candidates.results import Kind, Measurement, Phase, Row, summarise
+from conv2attn.proofs.benchmark.candidates.shapes import NETWORK, TABLES, BenchmarkLayer, ladder_layers
 from conv2attn.proofs.benchmark.criteria import MET, MISSED, NOT_MEASURED, Criterion, evaluate
-from conv2attn.proofs.benchmark.machine import kept_memory
-from conv2attn.proofs.benchmark.measure import CPU, Settings, measure
-from conv2attn.proofs.benchmark.memory import peak_bytes
-from conv2attn.proofs.benchmark.networks import mobilenet_v2, resnet50
+from conv2attn.proofs.benchmark.measuring.measure import CPU, Settings, measure
+from conv2attn.proofs.benchmark.measuring.memory import peak_bytes
+from conv2attn.proofs.benchmark.measuring.networks import measure_network
+from conv2attn.proofs.benchmark.measuring.timing import time_interleaved
 from conv2attn.proofs.benchmark.report import markdown
-from conv2attn.proofs.benchmark.results import Kind, Measurement, Phase, Row, summarise
 from conv2attn.proofs.benchmark.run import Benchmark, run_benchmark, steps
-from conv2attn.proofs.benchmark.shapes import NETWORK, TABLES, BenchmarkLayer, ladder_layers
 from conv2attn.proofs.benchmark.svg import spread
-from conv2attn.proofs.benchmark.timing import time_interleaved
-from conv2attn.proofs.benchmark.whole import measure_network
+from conv2attn.proofs.evidence.machine import kept_memory
 
 NETWORKS = {"resnet50": resnet50, "mobilenetv2": mobilenet_v2}
 NO_LIMITS = Limits(DEFAULT_MEMORY_LIMIT, math.inf)

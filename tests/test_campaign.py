@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from conv2attn.convert import Certificate, ConvSpec, SelfAttention2d, attention_from_conv, certify, conv_from_attention
 from conv2attn.convert.bounds import tail
 from conv2attn.convert.certificate import layer as certificate
-from conv2attn.convert.certificate import network as network_certificate
+from conv2attn.convert.certificate.propagation import certificate as network_certificate
 from conv2attn.convert.engines import ENGINES, factored, literal, separable, stencil
 from conv2attn.convert.engines.axes import AxisTable
 from conv2attn.convert.engines.convolution import Geometry, is_narrow

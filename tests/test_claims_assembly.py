@@ -13,6 +13,7 @@ from torch import nn
 from conv2attn.convert import attention_from_conv
 from conv2attn.convert.spec import ConvSpec, Size
 from conv2attn.proofs.claims.errata.convolution import image_keys
+from conv2attn.proofs.claims.shared.small_convolutions import Case, pad, pixels, symbols
 from conv2attn.proofs.claims.sharper.zero_taps import sparse_failures
 from conv2attn.proofs.claims.theorem.assembly import (
     CASES,
@@ -29,7 +30,6 @@ from conv2attn.proofs.claims.theorem.assembly import (
     one_hot,
     query_position,
 )
-from conv2attn.proofs.prover.small_convolutions import Case, pad, pixels, symbols
 
 
 def _swapped(positions: Positions) -> Positions:

@@ -10,13 +10,13 @@ from torch import nn
 from conv2attn.convert import SelfAttention2d
 from conv2attn.convert.heads.encoding import head_vectors, key_positions, positional_scores, relative_encoding
 from conv2attn.convert.spec import ConvSpec, Size
+from conv2attn.proofs.claims.shared.notation import Delta_1, Delta_2, alpha
 from conv2attn.proofs.claims.theorem import absolute
 from conv2attn.proofs.claims.theorem import any_dimensions as dimensions
 from conv2attn.proofs.claims.theorem import any_dimensions_assembly as dimension_assembly
 from conv2attn.proofs.claims.theorem.absolute import KEY_WEIGHT, QUERY_CONSTANT, QUERY_WEIGHT
 from conv2attn.proofs.claims.theorem.any_dimensions_assembly import center_of, query_at
 from conv2attn.proofs.prover.claim import Claim
-from conv2attn.proofs.prover.notation import Delta_1, Delta_2, alpha
 from tests.claims import integers, is_proved, is_rejected, value
 
 FALSE = {

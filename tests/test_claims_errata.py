@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from conv2attn.proofs.claims.errata.all import claims, errata
 from conv2attn.proofs.claims.errata.erratum import (
     TRANSCRIBED,
     Erratum,
@@ -17,7 +18,6 @@ from conv2attn.proofs.claims.errata.erratum import (
 )
 from conv2attn.proofs.claims.errata.layer import output_failures
 from conv2attn.proofs.claims.errata.positions import zeroed_failures
-from conv2attn.proofs.claims.errata.registry import claims, errata
 from conv2attn.proofs.prover.claim import Kind
 
 ENTRIES = [pytest.param(erratum, id=erratum.name) for erratum in errata()]

@@ -29,9 +29,9 @@ from conv2attn.proofs.claims.computing.factorisation import (
     softmax_row,
 )
 from conv2attn.proofs.claims.computing.separability import separability_failures, split_failures
+from conv2attn.proofs.claims.shared.small_convolutions import Case, Symbols, convolution, symbols
 from conv2attn.proofs.claims.theorem.assembly import head_center, query_position
 from conv2attn.proofs.claims.theorem.one_hot import Q
-from conv2attn.proofs.prover.small_convolutions import Case, Symbols, convolution, symbols
 from tests.bounds import output_bound, softmax_bound
 
 SMALL = ((2, 2),)

@@ -15,6 +15,7 @@ from torch import nn
 
 from conv2attn.convert import attention_from_conv
 from conv2attn.convert.spec import Size
+from conv2attn.proofs.claims.shared.small_convolutions import pixels
 from conv2attn.proofs.claims.sharper.encoding_dimension import (
     COLUMNS,
     encoding,
@@ -54,7 +55,6 @@ from conv2attn.proofs.claims.sharper.nonnegative import column_basis, complement
 from conv2attn.proofs.claims.sharper.one_dimension import between_failures, dot, hull_failures
 from conv2attn.proofs.claims.sharper.zero_taps import sparse_failures
 from conv2attn.proofs.claims.theorem.one_hot import Q
-from conv2attn.proofs.prover.small_convolutions import pixels
 
 
 def _has_basis(kernel: Kernel) -> bool:

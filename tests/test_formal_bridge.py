@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from conv2attn.convert import attention_from_conv, certify
 from conv2attn.convert.bounds.rounding import gamma
 from conv2attn.convert.bounds.tail import tail_fraction
+from conv2attn.proofs.claims.shared.lattice import Kernel, smoothed_bound
 from conv2attn.proofs.formal.coq.library import FOLDER, statements
 from conv2attn.proofs.prover.enclosure import tau_lower, tau_upper, theta_partial, theta_upper
-from conv2attn.proofs.prover.lattice import Kernel, smoothed_bound
 
 OUTWARD = Fraction(1) + Fraction(1, 2**29)  # the certificate rounds up by 2^-30, and by its own rounding
 EXAMPLES = (FOLDER / "Examples.v").read_text(encoding="utf-8")

@@ -89,7 +89,7 @@ def test_the_wheel_holds_the_tree_and_nothing_else(wheel: zipfile.Path) -> None:
     data += (ROOT / "convert" / "examples" / "weights").iterdir()
     formal = ROOT / "proofs" / "formal"
     data += [*formal.glob("*.v"), formal / "_CoqProject", formal / "README.md"]
-    data += (ROOT / "proofs" / "viewer" / "page").iterdir()
+    data += (ROOT / "proofs" / "show" / "page" / "static").iterdir()
     paths = [*SHIPPED_MODULES, *(path.relative_to(ROOT) for path in data)]
     found = in_wheel(wheel)
     assert {name for name in found if ".dist-info/" not in name} == {f"conv2attn/{path.as_posix()}" for path in paths}

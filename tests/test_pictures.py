@@ -34,9 +34,9 @@ from conv2attn.proofs.show.pictures.curve import convolution, error_curve
 from conv2attn.proofs.show.pictures.image import drawn_image
 from conv2attn.proofs.show.pictures.panel import Window
 from conv2attn.proofs.show.pictures.scene import Scene, find_layer, scenes
-from conv2attn.proofs.show.pictures.subject import Subject
-from conv2attn.proofs.show.pictures.theory import theory_pictures
 from conv2attn.proofs.show.show import PICTURES, View, draw, view_image
+from conv2attn.proofs.show.subject import Subject
+from conv2attn.proofs.show.theory import theory_pictures
 
 DOCS = Path(__file__).parents[1] / "docs"
 FORMS = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF"}

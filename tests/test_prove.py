@@ -165,7 +165,7 @@ def test_every_claim_is_complete(entry: Entry) -> None:
 
 @pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.claim.name)
 def test_a_justified_function_exists_and_its_file_names_the_proof(entry: Entry) -> None:
-    proof = f"proofs/{entry.module.rpartition('.')[2]}.py"
+    proof = f"{entry.module.removeprefix('conv2attn.proofs.').replace('.', '/')}.py"
     for name in entry.claim.justifies:
         pkgutil.resolve_name(name)
         words = name.split(".")

@@ -27,7 +27,7 @@ def test_every_claim_has_references_and_nothing_else_has() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_file_that_derives_a_claim_makes_it(name: str) -> None:
-    assert f'"{name.removeprefix("errata-")}"' in text_of(f"proofs/{REFERENCES[name].proof}.py")
+    assert f'"{name.removeprefix("errata-")}"' in text_of(f"proofs/claims/{REFERENCES[name].proof}.py")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -36,7 +36,7 @@ def test_a_theorem_exists_and_its_file_names_the_claim_and_its_derivation(name: 
         assert theorem in THEOREMS
         text = text_of(f"proofs/formal/{theorem.split('.')[0]}.v")
         assert name in text
-        assert f"proofs/{REFERENCES[name].proof}.py" in text
+        assert f"proofs/claims/{REFERENCES[name].proof}.py" in text
 
 
 @pytest.mark.parametrize("name", NAMES)

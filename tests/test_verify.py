@@ -23,7 +23,7 @@ from torch import nn
 
 from conv2attn.cli import main
 from conv2attn.convert import attention_from_conv, certify, certify_network, convert_model, save_converted
-from conv2attn.convert.certificate.network import NetworkCertificate
+from conv2attn.convert.certificate.propagation.certificate import NetworkCertificate
 from conv2attn.convert.errors import OutputError
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example

@@ -12,7 +12,7 @@ from torch import nn
 
 from ..certificate.comparison import LayerComparison
 from ..certificate.layer import Certificate, certify
-from ..certificate.network import DEFAULT_SIZE, NetworkCertificate, certify_network
+from ..certificate.propagation.certificate import DEFAULT_SIZE, NetworkCertificate, certify_network
 from ..errors import ConversionError
 from ..model.report import Report
 from .config import attention_named

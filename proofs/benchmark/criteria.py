@@ -8,8 +8,8 @@ from itertools import combinations
 from typing import Any
 
 from ...convert.engines.literal import format_bytes
-from .results import Kind, Phase, Row, Summary, summarise
-from .shapes import NETWORK
+from .candidates.results import Kind, Phase, Row, Summary, summarise
+from .candidates.shapes import NETWORK
 
 MET, MISSED, NOT_MEASURED = "met", "missed", "not measured"
 GIB = 2**30

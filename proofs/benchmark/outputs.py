@@ -8,10 +8,10 @@ from pathlib import Path
 
 from ...convert.errors import OutputError, SelectionError
 from ...convert.files.writing.atomic import write_file
+from .candidates.shapes import check_table_names
 from .plot import BEGINNING, TABLE, draw
 from .report import markdown as as_markdown
 from .run import Benchmark
-from .shapes import check_table_names
 
 
 def check_outputs(names: Sequence[str], *, plot: Path | None, markdown: Path | None) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from .candidates import CANDIDATES, CONVOLUTION, Candidate
-from .cases import Regime
-from .results import Phase, Row
+from .candidates.candidates import CANDIDATES, CONVOLUTION, Candidate
+from .candidates.cases import Regime
+from .candidates.results import Phase, Row
 from .run import Benchmark
 from .svg import Scale, dotted_path, line, spread, text
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from ...convert.engines.literal import format_bytes
 from ..show.terminal.printable import printable
+from .candidates.results import Row, Summary
 from .criteria import Criterion
-from .results import Row, Summary
 from .run import Benchmark
 
 _EMPTY = "-"

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from ...convert.errors import ConversionError
+from ..evidence.machine import Machine, kept_memory, torch_settings
+from .candidates.results import Row, Summary, summarise
+from .candidates.shapes import NETWORK, TABLES, BenchmarkLayer, check_table_names
 from .criteria import Criterion, evaluate
-from .layers import measure_layer
-from .machine import Machine, kept_memory, torch_settings
-from .measure import Settings
-from .results import Row, Summary, summarise
-from .shapes import NETWORK, TABLES, BenchmarkLayer, check_table_names
-from .whole import measure_network
+from .measuring.layers import measure_layer
+from .measuring.measure import Settings
+from .measuring.networks import measure_network
 
 Tables = dict[str, tuple[BenchmarkLayer, ...]]
 

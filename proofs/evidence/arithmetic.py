@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import torch
 
 from ...convert.errors import ConversionError
-from ..benchmark.machine import torch_settings
+from .machine import torch_settings
 
 _REDUCED = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...convert.attention.layer import SelfAttention2d
-from ...convert.certificate.network import NetworkCertificate, certify_network
+from ...convert.certificate.propagation.certificate import NetworkCertificate, certify_network
 from ...convert.certificate.wording import WHY, is_useful
 from ...convert.engines import AUTO
 from ...convert.errors import ConversionError, OptionError, Problem

@@ -30,8 +30,10 @@ MODULES = (
     "conv2attn.proofs.claims.certificate.accumulation",
     "conv2attn.proofs.claims.certificate.propagation",
     "conv2attn.proofs.claims.other_encodings.sinusoidal",
-    "conv2attn.proofs.claims.sharper.sharper",
-    "conv2attn.proofs.claims.errata.registry",
+    "conv2attn.proofs.claims.sharper.encoding_dimension",
+    "conv2attn.proofs.claims.sharper.head_dimension",
+    "conv2attn.proofs.claims.sharper.head_count",
+    "conv2attn.proofs.claims.errata.all",
 )
 
 

@@ -19,7 +19,7 @@ from ..evidence.images import LONGEST, read_picture
 from .page.room import too_large
 from .pictures.image import DRAWN_SIZE, drawn_image
 from .pictures.scene import Scene, find_layer, image_channels, scenes
-from .pictures.subject import Subject, load_subject, set_alpha
+from .subject import Subject, load_subject, set_alpha
 
 if TYPE_CHECKING:
     from .pictures.style import Sheet

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from ...convert.certificate.wording import told
 from ...convert.engines.literal import format_bytes
@@ -11,16 +10,10 @@ from ...convert.files.certified import CertifiedReport
 from ...convert.model.plan import LayerPlan
 from ...convert.spec import Size
 from ..evidence.agreement import Agreement
+from .terminal.table import Table
 
 _UNKNOWN = "unknown"
 _LISTED = 10  # names in a line
-
-
-class Table(NamedTuple):
-    """A table of texts and numbers."""
-
-    header: tuple[str, ...]
-    rows: tuple[tuple[object, ...], ...]
 
 
 def layer_name(name: str) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from conv2attn.convert.model.convert import convert_model
 from conv2attn.convert.model.report import Report
 from conv2attn.proofs.show.page.write import viewer_page
-from conv2attn.proofs.show.pictures.subject import set_alpha
+from conv2attn.proofs.show.subject import set_alpha
 
 Open = Callable[..., Page]
 

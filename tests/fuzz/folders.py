@@ -26,7 +26,7 @@ from conv2attn.convert.files.load import load_converted
 from conv2attn.convert.files.save import save_converted
 from conv2attn.convert.files.writing.ownership import CONFIG, REPORT, WEIGHTS
 from conv2attn.convert.model.convert import convert_model
-from conv2attn.proofs.show.pictures.subject import load_subject
+from conv2attn.proofs.show.subject import load_subject
 
 SECONDS = 5.0
 ODD_VALUES: tuple[Any, ...] = (

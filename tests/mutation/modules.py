@@ -38,7 +38,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "convert/bounds/subnormal.py": ("test_extremes",),
     "convert/certificate/tolerance.py": ("test_tolerance", "test_certificate"),
     "convert/certificate/data.py": ("test_certificate", "test_extremes", "test_arguments"),
-    "convert/certificate/network.py": ("test_propagation", "test_followed", "test_wording"),
+    "convert/certificate/propagation/certificate.py": ("test_propagation", "test_followed", "test_wording"),
     "convert/engines/__init__.py": ("test_attention", "test_plan", "test_separable"),
     "convert/engines/base.py": ("test_costs", "test_attention", "test_plan", *_COMPUTING),
     "convert/engines/axes.py": ("test_costs", "test_passes", *_COMPUTING),

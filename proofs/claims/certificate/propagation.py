@@ -143,7 +143,7 @@ def _propagation() -> Claim:
             Check("the difference of two products", Kind.SYMBOLIC, propagation_rules.product_failures),
         ),
         justifies=(
-            "conv2attn.convert.certificate.network.certify_network",
+            "conv2attn.convert.certificate.propagation.certificate.certify_network",
             "conv2attn.convert.certificate.propagation.interval.affine",
         ),
     )

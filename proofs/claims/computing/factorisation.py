@@ -17,8 +17,8 @@ from sympy.polys.fields import field
 
 from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr
-from ...prover.small_convolutions import Case, Element, Grid, Pixel, Symbols, pad, pixels, symbols
 from ..certificate import error_bound
+from ..shared.small_convolutions import Case, Element, Grid, Pixel, Symbols, pad, pixels, symbols
 from ..theorem.assembly import Positions, head_center, query_position
 from . import separability
 

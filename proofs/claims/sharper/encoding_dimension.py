@@ -10,8 +10,8 @@ import sympy
 from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr, not_positive, unequal
 from ...prover.formula import fill, scaled
-from ...prover.small_convolutions import Pixel, pixels
 from ..certificate.tail import MAJORANT
+from ..shared.small_convolutions import Pixel, pixels
 from ..theorem.one_hot import Q
 from . import mixed_taps, one_dimension
 from .one_dimension import Vector, dot

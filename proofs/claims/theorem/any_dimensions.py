@@ -12,8 +12,8 @@ import sympy as sp
 
 from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.formula import dot, lines, relate, scaled, show
-from ...prover.notation import SCORE, alpha
-from ...prover.shared_checks import identity, inequalities
+from ..shared.checks import identity, inequalities
+from ..shared.notation import SCORE, alpha
 
 DIMENSIONS = (1, 2, 3, 4, 5)
 

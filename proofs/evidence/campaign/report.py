@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from ...show.tables import Table
+from ...show.terminal.table import Table
 from .counterexample import Counterexample
 from .result import Campaign, Part
 from .tally import Extreme

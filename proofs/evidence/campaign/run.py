@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import torch
 
-from ...benchmark.machine import Machine, cpu_features
 from ..arithmetic import check_device
+from ..machine import Machine, cpu_features
 from .processes import tallies_of
 from .result import INTERRUPTED, OUT_OF_TIME, Campaign, Part
 from .settings import Settings

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-FOLDER = Path(__file__).parent / "formal"
+FOLDER = Path(__file__).parents[1]
 PROJECT = "_CoqProject"  # lists the files, each after those it needs
 LIBRARY = "Conv2Attn"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 
+from ...claims.shared.notation import NOTATION
 from ..claim import Formula, Kind
-from ..notation import NOTATION
 from ..runner import Result
 from .prose import Sort, parts
 from .wording import GENERATED, INTRODUCTION, KINDS, TITLE, references, sentence, summary, verdict

@@ -24,7 +24,7 @@ QUICK = 5e9  # multiply-adds: seconds, beside which a conversion is not slow
 DRAWN = "an image that was drawn for this page"
 CHANNELS = 4096  # of an image that is drawn; no network that takes more runs on it
 SCRIPTS = ("attention.js", "words.js", "panels.js", "chart.js", "table.js", "viewer.js")  # each uses those before it
-_FOLDER = "page"
+_FOLDER = "static"
 
 
 class Page(NamedTuple):

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...convert import SelfAttention2d, attention_from_conv
-from ...convert.spec import ConvSpec
+from ....convert import SelfAttention2d, attention_from_conv
+from ....convert.spec import ConvSpec
 from .shapes import BenchmarkLayer
 
 SOFT_ALPHA = 2.0

@@ -13,9 +13,9 @@ from functools import partial
 import torch
 from torch import nn
 
-from ...convert.errors import SelectionError
-from ...convert.model.plan import plan_layers
-from ...convert.spec import ConvSpec, Size
+from ....convert.errors import SelectionError
+from ....convert.model.plan import plan_layers
+from ....convert.spec import ConvSpec, Size
 from .networks import mobilenet_v2, resnet50
 
 IMAGE_SIZE = Size(224, 224)

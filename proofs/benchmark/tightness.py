@@ -1,4 +1,4 @@
-"""How far the certificate is above what happens: ``python -m conv2attn.proofs.evidence.tightness`` prints both tables.
+"""How far the certificate is above what happens: ``python -m conv2attn.proofs.benchmark.tightness`` prints both tables.
 
 In the soft regime the worst input is known in closed form (``worst_case.py``), and is held against the tail. In the
 exact regime only rounding is left. Random numbers are held against the certificate for their range and for their
@@ -23,10 +23,10 @@ from ...convert.certificate.layer import certify
 from ...convert.examples.networks import NETWORKS
 from ...convert.examples.pretrained import load_example
 from ...convert.spec import ConvSpec, Size
-from ..benchmark.networks import resnet50
-from ..benchmark.shapes import network_layers
-from .strategies import convolution_of
-from .worst_case import gain, largest_difference
+from ..evidence.strategies import convolution_of
+from ..evidence.worst_case import gain, largest_difference
+from .candidates.networks import resnet50
+from .candidates.shapes import network_layers
 
 ALPHAS = (0.5, 1.0, 2.0, 4.0, 8.0)
 BOXES = (2, 3, 7, 11)

@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...convert import SelfAttention2d
-from ...convert.heads.regime import compute_dtype
-from ...convert.spec import ConvSpec, Size
+from ....convert import SelfAttention2d
+from ....convert.heads.regime import compute_dtype
+from ....convert.spec import ConvSpec, Size
 
 
 class DenseAttention:

@@ -13,19 +13,19 @@ from pathlib import Path
 
 import torch
 
-from ....convert.examples.pretrained import load_example
-from ....convert.files.writing.atomic import write_file
-from ....convert.model.convert import convert_model
-from ....convert.spec import Size
-from .contours import draw_contours
-from .curve import ALPHAS
-from .error import draw_error
-from .image import drawn_image
-from .kernel import draw_kernel
-from .maps import draw_maps
-from .scene import Scene, scenes
-from .sharpness import draw_sharpness
-from .style import Sheet, drawn_in_style
+from ...convert.examples.pretrained import load_example
+from ...convert.files.writing.atomic import write_file
+from ...convert.model.convert import convert_model
+from ...convert.spec import Size
+from .pictures.contours import draw_contours
+from .pictures.curve import ALPHAS
+from .pictures.error import draw_error
+from .pictures.image import drawn_image
+from .pictures.kernel import draw_kernel
+from .pictures.maps import draw_maps
+from .pictures.scene import Scene, scenes
+from .pictures.sharpness import draw_sharpness
+from .pictures.style import Sheet, drawn_in_style
 from .subject import set_alpha
 
 _SIZE = Size(32, 32)

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 import torch
 from torch import nn
 
-from ...convert import convert_model
-from ...convert.spec import Size
+from ....convert import convert_model
+from ....convert.spec import Size
+from ..candidates.networks import resnet50
+from ..candidates.results import Kind, Measurement, Phase, Row
+from ..candidates.shapes import IMAGE_SIZE, NETWORK
 from .measure import NETWORK_BATCH, Settings, forward_call, measure, training_call
-from .networks import resnet50
-from .results import Kind, Measurement, Phase, Row
-from .shapes import IMAGE_SIZE, NETWORK
 from .timing import Call
 
 NAME = "resnet50"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sympy as sp
 
-from .claim import Formula
+from ...prover.claim import Formula
 
 alpha = sp.Symbol("alpha", real=True)
 delta_1, delta_2, Delta_1, Delta_2 = sp.symbols("delta_1 delta_2 Delta_1 Delta_2", real=True)

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...convert.attention.layer import DEFAULT_MEMORY_LIMIT
-from ...convert.errors import ConversionError
-from .cases import Limits
+from ....convert.attention.layer import DEFAULT_MEMORY_LIMIT
+from ....convert.errors import ConversionError
+from ..candidates.cases import Limits
+from ..candidates.results import Measurement, Phase
 from .memory import peak_bytes
-from .results import Measurement, Phase
 from .timing import MIN_ROUNDS, Call, time_interleaved
 
 CPU = torch.device("cpu")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from .candidates import CANDIDATES, Built, Candidate, reference_output
-from .cases import Case, Regime
+from ..candidates.candidates import CANDIDATES, Built, Candidate, reference_output
+from ..candidates.cases import Case, Regime
+from ..candidates.results import Kind, Measurement, Phase, Row
+from ..candidates.shapes import BenchmarkLayer
 from .measure import LAYER_BATCH, Settings, forward_call, measure, training_call
-from .results import Kind, Measurement, Phase, Row
-from .shapes import BenchmarkLayer
 from .timing import Call
 
 

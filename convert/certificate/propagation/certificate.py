@@ -15,18 +15,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import as_size
-from ..attention.checked import checked_model
-from ..attention.layer import SelfAttention2d
-from ..engines import AUTO
-from ..errors import ConversionError, Problem
-from ..spec import Size
-from .layer import InputRange, channel_range
-from .propagation.interval import Span
-from .propagation.network import Follower, LayerBound, Memory, UntraceableError, follow
-from .propagation.program import not_followed
-from .propagation.tracked import tensors_in
-from .wording import told
+from ...arguments import as_size
+from ...attention.checked import checked_model
+from ...attention.layer import SelfAttention2d
+from ...engines import AUTO
+from ...errors import ConversionError, Problem
+from ...spec import Size
+from ..layer import InputRange, channel_range
+from ..wording import told
+from .interval import Span
+from .network import Follower, LayerBound, Memory, UntraceableError, follow
+from .program import not_followed
+from .tracked import tensors_in
 
 DEFAULT_SIZE = (224, 224)
 

@@ -1,0 +1,1 @@
+"""What is measured: tables of layers, networks, and the ways to compute them."""

@@ -1,0 +1,1 @@
+"""Time and memory of calls that do the same work."""

@@ -1,0 +1,1 @@
+"""Errata: where a formula or a sentence of the seeds does not hold as printed, and what does."""

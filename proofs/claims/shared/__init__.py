@@ -1,0 +1,1 @@
+"""What several claims share: symbols, small convolutions, lattices, checks."""

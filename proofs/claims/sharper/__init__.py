@@ -1,0 +1,1 @@
+"""Sharper than the theorem: fewer dimensions of the encoding, smaller heads, fewer heads."""
