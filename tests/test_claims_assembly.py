@@ -12,8 +12,8 @@ from torch import nn
 
 from conv2attn.convert import attention_from_conv
 from conv2attn.convert.spec import ConvSpec, Size
+from conv2attn.proofs.claims.common.small_convolutions import Case, pad, pixels, symbols
 from conv2attn.proofs.claims.errata.convolution import image_keys
-from conv2attn.proofs.claims.shared.small_convolutions import Case, pad, pixels, symbols
 from conv2attn.proofs.claims.sharper.zero_taps import sparse_failures
 from conv2attn.proofs.claims.theorem.assembly import (
     CASES,

@@ -9,7 +9,7 @@ import sympy as sp
 import torch
 
 from conv2attn.convert.heads.encoding import head_vectors, positional_scores, relative_encoding
-from conv2attn.proofs.claims.shared.notation import Delta_1, Delta_2, alpha, delta_1, delta_2
+from conv2attn.proofs.claims.common.notation import Delta_1, Delta_2, alpha, delta_1, delta_2
 from conv2attn.proofs.claims.theorem import encoding
 from conv2attn.proofs.prover.claim import Claim
 from conv2attn.proofs.prover.formula import dot, fill

@@ -19,6 +19,7 @@ from conv2attn.convert import attention_from_conv
 from conv2attn.convert.engines.factored import smoothing_matrix
 from conv2attn.proofs.claims.certificate.error_bound import lemma_failures, sum_failures
 from conv2attn.proofs.claims.certificate.tail import SHARP_BOUND
+from conv2attn.proofs.claims.common.small_convolutions import Case, Symbols, convolution, symbols
 from conv2attn.proofs.claims.computing.factorisation import (
     CASES,
     factorisation_failures,
@@ -29,7 +30,6 @@ from conv2attn.proofs.claims.computing.factorisation import (
     softmax_row,
 )
 from conv2attn.proofs.claims.computing.separability import separability_failures, split_failures
-from conv2attn.proofs.claims.shared.small_convolutions import Case, Symbols, convolution, symbols
 from conv2attn.proofs.claims.theorem.assembly import head_center, query_position
 from conv2attn.proofs.claims.theorem.one_hot import Q
 from tests.bounds import output_bound, softmax_bound

@@ -36,7 +36,7 @@ from conv2attn.proofs.claims.certificate.rounding import (
     sharpness_failures,
 )
 from conv2attn.proofs.claims.certificate.smoothed_kernel import balance_failures, border_failures, bound_failures
-from conv2attn.proofs.claims.shared.lattice import LISTED
+from conv2attn.proofs.claims.common.lattice import LISTED
 from conv2attn.proofs.prover.registry import entries
 
 HALF = Fraction(1, 2)

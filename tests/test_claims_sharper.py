@@ -15,7 +15,7 @@ from torch import nn
 
 from conv2attn.convert import attention_from_conv
 from conv2attn.convert.spec import Size
-from conv2attn.proofs.claims.shared.small_convolutions import pixels
+from conv2attn.proofs.claims.common.small_convolutions import pixels
 from conv2attn.proofs.claims.sharper.encoding_dimension import (
     COLUMNS,
     encoding,

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from conv2attn.convert import attention_from_conv, certify
 from conv2attn.convert.bounds.rounding import gamma
 from conv2attn.convert.bounds.tail import tail_fraction
-from conv2attn.proofs.claims.shared.lattice import Kernel, smoothed_bound
+from conv2attn.proofs.claims.common.lattice import Kernel, smoothed_bound
 from conv2attn.proofs.formal.coq.library import FOLDER, statements
 from conv2attn.proofs.prover.enclosure import tau_lower, tau_upper, theta_partial, theta_upper
 

@@ -13,7 +13,7 @@ import sympy
 from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr, not_nonnegative, unequal
 from ...prover.formula import fill
-from ..shared.lattice import LISTED, RANDOM, Kernel, differences, grids_around, iv, smoothed_bound, tested_kernels
+from ..common.lattice import LISTED, RANDOM, Kernel, differences, grids_around, iv, smoothed_bound, tested_kernels
 
 COUNTS = (2, 3, 5)
 HALF = sympy.Rational(1, 2)

@@ -18,7 +18,7 @@ from sympy.polys.fields import field
 from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr
 from ..certificate import error_bound
-from ..shared.small_convolutions import Case, Element, Grid, Pixel, Symbols, pad, pixels, symbols
+from ..common.small_convolutions import Case, Element, Grid, Pixel, Symbols, pad, pixels, symbols
 from ..theorem.assembly import Positions, head_center, query_position
 from . import separability
 

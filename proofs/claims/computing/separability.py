@@ -8,7 +8,7 @@ import sympy
 
 from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr, unequal
-from ..shared.small_convolutions import pixels
+from ..common.small_convolutions import pixels
 
 GRIDS = ((1, 1), (1, 3), (2, 2), (3, 2), (4, 3))
 

@@ -9,7 +9,7 @@ import sympy
 
 from ...prover.claim import Formula, Kind
 from ...prover.decide import Expr, unequal
-from ..shared.small_convolutions import Case, Pixel
+from ..common.small_convolutions import Case, Pixel
 from ..theorem.assembly import assembly_failures, padded_keys
 from .erratum import Erratum, Finding, Source
 

@@ -8,7 +8,7 @@ import sympy as sp
 
 from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.formula import dot, lines, relate, scaled
-from ..shared.checks import identity
+from ..common.checks import identity
 
 a, b, c, x_1, x_2, mu_1, mu_2 = sp.symbols("a b c x_1 x_2 mu_1 mu_2", real=True)
 HALF = -sp.Rational(1, 2)

@@ -12,8 +12,8 @@ import sympy as sp
 
 from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.formula import dot, lines, relate, scaled
-from ..shared.checks import constant, identities, identity
-from ..shared.notation import Delta_1, Delta_2, alpha
+from ..common.checks import constant, identities, identity
+from ..common.notation import Delta_1, Delta_2, alpha
 from ..theorem.encoding import HEAD_VECTOR
 from .gaussian import DRAFT_ENCODING, DRAFT_HEAD_VECTOR, EXPONENT, HALF, ONE, a, b, c, mu_1, mu_2, x_1, x_2
 

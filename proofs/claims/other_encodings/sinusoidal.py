@@ -14,7 +14,7 @@ import sympy
 
 from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr, unequal
-from ..shared.small_convolutions import pixels
+from ..common.small_convolutions import pixels
 from . import learned, sinusoidal_alpha
 from .sinusoidal_alpha import W, X, nearest_turn
 

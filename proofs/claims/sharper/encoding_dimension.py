@@ -11,7 +11,7 @@ from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr, not_positive, unequal
 from ...prover.formula import fill, scaled
 from ..certificate.tail import MAJORANT
-from ..shared.small_convolutions import Pixel, pixels
+from ..common.small_convolutions import Pixel, pixels
 from ..theorem.one_hot import Q
 from . import mixed_taps, one_dimension
 from .one_dimension import Vector, dot

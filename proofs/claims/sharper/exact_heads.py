@@ -11,7 +11,7 @@ from sympy import QQ
 
 from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr, unequal
-from ..shared.small_convolutions import pixels
+from ..common.small_convolutions import pixels
 from .head_dimension import exact, rank
 from .head_mixtures import KERNELS, Heads, Kernel, with_values
 from .nonnegative import Vector, column_basis

@@ -15,7 +15,7 @@ from sympy import QQ
 from sympy.polys.matrices import DomainMatrix
 
 from ...prover.claim import Check, Claim, Formula, Kind, Step
-from ..shared.small_convolutions import pixels
+from ..common.small_convolutions import pixels
 from . import exact_heads, zero_taps
 from .head_dimension import exact, rank
 from .head_mixtures import KERNELS, Heads, Kernel, mixed_heads, near_heads, random_kernels, with_values

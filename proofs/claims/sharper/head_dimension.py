@@ -11,7 +11,7 @@ from sympy.polys.matrices import DomainMatrix
 from sympy.polys.rings import ring
 
 from ...prover.claim import Check, Claim, Formula, Kind, Step
-from ..shared.small_convolutions import Element
+from ..common.small_convolutions import Element
 
 SIZES = (1, 2, 3)
 SLICES: tuple[tuple[tuple[int, ...], ...], ...] = (

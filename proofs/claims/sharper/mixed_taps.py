@@ -17,8 +17,8 @@ from sympy import QQ
 from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr, has_negative_coefficient, not_nonnegative, unequal
 from ...prover.formula import fill
-from ..shared.lattice import iv
-from ..shared.small_convolutions import Pixel, pixels
+from ..common.lattice import iv
+from ..common.small_convolutions import Pixel, pixels
 from .head_dimension import exact
 
 HEADS, HEAD, TAP = sympy.symbols("N h j", integer=True, positive=True)

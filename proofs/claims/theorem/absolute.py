@@ -12,8 +12,8 @@ import sympy as sp
 
 from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.formula import dot, lines, relate, scaled
-from ..shared.checks import constant, identity
-from ..shared.notation import Delta_1, Delta_2, alpha, delta_1, delta_2
+from ..common.checks import constant, identity
+from ..common.notation import Delta_1, Delta_2, alpha, delta_1, delta_2
 from .encoding import ENCODING, HEAD_VECTOR
 
 q_1, q_2, k_1, k_2 = sp.symbols("q_1 q_2 k_1 k_2", real=True)

@@ -12,8 +12,8 @@ import sympy as sp
 
 from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.formula import dot, lines, relate, scaled, show
-from ..shared.checks import identity, inequalities
-from ..shared.notation import SCORE, alpha
+from ..common.checks import identity, inequalities
+from ..common.notation import SCORE, alpha
 
 DIMENSIONS = (1, 2, 3, 4, 5)
 

@@ -14,7 +14,7 @@ import sympy as sp
 
 from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.formula import dot, fill
-from ..shared.notation import alpha
+from ..common.notation import alpha
 from .any_dimensions import encoding, head_vector
 from .assembly import CENTER, QUERY, TARGET
 

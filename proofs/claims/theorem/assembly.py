@@ -14,7 +14,7 @@ import sympy
 from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr, not_nonnegative, unequal
 from ...prover.formula import fill
-from ..shared.small_convolutions import Case, Element, Grid, Pixel, Symbols, convolution, pad, pixels, symbols
+from ..common.small_convolutions import Case, Element, Grid, Pixel, Symbols, convolution, pad, pixels, symbols
 
 STRIDE, DILATION, OUTPUT, TAP, MIDDLE_TAP = sympy.symbols("s d i m m_0", integer=True, nonnegative=True)
 KERNEL_SIZE = sympy.Symbol("K", integer=True, positive=True)

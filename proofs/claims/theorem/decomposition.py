@@ -12,7 +12,7 @@ import sympy as sp
 
 from ...prover.claim import Claim, Formula, Step
 from ...prover.formula import lines, relate, show
-from ..shared.checks import identities, identity
+from ..common.checks import identities, identity
 
 d, d_k, D_p = sp.symbols("d d_k D_p", integer=True, positive=True)
 E_i, E_j, U_i, U_j = (sp.MatrixSymbol(name, d, 1) for name in ("E_i", "E_j", "U_i", "U_j"))

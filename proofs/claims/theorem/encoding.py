@@ -12,8 +12,8 @@ import sympy as sp
 
 from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.formula import dot, lines, relate, scaled, show
-from ..shared.checks import constant, derivation, follows, identities, identity
-from ..shared.notation import SCORE, Delta_1, Delta_2, alpha, delta_1, delta_2
+from ..common.checks import constant, derivation, follows, identities, identity
+from ..common.notation import SCORE, Delta_1, Delta_2, alpha, delta_1, delta_2
 
 ENCODING = (delta_1**2 + delta_2**2, delta_1, delta_2)
 HEAD_VECTOR = (-alpha, 2 * alpha * Delta_1, 2 * alpha * Delta_2)

@@ -14,7 +14,7 @@ import sympy as sp
 from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import is_zero
 from ...prover.formula import lines, show
-from ..shared.checks import inequalities
+from ..common.checks import inequalities
 from .decomposition import RELATIVE, D_p, E_i, E_j, R, W_kE, W_kR, W_q, d, d_k, total, u, v
 
 PARAMETERS = {str(symbol): symbol for symbol in (W_q, W_kE, W_kR, u, v)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 
-from ...claims.shared.notation import NOTATION
+from ...claims.common.notation import NOTATION
 from ..claim import Formula, Kind
 from ..runner import Result
 from .prose import Sort, parts
