@@ -123,12 +123,10 @@ def test_the_slopes_of_the_code_are_those_of_the_proof() -> None:
 NAMED = re.compile(r"claims? ``([\w-]+)``(?: and ``([\w-]+)``)?")
 
 
-@pytest.mark.parametrize(
-    "module", ["certificate", "rounding", "tail", "tolerance", "propagation/__init__", "propagation/activations"]
-)
-def test_every_claim_that_the_certificate_names_exists(module: str) -> None:
-    text = (Path(code.__file__).parent / f"{module}.py").read_text(encoding="utf-8")
-    named = {name for names in NAMED.findall(" ".join(text.split())) for name in names if name}
+def test_every_claim_that_the_certificate_names_exists() -> None:
+    folders = [Path(code.__file__).parents[1] / name for name in ("bounds", "certificate")]
+    texts = [path.read_text(encoding="utf-8") for folder in folders for path in folder.rglob("*.py")]
+    named = {name for text in texts for names in NAMED.findall(" ".join(text.split())) for name in names if name}
     known = {entry.claim.name for entry in entries()}
     assert named <= known
-    assert named or module == "certificate"
+    assert len(named) > 5

@@ -6,7 +6,7 @@ Three parts add up, each for the worst input within a range:
                                       tail                  rounding_attention             rounding_convolution
 
 ``tail.py`` derives the first, ``rounding.py`` the others; each names the claims of ``proofs/`` that it uses. What holds
-of the input is its range: two numbers, two for each channel, or what ``measure.py`` finds in data.
+of the input is its range: two numbers, two for each channel, or what ``data.py`` finds in data.
 
 Assumed, and nothing else about the order of any sum:
 

@@ -1,6 +1,6 @@
 """How a table fits into a width: long names shortened in their middle, columns narrowed, or each row as a block.
 
-Everything here is pure: texts and numbers in, texts and numbers out. ``terminal.py`` prints.
+Everything here is pure: texts and numbers in, texts and numbers out. ``output.py`` prints.
 """
 
 from __future__ import annotations
