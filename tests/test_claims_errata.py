@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from conv2attn.proofs.claims.errata.all import claims, errata
+from conv2attn.proofs.claims.errata import convolution, gaussian, layer, positions, theorem
 from conv2attn.proofs.claims.errata.erratum import (
     TRANSCRIBED,
     Erratum,
@@ -20,7 +20,8 @@ from conv2attn.proofs.claims.errata.layer import output_failures
 from conv2attn.proofs.claims.errata.positions import zeroed_failures
 from conv2attn.proofs.prover.claim import Kind
 
-ENTRIES = [pytest.param(erratum, id=erratum.name) for erratum in errata()]
+ERRATA = [entry for family in (convolution, layer, positions, gaussian, theorem) for entry in family.entries()]
+ENTRIES = [pytest.param(erratum, id=erratum.name) for erratum in ERRATA]
 
 
 @pytest.mark.parametrize("erratum", ENTRIES)
@@ -59,7 +60,7 @@ def test_the_claim_of_an_entry_shows_quotation_premise_finding_and_credit(erratu
 
 
 def test_the_authors_own_note_is_credited() -> None:
-    noted = {erratum.name for erratum in errata() if "check dimensions and readability" in erratum.credit}
+    noted = {erratum.name for erratum in ERRATA if "check dimensions and readability" in erratum.credit}
     assert noted == {"parameter-names", "shapes"}
 
 
@@ -73,11 +74,11 @@ def test_a_residual_does_no_harm() -> None:
 )
 def test_a_convention_a_premise_and_a_true_theorem_are_no_errata(what: str) -> None:
     """Names, the sign of delta, heads that focus on one pixel each, a necessary condition, min(D_h, D_out)."""
-    assert what not in {erratum.name for erratum in errata()}
+    assert what not in {erratum.name for erratum in ERRATA}
 
 
 def test_names_are_unique() -> None:
-    names = [claim.name for claim in claims()]
+    names = [claim_of(entry).name for entry in ERRATA]
     assert len(set(names)) == len(names)
 
 

@@ -75,6 +75,9 @@ class Claim:
         checks: What a machine decides; the claim is proved if none of them finds a failure.
         justifies: Dotted names of the functions in ``conv2attn.convert`` that rely on it.
         source: Where the seeds state it, like "draft, eq. (9)-(11)", or "new".
+        tests: Tests that hold it, or what it says of the code, at random points: FILE.NAME for ``tests/FILE.py``.
+        formal: Its theorems in Coq, MODULE.NAME for ``proofs/formal/MODULE.v``; empty if Coq has not been asked.
+        derived_in: The file that makes it, which ``registry.py`` knows.
     """
 
     name: str
@@ -85,3 +88,15 @@ class Claim:
     checks: tuple[Check, ...]
     justifies: tuple[str, ...] = field(default=())
     source: str = "new"
+    tests: tuple[str, ...] = ()
+    formal: tuple[str, ...] = ()
+    derived_in: str = ""
+
+    @property
+    def references(self) -> dict[str, tuple[str, ...]]:
+        """The files that treat it, and what to look for in them, by heading."""
+        return {
+            "Derived in": (self.derived_in,) if self.derived_in else (),
+            "In Coq": tuple("proofs/formal/{}.v: {}".format(*name.split(".")) for name in self.formal),
+            "Tests": tuple("tests/{}.py::{}".format(*name.split(".")) for name in self.tests),
+        }

@@ -4,37 +4,26 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import pkgutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .claim import Claim
 
-# Modules with a function claims() -> list[Claim], in the order of the printed document.
-MODULES = (
-    "conv2attn.proofs.claims.theorem.encoding",
-    "conv2attn.proofs.claims.other_encodings.gaussian",
-    "conv2attn.proofs.claims.other_encodings.gaussian_reduction",
-    "conv2attn.proofs.claims.theorem.decomposition",
-    "conv2attn.proofs.claims.theorem.position_alone",
-    "conv2attn.proofs.claims.computing.floating_point",
-    "conv2attn.proofs.claims.computing.exact_scores",
-    "conv2attn.proofs.claims.theorem.any_dimensions",
-    "conv2attn.proofs.claims.theorem.any_dimensions_assembly",
-    "conv2attn.proofs.claims.theorem.absolute",
-    "conv2attn.proofs.claims.certificate.tail",
-    "conv2attn.proofs.claims.theorem.assembly",
-    "conv2attn.proofs.claims.computing.factorisation",
-    "conv2attn.proofs.claims.certificate.smoothed_kernel",
-    "conv2attn.proofs.claims.certificate.rounding",
-    "conv2attn.proofs.claims.certificate.underflow",
-    "conv2attn.proofs.claims.certificate.accumulation",
-    "conv2attn.proofs.claims.certificate.propagation",
-    "conv2attn.proofs.claims.other_encodings.sinusoidal",
-    "conv2attn.proofs.claims.sharper.encoding_dimension",
-    "conv2attn.proofs.claims.sharper.head_dimension",
-    "conv2attn.proofs.claims.sharper.head_count",
-    "conv2attn.proofs.claims.errata.all",
-)
+FAMILIES = ("theorem", "computing", "certificate", "sharper", "other_encodings", "errata")  # as the document has them
+_CLAIMS = f"{__package__.rpartition('.')[0]}.claims"
+
+
+def claim_modules() -> list[str]:
+    """The modules with a function ``claims() -> list[Claim]``, in the order of the printed document."""
+    found = []
+    for family in FAMILIES:
+        package = importlib.import_module(f"{_CLAIMS}.{family}")
+        names = [module.name for module in pkgutil.iter_modules(package.__path__)]
+        for name in [*package.ORDER, *(name for name in names if name not in package.ORDER)]:
+            if hasattr(importlib.import_module(f"{package.__name__}.{name}"), "claims"):
+                found.append(f"{package.__name__}.{name}")
+    return found
 
 
 @dataclass(frozen=True)
@@ -50,13 +39,17 @@ class Entry:
     claim: Claim
 
 
-def entries(modules: Sequence[str] = MODULES) -> list[Entry]:
-    """All claims of some modules, in order.
+def entries(modules: Sequence[str] | None = None) -> list[Entry]:
+    """All claims of some modules, in order; by default of all that conv2attn has.
 
     Raises:
         ConversionError: Two claims have the same name.
     """
-    found = [Entry(module, claim) for module in modules for claim in importlib.import_module(module).claims()]
+    found = [
+        Entry(module, replace(claim, derived_in=_path(module)))
+        for module in (claim_modules() if modules is None else modules)
+        for claim in importlib.import_module(module).claims()
+    ]
     names = [entry.claim.name for entry in found]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
@@ -84,3 +77,8 @@ def select(found: Sequence[Entry], names: Sequence[str] | None) -> list[Entry]:
         what = f"there is no claim {', '.join(map(repr, unknown))}" if unknown else "no claim was named"
         raise SelectionError(f"{what}; the claims are {listed}")
     return [entry for entry in found if entry.claim.name in names]
+
+
+def _path(module: str) -> str:
+    """The file of a module, from the top of the project."""
+    return f"{module.removeprefix('conv2attn.').replace('.', '/')}.py"

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from .claim import Claim
 from .process import OutOfTimeError, Worker, WorkerDiedError
-from .registry import MODULES, Entry, entries, select
+from .registry import Entry, entries, select
 
 DEFAULT_LIMIT = 20.0  # seconds a claim
 
@@ -52,7 +52,7 @@ class Result:
 
 
 def prove(
-    names: Sequence[str] | None = None, *, limit: float = DEFAULT_LIMIT, modules: Sequence[str] = MODULES
+    names: Sequence[str] | None = None, *, limit: float = DEFAULT_LIMIT, modules: Sequence[str] | None = None
 ) -> list[Result]:
     """Proves claims.
 

@@ -15,7 +15,6 @@ import sympy
 from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr, has_negative_coefficient, not_nonnegative, on_unit_interval, unequal
 from ...prover.formula import fill
-from ..theorem import one_hot
 from ..theorem.one_hot import Q, squared_distance
 
 GRIDS = ((1, 1), (1, 4), (3, 2), (3, 5), (6, 6))
@@ -102,7 +101,7 @@ _PARTS = {
 
 def claims() -> list[Claim]:
     """Claim 4: unique maximum, one-hot limit, tail bound."""
-    return [*one_hot.claims(), _tail_bound()]
+    return [_tail_bound()]
 
 
 def _tail_bound() -> Claim:
@@ -135,6 +134,16 @@ def _tail_bound() -> Claim:
             "conv2attn.convert.bounds.tail.softmax_tail",
         ),
         source="new",
+        tests=(
+            "test_claims_tail.test_the_tail_of_the_code_is_the_tail_of_the_proof",
+            "test_formal_bridge.test_the_tail_of_the_code_lies_on_the_formal_one",
+        ),
+        formal=(
+            "Theta.tau_bounds",
+            "Grid.grid_tail",
+            "Grid.grid_tail_simple",
+            "Enclosure.tau_enclosed",
+        ),
     )
 
 

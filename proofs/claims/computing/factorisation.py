@@ -17,10 +17,8 @@ from sympy.polys.fields import field
 
 from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr
-from ..certificate import error_bound
 from ..common.small_convolutions import Case, Element, Grid, Pixel, Symbols, pad, pixels, symbols
 from ..theorem.assembly import Positions, head_center, query_position
-from . import separability
 
 CASES = (
     Case((1, 1), size=(2, 2)),
@@ -109,7 +107,7 @@ def factorisation_failures(
 
 def claims() -> list[Claim]:
     """Claim 6."""
-    return [*separability.claims(), _factorisation(), *error_bound.claims()]
+    return [_factorisation()]
 
 
 def _factorisation() -> Claim:
@@ -138,6 +136,12 @@ def _factorisation() -> Claim:
             "conv2attn.convert.engines.factored.FactoredEngine.attend",
             "conv2attn.convert.engines.factored.smoothing_matrix",
         ),
+        tests=(
+            "test_claims_factorisation.test_both_sides_of_the_proof_are_both_engines_of_the_code",
+            "test_equivalence.test_soft_engines_agree_with_the_literal_one_in_double_precision",
+            "test_formal_bridge.test_the_layer_computes_the_numbers_of_the_formal_example",
+        ),
+        formal=("Factorisation.smoothing_factorisation",),
     )
 
 

@@ -100,6 +100,10 @@ def one_hot_threshold(*, thresholds: Mapping[str, int] = ONE_HOT_ALPHA) -> Claim
             Check("exp(-(alpha - 1)) is above half of the smallest positive number", Kind.EXACT, not_above),
         ),
         justifies=("conv2attn.convert.heads.regime.ONE_HOT_ALPHA", "conv2attn.convert.heads.regime.Regime"),
+        tests=(
+            "test_claims_floating_point.test_softmax_is_not_one_hot_below_the_threshold",
+            "test_regime.test_the_threshold_is_the_first_integer_whose_exponential_rounds_to_zero",
+        ),
     )
 
 
@@ -180,4 +184,5 @@ def exact_defaults(*, alphas: Mapping[str, int] = EXACT_ALPHA, margins: Mapping[
             Check("exp(-alpha) is below half of the smallest positive number by the margin", Kind.EXACT, no_margin),
         ),
         justifies=("conv2attn.convert.heads.regime.EXACT_ALPHA",),
+        tests=("test_claims_floating_point.test_softmax_is_one_hot_at_the_default",),
     )

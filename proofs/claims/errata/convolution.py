@@ -7,11 +7,11 @@ from itertools import product
 
 import sympy
 
-from ...prover.claim import Formula, Kind
+from ...prover.claim import Claim, Formula, Kind
 from ...prover.decide import Expr, unequal
 from ..common.small_convolutions import Case, Pixel
 from ..theorem.assembly import assembly_failures, padded_keys
-from .erratum import Erratum, Finding, Source
+from .erratum import Erratum, Finding, Source, claim_of
 
 BORDER = Case((3, 3), pads=(1, 1, 1, 1), size=(2, 3))
 
@@ -43,6 +43,11 @@ def key_failures(keys: Callable[[Case], list[Pixel]]) -> list[str]:
 def image_keys(case: Case) -> list[Pixel]:
     """The pixels of the image itself, in coordinates of the padded image."""
     return [(row + case.pads[0], column + case.pads[2]) for row, column in product(*map(range, case.size))]
+
+
+def claims() -> list[Claim]:
+    """The entries, as claims."""
+    return [claim_of(erratum) for erratum in entries()]
 
 
 def entries() -> list[Erratum]:

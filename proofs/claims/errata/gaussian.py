@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import sympy
 
-from ...prover.claim import Formula, Kind
+from ...prover.claim import Claim, Formula, Kind
 from ...prover.decide import Expr, unequal
-from .erratum import Erratum, Finding, Source, words
+from .erratum import Erratum, Finding, Source, claim_of, words
 
 
 def constant_failures(constants: Callable[[Expr], tuple[Expr, Expr]]) -> list[str]:
@@ -23,6 +23,11 @@ def product_failures(shape: tuple[int, int]) -> list[str]:
     """Whether R^T t is a number for R and t of this shape."""
     found = (sympy.MatrixSymbol("R", *shape).T * sympy.MatrixSymbol("t", *shape)).shape
     return [] if found == (1, 1) else [f"R^T t has shape {found}"]
+
+
+def claims() -> list[Claim]:
+    """The entries, as claims."""
+    return [claim_of(erratum) for erratum in entries()]
 
 
 def entries() -> list[Erratum]:

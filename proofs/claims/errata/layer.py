@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import sympy
 from sympy.matrices.exceptions import ShapeError
 
-from ...prover.claim import Formula, Kind
+from ...prover.claim import Claim, Formula, Kind
 from ...prover.decide import Expr
-from .erratum import Erratum, Finding, Source, words
+from .erratum import Erratum, Finding, Source, claim_of, words
 
 T, D, D_HEAD, HEADS = 7, 5, 2, 3  # different numbers, so that a mix-up shows
 
@@ -61,6 +61,11 @@ def output_failures(layer: Callable[[Expr, Expr, Expr], Expr]) -> list[str]:
 
 
 AUTHORS_NOTE = 'The author\'s note beside these equations asks to "check dimensions and readability".'
+
+
+def claims() -> list[Claim]:
+    """The entries, as claims."""
+    return [claim_of(erratum) for erratum in entries()]
 
 
 def entries() -> list[Erratum]:

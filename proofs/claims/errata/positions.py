@@ -7,9 +7,9 @@ from typing import Any
 
 import sympy
 
-from ...prover.claim import Formula, Kind
+from ...prover.claim import Claim, Formula, Kind
 from ...prover.decide import Expr, unequal
-from .erratum import Erratum, Finding, Source, words
+from .erratum import Erratum, Finding, Source, claim_of, words
 
 
 def four_terms(values: dict[str, Any]) -> dict[str, Expr]:
@@ -40,6 +40,11 @@ def absolute_failures(suffices: bool) -> list[str]:
     rest = sympy.expand((key.T * bilinear * query)[0, 0] - relative)
     found = not rest.has(k1, k2)
     return [] if found == suffices else [f"absolute minus relative score is {rest}; free of the key: {found}"]
+
+
+def claims() -> list[Claim]:
+    """The entries, as claims."""
+    return [claim_of(erratum) for erratum in entries()]
 
 
 def entries() -> list[Erratum]:

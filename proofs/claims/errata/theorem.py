@@ -7,10 +7,10 @@ from itertools import permutations
 
 import sympy
 
-from ...prover.claim import Formula, Kind
+from ...prover.claim import Claim, Formula, Kind
 from ...prover.decide import Expr, unequal
 from ..theorem.one_hot import ALPHA
-from .erratum import Erratum, Finding, Source, words
+from .erratum import Erratum, Finding, Source, claim_of, words
 
 
 def exactness_failures(probability: Callable[[Expr], Expr]) -> list[str]:
@@ -34,6 +34,11 @@ def _attention(x: list[Expr] | tuple[Expr, ...]) -> list[Expr]:
     """One head on scalar pixels, W_qry = W_key = W_val = 1, no positions."""
     weights = [[sympy.exp(query * key) for key in x] for query in x]
     return [sympy.Add(*(w * value for w, value in zip(row, x, strict=True))) / sympy.Add(*row) for row in weights]
+
+
+def claims() -> list[Claim]:
+    """The entries, as claims."""
+    return [claim_of(erratum) for erratum in entries()]
 
 
 def entries() -> list[Erratum]:

@@ -13,7 +13,6 @@ from ...prover.formula import fill, scaled
 from ..certificate.tail import MAJORANT
 from ..common.small_convolutions import Pixel, pixels
 from ..theorem.one_hot import Q
-from . import mixed_taps, one_dimension
 from .one_dimension import Vector, dot
 
 ALPHA, FLAT, TARGET, MULTIPLIER = sympy.symbols("alpha t T M", real=True)
@@ -110,7 +109,7 @@ def _parts() -> dict[str, object]:
 
 def claims() -> list[Claim]:
     """Claim 11 (a)."""
-    return [_two(), *one_dimension.claims(), *mixed_taps.claims()]
+    return [_two()]
 
 
 def _two() -> Claim:
@@ -143,6 +142,13 @@ def _two() -> Claim:
             ),
         ),
         source="new",
+        tests=("test_claims_sharper.test_two_dimensions_give_the_heads_of_the_code",),
+        formal=(
+            "Dimension.encoding_identity_2",
+            "Dimension.unique_maximum_2",
+            "Dimension.tau_line_bound",
+            "Dimension.theorem_1_with_two_dimensions",
+        ),
     )
 
 

@@ -16,7 +16,6 @@ from sympy.polys.matrices import DomainMatrix
 
 from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ..common.small_convolutions import pixels
-from . import exact_heads, zero_taps
 from .head_dimension import exact, rank
 from .head_mixtures import KERNELS, Heads, Kernel, mixed_heads, near_heads, random_kernels, with_values
 from .nonnegative import column_basis, complement, dimension, rays
@@ -133,7 +132,7 @@ def bounded_failures(*, bounded: Callable[[Kernel], bool] | None = None) -> list
 
 def claims() -> list[Claim]:
     """Claim 11 (c)."""
-    return [_count(), *exact_heads.claims(), *zero_taps.claims()]
+    return [_count()]
 
 
 def _count() -> Claim:
@@ -192,6 +191,8 @@ def _count() -> Claim:
             ),
         ),
         source="new",
+        tests=("test_claims_sharper.test_heads_that_mix_taps_compute_the_same_convolution",),
+        formal=("PositionOnly.eight_position_only_heads_are_too_few",),
     )
 
 

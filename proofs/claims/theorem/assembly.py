@@ -201,6 +201,14 @@ def claims() -> list[Claim]:
                 "conv2attn.convert.spec.ConvSpec.tap_offsets",
             ),
             source="the theorem of the article and the talk, for every stride, dilation, padding and group",
+            tests=(
+                "test_claims_assembly.test_the_polynomial_of_the_proof_takes_the_values_of_the_code",
+                "test_equivalence.test_integers_give_bitwise_equal_outputs_and_gradients",
+            ),
+            formal=(
+                "Theorem1.theorem_1_limit",
+                "Theorem1.theorem_1_exists",
+            ),
         )
     ]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..claim import Claim
 from ..runner import Result
-from .wording import references, verdict
+from .wording import verdict
 
 VERSION = 1
 
@@ -37,6 +37,6 @@ def _claim(claim: Claim) -> dict[str, Any]:
         "assumptions": list(claim.assumptions),
         "steps": [{"formula": vars(step.formula), "rule": step.rule} for step in claim.steps],
         "justifies": list(claim.justifies),
-        "references": {heading: list(items) for heading, items in references(claim).items()},
+        "references": {heading: list(items) for heading, items in claim.references.items()},
         "source": claim.source,
     }

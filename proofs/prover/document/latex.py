@@ -9,7 +9,7 @@ from ...claims.common.notation import NOTATION
 from ..claim import Formula, Kind
 from ..runner import Result
 from .prose import Sort, parts
-from .wording import GENERATED, INTRODUCTION, KINDS, TITLE, references, sentence, summary, verdict
+from .wording import GENERATED, INTRODUCTION, KINDS, TITLE, sentence, summary, verdict
 
 _PREAMBLE = r"""\documentclass[11pt]{article}
 \usepackage[a4paper, margin=27mm]{geometry}
@@ -74,7 +74,7 @@ def _claim(result: Result, names: Collection[str]) -> list[str]:
         *_steps(result, names),
         *_listed("Checks", (_check(result, number, names) for number in range(len(claim.checks)))),
         *_listed("Found against it", (_prose(failure, names) for failure in result.failures)),
-        *_references({"Justifies": claim.justifies, **references(claim)}),
+        *_references({"Justifies": claim.justifies, **claim.references}),
     ]
 
 

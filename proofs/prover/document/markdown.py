@@ -9,7 +9,7 @@ from ...claims.common.notation import NOTATION
 from ..claim import Formula, Kind
 from ..runner import Result
 from .prose import Sort, parts
-from .wording import GENERATED, INTRODUCTION, KINDS, TITLE, references, sentence, summary, verdict
+from .wording import GENERATED, INTRODUCTION, KINDS, TITLE, sentence, summary, verdict
 
 _COMMAND = "conv2attn prove --format markdown --out docs/theorem.md"
 
@@ -39,7 +39,7 @@ def _claim(result: Result, names: Collection[str]) -> list[str]:
         lines += [f"{number}. {_prose(sentence(step.rule), names)}", "", *_formula(step.formula, indent="   "), ""]
     lines += _listed("Checks", (_check(result, number, names) for number in range(len(claim.checks))))
     lines += _listed("Found against it", (_prose(failure, names) for failure in result.failures))
-    for heading, items in {"Justifies": claim.justifies, **references(claim)}.items():
+    for heading, items in {"Justifies": claim.justifies, **claim.references}.items():
         lines += _listed(heading, (f"`{item}`" for item in items))
     return lines
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ..claim import Claim
 from ..runner import Result
-from .wording import GENERATED, KINDS, TITLE, references, sentence, summary, verdict
+from .wording import GENERATED, KINDS, TITLE, sentence, summary, verdict
 
 WIDTH = 100
 
@@ -33,7 +33,7 @@ def _claim(result: Result) -> list[str]:
         *_checks(result),
         *_listed("Found against it", result.failures),
         *_listed("Justifies", claim.justifies),
-        *(line for heading, items in references(claim).items() for line in _listed(heading, items)),
+        *(line for heading, items in claim.references.items() for line in _listed(heading, items)),
     ]
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from ..claim import Check, Claim, Kind
-from ..references import REFERENCES
+from ..claim import Check, Kind
 from ..runner import Result
 
 TITLE = "Self-attention computes convolution: the proofs"
@@ -35,12 +34,6 @@ def summary(results: Sequence[Result]) -> str:
     others = [f"{result.claim.name} ({result.status})" for result in results if not result.is_proved]
     proved = f"{len(results) - len(others)} of {len(results)} claims proved"
     return f"{proved}; not proved: {', '.join(others)}." if others else f"{proved}."
-
-
-def references(claim: Claim) -> Mapping[str, tuple[str, ...]]:
-    """Where else the claim is treated, by heading; a claim that was not registered stands alone."""
-    found = REFERENCES.get(claim.name)
-    return {} if found is None else found.listed
 
 
 def sentence(text: str) -> str:
