@@ -1,4 +1,4 @@
-"""What the README shows is what happens."""
+"""What the README and the documents show is what happens."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import io
 import re
 from pathlib import Path
 
+import pytest
+
 from conv2attn.proofs.prover.registry import entries
 
 README = Path(__file__).parent.parent / "README.md"
@@ -14,10 +16,13 @@ EXAMPLES = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
 SMALL_NUMBER = re.compile(r"\d\.\de-\d\d")  # rounding errors differ between processors
 
 
-def test_the_readmes_examples_print_what_it_says() -> None:
-    examples = EXAMPLES.findall(README.read_text(encoding="utf-8"))
-    assert len(examples) == 3
+PAGES = [README, *sorted((README.parent / "docs").glob("*.md"))]
+
+
+def test_the_examples_print_what_the_pages_say() -> None:
     names: dict[str, object] = {}
+    examples = [example for page in PAGES for example in EXAMPLES.findall(page.read_text(encoding="utf-8"))]
+    assert len(examples) == 3
     for code, expected in examples:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
@@ -25,8 +30,9 @@ def test_the_readmes_examples_print_what_it_says() -> None:
         assert SMALL_NUMBER.sub("small", printed.getvalue()) == SMALL_NUMBER.sub("small", expected)
 
 
-def test_the_claims_the_readme_shows_are_the_claims() -> None:
-    text = README.read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", ["README.md", "docs/proofs.md"])
+def test_the_claims_that_are_shown_are_the_claims(page: str) -> None:
+    text = (README.parent / page).read_text(encoding="utf-8")
     claims = {entry.claim.name: entry.claim.title for entry in entries()}
     shown = re.findall(r"^proved +[\d.]+ s  ([\w-]+): (.*)$", text, re.MULTILINE)
     assert shown
@@ -34,7 +40,11 @@ def test_the_claims_the_readme_shows_are_the_claims() -> None:
     assert f"\n{len(claims)} of {len(claims)} claims proved.\n" in text
 
 
-def test_every_file_the_readme_links_to_exists() -> None:
-    links = re.findall(r"\]\((?!http)([^)]+)\)", README.read_text(encoding="utf-8"))
-    assert links
-    assert all((README.parent / link).exists() for link in links)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_a_page_links_to_exists(page: Path) -> None:
+    links = re.findall(r"\]\((?!http|#)([^)#]+)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_readme_is_short_enough_to_read() -> None:
+    assert len(README.read_text(encoding="utf-8")) < 10_000
