@@ -1,0 +1,66 @@
+"""What mkdocs cannot know: the README is the first page, and the reference is made of the package's rooms.
+
+Links from pages to the code become links into the reference; links to tests and other files become their names.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path, PurePosixPath
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = "conv2attn"
+_LINK = re.compile(r"(!?)\[([^\]]+)\]\(([^)\s]+)\)")
+
+
+def rooms() -> dict[str, list[str]]:
+    """The modules of each folder of the package."""
+    found: dict[str, list[str]] = {}
+    for top in ("convert", "proofs"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            room, name = path.relative_to(ROOT).parent.as_posix(), path.stem
+            found.setdefault(room, []).append(name)
+    return found
+
+
+def reference(room: str, modules: list[str]) -> str:
+    """A page of the reference: a folder's modules."""
+    dotted = f"{PACKAGE}.{room.replace('/', '.')}"
+    names = [dotted if name == "__init__" else f"{dotted}.{name}" for name in modules]
+    return f"# {room}\n\n" + "\n\n".join(f"::: {name}" for name in names) + "\n"
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the first page and the reference."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    home = re.sub(r"\]\(docs/", "](", readme)
+    home = re.sub(r"\]\((convert|proofs|benchmarks|tests)/", r"](../\1/", home)
+    files.append(File.generated(config, "index.md", content=home))
+    listed = ["# Reference", "", "What users need is in [convert](convert/index.md); the rest is for contributors.", ""]
+    for room, modules in rooms().items():
+        listed.append(f"- [{room}]({room}/index.md)")
+        files.append(File.generated(config, f"reference/{room}/index.md", content=reference(room, modules)))
+    files.append(File.generated(config, "reference/index.md", content="\n".join(listed) + "\n"))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Points links to the code at the reference."""
+    here = PurePosixPath(page.file.src_uri).parent
+
+    def placed(found: re.Match[str]) -> str:
+        image, text, target = found.groups()
+        if image or "://" in target or not target.startswith("../") or here.parts:
+            return found[0]
+        path = target.removeprefix("../").rstrip("/")
+        room = path if (ROOT / path).is_dir() else str(PurePosixPath(path).parent)
+        if files.get_file_from_path(f"reference/{room}/index.md") is None:
+            return f"`{text}`" if "`" not in text else text
+        module = "" if room == path else f"#{PACKAGE}.{path.removesuffix('.py').replace('/', '.')}"
+        return f"[{text}](reference/{room}/index.md{module if path.endswith('.py') else ''})"
+
+    return _LINK.sub(placed, markdown)
