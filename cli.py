@@ -157,7 +157,7 @@ def convert(
     """Convert the checkpoint of a CNN to self-attention."""
     from .convert.files.certified import CertifiedReport
     from .convert.files.checkpoint import size_on_disk
-    from .convert.files.open import open_network
+    from .convert.files.network import open_network
     from .convert.files.save import save_converted
     from .convert.files.writing.atomic import check_target
     from .convert.files.writing.ownership import PAGE
@@ -218,7 +218,7 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Show what convert would do, and write nothing."""
-    from .convert.files.open import open_network
+    from .convert.files.network import open_network
     from .convert.model.convert import plan_conversion
     from .convert.model.plan import plan_layers
     from .convert.model.selection import name_filter

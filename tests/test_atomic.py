@@ -249,7 +249,7 @@ def test_a_second_rename_that_fails_brings_the_old_folder_back(
 KILLED_AT_EVERY_STEP = """
 import os, signal, sys
 from pathlib import Path
-from conv2attn.convert import atomic
+from conv2attn.convert.files.writing import atomic
 
 STEPS = ("open", "os.", "shutil.")
 

@@ -62,6 +62,7 @@ LONG = {
     "convert/files/readers/pickle_machine.py": "one machine, an operation a method",
     "convert/files/writing/atomic.py": "one protocol, step by step",
     "proofs/claims/certificate/rounding.py": "one derivation, formula after formula",
+    "proofs/claims/theorem/assembly.py": "one derivation, with every symbol",
     "proofs/claims/sharper/head_count.py": "one claim",
     "proofs/claims/sharper/mixed_taps.py": "one claim",
     "proofs/evidence/campaign/checks/all.py": "every check of a layer",

@@ -1,7 +1,7 @@
 """The literal engine: multi-head self-attention as the paper writes it.
 
 For every query, head and key it forms the score r_delta . v_h, takes the softmax over all keys, and mixes
-the values with the probabilities, which tend to one-hot (``proofs/claims/certificate/tail.py``):
+the values with the probabilities, which tend to one-hot (``proofs/claims/theorem/one_hot.py``):
 
     probabilities_h = softmax_k( r_delta . v_h [+ content terms] )       [num_queries, num_keys]
     values_h        = W_val^(h) x_k,   W_val^(h) = W_Delta               [num_keys, out_channels]

@@ -13,7 +13,7 @@ The quadratic score -alpha |delta - Delta|^2 is such a sum for any real centre a
 are learned tables. The product R_h X is computed once for all heads with the same row table, the product with C once
 for all heads with the same column table.
 
-``proofs/claims/computing/factorisation.py`` proves that the softmax factors.
+``proofs/claims/computing/separability.py`` proves that the softmax factors.
 """
 
 from __future__ import annotations

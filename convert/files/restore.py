@@ -22,7 +22,7 @@ from .checkpoint import Checkpoint, load_into, read_checkpoint
 from .config import LayerEntry, is_converted
 from .layers import convolution
 from .load import read_folder
-from .open import open_network
+from .network import open_network
 from .readers.common.geometry import StoredConvolution
 from .shared import check_written_apart, copies, independent
 from .state import holds_attention

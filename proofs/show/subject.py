@@ -12,7 +12,7 @@ from torch import nn
 from ...convert.attention.layer import SelfAttention2d, check_alpha
 from ...convert.errors import CheckpointError, Problem
 from ...convert.files.architecture import Architecture
-from ...convert.files.open import open_network
+from ...convert.files.network import open_network
 from ...convert.files.readers.common.beside import path_in
 from ...convert.files.readers.common.limits import MAX_HEADER, parse_json
 from ...convert.files.writing.ownership import REPORT

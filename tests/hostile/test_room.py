@@ -34,8 +34,9 @@ PAGE = 10**6
 MEASURED = """
 import json, resource, sys
 from conv2attn import cli
-from conv2attn.convert import network, model, folder
-from conv2attn.proofs.show.page import page
+from conv2attn.convert.files import network, save
+from conv2attn.convert.model import convert
+from conv2attn.proofs.show.page import write
 
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 sys.argv = ["conv2attn", *json.loads(sys.argv[1])]

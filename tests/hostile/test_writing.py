@@ -25,7 +25,8 @@ from pathlib import Path
 import torch
 from torch import nn
 from conv2attn.convert import convert_model, save_converted
-from conv2attn.convert.files.folder import Architecture, read_folder
+from conv2attn.convert.files.architecture import Architecture
+from conv2attn.convert.files.load import read_folder
 
 torch.set_num_threads(1)
 out, kills = Path(sys.argv[1]), int(sys.argv[2])
@@ -156,7 +157,7 @@ def test_a_file_is_replaced_only_by_force_and_only_whole(tmp_path: Path) -> None
 FULL = """
 import json, os, resource, sys
 from conv2attn.cli import main
-from conv2attn.convert import network, restore  # before the runs, which then take less long
+from conv2attn.convert.files import network, restore  # before the runs, which then take less long
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # a file that grows beyond this fails, as on a full disk
 for arguments in json.loads(sys.argv[1]):

@@ -3,7 +3,8 @@
 A ``Span`` is a box and an error. The claim ``error-propagation`` (``proofs/claims/certificate/propagation.py``) says
 how operations act on it: an affine map with weights w takes an error e to sum |w| e, a map with Lipschitz constant L to
 L e; and since both networks compute the operation in floating point, twice its rounding is added. Where the errors of
-all inputs are 0, both networks do the same operation on the same numbers, and the error stays 0.
+all inputs are 0, both networks do the same operation on the same numbers, and the error stays 0. The rules themselves
+are derived in ``proofs/claims/certificate/propagation_rules.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Heads assemble the convolution: the construction of ``convert.construction``, with symbols for all numbers.
+"""Heads assemble the convolution: the construction of ``attention/construction.py``, with symbols for all numbers.
 
 The attention sum is written out as it stands in the theorem: every query, every head, every key, with the one-hot
 limit of the softmax. It equals the convolution as a polynomial in the weights, the biases and the pixels.
