@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
+from torch import Tensor
 
 from conv2attn.proofs import image_folder
 from tests.fuzz import images
@@ -14,10 +16,13 @@ SEEDS = tuple(seeds())
 
 
 def test_the_seeds_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[object] = []
-    monkeypatch.setattr(
-        images, "read_images", lambda *a, **k: read.append(image_folder.read_images(*a, **k)) or read[-1]
-    )
+    read: list[Tensor] = []
+
+    def reading(folder: Path, *, channels: int) -> Tensor:
+        read.append(image_folder.read_images(folder, channels=channels))
+        return read[-1]
+
+    monkeypatch.setattr(images, "read_images", reading)
     for seed in SEEDS:
         one_image(seed)
     assert len(read) == len(SEEDS) > len(ENDINGS)
