@@ -6,7 +6,7 @@
 
 Every target q + Delta lies inside the padded input, so with alpha -> infinity head h reads exactly the pixel
 that tap (m, n) reads. With the default alpha this holds in floating point already: ``regime.py`` says why.
-``proofs/claims/theorem/assembly.py`` proves that the heads add up to the convolution,
+``proofs/claims/theorem/assembly.py`` proves that the heads add up to the convolution, ``claims/theorem/one_hot.py`` and
 ``proofs/claims/certificate/tail.py`` the limit; ``proofs/formal/Theorem1.v`` proves both in Coq.
 """
 

@@ -9,9 +9,9 @@ So head h at q reads the smoothed input S X at t, and the sum over heads with W_
 
     Attention_alpha(X) = Conv_W(S_row X S_col^T),      S[t, k] = softmax_k(-alpha (k - t)^2)
 
-``claims/computing/factorisation.py`` derives both, softmaxes that factor and smoothing before the convolution, by
-machine. It is exact for every alpha, stride, dilation and padding. Where every off-diagonal entry of S rounds to zero
-(``Regime.is_exact``) S is the identity, is skipped, and the layer is one convolution call.
+``proofs/claims/computing/separability.py`` derives that softmaxes factor, ``proofs/claims/computing/factorisation.py``
+smoothing before the convolution. It is exact for every alpha, stride, dilation and padding. Where every off-diagonal
+entry of S rounds to zero (``Regime.is_exact``) S is the identity, is skipped, and the layer is one convolution call.
 
 Two things save work in the soft regime. Along an axis with a single tap, the targets are the queries, so only those
 rows of S are needed, and the stride is in them. And a kernel of a single tap mixes channels only, which commutes with

@@ -24,7 +24,7 @@ from .checkpoint import Checkpoint, Progress, fit_keys, load_into, non_finite_ke
 from .config import LayerEntry, is_converted
 from .layers import Layers, layer_tree
 from .load import convert_like, match_dtypes, read_folder
-from .state import (holds_attention, keys_when_converted, layer_entries, only_layers, under_middle_tap, without_attention)
+from .state import holds_attention, keys_when_converted, layer_entries, only_layers, under_middle_tap, without_attention
 from .writing.ownership import CONFIG
 
 LARGE = 2**28  # bytes of weights from which on they are not copied

@@ -9,7 +9,7 @@ For a key at delta = k - q from its query and a head with centre Delta and local
 
 The last term is the same for all keys and the softmax ignores it. So the largest score is that of the key at
 q + Delta, by a gap of at least alpha, since two different pixels are at least 1 apart
-(``proofs/claims/certificate/tail.py``).
+(``proofs/claims/theorem/one_hot.py``).
 
 Proved in ``proofs/claims/theorem/encoding.py``, with the draft's six components; in
 ``proofs/claims/other_encodings/gaussian_reduction.py`` as a special case of Gaussian heads; in

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-from conv2attn.proofs import image_folder
+from conv2attn.proofs.evidence import image_folder
 from tests.fuzz import images
 from tests.fuzz.images import ENDINGS, one_image, seeds
 

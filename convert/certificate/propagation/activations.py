@@ -1,7 +1,8 @@
 """Activations: their Lipschitz constants, and the values they can take.
 
 The claim ``activation-slopes`` (``proofs/claims/certificate/propagation.py``) derives the constants. An activation that
-is not exact is taken to err by at most ``ACTIVATION_ULPS`` units in the last place of the larger of 1 and |x|.
+is not exact is taken to err by at most ``ACTIVATION_ULPS`` units in the last place of the larger of 1 and |x|. What a
+slope makes of a difference is derived in ``proofs/claims/certificate/propagation_rules.py``.
 """
 
 from __future__ import annotations
