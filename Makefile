@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test cuda browser bench pictures mutants formal coq venv check format lint types clean
+.PHONY: demo test cuda browser bench pictures docs mutants formal coq venv check format lint types clean
 
 demo: .venv/runtime  ## Convert the embedded trained networks and compare them with their attention.
 	$(BIN)/conv2attn demo
@@ -18,6 +18,10 @@ browser: .venv/dev  ## Run the tests that open the page in Chromium (apt-get ins
 
 pictures: .venv/dev  ## Draw the pictures of docs/theory.md again.
 	$(BIN)/python -m conv2attn.proofs.show.theory docs/pictures
+
+docs: .venv/docs  ## Build the site of the documents in build/site, with warnings as errors.
+	mkdir -p build/types && ln -sfn ../.. build/types/conv2attn
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: .venv/runtime  ## Measure the attention beside the convolution.
 	$(BIN)/conv2attn bench
@@ -60,6 +64,10 @@ build/mutation/.venv:
 
 .venv/dev: .venv/runtime
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+.venv/docs: .venv/runtime
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
 	touch $@
 
 clean:
