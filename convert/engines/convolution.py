@@ -64,16 +64,16 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry)
     Returns:
         [batch, out_channels, output rows, output columns].
     """
+    if is_endless(x, weight, geometry) or has_wrong_gradient(x, weight, geometry):
+        precise = convolve(x.float(), weight.float(), None if bias is None else bias.float(), geometry)
+        return precise.to(x.dtype)
     if is_beyond(x, weight, geometry):
-        if has_wrong_gradient(x, weight, geometry):
-            precise = convolve(x.float(), weight.float(), None if bias is None else bias.float(), geometry)
-            return precise.to(x.dtype)
         columns = geometry.padding[1]
         x, geometry = F.pad(x, (columns, columns)), geometry._replace(padding=(geometry.padding[0], 0))
     if is_narrow(x, weight, geometry):
-        wider = _in_trusted_precision(F.pad(x, (0, geometry.stride[1])), weight, bias, geometry)
+        wider = F.conv2d(F.pad(x, (0, geometry.stride[1])), weight, bias, *geometry)
         return laid_out_like(x, wider[..., :-1])
-    return _in_trusted_precision(x, weight, bias, geometry)
+    return F.conv2d(x, weight, bias, *geometry)
 
 
 def known_fault(x: Tensor, weight: Tensor, geometry: Geometry) -> str | None:
@@ -133,14 +133,6 @@ def laid_out_like(x: Tensor, y: Tensor) -> Tensor:
     """Y in the memory format that a convolution of x gives its result."""
     last = is_channels_last(x) and not x.is_contiguous()
     return y.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
-
-
-def _in_trusted_precision(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor:
-    """``F.conv2d``, in float32 and rounded once where half precision is not to be trusted."""
-    if is_endless(x, weight, geometry) or has_wrong_gradient(x, weight, geometry):
-        precise = F.conv2d(x.float(), weight.float(), None if bias is None else bias.float(), *geometry)
-        return precise.to(x.dtype)
-    return F.conv2d(x, weight, bias, *geometry)
 
 
 def _is_onednns(x: Tensor) -> bool:

@@ -22,7 +22,7 @@ CERTIFIED_RANGE = (-1.0, 1.0)  # a layer's inputs are not known here; the bound 
 
 
 @dataclass(frozen=True)
-class LayerBound:
+class CertifiedLayer:
     """What is known of one layer.
 
     Attributes:
@@ -52,7 +52,7 @@ class CertifiedReport:
     """
 
     report: Report
-    bounds: tuple[LayerBound, ...]
+    bounds: tuple[CertifiedLayer, ...]
     network: NetworkCertificate
     input_range: tuple[float, float]
     comparison: tuple[LayerComparison, ...] | None = None
@@ -106,12 +106,12 @@ class CertifiedReport:
         }
 
 
-def _bound(model: nn.Module, name: str, input_range: tuple[float, float]) -> LayerBound:
+def _bound(model: nn.Module, name: str, input_range: tuple[float, float]) -> CertifiedLayer:
     try:
         with torch.no_grad():
             certificate = certify(attention_named(model, name), input_range=input_range)
     except ConversionError as error:
-        return LayerBound(None, str(error))
+        return CertifiedLayer(None, str(error))
     if not math.isfinite(certificate.bound):
-        return LayerBound(None, "no finite bound is known for these weights and this alpha")
-    return LayerBound(certificate)
+        return CertifiedLayer(None, "no finite bound is known for these weights and this alpha")
+    return CertifiedLayer(certificate)

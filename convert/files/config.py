@@ -20,7 +20,7 @@ from .architecture import Architecture
 from .checkpoint import Checkpoint
 from .readers.common.beside import path_in
 from .readers.common.geometry import StoredConvolution
-from .readers.common.limits import MAX_HEADER, parse_json
+from .readers.common.limits import read_json
 from .writing.ownership import CONFIG, FORMAT, is_ours
 
 # Version 1 had no "content", which was always a network; before 3, queries sat elsewhere: ``migration.py``.
@@ -154,13 +154,11 @@ def read_config(folder: Path) -> tuple[int, Config]:
     """
     path = folder / CONFIG
     try:
-        with (path_in(folder, CONFIG) if path.exists() else path).open("rb") as file:
-            text = file.read(MAX_HEADER + 1)
+        config = read_json(path_in(folder, CONFIG) if path.exists() else path)
     except OSError as error:
         raise CheckpointError(
             f"{folder} is not a converted model: {CONFIG} cannot be read ({error.strerror})"
         ) from error
-    config = parse_json(text, str(path))
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise CheckpointError(f"{path} does not describe a model that conv2attn converted")
     version = _version(config, path)

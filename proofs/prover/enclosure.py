@@ -3,7 +3,7 @@
     theta_partial(q, N) = 1 + 2 sum_{n=1..N} q^(n^2)  <=  theta_3(q)  <=  theta_partial(q, N) + 2 q^((N+1)^2) / (1 - q)
 
 so tau = 1 - theta_3(q)^-2 lies between what the two give; the theorem ``tau_enclosed`` says so. These are the formulas
-that ``convert.certificate.tail_fraction`` is tested against, and ``proofs/formal/coq/ask.py`` has Coq evaluate its own.
+that ``convert.bounds.tail.tail_fraction`` is tested against, and ``proofs/formal/coq/ask.py`` has Coq evaluate its own.
 """
 
 from __future__ import annotations

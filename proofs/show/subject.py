@@ -14,7 +14,7 @@ from ...convert.errors import CheckpointError, Problem
 from ...convert.files.architecture import Architecture
 from ...convert.files.network import open_network
 from ...convert.files.readers.common.beside import path_in
-from ...convert.files.readers.common.limits import MAX_HEADER, parse_json
+from ...convert.files.readers.common.limits import read_json
 from ...convert.files.writing.ownership import REPORT
 from ...convert.model.convert import convert_model
 from ...convert.model.report import Report
@@ -72,8 +72,7 @@ def set_alpha(model: nn.Module, alpha: float) -> None:
 def _recorded(path: Path) -> tuple[tuple[Problem, ...], dict[str, str]]:
     """The convolutions that the report in a folder says were left, and its notes by the names of the layers."""
     try:
-        with path.open("rb") as file:
-            report: Any = parse_json(file.read(MAX_HEADER + 1), str(path))
+        report: Any = read_json(path)
         skipped = tuple(Problem(str(entry["name"]), str(entry["reason"])) for entry in report["skipped"])
         noted = [entry for entry in report["layers"] if entry.get("note") is not None]
         return skipped, {str(entry["names"][0]): str(entry["note"]) for entry in noted}

@@ -16,9 +16,10 @@ import atheris
 import torch  # noqa: F401  before the instrumented imports: torch's own coverage is not wanted
 
 with atheris.instrument_imports(
-    include=["conv2attn.convert.files.folder", "conv2attn.convert.spec", "conv2attn.convert.files.readers.safetensors"]
+    include=["conv2attn.convert.files", "conv2attn.convert.spec", "conv2attn.proofs.show.subject"]
 ):
-    from tests.fuzz.folders import mutated, one_folder, seeds
+    from tests.fuzz.folders import one_folder, seeds
+    from tests.fuzz.texts import mutated
 
 
 def mutate(data: bytes, max_size: int, seed: int) -> bytes:

@@ -90,7 +90,11 @@ def seeds() -> Iterator[tuple[str, bytes]]:
     yield "safetensors", bytes([WRITERS.index(write_raw)]) + tensors
     yield "header", bytes([WRITERS.index(write_safetensors)]) + tensors[8 : 8 + length]
     yield "exported", bytes([WRITERS.index(write_exported)]) + program(exported(model))
-    yield "index", bytes([WRITERS.index(write_raw)]) + json.dumps({"weight_map": {"w": "other"}}).encode()
+    yield (
+        "index",
+        bytes([WRITERS.index(write_raw)])
+        + json.dumps({"weight_map": {"w": "a.safetensors", "0.weight": "b.bin"}}).encode(),
+    )
     yield "onnx", bytes([WRITERS.index(write_raw)]) + onnx_model()
 
 

@@ -1,6 +1,6 @@
 """What the fuzzer calls: one input, read as each kind of file, loads or is refused.
 
-The first byte of an input says which kind it is, and whether moving averages are wanted, so that a mutation of a
+The first byte of an input says how it is written, and whether moving averages are wanted, so that a mutation of a
 pickle or of a header need not get a zip archive's directory or a length right as well.
 """
 
@@ -14,13 +14,23 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import safetensors.torch
+import torch
+
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.files.checkpoint import non_finite_keys, read_checkpoint
 from conv2attn.convert.files.layers import layer_tree
 
 SECONDS = 5.0
 STORAGE = bytes(range(256)) * 2
-_FILE = Path(tempfile.gettempdir(), f"conv2attn-fuzz-{os.getpid()}")
+_FOLDER = Path(tempfile.gettempdir(), f"conv2attn-fuzz-{os.getpid()}")
+
+
+def write_shards(folder: Path) -> None:
+    """The two files that an index can name."""
+    folder.mkdir()
+    safetensors.torch.save_file({"w": torch.ones(2, 3), "0.weight": torch.ones(2, 3, 1, 1)}, folder / "a.safetensors")
+    torch.save({"w": torch.ones(2, 3), "0.weight": torch.ones(2, 3, 1, 1)}, folder / "b.bin")
 
 
 def _zip(entries: dict[str, bytes], path: Path) -> None:
@@ -53,6 +63,24 @@ def write_exported(data: bytes, path: Path) -> None:
 
 WRITERS: tuple[Callable[[bytes, Path], None], ...] = (write_raw, write_pickle, write_safetensors, write_exported)
 
+# How an input of a kind is written, and what its content begins with.
+KINDS: dict[str, tuple[Callable[[bytes, Path], None], bytes]] = {
+    "zip": (write_raw, b"PK\3\4"),
+    "pickle": (write_pickle, b""),
+    "legacy": (write_raw, b"\x80\x02"),
+    "safetensors": (write_safetensors, b"{"),
+    "index": (write_raw, b"{"),
+    "exported": (write_exported, b"{"),
+    "onnx": (write_raw, b"\x08\x0e\x3a"),
+}
+
+
+def as_kind(kind: str, data: bytes) -> bytes:
+    """An input made one of a kind: its first bytes are the kind's."""
+    writer, start = KINDS[kind]
+    asked = data[0] & 128 if data else 0
+    return bytes([asked + WRITERS.index(writer)]) + start + data[1 + len(start) :]
+
 
 def one_input(data: bytes) -> None:
     """Reads an input; every number of every tensor that it yields is looked at.
@@ -63,10 +91,13 @@ def one_input(data: bytes) -> None:
     """
     if not data:
         return
-    WRITERS[data[0] % len(WRITERS)](data[1:], _FILE)
+    if not _FOLDER.exists():
+        write_shards(_FOLDER)
+    path = _FOLDER / "input"
+    WRITERS[data[0] % len(WRITERS)](data[1:], path)
     start = time.process_time()  # of this process alone: the machine may be busy
     try:
-        checkpoint = read_checkpoint(_FILE, ema=data[0] >= 128)
+        checkpoint = read_checkpoint(path, ema=data[0] >= 128)
         non_finite_keys(checkpoint.state_dict)
         layer_tree(checkpoint.convolutions, checkpoint.state_dict)
     except ConversionError:

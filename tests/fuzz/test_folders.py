@@ -8,7 +8,8 @@ import pytest
 
 from conv2attn.convert import load_converted
 from tests.fuzz import folders
-from tests.fuzz.folders import mutated, one_folder, seeds
+from tests.fuzz.folders import one_folder, seeds
+from tests.fuzz.texts import mutated
 
 SEEDS = tuple(seeds())
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...errors import CheckpointError, OutputError
-from ..readers.common.limits import MAX_HEADER, parse_json
+from ..readers.common.limits import read_json
 
 FORMAT = "conv2attn"  # the value of "format" in a config.json of ours
 CONFIG, WEIGHTS, REPORT, PAGE = "config.json", "model.safetensors", "report.json", "report.html"
@@ -25,8 +25,7 @@ _LISTED = 5
 def is_ours(config: Path) -> bool:
     """Whether a file is a config.json that conv2attn wrote; other programs write files of this name too."""
     try:
-        with config.open("rb") as file:
-            data = parse_json(file.read(MAX_HEADER + 1), str(config))
+        data = read_json(config)
     except (OSError, CheckpointError):
         return False
     return isinstance(data, dict) and data.get("format") == FORMAT

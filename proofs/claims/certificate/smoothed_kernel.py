@@ -1,4 +1,4 @@
-"""The tail of a whole kernel: what neighbouring heads lose to each other, they give back. For ``convert.tail``.
+"""The tail of a whole kernel: what neighbouring heads lose to each other, they give back. For ``bounds/tail.py``.
 
 Per head, the tail is attained; over heads it is not, because the triangle inequality forgets the signs. Here the heads
 are added up first, as if all of Z^2 were keys, and what the border of an image changes is bounded separately.

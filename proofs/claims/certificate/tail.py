@@ -1,4 +1,4 @@
-"""How much of a head's attention can miss its target: the tail that ``convert.tail`` relies on.
+"""How much of a head's attention can miss its target: the tail that ``bounds/tail.py`` relies on.
 
 With q = exp(-alpha), a key at squared distance m from the target weighs q^m against the target's 1. The keys are
 some of the points of Z^2, so all weights together are at most theta_3(q)^2, whatever the image size.

@@ -10,7 +10,7 @@ from typing import Any
 from sympy.ntheory.modular import solve_congruence
 
 from ....convert.errors import CheckpointError, SelectionError
-from ....convert.files.readers.common.limits import MAX_HEADER, parse_json
+from ....convert.files.readers.common.limits import read_json
 from .result import Campaign, Part
 from .tally import Tally
 
@@ -57,8 +57,7 @@ def read_campaign(path: Path, *, version: int) -> Campaign:
     try:
         if not path.is_file():
             raise CheckpointError(f"{path} cannot be read: {'it is' if path.exists() else 'there is'} no file")
-        with path.open("rb") as file:
-            data: Any = parse_json(file.read(MAX_HEADER + 1), str(path))
+        data: Any = read_json(path)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
     if not isinstance(data, dict) or data.get("command") != "verify" or "campaign" not in data:

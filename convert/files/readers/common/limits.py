@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import NoReturn
 
 from ....errors import CheckpointError
@@ -90,6 +91,17 @@ def parse_json(content: bytes, what: str, budget: Budget | None = None) -> objec
         raise CheckpointError(f"{what} {error}") from error
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{what} is not JSON in UTF-8") from error
+
+
+def read_json(path: Path) -> object:
+    """Reads a JSON file, of which no more is taken than ``parse_json`` accepts.
+
+    Raises:
+        OSError: The file cannot be read.
+        CheckpointError: As ``parse_json``.
+    """
+    with path.open("rb") as file:
+        return parse_json(file.read(MAX_HEADER + 1), str(path))
 
 
 _ESCAPES = re.compile(
