@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-LAYERS = 6  # random layers that come first for what computes: they kill most mutants within a second
+LAYERS = 6  # random layers of a campaign that what computes is tried on
 
 # Shared by everything that computes; the slowest come last.
 _COMPUTING = ("test_attention", "test_separable", "test_content", "test_equivalence")
