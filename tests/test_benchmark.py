@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.cli import main
@@ -45,9 +43,10 @@ from conv2attn.proofs.benchmark.measuring.measure import CPU, Settings, measure
 from conv2attn.proofs.benchmark.measuring.memory import peak_bytes
 from conv2attn.proofs.benchmark.measuring.networks import measure_network
 from conv2attn.proofs.benchmark.measuring.timing import time_interleaved
+from conv2attn.proofs.benchmark.outputs import CREATOR
+from conv2attn.proofs.benchmark.plot import draw_ladder, plot
 from conv2attn.proofs.benchmark.report import markdown
 from conv2attn.proofs.benchmark.run import Benchmark, run_benchmark, steps
-from conv2attn.proofs.benchmark.svg import spread
 from conv2attn.proofs.evidence.machine import kept_memory
 
 NETWORKS = {"resnet50": resnet50, "mobilenetv2": mobilenet_v2}
@@ -367,13 +366,45 @@ def test_a_network_is_measured_beside_its_conversion() -> None:
 # The plot
 
 
-@given(st.lists(st.floats(0, 500), min_size=1, max_size=12).map(sorted))
-def test_labels_keep_their_order_and_distance(places: list[float]) -> None:
-    moved = spread(places, 15.0)
-    assert all(after - before >= 15 - 1e-9 for before, after in itertools.pairwise(moved))
-    assert len(moved) == len(places)
-    if all(after - before >= 15 for before, after in itertools.pairwise(places)):
-        assert moved == places
+def drawn_axes(benchmark: Benchmark) -> Any:
+    (axes,) = draw_ladder(benchmark).figure.axes
+    return axes
+
+
+def test_a_plot_holds_the_measured_times_of_every_candidate_and_no_others(benchmark: Benchmark) -> None:
+    expected = {
+        candidate.name: {
+            math.prod(row.size): row.measurement.ms
+            for row in benchmark.rows
+            if (row.candidate, row.phase) == (candidate.name, Phase.forward) and row.measurement is not None
+        }
+        for candidate in CANDIDATES
+    }
+    axes = drawn_axes(benchmark)
+    drawn = {line.get_label(): dict(line.get_xydata().tolist()) for line in axes.lines}
+    assert drawn == {name: times for name, times in expected.items() if times}
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("pixels of an image", "milliseconds of a call")
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["36\n6x6", "100\n10x10"]
+
+
+def test_lines_of_a_plot_can_be_told_apart_and_are_named_from_slow_to_fast(benchmark: Benchmark) -> None:
+    axes = drawn_axes(benchmark)
+    looks = [(line.get_color(), line.get_linestyle(), line.get_linewidth()) for line in axes.lines]
+    assert len(set(looks)) == len(looks) >= 6
+    named = [text.get_text() for text in axes.get_legend().get_texts()]
+    last = {line.get_label(): line.get_xydata()[-1] for line in axes.lines}
+    assert sorted(named) == sorted(last)
+    complete = [last[name][1] for name in named if last[name][0] == 100]
+    assert len(complete) >= 6
+    assert complete == sorted(complete, reverse=True)
+
+
+def test_a_plot_says_what_was_measured_where_and_is_the_same_every_time(benchmark: Benchmark) -> None:
+    content = plot(benchmark)
+    assert content == plot(benchmark)
+    words = " ".join("".join(ET.fromstring(content).itertext()).split())
+    for word in (CREATOR, "3x3, 64->64", "batch 2", "float32", "milliseconds of a call"):
+        assert word in words
 
 
 # The command
@@ -405,10 +436,8 @@ def test_the_command_prints_tables_verdicts_machine_and_seed(run: Run) -> None:
     assert (code, err) == (0, "")
     for word in ("max error / bound", "10x10", *(c.name for c in CANDIDATES), NOT_MEASURED, "Seed: 7", "1 threads"):
         assert word in out
-    drawing = ET.parse("a.svg").getroot()
-    assert len(drawing.findall(".//{*}polyline")) == len(CANDIDATES)
-    titles = {title.text for title in drawing.findall(".//{*}g/{*}title")}
-    assert titles == {candidate.name for candidate in CANDIDATES}
+    drawn = {text.text for text in ET.parse("a.svg").getroot().iter("{http://www.w3.org/2000/svg}text")}
+    assert {candidate.name for candidate in CANDIDATES} <= drawn
     once = Path("b.md").read_text(encoding="utf-8")
     assert run("--table", "ladder", "--markdown", "b.md")[0] == 0
     twice = Path("b.md").read_text(encoding="utf-8")
@@ -444,6 +473,28 @@ def test_a_run_that_cannot_succeed_is_refused_before_it_starts(
     assert (found, out) == (code, "")
     assert words in " ".join(err.split())
     assert list(Path().iterdir()) == []
+
+
+def test_only_a_plot_replaces_a_file(run: Run) -> None:
+    Path("a.svg").write_text("<svg>mine</svg>")
+    code, out, err = run("--table", "ladder", "--plot", "a.svg")
+    assert (code, out, Path("a.svg").read_text()) == (3, "", "<svg>mine</svg>")
+    assert "conv2attn bench did not draw it" in " ".join(err.split())
+    Path("a.svg").write_text(f"<svg>{CREATOR}</svg>")
+    assert run("--table", "ladder", "--plot", "a.svg")[0] == 0
+    assert len(Path("a.svg").read_bytes()) > 1000
+
+
+def test_without_matplotlib_bench_measures_and_says_what_a_plot_needs(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("proofs.benchmark.plot", "proofs.show.pictures.style"):
+        monkeypatch.delitem(sys.modules, f"conv2attn.{name}")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, out, err = run("--table", "ladder", "--plot", "a.svg")
+    assert (code, out, list(Path().iterdir())) == (3, "", [])
+    assert "pip install matplotlib" in " ".join(err.split())
+    assert run("--table", "ladder")[0] == 0
 
 
 def test_the_planner_is_judged_by_the_order_of_engines_for_one_layer() -> None:
