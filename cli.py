@@ -360,13 +360,14 @@ def prove(
     from .proofs.prover.document import render
     from .proofs.prover.document.document import check_document, write_document
     from .proofs.prover.document.wording import summary
+    from .proofs.prover.prose import plain
     from .proofs.prover.registry import entries, select
     from .proofs.prover.runner import DEFAULT_LIMIT, iter_results
 
     chosen = select(entries(), [*(only or ()), *([] if show is None else [show])] or None)
     if listed:
         _refuse("with --list", {"--show": show, "--out": out, "--limit": limit})
-        claims = [{"name": entry.claim.name, "title": entry.claim.title} for entry in chosen]
+        claims = [{"name": entry.claim.name, "title": plain(entry.claim.title)} for entry in chosen]
         _print_claims(claims, as_json=form is ProofFormat.json)
         return
     if out is not None:
@@ -749,7 +750,9 @@ def _print_claims(claims: Sequence[dict[str, str]], *, as_json: bool) -> None:
 
 
 def _print_result(result: Result, *, err: bool) -> None:
-    say(f"{result.status:9} {result.seconds:6.2f} s  {result.claim.name}: {result.claim.title}", err=err)
+    from .proofs.prover.prose import plain
+
+    say(f"{result.status:9} {result.seconds:6.2f} s  {result.claim.name}: {plain(result.claim.title)}", err=err)
     for failure in result.failures:
         say(f"    {failure}", err=err)
 

@@ -13,10 +13,10 @@ import pytest
 from conv2attn import cli
 from conv2attn.convert.errors import OutputError
 from conv2attn.proofs import Claim, Formula, Result, Status, prove
+from conv2attn.proofs.claims.common.notation import NOTATION
 from conv2attn.proofs.prover.document import RENDERERS, render
-from conv2attn.proofs.prover.document import prose as prose_module
 from conv2attn.proofs.prover.document.document import write_document
-from conv2attn.proofs.prover.document.prose import Part, Sort, parts
+from conv2attn.proofs.prover.prose import latex, plain
 from conv2attn.proofs.prover.registry import Entry, entries
 
 THEOREM = Path(__file__).parent.parent / "docs" / "theorem.md"
@@ -84,72 +84,71 @@ def test_a_failed_claim_is_shown_with_what_was_found(results: list[Result], form
     assert "holds" not in document.replace("that one holds", "")
 
 
-def prose(text: str) -> str:
-    """A sentence with its mathematics in dollar signs."""
-    return "".join(f"${part.text}$" if part.sort is Sort.MATH else part.text for part in parts(text))
+def texts(claim: Claim) -> list[str]:
+    """All that a claim says in sentences with marks."""
+    checks = [text for check in claim.checks for text in (check.name, *check.cases)]
+    return [claim.title, claim.source, *claim.assumptions, *(step.rule for step in claim.steps), *checks]
 
 
 @pytest.mark.parametrize(
-    ("plain", "expected"),
+    ("formula", "expected"),
     [
-        ("R_x^T t_h is a number", r"$R_{x}^{T} t_{h}$ is a number"),
-        ("2 x / pi <= sin x <= x", r"$2 x / \pi \le \sin x \le x$"),
-        ("If alpha > 0, a head looks.", r"If $\alpha > 0$, a head looks."),
-        ("Points of Z^2 and R^D_p", r"Points of $\mathbb{Z}^{2}$ and $\mathbb{R}^{D_{p}}$"),
-        ("W_Delta is a slice, C_out x C_in", r"$W_{\Delta}$ is a slice, $C_{\mathrm{out}} \times C_{\mathrm{in}}$"),
-        ("eq. (9)-(11) with 3 components", "eq. (9)-(11) with 3 components"),
-        ("a 3 x 3 kernel, one-hot", r"a $3 \times 3$ kernel, one-hot"),
-        ("at p_i - (x_h, y_h), where", "at $p_{i} - ( x_{h} , y_{h} )$, where"),
-        ("the softmax's scores, as positional_scores does", "the softmax's scores, as positional_scores does"),
-        ("q -> 0 as alpha -> infinity", r"$q \to 0$ as $\alpha \to \infty$"),
-        ("below 2^-150", "below $2^{- 150}$"),
-        ("|delta|^2 is a sum", r"$| \delta | ^{2}$ is a sum"),
-        ("a = c = 2 alpha", r"$a = c = 2 \alpha$"),
+        ("R_x^T t_h", r"R_{x}^{T} t_{h}"),
+        ("2 x / pi <= sin x <= x", r"2 x / \pi \le \sin x \le x"),
+        ("x_0 >= 0 != alpha -> infinity", r"x_{0} \ge 0 \ne \alpha \to \infty"),
+        ("Z^2, R^D_p, R^((K d) x d)", r"\mathbb{Z}^{2}, \mathbb{R}^{D_{p}}, \mathbb{R}^{(K d) \times d}"),
+        ("W_Delta: C_out x C_in", r"W_{\Delta}: C_{\mathrm{out}} \times C_{\mathrm{in}}"),
+        ("3 x 3", r"3 \times 3"),
+        ("x - x_h", r"x - x_{h}"),
+        ("v_h . r_delta", r"v_{h} \cdot r_{\delta}"),
+        ("A_h (x) W_h + f(x)", r"A_{h} \otimes W_{h} + f(x)"),
+        ("2^-150, q^(m^2 + n^2), d^*", r"2^{-150}, q^{m^{2} + n^{2}}, d^{*}"),
+        ("W_{k,R} W^P_k W_kR", r"W_{k,R} W^{P}_{k} W_{kR}"),
+        ("1, ..., a*c - a*(b)", r"1, \dots, a c - a (b)"),
+        ("sum_{k != t} osc |W|", r"\sum_{k \ne t} \operatorname{osc} |W|"),
+        ("SiLU'(x) + sqrt 2 + hat A", r"\operatorname{SiLU}'(x) + \sqrt 2 + \hat A"),
     ],
 )
-def test_mathematics_is_found_in_plain_sentences(plain: str, expected: str) -> None:
-    assert prose(plain) == expected
+def test_a_formula_is_translated_sign_by_sign(formula: str, expected: str) -> None:
+    assert latex(formula) == expected
 
 
-SIGNS = re.compile(r"\\(?:mathrm|mathbb|le|ge|ne|to|dots|cdot|times)\b")  # LaTeX that stands for no word
+def test_marks_tell_mathematics_code_and_claims_from_words() -> None:
+    assumption = 'If $Z^2 < 1$, "a" `forward` is not `a-claim`_'
+    claim = Claim("a-claim", "$n$ of _", Formula("x", "x"), (assumption,), (), ())
+    result = Result(claim, Status.ERROR, 0.0, (), ())
+    assert r'- If $\mathbb{Z}^{2} < 1$, "a" `forward` is not [a-claim](#a-claim)\_' in render([result], "markdown")
+    shown = r"\item If $\mathbb{Z}^{2} < 1$, ``a'' \code{forward} is not \hyperref[a-claim]{a-claim}~\S\ref{a-claim}\_"
+    assert shown in render([result], "latex")
+    assert r"\section{\texorpdfstring{$n$ of \_}{n of \_}}" in render([result], "latex")
+    assert plain(assumption) == 'If Z^2 < 1, "a" forward is not a-claim_'
+    assert f"- {plain(assumption)}\n" in render([result], "text")
+    (shown_as_data,) = json.loads(render([result], "json"))["claims"]
+    assert (shown_as_data["title"], shown_as_data["assumptions"]) == ("n of _", [plain(assumption)])
 
 
-def words(text: str) -> list[str]:
-    """Words, names and numbers, in order; x may be a name or the sign of a product, and is left out."""
-    found = re.findall(r"[A-Za-z]+|\d+", text.replace("infinity", "infty"))
-    return [word for word in found if word != "x"]
+OPERATORS = {"fl", "floor", "op", "osc", "rank", "softmax", "vec", "GELU", "SiLU"}
+# A sign, an index, a Greek letter or a single letter is mathematics; "1->2", "n-D" and "a" may be words.
+UNMARKED = re.compile(
+    r"[\^=<|*$`]|>(?<!\d->)|\w_|(?<![\w-])(?:alpha|beta|[dD]elta|epsilon|gamma|lambda|tau|theta|osc|exp)(?!\w)"
+    r"|(?<![\w'-])[b-zB-HJ-Z](?![\w'-])"
+)
 
 
-def lost(text: str) -> bool:
-    """Whether a sentence's parts hold other words than the sentence, or another number of them."""
-    return words(SIGNS.sub(" ", " ".join(part.text for part in parts(text)))) != words(text)
+def unmarked(text: str) -> list[str]:
+    """Mathematics in the words of a text."""
+    return UNMARKED.findall(re.sub(r"\$[^$]+\$|`[^`]+`", "", text))
 
 
-def sentences(results: list[Result]) -> list[str]:
-    claims = [result.claim for result in results]
-    return [text for claim in claims for text in (*claim.assumptions, *(step.rule for step in claim.steps))]
-
-
-def test_no_word_of_a_sentence_is_lost(results: list[Result]) -> None:
-    assert [text for text in sentences(results) if lost(text)] == []
-
-
-@pytest.mark.parametrize("sort", [Sort.WORDS, Sort.MATH])
-@pytest.mark.parametrize("place", [0, -1])
-def test_a_lost_part_of_any_sentence_is_seen(
-    sort: Sort, place: int, results: list[Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    joined = prose_module._joined
-
-    def without_one(found: list[Part]) -> list[Part]:
-        kept = list(joined(found))
-        candidates = [part for part in kept if part.sort is sort and words(SIGNS.sub(" ", part.text))]
-        return [part for part in kept if part is not candidates[place]] if candidates else kept
-
-    texts = [text for text in sentences(results) if any(part.sort is sort and words(part.text) for part in parts(text))]
-    monkeypatch.setattr(prose_module, "_joined", without_one)
-    assert texts
-    assert [text for text in texts if not lost(text)] == []
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.claim.name)
+def test_all_mathematics_is_marked_and_nothing_else(entry: Entry) -> None:
+    names = {other.claim.name for other in entries()}
+    for text in (*texts(entry.claim), *(meaning for _, meaning in NOTATION)):
+        assert unmarked(text) == [], text
+        assert not names & set(re.findall(r"[\w-]+", re.sub(r"`[^`]+`", "", text))), f"{text}: a claim is not marked"
+        for formula in re.findall(r"\$([^$]+)\$", text):
+            assert set(re.findall(r"operatorname{(\w+)}", latex(formula))) <= OPERATORS, text
+            assert (formula.count("("), formula.count("[")) == (formula.count(")"), formula.count("]")), text
 
 
 def test_lines_of_a_formula_are_split_outside_of_environments_only() -> None:

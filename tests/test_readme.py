@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from conv2attn.proofs.prover.prose import plain
 from conv2attn.proofs.prover.registry import entries
 
 README = Path(__file__).parent.parent / "README.md"
@@ -33,7 +34,7 @@ def test_the_examples_print_what_the_pages_say() -> None:
 @pytest.mark.parametrize("page", ["README.md", "docs/proofs.md"])
 def test_the_claims_that_are_shown_are_the_claims(page: str) -> None:
     text = (README.parent / page).read_text(encoding="utf-8")
-    claims = {entry.claim.name: entry.claim.title for entry in entries()}
+    claims = {entry.claim.name: plain(entry.claim.title) for entry in entries()}
     shown = re.findall(r"^proved +[\d.]+ s  ([\w-]+): (.*)$", text, re.MULTILINE)
     assert shown
     assert dict(shown).items() <= claims.items()

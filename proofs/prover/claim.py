@@ -2,6 +2,9 @@
 
 A step is something a reader follows; a check is something sympy decides. No check returns a verdict that was
 written by hand: it computes, and says what it computed.
+
+Titles, sources, assumptions, rules, names of checks and cases are texts with marks: dollar signs around mathematics,
+``$alpha > 0$``, and backquotes around code and names of claims (``prose.py``).
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from .claim import Claim
 from .process import OutOfTimeError, Worker, WorkerDiedError
+from .prose import plain
 from .registry import Entry, entries, select
 
 DEFAULT_LIMIT = 20.0  # seconds a claim
@@ -110,7 +111,7 @@ def _result(entry: Entry, worker: Worker, limit: float) -> Result:
         start = time.monotonic()
         for verdict in worker.verdicts(entry.module, entry.claim.name, limit):
             seen.append(verdict.check)
-            failures += [f"{verdict.check}: {failure}" for failure in verdict.failures]
+            failures += [f"{plain(verdict.check)}: {failure}" for failure in verdict.failures]
             passed += [] if verdict.failures else [verdict.check]
             broken = broken or verdict.is_error
     except OutOfTimeError:
@@ -128,4 +129,4 @@ def _result(entry: Entry, worker: Worker, limit: float) -> Result:
 
 def _running(claim: Claim, seen: Sequence[str]) -> str:
     """The check whose verdict was awaited when the answers ended."""
-    return next((check.name for check in claim.checks if check.name not in seen), "the claim itself")
+    return next((plain(check.name) for check in claim.checks if check.name not in seen), "the claim itself")

@@ -106,15 +106,16 @@ def claims() -> list[Claim]:
                 **_PARTS,
             ),
             assumptions=(
-                "The a_k are floating-point numbers, rounded to nearest; at most 1 / (4 u) of them are not 0; b < 1.",
-                "Zeros do not count: adding 0 does not round. A key at distance D of its head's target weighs "
-                "exactly 0 where exp(-alpha D^2) rounds to 0 (claim one-hot-threshold), so the number of keys that "
-                "count does not depend on the image; the code checks it.",
+                "The $a_k$ are floating-point numbers, rounded to nearest; at most $1 / (4 u)$ of them are not 0; "
+                "$b < 1$.",
+                "Zeros do not count: adding 0 does not round. A key at distance $D$ of its head's target weighs "
+                "exactly 0 where $exp(-alpha D^2)$ rounds to 0 (claim `one-hot-threshold`), so the number of keys "
+                "that count does not depend on the image; the code checks it.",
             ),
             steps=_steps(),
             checks=(
                 Check(
-                    "an addition errs by at most min(|a|, |b|, u |a + b|)",
+                    "an addition errs by at most $min(|a|, |b|, u |a + b|)$",
                     Kind.INSTANCES,
                     addition_failures,
                     cases=(
@@ -122,14 +123,14 @@ def claims() -> list[Claim]:
                     ),
                 ),
                 Check(
-                    "n - 1 additions join partial sums that hold near terms",
+                    "$n - 1$ additions join partial sums that hold near terms",
                     Kind.INSTANCES,
                     joining_failures,
                     cases=tuple(
                         f"{count} terms, every order and choice of near ones" for count in range(1, LEAVES + 1)
                     ),
                 ),
-                Check("far terms err by at most twice their weight, if m u <= 1/4", Kind.SYMBOLIC, far_failures),
+                Check("far terms err by at most twice their weight, if $m u <= 1/4$", Kind.SYMBOLIC, far_failures),
                 Check(
                     "the bound holds, in exact arithmetic",
                     Kind.INSTANCES,
@@ -156,13 +157,15 @@ def _steps() -> tuple[Step, ...]:
                 r"|\mathrm{fl}(a + b) - (a + b)| \le \min(|a|, |b|, u |a + b|)",
                 "|fl(a + b) - (a + b)| <= min(|a|, |b|, u |a + b|)",
             ),
-            "fl(a + b) is the nearest floating-point number, so it is not further away than a or b, which are "
+            "$fl(a + b)$ is the nearest floating-point number, so it is not further away than $a$ or $b$, which are "
             "floating-point numbers themselves.",
         ),
         Step(
-            Formula(r"\sum_{\text{near, near}} u |a + b| \le (n - 1) u \hat{A}", "sum over near-near <= (n - 1) u A^"),
-            "Of all additions, n - 1 join two partial sums that both hold near terms. A^ bounds the computed partial "
-            "sums: A and all errors.",
+            Formula(
+                r"\sum_{\text{near, near}} u |a + b| \le (n - 1) u \hat{A}", "sum over near-near <= (n - 1) u hat A"
+            ),
+            "Of all additions, $n - 1$ join two partial sums that both hold near terms. $hat A$ bounds the computed "
+            "partial sums: $A$ and all errors.",
         ),
         Step(
             Formula(
@@ -170,14 +173,14 @@ def _steps() -> tuple[Step, ...]:
                 r" \gamma = \frac{m u}{1 - m u} \le \frac{1}{3}",
                 "sum over far-far <= gamma F, sum over near-far <= (1 + gamma) F, gamma = m u / (1 - m u) <= 1/3",
             ),
-            "Partial sums of far terms alone err by the claim rounded-sum. Each is joined to near terms once, with an "
-            "error of at most itself. Together at most 2 F.",
+            "Partial sums of far terms alone err by the claim `rounded-sum`. Each is joined to near terms once, with "
+            "an error of at most itself. Together at most $2 F$.",
         ),
         Step(
             Formula(
                 r"\text{error} \le (n - 1) u (A + \text{error}) + 2 F \le b (A + \text{error})",
                 "error <= (n - 1) u (A + error) + 2 F <= b (A + error)",
             ),
-            "Solved for the error: at most b / (1 - b) A.",
+            "Solved for the error: at most $b / (1 - b) A$.",
         ),
     )

@@ -61,18 +61,18 @@ def claims() -> list[Claim]:
                 "alpha.",
             ),
             assumptions=(
-                "X is finite.",
-                "The heads sit at the kernel's taps; every head may have its own alpha_h > 0.",
+                "$X$ is finite.",
+                "The heads sit at the kernel's taps; every head may have its own $alpha_h > 0$.",
             ),
             steps=_steps(),
             checks=(
                 Check(
-                    "|sum_k p_k x_k - x_t| <= (1 - p_t) osc, attained, for all p and x",
+                    "$|sum_k p_k x_k - x_t| <= (1 - p_t) osc$, attained, for all $p$ and $x$",
                     Kind.INSTANCES,
                     lemma_failures,
                     cases=tuple(f"{count + 1} keys" for count in KEY_COUNTS),
                 ),
-                Check("one more head or channel adds at most tau |w| osc (induction)", Kind.SYMBOLIC, sum_failures),
+                Check("one more head or channel adds at most $tau |w| osc$ (induction)", Kind.SYMBOLIC, sum_failures),
             ),
             justifies=(
                 "conv2attn.convert.bounds.tail.softmax_tail",
@@ -99,7 +99,7 @@ def _steps() -> tuple[Step, ...]:
                 r"\sum_k p_k x_k - x_t = \sum_{k \ne t} p_k (x_k - x_t)",
                 "sum_k p_k x_k - x_t = sum_{k != t} p_k (x_k - x_t)",
             ),
-            "sum_k p_k = 1.",
+            "$sum_k p_k = 1$.",
         ),
         Step(
             Formula(
@@ -107,7 +107,8 @@ def _steps() -> tuple[Step, ...]:
                 r" = (1 - p_t) \operatorname{osc} \le \tau \operatorname{osc}",
                 "|sum_{k != t} p_k (x_k - x_t)| <= osc sum_{k != t} p_k = (1 - p_t) osc <= tau osc",
             ),
-            "|x_k - x_t| <= max - min, p_k >= 0, and the claim tail-bound. Equality: x_k - x_t = osc for all k != t.",
+            "$|x_k - x_t| <= max - min$, $p_k >= 0$, and the claim `tail-bound`. Equality: $x_k - x_t = osc$ for all "
+            "$k != t$.",
         ),
         Step(
             Formula(
@@ -115,7 +116,7 @@ def _steps() -> tuple[Step, ...]:
                 r" = \sum_{h, c} W_{o, c, \Delta_h} \Bigl(\sum_k p^{(h)}_k x_{c, k} - x_{c, q + \Delta_h}\Bigr)",
                 "(Attention - Conv)_o = sum_{h,c} W_{o,c,Delta_h} (sum_k p^(h)_k x_{c,k} - x_{c,q+Delta_h})",
             ),
-            "The biases cancel; the convolution reads x at the target of each head (claim head-assembly).",
+            "The biases cancel; the convolution reads $x$ at the target of each head (claim `head-assembly`).",
         ),
         Step(
             Formula(

@@ -122,8 +122,8 @@ def _propagation() -> Claim:
                     r" + [C(c) - \mathrm{fl}C(c)]",
                     "flA(a) - flC(c) = [flA(a) - A(a)] + [A(a) - C(a)] + [C(a) - C(c)] + [C(c) - flC(c)]",
                 ),
-                "The certificate bounds the first, second and fourth bracket for all inputs in its range, a and c "
-                "among them.",
+                "The certificate bounds the first, second and fourth bracket for all inputs in its range, $a$ and "
+                "$c$ among them.",
             ),
             Step(
                 Formula(
@@ -134,11 +134,11 @@ def _propagation() -> Claim:
             ),
             Step(
                 fill(r"a b - c d = $product", "a b - c d = $product", product=PRODUCT),
-                "So a product passes on |a| e_b + |d| e_a.",
+                "So a product passes on $|a| e_b + |d| e_a$.",
             ),
         ),
         checks=(
-            Check("a weight passes on |w| e, and the ends of its range", Kind.SYMBOLIC, affine_failures),
+            Check("a weight passes on $|w| e$, and the ends of its range", Kind.SYMBOLIC, affine_failures),
             Check("the difference of two computed layers", Kind.SYMBOLIC, chain_failures),
             Check("the difference of two products", Kind.SYMBOLIC, propagation_rules.product_failures),
         ),
@@ -164,7 +164,7 @@ def _slopes() -> Claim:
             sigmoid=SIGMOID_SLOPE,
             tanh=TANH_SLOPE,
         ),
-        assumptions=("GELU is x Phi(x), without an approximation.",),
+        assumptions=("GELU is $x Phi(x)$, without an approximation.",),
         steps=(
             Step(
                 Formula(
@@ -172,8 +172,8 @@ def _slopes() -> Claim:
                     r" x_0 \tanh \tfrac{x_0}{2} = 2 \implies \mathrm{SiLU}'(x_0) = \frac{x_0 + 2}{4}",
                     "SiLU'' = s (1 - s)(2 - x tanh(x/2)); where x_0 tanh(x_0 / 2) = 2, SiLU'(x_0) = (x_0 + 2) / 4",
                 ),
-                "x tanh(x/2) grows with |x| and exceeds 2 at 2.4, so x_0 < 2.4. SiLU'(x) + SiLU'(-x) = 1, so the "
-                "smallest slope is 1 minus the largest.",
+                "$x tanh(x/2)$ grows with $|x|$ and exceeds 2 at 2.4, so $x_0 < 2.4$. $SiLU'(x) + SiLU'(-x) = 1$, so "
+                "the smallest slope is 1 minus the largest.",
             ),
             Step(
                 Formula(
@@ -181,7 +181,7 @@ def _slopes() -> Claim:
                     r" \varphi(\sqrt 2) \approx 1.1289",
                     "GELU'' = phi(x)(2 - x^2), GELU'(sqrt 2) = Phi(sqrt 2) + sqrt 2 phi(sqrt 2) = 1.1289...",
                 ),
-                "The slope rises between -sqrt 2 and sqrt 2 only. GELU'(x) + GELU'(-x) = 1.",
+                "The slope rises between $-sqrt 2$ and $sqrt 2$ only. $GELU'(x) + GELU'(-x) = 1$.",
             ),
             Step(
                 Formula(

@@ -175,7 +175,7 @@ def _rules() -> Claim:
             ),
         ),
         assumptions=(
-            "l <= a, c <= u and |a - c| <= e; likewise m <= b, d <= v and |b - d| <= g.",
+            "$l <= a$, $c <= u$ and $|a - c| <= e$; likewise $m <= b$, $d <= v$ and $|b - d| <= g$.",
             "Both networks compute the same operation by the same program; on equal numbers it gives equal results.",
         ),
         steps=(
@@ -185,8 +185,8 @@ def _rules() -> Claim:
                     r" constant}",
                     "moving, joining, padding with a constant: each value is one of the inputs' or the constant",
                 ),
-                "So the smallest l, the largest u and the largest e hold for all, and a constant differs by 0. Where "
-                "channels stay channels, their own bounds stay.",
+                "So the smallest $l$, the largest $u$ and the largest $e$ hold for all, and a constant differs by 0. "
+                "Where channels stay channels, their own bounds stay.",
             ),
             Step(
                 fill(
@@ -194,7 +194,7 @@ def _rules() -> Claim:
                     "a b - c d = $product, so |a b - c d| <= |a| g + |d| e",
                     product=PRODUCT,
                 ),
-                "Add and subtract a d. The product is linear in each factor, so it is a mean of its values at the "
+                "Add and subtract $a d$. The product is linear in each factor, so it is a mean of its values at the "
                 "ends.",
             ),
             Step(
@@ -220,7 +220,7 @@ def _rules() -> Claim:
             Check("quotients by a number", Kind.SYMBOLIC, quotient_failures),
             Check("means", Kind.INSTANCES, mean_failures, cases=tuple(f"{count} values" for count in COUNTS)),
             Check("maxima", Kind.INSTANCES, maximum_failures, cases=tuple(f"{count} values" for count in COUNTS)),
-            Check("a number times x, between 0 and 1", Kind.SYMBOLIC, gate_failures),
+            Check("a number times $x$, between 0 and 1", Kind.SYMBOLIC, gate_failures),
             Check("differences of numbers in a range", Kind.SYMBOLIC, range_failures),
             Check("two roundings", Kind.SYMBOLIC, rounding_failures),
         ),

@@ -192,9 +192,9 @@ def _rounded_sum() -> Claim:
             **_PARTS,
         ),
         assumptions=(
-            "fl(a op b) = (a op b)(1 + e) with |e| <= u for products and sums: rounding to nearest, no overflow. What "
-            "underflow adds is counted separately.",
-            "m u < 1. A product and a sum may be rounded together (fused).",
+            "$fl(a op b) = (a op b)(1 + e)$ with $|e| <= u$ for products and sums: rounding to nearest, no overflow. "
+            "What underflow adds is counted separately.",
+            "$m u < 1$. A product and a sum may be rounded together (fused).",
         ),
         steps=(
             Step(
@@ -203,19 +203,19 @@ def _rounded_sum() -> Claim:
                     r"\quad |J_i| \le m",
                     "fl(sum_i w_i x_i) = sum_i w_i x_i prod_{j in J_i} (1 + e_j), |J_i| <= m",
                 ),
-                "Each term is rounded as a product, and in the at most m - 1 additions on its way to the sum.",
+                "Each term is rounded as a product, and in the at most $m - 1$ additions on its way to the sum.",
             ),
             Step(
                 Formula(
                     r"\Bigl|\prod_{j \in J} (1 + e_j) - 1\Bigr| \le \gamma_{|J|} \le \gamma_m",
                     "|prod_{j in J} (1 + e_j) - 1| <= gamma_{|J|} <= gamma_m",
                 ),
-                "By induction: 1 + u <= 1 + gamma_1, and (1 + gamma_l)(1 + gamma_1) <= 1 + gamma_{l+1}. Downwards, "
-                "(1 - u)^m >= 1 - m u >= 1 - gamma_m.",
+                "By induction: $1 + u <= 1 + gamma_1$, and $(1 + gamma_l)(1 + gamma_1) <= 1 + gamma_{l+1}$. "
+                "Downwards, $(1 - u)^m >= 1 - m u >= 1 - gamma_m$.",
             ),
         ),
         checks=(
-            Check("gamma composes, for all l, m and u with (l + m) u < 1", Kind.SYMBOLIC, induction_failures),
+            Check("$gamma$ composes, for all $l$, $m$ and $u$ with $(l + m) u < 1$", Kind.SYMBOLIC, induction_failures),
             Check(
                 "every order of a sum, rounded in exact arithmetic",
                 Kind.INSTANCES,
@@ -241,8 +241,9 @@ def _softmax() -> Claim:
             r"\sum_k |\mathrm{fl}(p_k) - p_k| \le $quotient", "sum_k |fl(p_k) - p_k| <= $quotient", **_PARTS
         ),
         assumptions=(
-            "fl(p_k) is the quotient, rounded, of exp(s_k)(1 + e_k) and of the sum of these, which errs by at most T.",
-            "sum_k p_k |e_k| <= E, with E < 1 and T < 1.",
+            "$fl(p_k)$ is the quotient, rounded, of $exp(s_k)(1 + e_k)$ and of the sum of these, which errs by at "
+            "most $T$.",
+            "$sum_k p_k |e_k| <= E$, with $E < 1$ and $T < 1$.",
         ),
         steps=(
             Step(
@@ -251,14 +252,14 @@ def _softmax() -> Claim:
                     r"\quad |d_k| \le u,\ |t| \le T",
                     "fl(p_k) = p_k (1 + e_k)(1 + d_k) / ((1 + sum_l p_l e_l)(1 + t)), |d_k| <= u, |t| <= T",
                 ),
-                "Numerator and denominator divided by sum_l exp(s_l).",
+                "Numerator and denominator divided by $sum_l exp(s_l)$.",
             ),
             Step(
                 Formula(
                     r"|\mathrm{fl}(p_k) - p_k| \le p_k \Bigl(\frac{(1 + |e_k|)(1 + u)}{(1 - E)(1 - T)} - 1\Bigr)",
                     "|fl(p_k) - p_k| <= p_k ((1 + |e_k|)(1 + u) / ((1 - E)(1 - T)) - 1)",
                 ),
-                "|sum_l p_l e_l| <= E. The error downwards is smaller. The sum over k gives the statement.",
+                "$|sum_l p_l e_l| <= E$. The error downwards is smaller. The sum over $k$ gives the statement.",
             ),
             Step(
                 fill(
@@ -267,12 +268,12 @@ def _softmax() -> Claim:
                     "e^s - 1 <= s + s^2/2 + s^3/4 + ... = $half <= $factor for 0 <= s <= $largest",
                     **_PARTS,
                 ),
-                "n! >= 2^(n-1). So a score that errs by s adds at most 5/4 s to |e_k|.",
+                "$n! >= 2^(n-1)$. So a score that errs by $s$ adds at most $5/4 s$ to $|e_k|$.",
             ),
         ),
         checks=(
             Check("the error upwards is the larger one", Kind.SYMBOLIC, quotient_failures),
-            Check("e^s - 1 <= 5/4 s", Kind.SYMBOLIC, exponential_failures),
+            Check("$e^s - 1 <= 5/4 s$", Kind.SYMBOLIC, exponential_failures),
         ),
         justifies=("conv2attn.convert.bounds.rounding.literal_error",),
         tests=("test_certificate.test_each_part_bounds_what_it_says_in_exact_arithmetic",),
@@ -289,16 +290,16 @@ def _scores() -> Claim:
             "subtraction of the largest score and up to a constant of the query",
             **_PARTS,
         ),
-        assumptions=("u <= 2^-10.", "Positions and centres are integers that floating point holds."),
+        assumptions=("$u <= 2^-10$.", "Positions and centres are integers that floating point holds."),
         steps=(
             Step(
                 Formula(
                     r"s_k = -\alpha |\delta|^2 + 2 \alpha \Delta_1 \delta_1 + 2 \alpha \Delta_2 \delta_2",
                     "s_k = -alpha |delta|^2 + 2 alpha Delta_1 delta_1 + 2 alpha Delta_2 delta_2",
                 ),
-                "Each term is rounded at most four times: alpha Delta, the product with delta, two additions. The "
-                "subtraction of the maximum rounds alpha D^2 once more; the maximum's own error is the same for all "
-                "keys.",
+                "Each term is rounded at most four times: $alpha Delta$, the product with $delta$, two additions. "
+                "The subtraction of the maximum rounds $alpha D^2$ once more; the maximum's own error is the same "
+                "for all keys.",
             ),
             Step(
                 fill(
@@ -306,11 +307,11 @@ def _scores() -> Claim:
                     "|delta|^2 + 2 |Delta||delta| + D^2 <= $distances",
                     **_PARTS,
                 ),
-                "|delta| <= D + |Delta|.",
+                "$|delta| <= D + |Delta|$.",
             ),
         ),
         checks=(
-            Check("five roundings come to at most 6 u", Kind.SYMBOLIC, score_failures),
+            Check("five roundings come to at most $6 u$", Kind.SYMBOLIC, score_failures),
             Check("the triangle inequality for the distances", Kind.SYMBOLIC, distance_failures),
         ),
         justifies=("conv2attn.convert.bounds.rounding.literal_error",),

@@ -84,22 +84,22 @@ def claims() -> list[Claim]:
                 "sum of p_h over the rectangle that the kernel spans.",
             ),
             assumptions=(
-                "X is finite.",
-                "The heads sit at the kernel's taps; every head may have its own alpha_h > 0.",
-                "The keys are a rectangle of Z^2 that contains every point between the kernel's taps.",
+                "$X$ is finite.",
+                "The heads sit at the kernel's taps; every head may have its own $alpha_h > 0$.",
+                "The keys are a rectangle of $Z^2$ that contains every point between the kernel's taps.",
             ),
             steps=_steps(),
             checks=(
-                Check("weights that sum to 0 see half of osc", Kind.SYMBOLIC, balance_failures),
-                Check("what a border changes, and that it sums to 1 - P_h", Kind.SYMBOLIC, border_failures),
+                Check("weights that sum to 0 see half of $osc$", Kind.SYMBOLIC, balance_failures),
+                Check("what a border changes, and that it sums to $1 - P_h$", Kind.SYMBOLIC, border_failures),
                 Check(
-                    "the worst input is within the bound, summed over all of Z^2, in interval arithmetic",
+                    "the worst input is within the bound, summed over all of $Z^2$, in interval arithmetic",
                     Kind.INSTANCES,
                     bound_failures,
                     cases=(
                         *map(str, LISTED),
                         f"{RANDOM} random kernels of 1x1 to 3x3 taps, dilations 1 to 3, integer weights, every head "
-                        "with its own alpha from 3/4 to 5; key grids with 0 to 3 more rows and columns on "
+                        "with its own $alpha$ from 3/4 to 5; key grids with 0 to 3 more rows and columns on "
                         "each side",
                     ),
                 ),
@@ -123,14 +123,15 @@ def _steps() -> tuple[Step, ...]:
                 "(Attention - Conv)_o = sum_c sum_k g_{c,k} x_{c,k}, g_{c,k} = sum_h W_{o,c,h} (p^(h)_k - [k = t_h]), "
                 "sum_k g_{c,k} = 0",
             ),
-            "The difference is linear in x, and each head's probabilities sum to 1.",
+            "The difference is linear in $x$, and each head's probabilities sum to 1.",
         ),
         Step(
             Formula(
                 r"\sum_k g_k x_k = \sum_k g_k (x_k - m) \le \frac{\operatorname{osc}}{2} \sum_k |g_k|",
                 "sum_k g_k x_k = sum_k g_k (x_k - m) <= osc / 2 sum_k |g_k|, m in the middle of the range",
             ),
-            "The g_k sum to 0, and |x_k - m| <= osc / 2. Equality for x_k at the end of the range that g_k points to.",
+            "The $g_k$ sum to 0, and $|x_k - m| <= osc / 2$. Equality for $x_k$ at the end of the range that $g_k$ "
+            "points to.",
         ),
         Step(
             fill(
@@ -138,14 +139,15 @@ def _steps() -> tuple[Step, ...]:
                 "p^(h)_k - [k = t_h] = u_h(k) + $change, with p = p_h(k) and P the sum of p_h over the keys",
                 change=change_at_a_border(_P, _SHARE),
             ),
-            "A softmax over some of the points of Z^2 is that over all of them, divided by the share of these points.",
+            "A softmax over some of the points of $Z^2$ is that over all of them, divided by the share of these "
+            "points.",
         ),
         Step(
             Formula(
                 r"\sum_k |g_{c,k}| \le \sum_k \Bigl|\sum_h W_{o,c,h} u_h(k)\Bigr| + \sum_h |W_{o,c,h}| (1 - P)",
                 "sum_k |g_{c,k}| <= sum_k |sum_h W_{o,c,h} u_h(k)| + sum_h |W_{o,c,h}| (1 - P)",
             ),
-            "The triangle inequality; (1 / P - 1) P = 1 - P.",
+            "The triangle inequality; $(1 / P - 1) P = 1 - P$.",
         ),
         Step(
             Formula(

@@ -114,20 +114,25 @@ def _tail_bound() -> Claim:
             "all integers n of q^(n^2). Also tau <= $first, and 4 is the best constant.",
             **_PARTS,
         ),
-        assumptions=("alpha > 0, so 0 < q < 1.", "The keys are finitely many points of Z^2, the target among them."),
+        assumptions=(
+            "$alpha > 0$, so $0 < q < 1$.",
+            "The keys are finitely many points of $Z^2$, the target among them.",
+        ),
         steps=_tail_steps(),
         checks=(
             Check(
-                "n^2 >= n and the geometric series give theta_3 <= (1 + q)/(1 - q)", Kind.SYMBOLIC, majorant_failures
+                "$n^2 >= n$ and the geometric series give $theta_3 <= (1 + q)/(1 - q)$",
+                Kind.SYMBOLIC,
+                majorant_failures,
             ),
-            Check("the chain of bounds for 0 < q < 1, and tau / q -> 4 as q -> 0", Kind.SYMBOLIC, bound_failures),
+            Check("the chain of bounds for $0 < q < 1$, and $tau / q -> 4$ as $q -> 0$", Kind.SYMBOLIC, bound_failures),
             Check(
-                "the partition sum of every target is part of the series theta_3(q)^2, for all q",
+                "the partition sum of every target is part of the series $theta_3(q)^2$, for all $q$",
                 Kind.INSTANCES,
                 grid_failures,
                 cases=tuple(f"{rows}x{columns} keys, every target" for rows, columns in GRIDS),
             ),
-            Check("tau is below the bounds at q = " + ", ".join(map(str, POINTS)), Kind.EXACT, value_failures),
+            Check(f"$tau$ is below the bounds at $q = {', '.join(map(str, POINTS))}$", Kind.EXACT, value_failures),
         ),
         justifies=(
             "conv2attn.convert.bounds.tail.tail_fraction",
@@ -155,8 +160,8 @@ def _tail_steps() -> tuple[Step, ...]:
                 r" = \sum_{m} q^{m^2} \sum_{n} q^{n^2} = \vartheta_3(q)^2",
                 "1 / p_t = sum_{k in keys} q^(|k - t|^2) <= sum_{z in Z^2} q^(|z|^2) = theta_3(q)^2",
             ),
-            "k -> k - t maps the keys one-to-one into Z^2, all terms are positive, and q^(m^2 + n^2) = q^(m^2) "
-            "q^(n^2).",
+            "$k -> k - t$ maps the keys one-to-one into $Z^2$, all terms are positive, and "
+            "$q^(m^2 + n^2) = q^(m^2) q^(n^2)$.",
         ),
         Step(
             fill(
@@ -164,7 +169,7 @@ def _tail_steps() -> tuple[Step, ...]:
                 "theta_3(q) = 1 + 2 sum_{n >= 1} q^(n^2) <= 1 + 2 sum_{n >= 1} q^n = $majorant",
                 **_PARTS,
             ),
-            "n^2 - n = n (n - 1) >= 0 and 0 < q < 1; then the geometric series.",
+            "$n^2 - n = n (n - 1) >= 0$ and $0 < q < 1$; then the geometric series.",
         ),
         Step(
             fill(
@@ -172,15 +177,15 @@ def _tail_steps() -> tuple[Step, ...]:
                 "1 - p_t <= 1 - theta_3(q)^-2 <= $squared = $sharp",
                 **_PARTS,
             ),
-            "x -> 1 - 1/x grows with x > 0.",
+            "$x -> 1 - 1/x$ grows with $x > 0$.",
         ),
         Step(
             fill(r"$simple - $sharp = $difference \ge 0", "$simple - $sharp = $difference >= 0", **_PARTS),
-            "So 4 q / (1 - q)^2 is the weaker one: it exceeds 1 for q > 3 - 2 sqrt(2), while 4 q / (1 + q)^2 never "
-            "does.",
+            "So $4 q / (1 - q)^2$ is the weaker one: it exceeds 1 for $q > 3 - 2 sqrt 2$, while $4 q / (1 + q)^2$ "
+            "never does.",
         ),
         Step(
             fill(r"$cut \le \tau \le $first", "$cut <= tau <= $first", **_PARTS),
-            "theta_3(q) >= 1 + 2 q. Both sides are 4 q to first order, so no constant below 4 would do.",
+            "$theta_3(q) >= 1 + 2 q$. Both sides are $4 q$ to first order, so no constant below 4 would do.",
         ),
     )

@@ -123,13 +123,13 @@ def claims() -> list[Claim]:
                 "exceeds (1 + gamma_m) sum_i |w_i||x_i| by more than the same.",
             ),
             assumptions=(
-                "A subnormal operand may be read as 0, by any operation; a result below lambda may be written as 0, or "
-                "rounded to the nearest subnormal number.",
-                "m u < 1, u <= 1/2. A product and a sum may be rounded together (fused).",
+                "A subnormal operand may be read as 0, by any operation; a result below $lambda$ may be written as "
+                "0, or rounded to the nearest subnormal number.",
+                "$m u < 1$, $u <= 1/2$. A product and a sum may be rounded together (fused).",
             ),
             steps=_steps(),
             checks=(
-                Check("an addition loses at most 4 lambda", Kind.SYMBOLIC, addition_failures),
+                Check("an addition loses at most $4 lambda$", Kind.SYMBOLIC, addition_failures),
                 Check(
                     "the bounds hold in exact arithmetic",
                     Kind.INSTANCES,
@@ -160,15 +160,15 @@ def _steps() -> tuple[Step, ...]:
                 r"|\mathrm{fl}(w x) - w x| \le u |w||x| + \lambda |w| + \lambda,\quad |w| \ge \lambda",
                 "|fl(w x) - w x| <= u |w||x| + lambda |w| + lambda for |w| >= lambda; at most |w||x| + lambda else",
             ),
-            "An input below lambda that is read as 0 loses less than lambda |w|, a result that is written as 0 less "
-            "than lambda. A weight below lambda that is read as 0 loses the product, however large x is.",
+            "An input below $lambda$ that is read as 0 loses less than $lambda |w|$, a result that is written as 0 "
+            "less than $lambda$. A weight below $lambda$ that is read as 0 loses the product, however large $x$ is.",
         ),
         Step(
             Formula(
                 r"|\mathrm{fl}(a + b) - (a + b)| \le u |a + b| + 4 \lambda",
                 "|fl(a + b) - (a + b)| <= u |a + b| + 4 lambda",
             ),
-            "Both operands lose less than lambda, and the result; what is rounded changes by less than 2 lambda.",
+            "Both operands lose less than $lambda$, and the result; what is rounded changes by less than $2 lambda$.",
         ),
         Step(
             Formula(
@@ -177,7 +177,7 @@ def _steps() -> tuple[Step, ...]:
                 "(1 + gamma_m)(sum over |w_i| < lambda of |w_i||x_i| + lambda sum_i |w_i| + m lambda + 4 (m - 1) "
                 "lambda)",
             ),
-            "What is lost goes through at most m more roundings (claim rounded-sum). A partial sum is a sum of some of "
-            "the products, so it obeys the same bound.",
+            "What is lost goes through at most $m$ more roundings (claim `rounded-sum`). A partial sum is a sum of "
+            "some of the products, so it obeys the same bound.",
         ),
     )

@@ -39,7 +39,7 @@ def exact_scores(
     bound = relate(Formula("B", "B"), largest)
     return Claim(
         name="exact-scores",
-        title="With alpha a power of two, the scores are computed without rounding",
+        title="With $alpha$ a power of two, the scores are computed without rounding",
         statement=lines(
             Formula(
                 r"B \le 2^p \implies \mathrm{rd}(v_h \cdot r_{\delta}) = v_h \cdot r_{\delta}",
@@ -48,28 +48,31 @@ def exact_scores(
             bound,
         ),
         assumptions=(
-            "alpha = 2^a is a normal number, and alpha B does not overflow.",
-            "Queries, keys and centres have integer coordinates; |delta_1| <= R and |delta_2| <= C on a key grid of "
-            "(R + 1) x (C + 1) pixels; D_1 and D_2 are the largest |Delta_1| and |Delta_2|.",
-            "The three products are added one after the other, as positional_scores does.",
-            "rd rounds to p bits: p = 24 in single and p = 53 in double precision.",
+            "$alpha = 2^a$ is a normal number, and $alpha B$ does not overflow.",
+            "Queries, keys and centres have integer coordinates; $|delta_1| <= R$ and $|delta_2| <= C$ on a key grid "
+            "of $(R + 1) x (C + 1)$ pixels; $D_1$ and $D_2$ are the largest $|Delta_1|$ and $|Delta_2|$.",
+            "The three products are added one after the other, as `positional_scores` does.",
+            "rd rounds to $p$ bits: $p = 24$ in single and $p = 53$ in double precision.",
         ),
         steps=_steps(largest),
         checks=(
             Check(
-                "no partial sum exceeds B, for all signs of the coordinates", Kind.SYMBOLIC, lambda: _beyond(largest)
+                "no partial sum exceeds $B$, for all signs of the coordinates", Kind.SYMBOLIC, lambda: _beyond(largest)
             ),
             Check(
-                "integers up to 2^p fit into p bits, and 2^p + 1 does not",
+                "integers up to $2^p$ fit into $p$ bits, and $2^p + 1$ does not",
                 Kind.INSTANCES,
                 lambda: _misfits(exponent),
-                cases=("p = 2, 3, ..., 10: all integers up to 2^p + 1", "p = 24 and p = 53: 2^p - 1, 2^p, 2^p + 1"),
+                cases=(
+                    "$p = 2, 3, ..., 10$: all integers up to $2^p + 1$",
+                    "$p = 24$ and $p = 53$: $2^p - 1$, $2^p$, $2^p + 1$",
+                ),
             ),
             Check(
-                "for a 3 x 3 kernel, the largest square key grid with B <= 2^p",
+                "for a $3 x 3$ kernel, the largest square key grid with $B <= 2^p$",
                 Kind.INSTANCES,
                 lambda: _wrong_sides(largest, sides, exponent),
-                cases=tuple(f"{name}: {side} x {side} pixels" for name, side in sides.items()),
+                cases=tuple(f"{name}: ${side} x {side}$ pixels" for name, side in sides.items()),
             ),
         ),
         justifies=(
@@ -89,19 +92,19 @@ def _steps(largest: Any) -> tuple[Step, ...]:
                 "delta_1^2, |delta|^2, |delta|^2 - 2 Delta_1 delta_1, "
                 "|delta|^2 - 2 Delta_1 delta_1 - 2 Delta_2 delta_2",
             ),
-            "Every product and every partial sum is one of these integers, or 2 Delta_i delta_i; all but the "
-            "first two times -alpha.",
+            "Every product and every partial sum is one of these integers, or $2 Delta_i delta_i$; all but the first "
+            "two times $-alpha$.",
         ),
         Step(
             Formula(rf"|m| \le {show(largest).latex} = B", f"|m| <= {show(largest).text} = B"),
-            "The triangle inequality for each of these integers m.",
+            "The triangle inequality for each of these integers $m$.",
         ),
         Step(
             Formula(
                 r"m \in \mathbb{Z},\ |m| \le 2^p \implies \mathrm{rd}(m) = m",
                 "m an integer, |m| <= 2^p implies rd(m) = m",
             ),
-            "Below 2^p it has at most p bits, and 2^p itself has one; 2^p + 1 is the first that does not fit.",
+            "Below $2^p$ it has at most $p$ bits, and $2^p$ itself has one; $2^p + 1$ is the first that does not fit.",
         ),
         Step(
             Formula(r"\mathrm{rd}(2^a m) = 2^a m", "rd(2^a m) = 2^a m"),
@@ -112,7 +115,7 @@ def _steps(largest: Any) -> tuple[Step, ...]:
                 r"s_k - s_t = -\alpha |k - t|^2,\quad |k - t|^2 \le R^2 + C^2 \le B",
                 "s_k - s_t = -alpha |k - t|^2, |k - t|^2 <= R^2 + C^2 <= B",
             ),
-            "So the softmax's subtraction of the largest score is exact too, for a target t on the key grid.",
+            "So the softmax's subtraction of the largest score is exact too, for a target $t$ on the key grid.",
         ),
     )
 

@@ -113,20 +113,20 @@ def claims() -> list[Claim]:
 def _factorisation() -> Claim:
     return Claim(
         name="smoothing-factorisation",
-        title="Attention at temperature 1/alpha is the convolution of a smoothed input",
+        title="Attention at temperature $1/alpha$ is the convolution of a smoothed input",
         statement=Formula(
             r"\operatorname{Attention}_\alpha(X) = \operatorname{Conv}_W(S_\alpha X),\quad S_\alpha = S_{\mathrm{row}}"
             r" \otimes S_{\mathrm{col}},\quad S[t, k] = \operatorname{softmax}_k(-\alpha (k - t)^2)",
             "Attention_alpha(X) = Conv_W(S_alpha X), S_alpha = S_row (x) S_col, S[t, k] = softmax_k(-alpha (k - t)^2)",
         ),
         assumptions=(
-            "All heads share alpha, which may be any real number.",
-            "The heads sit at the kernel's taps; X is the padded input, and the convolution pads no more.",
+            "All heads share $alpha$, which may be any real number.",
+            "The heads sit at the kernel's taps; $X$ is the padded input, and the convolution pads no more.",
         ),
         steps=_factorisation_steps(),
         checks=(
             Check(
-                "both sides are the same polynomial in weights, biases and pixels, for every q = exp(-alpha)",
+                "both sides are the same polynomial in weights, biases and pixels, for every $q = exp(-alpha)$",
                 Kind.INSTANCES,
                 factorisation_failures,
                 cases=tuple(map(str, CASES)),
@@ -153,28 +153,29 @@ def _factorisation_steps() -> tuple[Step, ...]:
                 r" = \operatorname{softmax}_k(-\alpha |k - t|^2),\quad t = q + \Delta_h",
                 "p^(h)_{q,k} = softmax_k(-alpha |k - q - Delta_h|^2) = softmax_k(-alpha |k - t|^2), t = q + Delta_h",
             ),
-            "Head and query enter only by the target t. The keys are the same for all queries: the whole padded grid.",
+            "Head and query enter only by the target $t$. The keys are the same for all queries: the whole padded "
+            "grid.",
         ),
         Step(
             Formula(
                 r"p^{(h)}_{q, k} = S_{\mathrm{row}}[t_1, k_1]\, S_{\mathrm{col}}[t_2, k_2]",
                 "p^(h)_{q,k} = S_row[t_1, k_1] S_col[t_2, k_2]",
             ),
-            "By the claim separable-softmax; t is a pixel of the padded grid (claim head-assembly), so it numbers a "
-            "row of each matrix.",
+            "By the claim `separable-softmax`; $t$ is a pixel of the padded grid (claim `head-assembly`), so it "
+            "numbers a row of each matrix.",
         ),
         Step(
             Formula(
                 r"\sum_k p^{(h)}_{q, k} x_k = (S_\alpha X)_{q + \Delta_h}",
                 "sum_k p^(h)_{q,k} x_k = (S_alpha X)_{q + Delta_h}",
             ),
-            "The definition of the Kronecker product applied to X.",
+            "The definition of the Kronecker product applied to $X$.",
         ),
         Step(
             Formula(
                 r"b + \sum_h W_{\Delta_h} (S_\alpha X)_{q + \Delta_h} = \operatorname{Conv}_W(S_\alpha X)_q",
                 "b + sum_h W_{Delta_h} (S_alpha X)_{q + Delta_h} = Conv_W(S_alpha X)_q",
             ),
-            "The definition of the convolution. S_alpha -> I as alpha -> infinity, which is the theorem.",
+            "The definition of the convolution. $S_alpha -> I$ as $alpha -> infinity$, which is the theorem.",
         ),
     )

@@ -87,17 +87,17 @@ def one_hot_threshold(*, thresholds: Mapping[str, int] = ONE_HOT_ALPHA) -> Claim
     listed = [Formula(b.latex + f.latex, b.text + f.text) for b, f in zip(bounds, formats, strict=True)]
     return Claim(
         name="one-hot-threshold",
-        title="From alpha = 104 in single and 746 in double precision, attention is exactly one-hot",
+        title="From $alpha = 104$ in single and 746 in double precision, attention is exactly one-hot",
         statement=lines(*listed),
         assumptions=(
-            "IEEE 754 binary32 and binary64 with subnormal numbers; rd rounds to nearest; exp is rounded correctly. "
-            "exact-defaults says what margin the default alpha leaves to an exp that is not.",
-            "The scores are exact: exact-scores. Keys and centres have integer coordinates, the target is a key.",
+            "IEEE 754 binary32 and binary64 with subnormal numbers; rd rounds to nearest; $exp$ is rounded "
+            "correctly. `exact-defaults` says what margin the default $alpha$ leaves to an $exp$ that is not.",
+            "The scores are exact: `exact-scores`. Keys and centres have integer coordinates, the target is a key.",
         ),
         steps=_steps(listed),
         checks=(
-            Check("exp(-alpha) is below half of the smallest positive number", Kind.EXACT, not_below),
-            Check("exp(-(alpha - 1)) is above half of the smallest positive number", Kind.EXACT, not_above),
+            Check("$exp(-alpha)$ is below half of the smallest positive number", Kind.EXACT, not_below),
+            Check("$exp(-(alpha - 1))$ is above half of the smallest positive number", Kind.EXACT, not_above),
         ),
         justifies=("conv2attn.convert.heads.regime.ONE_HOT_ALPHA", "conv2attn.convert.heads.regime.Regime"),
         tests=(
@@ -111,8 +111,8 @@ def _steps(listed: Sequence[Formula]) -> tuple[Step, ...]:
     return (
         Step(
             Formula(r"2^{e_{\min} - p + 1}", "2^(e_min - p + 1)"),
-            "The smallest positive number, with a significand of p bits: 2^-149 for p = 24 and e_min = -126, "
-            "2^-1074 for p = 53 and e_min = -1022.",
+            "The smallest positive number, with a significand of $p$ bits: $2^-149$ for $p = 24$ and $e_min = -126$, "
+            "$2^-1074$ for $p = 53$ and $e_min = -1022$.",
         ),
         Step(
             Formula(
@@ -123,23 +123,23 @@ def _steps(listed: Sequence[Formula]) -> tuple[Step, ...]:
         ),
         Step(
             lines(*listed),
-            "The number e lies between sum_{n <= N} 1/n! and that plus 1/(N! N), both rational; their powers are "
-            "compared with powers of 2 as fractions.",
+            "The number $e$ lies between $sum_{n <= N} 1/n!$ and that plus $1/(N! N)$, both rational; their powers "
+            "are compared with powers of 2 as fractions.",
         ),
         Step(
             Formula(
                 r"\mathrm{rd}(e^{s_k - s_t}) = \mathrm{rd}(e^{-\alpha m}) = 0",
                 "rd(exp(s_k - s_t)) = rd(exp(-alpha m)) = 0",
             ),
-            "The softmax subtracts the largest score, the target's. Any other key k is further away, by "
-            "an integer m >= 1 (unique-maximum), and exp(-alpha m) falls as m grows.",
+            "The softmax subtracts the largest score, the target's. Any other key $k$ is further away, by an integer "
+            "$m >= 1$ (`unique-maximum`), and $exp(-alpha m)$ falls as $m$ grows.",
         ),
         Step(
             Formula(
                 r"p_t = \frac{1}{1 + 0 + \dots + 0} = 1,\quad p_k = \frac{0}{1} = 0",
                 "p_t = 1 / (1 + 0 + ... + 0) = 1, p_k = 0 / 1 = 0",
             ),
-            "exp(0) = 1, and sums with 0 and division by 1 do not round.",
+            "$exp(0) = 1$, and sums with 0 and division by 1 do not round.",
         ),
     )
 
@@ -163,17 +163,19 @@ def exact_defaults(*, alphas: Mapping[str, int] = EXACT_ALPHA, margins: Mapping[
         title="The default locality strengths are exact, with a margin",
         statement=lines(*shown),
         assumptions=(
-            "As in one-hot-threshold, but exp may be wrong by a factor of 2^34 (single), 2^402 (double precision).",
+            "As in `one-hot-threshold`, but $exp$ may be wrong by a factor of $2^34$ (single), $2^402$ (double "
+            "precision).",
         ),
         steps=(
             Step(
                 Formula(r"128 = 2^7 \ge 104,\quad 1024 = 2^{10} \ge 746", "128 = 2^7 >= 104, 1024 = 2^10 >= 746"),
-                "The next powers of two after the thresholds of one-hot-threshold; exact-scores needs powers of two.",
+                "The next powers of two after the thresholds of `one-hot-threshold`; `exact-scores` needs powers of "
+                "two.",
             ),
             *(
                 Step(
                     formula,
-                    f"{margins[name]} powers of two below 2^{FORMATS[name].zero_exponent}, where {name} rounds to 0.",
+                    f"{margins[name]} powers of two below $2^{FORMATS[name].zero_exponent}$, where {name} rounds to 0.",
                 )
                 for name, formula in zip(alphas, shown, strict=True)
             ),
@@ -181,7 +183,7 @@ def exact_defaults(*, alphas: Mapping[str, int] = EXACT_ALPHA, margins: Mapping[
         checks=(
             Check("the default values are powers of two", Kind.EXACT, not_powers_of_two),
             Check("the default values are not below the thresholds", Kind.EXACT, below_threshold),
-            Check("exp(-alpha) is below half of the smallest positive number by the margin", Kind.EXACT, no_margin),
+            Check("$exp(-alpha)$ is below half of the smallest positive number by the margin", Kind.EXACT, no_margin),
         ),
         justifies=("conv2attn.convert.heads.regime.EXACT_ALPHA",),
         tests=("test_claims_floating_point.test_softmax_is_one_hot_at_the_default",),

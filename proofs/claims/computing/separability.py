@@ -62,7 +62,7 @@ def _separability() -> Claim:
                     r"\sum_{i, j} e^{a_i + b_j} = \sum_i e^{a_i} \sum_j e^{b_j}",
                     "sum_{i,j} exp(a_i + b_j) = sum_i exp(a_i) sum_j exp(b_j)",
                 ),
-                "exp(a + b) = exp(a) exp(b), and the distributive law over the product of the two index sets.",
+                "$exp(a + b) = exp(a) exp(b)$, and the distributive law over the product of the two index sets.",
             ),
             Step(
                 Formula(
@@ -78,14 +78,14 @@ def _separability() -> Claim:
                     r"-\alpha |\delta - \Delta|^2 = -\alpha (\delta_1 - \Delta_1)^2 - \alpha (\delta_2 - \Delta_2)^2",
                     "-alpha |delta - Delta|^2 = -alpha (delta_1 - Delta_1)^2 - alpha (delta_2 - Delta_2)^2",
                 ),
-                "The quadratic score is of this form for every alpha and every real centre; so are learned row and "
+                "The quadratic score is of this form for every $alpha$ and every real centre; so are learned row and "
                 "column scores and sinusoids per axis. A score is of this form iff its mixed differences vanish.",
             ),
         ),
         checks=(
             Check("the quadratic score is a row term plus a column term", Kind.SYMBOLIC, split_failures),
             Check(
-                "the softmax factors, for any real a and b",
+                "the softmax factors, for any real $a$ and $b$",
                 Kind.INSTANCES,
                 separability_failures,
                 cases=tuple(f"{rows}x{columns} keys" for rows, columns in GRIDS),

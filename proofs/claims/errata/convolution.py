@@ -65,14 +65,14 @@ def _index_set() -> Erratum:
             r"(m, n) \in \{\lfloor (K - 1)/2 \rfloor, \dots, \lfloor K/2 \rfloor\}^2",
             "(m, n) in {floor((K - 1)/2), ..., floor(K/2)}^2",
         ),
-        premise="K is the kernel size, so eq. (1) sums over K x K taps.",
+        premise="$K$ is the kernel size, so eq. (1) sums over $K x K$ taps.",
         finding=Finding.MISPRINT,
         corrected=Formula(
             r"(m, n) \in \{-\lfloor (K - 1)/2 \rfloor, \dots, \lfloor K/2 \rfloor\}^2",
             "(m, n) in {-floor((K - 1)/2), ..., floor(K/2)}^2",
         ),
-        reason="A minus sign is missing: for odd K the set has one element, for even K two.",
-        consequence="K integers, 0 among them, for odd and for even K.",
+        reason="A minus sign is missing: for odd $K$ the set has one element, for even $K$ two.",
+        consequence="$K$ integers, 0 among them, for odd and for even $K$.",
         holds=index_set_failures,
         as_printed=lambda K: (sympy.floor((K - 1) / 2), sympy.floor(K / 2)),
         as_corrected=centred,
@@ -89,15 +89,17 @@ def _even() -> Erratum:
             r"\Delta = [-\lfloor K/2 \rfloor, \dots, \lfloor K/2 \rfloor]^2",
             "Delta = [-floor(K/2), ..., floor(K/2)]^2",
         ),
-        premise="Filters have size K x K; the examples have K = 3.",
+        premise="Filters have size $K x K$; the examples have $K = 3$.",
         finding=Finding.SCOPE,
         corrected=Formula(
             r"\Delta \in \{-\lfloor (K - 1)/2 \rfloor, \dots, \lfloor K/2 \rfloor\}^2",
             "Delta in {-floor((K - 1)/2), ..., floor(K/2)}^2",
         ),
-        reason="For odd K these are the K^2 shifts. For even K they are (K + 1)^2.",
-        consequence="The same for odd K. The query sits under tap floor((K - 1) / 2), counted from 0 (claim "
-        "head-assembly).",
+        reason="For odd $K$ these are the $K^2$ shifts. For even $K$ they are $(K + 1)^2$.",
+        consequence=(
+            "The same for odd $K$. The query sits under tap $floor((K - 1) / 2)$, counted from 0 (claim "
+            "`head-assembly`)."
+        ),
         holds=index_set_failures,
         as_printed=lambda K: (-sympy.floor(K / 2), sympy.floor(K / 2)),
         as_corrected=centred,
@@ -114,13 +116,17 @@ def _border() -> Erratum:
             r"Y_{i, j, :} = b + \sum_{(m, n) \in \dots} W_{m, n, :, :} X_{i + m, j + n, :}",
             "Y_{i,j,:} = b + sum_{(m,n) in ...} W_{m,n,:,:} X_{i+m,j+n,:}",
         ),
-        premise="X has W x H pixels, attention is over the pixels of X, and Y_{i,j} is meant at the border, too.",
+        premise=(
+            "$X$ has $W x H$ pixels, attention is over the pixels of $X$, and $Y_{i,j}$ is meant at the border, too."
+        ),
         finding=Finding.OPEN,
         corrected=Formula(
             r"\text{attention over the pixels of the padded image}", "attention over the pixels of the padded image"
         ),
-        reason="What X is outside the image is not said. If the target is no key, the softmax tends to the nearest "
-        "pixels instead of to nothing.",
+        reason=(
+            "What $X$ is outside the image is not said. If the target is no key, the softmax tends to the nearest "
+            "pixels instead of to nothing."
+        ),
         consequence="Keys are all pixels of the padded input, whose zeros have the value 0 (no value bias). Without "
         "padding, the outputs inside are the convolution's.",
         holds=key_failures,

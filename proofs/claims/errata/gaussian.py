@@ -45,11 +45,11 @@ def _row_vectors() -> Erratum:
             r"R_x = \begin{pmatrix} x_1 & x_2 & x_1 & x_2 & x_1^2 & x_2^2 & x_1 x_2 & 1 & 1 & 1 \end{pmatrix}",
             "R_x = (x_1 x_2 x_1 x_2 x_1^2 x_2^2 x_1 x_2 1 1 1)",
         ),
-        premise="Eq. (16) forms R_x^T t_h, a number; eq. (9) and (10) end in a transpose, eq. (14) and (15) do not.",
+        premise="Eq. (16) forms $R_x^T t_h$, a number; eq. (9) and (10) end in a transpose, eq. (14) and (15) do not.",
         finding=Finding.MISPRINT,
         corrected=Formula(r"R_x, t_h \in \mathbb{R}^{10 \times 1}", "R_x and t_h are columns, 10 x 1"),
-        reason="The product of a 10 x 1 and a 1 x 10 matrix is a 10 x 10 matrix.",
-        consequence="R_x^T t_h is a number.",
+        reason="The product of a $10 x 1$ and a $1 x 10$ matrix is a $10 x 10$ matrix.",
+        consequence="$R_x^T t_h$ is a number.",
         holds=product_failures,
         as_printed=(1, 10),
         as_corrected=(10, 1),
@@ -71,9 +71,11 @@ def _constants() -> Erratum:
         premise="The expression derived above is eq. (11).",
         finding=Finding.MISPRINT,
         corrected=Formula(r"b = 0,\ a = c = 2\alpha", "b = 0, a = c = 2 alpha"),
-        reason="Eq. (16) has a factor 1/2 that eq. (11) has not: a = c = alpha gives an isotropic Gaussian, that of "
-        "alpha / 2.",
-        consequence="Sigma^-1 = 2 alpha I.",
+        reason=(
+            "Eq. (16) has a factor 1/2 that eq. (11) has not: $a = c = alpha$ gives an isotropic Gaussian, that of "
+            "$alpha / 2$."
+        ),
+        consequence="$Sigma^-1 = 2 alpha I$.",
         holds=constant_failures,
         as_printed=lambda alpha: (alpha, alpha),
         as_corrected=lambda alpha: (2 * alpha, 2 * alpha),

@@ -91,8 +91,8 @@ def _names() -> Erratum:
             r"W^Q, W^K, W^V \in \mathbb{R}^{K \times d \times d_h},\ W^O \in \mathbb{R}^{(K d_h) \times d}",
             "W^Q, W^K, W^V in R^(K x d x d_h) and W^O in R^((K d_h) x d), each used once in eq. (2)-(4)",
         ),
-        reason="W^V and W^Q are declared twice, W^K and W^P never; the value layer is not used.",
-        consequence="Eq. (3) uses W^V; no further projection is needed beside W^O. The article has these names.",
+        reason="$W^V$ and $W^Q$ are declared twice, $W^K$ and $W^P$ never; the value layer is not used.",
+        consequence="Eq. (3) uses $W^V$; no further projection is needed beside $W^O$. The article has these names.",
         holds=name_failures,
         as_printed=(("W^Q", "W^V", "W^V", "W^Q", "W^O"), ("W^K", "W^Q", "W^P", "W^O")),
         as_corrected=(("W^Q", "W^K", "W^V", "W^O"), ("W^Q", "W^K", "W^V", "W^O")),
@@ -111,21 +111,27 @@ def _shapes() -> Erratum:
             r"H_{t, :} = \sum_{k \in 1, \dots, K} A_k X W^P_k,\quad Y_{t, :} = H_{t, :} W^O + X_{t, :}",
             "H_{t,:} = sum_{k in 1,...,K} A_k X W^P_k, Y_{t,:} = H_{t,:} W^O + X_{t,:}",
         ),
-        premise="W^O is in R^((K d_h) x d); the value layer is in R^(K x d x d_h), the projection layer in R^(K x "
-        "d_h x d).",
+        premise=(
+            "$W^O$ is in $R^((K d_h) x d)$; the value layer is in $R^(K x d x d_h)$, the projection layer in "
+            "$R^(K x d_h x d)$."
+        ),
         finding=Finding.MISPRINT,
         corrected=Formula(
             r"H = \bigl[ A_1 X W^V_1 \ \cdots \ A_K X W^V_K \bigr] \in \mathbb{R}^{T \times K d_h},\quad Y = H W^O + X",
             "H = [A_1 X W^V_1 ... A_K X W^V_K] in R^(T x K d_h), Y = H W^O + X",
         ),
-        reason="A sum of heads has d_h columns if W^P_k is d x d_h, and X W^P_k does not exist if it is d_h x d.",
-        consequence="With W^O cut into K blocks, Y = sum_k A_k X W^V_k W^O_k + X: the sum of eq. (3), behind W^O.",
+        reason=(
+            "A sum of heads has $d_h$ columns if $W^P_k$ is $d x d_h$, and $X W^P_k$ does not exist if it is $d_h x d$."
+        ),
+        consequence=(
+            "With $W^O$ cut into $K$ blocks, $Y = sum_k A_k X W^V_k W^O_k + X$: the sum of eq. (3), behind $W^O$."
+        ),
         holds=shape_failures,
         as_printed=(((D, D_HEAD), added), ((D_HEAD, D), added)),
         as_corrected=(((D, D_HEAD), concatenated),),
         credit=AUTHORS_NOTE,
         kind=Kind.INSTANCES,
-        cases=(f"T = {T}, d = {D}, d_h = {D_HEAD}, K = {HEADS}",),
+        cases=(f"$T = {T}$, $d = {D}$, $d_h = {D_HEAD}$, $K = {HEADS}$",),
     )
 
 
@@ -146,12 +152,14 @@ def _bias() -> Erratum:
             r"Y = \operatorname{concat}_h (A_h X W^{(h)}_{val}) W_{out} + b_{out}",
             "Y = concat_h (A_h X W^(h)_val) W_out + b_out",
         ),
-        reason="Without a bias X = 0 gives Y = 0, but a convolution gives its bias.",
-        consequence="The bias of the output projection is the convolution's. A residual as in the draft's eq. (4) does "
-        "no harm if C_in = C_out: the head at Delta = 0 takes W_0 minus the identity.",
+        reason="Without a bias $X = 0$ gives $Y = 0$, but a convolution gives its bias.",
+        consequence=(
+            "The bias of the output projection is the convolution's. A residual as in the draft's eq. (4) does no "
+            "harm if $C_in = C_out$: the head at $Delta = 0$ takes $W_0$ minus the identity."
+        ),
         holds=output_failures,
         as_printed=lambda x, v, c: v * x,
         as_corrected=lambda x, v, c: v * x + c,
         kind=Kind.INSTANCES,
-        cases=("one pixel, one channel, symbolic w and b",),
+        cases=("one pixel, one channel, symbolic $w$ and $b$",),
     )

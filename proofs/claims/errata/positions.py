@@ -67,7 +67,7 @@ def _relative() -> Erratum:
         ),
         reason="It is enough, but not necessary: absolute encodings with second-order terms have the same scores, up "
         "to a constant per query.",
-        consequence="Relative positions are convenient, not necessary (claim absolute-positions).",
+        consequence="Relative positions are convenient, not necessary (claim `absolute-positions`).",
         holds=absolute_failures,
         as_printed=False,
         as_corrected=True,
@@ -78,7 +78,7 @@ def _relative() -> Erratum:
 def _zeroed() -> Erratum:
     return Erratum(
         name="zeroed-parameters",
-        title="Which parameters vanish for term (d) alone",
+        title="Which parameters vanish for term $(d)$ alone",
         source=Source.DRAFT,
         place="section 3, before eq. (8)",
         quotation=words(
@@ -86,11 +86,11 @@ def _zeroed() -> Erratum:
             r"\text{``we set } W_{k,E} \text{ and } W_{k,R} \text{ to } 0 \text{, leaving only the (d) term in"
             r" equation 7''}",
         ),
-        premise="Term (d) of eq. (7) is v^T W_{k,R} R, and eq. (8) keeps it.",
+        premise="Term $(d)$ of eq. (7) is $v^T W_{k,R} R$, and eq. (8) keeps it.",
         finding=Finding.MISPRINT,
         corrected=Formula(r"W_q = 0,\ W_{k, E} = 0", "W_q = 0 and W_{k,E} = 0"),
-        reason="W_{k,R} = 0 removes term (d) with the others.",
-        consequence="W_{k,R} stays, and may be the identity.",
+        reason="$W_{k,R} = 0$ removes term $(d)$ with the others.",
+        consequence="$W_{k,R}$ stays, and may be the identity.",
         holds=zeroed_failures,
         as_printed=("W_E", "W_R"),
         as_corrected=("W_q", "W_E"),

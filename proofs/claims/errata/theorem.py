@@ -56,19 +56,24 @@ def _limit() -> Erratum:
             "can express any convolutional layer of kernel size sqrt(N_h) x sqrt(N_h)",
             r"\text{``can express any convolutional layer of kernel size } \sqrt{N_h} \times \sqrt{N_h} \text{''}",
         ),
-        premise="The layer has N_h heads and a relative positional encoding; scores are finite, probabilities a "
-        "softmax.",
+        premise=(
+            "The layer has $N_h$ heads and a relative positional encoding; scores are finite, probabilities a softmax."
+        ),
         finding=Finding.SCOPE,
         corrected=Formula(r"\lim_{\alpha \to \infty} p_t = 1", "p_t -> 1 as alpha -> infinity"),
-        reason="Expressed in the limit, it holds. No finite alpha gives a target all attention, and in exact "
-        "arithmetic no K^2 heads with finite scores equal a convolution whose K^2 slices are independent, if there "
-        "are more keys than taps (claim head-count-exact).",
-        consequence="The error is at most tau sum osc |W| (claim error-bound); in floating point it is 0 from some "
-        "alpha on.",
+        reason=(
+            "Expressed in the limit, it holds. No finite $alpha$ gives a target all attention, and in exact "
+            "arithmetic no $K^2$ heads with finite scores equal a convolution whose $K^2$ slices are independent, if "
+            "there are more keys than taps (claim `head-count-exact`)."
+        ),
+        consequence=(
+            "The error is at most $tau sum osc |W|$ (claim `error-bound`); in floating point it is 0 from some "
+            "$alpha$ on."
+        ),
         holds=exactness_failures,
         as_printed=lambda probability: probability,
         as_corrected=lambda probability: sympy.limit(probability, ALPHA, sympy.oo),
-        credit="The draft says that alpha controls how spiky the attention is.",
+        credit="The draft says that $alpha$ controls how spiky the attention is.",
     )
 
 
@@ -85,8 +90,10 @@ def _equivariance() -> Erratum:
         premise="The layer has no positional encoding.",
         finding=Finding.SCOPE,
         corrected=Formula(r"f(P X) = P f(X)", "f(P X) = P f(X): the outputs are shuffled likewise"),
-        reason="Equivariant is the right word, and read of one pixel's output the sentence holds, wherever that "
-        "pixel is put. Read of the image of all outputs it says invariant, f(P X) = f(X).",
+        reason=(
+            "Equivariant is the right word, and read of one pixel's output the sentence holds, wherever that pixel "
+            "is put. Read of the image of all outputs it says invariant, $f(P X) = f(X)$."
+        ),
         consequence="Without positions a pixel's output depends on its value and on the set of all values.",
         holds=shuffle_failures,
         as_printed=lambda output, order: output,

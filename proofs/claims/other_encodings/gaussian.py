@@ -52,14 +52,14 @@ def gaussian_encoding(
         title="Any Gaussian is an inner product of ten components",
         statement=relate(_PRODUCT, _FORM),
         assumptions=(
-            "x, mu and the symmetric matrix Sigma^-1 are real.",
-            "Sigma^-1 = [[a, b], [b, c]], eq. (13).",
+            "$x$, $mu$ and the symmetric matrix $Sigma^-1$ are real.",
+            "$Sigma^-1 = [[a, b], [b, c]]$, eq. (13).",
         ),
         steps=(
             Step(relate(_R, encoding), "Eq. (14)."),
             Step(relate(_T, scaled(HALF, head_vector)), "Eq. (15)."),
             Step(relate(_PRODUCT, EXPONENT), "The inner product, with the squares put together: eq. (16)."),
-            Step(relate(Formula("", ""), _FORM), "The quadratic form of Sigma^-1, written out."),
+            Step(relate(Formula("", ""), _FORM), "The quadratic form of $Sigma^-1$, written out."),
         ),
         checks=(
             identity("the inner product of eq. (14) and (15) is the sum of squares in eq. (16)", product, EXPONENT),
@@ -91,16 +91,18 @@ def gaussian_maximum(*, form: Any = FORM, discriminant: Any = a * c - b**2, root
             ),
         ),
         assumptions=(
-            "(u, v) = x - mu runs over the real plane; the score is -Q/2 and is 0 at the target.",
-            "Sigma^-1 = L^T L for a real matrix L, as in eq. (13), where L is called Sigma^(-1/2).",
+            "$(u, v) = x - mu$ runs over the real plane; the score is $-Q/2$ and is 0 at the target.",
+            "$Sigma^-1 = L^T L$ for a real matrix $L$, as in eq. (13), where $L$ is called $Sigma^(-1/2)$.",
         ),
         steps=_steps(completed),
         checks=(
-            identity("a*Q is the sum with the completed square", a * form, completed),
-            identity("Q at (-b, a) is a*(a*c - b^2)", form.subs({u: -b, v: a}, simultaneous=True), a * discriminant),
-            identity("Q at (1, 0) is a", form.subs({u: 1, v: 0}), a),
-            identity("a*c - b^2 is the square of det L", discriminant.subs(entries), root.det() ** 2),
-            Check("the diagonal entries of L^T L are not negative", Kind.SYMBOLIC, root_gives_no_negative),
+            identity("$a*Q$ is the sum with the completed square", a * form, completed),
+            identity(
+                "$Q$ at $(-b, a)$ is $a*(a*c - b^2)$", form.subs({u: -b, v: a}, simultaneous=True), a * discriminant
+            ),
+            identity("$Q$ at $(1, 0)$ is $a$", form.subs({u: 1, v: 0}), a),
+            identity("$a*c - b^2$ is the square of $det L$", discriminant.subs(entries), root.det() ** 2),
+            Check("the diagonal entries of $L^T L$ are not negative", Kind.SYMBOLIC, root_gives_no_negative),
         ),
         source="draft, eq. (13), made exact",
         tests=("test_claims_gaussian.test_a_semi_definite_matrix_has_ties",),
@@ -109,21 +111,21 @@ def gaussian_maximum(*, form: Any = FORM, discriminant: Any = a * c - b**2, root
 
 def _steps(completed: Any) -> tuple[Step, ...]:
     return (
-        Step(relate(Formula("a Q", "a Q"), completed), "The square in u completed."),
+        Step(relate(Formula("a Q", "a Q"), completed), "The square in $u$ completed."),
         Step(
             Formula(r"a > 0,\ a c - b^2 > 0 \implies Q > 0", "a > 0, a*c - b^2 > 0 implies Q > 0"),
-            "If v != 0, the second term is positive; if v = 0 and u != 0, the first is.",
+            "If $v != 0$, the second term is positive; if $v = 0$ and $u != 0$, the first is.",
         ),
         Step(
             Formula(r"Q(-b, a) = a (a c - b^2),\quad Q(1, 0) = a", "Q(-b, a) = a (a*c - b^2), Q(1, 0) = a"),
-            "If a <= 0, then (1, 0) scores at least as high as the target. If a > 0 and a*c - b^2 <= 0, then "
-            "(-b, a) does. So both conditions are needed.",
+            "If $a <= 0$, then $(1, 0)$ scores at least as high as the target. If $a > 0$ and $a*c - b^2 <= 0$, then "
+            "$(-b, a)$ does. So both conditions are needed.",
         ),
         Step(
             Formula(
                 r"a \ge 0,\ c \ge 0,\quad a c - b^2 = (\det L)^2 \ge 0",
                 "a >= 0, c >= 0, a*c - b^2 = (det L)^2 >= 0",
             ),
-            "So eq. (13) alone allows ties along a line, when det L = 0; an invertible L excludes them.",
+            "So eq. (13) alone allows ties along a line, when $det L = 0$; an invertible $L$ excludes them.",
         ),
     )

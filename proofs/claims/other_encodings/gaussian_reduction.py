@@ -48,16 +48,16 @@ def gaussian_reduction(
             relate(Formula("c_h", "c_h"), dropped),
         ),
         assumptions=(
-            "As in gaussian-encoding.",
-            "Fewer: for a linear encoding v_h . r_x that gives every Gaussian head its attention, on any set of "
-            "relative positions that contains (0, 0), (1, 0), (-1, 0), (0, 1), (0, -1) and (1, 1).",
+            "As in `gaussian-encoding`.",
+            "Fewer: for a linear encoding $v_h . r_x$ that gives every Gaussian head its attention, on any set of "
+            "relative positions that contains $(0, 0)$, $(1, 0)$, $(-1, 0)$, $(0, 1)$, $(0, -1)$ and $(1, 1)$.",
         ),
         steps=_reduction_steps(encoding),
         checks=(
-            identity("ten and five components differ by c_h", ten, five + dropped),
-            constant("c_h does not depend on the key", dropped, (x_1, x_2)),
+            identity("ten and five components differ by $c_h$", ten, five + dropped),
+            constant("$c_h$ does not depend on the key", dropped, (x_1, x_2)),
             Check(
-                "V and [R; 1^T] are invertible for the listed heads and positions",
+                "$V$ and $[R; 1^T]$ are invertible for the listed heads and positions",
                 Kind.EXACT,
                 lambda: _dependent(encoding, head_vector),
             ),
@@ -71,25 +71,25 @@ def _reduction_steps(encoding: tuple[Any, ...]) -> tuple[Step, ...]:
     return (
         Step(
             relate(Formula(r"r_x", "r_x"), encoding),
-            "x_1 and x_2 stand twice in eq. (14), so their coefficients add up; the three ones are dropped.",
+            "$x_1$ and $x_2$ stand twice in eq. (14), so their coefficients add up; the three ones are dropped.",
         ),
         Step(
             Formula(r"R_x^{\top} t_h - r_x \cdot v_h = c_h", "R_x . t_h - r_x . v_h = c_h"),
-            "What is dropped is the same for all keys, so the softmax ignores it: softmax-shift.",
+            "What is dropped is the same for all keys, so the softmax ignores it: `softmax-shift`.",
         ),
         Step(
             Formula(r"S = V R + c\, 1^{\top} = [V\ c]\,[R;\ 1^{\top}]", "S = V R + c 1^T = [V c] [R; 1^T]"),
             "A softmax determines its scores up to a constant. So any encoding with the same attention has scores "
-            "S of this form: a row for each of five heads, a column for each of six positions, and in the column "
-            "c a constant for each head; [R; 1^T] is R with a row of ones.",
+            "$S$ of this form: a row for each of five heads, a column for each of six positions, and in the column "
+            "$c$ a constant for each head; $[R; 1^T]$ is $R$ with a row of ones.",
         ),
         Step(
             Formula(
                 r"\operatorname{rank} S = \operatorname{rank} [V\ c] \ge \operatorname{rank} V = 5",
                 "rank S = rank [V c] >= rank V = 5",
             ),
-            "[R; 1^T] is invertible at the six positions, and V is for the five heads of the check. "
-            "The scores of an encoding with D_p components have rank at most D_p.",
+            "$[R; 1^T]$ is invertible at the six positions, and $V$ is for the five heads of the check. The scores "
+            "of an encoding with $D_p$ components have rank at most $D_p$.",
         ),
     )
 
@@ -134,14 +134,14 @@ def gaussian_isotropic(*, constants: dict[Any, Any] = ISOTROPIC) -> Claim:
             Formula(rf"\text{{for all }} x \iff {setting.latex}", f"for all x iff {setting.text}"),
         ),
         assumptions=(
-            "alpha and mu are real and fixed; the scores are to agree for all x, up to a constant.",
-            "So the variance of the Gaussian is 1 / (2 alpha) along both axes.",
+            "$alpha$ and $mu$ are real and fixed; the scores are to agree for all $x$, up to a constant.",
+            "So the variance of the Gaussian is $1 / (2 alpha)$ along both axes.",
         ),
         steps=_isotropic_steps(setting, special),
         checks=(
             identity("with these constants the exponent is the isotropic score", EXPONENT.subs(constants), isotropic),
             Check("no other constants do it", Kind.SYMBOLIC, other_solutions),
-            identities("the five components become the three of encoding-identity", lambda: merged),
+            identities("the five components become the three of `encoding-identity`", lambda: merged),
         ),
         justifies=("conv2attn.convert.heads.encoding.head_vectors",),
         source="draft, the remark after eq. (16), corrected",
@@ -156,12 +156,13 @@ def _isotropic_steps(setting: Formula, special: tuple[Any, ...]) -> tuple[Step, 
                 r"-\tfrac{a}{2} = -\alpha,\quad -b = 0,\quad -\tfrac{c}{2} = -\alpha",
                 "-a/2 = -alpha, -b = 0, -c/2 = -alpha",
             ),
-            "The coefficients of x_1^2, x_1 x_2 and x_2^2 on both sides; those of x_1 and x_2 then agree as well.",
+            "The coefficients of $x_1^2$, $x_1 x_2$ and $x_2^2$ on both sides; those of $x_1$ and $x_2$ then agree "
+            "as well.",
         ),
-        Step(setting, "The only solution. The draft prints a = c = alpha, which gives half the locality strength."),
+        Step(setting, "The only solution. The draft prints $a = c = alpha$, which gives half the locality strength."),
         Step(
             relate(Formula("v_h", "v_h"), special),
             "The two squares have the same coefficient and the product has none, so three components are enough: "
-            "this is the head vector of encoding-identity, with the centre mu.",
+            "this is the head vector of `encoding-identity`, with the centre $mu$.",
         ),
     )

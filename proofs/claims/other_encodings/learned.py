@@ -79,8 +79,8 @@ def claims() -> list[Claim]:
                 "offset.",
             ),
             assumptions=(
-                "Keys form a full grid, and every query's target q + Delta is one of them.",
-                "The offsets that occur are those of some query and some key; a and b are any real numbers.",
+                "Keys form a full grid, and every query's target $q + Delta$ is one of them.",
+                "The offsets that occur are those of some query and some key; $a$ and $b$ are any real numbers.",
             ),
             steps=(
                 Step(
@@ -88,7 +88,8 @@ def claims() -> list[Claim]:
                         r"\operatorname{softmax}(\alpha s) \to [k = t] \iff s_t > s_k \text{ for all } k \ne t",
                         "softmax(alpha s) -> one-hot at t iff s_t > s_k for all k != t",
                     ),
-                    "p_t = 1 / (1 + sum_{k != t} exp(-alpha (s_t - s_k))): every exponent must tend to minus infinity.",
+                    "$p_t = 1 / (1 + sum_{k != t} exp(-alpha (s_t - s_k)))$: every exponent must tend to minus "
+                    "infinity.",
                 ),
                 Step(
                     Formula(
@@ -104,9 +105,8 @@ def claims() -> list[Claim]:
                         "delta = (delta_1, Delta_2): a[Delta_1] > a[delta_1]; delta = (Delta_1, delta_2): b[Delta_2] > "
                         "b[delta_2]",
                     ),
-                    "Necessary: take the query for which delta_1 occurs. The grid is full and contains the target, "
-                    "so the "
-                    "key in the target's column at row offset delta_1 exists. The other axis likewise.",
+                    "Necessary: take the query for which $delta_1$ occurs. The grid is full and contains the target, "
+                    "so the key in the target's column at row offset $delta_1$ exists. The other axis likewise.",
                 ),
             ),
             checks=(

@@ -107,19 +107,21 @@ def _criterion() -> Claim:
             "2 pi.",
         ),
         assumptions=(
-            "The keys are the whole n x n grid, n >= 2, and the target is one of them.",
-            "For one fixed target t the condition is needed only for d <= max(t_a, n - 1 - t_a) on each axis a.",
-            "A grid of n_1 x n_2 pixels needs it on each axis, with that axis's frequency and side.",
+            "The keys are the whole $n x n$ grid, $n >= 2$, and the target is one of them.",
+            "For one fixed target $t$ the condition is needed only for $d <= max(t_a, n - 1 - t_a)$ on each axis $a$.",
+            "A grid of $n_1 x n_2$ pixels needs it on each axis, with that axis's frequency and side.",
         ),
         steps=_criterion_steps(),
         checks=(
             Check("the score is a scalar product of two encodings", Kind.SYMBOLIC, encoding_failures),
-            Check("1 - cos x = 2 sin^2(x/2) vanishes exactly at the multiples of 2 pi", Kind.SYMBOLIC, zero_failures),
+            Check(
+                "$1 - cos x = 2 sin^2(x/2)$ vanishes exactly at the multiples of $2 pi$", Kind.SYMBOLIC, zero_failures
+            ),
             Check(
                 "criterion and gap, against all keys and all targets",
                 Kind.INSTANCES,
                 criterion_failures,
-                cases=tuple(f"{n}x{n}, w / pi in {', '.join(map(str, FREQUENCIES))}" for n in SIDES),
+                cases=tuple(f"{n}x{n}, $w / pi$ in {', '.join(map(str, FREQUENCIES))}" for n in SIDES),
             ),
         ),
         source="new; the draft's empty section 3.3",
@@ -134,22 +136,23 @@ def _criterion_steps() -> tuple[Step, ...]:
                 r"2 - \cos w d_1 - \cos w d_2 = (1 - \cos w d_1) + (1 - \cos w d_2) \ge 0,\quad d = \delta - \Delta",
                 "2 - cos(w d_1) - cos(w d_2) = (1 - cos(w d_1)) + (1 - cos(w d_2)) >= 0, d = delta - Delta",
             ),
-            "What a key loses against the target. For target t of the grid, d_a runs through -t_a, ..., n - 1 - t_a: "
-            "offsets of both signs, at most n - 1 in size.",
+            "What a key loses against the target. For target $t$ of the grid, $d_a$ runs through "
+            "$-t_a, ..., n - 1 - t_a$: offsets of both signs, at most $n - 1$ in size.",
         ),
         Step(
             Formula(
                 r"\text{loss} = 0 \iff w d_1 \in 2\pi\mathbb{Z} \text{ and } w d_2 \in 2\pi\mathbb{Z}",
                 "the loss is 0 iff both w d_1 and w d_2 are multiples of 2 pi",
             ),
-            "Each term is at least 0, and 0 exactly at multiples of 2 pi.",
+            "Each term is at least 0, and 0 exactly at multiples of $2 pi$.",
         ),
         Step(
             Formula(
                 r"w d \notin 2\pi\mathbb{Z} \text{ for } 1 \le d \le n - 1 \implies d_1 = d_2 = 0",
                 "if no 1 <= d <= n - 1 makes w d a multiple of 2 pi, a loss of 0 means d_1 = d_2 = 0",
             ),
-            "Sufficient: cos is even, so d and -d lose the same; every d_a other than 0 has 1 <= |d_a| <= n - 1.",
+            "Sufficient: $cos$ is even, so $d$ and $-d$ lose the same; every $d_a$ other than 0 has "
+            "$1 <= |d_a| <= n - 1$.",
         ),
         Step(
             Formula(
@@ -157,14 +160,14 @@ def _criterion_steps() -> tuple[Step, ...]:
                 r" \text{ for the target } t = (0, 0)",
                 "if w d is a multiple of 2 pi for some 1 <= d <= n - 1, the key (d, 0) ties with the target (0, 0)",
             ),
-            "Necessary: the target in the corner has a key at every distance 1, ..., n - 1.",
+            "Necessary: the target in the corner has a key at every distance $1, ..., n - 1$.",
         ),
         Step(
             Formula(
                 r"\text{gap} = \min_{1 \le d \le n - 1} (1 - \cos w d) = 1 - \cos w d^*",
-                "gap = min_{1 <= d <= n - 1} (1 - cos(w d)) = 1 - cos(w d*), w d* nearest to a multiple of 2 pi",
+                "gap = min_{1 <= d <= n - 1} (1 - cos(w d)) = 1 - cos(w d^*), w d^* nearest to a multiple of 2 pi",
             ),
-            "The smallest loss has one d_a = 0; 1 - cos grows with the distance to the nearest multiple of 2 pi. For "
-            "0 < w <= 2 pi / n that is d* = 1, and the gap is 1 - cos w = 2 sin^2(w / 2).",
+            "The smallest loss has one $d_a = 0$; $1 - cos$ grows with the distance to the nearest multiple of "
+            "$2 pi$. For $0 < w <= 2 pi / n$ that is $d^* = 1$, and the gap is $1 - cos w = 2 sin^2(w / 2)$.",
         ),
     )

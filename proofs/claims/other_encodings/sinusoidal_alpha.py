@@ -76,15 +76,17 @@ def _alpha() -> Claim:
             least=D**2 / HIGH,
             most=D**2 / LOW,
         ),
-        assumptions=("The same n x n grid, n >= 2, and the same target for both encodings.",),
+        assumptions=("The same $n x n$ grid, $n >= 2$, and the same target for both encodings.",),
         steps=_alpha_steps(),
         checks=(
-            Check("2 x / pi <= sin x <= x by concavity, and w^2 / (1 - cos w) -> 2", Kind.SYMBOLIC, curvature_failures),
             Check(
-                "w = 2 pi / n has the largest gap",
+                "$2 x / pi <= sin x <= x$ by concavity, and $w^2 / (1 - cos w) -> 2$", Kind.SYMBOLIC, curvature_failures
+            ),
+            Check(
+                "$w = 2 pi / n$ has the largest gap",
                 Kind.INSTANCES,
                 best_gap_failures,
-                cases=tuple(f"n = {n}, against w = k pi / 60 for k = 1, ..., 120" for n in SIDES),
+                cases=tuple(f"$n = {n}$, against $w = k pi / 60$ for $k = 1, ..., 120$" for n in SIDES),
             ),
         ),
         source="new; the draft's empty section 3.3",
@@ -100,7 +102,7 @@ def _alpha_steps() -> tuple[Step, ...]:
                 "$chord <= sin x <= x for 0 <= x <= pi / 2",
                 chord=SLOPE * X,
             ),
-            "sin x - 2 x / pi is concave there and 0 at both ends; x - sin x is 0 at 0 and grows.",
+            "$sin x - 2 x / pi$ is concave there and 0 at both ends; $x - sin x$ is 0 at 0 and grows.",
         ),
         Step(
             fill(
@@ -110,7 +112,7 @@ def _alpha_steps() -> tuple[Step, ...]:
                 loss=LOSS,
                 high=HIGH,
             ),
-            "With x = w |d| / 2, at most pi / 2 since w (n - 1) <= pi.",
+            "With $x = w |d| / 2$, at most $pi / 2$ since $w (n - 1) <= pi$.",
         ),
         Step(
             Formula(
@@ -118,17 +120,16 @@ def _alpha_steps() -> tuple[Step, ...]:
                 r" \sum_k q^{\frac{2 w^2}{\pi^2} |k - t|^2},\quad q = e^{-\beta}",
                 "sum_k q^(w^2 |k-t|^2 / 2) <= sum_k q^(loss_k) <= sum_k q^(2 w^2 |k-t|^2 / pi^2), q = exp(-beta)",
             ),
-            "So sinusoids at beta have at least the tail of the quadratic encoding at beta w^2 / 2, and at most that "
-            "at "
-            "2 beta w^2 / pi^2. Set either equal to alpha and solve for beta.",
+            "So sinusoids at $beta$ have at least the tail of the quadratic encoding at $beta w^2 / 2$, and at most "
+            "that at $2 beta w^2 / pi^2$. Set either equal to $alpha$ and solve for $beta$.",
         ),
         Step(
             Formula(
                 r"\min_{1 \le d \le n - 1} \operatorname{dist}(w d, 2\pi\mathbb{Z}) \le \frac{2\pi}{n}",
                 "min_{1 <= d <= n - 1} dist(w d, 2 pi Z) <= 2 pi / n",
             ),
-            "Two of the n points 0, w, ..., (n - 1) w on a circle of length 2 pi are at most 2 pi / n apart "
-            "(Dirichlet). "
-            "With w = 2 pi / n all are that far apart, so 1 - cos(2 pi / n), about 2 pi^2 / n^2, is the best gap.",
+            "Two of the $n$ points $0, w, ..., (n - 1) w$ on a circle of length $2 pi$ are at most $2 pi / n$ apart "
+            "(Dirichlet). With $w = 2 pi / n$ all are that far apart, so $1 - cos(2 pi / n)$, about $2 pi^2 / n^2$, "
+            "is the best gap.",
         ),
     )

@@ -126,16 +126,18 @@ def _two() -> Claim:
             **_parts(),
         ),
         assumptions=(
-            "M is an integer and the target is a key, as it is in the padded grid (claim head-assembly).",
-            "For the smallest M > 0: at least two rows.",
+            "$M$ is an integer and the target is a key, as it is in the padded grid (claim `head-assembly`).",
+            "For the smallest $M > 0$: at least two rows.",
         ),
         steps=_two_steps(),
         checks=(
-            Check("v . r = -alpha (t - T)^2 + alpha T^2", Kind.SYMBOLIC, identity_failures),
-            Check("M >= 2 W - 1, and M >= W for one query; no smaller M does", Kind.SYMBOLIC, injectivity_failures),
-            Check("the tail is at most 2 q / (1 + q)", Kind.SYMBOLIC, line_tail_failures),
+            Check("$v . r = -alpha (t - T)^2 + alpha T^2$", Kind.SYMBOLIC, identity_failures),
             Check(
-                "the largest score for M = W, every query and every target",
+                "$M >= 2 W - 1$, and $M >= W$ for one query; no smaller $M$ does", Kind.SYMBOLIC, injectivity_failures
+            ),
+            Check("the tail is at most $2 q / (1 + q)$", Kind.SYMBOLIC, line_tail_failures),
+            Check(
+                "the largest score for $M = W$, every query and every target",
                 Kind.INSTANCES,
                 flattened_failures,
                 cases=tuple(f"{rows}x{columns} keys" for rows, columns in GRIDS),
@@ -163,28 +165,27 @@ def _two_steps() -> tuple[Step, ...]:
                 r"t - T = M (k_1 - t_1^*) + (k_2 - t_2^*),\quad |k_2 - t_2^*| \le W - 1",
                 "t - T = M (k_1 - target_1) + (k_2 - target_2), |k_2 - target_2| <= W - 1",
             ),
-            "The query cancels: t - T is the difference of the flat indices of key and target, both on the grid.",
+            "The query cancels: $t - T$ is the difference of the flat indices of key and target, both on the grid.",
         ),
         Step(
             Formula(
                 r"M \ge W,\ k \ne t^* \implies |t - T| \ge 1",
                 "M >= W and k != target imply |t - T| >= 1",
             ),
-            "If the rows differ, the row term is at least M >= W in size and the column term at most W - 1; if not, "
-            "the columns differ. t - T is an integer.",
+            "If the rows differ, the row term is at least $M >= W$ in size and the column term at most $W - 1$; if "
+            "not, the columns differ. $t - T$ is an integer.",
         ),
         Step(
             Formula(
                 r"M \ge 2W - 1 \implies \delta \mapsto t \text{ is injective on } \{|\delta_2| \le W - 1\}",
                 "M >= 2 W - 1 makes delta -> t injective for |delta_2| <= W - 1",
             ),
-            "The same, with |delta_2 - delta_2'| <= 2 W - 2. A smaller M > 0 is such a difference b, and "
-            "then offsets that differ by (1, -M) coincide; likewise two keys for M <= W - 1.",
+            "The same, with $|delta_2 - delta_2'| <= 2 W - 2$. A smaller $M > 0$ is such a difference $b$, and then "
+            "offsets that differ by $(1, -M)$ coincide; likewise two keys for $M <= W - 1$.",
         ),
         Step(
             fill(r"1 - p_t \le 1 - \vartheta_3(q)^{-1} \le $line", "1 - p_t <= 1 - theta_3(q)^-1 <= $line", **_parts()),
-            "The numbers t - T are different integers, so the partition sum is part of theta_3(q): half the tail of "
-            "three "
-            "dimensions, but scores as large as alpha (M H)^2.",
+            "The numbers $t - T$ are different integers, so the partition sum is part of $theta_3(q)$: half the tail "
+            "of three dimensions, but scores as large as $alpha (M H)^2$.",
         ),
     )

@@ -104,10 +104,11 @@ def _exact() -> Claim:
             "of one size. U is the kernel unfolded to K^2 rows and C_in C_out columns, and not 0.",
         ),
         assumptions=(
-            "Exact arithmetic; head h computes softmax(S_h(X)) X W_h, with scores S_h that are finite and continuous "
-            "in X at the blank image X = 0 (those of draft, eq. (7), are). The output projection may have a bias.",
+            "Exact arithmetic; head $h$ computes $softmax(S_h(X)) X W_h$, with scores $S_h$ that are finite and "
+            "continuous in $X$ at the blank image $X = 0$ (those of draft, eq. (7), are). The output projection may "
+            "have a bias.",
             "From below: some query sees all its taps, and one more key, on pixels that are free. Without that key "
-            "rank U heads are still needed.",
+            "$rank U$ heads are still needed.",
             "From above: every target of every query is a key. The values depend on the number of keys.",
         ),
         steps=(
@@ -118,7 +119,7 @@ def _exact() -> Claim:
                     "lim_{e -> 0} 1/e sum_h softmax(S_h(e X)) e X W_h = sum_h A_h X W_h, A_h = softmax(S_h(0)) > 0",
                 ),
                 "Linearised at the blank image, content does not count. The convolution is linear (up to its bias, "
-                "which is the layer's output for the blank image), so it equals its linear part: the A_h and W_h "
+                "which is the layer's output for the blank image), so it equals its linear part: the $A_h$ and $W_h$ "
                 "express it as position-only heads.",
             ),
             Step(
@@ -127,8 +128,8 @@ def _exact() -> Claim:
                     r" \{\operatorname{vec} P_\Delta\}",
                     "N_h = rank U implies that vec A_h is in the span of the vec P_Delta",
                 ),
-                "N_h >= rank U, as for head-count. With as many terms as the rank the vec A_h are a basis of the "
-                "columns of P U. But all P_Delta are 0 at a key that is no tap, and A_h is positive there.",
+                "$N_h >= rank U$, as for `head-count`. With as many terms as the rank the $vec A_h$ are a basis of "
+                "the columns of $P U$. But all $P_Delta$ are 0 at a key that is no tap, and $A_h$ is positive there.",
             ),
             Step(
                 Formula(
@@ -140,17 +141,17 @@ def _exact() -> Claim:
                     "b_{i,Delta}), sum_Delta b_{i,Delta} P_Delta = [(n + epsilon sum_Delta b_{i,Delta}) A_i - n A_0] / "
                     "epsilon",
                 ),
-                "Enough: n keys, b_1, ..., b_r a basis of U's column space, epsilon so small that A_i > 0. Head 0 has "
-                "equal scores, head i the score ln(1 + epsilon b_{i,Delta}) at tap Delta and 0 elsewhere. They span "
-                "all that P U needs. The smaller epsilon, the larger the values.",
+                "Enough: $n$ keys, $b_1, ..., b_r$ a basis of $U$'s column space, $epsilon$ so small that $A_i > 0$. "
+                "Head 0 has equal scores, head $i$ the score $ln(1 + epsilon b_{i,Delta})$ at tap $Delta$ and 0 "
+                "elsewhere. They span all that $P U$ needs. The smaller $epsilon$, the larger the values.",
             ),
         ),
         checks=(
             Check(
-                "rank U + 1 heads with finite scores give the convolution, in fractions",
+                "$rank U + 1$ heads with finite scores give the convolution, in fractions",
                 Kind.INSTANCES,
                 attained_failures,
-                cases=tuple(f"2x2 taps, the kernels of head-count, {rows}x{columns} keys" for rows, columns in SIZES),
+                cases=tuple(f"2x2 taps, the kernels of `head-count`, {rows}x{columns} keys" for rows, columns in SIZES),
             ),
             Check(
                 "a key that is no tap is 0 in all shifts",

@@ -154,13 +154,14 @@ def _count() -> Claim:
             "else 2, whatever its size.",
         ),
         assumptions=(
-            "Attention does not look at the content: head h computes A_h X W_h with A_h fixed, no entry negative.",
+            "Attention does not look at the content: head $h$ computes $A_h X W_h$ with $A_h$ fixed, no entry "
+            "negative.",
             "Near means: on one grid of keys, for all images with values in a bounded set.",
-            "Some query sees all its taps on pixels that are free (inside the image): this is needed from below; that "
-            "rank U heads are needed then holds for any real A_h.",
-            "Every target is a key: this is needed from above. A head may attend to several taps; its A_h is a limit "
-            "of softmaxes of scores that depend on delta, not of one quadratic score, unless it is one-hot.",
-            "The draft's count, one head for each tap, is for heads that each focus on one pixel: claim zero-taps.",
+            "Some query sees all its taps on pixels that are free (inside the image): this is needed from below; "
+            "that $rank U$ heads are needed then holds for any real $A_h$.",
+            "Every target is a key: this is needed from above. A head may attend to several taps; its $A_h$ is a "
+            "limit of softmaxes of scores that depend on $delta$, not of one quadratic score, unless it is one-hot.",
+            "The draft's count, one head for each tap, is for heads that each focus on one pixel: claim `zero-taps`.",
         ),
         steps=_count_steps(),
         checks=(
@@ -176,15 +177,15 @@ def _count() -> Claim:
                 rank_failures,
                 cases=names,
             ),
-            Check("rank U + 1 positive heads give the kernel, exactly", Kind.INSTANCES, mixed_failures, cases=names),
+            Check("$rank U + 1$ positive heads give the kernel, exactly", Kind.INSTANCES, mixed_failures, cases=names),
             Check(
-                "rank U heads come near where a vector >= 0 is; where none is, some y > 0 has y U = 0",
+                "$rank U$ heads come near where a vector $>= 0$ is; where none is, some $y > 0$ has $y U = 0$",
                 Kind.INSTANCES,
                 limit_failures,
                 cases=drawn,
             ),
             Check(
-                "rank U heads >= 0 give the kernel itself iff there is a basis >= 0",
+                "$rank U$ heads $>= 0$ give the kernel itself iff there is a basis $>= 0$",
                 Kind.INSTANCES,
                 bounded_failures,
                 cases=drawn,
@@ -203,16 +204,16 @@ def _count_steps() -> tuple[Step, ...]:
                 r"\sum_h A_h \otimes W_h = \sum_\Delta P_\Delta \otimes W_\Delta",
                 "sum_h A_h (x) W_h = sum_Delta P_Delta (x) W_Delta",
             ),
-            "Both layers are linear in X; they agree for all X iff these operators do, and come near iff these do. "
-            "P_Delta[q, k] = [k = q + Delta].",
+            "Both layers are linear in $X$; they agree for all $X$ iff these operators do, and come near iff these "
+            "do. $P_Delta[q, k] = [k = q + Delta]$.",
         ),
         Step(
             Formula(
                 r"\operatorname{rank} \sum_h \operatorname{vec}(A_h) \operatorname{vec}(W_h)^\top \le N_h",
                 "rank of sum_h vec(A_h) vec(W_h)^T <= N_h",
             ),
-            "Rearrange the operators to matrices, (query, key) pairs by channel pairs: a sum of N_h matrices of rank "
-            "1. A limit of such sums has no larger rank.",
+            "Rearrange the operators to matrices, (query, key) pairs by channel pairs: a sum of $N_h$ matrices of "
+            "rank 1. A limit of such sums has no larger rank.",
         ),
         Step(
             Formula(
@@ -220,25 +221,25 @@ def _count_steps() -> tuple[Step, ...]:
                 r" = \operatorname{rank}(P\, U) = \operatorname{rank} U",
                 "rank of sum_Delta vec(P_Delta) vec(W_Delta)^T = rank(P U) = rank U",
             ),
-            "The columns vec(P_Delta) of P have disjoint supports, none empty: P is injective. So N_h is at least "
-            "rank U.",
+            "The columns $vec(P_Delta)$ of $P$ have disjoint supports, none empty: $P$ is injective. So $N_h$ is at "
+            "least $rank U$.",
         ),
         Step(
             Formula(
                 r"C_{in} C_{out} \ge K^2 \implies \operatorname{rank} U = K^2 \text{ but on a null set}",
                 "C_in C_out >= K^2 implies rank U = K^2 for all kernels but a null set",
             ),
-            "A minor of side K^2 is a polynomial that is 1 where the slices are different unit matrices, hence not "
-            "zero. K^2 one-hot heads suffice (claim head-assembly). With g groups C_in C_out / g counts.",
+            "A minor of side $K^2$ is a polynomial that is 1 where the slices are different unit matrices, hence not "
+            "zero. $K^2$ one-hot heads suffice (claim `head-assembly`). With $g$ groups $C_in C_out / g$ counts.",
         ),
         Step(
             Formula(
                 r"U = A W,\quad A \in \mathbb{R}^{K^2 \times (r + 1)} \text{ positive},\ 1^\top A = 1^\top",
                 "U = A W with A (K^2 x (r + 1)) positive and columns of sum 1, r = rank U",
             ),
-            "Columns of A: the all-ones vector and 1 + epsilon b for a basis b of U's column space, scaled. They "
-            "span it. Head h attends to tap Delta with probability A[Delta, h]: sum_h A_h (x) W_h = sum_Delta P_Delta "
-            "(x) W_Delta. So rank U + 1 heads are always enough.",
+            "Columns of $A$: the all-ones vector and $1 + epsilon b$ for a basis $b$ of $U$'s column space, scaled. "
+            "They span it. Head $h$ attends to tap $Delta$ with probability $A[Delta, h]$: "
+            "$sum_h A_h (x) W_h = sum_Delta P_Delta (x) W_Delta$. So $rank U + 1$ heads are always enough.",
         ),
         Step(
             Formula(
@@ -247,9 +248,9 @@ def _count_steps() -> tuple[Step, ...]:
                 "a >= 0: a w_1^T + sum_{i >= 2} b_i w_i^T = U and (a + eta 1) w_1^T + sum_{i >= 2} b_i w_i^T = U + eta "
                 "1 w_1^T",
             ),
-            "Complete a to a basis a, b_2, ..., b_r of the column space. The heads a + eta 1 and a + eta 1 + epsilon "
-            "b_i, scaled, are positive for small epsilon and span a + eta 1, b_2, ..., b_r: rank U heads give a kernel "
-            "that is eta 1 w_1^T off, for every eta > 0.",
+            "Complete $a$ to a basis $a, b_2, ..., b_r$ of the column space. The heads $a + eta 1$ and "
+            "$a + eta 1 + epsilon b_i$, scaled, are positive for small $epsilon$ and span "
+            "$a + eta 1, b_2, ..., b_r$: $rank U$ heads give a kernel that is $eta 1 w_1^T$ off, for every $eta > 0$.",
         ),
         Step(
             Formula(
@@ -257,17 +258,17 @@ def _count_steps() -> tuple[Step, ...]:
                 r" \frac{A_h^{(m)}}{|A_h^{(m)}|} \to P a,\ a \ge 0,\ a \ne 0",
                 "span(vec A_h^(m)) -> P times the column space of U, A_h^(m) / |A_h^(m)| -> P a with a >= 0, a != 0",
             ),
-            "Conversely, let rank U heads come near, in steps m; count free keys only. Any limit of their spans "
-            "contains the columns of P U and has no larger dimension, so it is their span. Directions of the heads "
-            "have limits, too (none is 0, or the others would be too few), in this span and >= 0. The P_Delta have "
-            "disjoint supports, so a >= 0.",
+            "Conversely, let $rank U$ heads come near, in steps $m$; count free keys only. Any limit of their spans "
+            "contains the columns of $P U$ and has no larger dimension, so it is their span. Directions of the heads "
+            "have limits, too (none is 0, or the others would be too few), in this span and $>= 0$. The $P_Delta$ "
+            "have disjoint supports, so $a >= 0$.",
         ),
         Step(
             Formula(
                 r"\nexists a \ge 0,\ a \ne 0 \iff \exists y > 0:\ y U = 0",
                 "no a >= 0 other than 0 in the column space iff y U = 0 for some y > 0",
             ),
-            "Stiemke's lemma. For one channel U is one column: a or -a is >= 0 iff the taps have one sign.",
+            "Stiemke's lemma. For one channel $U$ is one column: $a$ or $-a$ is $>= 0$ iff the taps have one sign.",
         ),
         Step(
             Formula(
@@ -276,7 +277,7 @@ def _count_steps() -> tuple[Step, ...]:
                 "W_h^(m) bounded implies A_h^(m) -> A_h and W_h^(m) -> W_h for some of the m, and sum_h A_h (x) W_h = "
                 "sum_Delta P_Delta (x) W_Delta",
             ),
-            "With rank U terms the vec(A_h) are then a basis of P times the column space, and >= 0. If it has such a "
-            "basis, its vectors are heads. Else the values grow without bound as the heads come nearer.",
+            "With $rank U$ terms the $vec(A_h)$ are then a basis of $P$ times the column space, and $>= 0$. If it "
+            "has such a basis, its vectors are heads. Else the values grow without bound as the heads come nearer.",
         ),
     )

@@ -106,19 +106,19 @@ def claims() -> list[Claim]:
             steps=_steps(),
             checks=(
                 Check(
-                    "rank factorisations multiply back to W, in exact arithmetic",
+                    "rank factorisations multiply back to $W$, in exact arithmetic",
                     Kind.INSTANCES,
                     factor_failures,
                     cases=tuple(f"{len(m)}x{len(m[0])} of rank {rank(m)}" for m in SLICES),
                 ),
                 Check(
-                    "all minors of side r + 1 of a product with inner dimension r are 0, for symbolic entries",
+                    "all minors of side $r + 1$ of a product with inner dimension $r$ are 0, for symbolic entries",
                     Kind.INSTANCES,
                     minor_failures,
-                    cases=tuple(f"r = {r}" for r in SIZES),
+                    cases=tuple(f"$r = {r}$" for r in SIZES),
                 ),
             ),
-            source="new; sharper than the theorem's D_h, D_out",
+            source="new; sharper than the theorem's $D_h$, $D_out$",
             tests=("test_claims_sharper.test_split_values_have_the_smallest_head_dimension",),
         )
     ]
@@ -131,12 +131,12 @@ def _steps() -> tuple[Step, ...]:
                 r"W = C F,\quad C = \text{pivot columns},\ F = \text{non-zero rows of the reduced echelon form}",
                 "W = C F, C the pivot columns of W, F the non-zero rows of its reduced echelon form",
             ),
-            "Sufficient: inner dimension rank W, padded with zeros up to D_h. rank W <= min(C_in, C_out).",
+            "Sufficient: inner dimension $rank W$, padded with zeros up to $D_h$. $rank W <= min(C_in, C_out)$.",
         ),
         Step(
             Formula(r"\operatorname{rank}(W_{\mathrm{val}} W_{\mathrm{out}}) \le D_h", "rank(W_val W_out) <= D_h"),
-            "Extend W_val by a zero column and W_out by a zero row: every minor of side D_h + 1 is a product of "
-            "determinants, one of a matrix with a zero column.",
+            "Extend $W_val$ by a zero column and $W_out$ by a zero row: every minor of side $D_h + 1$ is a product "
+            "of determinants, one of a matrix with a zero column.",
         ),
         Step(
             Formula(

@@ -24,7 +24,7 @@ KERNELS: dict[str, Kernel] = {  # 2x2 taps, 4 pairs of channels
     "unit matrices": tuple(tuple(int(i == j) for j in range(4)) for i in range(4)),
     "rank 2": ((1, 0, 2, 1), (0, 1, 1, 1), (1, 1, 3, 2), (2, -1, 3, 1)),
     "one channel": ((1, 0, 0, 0), (-2, 0, 0, 0), (3, 0, 0, 0), (-4, 0, 0, 0)),
-    "a filter >= 0 beside one of both signs": ((1, 0, 0, 0), (0, 1, 0, 0), (0, -1, 0, 0), (0, 0, 0, 0)),
+    "a filter $>= 0$ beside one of both signs": ((1, 0, 0, 0), (0, 1, 0, 0), (0, -1, 0, 0), (0, 0, 0, 0)),
     "two zero taps": ((0, 0, 0, 0), (1, 2, 3, 4), (0, 0, 0, 0), (4, 3, 2, 1)),
     "zero": ((0, 0, 0, 0),) * 4,
 }

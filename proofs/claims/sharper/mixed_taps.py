@@ -196,16 +196,17 @@ def _mixed() -> Claim:
             **_PARTS,
         ),
         assumptions=(
-            "Exact arithmetic; t >= 1. The taps are numbered 1, ..., N, N heads, one for each; n keys are no tap.",
-            "V_h = W_val W_out of head h is free: D_h >= min(C_in, C_out). The encoding depends on t.",
-            "Every target is a key, as it is in the padded grid (claim head-assembly).",
+            "Exact arithmetic; $t >= 1$. The taps are numbered $1, ..., N$, $N$ heads, one for each; $n$ keys are no "
+            "tap.",
+            "$V_h = W_val W_out$ of head $h$ is free: $D_h >= min(C_in, C_out)$. The encoding depends on $t$.",
+            "Every target is a key, as it is in the padded grid (claim `head-assembly`).",
         ),
         steps=_steps(),
         checks=(
-            Check("scores: head h sees the taps h, ..., N", Kind.SYMBOLIC, score_failures),
-            Check("what the seen taps lack is at most 1/t + (N + n) exp(-t)", Kind.SYMBOLIC, miss_failures),
+            Check("scores: head $h$ sees the taps $h, ..., N$", Kind.SYMBOLIC, score_failures),
+            Check("what the seen taps lack is at most $1/t + (N + n) exp(-t)$", Kind.SYMBOLIC, miss_failures),
             Check(
-                "taps that are seen alike read the kernel, with values at most 2 N times as large",
+                "taps that are seen alike read the kernel, with values at most $2 N$ times as large",
                 Kind.INSTANCES,
                 telescoping_failures,
                 cases=tuple(f"{count} taps, a symbol each" for count in COUNTS),
@@ -214,17 +215,17 @@ def _mixed() -> Claim:
                 "the layer is within its bound, in interval arithmetic",
                 Kind.INSTANCES,
                 scales_failures,
-                cases=tuple(f"3x3 kernel, two channels of 4x5 pixels, random integers, t = {t}" for t in SCALES),
+                cases=tuple(f"3x3 kernel, two channels of 4x5 pixels, random integers, $t = {t}$" for t in SCALES),
             ),
             Check(
-                "v_h = h and r_j = ln j: the error, in fractions",
+                "$v_h = h$ and $r_j = ln j$: the error, in fractions",
                 Kind.INSTANCES,
                 betas_failures,
-                cases=tuple(f"the same layer, exp(-B) = {beta}" for beta in BETAS),
+                cases=tuple(f"the same layer, $exp(-B) = {beta}$" for beta in BETAS),
             ),
-            Check("the values of v_h = h, for nine taps", Kind.EXACT, growth_failures),
+            Check("the values of $v_h = h$, for nine taps", Kind.EXACT, growth_failures),
         ),
-        source="new; the theorem's D_p >= 3 is for heads that sit on one tap each",
+        source="new; the theorem's $D_p >= 3$ is for heads that sit on one tap each",
         tests=("test_claims_sharper.test_nine_heads_with_one_dimension_come_near_a_convolution",),
     )
 
@@ -233,8 +234,8 @@ def _steps() -> tuple[Step, ...]:
     return (
         Step(
             fill(r"v_h r_j = $score", "v_h r_j = $score", **_PARTS),
-            "With j = 0 for keys that are no tap. For the taps j >= h the score is between -1/t and 0; for all other "
-            "keys it is at most -t.",
+            "With $j = 0$ for keys that are no tap. For the taps $j >= h$ the score is between $-1/t$ and 0; for all "
+            "other keys it is at most $-t$.",
         ),
         Step(
             fill(
@@ -243,15 +244,15 @@ def _steps() -> tuple[Step, ...]:
                 "sum_{j >= h} (1/m - p_h(j))^+ <= m (1/m - (1 - 1/t) / (m + (N + n) exp(-t))) <= $miss, m = $seen",
                 **_PARTS,
             ),
-            "exp(-x) >= 1 - x. Of the uniform distribution on the taps h, ..., N head h lacks so much; it puts as much "
-            "elsewhere. So what it reads differs from their mean by at most osc times this.",
+            "$exp(-x) >= 1 - x$. Of the uniform distribution on the taps $h, ..., N$ head $h$ lacks so much; it puts "
+            "as much elsewhere. So what it reads differs from their mean by at most $osc$ times this.",
         ),
         Step(
             Formula(
                 r"\sum_{h \le j} \frac{V_h}{N - h + 1} = \sum_{h \le j} (W_h - W_{h-1}) = W_j",
                 "sum_{h <= j} V_h / (N - h + 1) = sum_{h <= j} (W_h - W_{h-1}) = W_j",
             ),
-            "Tap j is seen by the heads 1, ..., j: with uniform distributions the layer is the convolution.",
+            "Tap $j$ is seen by the heads $1, ..., j$: with uniform distributions the layer is the convolution.",
         ),
         Step(
             fill(
@@ -268,9 +269,9 @@ def _steps() -> tuple[Step, ...]:
                 "p_h(j) -> exp(h r_j) / sum_i exp(h r_i), det (z_j^h) = prod_j z_j prod_{i<j} (z_j - z_i), z_j = "
                 "exp(r_j)",
             ),
-            "The second construction: for different z_j the probabilities of the taps form an invertible matrix, a "
-            "Vandermonde matrix with scaled rows; sum_h p_h(j) V_h = W_j has a solution. Other keys get at most n "
-            "exp(-B) of a head's attention.",
+            "The second construction: for different $z_j$ the probabilities of the taps form an invertible matrix, a "
+            "Vandermonde matrix with scaled rows; $sum_h p_h(j) V_h = W_j$ has a solution. Other keys get at most "
+            "$n exp(-B)$ of a head's attention.",
         ),
         Step(
             Formula(

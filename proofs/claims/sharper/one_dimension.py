@@ -63,7 +63,7 @@ def _one() -> Claim:
             "one-dimension-in-the-limit).",
         ),
         assumptions=(
-            "The score is v . r_delta; delta runs through the finitely many offsets of one query's keys.",
+            "The score is $v . r_delta$; $delta$ runs through the finitely many offsets of one query's keys.",
             "A head sits on a tap if it gives it more than half of its attention; its only maximum is then there.",
         ),
         steps=(
@@ -72,14 +72,15 @@ def _one() -> Claim:
                     r"r_\Delta = \sum_k \lambda_k r_k \implies \sum_k \lambda_k (v \cdot r_\Delta - v \cdot r_k) = 0",
                     "r_Delta = sum_k lambda_k r_k implies sum_k lambda_k (v . r_Delta - v . r_k) = 0",
                 ),
-                "lambda_k >= 0 and sum_k lambda_k = 1. Not all leads v . r_Delta - v . r_k are positive: necessary.",
+                "$lambda_k >= 0$ and $sum_k lambda_k = 1$. Not all leads $v . r_Delta - v . r_k$ are positive: "
+                "necessary.",
             ),
             Step(
                 Formula(
                     r"r_\Delta \notin C \implies \exists v:\ v \cdot r_\Delta > \max_{c \in C} v \cdot c",
                     "r_Delta not in C implies there is v with v . r_Delta > max over c in C of v . c",
                 ),
-                "C, the convex hull of finitely many points, is compact: separating hyperplane. So it is sufficient.",
+                "$C$, the convex hull of finitely many points, is compact: separating hyperplane. So it is sufficient.",
             ),
             Step(
                 fill(
@@ -89,8 +90,8 @@ def _one() -> Claim:
                     leads=LEADS,
                 ),
                 "Of any three numbers one lies between the two others (equal ones tie), so it is never the only "
-                "maximum: "
-                "v > 0 picks the largest r, v < 0 the smallest. Dimension 2 has room: (t, t^2) lie on a parabola.",
+                "maximum: $v > 0$ picks the largest $r$, $v < 0$ the smallest. Dimension 2 has room: $(t, t^2)$ lie "
+                "on a parabola.",
             ),
         ),
         checks=(
@@ -98,7 +99,7 @@ def _one() -> Claim:
                 "a point between two others never leads both",
                 Kind.INSTANCES,
                 hull_failures,
-                cases=tuple(f"D_p = {dimension}" for dimension in DIMENSIONS),
+                cases=tuple(f"$D_p = {dimension}$" for dimension in DIMENSIONS),
             ),
             Check("of three scalars the middle one never leads", Kind.SYMBOLIC, between_failures),
         ),

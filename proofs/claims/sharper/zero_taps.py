@@ -43,7 +43,7 @@ def _zero_taps() -> Claim:
             r"\#\{\Delta : W_\Delta \ne 0\} \text{ one-hot heads express the convolution, and no fewer do}",
             "As many one-hot heads as there are taps with W_Delta != 0 express the convolution, and no fewer do.",
         ),
-        assumptions=("As for head-count; every head attends to one offset.",),
+        assumptions=("As for `head-count`; every head attends to one offset.",),
         steps=(
             Step(
                 Formula(
@@ -57,7 +57,7 @@ def _zero_taps() -> Claim:
                     r"\sum_{h:\, \Delta_h = \Delta} W_h = W_\Delta \ne 0",
                     "the sum of W_h over the heads at Delta is W_Delta != 0",
                 ),
-                "No fewer: the P_Delta are independent, so each non-zero tap has a head of its own.",
+                "No fewer: the $P_Delta$ are independent, so each non-zero tap has a head of its own.",
             ),
         ),
         checks=(

@@ -59,10 +59,10 @@ def absolute_positions(
             relate(Formula("c_h(q)", "c_h(q)"), query_constant),
         ),
         assumptions=(
-            "Every pixel p of the padded input carries (|p|^2, p_1, p_2, 1) beside its content. Queries and keys are "
-            "linear in these four numbers and ignore the content; values ignore the four numbers.",
-            "alpha > 0 includes the factor D_k^(-1/2) of a vanilla layer. Exact arithmetic: |p|^2 grows with the "
-            "image, so in floating point the relative form is better.",
+            "Every pixel $p$ of the padded input carries $(|p|^2, p_1, p_2, 1)$ beside its content. Queries and keys "
+            "are linear in these four numbers and ignore the content; values ignore the four numbers.",
+            "$alpha > 0$ includes the factor $D_k^(-1/2)$ of a vanilla layer. Exact arithmetic: $|p|^2$ grows with "
+            "the image, so in floating point the relative form is better.",
         ),
         steps=_steps(query, key, sp.Add(target, own, evaluate=False)),
         checks=(
@@ -72,13 +72,13 @@ def absolute_positions(
                 relative + query_constant,
             ),
             identity(
-                "they are -alpha times the squared distance to the target, up to the query's own term",
+                "they are $-alpha$ times the squared distance to the target, up to the query's own term",
                 dot(query, key),
                 target + own,
             ),
             constant("the constant does not depend on the key", query_constant, (k_1, k_2)),
             Check(
-                "Q is invertible at three queries and [K; 1^T] at four keys, for every alpha > 0",
+                "$Q$ is invertible at three queries and $[K; 1^T]$ at four keys, for every $alpha > 0$",
                 Kind.SYMBOLIC,
                 lambda: _singular(query, key),
             ),
@@ -92,17 +92,17 @@ def _steps(query: tuple[Any, ...], key: tuple[Any, ...], completed: Any) -> tupl
     return (
         Step(
             relate(_QUERY, scaled(alpha, query)),
-            "Linear in (|q|^2, q_1, q_2, 1): the position of the query, moved by the centre of the head.",
+            "Linear in $(|q|^2, q_1, q_2, 1)$: the position of the query, moved by the centre of the head.",
         ),
-        Step(relate(_KEY, key), "Linear in (|k|^2, k_1, k_2, 1), and the same for all heads."),
+        Step(relate(_KEY, key), "Linear in $(|k|^2, k_1, k_2, 1)$, and the same for all heads."),
         Step(
             relate(_LOGITS, completed),
-            "The square completed, as in encoding-identity, around the target q + Delta.",
+            "The square completed, as in `encoding-identity`, around the target $q + Delta$.",
         ),
         Step(
             relate(_LOGITS, _RELATIVE),
-            "encoding-identity at delta = k - q. The constant depends on the query, not on the key, so the softmax "
-            "ignores it (softmax-shift), and attention is the same.",
+            "`encoding-identity` at $delta = k - q$. The constant depends on the query, not on the key, so the "
+            "softmax ignores it (`softmax-shift`), and attention is the same.",
         ),
         Step(
             Formula(
@@ -111,8 +111,8 @@ def _steps(query: tuple[Any, ...], key: tuple[Any, ...], completed: Any) -> tupl
                 "S = Q K + c 1^T = [Q c] [K; 1^T], rank S >= rank Q = 3",
             ),
             "Fewer than three dimensions would not do: any logits with this attention have this form, a row for a "
-            "query, a column for a key, and [K; 1^T], which is K with a row of ones, is invertible at four keys. "
-            "Logits of queries and keys in R^D_k have rank at most D_k.",
+            "query, a column for a key, and $[K; 1^T]$, which is $K$ with a row of ones, is invertible at four keys. "
+            "Logits of queries and keys in $R^D_k$ have rank at most $D_k$.",
         ),
     )
 

@@ -53,10 +53,10 @@ def claims() -> list[Claim]:
 def dimension(*, encoding: Vector = encoding, head_vector: Vector = head_vector, score: Score = claimed_score) -> Claim:
     """n + 1 components are enough for n-D convolutions."""
     one_axis = dot(encoding((t,)), head_vector((T,)))
-    cases = tuple(f"n = {n}" for n in DIMENSIONS)
+    cases = tuple(f"$n = {n}$" for n in DIMENSIONS)
     return Claim(
         name="any-dimension",
-        title="For n-D convolutions, n + 1 components are enough",
+        title="For n-D convolutions, $n + 1$ components are enough",
         statement=lines(
             Formula(
                 r"r_{\delta} = (|\delta|^2, \delta_1, \dots, \delta_n),\quad "
@@ -68,12 +68,14 @@ def dimension(*, encoding: Vector = encoding, head_vector: Vector = head_vector,
                 f"{SCORE.text} = -alpha |delta - Delta|^2 + alpha |Delta|^2",
             ),
         ),
-        assumptions=("delta and Delta are in R^n, for any n >= 1; alpha is real, and positive for a maximum.",),
+        assumptions=(
+            "$delta$ and $Delta$ are in $R^n$, for any $n >= 1$; $alpha$ is real, and positive for a maximum.",
+        ),
         steps=(*_steps(), *(_written_out(n, encoding, head_vector, score) for n in (1, 3))),
         checks=(
             identity("for one axis, the inner product is the score", one_axis, score((t,), (T,))),
             Check(
-                "the identity in n dimensions, with n + 1 components",
+                "the identity in $n$ dimensions, with $n + 1$ components",
                 Kind.INSTANCES,
                 lambda: _false_in(encoding, head_vector, score),
                 cases=cases,
@@ -89,7 +91,9 @@ def dimension(*, encoding: Vector = encoding, head_vector: Vector = head_vector,
             "conv2attn.convert.heads.encoding.relative_encoding",
             "conv2attn.convert.heads.encoding.head_vectors",
         ),
-        source="new; for text, n = 1, these are the two dimensions that the article's conclusion expects to be enough",
+        source=(
+            "new; for text, $n = 1$, these are the two dimensions that the article's conclusion expects to be enough"
+        ),
         tests=("test_claims_dimensions.test_the_codes_encoding_and_head_vector_are_the_proved_ones",),
         formal=(
             "Encoding.encoding_identity_n",
@@ -136,11 +140,11 @@ def _steps() -> tuple[Step, ...]:
                 rf"{SCORE.latex} = \sum_{{i=1}}^{{n}} -\alpha (\delta_i^2 - 2 \Delta_i \delta_i)",
                 f"{SCORE.text} = sum_i -alpha (delta_i^2 - 2 Delta_i delta_i)",
             ),
-            "The square |delta|^2 is a sum over axes, and so is the rest of the inner product.",
+            "The square $|delta|^2$ is a sum over axes, and so is the rest of the inner product.",
         ),
         Step(
             relate(-alpha * (t**2 - 2 * T * t), -alpha * (t - T) ** 2 + alpha * T**2),
-            "The square completed for one axis, with t and T for delta_i and Delta_i.",
+            "The square completed for one axis, with $t$ and $T$ for $delta_i$ and $Delta_i$.",
         ),
         Step(
             Formula(
@@ -148,7 +152,7 @@ def _steps() -> tuple[Step, ...]:
                 r" = -\alpha |\delta - \Delta|^2 + \alpha |\Delta|^2",
                 "sum_i (-alpha (delta_i - Delta_i)^2 + alpha Delta_i^2) = -alpha |delta - Delta|^2 + alpha |Delta|^2",
             ),
-            "Summed over the axes, for any n. As in two dimensions the softmax ignores the last term, and the gap "
-            "to the next key of Z^n is at least alpha.",
+            "Summed over the axes, for any $n$. As in two dimensions the softmax ignores the last term, and the gap "
+            "to the next key of $Z^n$ is at least $alpha$.",
         ),
     )

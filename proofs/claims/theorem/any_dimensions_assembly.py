@@ -87,8 +87,8 @@ def dimension_assembly(
         assumptions=(
             "Heads are one-hot: each reads the key with its highest score.",
             "The keys are the pixels of the padded input.",
-            "s and d are stride and dilation of each axis; i is an output pixel, m a kernel tap, m_0 = floor((K - 1) / "
-            "2) the middle one.",
+            "$s$ and $d$ are stride and dilation of each axis; $i$ is an output pixel, $m$ a kernel tap, "
+            "$m_0 = floor((K - 1) / 2)$ the middle one.",
         ),
         steps=(
             Step(
@@ -97,12 +97,12 @@ def dimension_assembly(
             ),
             Step(
                 fill(r"q + \Delta_m = $target", "q + Delta_m = $target", target=TARGET),
-                "The query sits under the middle tap and centres count from there (claim head-assembly): this is the "
-                "pixel that tap m reads.",
+                "The query sits under the middle tap and centres count from there (claim `head-assembly`): this is "
+                "the pixel that tap $m$ reads.",
             ),
             Step(
                 Formula(r"N_h = \prod_{a=1}^{n} K_a", "N_h = K_1 ... K_n"),
-                "A head for each tap; summed over heads, the values W_m x are the convolution.",
+                "A head for each tap; summed over heads, the values $W_m x$ are the convolution.",
             ),
         ),
         checks=(

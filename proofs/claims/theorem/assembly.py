@@ -179,7 +179,7 @@ def claims() -> list[Claim]:
             ),
             assumptions=(
                 "Keys are all pixels of the padded input; zeros are zero values, so values have no bias.",
-                "One head for each tap, in the one-hot limit (claim one-hot-limit).",
+                "One head for each tap, in the one-hot limit (claim `one-hot-limit`).",
             ),
             steps=_steps(),
             checks=(
@@ -224,7 +224,8 @@ def _steps() -> tuple[Step, ...]:
                 r" 0 \le m, m_0 \le K - 1",
                 "o = floor((P - d (K - 1) - 1) / s) + 1, 0 <= i <= o - 1, 0 <= m, m_0 <= K - 1, on each axis",
             ),
-            "The output size of a convolution whose padded input has P pixels along an axis; the middle tap is a tap.",
+            "The output size of a convolution whose padded input has $P$ pixels along an axis; the middle tap is a "
+            "tap.",
         ),
         Step(
             fill(
@@ -233,7 +234,8 @@ def _steps() -> tuple[Step, ...]:
                 **_PARTS,
             ),
             "The query sits under the middle tap, and the centres count from there: where the query sits does not "
-            'change where its heads look. With "same" padding the query of output pixel i is pixel i of the image.',
+            'change where its heads look. With "same" padding the query of output pixel $i$ is pixel $i$ of the '
+            "image.",
         ),
         Step(
             fill(
@@ -241,7 +243,7 @@ def _steps() -> tuple[Step, ...]:
                 "0 <= $target <= s (o - 1) + d (K - 1) <= P - 1, and so 0 <= $query <= P - 1",
                 **_PARTS,
             ),
-            "s floor(x / s) <= x. So query and target are pixels of the padded input, whatever the query: keys.",
+            "$s floor(x / s) <= x$. So query and target are pixels of the padded input, whatever the query: keys.",
         ),
         Step(
             Formula(
@@ -256,6 +258,6 @@ def _steps() -> tuple[Step, ...]:
                 "sum_h W_{Delta_h} x_{q + Delta_h} = sum_m W_m x_[$target]",
                 **_PARTS,
             ),
-            "Heads and taps correspond one to one. With groups W_m is block diagonal, which the sum does not notice.",
+            "Heads and taps correspond one to one. With groups $W_m$ is block diagonal, which the sum does not notice.",
         ),
     )

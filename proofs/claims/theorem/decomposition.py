@@ -49,13 +49,15 @@ def absolute_terms(*, terms: Mapping[str, Any] = ABSOLUTE) -> Claim:
         title="The score is a sum of four terms",
         statement=lines(relate(_ABS, product), _sum_of(terms)),
         assumptions=(
-            "E_i and E_j are the contents of query i and key j, U_i and U_j their absolute positions, in R^d.",
-            "W_q and W_k are any d_k x d matrices, for any d and d_k.",
+            "$E_i$ and $E_j$ are the contents of query $i$ and key $j$, $U_i$ and $U_j$ their absolute positions, in "
+            "$R^d$.",
+            "$W_q$ and $W_k$ are any $d_k x d$ matrices, for any $d$ and $d_k$.",
         ),
         steps=(
             Step(relate(_ABS, product), "The definition: the projected query times the projected key."),
             Step(
-                _sum_of(terms), "The product is linear in its first and in its last factor: terms (a), (b), (c), (d)."
+                _sum_of(terms),
+                "The product is linear in its first and in its last factor: terms $(a)$, $(b)$, $(c)$, $(d)$.",
             ),
         ),
         checks=(identity("multiplied out, the product is the four terms", product, total(terms)),),
@@ -82,8 +84,8 @@ def relative_terms(*, terms: Mapping[str, Any] = RELATIVE) -> Claim:
         title="The four terms with relative positions",
         statement=lines(_sum_of(terms, _REL), relate(Formula("", ""), computed)),
         assumptions=(
-            "R is the encoding of the relative position, in R^D_p; W_kE is d_k x d, W_kR is d_k x D_p.",
-            "u and v, in R^d_k, are parameters.",
+            "$R$ is the encoding of the relative position, in $R^D_p$; $W_kE$ is $d_k x d$, $W_kR$ is $d_k x D_p$.",
+            "$u$ and $v$, in $R^d_k$, are parameters.",
         ),
         steps=_steps(terms, computed),
         checks=(
@@ -92,7 +94,7 @@ def relative_terms(*, terms: Mapping[str, Any] = RELATIVE) -> Claim:
                 lambda: {f"term ({name})": (terms[name], replaced[name]) for name in terms},
             ),
             identity("the two products are the four terms", computed, total(terms)),
-            identity("with W_kR = I and v = t, term (d) is t . R", learned, t.T * R),
+            identity("with $W_kR = I$ and $v = t$, term $(d)$ is $t . R$", learned, t.T * R),
         ),
         justifies=("conv2attn.convert.heads.content.ContentTerms.scores",),
         source="draft, eq. (7) and (8)",
@@ -113,12 +115,12 @@ def _steps(terms: Mapping[str, Any], computed: Any) -> tuple[Step, ...]:
         Step(_sum_of(terms, _REL), "Eq. (7)."),
         Step(
             relate(Formula("", ""), computed),
-            "(a) and (c) share the projected key, (b) and (d) the projected position.",
+            "$(a)$ and $(c)$ share the projected key, $(b)$ and $(d)$ the projected position.",
         ),
         Step(
             Formula(r"v_h = W_{kR}^{\top} v", "v_h = W_kR^T v"),
-            "Term (d) is v_h . R. With W_kR = I every vector of R^D_p is such a v_h, so one learns v_h itself: "
-            "the draft's t_h.",
+            "Term $(d)$ is $v_h . R$. With $W_kR = I$ every vector of $R^D_p$ is such a $v_h$, so one learns $v_h$ "
+            "itself: the draft's $t_h$.",
         ),
     )
 

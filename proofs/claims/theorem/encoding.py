@@ -56,7 +56,7 @@ def encoding_identity(
     product = dot(encoding, head_vector)
     chain = [
         (product, "The inner product, written out."),
-        (sp.collect(sp.expand(product), alpha), "alpha is a factor of every term."),
+        (sp.collect(sp.expand(product), alpha), "$alpha$ is a factor of every term."),
         (-alpha * distance + rest, "Both squares completed; the constant takes back what that adds."),
     ]
     r, v = Formula(r"r_{\delta}", "r_delta"), Formula("v_h", "v_h")
@@ -66,15 +66,18 @@ def encoding_identity(
         title="The quadratic encoding scores by distance, with three components",
         statement=lines(vectors, relate(SCORE, -alpha * distance + rest)),
         assumptions=(
-            "alpha, delta and Delta are any real numbers: the identity needs neither integers nor a sign of alpha.",
-            "For attention to look at q + Delta, alpha > 0: then the smallest distance has the highest score.",
+            "$alpha$, $delta$ and $Delta$ are any real numbers: the identity needs neither integers nor a sign of "
+            "$alpha$.",
+            "For attention to look at $q + Delta$, $alpha > 0$: then the smallest distance has the highest score.",
         ),
         steps=(
             *derivation(SCORE, chain),
-            Step(show(rest), "This is the same for all keys, so the softmax ignores it: softmax-shift."),
+            Step(show(rest), "This is the same for all keys, so the softmax ignores it: `softmax-shift`."),
         ),
         checks=(
-            identity("the inner product is -alpha times the squared distance plus the constant", product, chain[-1][0]),
+            identity(
+                "the inner product is $-alpha$ times the squared distance plus the constant", product, chain[-1][0]
+            ),
             follows("every step follows from the one before it", chain),
             constant("the constant does not depend on the key", rest, (delta_1, delta_2)),
         ),
@@ -113,16 +116,16 @@ def softmax_shift(*, shifted: Any = SHIFTED) -> Claim:
         title="Softmax ignores constants",
         statement=relate(after, before),
         assumptions=(
-            "s_1, ..., s_n are the real scores of one query, for any number n of keys.",
-            "c is real and the same for all keys; it may differ between queries and heads.",
+            "$s_1, ..., s_n$ are the real scores of one query, for any number $n$ of keys.",
+            "$c$ is real and the same for all keys; it may differ between queries and heads.",
         ),
         steps=(
-            Step(relate(after, quotient), "The definition, and exp(s + c) = exp(c) exp(s)."),
+            Step(relate(after, quotient), "The definition, and $exp(s + c) = exp(c) exp(s)$."),
             Step(total, "Every summand is positive, so one may divide by the sum."),
-            Step(relate(after, before), "exp(c) is a factor of numerator and denominator."),
+            Step(relate(after, before), "$exp(c)$ is a factor of numerator and denominator."),
         ),
         checks=(
-            identities("exp(s_k + c) sum_j exp(s_j) = exp(s_k) sum_j exp(s_j + c), summand by summand", summands),
+            identities("$exp(s_k + c) sum_j exp(s_j) = exp(s_k) sum_j exp(s_j + c)$, summand by summand", summands),
             Check("the summands of the denominator are positive", Kind.SYMBOLIC, positive),
         ),
         justifies=("conv2attn.convert.heads.encoding.positional_scores",),
@@ -160,18 +163,20 @@ def draft_encoding(
             relate(_LOST, lost),
         ),
         assumptions=(
-            "alpha, Delta_x, Delta_y, x_h and y_h are real; for the maximum, alpha > 0.",
-            "Delta_x and Delta_y are the draft's relative position here, x_h and y_h its target.",
+            "$alpha$, $Delta_x$, $Delta_y$, $x_h$ and $y_h$ are real; for the maximum, $alpha > 0$.",
+            "$Delta_x$ and $Delta_y$ are the draft's relative position here, $x_h$ and $y_h$ its target.",
         ),
         steps=_draft_steps(encoding, head_vector, reduced, (draft_score, lost)),
         checks=(
             identity("eq. (11) is the inner product of eq. (9) and (10)", product, draft_score),
             identity("the score at the target is 0", draft_score.subs({Delta_x: x_h, Delta_y: y_h}), sp.Integer(0)),
-            Check("no score is above 0 if alpha > 0", Kind.SYMBOLIC, lambda: _above_zero(draft_score)),
-            identities("a linear map M takes the six components to the three", lambda: merged),
-            identity("the scores differ by c_h", product, dot(reduced, reduced_vector) + lost),
-            constant("c_h does not depend on the key", lost, (Delta_x, Delta_y)),
-            identity("at -delta, with the centre -(x_h, y_h), it is the score of encoding-identity", product, mirrored),
+            Check("no score is above 0 if $alpha > 0$", Kind.SYMBOLIC, lambda: _above_zero(draft_score)),
+            identities("a linear map $M$ takes the six components to the three", lambda: merged),
+            identity("the scores differ by $c_h$", product, dot(reduced, reduced_vector) + lost),
+            constant("$c_h$ does not depend on the key", lost, (Delta_x, Delta_y)),
+            identity(
+                "at $-delta$, with the centre $-(x_h, y_h)$, it is the score of `encoding-identity`", product, mirrored
+            ),
         ),
         justifies=(
             "conv2attn.convert.heads.encoding.relative_encoding",
@@ -196,12 +201,12 @@ def _draft_steps(
         ),
         Step(
             lines(_WITH_THREE, relate(_LOST, lost)),
-            "What is dropped is the same for all keys, so the softmax ignores it: softmax-shift.",
+            "What is dropped is the same for all keys, so the softmax ignores it: `softmax-shift`.",
         ),
         Step(
             Formula(r"p_i - p_j = -\delta", "p_i - p_j = -delta"),
-            "The draft subtracts the key from the query. So its head looks at p_i - (x_h, y_h), and its target "
-            "(x_h, y_h) is the centre -(x_h, y_h) of this document, with the same score.",
+            "The draft subtracts the key from the query. So its head looks at $p_i - (x_h, y_h)$, and its target "
+            "$(x_h, y_h)$ is the centre $-(x_h, y_h)$ of this document, with the same score.",
         ),
     )
 

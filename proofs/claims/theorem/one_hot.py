@@ -75,22 +75,26 @@ def _unique_maximum() -> Claim:
             "For delta, Delta in Z^2 with delta != Delta: -alpha |delta - Delta|^2 <= -alpha, with equality for "
             "neighbours; delta = Delta scores 0.",
         ),
-        assumptions=("alpha > 0.", "Pixels and centres have integer coordinates."),
+        assumptions=("$alpha > 0$.", "Pixels and centres have integer coordinates."),
         steps=(
             Step(
                 Formula(
                     r"|\delta - \Delta|^2 = u^2 + v^2,\quad (u, v) = \delta - \Delta \in \mathbb{Z}^2 \setminus \{0\}",
                     "|delta - Delta|^2 = u^2 + v^2 with (u, v) = delta - Delta in Z^2, not (0, 0)",
                 ),
-                "The difference of two different points of Z^2 is a point of Z^2 other than the origin.",
+                "The difference of two different points of $Z^2$ is a point of $Z^2$ other than the origin.",
             ),
             Step(
                 Formula(r"u^2 + v^2 \ge 1", "u^2 + v^2 >= 1"),
-                "It is an integer, and positive because u or v is not 0. At (1, 0) it is 1: the gap is attained.",
+                "It is an integer, and positive because $u$ or $v$ is not 0. At $(1, 0)$ it is 1: the gap is attained.",
             ),
         ),
         checks=(
-            Check("u^2 + v^2 is a positive integer if u or v is not 0, and 1 at (1, 0)", Kind.SYMBOLIC, gap_failures),
+            Check(
+                "$u^2 + v^2$ is a positive integer if $u$ or $v$ is not 0, and 1 at $(1, 0)$",
+                Kind.SYMBOLIC,
+                gap_failures,
+            ),
         ),
         justifies=(
             "conv2attn.convert.heads.encoding.head_vectors",
@@ -115,14 +119,14 @@ def _one_hot_limit() -> Claim:
             "For a finite key set that contains the target t, softmax_k(-alpha |k - t|^2) tends to 1 at k = t and to 0 "
             "at every other key as alpha -> infinity.",
         ),
-        assumptions=("The key set is finite, a subset of Z^2, and contains the target.",),
+        assumptions=("The key set is finite, a subset of $Z^2$, and contains the target.",),
         steps=(
             Step(
                 Formula(
                     r"p_t = \Bigl(1 + \sum_{k \ne t} q^{d_k}\Bigr)^{-1},\quad q = e^{-\alpha},\ d_k = |k - t|^2 \ge 1",
                     "p_t = 1 / (1 + sum_{k != t} q^(d_k)) with q = exp(-alpha) and integers d_k = |k - t|^2 >= 1",
                 ),
-                "The target's own exponent is 0; the others are at least 1 by the claim unique-maximum.",
+                "The target's own exponent is 0; the others are at least 1 by the claim `unique-maximum`.",
             ),
             Step(
                 fill(
@@ -131,7 +135,8 @@ def _one_hot_limit() -> Claim:
                     lowest=LOWEST,
                     linear=LINEAR,
                 ),
-                "There are n other keys, and q^d <= q for d >= 1 because 0 < q < 1; q -> 0 as alpha -> infinity.",
+                "There are $n$ other keys, and $q^d <= q$ for $d >= 1$ because $0 < q < 1$; $q -> 0$ as "
+                "$alpha -> infinity$.",
             ),
             Step(
                 Formula(r"0 \le p_k \le 1 - p_t \to 0", "0 <= p_k <= 1 - p_t -> 0 for k != t"),
@@ -139,12 +144,12 @@ def _one_hot_limit() -> Claim:
             ),
         ),
         checks=(
-            Check("1 / (1 + n q) is at least 1 - n q, and tends to 1", Kind.SYMBOLIC, rate_failures),
+            Check("$1 / (1 + n q)$ is at least $1 - n q$, and tends to 1", Kind.SYMBOLIC, rate_failures),
             Check(
                 "the limit of every probability, for any positive distances",
                 Kind.INSTANCES,
                 limit_failures,
-                cases=tuple(f"{n + 1} keys, at distances 0 and d_1, ..., d_{n}" for n in OTHER_KEYS),
+                cases=tuple(f"{n + 1} keys, at distances 0 and $d_1, ..., d_{n}$" for n in OTHER_KEYS),
             ),
         ),
         justifies=("conv2attn.convert.engines.literal.attention_probabilities",),

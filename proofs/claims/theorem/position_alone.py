@@ -57,27 +57,28 @@ def position_alone(
             ),
         ),
         assumptions=(
-            "As in decomposition-relative; the equality is to hold for all E_i and E_j, and (d) is to stay as it is.",
-            "The condition on W_kR is needed if the encodings R of the keys span R^D_p; with attention in the place of "
-            "scores, if their differences do: those of the quadratic encoding do on three pixels along one axis and "
-            "two along the other.",
+            "As in `decomposition-relative`; the equality is to hold for all $E_i$ and $E_j$, and $(d)$ is to stay "
+            "as it is.",
+            "The condition on $W_kR$ is needed if the encodings $R$ of the keys span $R^D_p$; with attention in the "
+            "place of scores, if their differences do: those of the quadratic encoding do on three pixels along one "
+            "axis and two along the other.",
         ),
         steps=_steps(content, either),
         checks=(
             Check(
-                "the listed sets of parameters leave (d) and nothing else",
+                "the listed sets of parameters leave $(d)$ and nothing else",
                 Kind.SYMBOLIC,
                 lambda: _left_over(vanishing, terms),
             ),
             Check("they are the minimal ones", Kind.EXACT, lambda: _not_minimal(vanishing, terms)),
             Check(
-                "the coefficients of (a) + (b) + (c) are the entries of the three products",
+                "the coefficients of $(a) + (b) + (c)$ are the entries of the three products",
                 Kind.INSTANCES,
                 lambda: [failure for size in _SIZES for failure in _other_coefficients(terms, *size)],
-                cases=tuple(f"d = {d}, d_k = {d_k}, D_p = {D_p}" for d, d_k, D_p in _SIZES),
+                cases=tuple(f"$d = {d}$, $d_k = {d_k}$, $D_p = {D_p}$" for d, d_k, D_p in _SIZES),
             ),
             Check(
-                "the differences of the quadratic encodings of four positions span R^3",
+                "the differences of the quadratic encodings of four positions span $R^3$",
                 Kind.EXACT,
                 lambda: _flat(positions),
             ),
@@ -99,29 +100,30 @@ def _steps(content: Formula, either: Formula) -> tuple[Step, ...]:
                 r" + (W_{kE}^{\top} u)^{\top} E_j",
                 "(a) + (b) + (c) = E_i^T (W_q^T W_kE) E_j + E_i^T (W_q^T W_kR) R + (W_kE^T u)^T E_j",
             ),
-            "What must vanish is a polynomial in E_i, E_j and R, of degree at most 1 in each.",
+            "What must vanish is a polynomial in $E_i$, $E_j$ and $R$, of degree at most 1 in each.",
         ),
         Step(
             content,
-            "E_i = 0 leaves (c), so W_kE^T u = 0. Then E_j = 0 leaves (b), so W_q^T W_kR = 0 on the span of R. "
-            "Then (a) is left for all E_i and E_j. Conversely, the three conditions make all three terms zero.",
+            "$E_i = 0$ leaves $(c)$, so $W_kE^T u = 0$. Then $E_j = 0$ leaves $(b)$, so $W_q^T W_kR = 0$ on the span "
+            "of $R$. Then $(a)$ is left for all $E_i$ and $E_j$. Conversely, the three conditions make all three "
+            "terms zero.",
         ),
         Step(
             Formula(
                 r"E_i^{\top} W_q^{\top} W_{kR} (R_{\delta} - R_{\delta'}) = 0",
                 "E_i^T W_q^T W_kR (R_delta - R_delta') = 0",
             ),
-            "The same for the softmax, which ignores what all keys share: (a) and (c) are not shared unless they "
-            "are zero, because every key has its own content; (b) must be the same for all keys.",
+            "The same for the softmax, which ignores what all keys share: $(a)$ and $(c)$ are not shared unless they "
+            "are zero, because every key has its own content; $(b)$ must be the same for all keys.",
         ),
         Step(
             either,
-            "The minimal sets of parameters that do it, of all 32 sets. The first is the paper's choice, the "
-            "second is how ContentTerms starts, and leaves the keys free to learn.",
+            "The minimal sets of parameters that do it, of all 32 sets. The first is the paper's choice, the second "
+            "is how `ContentTerms` starts, and leaves the keys free to learn.",
         ),
         Step(
             Formula(r"W_{kE} = W_{kR} = 0 \implies A^{\mathrm{rel}}_{i,j} = 0", "W_kE = W_kR = 0 implies A_rel = 0"),
-            "So what the draft sets to zero before eq. (8) removes (d) as well, and attention is uniform.",
+            "So what the draft sets to zero before eq. (8) removes $(d)$ as well, and attention is uniform.",
         ),
     )
 

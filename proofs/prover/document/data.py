@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..claim import Claim
+from ..prose import plain
 from ..runner import Result
 from .wording import verdict
 
@@ -22,7 +23,12 @@ def render_json(results: Sequence[Result]) -> str:
 
 def _result(result: Result) -> dict[str, Any]:
     checks = [
-        {"name": check.name, "kind": str(check.kind), "cases": list(check.cases), "verdict": verdict(result, check)}
+        {
+            "name": plain(check.name),
+            "kind": str(check.kind),
+            "cases": [*map(plain, check.cases)],
+            "verdict": verdict(result, check),
+        }
         for check in result.claim.checks
     ]
     outcome = {"status": str(result.status), "seconds": result.seconds, "failures": list(result.failures)}
@@ -32,11 +38,11 @@ def _result(result: Result) -> dict[str, Any]:
 def _claim(claim: Claim) -> dict[str, Any]:
     return {
         "name": claim.name,
-        "title": claim.title,
+        "title": plain(claim.title),
         "statement": vars(claim.statement),
-        "assumptions": list(claim.assumptions),
-        "steps": [{"formula": vars(step.formula), "rule": step.rule} for step in claim.steps],
+        "assumptions": [*map(plain, claim.assumptions)],
+        "steps": [{"formula": vars(step.formula), "rule": plain(step.rule)} for step in claim.steps],
         "justifies": list(claim.justifies),
         "references": {heading: list(items) for heading, items in claim.references.items()},
-        "source": claim.source,
+        "source": plain(claim.source),
     }

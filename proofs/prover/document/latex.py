@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ...claims.common.notation import NOTATION
 from ..claim import Formula, Kind
+from ..prose import plain, render
 from ..runner import Result
-from .prose import Sort, parts
 from .wording import GENERATED, INTRODUCTION, KINDS, TITLE, sentence, summary, verdict
 
 _PREAMBLE = r"""\documentclass[11pt]{article}
@@ -61,19 +61,19 @@ def render_latex(results: Sequence[Result]) -> str:
 
 def _claim(result: Result, names: Collection[str]) -> list[str]:
     claim = result.claim
-    plain, title = _escaped(claim.title), _prose(claim.title, names)
+    title = rf"\texorpdfstring{{{_prose(claim.title, names)}}}{{{_escaped(plain(claim.title))}}}"
     facts = (
         rf"\code{{{_escaped(claim.name)}}}: \textbf{{{result.status}}}. Source: {_prose(sentence(claim.source), names)}"
     )
     return [
         "",
-        rf"\section{{\texorpdfstring{{{title}}}{{{plain}}}}}\label{{{claim.name}}}",
+        rf"\section{{{title}}}\label{{{claim.name}}}",
         facts,
         _display(claim.statement),
         *_listed("Assumptions", (_prose(sentence(text), names) for text in claim.assumptions)),
         *_steps(result, names),
         *_listed("Checks", (_check(result, number, names) for number in range(len(claim.checks)))),
-        *_listed("Found against it", (_prose(failure, names) for failure in result.failures)),
+        *_listed("Found against it", map(_escaped, result.failures)),
         *_references({"Justifies": claim.justifies, **claim.references}),
     ]
 
@@ -132,14 +132,8 @@ def _escaped(text: str) -> str:
 
 
 def _prose(text: str, names: Collection[str]) -> str:
-    shown = []
-    for sort, part in parts(text, names):
-        if sort is Sort.MATH:
-            shown.append(f"${part}$")
-        elif sort is Sort.CODE:
-            shown.append(rf"\code{{{_escaped(part)}}}")
-        elif sort is Sort.CLAIM:
-            shown.append(rf"\hyperref[{part}]{{{_escaped(part)}}}~\S\ref{{{part}}}")
-        else:
-            shown.append(_escaped(part))
-    return "".join(shown)
+    def code(name: str) -> str:
+        known = rf"\hyperref[{name}]{{{_escaped(name)}}}~\S\ref{{{name}}}"
+        return known if name in names else rf"\code{{{_escaped(name)}}}"
+
+    return render(text, words=_escaped, math="${}$".format, code=code)

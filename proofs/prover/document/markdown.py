@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 from ...claims.common.notation import NOTATION
 from ..claim import Formula, Kind
+from ..prose import render
 from ..runner import Result
-from .prose import Sort, parts
 from .wording import GENERATED, INTRODUCTION, KINDS, TITLE, sentence, summary, verdict
 
 _COMMAND = "conv2attn prove --format markdown --out docs/theorem.md"
@@ -18,7 +18,7 @@ def render_markdown(results: Sequence[Result]) -> str:
     """The document as Markdown."""
     names = [result.claim.name for result in results]
     kinds = [f"- *{kind}*: {KINDS[kind]}" for kind in Kind]
-    contents = [f"- [{result.claim.title}](#{result.claim.name}): {result.status}" for result in results]
+    contents = [f"- [{_prose(result.claim.title, names)}](#{result.claim.name}): {result.status}" for result in results]
     notation = [f"| ${formula.latex}$ | {_prose(meaning, names)} |" for formula, meaning in NOTATION]
     head = [
         f"<!-- {GENERATED}; to renew it: {_COMMAND} -->",
@@ -31,14 +31,19 @@ def render_markdown(results: Sequence[Result]) -> str:
 
 def _claim(result: Result, names: Collection[str]) -> list[str]:
     claim = result.claim
-    lines = [f"## {claim.name}", "", f"**{claim.title}.** Source: {_prose(sentence(claim.source), names)}", ""]
+    lines = [
+        f"## {claim.name}",
+        "",
+        f"**{_prose(claim.title, names)}.** Source: {_prose(sentence(claim.source), names)}",
+        "",
+    ]
     lines += [*_formula(claim.statement), ""]
     lines += _listed("Assumptions", (_prose(text, names) for text in claim.assumptions))
     lines += ["**Derivation**", ""]
     for number, step in enumerate(claim.steps, start=1):
         lines += [f"{number}. {_prose(sentence(step.rule), names)}", "", *_formula(step.formula, indent="   "), ""]
     lines += _listed("Checks", (_check(result, number, names) for number in range(len(claim.checks))))
-    lines += _listed("Found against it", (_prose(failure, names) for failure in result.failures))
+    lines += _listed("Found against it", map(_escaped, result.failures))
     for heading, items in {"Justifies": claim.justifies, **claim.references}.items():
         lines += _listed(heading, (f"`{item}`" for item in items))
     return lines
@@ -63,15 +68,14 @@ def _formula(formula: Formula, indent: str = "") -> list[str]:
     return [f"{indent}{line}" for line in ("```math", latex.strip(), "```")]
 
 
+def _escaped(text: str) -> str:
+    return re.sub(r"([\\*_<>|$`])", r"\\\1", text)
+
+
 def _prose(text: str, names: Collection[str]) -> str:
-    shown = []
-    for sort, part in parts(text, names):
-        if sort is Sort.MATH:
-            shown.append(f"${part}$")
-        elif sort is Sort.CODE:
-            shown.append(f"`{part}`")
-        elif sort is Sort.CLAIM:
-            shown.append(f"[{part}](#{part})")
-        else:
-            shown.append(re.sub(r"([\\*_<>|$`])", r"\\\1", part))
-    return "".join(shown)
+    return render(
+        text,
+        words=_escaped,
+        math="${}$".format,
+        code=lambda name: f"[{name}](#{name})" if name in names else f"`{name}`",
+    )

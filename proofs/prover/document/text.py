@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from ..claim import Claim
+from ..prose import plain
 from ..runner import Result
 from .wording import GENERATED, KINDS, TITLE, sentence, summary, verdict
 
@@ -20,15 +21,15 @@ def render_text(results: Sequence[Result]) -> str:
 
 def _claim(result: Result) -> list[str]:
     claim = result.claim
-    heading = f"{claim.name}: {claim.title}"
+    heading = f"{claim.name}: {plain(claim.title)}"
     return [
         heading,
         "-" * len(heading),
-        f"  {result.status}; source: {claim.source}",
+        f"  {result.status}; source: {plain(claim.source)}",
         "",
         *_formula(claim.statement.text, "    "),
         "",
-        *_listed("Assumptions", claim.assumptions),
+        *_listed("Assumptions", map(plain, claim.assumptions)),
         *_steps(claim),
         *_checks(result),
         *_listed("Found against it", result.failures),
@@ -46,15 +47,17 @@ def _steps(claim: Claim) -> list[str]:
     lines = ["  Derivation"]
     for number, step in enumerate(claim.steps, start=1):
         lines += _formula(step.formula.text, f"    {number}. ")
-        lines += _wrapped(sentence(step.rule), "         ")
+        lines += _wrapped(plain(sentence(step.rule)), "         ")
     return [*lines, ""]
 
 
 def _checks(result: Result) -> list[str]:
     lines = ["  Checks"]
     for check in result.claim.checks:
-        lines += _wrapped(f"{verdict(result, check)}: {check.name} [{check.kind}: {KINDS[check.kind]}]", "    - ")
-        lines += [line for case in check.cases for line in _wrapped(case, "        - ")]
+        lines += _wrapped(
+            f"{verdict(result, check)}: {plain(check.name)} [{check.kind}: {KINDS[check.kind]}]", "    - "
+        )
+        lines += [line for case in check.cases for line in _wrapped(plain(case), "        - ")]
     return [*lines, ""]
 
 
