@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ..spec import ConvSpec
 
+OVERRIDABLE = ("forward", "_conv_forward")  # methods that an instance of nn.Conv2d can replace
 SUPPORTED_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -46,8 +47,9 @@ def unsupported_reason(module: nn.Module) -> str | None:
     for name in ("weight", "bias"):
         if name not in module._parameters:
             return f"its {name} is not a plain parameter (weight_norm, spectral_norm or pruning computes it)"
-    if "forward" in vars(module):
-        return "its forward method was replaced on the instance"
+    replaced = [name for name in OVERRIDABLE if name in vars(module)]
+    if replaced:
+        return f"its {replaced[0]} method was replaced on the instance"
     if isinstance(module.weight, FakeTensor) or is_traceable_wrapper_subclass(module.weight):  # such as DTensor
         kind = type(module.weight).__name__
         return f"its weight is a {kind}; convert the model before it is sharded, quantised or made fake"

@@ -2,7 +2,8 @@
 
 Only entries that are stored as they are can be used: PyTorch compresses no data, so a compressed entry is not its
 work, and nothing is ever expanded. An archive is refused as a whole if entries overlap, share a name, lie outside
-it, are encrypted, or have names that lead out of a folder.
+it, are encrypted, or have names that lead out of a folder; or if anything lies before it: of two archives in one file,
+some programs read the first and some the second.
 """
 
 from __future__ import annotations
@@ -84,6 +85,8 @@ def open_archive(source: Source) -> Archive:
         raise CheckpointError(f"{source.path} has {len(members)} entries; at most {MAX_TENSORS} tensors are read")
     source.budget.spend(memory=_ENTRY * len(members))
     entries: dict[str, Storage | None] = {}
+    if min((member.header_offset for member in members), default=0) != 0:
+        raise CheckpointError(f"{source.path} does not begin with its archive's first entry: it may hold two archives")
     position = 0
     for member in sorted(members, key=lambda member: member.header_offset):
         _check_member(member, entries, source)

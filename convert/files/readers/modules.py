@@ -6,13 +6,16 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from ...attention.supported import OVERRIDABLE
 from ...errors import CheckpointError
+from ...spec import ConvSpec
 from .common.geometry import StoredConvolution, describe
 from .common.limits import MAX_DEPTH, MAX_NAME, MAX_TENSORS, Budget
 from .common.stored import OddTensor, StoredTensor
 from .pickle_machine import StandIn
 
 _CONVOLUTIONS = "torch.nn.modules.conv."
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _SCRIPTED = "__torch__."
 _ENTRY = 200  # bytes that an entry takes besides its name
 
@@ -115,6 +118,23 @@ def _parts(module: StandIn) -> _Parts | None:
     return _Parts(parameters, buffers, hidden if isinstance(hidden, list) else [], children)
 
 
+def _changed(state: Mapping[object, object]) -> str | None:
+    """What makes a convolution compute something else than its geometry says, or None."""
+    replaced = [name for name in OVERRIDABLE if name in state]
+    if replaced:
+        return f"its {replaced[0]} method was replaced on the instance"
+    return "it has hooks, which may change what it computes" if any(map(state.get, _HOOKS)) else None
+
+
+def _pads_otherwise(state: Mapping[object, object], spec: ConvSpec | None) -> bool:
+    """Whether what a convolution keeps besides its padding, by which all modes but zeros pad, is something else."""
+    if spec is None or spec.padding_mode == "zeros":
+        return False
+    top, bottom, left, right = spec.pads
+    kept = state.get("_reversed_padding_repeated_twice")
+    return not isinstance(kept, list | tuple) or list(kept) != [left, right, top, bottom]
+
+
 def _convolution(module: StandIn, tensors: Mapping[str, object], prefix: str) -> StoredConvolution | None:
     """The convolution that a module is, or None."""
     state = module.state
@@ -123,9 +143,12 @@ def _convolution(module: StandIn, tensors: Mapping[str, object], prefix: str) ->
     if module.kind != f"{_CONVOLUTIONS}Conv2d":
         kind = module.kind.rpartition(".")[2]
         return StoredConvolution.refused(f"{kind} is not nn.Conv2d")
-    if "forward" in state:
-        return StoredConvolution.refused("its forward method was replaced on the instance")
+    if (problem := _changed(state)) is not None:
+        return StoredConvolution.refused(problem)
     own = (f"{prefix}weight", f"{prefix}bias")
     weight, bias = (key if key in tensors else None for key in own)
     geometry = {key: state.get(key) for key in ("stride", "padding", "dilation", "groups", "padding_mode")}
-    return describe(tensors, weight, bias, geometry)
+    stored = describe(tensors, weight, bias, geometry)
+    if _pads_otherwise(state, stored.spec):
+        return StoredConvolution.refused("its padding was changed after it was made, which its padding mode ignores")
+    return stored

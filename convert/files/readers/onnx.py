@@ -24,10 +24,13 @@ from .protobuf import Field, Message
 
 _GRAPH = 7  # of a model
 _NODE, _INITIALIZER = 1, 5  # of a graph
-_INPUT, _OUTPUT, _NAME, _OPERATOR, _ATTRIBUTE, _METADATA = 1, 2, 3, 4, 5, 9  # of a node
+_INPUT, _OUTPUT, _NAME, _OPERATOR, _ATTRIBUTE, _DOMAIN, _METADATA = 1, 2, 3, 4, 5, 7, 9  # of a node
 _ATTRIBUTE_NAME, _INTEGER, _TEXT, _TENSOR, _INTEGERS = 1, 3, 4, 5, 8  # of an attribute
 _DIMS, _TYPE, _FLOATS, _TENSOR_NAME, _RAW, _DOUBLES, _EXTERNAL, _LOCATION = 1, 2, 4, 8, 9, 10, 13, 14  # of a tensor
 _KEY, _VALUE = 1, 2  # of an entry of external data or metadata
+_OWN_DOMAINS = ("", "ai.onnx")
+_PIECES = 0
+_NUMBERS = {_FLOATS: (1, 14), _DOUBLES: (11, 15), _PIECES: ()}  # types of the tensors whose numbers a field can hold
 _CONVOLUTIONS = ("Conv", "ConvTranspose", "ConvInteger", "QLinearConv")
 _DESCRIPTION = 400  # bytes that the description of a node or a tensor takes
 _REWRITES, _FOLDING = "pkg.onnxscript.rewriter.rule_name", "FuseBatchNormIntoConv"  # what torch's exporter did
@@ -66,6 +69,7 @@ class _Node:
     Attributes:
         name: Its name, which may be empty.
         operator: What it computes.
+        domain: Whose operator that is; "" is ONNX's own.
         inputs: Names of the tensors it takes; "" is one that is left out.
         outputs: Names of the tensors it gives.
         attributes: Numbers, lists of numbers and texts by name.
@@ -75,6 +79,7 @@ class _Node:
 
     name: str = ""
     operator: str = ""
+    domain: str = ""
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     attributes: dict[str, int | str | list[int]] = field(default_factory=dict)
@@ -106,7 +111,7 @@ def read_onnx(source: Source, open_beside: OpenBeside) -> tuple[dict[str, object
                     nodes.append(_node(graph.message(part), operator))
                 elif operator == "Constant":
                     node = _node(graph.message(part), operator)
-                    if node.tensor is not None and node.outputs:
+                    if node.tensor is not None and node.outputs and node.domain in _OWN_DOMAINS:
                         _add_tensor(tensors, node.tensor, open_beside, name=node.outputs[0])
             if len(tensors) + len(nodes) > MAX_TENSORS:
                 raise CheckpointError(f"{source.path} has more than {MAX_TENSORS} tensors")
@@ -140,6 +145,8 @@ def _node(message: Message, operator: str) -> _Node:
             node.outputs.append(message.text(part))
         elif part.number == _NAME:
             node.name = message.text(part)
+        elif part.number == _DOMAIN:
+            node.domain = message.text(part)
         elif part.number == _ATTRIBUTE:
             _add_attribute(node, message.message(part))
         elif part.number == _METADATA:
@@ -185,6 +192,8 @@ def _add_attribute(node: _Node, message: Message) -> None:
             value = message.text(part)
         elif part.number == _INTEGERS:
             integers += message.integers(part)
+    if name in node.attributes or (integers and value is not None):
+        raise CheckpointError(f"{message.source.path} gives a node's attribute {name[:100]!r} twice")
     node.attributes[name] = integers if value is None else value
 
 
@@ -213,7 +222,7 @@ def _tensor(message: Message, open_beside: OpenBeside) -> tuple[str, StoredTenso
         elif part.number == _TYPE:
             code = part.value or 0
         elif part.number in (_RAW, _FLOATS, _DOUBLES):
-            data = part if data is None else Field(0, None, 0, 0)  # numbers in several pieces are not mapped
+            data = part if data is None else Field(_PIECES, None, 0, 0)  # numbers in several pieces are not mapped
         elif part.number == _EXTERNAL:
             key, value = _entry(message.message(part))
             external[key] = value
@@ -222,10 +231,19 @@ def _tensor(message: Message, open_beside: OpenBeside) -> tuple[str, StoredTenso
     if code not in _DTYPES:
         return name, OddTensor(f"quantized, textual or unknown (ONNX type {code})")
     if is_external:
-        return name, StoredTensor.of(_external(external, message.source, open_beside), _DTYPES[code], shape=shape)
-    if data is None or data.number == 0:
+        tensor = StoredTensor.of(_external(external, message.source, open_beside), _DTYPES[code], shape=shape)
+        return name, _whole(tensor, name) if external.get("length") else tensor
+    if data is None or code not in _NUMBERS.get(data.number, _DTYPES):
         return name, OddTensor("written number by number, not as bytes,")
-    return name, StoredTensor.of(Storage(message.source, data.end - data.start, data.start), _DTYPES[code], shape=shape)
+    storage = Storage(message.source, data.end - data.start, data.start)
+    return name, _whole(StoredTensor.of(storage, _DTYPES[code], shape=shape), name)
+
+
+def _whole(tensor: StoredTensor, name: str) -> StoredTensor:
+    """A tensor that takes all of its bytes."""
+    if tensor.numel * tensor.dtype.itemsize < tensor.storage.nbytes:
+        raise CheckpointError(f"{tensor.storage.source.path} is damaged: {name[:100]!r} has more bytes than its shape")
+    return tensor
 
 
 def _entry(message: Message) -> tuple[str, str]:
@@ -249,12 +267,16 @@ def _convolution(node: _Node, tensors: dict[str, object]) -> StoredConvolution:
     """The convolution that a Conv node computes."""
     if node.operator != "Conv":
         return StoredConvolution.refused(f"{node.operator} is not a plain convolution")
+    if node.domain not in _OWN_DOMAINS:
+        return StoredConvolution.refused(f"it is an operator of {node.domain[:100]!r}, not of ONNX")
     weight, bias = (*node.inputs[1:3], "", "")[:2]
     values = tensors.get(weight)
     kernel = values.shape[2:] if isinstance(values, StoredTensor) else ()
     geometry: dict[str, object] = {"stride": node.attributes.get("strides", [1, 1])}
     geometry["dilation"] = node.attributes.get("dilations", [1, 1])
     geometry["groups"] = node.attributes.get("group", 1)
+    if node.attributes.get("kernel_shape", list(kernel)) != list(kernel):
+        return StoredConvolution.refused("its weight does not have the shape of its kernel")
     padding = _padding(node.attributes, list(kernel))
     if padding is None and len(kernel) == 2:
         return StoredConvolution.refused('its padding is neither symmetric nor that of nn.Conv2d\'s "same"')

@@ -21,7 +21,7 @@ from ...errors import CheckpointError
 from .common.limits import MAX_NAME, Budget
 from .common.stored import Source
 
-_CONTAINER, ENTRY, _VALUE = 88, 96, 16  # bytes that a small container, a dictionary's entry, another value take
+_CONTAINER, ENTRY, VALUE = 88, 96, 16  # bytes that a small container, a dictionary's entry, another value take
 _MEMO = 2**32  # numbers that no two of are hashed alike
 
 
@@ -52,6 +52,7 @@ class _Unread:
 
 
 UNREAD = _Unread()
+OTHER = _Unread()  # stands for all keys of a dictionary that are not texts, whose values are passed over
 
 
 class _TooLongError(Exception):
@@ -148,7 +149,7 @@ class PickleMachine:
         self._memo.clear()
         return self._stack.pop()
 
-    def _push(self, value: object, memory: int = _VALUE) -> None:
+    def _push(self, value: object, memory: int = VALUE) -> None:
         self._budget.memory -= memory
         self._stack.append(value)
 
@@ -246,8 +247,8 @@ class PickleMachine:
             for key, value in zip(items[::2], items[1::2], strict=True):
                 if key is UNREAD:
                     raise CheckpointError(f"its pickle has a key that is not text, or longer than {MAX_NAME} bytes")
-                if isinstance(key, str):
-                    target[key] = value
+                is_text = isinstance(key, str)
+                target[key if is_text else OTHER] = value if is_text else None
 
     def _global(self, argument: object) -> None:
         module, _, attribute = _class_name(argument).partition(" ")
@@ -293,7 +294,18 @@ class PickleMachine:
         state = self._stack.pop()
         target = self._stack[-1]
         if isinstance(target, StandIn):
-            target.state = state
+            target.state = self._merged(target.state, state)
+
+    def _merged(self, before: object, state: object) -> object:
+        """What an object holds after it was given a state: a copy, beside what it was given before.
+
+        What happens to the state afterwards does not reach the object.
+        """
+        if not isinstance(state, dict):
+            return state
+        merged = {**before, **state} if isinstance(before, dict) else state.copy()
+        self._budget.spend(memory=ENTRY * len(merged), steps=len(merged))
+        return merged
 
 
 def _index(argument: object) -> int:

@@ -19,7 +19,7 @@ from ...errors import CheckpointError
 from .archive import Archive
 from .common.limits import MAX_TENSORS, Budget
 from .common.stored import DTYPES, OddTensor, Source, Storage, StoredTensor
-from .pickle_machine import ENTRY, Name, Persistent, PickleMachine, StandIn, Stream
+from .pickle_machine import ENTRY, VALUE, Name, Persistent, PickleMachine, StandIn, Stream
 
 DATA = "data.pkl"
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
@@ -46,7 +46,7 @@ _STORAGES = {
     "torch.UntypedStorage": torch.uint8,
 }
 _STORAGE = 100  # bytes that the description of a storage takes
-_COLLECTIONS = ("torch.Size", "builtins.set", "__builtin__.set")  # each is read as the list or tuple it is made from
+_COLLECTIONS = ("torch.Size", "builtins.set", "__builtin__.set")  # each is a copy of the list or tuple it is made from
 _ODD = {
     "_rebuild_sparse_tensor": "sparse",
     "_rebuild_sparse_csr_tensor": "sparse",
@@ -179,7 +179,9 @@ def _call(budget: Budget, function: Name, arguments: tuple[object, ...]) -> obje
     if path == "collections.OrderedDict":
         return _ordered(arguments, budget)
     if path in _COLLECTIONS and len(arguments) == 1:
-        return arguments[0]
+        items = arguments[0] if isinstance(arguments[0], list | tuple) else ()
+        budget.spend(memory=VALUE * len(items), steps=len(items))
+        return items.copy() if isinstance(items, list) else items
     module, _, name = path.rpartition(".")
     if module not in ("torch._utils", "torch._tensor"):
         return StandIn(path)

@@ -1,0 +1,211 @@
+"""A file that one reader takes for one thing and another reader for another is refused, or read as PyTorch reads it."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from onnx import ModelProto, TensorProto, helper
+from torch import nn
+
+from conv2attn.convert.attention.supported import unsupported_reason
+from conv2attn.convert.errors import CheckpointError
+from conv2attn.convert.files.checkpoint import read_checkpoint
+from conv2attn.convert.files.readers.common.geometry import StoredConvolution
+from tests.hostile.bombs import described, dictionary, get, kept, persistent
+from tests.hostile.files import state, tensor, value, write_zip
+
+CONV = b"ctorch.nn.modules.conv\nConv2d\n)\x81"
+BUILD, SET = b"b", b"s0"
+STATE, STRIDE = get(0), get(1)  # where the pickles below keep a module's state, and what becomes its stride
+
+# Zip archives: some programs count places from the file's beginning, some from the archive's.
+
+
+def archive(number: float) -> Callable[[Path], None]:
+    """A state dict whose tensor is this number everywhere."""
+    entries = {"data.pkl": state({"w": tensor()}), "data/0": struct.pack("<24f", *[number] * 24), "version": b"3\n"}
+    return lambda path: write_zip(path, entries)
+
+
+def behind(path: Path) -> None:
+    """One archive behind another."""
+    archive(1.0)(path)
+    first = path.read_bytes()
+    archive(2.0)(path)
+    path.write_bytes(first + path.read_bytes())
+
+
+def in_comment(path: Path) -> None:
+    """One archive in another's comment."""
+    archive(2.0)(path)
+    second = path.read_bytes()
+    archive(1.0)(path)
+    with zipfile.ZipFile(path, "a") as outer:
+        outer.comment = second
+
+
+@pytest.mark.parametrize("write", [behind, in_comment])
+def test_of_two_archives_in_a_file_neither_is_read(write: Callable[[Path], None], tmp_path: Path) -> None:
+    write(tmp_path / "w")
+    assert torch.equal(torch.load(tmp_path / "w")["w"], torch.ones(2, 3))  # the other reader takes the first
+    with pytest.raises(CheckpointError, match="may hold two archives"):
+        read_checkpoint(tmp_path / "w")
+
+
+# Pickles: a module copies the state that it is given, when it is given it.
+
+
+def convolution_state(**changes: bytes) -> bytes:
+    """The opcodes that push what nn.Conv2d(1, 1, 2) holds, with its stride from the memo."""
+    weight = described(persistent(), shape=value((1, 1, 2, 2)), stride=value((4, 4, 2, 1)))
+    plain: dict[str, object] = {"padding": (0, 0), "dilation": (1, 1), "output_padding": (0, 0), "kernel_size": (2, 2)}
+    plain |= {"in_channels": 1, "out_channels": 1, "groups": 1, "padding_mode": "zeros"}
+    plain |= {"transposed": False, "training": False, "_reversed_padding_repeated_twice": [0, 0, 0, 0]}
+    parts = {"_parameters": dictionary([(value("weight"), weight), (value("bias"), b"N")]), "_buffers": b"}"}
+    hooks = dict.fromkeys(("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_state_dict_hooks"), b"}")
+    found = {key: value(content) for key, content in plain.items()} | parts | hooks
+    found |= {"_modules": b"}", "stride": STRIDE} | changes
+    return dictionary((value(key), opcodes) for key, opcodes in found.items())
+
+
+def module(*opcodes: bytes, stride: bytes | None = None, **changes: bytes) -> Callable[[Path], None]:
+    """A pickled module, by the opcodes after the one that makes the object; its state and its stride are remembered."""
+    start = b"\x80\x02" + kept(b"N", value((1, 1)) if stride is None else stride)
+    remembered = convolution_state(**changes) + b"r" + struct.pack("<I", 1000) + b"0"
+    content = start + remembered + CONV + b"".join(opcodes) + b"."
+    entries = {"data.pkl": content, "data/0": struct.pack("<24f", *range(24)), "version": b"3\n"}
+    return lambda path: write_zip(path, entries)
+
+
+ITEMS = b"](K\x01K\x01e"
+PICKLES: dict[str, Callable[[Path], None]] = {
+    "plain": module(STATE, BUILD),
+    "the state changes after it was given": module(STATE, BUILD, STATE, value("stride"), value((2, 2)), SET),
+    "a second state completes the first": module(STATE, BUILD, dictionary([(value("stride"), value((2, 2)))]), BUILD),
+    "a first state is kept beside the second": module(
+        dictionary([(value("forward"), b"cbuiltins\nabs\n")]), BUILD, STATE, BUILD
+    ),
+    "a list changes after torch.Size has copied it": module(
+        STATE,
+        BUILD,
+        get(2),
+        b"K\x02a0",
+        stride=ITEMS + b"r" + struct.pack("<I", 1002) + b"0ctorch\nSize\n" + get(2) + b"\x85R",
+    ),
+    "a method in the state": module(STATE, BUILD, _conv_forward=b"cbuiltins\nabs\n"),
+    "another padding in the state": module(
+        STATE, BUILD, padding_mode=value("circular"), _reversed_padding_repeated_twice=value([1, 1, 1, 1])
+    ),
+    "a hook in the state": module(STATE, BUILD, _forward_pre_hooks=dictionary([(b"K\x00", b"cbuiltins\nabs\n")])),
+}
+
+
+@pytest.mark.parametrize("name", PICKLES)
+def test_a_pickled_convolution_is_what_torch_unpickles_or_is_refused(name: str, tmp_path: Path) -> None:
+    PICKLES[name](tmp_path / "w")
+    theirs = torch.load(tmp_path / "w", weights_only=False)
+    found: StoredConvolution = read_checkpoint(tmp_path / "w").convolutions[""]
+    assert isinstance(theirs, nn.Conv2d)
+    plain = nn.Conv2d(1, 1, 2, stride=theirs.stride, padding=theirs.padding, padding_mode=theirs.padding_mode)  # type: ignore[arg-type]
+    changed = {key for key in ("forward", "_conv_forward") if key in vars(theirs)} | set(theirs._forward_pre_hooks)
+    pads = [list(conv._reversed_padding_repeated_twice) for conv in (theirs, plain)]
+    if changed or pads[0] != pads[1]:
+        assert found.spec is None
+    else:
+        assert found.spec is not None
+        assert found.spec.stride == theirs.stride
+    assert (found.spec is None) == (name.startswith(("a first", "a method", "a hook", "another")))
+
+
+@pytest.mark.parametrize("method", ["forward", "_conv_forward"])
+def test_a_convolution_with_a_method_of_its_own_is_not_converted(method: str) -> None:
+    conv = nn.Conv2d(1, 1, 1)
+    setattr(conv, method, lambda *arguments: arguments[0])
+    assert f"its {method} method was replaced" in str(unsupported_reason(conv))
+
+
+# ONNX: what says the same thing twice, or in a field for something else.
+
+
+def convolution(**attributes: Any) -> ModelProto:
+    """A model of one convolution of a kernel [[0, 1], [2, 3]]."""
+    weight = helper.make_tensor(
+        "w", TensorProto.FLOAT, (1, 1, 2, 2), np.arange(4, dtype=np.float32).tobytes(), raw=True
+    )
+    node = helper.make_node("Conv", ["x", "w"], ["y"], name="layer", **attributes)
+    return helper.make_model(helper.make_graph([node], "graph", [], [], [weight]))
+
+
+def doubles(model: ModelProto) -> None:
+    """Two numbers of eight bytes where four of four are meant."""
+    weight = model.graph.initializer[0]
+    weight.ClearField("raw_data")
+    weight.double_data.extend([1.0, 2.0])
+
+
+def halves(model: ModelProto) -> None:
+    """Two numbers of four bytes where four of two are meant."""
+    weight = model.graph.initializer[0]
+    weight.ClearField("raw_data")
+    weight.data_type = TensorProto.FLOAT16
+    weight.float_data.extend([1.0, 2.0])
+
+
+def longer(model: ModelProto) -> None:
+    model.graph.initializer[0].raw_data += bytes(4)
+
+
+def attribute_of_two_kinds(model: ModelProto) -> None:
+    model.graph.node[0].attribute[0].i = 5
+
+
+def attribute_twice(model: ModelProto) -> None:
+    model.graph.node[0].attribute.append(helper.make_attribute("strides", [3, 3]))
+
+
+REFUSED: list[tuple[Callable[[ModelProto], None], str]] = [
+    (doubles, "number by number"),
+    (halves, "number by number"),
+    (longer, "more bytes than its shape"),
+    (attribute_of_two_kinds, "'strides' twice"),
+    (attribute_twice, "'strides' twice"),
+]
+
+
+@pytest.mark.parametrize(("change", "reason"), REFUSED)
+def test_an_onnx_file_that_says_two_things_is_refused(
+    change: Callable[[ModelProto], None], reason: str, tmp_path: Path
+) -> None:
+    model = convolution(strides=[1, 1])
+    change(model)
+    (tmp_path / "w").write_bytes(model.SerializeToString())
+    with pytest.raises(CheckpointError, match=reason):
+        read_checkpoint(tmp_path / "w")
+
+
+def test_an_onnx_file_that_says_one_thing_is_read(tmp_path: Path) -> None:
+    model = convolution(strides=[1, 1], kernel_shape=[2, 2])
+    model.graph.node[0].domain = "ai.onnx"
+    (tmp_path / "w").write_bytes(model.SerializeToString())
+    found = read_checkpoint(tmp_path / "w")
+    assert torch.equal(found.state_dict["w"], torch.arange(4.0).view(1, 1, 2, 2))
+    assert found.convolutions["layer"].spec is not None
+
+
+def test_a_convolution_of_somebody_else_s_operators_is_not_converted(tmp_path: Path) -> None:
+    model = convolution()
+    model.graph.node[0].domain = "com.example.channels_last"
+    (tmp_path / "w").write_bytes(model.SerializeToString())
+    assert "not of ONNX" in str(read_checkpoint(tmp_path / "w").convolutions["layer"].problem)
+
+
+def test_a_kernel_that_is_not_its_weight_s_is_not_converted(tmp_path: Path) -> None:
+    (tmp_path / "w").write_bytes(convolution(kernel_shape=[7, 7]).SerializeToString())
+    assert "the shape of its kernel" in str(read_checkpoint(tmp_path / "w").convolutions["layer"].problem)
