@@ -27,7 +27,7 @@ bench: .venv/runtime  ## Measure the attention beside the convolution.
 	$(BIN)/conv2attn bench
 
 formal: coq .venv/dev  ## Check the theorems of proofs/formal with Coq, and that planted faults are refused.
-	$(BIN)/conv2attn prove --formal
+	$(BIN)/conv2attn formal
 	$(BIN)/python -m pytest tests/kernel_faults.py
 
 coq:

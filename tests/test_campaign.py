@@ -441,7 +441,7 @@ def test_a_campaign_is_the_sum_of_its_shards_whatever_their_order(tmp_path: Path
     settings = Settings(engines=("literal", "factored"), max_size=6)
     whole = run_campaign(settings, layers=12, seed=1)
     parts = [run_campaign(settings, layers=12, seed=1, shard=Shard(number, 3)) for number in (2, 0, 1)]
-    total = merge(written(tmp_path, parts), version=1)
+    total = merge(written(tmp_path, parts))
     assert total.tally == whole.tally
     assert [(part.first, part.step, part.count) for part in total.parts] == [(0, 3, 4), (1, 3, 4), (2, 3, 4)]
     assert plain(run_campaign(settings, layers=12, seed=1)) == plain(whole)
@@ -494,7 +494,7 @@ def written(folder: Path, campaigns: Sequence[Campaign]) -> list[Path]:
     """Files with results, as the command line writes them."""
     paths = [folder / f"{number}.json" for number in range(len(campaigns))]
     for path, campaign in zip(paths, campaigns, strict=True):
-        path.write_text(json.dumps({"version": 1, "command": "verify", "campaign": campaign.to_json()}))
+        path.write_text(json.dumps({"version": 1, "command": "soak", "campaign": campaign.to_json()}))
     return paths
 
 
@@ -503,7 +503,7 @@ def test_results_come_back_from_files(tmp_path: Path, monkeypatch: pytest.Monkey
     campaign = run_campaign(Settings(), layers=12)
     assert len(campaign.tally.failures) == 10
     assert campaign.tally.failed == 12
-    assert merge(written(tmp_path, [campaign]), version=1) == campaign
+    assert merge(written(tmp_path, [campaign])) == campaign
 
 
 def test_results_that_do_not_add_up_are_refused(tmp_path: Path) -> None:
@@ -519,9 +519,9 @@ def test_results_that_do_not_add_up_are_refused(tmp_path: Path) -> None:
         (later, "one sum has one version"),
     ):
         with pytest.raises(SelectionError, match=reason):
-            merge(written(tmp_path, [first, wrong]), version=1)
+            merge(written(tmp_path, [first, wrong]))
     elsewhere = run_campaign(settings, layers=3, seed=1)
-    assert merge(written(tmp_path, [first, elsewhere]), version=1).tally.layers == 5
+    assert merge(written(tmp_path, [first, elsewhere])).tally.layers == 5
 
 
 @pytest.mark.parametrize(
@@ -530,18 +530,18 @@ def test_results_that_do_not_add_up_are_refused(tmp_path: Path) -> None:
         ("{", "is not JSON"),
         ("[]", "is not the result of a campaign"),
         ('{"version": 1, "command": "bench", "campaign": {}}', "is not the result of a campaign"),
-        ('{"version": 2, "command": "verify", "campaign": {}}', "version 2; this program reads 1"),
-        ('{"version": 1, "command": "verify", "campaign": {}}', "is malformed"),
-        ('{"version": 1, "command": "verify", "campaign": []}', "is malformed"),
+        ('{"version": 2, "command": "soak", "campaign": {}}', "version 2; this program reads 1"),
+        ('{"version": 1, "command": "soak", "campaign": {}}', "is malformed"),
+        ('{"version": 1, "command": "soak", "campaign": []}', "is malformed"),
     ],
 )
 def test_a_file_that_is_no_result_is_refused(content: str, reason: str, tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     path.write_text(content)
     with pytest.raises(CheckpointError, match=reason):
-        merge([path], version=1)
+        merge([path])
     with pytest.raises(CheckpointError, match="cannot be read"):
-        merge([tmp_path / "none.json"], version=1)
+        merge([tmp_path / "none.json"])
 
 
 def test_the_first_failure_is_made_small_and_its_snippet_shows_it(

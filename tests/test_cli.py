@@ -596,7 +596,7 @@ def test_a_bug_says_so_and_asks_for_a_report(run: Run, monkeypatch: pytest.Monke
     def fail(*_: object, **__: object) -> NoReturn:
         raise RuntimeError("the sum is\ntoo large")
 
-    monkeypatch.setattr("conv2attn.convert.model.convert.convert_model", fail)
+    monkeypatch.setattr("conv2attn.proofs.show.conversion.convert_model", fail)
     save(network())
     before = tree()
     outcome = run(*convert())

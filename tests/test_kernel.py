@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -96,8 +95,8 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path, **answers: str) -> No
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """The exit code of conv2attn prove --formal."""
-    monkeypatch.setattr(sys, "argv", ["conv2attn", "prove", "--formal", *arguments])
+    """The exit code of conv2attn formal."""
+    monkeypatch.setattr(sys, "argv", ["conv2attn", "formal", *arguments])
     with pytest.raises(SystemExit) as ended:
         cli.main()
     return int(ended.value.code or 0)
@@ -198,7 +197,7 @@ def test_the_command_exits_with_1_if_coq_refuses(
     install(monkeypatch, tmp_path, refuses=sources()[0].name)
     assert run(monkeypatch) == 1
     assert "coqc refused: Error: This is false." in capsys.readouterr().out
-    assert run(monkeypatch, "--format", "json") == 1
+    assert run(monkeypatch, "--json") == 1
     data: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert (data["proved"], len(data["failures"])) == (False, 1)
 
@@ -207,19 +206,9 @@ def test_json_holds_statements_and_axioms(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     install(monkeypatch, tmp_path)
-    assert run(monkeypatch, "--format", "json") == 0
+    assert run(monkeypatch, "--json") == 0
     data: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert (data["version"], data["command"], data["proved"]) == (1, "prove", True)
+    assert (data["version"], data["command"], data["proved"]) == (1, "formal", True)
     found = {theorem["name"]: theorem for theorem in data["theorems"]}
     assert found["Theorem1.theorem_1"]["statement"].endswith("<= tau alpha * weighted_range g W (grid H Wd) X o")
     assert "Classical_Prop.classic" in found["Theorem1.theorem_1"]["axioms"]
-
-
-@pytest.mark.parametrize(
-    "arguments", [("--list",), ("--only", "tail-bound"), ("--format", "latex"), ("--out", os.devnull)]
-)
-def test_formal_goes_with_no_option_that_is_about_claims(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
-) -> None:
-    assert run(monkeypatch, *arguments) == 2
-    assert "--formal" in capsys.readouterr().err

@@ -25,7 +25,7 @@ if __name__ == "__main__":
     run_campaign(Settings(), layers=10**9, workers=2, progress=lambda _: print("checking", flush=True))
 """
 
-VERIFY = """
+SOAK = """
 import sys
 from conv2attn import cli
 from conv2attn.proofs.evidence.campaign import run
@@ -34,7 +34,7 @@ def noisy(*settings, progress, found=run.run_campaign, **options):
     return found(*settings, workers=2, progress=lambda _: print("checking", flush=True), **options)
 
 run.run_campaign = noisy
-sys.argv = ["conv2attn", "verify", "--layers", "1000000", "--out", "result.json"]
+sys.argv = ["conv2attn", "soak", "--layers", "1000000", "--out", "result.json"]
 if __name__ == "__main__":
     cli.main()
 """
@@ -71,7 +71,7 @@ COMMANDS = {
     "campaign": [sys.executable, "-c", CAMPAIGN],
     "program": [sys.executable, "-c", PROGRAM],
     "proof": [sys.executable, "-c", PROOF],
-    "verify": [sys.executable, "-c", VERIFY],
+    "soak": [sys.executable, "-c", SOAK],
 }
 
 
@@ -101,7 +101,7 @@ def test_workers_end_with_their_parent_and_show_no_traceback(
 
 def test_a_terminated_command_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with started(*COMMANDS["verify"]) as process:
+    with started(*COMMANDS["soak"]) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "checking\n"
         process.terminate()

@@ -14,8 +14,7 @@ from conv2attn import cli
 from conv2attn.convert.errors import OutputError
 from conv2attn.proofs import Claim, Formula, Result, Status, prove
 from conv2attn.proofs.claims.common.notation import NOTATION
-from conv2attn.proofs.prover.document import RENDERERS, render
-from conv2attn.proofs.prover.document.document import write_document
+from conv2attn.proofs.prover.document import RENDERERS, document_file, render
 from conv2attn.proofs.prover.prose import latex, plain
 from conv2attn.proofs.prover.registry import Entry, entries
 
@@ -161,7 +160,8 @@ def test_lines_of_a_formula_are_split_outside_of_environments_only() -> None:
 def test_a_document_replaces_only_a_document(tmp_path: Path, results: list[Result]) -> None:
     target = tmp_path / "proofs.tex"
     for form in RENDERERS:
-        write_document(target, render(results, form))
+        with document_file(target) as write:
+            write(render(results, form))
     before = target.read_text()
     (tmp_path / "weights").write_text("precious")
     for path, reason in (
@@ -169,15 +169,15 @@ def test_a_document_replaces_only_a_document(tmp_path: Path, results: list[Resul
         (tmp_path, "is a folder"),
         (tmp_path / "a" / "b", "no folder"),
     ):
-        with pytest.raises(OutputError, match=reason):
-            write_document(path, before)
+        with pytest.raises(OutputError, match=reason), document_file(path) as write:
+            write(before)
     assert (tmp_path / "weights").read_text() == "precious"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["proofs.tex", "weights"]
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str, command: str = "prove") -> int:
     """The exit code of a command line."""
-    monkeypatch.setattr(sys, "argv", ["conv2attn", "prove", *arguments])
+    monkeypatch.setattr(sys, "argv", ["conv2attn", command, *arguments])
     with pytest.raises(SystemExit) as ended:
         cli.main()
     return int(ended.value.code or 0)
@@ -205,7 +205,7 @@ def test_the_command_exits_with_1_if_a_claim_is_not_proved(
 def test_the_command_lists_names_and_shows_one_derivation(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, "--list") == 0
+    assert run(monkeypatch, command="claims") == 0
     assert "softmax-shift" in capsys.readouterr().out
     assert run(monkeypatch, "--show", "softmax-shift") == 0
     shown = capsys.readouterr()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,9 +14,11 @@ from conv2attn.convert import attention_from_conv, certify, certify_network, con
 from conv2attn.convert.certificate.wording import is_useful, told
 from conv2attn.convert.files.certified import CertifiedReport
 from conv2attn.convert.model.report import Report
-from conv2attn.proofs.evidence.network import Pair, verify_network
+from conv2attn.proofs.evidence.network import Inputs, Pair, verify_network
+from conv2attn.proofs.show.conversion import Converted
 from conv2attn.proofs.show.page.table import table_rows
-from conv2attn.proofs.show.tables import layer_agreement_table, report_table
+from conv2attn.proofs.show.terminal.outcome import Outcome
+from conv2attn.proofs.show.terminal.table import Table
 
 
 def test_a_bound_is_told_as_a_number_only_where_it_is_at_most_the_outputs() -> None:
@@ -71,22 +74,26 @@ def test_the_outputs_of_a_network_are_those_of_an_image_that_was_run_in_any_engi
 def test_verification_tells_a_useless_bound_as_none_and_why() -> None:
     cnn = deep(8)
     pair = Pair(cnn, convert_model(cnn).model)
-    check = verify_network(pair, torch.randn(2, 3, 6, 5), engines=["auto"])
+    check = verify_network(pair, Inputs(torch.randn(2, 3, 6, 5)), engines=["auto"])
     check = replace(check, certificate=replace(check.certificate, bound=4.4e22, outputs=3.1))
     assert check.passed
     assert "there is no useful bound (4.4e+22; outputs reach 3.1): it holds for every input" in " ".join(check.verdict)
-    assert check.to_json()["certificate"]["bound"] == 4.4e22
+    assert check.to_json()["network"]["certificate"]["bound"] == 4.4e22
     small = replace(check, certificate=replace(check.certificate, bound=1e-3))
     assert "is 0.001." in " ".join(small.verdict)
+
+
+def table(outcome: Outcome) -> Table:
+    """The first table that is shown."""
+    return next(part for part in outcome.shown() if isinstance(part, Table))
 
 
 def test_tables_and_the_page_tell_a_useless_bound_of_a_layer() -> None:
     cnn = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 4 * 3, 2)).eval()
     model = convert_model(cnn, alpha=2.0**-6).model
-    (row,) = report_table(CertifiedReport.of(model, Report.of(model))).rows
+    (row,) = table(Converted(Path(), CertifiedReport.of(model, Report.of(model)))).rows
     assert str(row[-1]).startswith("no useful bound (")
-    agreement = verify_network(Pair(cnn, model), torch.randn(2, 3, 6, 5), engines=["auto"]).agreement
-    (row,) = layer_agreement_table("a network", agreement).rows
+    (row,) = table(verify_network(Pair(cnn, model), Inputs(torch.randn(2, 3, 6, 5)), engines=["auto"])).rows
     assert "/ no useful bound (" in str(row[-1])
     entry = {
         "names": ["0"],

@@ -27,7 +27,7 @@ from .readers.common.geometry import StoredConvolution
 from .shared import check_written_apart, copies, independent
 from .state import holds_attention
 from .writing.atomic import check_file, write_file
-from .writing.ownership import CONFIG
+from .writing.ownership import CONFIG, WEIGHTS
 from .writing.safetensors import write_safetensors
 
 _SAFETENSORS = ".safetensors"
@@ -57,6 +57,30 @@ def restored_checkpoint(folder: str | Path) -> Checkpoint:
         count = f"{len(problems)} of {len(config.layers)} attention layers compute what no convolution computes"
         raise NotAConvolutionError(f"{folder}: {count}: {'; '.join(problems)}")
     return Checkpoint(folder, state, saved.sha256, convolutions, files=(folder / CONFIG, *saved.files))
+
+
+def restore_file(
+    source: Path, out: Path, *, architecture: Architecture | None = None, ema: bool = False, force: bool = False
+) -> list[str]:
+    """Writes the CNN's state dict to a file.
+
+    Args:
+        source: As ``restored_state`` takes.
+        out: As ``write_state_dict`` takes.
+        architecture: How the CNN is built; a folder needs none.
+        ema: Take the moving average of a file's weights.
+        force: Replace a file that exists.
+
+    Returns:
+        The names of its tensors.
+
+    Raises:
+        ConversionError: As ``restored_state`` and ``write_state_dict``; what can be refused before reading, is.
+    """
+    check_state_dict_file(out, force=force, sources=[source, source / CONFIG, source / WEIGHTS])
+    restored = restored_state(source, architecture=architecture, ema=ema)
+    write_state_dict(restored.state_dict, out, force=force, sources=restored.files)
+    return list(restored.state_dict)
 
 
 def restored_state(path: Path, *, architecture: Architecture | None = None, ema: bool = False) -> Checkpoint:

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 from ...convert.engines.literal import format_bytes
 from ..show.terminal.printable import printable
+from ..show.terminal.table import Table
 from .candidates.results import Row, Summary
 from .criteria import Criterion
-from .run import Benchmark
+
+if TYPE_CHECKING:
+    from .run import Benchmark
 
 _EMPTY = "-"
-
-
-class Table(NamedTuple):
-    """A table of texts."""
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 def layer_tables(rows: Iterable[Row]) -> Iterator[Table]:
@@ -34,7 +29,7 @@ def layer_tables(rows: Iterable[Row]) -> Iterator[Table]:
             for number, row in enumerate(group):
                 place = ("", "", "") if number else (row.layer, row.geometry, str(row.size))
                 lines.append((*place, row.candidate, *_numbers(row)))
-        yield Table(title, (title, *columns), tuple(lines))
+        yield Table((title, *columns), tuple(lines), title)
 
 
 def _numbers(row: Row) -> tuple[str, ...]:
@@ -71,13 +66,13 @@ def summary_table(summaries: Sequence[Summary]) -> Table:
         )
         for s in summaries
     ]
-    return Table("Ratios to the first candidate of each table", header, tuple(lines))
+    return Table(header, tuple(lines), "Ratios to the first candidate of each table")
 
 
 def criteria_table(criteria: Sequence[Criterion]) -> Table:
     """What must hold, and whether it does."""
     lines = [(c.name, c.shown_target, c.shown_value or _EMPTY, c.verdict) for c in criteria]
-    return Table("Must hold", ("must hold", "target", "measured", "verdict"), tuple(lines))
+    return Table(("must hold", "target", "measured", "verdict"), tuple(lines), "Must hold")
 
 
 def ratio_tables(rows: Iterable[Row]) -> Iterator[Table]:
@@ -91,7 +86,8 @@ def ratio_tables(rows: Iterable[Row]) -> Iterator[Table]:
             place = (f"{layer}: {base.geometry}", str(base.size), str(base.count))
             ratios = [_EMPTY if row.measurement is None else f"{row.measurement.ratio:.2f}" for row in others]
             lines.append((*place, _EMPTY if base.measurement is None else f"{base.measurement.ms:.2f}", *ratios))
-        yield Table(f"{name}, {phase}", ("layer", "input", "count", f"{names[0]}, ms", *names[1:]), tuple(lines))
+        header = ("layer", "input", "count", f"{names[0]}, ms", *names[1:])
+        yield Table(header, tuple(lines), f"{name}, {phase}")
 
 
 def markdown(benchmark: Benchmark) -> str:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from ...convert.errors import ConversionError
 from ..evidence.machine import Machine, kept_memory, torch_settings
+from ..show.terminal.table import Table
 from .candidates.results import Row, Summary, summarise
 from .candidates.shapes import NETWORK, TABLES, BenchmarkLayer, check_table_names
 from .criteria import Criterion, evaluate
 from .measuring.layers import measure_layer
 from .measuring.measure import Settings
 from .measuring.networks import measure_network
+from .report import criteria_table, layer_tables, summary_table
 
 Tables = dict[str, tuple[BenchmarkLayer, ...]]
 
@@ -37,15 +39,23 @@ class Benchmark:
     rows: tuple[Row, ...]
     summaries: tuple[Summary, ...]
     criteria: tuple[Criterion, ...]
+    exit_code: ClassVar[int] = 0  # a benchmark reports
 
     def to_json(self) -> dict[str, Any]:
         """The run as plain data."""
         lists = ("rows", "summaries", "criteria")
         return {
+            "seed": self.settings.seed,
             "machine": self.machine.to_json(),
             "settings": self.settings.to_json(),
             **{name: [item.to_json() for item in getattr(self, name)] for name in lists},
         }
+
+    def shown(self) -> Iterator[Table | str]:
+        """The run as tables and lines."""
+        yield from layer_tables(self.rows)
+        yield from (summary_table(self.summaries), criteria_table(self.criteria))
+        yield from (f"Machine: {self.machine}", f"Seed: {self.settings.seed}")
 
 
 def steps(names: Sequence[str], settings: Settings) -> int:

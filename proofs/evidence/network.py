@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,9 +20,11 @@ from ...convert.files.architecture import Architecture
 from ...convert.files.network import open_network
 from ...convert.model.convert import convert_model, restore_model
 from ...convert.spec import Size
+from ..show.terminal.table import Table
 from .agreement import Agreement, compare
 from .arithmetic import certified_arithmetic, check_device
 from .image_folder import read_images
+from .tables import agreement_shown
 
 # "separable" shares no step with the convolution and never forms all pairs; "auto" is what a user runs.
 DEFAULT_ENGINES = ("separable", AUTO)
@@ -81,17 +83,42 @@ def load_pair(
     return Pair(restore_model(model, tolerance=math.inf).eval(), model)
 
 
-def choose_inputs(pair: Pair, *, folder: Path | None, count: int | None, size: Size | None, seed: int) -> Tensor:
-    """Images [count, channels, rows, columns] from a folder, or of normal numbers, as the networks take them.
+class Inputs(NamedTuple):
+    """Images that networks are run on.
+
+    Attributes:
+        images: [count, channels, rows, columns].
+        seed: Of random ones.
+    """
+
+    images: Tensor
+    seed: int | None = None
+
+
+def choose_inputs(pair: Pair, *, folder: Path | None, count: int | None, size: Size | None, seed: int | None) -> Inputs:
+    """Images from a folder, or of normal numbers, as the networks take them.
+
+    Args:
+        pair: The networks.
+        folder: Where images are; None means random ones.
+        count: How many random ones; None means ``DEFAULT_IMAGES``.
+        size: Of random ones, ``DEFAULT_SIZE`` if None, and of pictures.
+        seed: Of random ones; None means 0.
 
     Raises:
+        OptionError: A folder is given, and a count or a seed of random images too.
         CheckpointError: The folder's images cannot be read.
     """
     channels, weight = pair.first.in_channels, pair.first.weight
     if folder is not None:
-        return read_images(folder, channels=channels, size=size).to(weight)
+        if count is not None or seed is not None:
+            what = "a number of random images" if count is not None else "a seed"
+            raise OptionError(f"the images are those of {folder}, so {what} has no meaning")
+        return Inputs(read_images(folder, channels=channels, size=size).to(weight))
+    seed = seed or 0
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(count or DEFAULT_IMAGES, channels, *(size or DEFAULT_SIZE), generator=generator).to(weight)
+    drawn = torch.randn(count or DEFAULT_IMAGES, channels, *(size or DEFAULT_SIZE), generator=generator)
+    return Inputs(drawn.to(weight), seed)
 
 
 @dataclass(frozen=True)
@@ -101,14 +128,27 @@ class NetworkCheck:
     Attributes:
         agreement: Both networks on the same images, layer by layer and end to end.
         certificate: Bound on the difference of their outputs, for all images within the ranges of these.
+        seed: Of the images, if they are random.
     """
 
     agreement: Agreement
     certificate: NetworkCertificate
+    seed: int | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """0 if the check passed."""
+        return 0 if self.passed else 1
 
     def to_json(self) -> dict[str, Any]:
         """The check as plain data."""
-        return {**self.agreement.to_json(), "certificate": self.certificate.to_json()}
+        network = {**self.agreement.to_json(), "certificate": self.certificate.to_json()}
+        return {"seed": self.seed, "network": network}
+
+    def shown(self) -> list[Table | str]:
+        """The check as tables and lines."""
+        seed = [] if self.seed is None else [f"Seed: {self.seed}"]
+        return [*agreement_shown("layer", self.agreement), *self.verdict, *seed]
 
     @property
     def passed(self) -> bool:
@@ -162,7 +202,7 @@ class NetworkCheck:
 
 def verify_network(
     pair: Pair,
-    images: Tensor,
+    inputs: Inputs,
     *,
     engines: Sequence[str] = DEFAULT_ENGINES,
     progress: Callable[[int], None] = lambda _: None,
@@ -172,6 +212,7 @@ def verify_network(
     Raises:
         ConversionError: The networks do not run on such images, or give no scores.
     """
+    images, seed = inputs
     try:
         with certified_arithmetic(threads=None):
             agreement = compare(
@@ -184,8 +225,7 @@ def verify_network(
         raise ConversionError(
             f"the network does not give scores for images {shape}: {str(error).splitlines()[0]}"
         ) from error
-
-    return NetworkCheck(agreement, _certificate(pair.attention, images))
+    return NetworkCheck(agreement, _certificate(pair.attention, images), seed)
 
 
 def _certificate(attention: nn.Module, images: Tensor) -> NetworkCertificate:

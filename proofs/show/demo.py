@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ...convert.errors import OutputError
 from ...convert.examples.images import HELD_OUT_SEED, draw_images
@@ -18,7 +18,9 @@ from ...convert.files.writing.atomic import check_target
 from ...convert.files.writing.ownership import PAGE
 from ...convert.model.convert import convert_model
 from ..evidence.agreement import Agreement, compare
+from ..evidence.tables import agreement_shown
 from .page.write import viewer_page
+from .terminal.table import Table
 
 DEFAULT_FOLDER = Path("conv2attn-demo")
 DEFAULT_IMAGES = 1000
@@ -50,13 +52,38 @@ class DemoResult:
         return {"network": self.network, "folder": str(self.folder), "page": str(self.page), **self.agreement.to_json()}
 
 
+@dataclass(frozen=True)
+class Demo:
+    """What the demo found.
+
+    Attributes:
+        seed: Of the images.
+        results: One for each network.
+    """
+
+    seed: int
+    results: tuple[DemoResult, ...]
+    exit_code: ClassVar[int] = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The demo as plain data."""
+        return {"seed": self.seed, "networks": [result.to_json() for result in self.results]}
+
+    def shown(self) -> Iterator[Table | str]:
+        """The demo as tables and lines."""
+        for result in self.results:
+            yield from agreement_shown(result.network, result.agreement)
+            yield from (f"Wrote {result.folder}; open {result.page} to look at it", "")
+        yield f"Seed of the images: {self.seed}"
+
+
 def run_demo(
     folder: Path,
     *,
     count: int = DEFAULT_IMAGES,
     seed: int = HELD_OUT_SEED,
     progress: Callable[[int], None] = lambda _: None,
-) -> list[DemoResult]:
+) -> Demo:
     """Converts each example network and runs it beside the CNN, in the literal and the factored engine.
 
     Args:
@@ -84,7 +111,7 @@ def run_demo(
         page = viewer_page(attention, report, title=f"The {name} example network", agreement=agreement)
         save_converted(attention, target, report=certified, architecture=architecture, page=page, force=True)
         results.append(DemoResult(name, target, agreement))
-    return results
+    return Demo(seed, tuple(results))
 
 
 def _prepare(folder: Path, targets: dict[str, Path]) -> None:

@@ -43,7 +43,7 @@ LOCALES = [
 
 
 @pytest.mark.parametrize("environment", LOCALES)
-@pytest.mark.parametrize("arguments", [("plan", "module.pt"), ("plan", "module.pt", "--json"), ("prove", "--list")])
+@pytest.mark.parametrize("arguments", [("plan", "module.pt"), ("plan", "module.pt", "--json"), ("claims",)])
 def test_a_terminal_without_unicode_gets_escapes(arguments: Sequence[str], environment: dict[str, str]) -> None:
     code, out, err = started(arguments, environment)
     assert (code, err) == (0, "")
@@ -60,7 +60,7 @@ def test_a_terminal_without_unicode_gets_the_reason(environment: dict[str, str])
 
 
 @pytest.mark.parametrize(
-    "arguments", [("plan", "module.pt"), ("plan", "module.pt", "--json"), ("prove", "--list"), ("--help",)]
+    "arguments", [("plan", "module.pt"), ("plan", "module.pt", "--json"), ("claims",), ("--help",)]
 )
 def test_a_full_standard_output_is_told_in_one_sentence(arguments: Sequence[str]) -> None:
     with open("/dev/full", "wb") as full:
@@ -101,7 +101,7 @@ WRITING = [
     ("show", "out", "--out", "x.html"),
     ("show", "out", "--out", "x.svg"),
     ("show", "out", "--out", "x.png"),
-    ("verify", "--layers", "2", "--out", "x.json"),
+    ("soak", "--layers", "2", "--out", "x.json"),
     ("prove", "--only", "tail-bound", "--format", "markdown", "--out", "x.md"),
     ("demo", "--images", "1", "--out", "x"),
 ]
@@ -134,15 +134,15 @@ def refused(arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch, capsys: p
 
 def test_a_result_replaces_no_other_file(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     before = Path("module.pt").read_bytes()
-    for arguments in (("--layers", "1"), ("module.pt",)):
-        said = refused(("verify", *arguments, "--out", "module.pt"), monkeypatch, capsys)
+    for arguments in (("soak", "--layers", "1"), ("verify", "module.pt")):
+        said = refused((*arguments, "--out", "module.pt"), monkeypatch, capsys)
         assert "it stays" in said or "would be lost" in said
         assert Path("module.pt").read_bytes() == before
 
 
 def test_a_sum_replaces_none_of_its_parts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("a.json").write_text('{"version": 1, "command": "verify"}')
-    assert "would be lost" in refused(("verify", "--merge", "a.json", "--out", "a.json"), monkeypatch, capsys)
+    Path("a.json").write_text('{"version": 1, "command": "soak"}')
+    assert "would be lost" in refused(("merge", "a.json", "--out", "a.json"), monkeypatch, capsys)
 
 
 def test_a_plot_replaces_no_other_picture() -> None:

@@ -198,7 +198,7 @@ def test_what_cannot_be_converted_is_told_in_visible_characters(run: Run) -> Non
     assert run("show", "weights.pt", *WEIGHTS, "--out", "x.png", "--layer", SIGNS).code == 2
     assert run("prove", "--only", SIGNS).code == 2
     assert run("bench", "--table", SIGNS).code == 2
-    assert run("verify", "--engine", SIGNS).code in (2, 3)
+    assert run("soak", "--engine", SIGNS).code in (2, 3)
 
 
 def test_hostile_file_names_are_told_in_visible_characters(run: Run) -> None:
@@ -267,16 +267,16 @@ def test_hostile_weights_are_told_in_visible_characters(run: Run) -> None:
 
 
 def test_hostile_results_are_told_in_visible_characters(run: Run) -> None:
-    assert run("verify", "--layers", "2", "--out", "result.json").code == 0
+    assert run("soak", "--layers", "2", "--out", "result.json").code == 0
     result = json.loads(Path("result.json").read_text())
     campaign = result["campaign"]
     campaign["runs"], campaign["versions"] = [LONG], {LONG: LONG}
     campaign["tally"]["options"] = {LONG: 3}
     campaign["stopped"] = LONG
     Path("result.json").write_text(json.dumps(result))
-    assert run("verify", "--merge", "result.json").code in (0, 1, 3)
+    assert run("merge", "result.json").code in (0, 1, 3)
     Path("result.json").write_text(json.dumps(result | {"version": LONG}))
-    assert run("verify", "--merge", "result.json").code == 3
+    assert run("merge", "result.json").code == 3
 
 
 def test_a_report_is_json_whatever_its_numbers_are() -> None:

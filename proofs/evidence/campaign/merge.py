@@ -11,22 +11,23 @@ from sympy.ntheory.modular import solve_congruence
 
 from ....convert.errors import CheckpointError, SelectionError
 from ....convert.files.readers.common.limits import read_json
+from ...show.terminal.outcome import JSON_VERSION
+from .report import COMMAND
 from .result import Campaign, Part
 from .tally import Tally
 
 
-def merge(paths: Sequence[Path], *, version: int) -> Campaign:
+def merge(paths: Sequence[Path]) -> Campaign:
     """The sum of the campaigns in some files.
 
     Args:
-        paths: What ``--json`` printed or ``--out`` wrote.
-        version: Of the form of such files.
+        paths: Results of campaigns, as JSON.
 
     Raises:
         CheckpointError: A file cannot be read or is no result of a campaign.
         SelectionError: The campaigns are not of one kind, or some layer is in two of them.
     """
-    campaigns = [read_campaign(path, version=version) for path in paths]
+    campaigns = [read_campaign(path) for path in paths]
     first = campaigns[0]
     for path, other in zip(paths, campaigns, strict=True):
         if other.versions != first.versions:
@@ -48,7 +49,7 @@ def merge(paths: Sequence[Path], *, version: int) -> Campaign:
     )
 
 
-def read_campaign(path: Path, *, version: int) -> Campaign:
+def read_campaign(path: Path) -> Campaign:
     """Reads one result.
 
     Raises:
@@ -60,10 +61,10 @@ def read_campaign(path: Path, *, version: int) -> Campaign:
         data: Any = read_json(path)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
-    if not isinstance(data, dict) or data.get("command") != "verify" or "campaign" not in data:
+    if not isinstance(data, dict) or data.get("command") != COMMAND or "campaign" not in data:
         raise CheckpointError(f"{path} is not the result of a campaign")
-    if data.get("version") != version:
-        raise CheckpointError(f"{path} has the version {data.get('version')}; this program reads {version}")
+    if data.get("version") != JSON_VERSION:
+        raise CheckpointError(f"{path} has the version {data.get('version')}; this program reads {JSON_VERSION}")
     try:
         return Campaign.from_json(data["campaign"])
     except (ValueError, SelectionError, AttributeError) as error:

@@ -3,11 +3,44 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
+from typing import Any
 
 from ...show.terminal.table import Table
 from .counterexample import Counterexample
 from .result import Campaign, Part
 from .tally import Extreme
+
+COMMAND = "soak"  # what JSON calls it
+
+
+@dataclass(frozen=True)
+class Soak:
+    """A campaign, and the first layer that failed.
+
+    Attributes:
+        campaign: What was found.
+        counterexample: A simple layer that fails, or None if none does, or nobody looked for it.
+    """
+
+    campaign: Campaign
+    counterexample: Counterexample | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """Interrupted, violated, or fine."""
+        return self.campaign.exit_code
+
+    def to_json(self) -> dict[str, Any]:
+        """The soak as plain data."""
+        example = self.counterexample
+        return {"campaign": self.campaign.to_json(), "counterexample": None if example is None else example.snippet}
+
+    def shown(self) -> list[Table | str]:
+        """The soak as tables and lines."""
+        campaign = self.campaign
+        failures = failure_lines(campaign, self.counterexample)
+        return [option_table(campaign), check_table(campaign), *failures, *verdict(campaign)]
 
 
 def option_table(campaign: Campaign) -> Table:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from ...formal.coq.ask import FormalResult
+from ...show.terminal.table import Table
 
 # How the axioms of the real numbers are called in a table, and what they say.
 _SHORT = {
@@ -22,33 +24,48 @@ AXIOMS = (
 )
 
 
-def rows(result: FormalResult) -> list[tuple[str, str]]:
-    """A row for each theorem: its name, and what it rests on."""
-    return [
-        (str(theorem.statement), " ".join(sorted(_SHORT.get(name, name) for name in theorem.axioms)) or "nothing")
-        for theorem in result.theorems
-    ]
+@dataclass(frozen=True)
+class Formal:
+    """What Coq said, to be printed.
 
+    Attributes:
+        result: What it said.
+    """
 
-def summary(result: FormalResult) -> str:
-    """The verdict in one line."""
-    if not result.is_proved:
-        return "Not proved."
-    return (
-        f"Coq {result.coq} accepts {len(result.theorems)} theorems, and coqchk the library, in {result.seconds:.0f} s."
-    )
+    result: FormalResult
 
+    @property
+    def exit_code(self) -> int:
+        """0 if every theorem was accepted."""
+        return 0 if self.result.is_proved else 1
 
-def to_json(result: FormalResult) -> dict[str, Any]:
-    """The result as plain data."""
-    theorems = [
-        {"name": str(theorem.statement), "statement": theorem.statement.text, "axioms": list(theorem.axioms)}
-        for theorem in result.theorems
-    ]
-    return {
-        "coq": result.coq,
-        "proved": result.is_proved,
-        "theorems": theorems,
-        "failures": list(result.failures),
-        "seconds": result.seconds,
-    }
+    def to_json(self) -> dict[str, Any]:
+        """The theorems as plain data."""
+        result = self.result
+        theorems = [
+            {"name": str(theorem.statement), "statement": theorem.statement.text, "axioms": list(theorem.axioms)}
+            for theorem in result.theorems
+        ]
+        return {
+            "coq": result.coq,
+            "proved": result.is_proved,
+            "theorems": theorems,
+            "failures": list(result.failures),
+            "seconds": result.seconds,
+        }
+
+    def shown(self) -> list[Table | str]:
+        """A row for each theorem, with what it rests on, and the verdict."""
+        rows = tuple(
+            (str(theorem.statement), " ".join(sorted(_SHORT.get(name, name) for name in theorem.axioms)) or "nothing")
+            for theorem in self.result.theorems
+        )
+        axioms = AXIOMS if rows else ()
+        return [Table(("theorem", "rests on"), rows), *axioms, *self.result.failures, self._verdict()]
+
+    def _verdict(self) -> str:
+        result = self.result
+        if not result.is_proved:
+            return "Not proved."
+        accepted = f"Coq {result.coq} accepts {len(result.theorems)} theorems, and coqchk the library"
+        return f"{accepted}, in {result.seconds:.0f} s."

@@ -6,16 +6,13 @@ Every text is made printable here (``printable.py``), whatever a file put into i
 from __future__ import annotations
 
 import io
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from typing import Protocol, runtime_checkable
 
 from .layout import blocks, column_widths, short_names
 from .printable import CELL, printable
 
-_NO_MEMORY = "t allocate memory: you tried to allocate"  # what torch says of it, as a RuntimeError
 LISTED = 1000  # rows of a table that are printed; JSON holds all
 
 
@@ -45,44 +42,6 @@ def say_document(text: str, *, err: bool = False) -> None:
     with suppress(OSError) if err else nullcontext():  # there is no other place to say so
         stream.write(text)
         stream.flush()
-
-
-@runtime_checkable
-class _UsageError(Protocol):
-    """What typer raises for arguments that it refuses; it names no class for all of them."""
-
-    message: str
-    exit_code: int
-
-    def show(self) -> None:
-        """Prints the command's usage and the message on stderr."""
-
-
-def explain(error: Exception) -> int | None:
-    """Says on stderr what the user, the system or the machine has caused, and gives the exit code; None for others."""
-    if isinstance(error, _UsageError):
-        error.message = printable(error.message)
-        with suppress(OSError):
-            error.show()
-        return error.exit_code
-    if isinstance(error, OSError):
-        _abandon_stdout()
-        where = "" if error.filename is None else f"{os.fsdecode(error.filename)} "
-        said = f"conv2attn: {where or 'the output '}cannot be read or written: {error.strerror or error}"
-    elif isinstance(error, MemoryError) or _NO_MEMORY in str(error):
-        said = "conv2attn: there is not enough memory"
-    else:
-        return None
-    say(said, err=True)
-    return 3
-
-
-def _abandon_stdout() -> None:
-    """Sends what is left of the output nowhere, or the interpreter fails once more when it ends."""
-    with suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -1,0 +1,31 @@
+"""The names of the claims, to be printed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ...show.terminal.table import Table
+from ..claim import Claim
+from ..prose import plain
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Claims by name and title.
+
+    Attributes:
+        claims: The claims.
+    """
+
+    claims: Sequence[Claim]
+    exit_code: ClassVar[int] = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The names as plain data."""
+        return {"claims": [{"name": claim.name, "title": plain(claim.title)} for claim in self.claims]}
+
+    def shown(self) -> list[Table | str]:
+        """A row for each claim."""
+        return [Table(("claim", "title"), tuple((claim.name, plain(claim.title)) for claim in self.claims))]

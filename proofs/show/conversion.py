@@ -1,0 +1,147 @@
+"""``conv2attn convert``: a checkpoint becomes a folder with its attention, bounds and page."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from ...convert.certificate.wording import WHY, is_useful
+from ...convert.files.architecture import Architecture
+from ...convert.files.certified import CertifiedReport
+from ...convert.files.save import save_converted
+from ...convert.files.writing.atomic import check_target
+from ...convert.files.writing.ownership import PAGE
+from ...convert.model.convert import convert_model
+from ...convert.model.selection import name_filter
+from ...convert.spec import Size
+from .opening import open_source
+from .page.write import QUICK, make_page
+from .terminal.names import layer_name, note_lines, problem_lines
+from .terminal.output import progress
+from .terminal.table import Table
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A folder that was written.
+
+    Attributes:
+        folder: Its path.
+        certified: What was converted, with bounds.
+    """
+
+    folder: Path
+    certified: CertifiedReport
+    exit_code: ClassVar[int] = 0
+
+    @property
+    def page(self) -> Path:
+        """The page about the network."""
+        return self.folder / PAGE
+
+    def to_json(self) -> dict[str, Any]:
+        """The outcome as plain data."""
+        return {"folder": str(self.folder), "page": str(self.page), "report": self.certified.to_json()}
+
+    def shown(self) -> list[Table | str]:
+        """The outcome as a table and lines."""
+        report, network = self.certified.report, self.certified.network
+        return [
+            self._table(),
+            *note_lines((layer.name, layer.note) for layer in report.layers),
+            *problem_lines("left alone", report.skipped),
+            self._whole(),
+            *problem_lines("without a known bound", network.unbounded),
+            f"Wrote {self.folder}; open {self.page} to look at it",
+        ]
+
+    def _table(self) -> Table:
+        low, high = self.certified.input_range
+        return Table(
+            ("layer", "geometry", "heads", "alpha", "parameters", "attention", f"bound on [{low:g}, {high:g}]"),
+            tuple(
+                (
+                    ", ".join(map(layer_name, layer.names)),
+                    str(layer.spec),
+                    layer.heads,
+                    f"{layer.alpha:g}",
+                    layer.parameters_before,
+                    layer.parameters_after,
+                    bound.in_words,
+                )
+                for layer, bound in zip(self.certified.report.layers, self.certified.bounds, strict=True)
+            ),
+        )
+
+    def _whole(self) -> str:
+        network, (low, high) = self.certified.network, self.certified.input_range
+        useful = is_useful(network.bound, network.outputs)
+        bound = f"at most {network.in_words} apart" if useful else network.in_words
+        bound += "" if useful or network.bound is None else f": {WHY}"
+        return f"Outputs of the whole network, images of {network.size} on [{low:g}, {high:g}]: {bound}"
+
+
+def convert_checkpoint(
+    checkpoint: Path,
+    out: Path,
+    *,
+    architecture: Architecture | None,
+    ema: bool,
+    device: str,
+    dtype: torch.dtype | None,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    alpha: float | None,
+    skip_unsupported: bool,
+    input_range: tuple[float, float],
+    size: Size,
+    force: bool,
+) -> Converted:
+    """Converts a checkpoint, certifies it, and writes the folder.
+
+    Args:
+        checkpoint: Whatever ``open_network`` opens.
+        out: The folder.
+        architecture: How to build the CNN.
+        ema: Take a checkpoint's moving average of the weights.
+        device: Where to convert.
+        dtype: Precision to convert in; None means the architecture's.
+        include: Patterns of the names of layers to convert; none means all.
+        exclude: Patterns of the names of layers to leave.
+        alpha: Locality strength; None means so large that attention is exactly one-hot.
+        skip_unsupported: Leave layers that cannot be converted as they are.
+        input_range: Smallest and largest value of the images that bounds are for.
+        size: Image size that the whole network's bound is for.
+        force: Replace a folder that conv2attn wrote.
+
+    Raises:
+        ConversionError: The checkpoint cannot be opened or converted, or the folder cannot be written.
+    """
+    check_target(out, force=force, sources=[checkpoint])
+    network = open_source(checkpoint, architecture=architecture, ema=ema, device=device, dtype=dtype)
+    cnn = network.cnn()
+    chosen = name_filter(cnn, include=include, exclude=exclude)
+    model, report = convert_model(cnn, filter_fn=chosen, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported)
+    report = report.noted(network.notes)
+    with progress("Certifying", total=len(report.layers)) as advance:
+        certified = CertifiedReport.of(model, report, input_range=input_range, size=size, progress=advance)
+    with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
+        page, left_out = make_page(model, report, title=checkpoint.name, limit=QUICK)
+    certified = certified.noted(left_out)
+    with progress("Writing", total=None):
+        save_converted(
+            model,
+            out,
+            report=certified,
+            architecture=network.architecture,
+            source=network.checkpoint,
+            page=page,
+            force=force,
+        )
+    return Converted(out, certified)

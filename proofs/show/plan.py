@@ -1,0 +1,107 @@
+"""``conv2attn plan``: what a conversion would do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ...convert.engines.literal import format_bytes
+from ...convert.errors import Problem
+from ...convert.files.architecture import Architecture
+from ...convert.model.convert import plan_conversion
+from ...convert.model.plan import LayerPlan, plan_layers
+from ...convert.model.selection import name_filter
+from ...convert.spec import Size
+from .opening import open_source
+from .terminal.names import layer_name, note_lines, problem_lines
+from .terminal.table import Table
+
+_UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a conversion would do with each convolution.
+
+    Attributes:
+        size: Image size that sizes and memory are for.
+        layers: What would be converted.
+        unsupported: What cannot be, and why.
+        skipped: What is not selected.
+    """
+
+    size: Size
+    layers: tuple[LayerPlan, ...]
+    unsupported: tuple[Problem, ...]
+    skipped: tuple[Problem, ...]
+    exit_code: ClassVar[int] = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain data."""
+        return {
+            "size": list(self.size),
+            "layers": [layer.to_json() for layer in self.layers],
+            "unsupported": [vars(problem) for problem in self.unsupported],
+            "skipped": [vars(problem) for problem in self.skipped],
+        }
+
+    def shown(self) -> list[Table | str]:
+        """The plan as a table and lines."""
+        return [
+            *([] if self.layers else ["Nothing would be converted."]),
+            self._table(),
+            *note_lines((layer.name, layer.note) for layer in self.layers),
+            *problem_lines("cannot be converted", self.unsupported),
+            *problem_lines("left alone", self.skipped),
+        ]
+
+    def _table(self) -> Table:
+        return Table(
+            ("layer", "geometry", "heads", "parameters", "attention", "input", f"literal form at {self.size}"),
+            tuple(
+                (
+                    layer_name(layer.name),
+                    str(layer.spec),
+                    layer.spec.num_heads,
+                    layer.parameters_before,
+                    layer.parameters_after,
+                    layer.input_size or _UNKNOWN,
+                    _UNKNOWN if layer.literal_bytes is None else format_bytes(layer.literal_bytes),
+                )
+                for layer in self.layers
+            ),
+        )
+
+
+def plan_checkpoint(
+    checkpoint: Path,
+    *,
+    architecture: Architecture | None,
+    ema: bool,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    size: Size,
+) -> Planned:
+    """Plans the conversion of a checkpoint.
+
+    Args:
+        checkpoint: Whatever ``open_network`` opens.
+        architecture: How to build the CNN.
+        ema: Take a checkpoint's moving average of the weights.
+        include: Patterns of the names of layers to convert; none means all.
+        exclude: Patterns of the names of layers to leave.
+        size: Image size that sizes and memory are for.
+
+    Raises:
+        ConversionError: The checkpoint cannot be opened, or a pattern names no layer.
+    """
+    with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
+        network = open_source(checkpoint, architecture=architecture, ema=ema)
+        cnn = network.cnn()
+        found = plan_conversion(cnn, filter_fn=name_filter(cnn, include=include, exclude=exclude))
+        layers = plan_layers(cnn, [names[0] for names in found.chosen], size=size, notes=network.notes)
+    return Planned(size, tuple(layers), found.unsupported, found.skipped)

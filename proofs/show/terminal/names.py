@@ -1,0 +1,42 @@
+"""Layers, and what is to be said of them, as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ....convert.errors import Problem
+
+_LISTED = 10  # names in a line
+
+
+def layer_name(name: str) -> str:
+    """A layer's name; the model itself has an empty one."""
+    return name or "the model itself"
+
+
+def note_lines(notes: Iterable[tuple[str, str | None]]) -> list[str]:
+    """What the user should know of layers: a line for each note, with the layers that it is about.
+
+    Args:
+        notes: Names of layers, each with its note or None.
+    """
+    layers: dict[str, list[str]] = {}
+    for name, note in notes:
+        if note is not None:
+            layers.setdefault(note, []).append(layer_name(name))
+    return [f"note: {listed(names)}: {note}" for note, names in layers.items()]
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more
+
+
+def problem_lines(what: str, problems: Sequence[Problem]) -> list[str]:
+    """How many layers have a problem, then each with its reason; nothing if none has."""
+    if not problems:
+        return []
+    return [f"{len(problems)} {what}:", *(f"  {layer_name(problem.name)}: {problem.reason}" for problem in problems)]

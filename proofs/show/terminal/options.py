@@ -1,0 +1,148 @@
+"""Options that several commands have, and the values that texts stand for. Torch is imported inside the functions."""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ....convert.files.architecture import Architecture
+    from ....convert.spec import Size
+
+
+class Dtype(StrEnum):
+    """Precisions that a model can be converted in."""
+
+    float64 = "float64"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
+
+class Picture(StrEnum):
+    """Pictures of a converted network."""
+
+    maps = "maps"
+    contours = "contours"
+    error = "error"
+    kernel = "kernel"
+
+
+class ProofFormat(StrEnum):
+    """Forms of the document that holds the proofs."""
+
+    text = "text"
+    markdown = "markdown"
+    latex = "latex"
+    json = "json"
+
+
+def positive(value: float | None) -> float | None:
+    """Refuses a number that is not positive and finite."""
+    if value is not None and not (value > 0 and math.isfinite(value)):
+        raise typer.BadParameter(f"must be positive and finite; got {value}")
+    return value
+
+
+CheckpointArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CHECKPOINT",
+        help="A file of PyTorch's, safetensors, .pt2 or ONNX, a Hugging Face folder, or what convert wrote.",
+    ),
+]
+ArchOption = Annotated[
+    str | None,
+    typer.Option(
+        "--arch",
+        metavar="SPEC",
+        help="package.module:factory, path/to/file.py:factory or timm:NAME. Runs that code. Not needed where the "
+        "checkpoint describes its convolutions: .pt2, ONNX, whole pickled modules.",
+    ),
+]
+ArchArgOption = Annotated[
+    list[str] | None, typer.Option("--arch-arg", metavar="NAME=JSON", help="Argument of the factory; repeatable.")
+]
+AlphaOption = Annotated[
+    float | None,
+    typer.Option(callback=positive, help="Locality strength; by default so large that attention is exactly one-hot."),
+]
+IncludeOption = Annotated[
+    list[str] | None, typer.Option(metavar="PATTERN", help='Layer name, glob, or "re:" and a regular expression.')
+]
+ExcludeOption = Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Leave these layers alone.")]
+EmaOption = Annotated[bool, typer.Option("--ema", help="Take the moving average of the weights.")]
+DeviceOption = Annotated[str, typer.Option(help="Where to convert: cpu, cuda, ...")]
+DtypeOption = Annotated[Dtype | None, typer.Option(help="Precision to convert in; by default the architecture's.")]
+SkipOption = Annotated[
+    bool, typer.Option("--skip-unsupported", help="Leave layers that cannot be converted as they are.")
+]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Replace what is there; a folder only if conv2attn wrote all of it.")
+]
+EngineOption = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="Verify this engine; repeatable; all by default.")
+]
+ResultOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result as JSON, too.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+def architecture_of(spec: str | None, arguments: list[str] | None) -> Architecture | None:
+    """How a network is built, as ``ArchOption`` and ``ArchArgOption`` say."""
+    from ....convert.files.architecture import Architecture, parse_arguments
+
+    if spec is None:
+        if arguments:
+            raise typer.BadParameter("goes with --arch", param_hint="--arch-arg")
+        return None
+    return Architecture(spec, parse_arguments(arguments or ()))
+
+
+def torch_dtype(dtype: Dtype | None) -> Any:
+    """The precision, for torch."""
+    import torch
+
+    return None if dtype is None else getattr(torch, dtype.value)
+
+
+def torch_device(name: str) -> Any:
+    """The device, for torch."""
+    import torch
+
+    try:
+        return torch.device(name)
+    except RuntimeError as error:
+        raise typer.BadParameter(f"there is no device {name!r}", param_hint="--device") from error
+
+
+def size_of(text: str) -> Size:
+    """Rows and columns, from a text like 224x224."""
+    from ....convert.spec import Size
+
+    rows, _, columns = text.lower().partition("x")
+    if not (rows.isdecimal() and columns.isdecimal() and int(rows) and int(columns)):
+        raise typer.BadParameter(f"must be ROWSxCOLUMNS, like 224x224; got {text}", param_hint="--size")
+    return Size(int(rows), int(columns))
+
+
+def range_of(text: str) -> tuple[float, float]:
+    """Smallest and largest value, from a text like -1,1."""
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        low, high = math.nan, math.nan
+    if not -math.inf < low <= high < math.inf:
+        raise typer.BadParameter(f"must be LOW,HIGH, like -1,1; got {text}", param_hint="--input-range")
+    return low, high
+
+
+def pixel_of(text: str) -> tuple[int, int]:
+    """Row and column, from a text like 12,40."""
+    row, _, column = text.partition(",")
+    if not (row.isdecimal() and column.isdecimal()):
+        raise typer.BadParameter(f"must be ROW,COLUMN, like 12,40; got {text}", param_hint="--query")
+    return int(row), int(column)

@@ -1,0 +1,80 @@
+"""What every command gives back, and the one way in which it is printed: for people, or as JSON for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from .output import print_table, say, say_document
+from .table import Table
+
+JSON_VERSION = 1
+
+
+class Outcome(Protocol):
+    """What a command found or did."""
+
+    @property
+    def exit_code(self) -> int:
+        """What the program ends with: 0 unless something that was to hold does not."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """The outcome as plain data."""
+        ...
+
+    def shown(self) -> Iterable[Table | str]:
+        """Tables and lines, in the order in which they are read."""
+        ...
+
+
+@dataclass(frozen=True)
+class Wrote:
+    """A file was written, and nothing is to be judged.
+
+    Attributes:
+        file: Its path.
+        about: What else JSON says of it.
+    """
+
+    file: Path
+    about: Mapping[str, Any] = field(default_factory=dict)
+    exit_code: ClassVar[int] = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The outcome as plain data."""
+        return {"file": str(self.file), **self.about}
+
+    def shown(self) -> list[Table | str]:
+        """Tables and lines, in the order in which they are read."""
+        return [f"Wrote {self.file}"]
+
+
+def print_outcome(command: str, outcome: Outcome, *, as_json: bool) -> None:
+    """Prints what a command found.
+
+    Args:
+        command: The command, which JSON names.
+        outcome: What it found.
+        as_json: Print one JSON object instead of tables and lines.
+
+    Raises:
+        OSError: Standard output cannot be written.
+    """
+    if as_json:
+        say_document(outcome_json(command, outcome))
+        return
+    for part in outcome.shown():
+        if isinstance(part, Table):
+            print_table(part.header, part.rows)
+        else:
+            say(part)
+
+
+def outcome_json(command: str, outcome: Outcome) -> str:
+    """What a command found, as one JSON object with the version of its form and a line break."""
+    from ....convert.files.writing.json_text import json_text  # imports torch, which lines and tables do not need
+
+    return json_text({"version": JSON_VERSION, "command": command, **outcome.to_json()}, default=str) + "\n"

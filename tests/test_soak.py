@@ -1,0 +1,296 @@
+"""The commands ``conv2attn soak`` and ``merge`` say what they tried and found, and lose nothing that they found."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conv2attn.cli import main
+from conv2attn.convert.errors import OutputError
+from conv2attn.proofs.evidence.campaign import outputs
+from conv2attn.proofs.evidence.campaign.merge import _common_layer
+from conv2attn.proofs.evidence.campaign.result import Part
+from tests.processes import PATIENCE, finished, started
+from tests.test_faults import drop_a_head
+
+COMMAND = [sys.executable, "-c", "from conv2attn.cli import main; main()"]
+ARCH = ("--arch", "conv2attn.convert.examples.networks:residual_cnn")
+
+Run = Callable[..., tuple[int, str, str]]
+PARTS = st.builds(Part, st.integers(0, 1), st.integers(0, 30), st.integers(1, 9), st.integers(0, 9))
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Runs the command in an empty folder: exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["conv2attn", *arguments])
+        with pytest.raises(SystemExit) as raised:
+            main()
+        return (int(raised.value.code or 0), *capfd.readouterr())
+
+    return call
+
+
+def result(text: str) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(text)
+    assert (data["version"], data["command"]) == (1, "soak")
+    return data
+
+
+def test_a_summary_says_what_was_tried_and_what_was_found(run: Run) -> None:
+    code, out, err = run("soak", "--layers", "6", "--seed", "3")
+    assert (code, err) == (0, "")
+    for part in ("stride > 1", "padding with", "groups > 1", "integers, one-hot", "adversarial, soft", "no violation"):
+        assert part in out
+    assert "6 layers, " in out
+    assert "layers/s" in out
+    assert "Largest error / bound: " in out
+    assert out.endswith("Seed 3, layers from 0\n")
+
+
+def test_json_and_the_file_are_the_same_object(run: Run) -> None:
+    code, out, _ = run("soak", "--layers", "3", "--json", "--out", "result.json")
+    assert code == 0
+    data = result(out)
+    assert data == result(Path("result.json").read_text(encoding="utf-8"))
+    assert data["counterexample"] is None
+    assert data["campaign"]["parts"] == [{"seed": 0, "first": 0, "step": 1, "count": 3}]
+    assert os.listdir() == ["result.json"]
+
+
+def test_options_choose_engines_precisions_and_sizes(run: Run) -> None:
+    arguments = ("--engine", "literal", "--engine", "factored", "--dtype", "float64", "--max-size", "4")
+    _, out, _ = run("soak", "--layers", "4", "--json", *arguments)
+    campaign = result(out)["campaign"]
+    assert campaign["settings"] == {
+        "engines": ["literal", "factored"],
+        "dtypes": ["float64"],
+        "device": "cpu",
+        "max_size": 4,
+    }
+    assert campaign["tally"]["options"]["float64"] == 4
+    assert "certificate, heads anywhere" not in campaign["tally"]["checks"]
+
+
+def test_shards_merge_into_the_whole(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = ("--layers", "6", "--engine", "factored")
+    run("soak", *few, "--out", "whole.json")
+    run("soak", *few, "--shard", "1/2", "--out", "odd.json")
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert run("soak", *few, "--out", "even.json")[0] == 2
+    run("soak", *few, "--out", "even-{shard}.json")
+    Path("even-0-of-2.json").rename("even.json")
+    code, out, _ = run("merge", "odd.json", "even.json", "--json")
+    assert code == 0
+    assert result(out)["campaign"]["tally"] == result(Path("whole.json").read_text())["campaign"]["tally"]
+    code, out, _ = run("merge", "odd.json", "even.json")
+    assert "Seed 0, layers 0, 2, ...\nSeed 0, layers 1, 3, ...\n" in out
+    code, _, err = run("merge", "odd.json", "odd.json")
+    assert (code, err) == (2, "conv2attn: layer 1 of seed 0 is both in odd.json and in odd.json\n")
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("parts", [{"seed": 0, "first": 0, "step": 0, "count": 6}]),
+        ("parts", [{"seed": 0, "first": "0", "step": 1, "count": 6}]),
+        ("seconds", "long"),
+        ("seconds", 10**400),
+        ("runs", None),
+        ("settings", {"engines": ["cuda"], "dtypes": ["float32"], "device": "cpu", "max_size": 4}),
+        ("tally", {"layers": 6}),
+        ("versions", [1]),
+    ],
+)
+def test_a_result_that_is_malformed_is_refused(run: Run, place: str, value: Any) -> None:
+    run("soak", "--layers", "2", "--engine", "factored", "--out", "result.json")
+    written = json.loads(Path("result.json").read_text())
+    written["campaign"][place] = value
+    Path("other.json").write_text(json.dumps(written))
+    code, out, err = run("merge", "other.json")
+    assert (code, out) == (3, "")
+    assert err.startswith("conv2attn: other.json is malformed: ")
+    assert err.count("\n") == 1
+
+
+def test_results_of_more_layers_than_memory_holds_are_added(run: Run) -> None:
+    run("soak", "--layers", "2", "--engine", "factored", "--out", "result.json")
+    written = json.loads(Path("result.json").read_text())
+    for first, count in ((0, 10**15), (10**15, 5), (1, 3 * 10**14)):
+        step = 3 if first == 1 else 1
+        written["campaign"]["parts"] = [{"seed": 0, "first": first, "step": step, "count": count}]
+        Path(f"{first}.json").write_text(json.dumps(written))
+    assert run("merge", "0.json", f"{10**15}.json")[0] == 0
+    code, _, err = run("merge", f"{10**15}.json", "1.json")
+    assert code == 0
+    code, _, err = run("merge", "0.json", "1.json")
+    assert (code, err) == (2, "conv2attn: layer 1 of seed 0 is both in 0.json and in 1.json\n")
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a folder", "nothing"])
+def test_what_is_no_file_is_no_result(run: Run, kind: str) -> None:
+    {"a pipe": os.mkfifo, "a folder": os.mkdir, "nothing": lambda name: None}[kind]("result.json")
+    code, _, err = run("merge", "result.json")
+    assert code == 3
+    assert err.startswith("conv2attn: result.json cannot be read: ")
+
+
+@given(one=PARTS, other=PARTS)
+def test_two_parts_have_the_layers_in_common_that_their_indices_have(one: Part, other: Part) -> None:
+    common = set(one.indices) & set(other.indices) if one.seed == other.seed else set()
+    assert _common_layer(one, other) == min(common, default=None)
+
+
+def test_a_failure_gives_a_snippet_and_exit_code_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    drop_a_head(monkeypatch)
+    code, out, _ = run("soak", "--layers", "12", "--out", "result.json")
+    assert code == 1
+    assert "violations in 12 layers" in out
+    assert "layer 0 of seed 0: integers, one-hot: output, literal: error" in out
+    assert "and 2 more layers" in out
+    snippet = result(Path("result.json").read_text())["counterexample"]
+    assert snippet in out
+    assert "layer = RandomLayer(" in snippet
+    assert run("merge", "result.json")[0] == 1
+
+
+def test_minutes_end_a_campaign(run: Run) -> None:
+    code, out, _ = run("soak", "--minutes", "0.002", "--layers", "150")
+    assert code == 0
+    assert "layers (out of time)" in out
+
+
+WRONG: list[tuple[tuple[str, ...], str]] = [
+    (("verify",), "Missing argument 'CHECKPOINT'"),
+    (("merge",), "Missing argument 'FILE...'"),
+    (("soak", "--random", "3"), "No such option: --random"),
+    (("soak", "a"), "unexpected extra argument(s) (a)"),
+    (("soak", "--engine", "foo"), "each engine must be one of literal, sdpa, separable, factored, once; got foo"),
+    (("soak", "--max-size", "65"), "the largest size must be 1 to 64; got 65"),
+    (("soak", "--shard", "3/3"), "a shard is i/n with 0 <= i < n; got 3/3"),
+    (("soak", "--layers", "0"), "--layers"),
+    (("soak", "--minutes", "nan"), "must be positive and finite"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "reason"), WRONG, ids=lambda value: " ".join(value)[:40])
+def test_wrong_usage_is_refused(arguments: tuple[str, ...], reason: str, run: Run) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert reason in " ".join(err.split())
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "nonsense", "meta"])
+def test_a_device_that_cannot_compute_is_refused(device: str, run: Run) -> None:
+    code, out, err = run("soak", "--layers", "3", "--device", device)
+    assert (code, out) == (3, "")
+    assert f"the device {device!r} cannot be used: " in err
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("missing/result.json", "missing/result.json cannot be written: there is no folder "),
+        ("/dev/full", "/dev/full is no plain file; the output is one\n"),
+        (".", " is a folder; the output is a file\n"),
+    ],
+)
+def test_a_target_that_cannot_be_written_is_refused_before_the_run(
+    target: str, reason: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("conv2attn.proofs.evidence.campaign.run.run_campaign", lambda *_, **__: pytest.fail("it ran"))
+    code, out, err = run("soak", "--layers", "3", "--out", target)
+    assert (code, out) == (3, "")
+    assert reason in err
+
+
+def test_a_full_disk_is_an_error_before_the_run() -> None:
+    limited = "import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (9999, 9999)); "
+    code = f"{limited}from pathlib import Path; from conv2attn.proofs.evidence.campaign.outputs import result_file\n"
+    code += "with result_file(Path('result.json'), 'soak'): print('it ran')"
+    ended = finished([sys.executable, "-c", code])
+    assert ended.stdout == ""
+    assert "OutputError: result.json cannot be written: File too large" in ended.stderr
+    assert not Path("result.json").exists()
+
+
+def test_a_full_standard_output_is_an_error_before_the_run() -> None:
+    with open("/dev/full", "w") as full:
+        ended = finished([*COMMAND, "soak", "--layers", "1000000", "--json"], stdout=full)
+    assert ended.returncode == 3
+    assert ended.stderr == "conv2attn: standard output cannot be written: No space left on device\n"
+
+
+def test_a_disk_without_room_for_the_printed_result_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open(tmp_path / "out", "w") as file:
+        outputs.check_stdout(file.fileno())
+        monkeypatch.setattr(outputs, "ROOM", 2**62)
+        with pytest.raises(OutputError, match="its disk is full"):
+            outputs.check_stdout(file.fileno())
+
+
+def test_a_result_replaces_the_old_one_only_when_it_is_whole(tmp_path: Path) -> None:
+    target = tmp_path / "result.json"
+    target.write_text(old := '{"version": 1, "command": "soak"}')
+    with contextlib.suppress(KeyboardInterrupt), outputs.result_file(target, "soak"):
+        assert sum(path.stat().st_size for path in tmp_path.rglob("*")) >= outputs.ROOM
+        raise KeyboardInterrupt
+    assert target.read_text() == old
+    with outputs.result_file(target, "soak") as write:
+        write("new")
+    assert target.read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+
+
+TELLS_OF_PROGRESS = """
+from contextlib import contextmanager
+from pathlib import Path
+from conv2attn import cli
+
+@contextmanager
+def progress(*_, **__):
+    yield lambda count: Path("progress").touch()
+
+cli.progress = progress
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("layers", ["199", "100000"], ids=["in this process", "in several processes"])
+def test_an_interrupt_ends_a_campaign_with_a_partial_summary(layers: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", TELLS_OF_PROGRESS, "soak", "--layers", layers, "--out", "result.json"]
+    with started(command, cwd=tmp_path) as process:
+        wait_for(lambda: (tmp_path / "progress").exists())
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err) == (130, "")
+    assert "layers (interrupted), " in out
+    campaign = result((tmp_path / "result.json").read_text())["campaign"]
+    assert campaign["stopped"] == "interrupted"
+    assert 0 < campaign["tally"]["layers"] < int(layers)
+    assert sorted(os.listdir(tmp_path)) == ["progress", "result.json"]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert condition()
