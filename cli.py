@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from .proofs.show.failure import explain
-from .proofs.show.terminal.options import (
+from .proofs.terminal.options import (
     AlphaOption,
     ArchArgOption,
     ArchOption,
@@ -40,8 +40,8 @@ from .proofs.show.terminal.options import (
     torch_device,
     torch_dtype,
 )
-from .proofs.show.terminal.outcome import Outcome, Wrote, outcome_json, print_outcome
-from .proofs.show.terminal.output import progress, say, say_document, take_any_text
+from .proofs.terminal.outcome import Outcome, Wrote, outcome_json, print_outcome
+from .proofs.terminal.output import progress, say, say_document, take_any_text
 
 TERMINATED = 128 + signal.SIGTERM
 

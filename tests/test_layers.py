@@ -33,8 +33,8 @@ from conv2attn.convert.errors import (
 )
 from conv2attn.convert.files.architecture import Architecture, build_architecture
 from conv2attn.convert.files.checkpoint import read_checkpoint
+from conv2attn.convert.files.folder import read_folder
 from conv2attn.convert.files.layers import Layers, layer_tree
-from conv2attn.convert.files.load import read_folder
 from conv2attn.convert.files.network import LARGE, open_network
 from conv2attn.convert.files.readers.common.geometry import StoredConvolution
 from conv2attn.convert.files.readers.onnx import COMPUTED, FOLDED, OPEN

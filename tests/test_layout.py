@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conv2attn.proofs.show.terminal.layout import blocks, column_widths, short_names
+from conv2attn.proofs.terminal.layout import blocks, column_widths, short_names
 
 names = st.text(alphabet="ab.", min_size=1, max_size=90)
 long_names = st.builds(lambda start, middle, end: start * 30 + middle + end * 30, *[st.text("ab", max_size=4)] * 3)

@@ -25,7 +25,7 @@ ROOMS = [
     "convert/files/readers",
     "convert/files/writing",
     "convert/files",
-    "proofs/show/terminal",
+    "proofs/terminal",
     "proofs/prover",
     "proofs/claims/common",
     "proofs/claims/theorem",

@@ -8,22 +8,30 @@ the state dict of a converted network            the converted network, by its C
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..attention.layer import SelfAttention2d
-from ..errors import ArchitectureError, ArchitectureNeededError, ConversionError, OptionError
-from ..model.convert import restore_model
+from ..errors import (
+    ArchitectureError,
+    ArchitectureNeededError,
+    CheckpointError,
+    ConversionError,
+    OptionError,
+    UnsupportedLayerError,
+)
+from ..model.convert import convert_model, restore_model
 from .architecture import Architecture
 from .checkpoint import Checkpoint, Progress, fit_keys, load_into, non_finite_keys, read_checkpoint
-from .config import LayerEntry, is_converted
+from .config import LayerEntry, attention_named, is_converted
+from .folder import read_folder
 from .layers import Layers, layer_tree
-from .load import convert_like, match_dtypes, read_folder
 from .state import holds_attention, keys_when_converted, layer_entries, only_layers, under_middle_tap, without_attention
 from .writing.ownership import CONFIG
 
@@ -40,7 +48,7 @@ class Network:
             convolutions, or of the attention layers, alone. With a large checkpoint, its weights lie in the mapped
             file, and what is not in the checkpoint is on the meta device.
         checkpoint: Where the weights came from.
-        architecture: How the network was built, or None for layers alone.
+        architecture: How the network was built, or None for layers alone and for a network that was given.
         non_finite: Names of tensors with a NaN or an infinity.
         notes: What the user should know of the weights of layers that the checkpoint describes, by their names.
     """
@@ -81,7 +89,8 @@ class Network:
 def open_network(
     path: str | Path,
     *,
-    architecture: Architecture | None = None,
+    architecture: nn.Module | Architecture | None = None,
+    converted: bool = False,
     ema: bool = False,
     device: str = "cpu",
     dtype: torch.dtype | None = None,
@@ -92,8 +101,10 @@ def open_network(
     Args:
         path: A checkpoint of any kind, of a CNN or of a converted network; a Hugging Face folder; or a folder that a
             conversion wrote.
-        architecture: How to build the CNN. None takes the layers by the geometry that the file or the folder describes;
-            a folder of one of the project's example networks is built from its own architecture.
+        architecture: The CNN, of which a copy is used, or how to build it. None takes the layers by the geometry that
+            the file or the folder describes; a folder of one of the project's example networks is built from its own
+            architecture.
+        converted: Refuse what is no folder that a conversion wrote.
         ema: Take the moving average of the weights.
         device: Where to.
         dtype: Convert floating-point weights to this precision; None keeps that of the architecture, or in which a
@@ -108,7 +119,7 @@ def open_network(
         ConversionError: There is no such device here, or a dtype is asked for that complex weights do not fit.
     """
     path = Path(path)
-    if is_converted(path):
+    if converted or is_converted(path):
         checkpoint, entries, own = _read_converted(path, ema=ema)
         architecture = architecture or own
     else:
@@ -125,7 +136,8 @@ def open_network(
         non_finite = tuple(non_finite_keys(model.state_dict()))  # here, since the meta device has no values
     except (RuntimeError, AssertionError, ImportError) as error:
         raise ConversionError(f"the device {device!r} cannot be used: {str(error).splitlines()[0]}") from error
-    return Network(model, checkpoint, architecture, non_finite, notes)
+    recipe = architecture if isinstance(architecture, Architecture) else None
+    return Network(model, checkpoint, recipe, non_finite, notes)
 
 
 def _read_converted(folder: Path, *, ema: bool) -> tuple[Checkpoint, Sequence[LayerEntry], Architecture | None]:
@@ -148,7 +160,7 @@ def _layers(checkpoint: Checkpoint, entries: Sequence[LayerEntry]) -> nn.Module:
 
 def _attention_layers(checkpoint: Checkpoint, entries: Sequence[LayerEntry]) -> nn.Module:
     stored = {name: entry.stored(name, checkpoint) for entry in entries for name in entry.names}
-    tree = convert_like(layer_tree(stored, checkpoint.state_dict), entries, checkpoint, inplace=True)
+    tree = _convert_like(layer_tree(stored, checkpoint.state_dict), entries, checkpoint)
     own = replace(checkpoint, state_dict=only_layers(checkpoint.state_dict, entries))
     load_into(tree, own, assign=True)
     return tree
@@ -165,8 +177,10 @@ def _what_is_needed(checkpoint: Checkpoint) -> str:
     )
 
 
-def _built(architecture: Architecture, checkpoint: Checkpoint, entries: Sequence[LayerEntry]) -> nn.Module:
+def _built(architecture: nn.Module | Architecture, checkpoint: Checkpoint, entries: Sequence[LayerEntry]) -> nn.Module:
     """The network with the checkpoint's weights, copied unless they are large."""
+    if isinstance(architecture, nn.Module):
+        return _loaded(copy.deepcopy(architecture), checkpoint, entries)
     if sum(tensor.nbytes for tensor in checkpoint.state_dict.values()) >= LARGE:
         with suppress(ArchitectureError):  # code that reads the values it draws cannot run without them
             with torch.device("meta"):
@@ -188,8 +202,44 @@ def _loaded(
     if not entries:
         load_into(cnn, checkpoint, assign=assign)
         return cnn
-    match_dtypes(cnn, saved.state_dict)
+    _match_dtypes(cnn, saved.state_dict)
     load_into(cnn, replace(saved, state_dict=without_attention(saved.state_dict, entries)), assign=assign)
-    model = convert_like(cnn, entries, saved, inplace=True)  # after loading: large weights are then shared, not copied
+    model = _convert_like(cnn, entries, saved)  # after loading: large weights are then shared, not copied
+    _match_dtypes(model, saved.state_dict)
     load_into(model, saved, assign=assign)
     return model
+
+
+def _convert_like(network: nn.Module, entries: Sequence[LayerEntry], saved: Checkpoint) -> nn.Module:
+    """Converts the layers of a CNN that were attention when it was saved.
+
+    Args:
+        network: The CNN, which is changed; what its weights are does not matter.
+        entries: The attention layers.
+        saved: The weights that the converted network will get, under the network's names.
+
+    Raises:
+        CheckpointError: The network lacks one of the layers, or it is another there.
+        EngineError: There is no such engine.
+    """
+    wanted = {name: entry for entry in entries for name in entry.names}
+    try:
+        model, report = convert_model(
+            network, filter_fn=lambda _, name: name in wanted, inplace=True, skip_unsupported=True
+        )
+    except UnsupportedLayerError as error:
+        raise CheckpointError(f"{saved.path} does not fit the architecture: {error}") from error
+    for layer in report.layers:
+        wanted[layer.name].configure(attention_named(model, layer.name), saved.state_dict)
+    lacking = wanted.keys() - {name for layer in report.layers for name in layer.names}
+    if lacking:
+        listed = ", ".join(sorted(lacking))
+        raise CheckpointError(f"{saved.path} holds attention layers that the architecture lacks: {listed}")
+    return model
+
+
+def _match_dtypes(model: nn.Module, saved: Mapping[str, Tensor]) -> None:
+    """Gives each floating-point tensor of the model the precision it was saved with."""
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if name in saved and tensor.is_floating_point() and saved[name].is_floating_point():
+            tensor.data = tensor.data.to(saved[name].dtype)

@@ -20,8 +20,8 @@ from ..errors import CheckpointError, NotAConvolutionError, OutputError
 from .architecture import Architecture
 from .checkpoint import Checkpoint, load_into, read_checkpoint
 from .config import LayerEntry, is_converted
+from .folder import read_folder
 from .layers import convolution
-from .load import read_folder
 from .network import open_network
 from .readers.common.geometry import StoredConvolution
 from .shared import check_written_apart, copies, independent

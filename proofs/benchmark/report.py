@@ -7,8 +7,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ...convert.engines.literal import format_bytes
-from ..show.terminal.printable import printable
-from ..show.terminal.table import Table
+from ..terminal.printable import printable
+from ..terminal.table import Table
 from .candidates.results import Row, Summary
 from .criteria import Criterion
 

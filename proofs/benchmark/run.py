@@ -10,7 +10,7 @@ import torch
 
 from ...convert.errors import ConversionError
 from ..evidence.machine import Machine, kept_memory, torch_settings
-from ..show.terminal.table import Table
+from ..terminal.table import Table
 from .candidates.results import Row, Summary, summarise
 from .candidates.shapes import NETWORK, TABLES, BenchmarkLayer, check_table_names
 from .criteria import Criterion, evaluate

@@ -20,7 +20,7 @@ from ...convert.files.architecture import Architecture
 from ...convert.files.network import open_network
 from ...convert.model.convert import convert_model, restore_model
 from ...convert.spec import Size
-from ..show.terminal.table import Table
+from ..terminal.table import Table
 from .agreement import Agreement, compare
 from .arithmetic import certified_arithmetic, check_device
 from .image_folder import read_images

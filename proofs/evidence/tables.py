@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...convert.certificate.wording import told
-from ..show.terminal.names import layer_name, note_lines
-from ..show.terminal.table import Table
+from ..terminal.names import layer_name, note_lines
+from ..terminal.table import Table
 from .agreement import Agreement
 
 _UNKNOWN = "unknown"

@@ -20,11 +20,11 @@ from ...convert.files.writing.ownership import PAGE
 from ...convert.model.convert import convert_model
 from ...convert.model.selection import name_filter
 from ...convert.spec import Size
+from ..terminal.names import layer_name, note_lines, problem_lines
+from ..terminal.output import progress
+from ..terminal.table import Table
 from .opening import open_source
 from .page.write import QUICK, make_page
-from .terminal.names import layer_name, note_lines, problem_lines
-from .terminal.output import progress
-from .terminal.table import Table
 
 
 @dataclass(frozen=True)

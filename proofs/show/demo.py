@@ -19,8 +19,8 @@ from ...convert.files.writing.ownership import PAGE
 from ...convert.model.convert import convert_model
 from ..evidence.agreement import Agreement, compare
 from ..evidence.tables import agreement_shown
+from ..terminal.table import Table
 from .page.write import viewer_page
-from .terminal.table import Table
 
 DEFAULT_FOLDER = Path("conv2attn-demo")
 DEFAULT_IMAGES = 1000

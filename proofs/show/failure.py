@@ -7,8 +7,8 @@ import sys
 from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
-from .terminal.output import say
-from .terminal.printable import printable
+from ..terminal.output import say
+from ..terminal.printable import printable
 
 WRONG_USE, WRONG_INPUT, UNSUPPORTED, BUG = 2, 3, 4, 70
 _NO_MEMORY = "t allocate memory: you tried to allocate"  # what torch says of it, as a RuntimeError

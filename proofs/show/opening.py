@@ -12,8 +12,8 @@ import torch
 from ...convert.files.architecture import Architecture
 from ...convert.files.checkpoint import size_on_disk
 from ...convert.files.network import Network, open_network
-from .terminal.names import listed
-from .terminal.output import progress, say
+from ..terminal.names import listed
+from ..terminal.output import progress, say
 
 
 def open_source(

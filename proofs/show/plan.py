@@ -16,9 +16,9 @@ from ...convert.model.convert import plan_conversion
 from ...convert.model.plan import LayerPlan, plan_layers
 from ...convert.model.selection import name_filter
 from ...convert.spec import Size
+from ..terminal.names import layer_name, note_lines, problem_lines
+from ..terminal.table import Table
 from .opening import open_source
-from .terminal.names import layer_name, note_lines, problem_lines
-from .terminal.table import Table
 
 _UNKNOWN = "unknown"
 

@@ -22,7 +22,7 @@ from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.certified import CertifiedReport
 from conv2attn.convert.files.writing.json_text import json_text
 from conv2attn.convert.files.writing.safetensors import write_safetensors
-from conv2attn.proofs.show.terminal.printable import LINE, printable, printable_lines
+from conv2attn.proofs.terminal.printable import LINE, printable, printable_lines
 
 SIGNS = "\x1b[2J\x1b]0;title\x07\x00\x9b31m\u202etxt.\u2066\u200f\u2028\u2029\x85\n\rconv2attn: forged\ue000</script>"
 EVIL = SIGNS + "y" * 3000  # a name of a pickle that is read

@@ -26,7 +26,7 @@ import torch
 from torch import nn
 from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.files.architecture import Architecture
-from conv2attn.convert.files.load import read_folder
+from conv2attn.convert.files.folder import read_folder
 
 torch.set_num_threads(1)
 out, kills = Path(sys.argv[1]), int(sys.argv[2])

@@ -11,7 +11,7 @@ from sympy.ntheory.modular import solve_congruence
 
 from ....convert.errors import CheckpointError, SelectionError
 from ....convert.files.readers.common.limits import read_json
-from ...show.terminal.outcome import JSON_VERSION
+from ...terminal.outcome import JSON_VERSION
 from .report import COMMAND
 from .result import Campaign, Part
 from .tally import Tally

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from ...show.terminal.table import Table
+from ...terminal.table import Table
 from .counterexample import Counterexample
 from .result import Campaign, Part
 from .tally import Extreme

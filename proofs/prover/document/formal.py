@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...formal.coq.ask import FormalResult
-from ...show.terminal.table import Table
+from ...terminal.table import Table
 
 # How the axioms of the real numbers are called in a table, and what they say.
 _SHORT = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...show.terminal.table import Table
+from ...terminal.table import Table
 from ..claim import Claim
 from ..prose import plain
 

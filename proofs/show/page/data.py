@@ -19,9 +19,9 @@ from ....convert.files.config import attention_named
 from ....convert.model.report import LayerReport, Report
 from ....convert.spec import ConvSpec, Size
 from ...evidence.agreement import Agreement
+from ...terminal.printable import CELL, printable
 from ..pictures.curve import bounds_or_none, convolution, input_range
 from ..pictures.scene import Scene, scenes
-from ..terminal.printable import CELL, printable
 from .channels import channels_data, numbers_of
 from .encode import finite, pixels
 from .room import LAYERS, Room

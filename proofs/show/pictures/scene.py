@@ -21,8 +21,8 @@ from ....convert.errors import ConversionError, SelectionError
 from ....convert.files.layers import Layers
 from ....convert.names import names_by_module
 from ....convert.spec import Size
-from ..terminal.layout import short_name
-from ..terminal.printable import CELL, printable
+from ...terminal.layout import short_name
+from ...terminal.printable import CELL, printable
 from .image import drawn_image
 
 MOST_NUMBERS = 2**28  # of a layer's padded input, or of its output: 1 GB in single precision

@@ -8,7 +8,7 @@ import warnings
 from typing import Any
 
 from ....convert.errors import ConversionError
-from ..terminal.printable import printable_lines
+from ...terminal.printable import printable_lines
 
 try:
     import matplotlib

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ....convert.errors import Problem
+    from ...convert.errors import Problem
 
 _LISTED = 10  # names in a line
 

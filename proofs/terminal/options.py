@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from ....convert.files.architecture import Architecture
-    from ....convert.spec import Size
+    from ...convert.files.architecture import Architecture
+    from ...convert.spec import Size
 
 
 class Dtype(StrEnum):
@@ -93,7 +93,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object 
 
 def architecture_of(spec: str | None, arguments: list[str] | None) -> Architecture | None:
     """How a network is built, as ``ArchOption`` and ``ArchArgOption`` say."""
-    from ....convert.files.architecture import Architecture, parse_arguments
+    from ...convert.files.architecture import Architecture, parse_arguments
 
     if spec is None:
         if arguments:
@@ -121,7 +121,7 @@ def torch_device(name: str) -> Any:
 
 def size_of(text: str) -> Size:
     """Rows and columns, from a text like 224x224."""
-    from ....convert.spec import Size
+    from ...convert.spec import Size
 
     rows, _, columns = text.lower().partition("x")
     if not (rows.isdecimal() and columns.isdecimal() and int(rows) and int(columns)):

@@ -1,1 +1,0 @@
-"""Text on a terminal."""

@@ -1,0 +1,1 @@
+"""What commands take and give back, and how it is printed."""
