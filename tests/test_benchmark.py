@@ -267,11 +267,11 @@ def test_a_run_has_a_row_for_each_layer_phase_and_candidate(benchmark: Benchmark
 
 def test_the_json_has_the_documented_fields_and_no_nan(benchmark: Benchmark) -> None:
     data = json.loads(json.dumps(benchmark.to_json(), allow_nan=False))
-    assert set(data) == {"machine", "settings", "rows", "summaries", "criteria"}
+    assert set(data) == {"seed", "machine", "settings", "rows", "summaries", "criteria"}
     assert all(set(row) == ROW_FIELDS for row in data["rows"])
     assert all(len(row["seconds"]) in (0, 5) for row in data["rows"])
     assert data["settings"]["dtype"] == "float32"
-    assert data["settings"]["seed"] == 0
+    assert data["seed"] == data["settings"]["seed"] == 0
     assert {"processor", "cores", "threads", "torch_version", "date"} <= set(data["machine"])
 
 

@@ -16,7 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 from conv2attn.cli import main
 from conv2attn.convert import (
@@ -263,7 +263,7 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_left(
         (lambda config: config.update(architecture={"spec": 3}), "malformed"),
         (lambda config: config.update(layers=None), "malformed"),
         (lambda config: config.update(layers=["stem"]), "malformed"),
-        (lambda config: config.update(layers=[]), "none of the model's 4 convolutions is selected"),
+        (lambda config: config.update(layers=[]), "malformed: it lists no attention layer"),
         (lambda config: config["layers"][0].pop("spec"), "malformed"),
         (lambda config: config["layers"][0].update(names="stem"), "malformed"),
         (lambda config: config["layers"][0].update(names=[]), "malformed"),
@@ -353,6 +353,20 @@ def with_another_geometry() -> nn.Module:
     return model
 
 
+class Flipped(nn.Conv2d):
+    """A convolution that computes something else."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Looks from right to left."""
+        return super().forward(input.flip(-1))
+
+
+def with_a_layer_of_another_class() -> nn.Module:
+    model = Composite()
+    model.stem = Flipped(**vars(ConvSpec.from_conv(model.stem)))
+    return model
+
+
 def with_one_more() -> nn.Module:
     model = Composite()
     model.extra = nn.Conv2d(4, 4, (1, 2), groups=2)
@@ -363,9 +377,10 @@ def with_one_more() -> nn.Module:
     ("make", "reason"),
     [
         (with_another_geometry, "layer stem is"),
-        (lambda: without("stem"), "attention layers that the architecture lacks: stem"),
-        (lambda: nn.Sequential(nn.ReLU()), "does not fit the architecture: nothing would be converted"),
-        (lambda: nn.Sequential(nn.Conv2d(2, 3, 1)), "does not fit the architecture: nothing would be converted"),
+        (with_a_layer_of_another_class, "attention layers that the architecture lacks: stem"),
+        (lambda: without("stem"), "does not fit the architecture: 'stem.weight' is unexpected"),
+        (lambda: nn.Sequential(nn.ReLU()), "does not fit the architecture: 'stem.weight' is unexpected"),
+        (lambda: nn.Sequential(nn.Conv2d(2, 3, 1)), "does not fit the architecture: '0.weight' is missing"),
         (with_one_more, "'extra.weight' is missing"),
         (lambda: without("head"), "'head.weight' is unexpected"),
     ],

@@ -172,6 +172,8 @@ def read_config(folder: Path) -> tuple[int, Config]:
         raise CheckpointError(f"{path} is malformed: {error}") from error
     if content not in (NETWORK_CONTENT, LAYERS_CONTENT):
         raise CheckpointError(f"{path} is malformed: there is no content {content!r:.100}")
+    if not layers:
+        raise CheckpointError(f"{path} is malformed: it lists no attention layer")
     return version, described
 
 

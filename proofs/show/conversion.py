@@ -14,16 +14,17 @@ import torch
 from ...convert.certificate.wording import WHY, is_useful
 from ...convert.files.architecture import Architecture
 from ...convert.files.certified import CertifiedReport
+from ...convert.files.checkpoint import size_on_disk
+from ...convert.files.network import open_network
 from ...convert.files.save import save_converted
 from ...convert.files.writing.atomic import check_target
 from ...convert.files.writing.ownership import PAGE
 from ...convert.model.convert import convert_model
 from ...convert.model.selection import name_filter
 from ...convert.spec import Size
-from ..terminal.names import layer_name, note_lines, problem_lines
-from ..terminal.output import progress
+from ..terminal.names import layer_name, non_finite_lines, note_lines, problem_lines
+from ..terminal.output import progress, say
 from ..terminal.table import Table
-from .opening import open_source
 from .page.write import QUICK, make_page
 
 
@@ -124,14 +125,21 @@ def convert_checkpoint(
         ConversionError: The checkpoint cannot be opened or converted, or the folder cannot be written.
     """
     check_target(out, force=force, sources=[checkpoint])
-    network = open_source(checkpoint, architecture=architecture, ema=ema, device=device, dtype=dtype)
+    with (
+        progress("Reading", total=size_on_disk(checkpoint)) as advance,
+        redirect_stdout(sys.stderr),  # what the architecture's code prints is not the result
+    ):
+        network = open_network(
+            checkpoint, architecture=architecture, ema=ema, device=device, dtype=dtype, progress=advance
+        )
+    say(*non_finite_lines(network.non_finite), err=True)
     cnn = network.cnn()
     chosen = name_filter(cnn, include=include, exclude=exclude)
     model, report = convert_model(cnn, filter_fn=chosen, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported)
     report = report.noted(network.notes)
     with progress("Certifying", total=len(report.layers)) as advance:
         certified = CertifiedReport.of(model, report, input_range=input_range, size=size, progress=advance)
-    with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
+    with redirect_stdout(sys.stderr):  # as above
         page, left_out = make_page(model, report, title=checkpoint.name, limit=QUICK)
     certified = certified.noted(left_out)
     with progress("Writing", total=None):

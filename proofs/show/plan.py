@@ -12,13 +12,14 @@ from typing import Any, ClassVar
 from ...convert.engines.literal import format_bytes
 from ...convert.errors import Problem
 from ...convert.files.architecture import Architecture
+from ...convert.files.network import open_network
 from ...convert.model.convert import plan_conversion
 from ...convert.model.plan import LayerPlan, plan_layers
 from ...convert.model.selection import name_filter
 from ...convert.spec import Size
-from ..terminal.names import layer_name, note_lines, problem_lines
+from ..terminal.names import layer_name, non_finite_lines, note_lines, problem_lines
+from ..terminal.output import say
 from ..terminal.table import Table
-from .opening import open_source
 
 _UNKNOWN = "unknown"
 
@@ -100,7 +101,8 @@ def plan_checkpoint(
         ConversionError: The checkpoint cannot be opened, or a pattern names no layer.
     """
     with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
-        network = open_source(checkpoint, architecture=architecture, ema=ema)
+        network = open_network(checkpoint, architecture=architecture, ema=ema)
+        say(*non_finite_lines(network.non_finite), err=True)
         cnn = network.cnn()
         found = plan_conversion(cnn, filter_fn=name_filter(cnn, include=include, exclude=exclude))
         layers = plan_layers(cnn, [names[0] for names in found.chosen], size=size, notes=network.notes)

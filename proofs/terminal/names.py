@@ -26,10 +26,15 @@ def note_lines(notes: Iterable[tuple[str, str | None]]) -> list[str]:
     for name, note in notes:
         if note is not None:
             layers.setdefault(note, []).append(layer_name(name))
-    return [f"note: {listed(names)}: {note}" for note, names in layers.items()]
+    return [f"note: {_listed(names)}: {note}" for note, names in layers.items()]
 
 
-def listed(names: Sequence[str]) -> str:
+def non_finite_lines(names: Sequence[str]) -> list[str]:
+    """A warning for tensors that hold a NaN or an infinity."""
+    return [f"warning: NaN or infinity in {_listed(names)}; these layers are not certified"] if names else []
+
+
+def _listed(names: Sequence[str]) -> str:
     """The first names, and how many more there are."""
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return ", ".join(names[:_LISTED]) + more
