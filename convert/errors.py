@@ -27,11 +27,11 @@ class NotAConvolutionError(ConversionError):
 
 
 class SelectionError(ConversionError):
-    """A choice of layers, or of claims to prove, that fits none."""
+    """A selection of layers, claims or other named things that does not match any."""
 
 
 class ToolError(ConversionError):
-    """A program that is needed, is no part of conv2attn, and is not installed."""
+    """An external program that is needed and is not installed."""
 
 
 class ArchitectureError(ConversionError):
@@ -55,7 +55,7 @@ class OutputError(ConversionError):
 
 
 class OutputExistsError(OutputError):
-    """A folder or a file that would be replaced, without leave to do so."""
+    """A folder or a file that exists, and that the caller did not allow to be replaced."""
 
 
 @dataclass(frozen=True)

@@ -207,7 +207,7 @@ def test_a_device_that_cannot_compute_is_refused(device: str, run: Run) -> None:
     ("target", "reason"),
     [
         ("missing/result.json", "missing/result.json cannot be written: there is no folder "),
-        ("/dev/full", "/dev/full is no plain file; the output is one\n"),
+        ("/dev/full", "/dev/full is not a plain file; only a plain file is replaced\n"),
         (".", " is a folder; the output is a file\n"),
     ],
 )

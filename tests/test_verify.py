@@ -171,7 +171,7 @@ def test_images_of_a_folder_are_tensors_or_pictures(checkpoint: str, run: Run) -
     ("name", "content", "reason"),
     [
         ("a.png", b"no picture", "is not a picture of a kind that is read"),
-        ("a.npy", b"no array", "is no array of numbers"),
+        ("a.npy", b"no array", "is not an array of numbers"),
         ("a.pt", b"no tensor", "is a text file, not a checkpoint"),
         ("a.txt", b"", "holds no image"),
     ],

@@ -127,9 +127,10 @@ class SelfAttention2d(nn.Module):
         return self._regime_cache.get(self.spec, alpha=self.alpha, centers=self.centers)
 
     def _look_at_positions(self) -> None:
-        """Reads the regime now, since it cannot be read while the layer is traced; what is wrong is said in use.
+        """Reads the regime now, because it cannot be read while the layer is traced.
 
-        Positions without values, or with parts elsewhere (DTensor), are read in use too.
+        Invalid positions are reported when the layer is used. Positions without values, or with parts on other devices
+        (DTensor), are read only then.
         """
         if not (self.alpha.is_meta or is_traceable_wrapper_subclass(self.alpha)):
             with contextlib.suppress(ConversionError):
@@ -217,7 +218,7 @@ class SelfAttention2d(nn.Module):
         return self._engine_for(values, x.shape).attend(values, x)
 
     def _forward_other(self, x: Any) -> Any:
-        """What is not a tensor: the proxy with which torch.fx traces a network, or a mistake."""
+        """Handles an input that is not a tensor: traces the proxy of torch.fx, and refuses anything else."""
         if isinstance(x, fx.Proxy):
             return one_call(self, x)
         return as_tensor(x, "input")  # which it is not
@@ -377,7 +378,7 @@ class SelfAttention2d(nn.Module):
 
 
 def _shown(alpha: Tensor) -> str:
-    """The range of the locality strengths; on the meta device they have none."""
+    """The range of the locality strengths as text; "unknown" on the meta device, which holds no values."""
     if alpha.is_meta:
         return "unknown"
     low, high = alpha.min().item(), alpha.max().item()

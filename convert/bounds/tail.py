@@ -72,7 +72,7 @@ def softmax_tail(layer: AttentionLayer, varies: Tensor) -> Tensor:
 
 
 def _has_room(layer: AttentionLayer) -> bool:
-    """Whether heads reach over so few pixels, of a kernel so small, that the kernel's change can be summed."""
+    """Whether the heads' reach and the kernel are small enough for the sum over every point they touch."""
     if min(layer.regime.alpha) < _FLATTEST:
         return False
     points = math.prod(end + 2 * _margin(layer.regime.alpha) + 1 for end in _span(layer))

@@ -179,7 +179,7 @@ def watched(cnn: nn.Module, model: nn.Module) -> Iterator[list[LayerWatcher]]:
 
 
 def _check_networks(cnn: nn.Module, model: nn.Module) -> None:
-    """Refuses networks in the wrong order, or of which none is converted."""
+    """Refuses networks that are swapped, and a second network without attention layers."""
     converted = [
         any(isinstance(module, SelfAttention2d) for module in checked_model(network, name).modules())
         for network, name in ((cnn, "cnn"), (model, "model"))

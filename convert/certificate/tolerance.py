@@ -102,7 +102,7 @@ def _certified(layer: AttentionLayer, alpha: float, input_range: InputRange) -> 
 
 
 def _first_that_meets(dtype: torch.dtype, low: float, high: float, meets: Callable[[float], bool]) -> float:
-    """Halves the numbers between one that does not meet the tolerance and one that does, until none is left.
+    """Bisects between a number that does not meet the tolerance and one that does; returns the first that does.
 
     Positive floating-point numbers are in the order of their bits read as integers.
     """

@@ -15,7 +15,7 @@ WHY = "it holds for every input within its range, and grows with every layer by 
 
 
 def is_useful(bound: float | None, outputs: float | None) -> bool:
-    """Whether a bound says something of outputs that reach a largest absolute value; None is not known."""
+    """Whether a bound is finite and at most the largest absolute output; None stands for an unknown number."""
     return bound is not None and math.isfinite(bound) and (outputs is None or bound <= USELESS * outputs)
 
 

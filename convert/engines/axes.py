@@ -94,7 +94,7 @@ class AxisTable:
         return sum(block.size for block in self.blocks)
 
     def cost(self, vectors: int) -> int:
-        """Of applying it to ``vectors`` lines of pixels, in multiply-adds of a large matrix product."""
+        """Cost of applying the table to ``vectors`` lines of pixels, in multiply-adds of a large matrix product."""
         return _cost(self.blocks, vectors)
 
     def rows_of(self, x: Tensor) -> Tensor:

@@ -46,14 +46,14 @@ class Axis:
 
     @classmethod
     def of(cls, spec: ConvSpec, size: Size, axis: int) -> Axis:
-        """Along the rows (0) or columns (1) of inputs of a size."""
+        """Builds the axis along the rows (0) or the columns (1) of a layer's input of this size."""
         zeros = convolution_padding(spec)[axis]
         return cls(
             spec.padded_size(size)[axis], spec.output_size(size)[axis], spec.middle[axis], spec.stride[axis], zeros
         )
 
     def seen(self, probabilities: Tensor) -> Tensor:
-        """What is left of probabilities [..., keys] where padding is zero: [..., pixels]."""
+        """Drops the probabilities of padding whose values are zero: [..., keys] -> [..., pixels]."""
         return probabilities.narrow(-1, self.zeros, self.keys - 2 * self.zeros)
 
     def stencil(self, alpha: float, center: float, dtype: torch.dtype) -> Stencil | None:

@@ -74,7 +74,7 @@ class Stencil:
         return self.weights.nbytes + self.scale.nbytes
 
     def cost(self, vectors: int) -> int:
-        """Of applying it to ``vectors`` lines of pixels."""
+        """Cost of applying the stencil to ``vectors`` lines of pixels, in multiply-adds of a large matrix product."""
         return len(self.scale) * (len(self.weights) + _MOVING) * vectors
 
     def rows_of(self, x: Tensor) -> Tensor:

@@ -217,7 +217,7 @@ def _check_overlap(described: Mapping[str, StoredTensor], budget: Budget, path: 
 
 
 def _count_modules(names: Iterable[str], budget: Budget) -> None:
-    """Charges for the modules that stand for the convolutions, and for those that these lie in."""
+    """Charges the budget for a module for each convolution, and for each module that contains one."""
     known = {""}
     for name in names:
         place = name
@@ -238,7 +238,7 @@ def _described(key: str, value: object, path: Path) -> StoredTensor:
     if isinstance(value, OddTensor):
         raise CheckpointError(f"{path} holds a {value.kind} tensor, {key[:100]!r}; only dense, plain ones are read")
     if not isinstance(value, StoredTensor):
-        raise CheckpointError(f"{path} holds something that is no tensor, {key[:100]!r}")
+        raise CheckpointError(f"{path} stores a value under {key[:100]!r} that is not a tensor")
     if (flaw := value.flaw()) is not None:
         raise CheckpointError(f"{path} is damaged: {key[:100]!r} {flaw}")
     return value

@@ -75,7 +75,7 @@ class LayerEntry:
         return cls(names, layer.spec.to_json(), layer.engine, key_dim, tables, layer.alpha_follows_dtype)
 
     def stored(self, name: str, checkpoint: Checkpoint) -> StoredConvolution:
-        """The convolution that the layer was, by one of its names."""
+        """The convolution that the layer was made from, as the checkpoint stores it under one of the layer's names."""
         prefix = f"{name}." if name else ""
         bias = f"{prefix}bias" if f"{prefix}bias" in checkpoint.state_dict else None
         return StoredConvolution(f"{prefix}weight", bias, ConvSpec.from_json(dict(self.spec)))
@@ -171,7 +171,9 @@ def read_config(folder: Path) -> tuple[int, Config]:
     except (KeyError, TypeError, GeometryError) as error:
         raise CheckpointError(f"{path} is malformed: {error}") from error
     if content not in (NETWORK_CONTENT, LAYERS_CONTENT):
-        raise CheckpointError(f"{path} is malformed: there is no content {content!r:.100}")
+        raise CheckpointError(
+            f"{path} is malformed: its content is {content!r:.100}, not {NETWORK_CONTENT!r} or {LAYERS_CONTENT!r}"
+        )
     if not layers:
         raise CheckpointError(f"{path} is malformed: it lists no attention layer")
     return version, described
@@ -181,7 +183,9 @@ def _version(config: Mapping[str, Any], path: Path) -> int:
     """The version of the form, if it is one that is read."""
     version, versions = config.get("format_version"), config.get("versions")
     if type(version) is not int or version < 1:
-        raise CheckpointError(f"{path} has the format version {version!r:.100}, which is none")
+        raise CheckpointError(
+            f"{path} has the unknown format version {version!r:.100}; versions are 1 to {FORMAT_VERSION}"
+        )
     if version > FORMAT_VERSION:
         writer = versions.get("conv2attn") if isinstance(versions, Mapping) else None
         needed = f"conv2attn {writer:.20}" if isinstance(writer, str) else "a later conv2attn"
@@ -200,5 +204,5 @@ def attention_named(model: nn.Module, name: str) -> SelfAttention2d:
     """
     layer = model.get_submodule(name)
     if not isinstance(layer, SelfAttention2d):
-        raise CheckpointError(f"{name} is no attention layer")
+        raise CheckpointError(f"{name} is not a SelfAttention2d; got {type(layer).__name__}")
     return layer

@@ -114,7 +114,7 @@ def _layers_state(model: nn.Module, report: Report) -> dict[str, Tensor]:
 
 
 def _valid(text: str) -> str:
-    """A file's name as Unicode, with escapes for bytes that are none."""
+    """A file's name as valid Unicode: bytes that are not UTF-8 become escapes."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 

@@ -46,7 +46,7 @@ def _(alpha: Tensor) -> None:
 
 
 def assume_positive(alpha: Tensor) -> None:
-    """Puts a check that locality strengths that are trained stay positive into the graph that is being traced.
+    """Adds a check to the graph that is being traced: trained locality strengths must stay positive.
 
     Args:
         alpha: Locality strengths, [num_heads].
@@ -59,7 +59,7 @@ def assume_positive(alpha: Tensor) -> None:
 
 
 def assume_unchanged(now: Tensor, seen: list[float]) -> None:
-    """Puts the check into the graph that is being traced.
+    """Adds a check to the graph that is being traced: values must stay as they were when it was traced.
 
     Compiled for a CPU it is an operator of its own, whose exception reaches the caller. Compiled for CUDA, and in an
     exported program or a traced module, which must not depend on this package, it is torch's own assertion.

@@ -43,7 +43,7 @@ def asserts(device: torch.device) -> bool:
 
 @dataclass(frozen=True)
 class _Known:
-    """A regime, and the positions that it was read of.
+    """A regime, and the positions that it was read from.
 
     Attributes:
         regime: What their values allow.

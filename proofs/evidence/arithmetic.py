@@ -21,7 +21,7 @@ _REDUCED = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precis
 
 @contextmanager
 def certified_arithmetic(*, threads: int | None = 1) -> Iterator[None]:
-    """None of what the certificate excludes, for as long as the context lasts.
+    """Switches off the arithmetic that the certificate excludes, such as TF32 and Winograd, within the context.
 
     Args:
         threads: One is the fastest for tiny layers, and its sums come in one order; None leaves the choice to torch.

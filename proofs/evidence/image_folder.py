@@ -74,7 +74,7 @@ def _read_array(path: Path) -> Tensor:
             warnings.simplefilter("ignore")  # of headers that Python 2 wrote
             return torch.from_numpy(np.lib.format.open_memmap(path, mode="c"))
     except Exception as error:  # a damaged header makes numpy raise many things
-        raise CheckpointError(f"{path} is no array of numbers") from error
+        raise CheckpointError(f"{path} is not an array of numbers") from error
 
 
 def _read_tensor(path: Path) -> Tensor:

@@ -82,13 +82,13 @@ def _too_many(path: Path) -> str:
 
 
 def check_plain_file(path: Path) -> None:
-    """Refuses what is no file, and would never end, or do something, when it is read.
+    """Refuses anything but a plain file: reading a pipe may never end, and reading a device may have effects.
 
     Raises:
         CheckpointError: It is a folder, a pipe or a device, or is not there.
     """
     if not path.is_file():
-        raise CheckpointError(f"{path} is no file" if path.exists() else f"there is no file {path}")
+        raise CheckpointError(f"{path} is not a plain file" if path.exists() else f"there is no file {path}")
 
 
 def _scaled_down(size: Size, longest: int | None) -> Size:

@@ -1,4 +1,4 @@
-"""Says on what a benchmark ran, and sets what it runs with."""
+"""Describes the machine that a benchmark runs on, and applies torch's settings for the run."""
 
 from __future__ import annotations
 

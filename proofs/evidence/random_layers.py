@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 
 class Choices(Protocol):
-    """Somebody who chooses."""
+    """A source of choices; random numbers are one, Hypothesis is another."""
 
     def integer(self, smallest: int, largest: int) -> int:
         """An integer from ``smallest`` to ``largest``."""
@@ -49,11 +49,11 @@ class RandomChoices:
         self._random = random.Random(text)
 
     def integer(self, smallest: int, largest: int) -> int:
-        """Uniform."""
+        """An integer from ``smallest`` to ``largest``, all equally likely."""
         return smallest + self._random.randrange(largest - smallest + 1)
 
     def of(self, options: Sequence[_T]) -> _T:
-        """Uniform."""
+        """One of the options, all equally likely."""
         return options[self.integer(0, len(options) - 1)]
 
 

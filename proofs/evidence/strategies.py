@@ -113,7 +113,7 @@ def attention_layers(
 
 
 class _Draws:
-    """Hypothesis as the one who chooses, so that it can shrink what it chose."""
+    """Choices made by Hypothesis, which can therefore shrink them."""
 
     def __init__(self, draw: st.DrawFn) -> None:
         self._draw = draw

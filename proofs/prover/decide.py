@@ -28,30 +28,30 @@ def remainder(left: Expr, right: Expr) -> Expr:
 
 
 def is_zero(rest: Expr) -> bool:
-    """Whether what ``remainder`` left is nothing."""
+    """Whether a remainder, a number or a matrix, is 0."""
     return bool(rest.is_ZeroMatrix) if isinstance(rest, MatrixExpr) else bool(rest == 0)
 
 
 def unequal(left: Expr, right: Expr, what: str) -> list[str]:
-    """Refuses unless left equals right for all values of the symbols."""
+    """Returns the difference as a failure unless left equals right for all values of the symbols."""
     rest = remainder(left, right)
     return [] if is_zero(rest) else [f"{what}: {show(left).text} - ({show(right).text}) = {show(rest).text}, not 0"]
 
 
 def not_nonnegative(expression: Expr, what: str) -> list[str]:
-    """Refuses unless the expression is at least 0 by what its symbols are assumed to be."""
+    """Returns a failure unless the expression is at least 0 under its symbols' assumptions."""
     expression = sympy.expand(expression)
     return [] if expression.is_nonnegative else [f"{what}: {expression} is not known to be at least 0"]
 
 
 def not_positive(expression: Expr, what: str) -> list[str]:
-    """Refuses unless the expression is greater than 0 by what its symbols are assumed to be."""
+    """Returns a failure unless the expression is greater than 0 under its symbols' assumptions."""
     expression = sympy.expand(expression)
     return [] if expression.is_positive else [f"{what}: {expression} is not known to be positive"]
 
 
 def has_negative_coefficient(expression: Expr, what: str) -> list[str]:
-    """Refuses unless a rational function of positive symbols is a quotient without any negative coefficient.
+    """Returns a failure unless a rational function of positive symbols is a quotient without negative coefficients.
 
     Such a quotient is at least 0 wherever the symbols are positive. A function of 0 < q < 1 is brought into this
     form by ``on_unit_interval``.

@@ -26,7 +26,7 @@ _CODE = (
 
 
 class OutOfTimeError(Exception):
-    """The worker did not answer in time; it is no more."""
+    """The worker did not answer in time and was killed."""
 
 
 class WorkerDiedError(Exception):

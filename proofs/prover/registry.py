@@ -63,7 +63,7 @@ def select(found: Sequence[Entry], names: Sequence[str] | None) -> list[Entry]:
     """The claims with these names, in the order of ``found``; None means all.
 
     Raises:
-        SelectionError: A name is no claim's; the message lists the names, the nearest first.
+        SelectionError: There is no claim of one of the names; the message lists the claims, the nearest names first.
     """
     if names is None:
         return list(found)

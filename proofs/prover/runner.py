@@ -66,7 +66,7 @@ def prove(
         One result a claim, in the order of the modules.
 
     Raises:
-        SelectionError: A name is no claim's.
+        SelectionError: There is no claim of one of the names.
         ConversionError: The limit is not positive and finite.
     """
     return list(iter_results(select(entries(modules), names), limit=limit))

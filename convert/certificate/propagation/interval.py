@@ -1,4 +1,4 @@
-"""What is known of a tensor in both networks: its values, and how far they are apart.
+"""Bounds on a tensor of both networks: on its values, and on how far these are apart.
 
 A ``Span`` is a box and an error. The claim ``error-propagation`` (``proofs/claims/certificate/propagation.py``) says
 how operations act on it: an affine map with weights w takes an error e to sum |w| e, a map with Lipschitz constant L to
@@ -44,7 +44,7 @@ class Span:
 
     @classmethod
     def unknown(cls) -> Span:
-        """Bounds that hold for any values."""
+        """The unbounded interval, which holds for any values."""
         return cls.of(-math.inf, math.inf, math.inf)
 
     @property

@@ -191,7 +191,7 @@ class Follower(TorchFunctionMode):
         return self._found(place, lambda: bound_function(Call(name, args, kwargs, fake.shape, arithmetic), label))
 
     def _found(self, place: str, bound: Callable[[], Span]) -> Span:
-        """The bound; where there is none, the reason is kept, and nothing is known of the result."""
+        """Computes a bound; if there is none, records the reason and returns the unbounded interval."""
         try:
             return bound()
         except UnboundedError as reason:
@@ -220,7 +220,7 @@ class Follower(TorchFunctionMode):
         return output if tracked.fake.ndim == 4 else output.merged()
 
     def _known(self, tensor: Tensor) -> Tracked:
-        """What is known of a tensor."""
+        """The record of a tensor; a tensor that was made or changed unseen is unbounded."""
         if not tensor.is_meta:
             return self._track(constant(tensor))
         found = self._tracked.get(id(tensor))

@@ -1,4 +1,4 @@
-"""Tensors without values, and what is known of the values that the network's would have.
+"""Tensors without values, each with bounds on the values that it would have in the network.
 
 A tensor on the meta device has a shape and no values. Which tensors share memory there need not be what happens in the
 network: whether ``contiguous`` or ``reshape`` copies depends on the memory format. So tensors that may share memory are
@@ -26,7 +26,7 @@ class Tracked:
         fake: A tensor of its shape and dtype on the meta device.
         span: Bounds on its values.
         real: Its values, of a parameter, a buffer or a constant.
-        lost: Why nothing is known of its values any more, or None.
+        lost: Why its values are no longer bounded, or None.
         outlives: Whether it is a parameter or a buffer.
         family: The tensors that may share its memory, itself among them.
     """
@@ -93,7 +93,7 @@ def tensors_in(values: Any) -> list[Tensor]:
 
 
 def tracked_in(values: Any) -> list[Tracked]:
-    """Likewise."""
+    """The tracked tensors in lists, tuples, dictionaries and slices."""
     return _found(values, Tracked)
 
 

@@ -151,7 +151,7 @@ def _read_index(source: Source) -> Contents:
 
 
 def _part(source: Source) -> Contents:
-    """What one of several files holds, which is no index itself, and has named tensors."""
+    """Contents of one of several files; refuses another index, and a file without named tensors."""
     if sniff(source.bytes(0, min(HEAD_BYTES, source.size))) is Kind.INDEX:
         raise CheckpointError(f"{source.path} is an index, listed in another")
     contents = _read(source)

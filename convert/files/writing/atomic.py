@@ -90,8 +90,8 @@ def check_file(target: Path, *, force: bool = False, sources: Iterable[Path] = (
     """Refuses a target that ``write_file`` would refuse, and clears away what killed runs left beside it.
 
     Raises:
-        OutputError: The target's parent is no folder or cannot be written to; the target is no plain file; it is one of
-            the sources; it exists and ``force`` is not given.
+        OutputError: The target's parent is not a folder or cannot be written to; the target is not a plain file; it is
+            one of the sources; it exists and ``force`` is not given.
     """
     target = resolved(target)
     check_parent(target)
@@ -100,7 +100,7 @@ def check_file(target: Path, *, force: bool = False, sources: Iterable[Path] = (
         if target.is_dir():
             raise OutputError(f"{target} is a folder; the output is a file")
         if target.exists() and not target.is_file():
-            raise OutputError(f"{target} is no plain file; the output is one")
+            raise OutputError(f"{target} is not a plain file; only a plain file is replaced")
         check_apart(target, sources)
         if target.exists() and not force:
             raise OutputExistsError(f"{target} exists, and force was not given")

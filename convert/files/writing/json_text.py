@@ -15,7 +15,7 @@ def json_text(data: object, *, default: Callable[[Any], Any] | None = None) -> s
 
     Args:
         data: The data.
-        default: Makes plain data of what is none.
+        default: Turns an object that is not plain data into plain data.
 
     Raises:
         TypeError: Something is not plain data.

@@ -23,9 +23,9 @@ _BEGINNING = 1000  # bytes in which a mark stands
 def marked_file(
     target: Path | None, *, marks: Collection[str], room: int = 0, sources: Iterable[Path] = ()
 ) -> Iterator[Write]:
-    """Takes the place of a text, and gives what writes it; nothing happens without a target.
+    """Reserves the file of a text and its space on the disk, and yields the function that writes it.
 
-    A run that is killed, or does not write, leaves the old text.
+    A run that is killed, or does not write, leaves the old text. Without a target nothing is reserved or written.
 
     Args:
         target: The file; a link is followed. An earlier text of ours is replaced, and nothing else.
@@ -34,8 +34,8 @@ def marked_file(
         sources: Files that are being read, none of which the target may be.
 
     Raises:
-        OutputError: The target is no plain file in an existing folder, or holds something else, or is read, or another
-            run is writing it, or it cannot be written, or the disk is full.
+        OutputError: The target is not a plain file in an existing folder, holds something else, is being read, or is
+            being written by another run, or it cannot be written, or the disk is full.
     """
     if target is None:
         yield lambda _: None

@@ -35,7 +35,7 @@ class Regime(StrEnum):
 
 
 class Limits(NamedTuple):
-    """What is not tried with attention whose cost is quadratic in the pixels.
+    """Limits on attention whose cost is quadratic in the pixels; above them it is not measured.
 
     Attributes:
         memory: Bytes that its scores may take.

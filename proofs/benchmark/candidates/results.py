@@ -33,8 +33,8 @@ class Measurement:
     """One call, in all rounds.
 
     Attributes:
-        seconds: Of one call, in each round.
-        ratios: Of these to the seconds of what it is compared with, in the same round.
+        seconds: Seconds of one call, in each round.
+        ratios: These seconds over those of the call it is compared with, in the same round.
         peak_bytes: Most memory held at one time by the first call, see ``memory.py``.
     """
 

@@ -47,7 +47,7 @@ def time_interleaved(
 
 
 def _waiter(device: torch.device) -> Callable[[], None]:
-    """Waits until the device has done all that it was told."""
+    """Returns a function that waits until the device has finished its work."""
     return (lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else (lambda: None)
 
 

@@ -47,7 +47,7 @@ def sum_failures(*, tail: Expr | None = None) -> list[str]:
 
 
 def claims() -> list[Claim]:
-    """The error bound that follows from claims 4 and 6."""
+    """The claims of this file."""
     return [
         Claim(
             name="error-bound",

@@ -74,7 +74,7 @@ def claims() -> list[Claim]:
     return [
         Claim(
             name="smoothed-kernel",
-            title="What heads lose to each other does not count",
+            title="What a head loses to its neighbours, they give back",
             statement=Formula(
                 r"|\operatorname{Attention} - \operatorname{Conv}|_o \le \sum_c \frac{\operatorname{osc}_c}{2} \Bigl("
                 r"\sum_{z \in \mathbb{Z}^2} \Bigl| \sum_h W_{o,c,h} u_h(z) \Bigr| + \sum_h (1 - P_h) |W_{o,c,h}|"

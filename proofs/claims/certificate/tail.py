@@ -100,14 +100,14 @@ _PARTS = {
 
 
 def claims() -> list[Claim]:
-    """Claim 4: unique maximum, one-hot limit, tail bound."""
+    """The claims of this file."""
     return [_tail_bound()]
 
 
 def _tail_bound() -> Claim:
     return Claim(
         name="tail-bound",
-        title="What misses the target, whatever the image size",
+        title="A bound on the attention that misses the target, for any image size",
         statement=fill(
             r"1 - p_t \le \tau = 1 - \vartheta_3(q)^{-2} \le $sharp \le $simple,\quad q = e^{-\alpha}",
             "1 - p_t <= tau = 1 - theta_3(q)^-2 <= $sharp <= $simple, with q = exp(-alpha) and theta_3(q) = sum over "

@@ -106,7 +106,7 @@ def factorisation_failures(
 
 
 def claims() -> list[Claim]:
-    """Claim 6."""
+    """The claims of this file."""
     return [_factorisation()]
 
 

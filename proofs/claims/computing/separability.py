@@ -43,7 +43,7 @@ def split_failures(*, row: Expr | None = None, cross: Expr = 0) -> list[str]:
 
 
 def claims() -> list[Claim]:
-    """Claim 6, first part."""
+    """The claims of this file."""
     return [_separability()]
 
 

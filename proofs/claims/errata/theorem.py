@@ -49,7 +49,7 @@ def entries() -> list[Erratum]:
 def _limit() -> Erratum:
     return Erratum(
         name="limit",
-        title="Expressed in the limit",
+        title="The theorem holds in the limit of large $alpha$",
         source=Source.THEOREM,
         place="Theorem 1",
         quotation=words(

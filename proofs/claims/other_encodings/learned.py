@@ -65,7 +65,7 @@ def _tables(indices: Sequence[int]) -> list[Table]:
 
 
 def claims() -> list[Claim]:
-    """Claim 10, second half."""
+    """The claims of this file."""
     return [
         Claim(
             name="learned-encodings",

@@ -88,7 +88,7 @@ def _smallest_loss(axis: dict[int, Expr], target: tuple[int, int], side: int) ->
 
 
 def claims() -> list[Claim]:
-    """Claim 10."""
+    """The claims of this file."""
     return [_criterion()]
 
 

@@ -56,7 +56,7 @@ def best_gap_failures(sides: Iterable[int] = SIDES, *, turn: Callable[[int], Exp
 
 
 def claims() -> list[Claim]:
-    """Claim 10, second part."""
+    """The claims of this file."""
     return [_alpha()]
 
 

@@ -108,7 +108,7 @@ def _parts() -> dict[str, object]:
 
 
 def claims() -> list[Claim]:
-    """Claim 11 (a)."""
+    """The claims of this file."""
     return [_two()]
 
 

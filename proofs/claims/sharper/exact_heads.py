@@ -89,7 +89,7 @@ def linear_failures(counts: Iterable[int] = KEY_COUNTS, *, extra: Expr = 0) -> l
 
 
 def claims() -> list[Claim]:
-    """Claim 11 (c), second part."""
+    """The claims of this file."""
     return [_exact()]
 
 

@@ -131,7 +131,7 @@ def bounded_failures(*, bounded: Callable[[Kernel], bool] | None = None) -> list
 
 
 def claims() -> list[Claim]:
-    """Claim 11 (c)."""
+    """The claims of this file."""
     return [_count()]
 
 

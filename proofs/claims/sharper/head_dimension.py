@@ -76,7 +76,7 @@ def minor_failures(sizes: Iterable[int] = SIZES, *, excess: int = 1) -> list[str
 
 
 def determinant(entries: Sequence[Sequence[Element]], one: Element) -> Element:
-    """By the sum over permutations."""
+    """The determinant of a square matrix, as a sum over permutations."""
     total = one - one
     for order in permutations(range(len(entries))):
         term = one * sympy.LeviCivita(*order) if len(order) > 1 else one
@@ -87,7 +87,7 @@ def determinant(entries: Sequence[Sequence[Element]], one: Element) -> Element:
 
 
 def claims() -> list[Claim]:
-    """Claim 11 (b)."""
+    """The claims of this file."""
     return [
         Claim(
             name="head-dimension",

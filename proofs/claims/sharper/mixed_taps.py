@@ -162,7 +162,7 @@ def _read(weights: list[list[Any]], V: list[Any], x: dict[Pixel, int], targets: 
 
 
 def claims() -> list[Claim]:
-    """Claim 11 (a), third part."""
+    """The claims of this file."""
     return [_mixed()]
 
 

@@ -51,5 +51,5 @@ def rays(basis: Sequence[Vector], size: int) -> list[Vector]:
 
 
 def dimension(vectors: Sequence[Vector]) -> int:
-    """Of the span of some vectors."""
+    """Dimension of the span of some vectors."""
     return int(DomainMatrix(list(vectors), (len(vectors), len(vectors[0])), QQ).rank()) if vectors else 0

@@ -44,7 +44,7 @@ def between_failures(*, lead: int = 0) -> list[str]:
 
 
 def claims() -> list[Claim]:
-    """Claim 11 (a), second part."""
+    """The claims of this file."""
     return [_one()]
 
 

@@ -31,7 +31,7 @@ def sparse_failures(*, dropped: Callable[[Sequence[Pixel]], Sequence[Pixel]] = l
 
 
 def claims() -> list[Claim]:
-    """Claim 11 (c), second part."""
+    """The claims of this file."""
     return [_zero_taps()]
 
 

@@ -165,7 +165,7 @@ def inside_failures(*, slack: int = 0, query: Expr = QUERY, middle: Callable[[Ex
 
 
 def claims() -> list[Claim]:
-    """Claim 5."""
+    """The claims of this file."""
     return [
         Claim(
             name="head-assembly",

@@ -212,6 +212,6 @@ def _draft_steps(
 
 
 def _above_zero(expression: Any) -> list[str]:
-    """Refuses unless the expression is at most 0 for every positive alpha."""
+    """Returns a failure unless the expression is at most 0 for every positive alpha."""
     at_positive = expression.subs(alpha, sp.Symbol("alpha", positive=True))
     return [] if at_positive.is_nonpositive else [f"{show(expression).text} is not known to be at most 0"]

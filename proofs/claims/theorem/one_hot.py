@@ -62,7 +62,7 @@ def limit_failures(
 
 
 def claims() -> list[Claim]:
-    """Claim 4, first half: unique maximum, one-hot limit."""
+    """The claims of this file."""
     return [_unique_maximum(), _one_hot_limit()]
 
 

@@ -176,7 +176,7 @@ def _other_coefficients(terms: Mapping[str, Any], size: int, key_size: int, enco
 
 
 def _flat(positions: Positions) -> list[str]:
-    """Refuses if the differences of the quadratic encodings at these positions do not span R^3."""
+    """Returns a failure unless the differences of the quadratic encodings at these positions span R^3."""
     encoded = [sp.Matrix([row**2 + column**2, row, column]) for row, column in positions]
     differences = sp.Matrix.hstack(*(vector - encoded[0] for vector in encoded[1:]))
     return [] if differences.rank() == 3 else [f"the differences have rank {differences.rank()}, not 3"]

@@ -42,7 +42,7 @@ class Counterexample:
 
 
 def counterexample(campaign: Campaign) -> Counterexample | None:
-    """Shrinks the first layer that failed; None if none did, or nobody waits for it any more."""
+    """Shrinks the first layer that failed; None if no layer failed, or the campaign was interrupted."""
     if not campaign.tally.failures or campaign.stopped == INTERRUPTED:
         return None
     first = campaign.tally.failures[0]

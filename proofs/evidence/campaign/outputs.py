@@ -1,4 +1,4 @@
-"""The places for a result: made sure of before a campaign, so that hours of work are not lost after it."""
+"""Files and standard output for a result, checked before a campaign, so that hours of work are not lost after it."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def check_block(settings: Settings, seed: int, indices: Sequence[int]) -> Tally:
 def tallies_of(
     settings: Settings, seed: int, indices: range, deadline: float | None, workers: int
 ) -> Iterator[Iterator[Tally]]:
-    """The tallies of all blocks, in order, those that are not started by the deadline left out."""
+    """Yields the tallies of the blocks in order; blocks that are not started by the deadline are left out."""
     if workers < 2:
         yield _in_order(indices, deadline, 1, lambda part: lambda: check_block(settings, seed, part))
         return

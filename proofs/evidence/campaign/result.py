@@ -17,16 +17,16 @@ _PACKAGES = ("conv2attn", "torch")
 
 @dataclass(frozen=True, order=True)
 class Part:
-    """Layers that were checked: ``count`` of them, from ``first`` on in steps.
+    """Layers that one run checked: ``first``, ``first + step``, and so on, ``count`` in all.
 
     Attributes:
-        seed: Of the layers.
+        seed: The seed that the layers are drawn from.
         first: Index of the first one, the number of the shard.
         step: The number of shards.
         count: How many.
 
     Raises:
-        ValueError: There are no such layers.
+        ValueError: A number is negative, or the step is not positive.
     """
 
     seed: int
@@ -36,11 +36,11 @@ class Part:
 
     def __post_init__(self) -> None:
         if min(self.seed, self.first, self.step - 1, self.count) < 0:
-            raise ValueError(f"{self} are no layers")
+            raise ValueError(f"seed, first and count must be at least 0, and step at least 1; got {self}")
 
     @property
     def indices(self) -> range:
-        """Of the layers."""
+        """Indices of the layers, growing."""
         return range(self.first, self.first + self.step * self.count, self.step)
 
 
@@ -55,7 +55,7 @@ class Campaign:
         seconds: How long it took; of added campaigns, together.
         stopped: Why it did not check every layer it was asked for, or None.
         runs: Of each run, the day it ended (in UTC) and the machine.
-        versions: Of what was checked and of what it was checked with.
+        versions: The version of conv2attn and of torch, by package.
     """
 
     settings: Settings

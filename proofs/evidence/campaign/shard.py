@@ -37,7 +37,7 @@ class Shard:
         """Reads "i/n".
 
         Raises:
-            SelectionError: It is none.
+            SelectionError: The text does not name a shard.
         """
         match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
         if match is None:

@@ -95,7 +95,7 @@ class Tally:
 
     @classmethod
     def of(cls, layer: RandomLayer, comparisons: Sequence[Comparison], *, seed: int, index: int) -> Self:
-        """One layer."""
+        """The tally of the comparisons made on one layer."""
         checks: dict[str, CheckTally] = {}
         for made in comparisons:
             ratio = min(made.ratio, sys.float_info.max)  # JSON has no infinity
@@ -139,7 +139,7 @@ class Tally:
 
 
 def options(layer: RandomLayer) -> list[str]:
-    """What a layer has of what a layer can have, as the summary counts it."""
+    """The options that a layer has, such as "stride > 1", as the summary counts them."""
     spec, size = layer.spec, layer.size
     top, bottom, left, right = spec.pads
     present = {

@@ -29,7 +29,7 @@ def run_leashed(command: Sequence[str], *, folder: Path, limit: float) -> subpro
         limit: Seconds that it may take.
 
     Raises:
-        subprocess.TimeoutExpired: It took longer, and is no more.
+        subprocess.TimeoutExpired: It took longer, and was killed.
     """
     held, leash = os.pipe()
     try:

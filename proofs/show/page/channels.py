@@ -50,7 +50,7 @@ def first_channels(layer: SelfAttention2d, x: Tensor, count: int) -> tuple[SelfA
 
 
 def numbers_of(scene: Scene, count: int) -> int:
-    """Numbers that so many channels of a layer put into the page."""
+    """How many numbers the page stores for the first ``count`` output channels of a layer."""
     spec = scene.layer.spec
     padded, output = spec.padded_size(scene.size), spec.output_size(scene.size)
     per_group = spec.out_channels // spec.groups
@@ -101,7 +101,7 @@ def _values(layer: SelfAttention2d, padded: Tensor) -> Tensor:
 
 
 def _limits(layer: SelfAttention2d, x: Tensor, number: int) -> tuple[float | None, float | None]:
-    """What tau is multiplied with in a channel's bound, and its rounding, for this input's range; None if unknown."""
+    """The two parts of a channel's bound for this input's range: tau's factor, and the rounding; None if unknown."""
     spec = layer.spec
     width = spec.in_channels // spec.groups
     group = number // (spec.out_channels // spec.groups)

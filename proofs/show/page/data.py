@@ -137,7 +137,7 @@ def _unseen_size(spec: ConvSpec) -> Size:
 
 
 def _unseen(name: str, layer: SelfAttention2d, size: Size) -> Scene:
-    """A layer before an input that is not known."""
+    """The scene of a layer whose input is unknown: zeros of this size."""
     output = layer.spec.output_size(size)
     return Scene(name, layer, torch.zeros(1, layer.spec.in_channels, *size), (output.rows // 2, output.columns // 2))
 

@@ -37,7 +37,7 @@ class Room:
 
 
 def too_large(spec: ConvSpec, size: Size) -> str | None:
-    """Why a layer is not drawn before an input of this size, whatever else is; None if it can be."""
+    """Why a layer is too large to draw for an input of this size, on any page; None if it is not."""
     padded, output = spec.padded_size(size), spec.output_size(size)
     if spec.num_heads > HEADS:
         return f"it has {spec.num_heads:,} heads, and at most {HEADS:,} are drawn"

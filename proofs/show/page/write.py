@@ -40,7 +40,7 @@ class Page(NamedTuple):
 
 
 def viewer_page(model: nn.Module, report: Report, *, title: str, **options: Any) -> str:
-    """The text of ``make_page``."""
+    """The HTML text of the page that ``make_page`` renders."""
     return make_page(model, report, title=title, **options).text
 
 

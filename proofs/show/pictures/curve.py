@@ -60,7 +60,7 @@ def with_alpha(layer: SelfAttention2d, alpha: float | None) -> SelfAttention2d:
 
 
 def convolution(layer: SelfAttention2d, x: Tensor) -> Tensor:
-    """What the convolution at the layer's taps computes, in the layer's precision, as PyTorch computes it if right."""
+    """The output of the convolution at the layer's taps, by PyTorch's own call where that call is right."""
     spec = layer.spec
     return convolve(spec.pad(x), layer.weight, layer.bias, Geometry(spec.stride, (0, 0), spec.dilation, spec.groups))
 
