@@ -147,3 +147,19 @@ def test_every_room_is_told_of() -> None:
     assert [
         name for name in ROOMS if name != "." and not re.search(rf"^ +{Path(name).name}/", told, re.MULTILINE)
     ] == []
+
+
+@pytest.mark.parametrize("module", [module for module in OUTSIDE if Path(module).name.startswith("test_")])
+def test_what_suites_share_lies_in_no_suite(module: str) -> None:
+    named = {
+        part for name, _, names in imported(module) for part in (*name.split("."), *names) if name.startswith("tests")
+    }
+    assert not {part for part in named if part.startswith("test_")}
+
+
+def test_a_suite_lies_in_a_room_of_the_package_or_is_about_all_of_it() -> None:
+    rooms = {Path("tests", module).parent.as_posix() for module in PACKAGE} | {"tests/proofs/claims"}
+    own = {"tests/browser", "tests/fuzz", "tests/hostile"}  # what a test is about there is no room
+    assert {
+        Path(module).parent.as_posix() for module in OUTSIDE if Path(module).name.startswith("test_")
+    } <= rooms | own

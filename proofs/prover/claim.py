@@ -78,7 +78,7 @@ class Claim:
         checks: What a machine decides; the claim is proved if none of them finds a failure.
         justifies: Dotted names of the functions in ``conv2attn.convert`` that rely on it.
         source: Where the seeds state it, like "draft, eq. (9)-(11)", or "new".
-        tests: Tests that hold it, or what it says of the code, at random points: FILE.NAME for ``tests/FILE.py``.
+        tests: Tests that hold it, or what it says of the code, at random points: dotted names from ``tests`` on.
         formal: Its theorems in Coq, MODULE.NAME for ``proofs/formal/MODULE.v``; empty if Coq has not been asked.
         derived_in: The file that makes it, which ``registry.py`` knows.
     """
@@ -101,5 +101,11 @@ class Claim:
         return {
             "Derived in": (self.derived_in,) if self.derived_in else (),
             "In Coq": tuple("proofs/formal/{}.v: {}".format(*name.split(".")) for name in self.formal),
-            "Tests": tuple("tests/{}.py::{}".format(*name.split(".")) for name in self.tests),
+            "Tests": tuple(map(_place, self.tests)),
         }
+
+
+def _place(test: str) -> str:
+    """A test as pytest names it."""
+    module, _, name = test.rpartition(".")
+    return f"tests/{module.replace('.', '/')}.py::{name}"

@@ -143,8 +143,8 @@ def claims() -> list[Claim]:
                 "conv2attn.convert.bounds.rounding.weighing_keys",
             ),
             tests=(
-                "test_rounding.test_no_more_keys_weigh_something_than_are_counted",
-                "test_rounding.test_attention_with_too_many_keys_to_add_up_has_no_bound",
+                "convert.bounds.test_rounding.test_no_more_keys_weigh_something_than_are_counted",
+                "convert.bounds.test_rounding.test_attention_with_too_many_keys_to_add_up_has_no_bound",
             ),
         )
     ]

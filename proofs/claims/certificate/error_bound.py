@@ -79,9 +79,9 @@ def claims() -> list[Claim]:
                 "conv2attn.convert.bounds.tail.tail_per_unit",
             ),
             tests=(
-                "test_claims_factorisation.test_the_error_is_within_the_bound_in_exact_arithmetic",
-                "test_equivalence.test_soft_attention_differs_by_at_most_the_certificate",
-                "test_formal_bridge.test_the_certificate_of_one_tap_is_at_least_the_bound_that_coq_proves",
+                "proofs.claims.test_factorisation.test_the_error_is_within_the_bound_in_exact_arithmetic",
+                "convert.engines.test_equivalence.test_soft_attention_differs_by_at_most_the_certificate",
+                "proofs.formal.test_formal_bridge.test_the_certificate_of_one_tap_is_at_least_the_bound_that_coq_proves",
             ),
             formal=(
                 "Softmax.softmax_read",

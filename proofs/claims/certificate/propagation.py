@@ -146,7 +146,7 @@ def _propagation() -> Claim:
             "conv2attn.convert.certificate.propagation.certificate.certify_network",
             "conv2attn.convert.certificate.propagation.interval.affine",
         ),
-        tests=("test_propagation.test_a_network_stays_within_its_bound",),
+        tests=("convert.certificate.test_propagation.test_a_network_stays_within_its_bound",),
     )
 
 
@@ -193,5 +193,5 @@ def _slopes() -> Claim:
         ),
         checks=(Check("no slope is larger", Kind.SYMBOLIC, slope_failures),),
         justifies=("conv2attn.convert.certificate.propagation.activations.Activation",),
-        tests=("test_claims_rounding.test_the_slopes_of_the_code_are_those_of_the_proof",),
+        tests=("proofs.claims.test_rounding.test_the_slopes_of_the_code_are_those_of_the_proof",),
     )

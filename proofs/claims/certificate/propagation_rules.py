@@ -229,5 +229,5 @@ def _rules() -> Claim:
             "conv2attn.convert.certificate.propagation.interval.Arithmetic.rounded",
             "conv2attn.convert.certificate.propagation.activations.Activation",
         ),
-        tests=("test_propagation_rules.test_an_operation_stays_within_its_bounds",),
+        tests=("convert.certificate.test_propagation_rules.test_an_operation_stays_within_its_bounds",),
     )

@@ -227,8 +227,8 @@ def _rounded_sum() -> Claim:
         justifies=("conv2attn.convert.bounds.rounding.gamma", "conv2attn.convert.bounds.rounding.convolution_error"),
         source="Higham, Accuracy and Stability of Numerical Algorithms, lemma 3.1 and section 4.2",
         tests=(
-            "test_claims_rounding.test_the_gamma_of_the_code_is_that_of_the_proof",
-            "test_claims_rounding.test_the_rounding_of_the_proof_is_that_of_binary64",
+            "proofs.claims.test_rounding.test_the_gamma_of_the_code_is_that_of_the_proof",
+            "proofs.claims.test_rounding.test_the_rounding_of_the_proof_is_that_of_binary64",
         ),
     )
 
@@ -276,7 +276,7 @@ def _softmax() -> Claim:
             Check("$e^s - 1 <= 5/4 s$", Kind.SYMBOLIC, exponential_failures),
         ),
         justifies=("conv2attn.convert.bounds.rounding.literal_error",),
-        tests=("test_certificate.test_each_part_bounds_what_it_says_in_exact_arithmetic",),
+        tests=("convert.certificate.test_certificate.test_each_part_bounds_what_it_says_in_exact_arithmetic",),
     )
 
 
@@ -315,5 +315,5 @@ def _scores() -> Claim:
             Check("the triangle inequality for the distances", Kind.SYMBOLIC, distance_failures),
         ),
         justifies=("conv2attn.convert.bounds.rounding.literal_error",),
-        tests=("test_certificate.test_each_part_bounds_what_it_says_in_exact_arithmetic",),
+        tests=("convert.certificate.test_certificate.test_each_part_bounds_what_it_says_in_exact_arithmetic",),
     )

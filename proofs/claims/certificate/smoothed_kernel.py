@@ -106,9 +106,9 @@ def claims() -> list[Claim]:
             ),
             justifies=("conv2attn.convert.bounds.tail.softmax_tail",),
             tests=(
-                "test_tightness.test_no_input_exceeds_the_tail_at_any_pixel_in_exact_arithmetic",
-                "test_tightness.test_the_worst_case_reaches_a_third_of_the_tail",
-                "test_formal_bridge.test_the_certificate_of_several_taps_is_at_least_a_proved_bound_for_each_channel",
+                "convert.certificate.test_tightness.test_no_input_exceeds_the_tail_at_any_pixel_in_exact_arithmetic",
+                "convert.certificate.test_tightness.test_the_worst_case_reaches_a_third_of_the_tail",
+                "proofs.formal.test_formal_bridge.test_the_certificate_of_several_taps_is_at_least_a_proved_bound_for_each_channel",
             ),
         )
     ]

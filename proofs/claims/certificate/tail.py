@@ -140,8 +140,8 @@ def _tail_bound() -> Claim:
         ),
         source="new",
         tests=(
-            "test_claims_tail.test_the_tail_of_the_code_is_the_tail_of_the_proof",
-            "test_formal_bridge.test_the_tail_of_the_code_lies_on_the_formal_one",
+            "proofs.claims.test_tail.test_the_tail_of_the_code_is_the_tail_of_the_proof",
+            "proofs.formal.test_formal_bridge.test_the_tail_of_the_code_lies_on_the_formal_one",
         ),
         formal=(
             "Theta.tau_bounds",

@@ -146,8 +146,8 @@ def claims() -> list[Claim]:
                 "conv2attn.convert.bounds.rounding.convolution_rounding",
             ),
             tests=(
-                "test_extremes.test_numbers_of_any_size_stay_within_the_bound_in_exact_arithmetic",
-                "test_extremes.test_subnormal_weights_of_huge_inputs_stay_within_the_bound",
+                "convert.bounds.test_extremes.test_numbers_of_any_size_stay_within_the_bound_in_exact_arithmetic",
+                "convert.bounds.test_extremes.test_subnormal_weights_of_huge_inputs_stay_within_the_bound",
             ),
         )
     ]

@@ -79,7 +79,7 @@ def exact_scores(
             "conv2attn.convert.heads.encoding.scores_are_exact",
             "conv2attn.convert.heads.regime.Regime.score_dtype",
         ),
-        tests=("test_claims_floating_point.test_scores_on_the_largest_grid_are_exact_in_single_precision",),
+        tests=("proofs.claims.test_floating_point.test_scores_on_the_largest_grid_are_exact_in_single_precision",),
     )
 
 

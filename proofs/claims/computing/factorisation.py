@@ -137,9 +137,9 @@ def _factorisation() -> Claim:
             "conv2attn.convert.engines.factored.smoothing_matrix",
         ),
         tests=(
-            "test_claims_factorisation.test_both_sides_of_the_proof_are_both_engines_of_the_code",
-            "test_equivalence.test_soft_engines_agree_with_the_literal_one_in_double_precision",
-            "test_formal_bridge.test_the_layer_computes_the_numbers_of_the_formal_example",
+            "proofs.claims.test_factorisation.test_both_sides_of_the_proof_are_both_engines_of_the_code",
+            "convert.engines.test_equivalence.test_soft_engines_agree_with_the_literal_one_in_double_precision",
+            "proofs.formal.test_formal_bridge.test_the_layer_computes_the_numbers_of_the_formal_example",
         ),
         formal=("Factorisation.smoothing_factorisation",),
     )

@@ -101,8 +101,8 @@ def one_hot_threshold(*, thresholds: Mapping[str, int] = ONE_HOT_ALPHA) -> Claim
         ),
         justifies=("conv2attn.convert.heads.regime.ONE_HOT_ALPHA", "conv2attn.convert.heads.regime.Regime"),
         tests=(
-            "test_claims_floating_point.test_softmax_is_not_one_hot_below_the_threshold",
-            "test_regime.test_the_threshold_is_the_first_integer_whose_exponential_rounds_to_zero",
+            "proofs.claims.test_floating_point.test_softmax_is_not_one_hot_below_the_threshold",
+            "convert.heads.test_regime.test_the_threshold_is_the_first_integer_whose_exponential_rounds_to_zero",
         ),
     )
 
@@ -186,5 +186,5 @@ def exact_defaults(*, alphas: Mapping[str, int] = EXACT_ALPHA, margins: Mapping[
             Check("$exp(-alpha)$ is below half of the smallest positive number by the margin", Kind.EXACT, no_margin),
         ),
         justifies=("conv2attn.convert.heads.regime.EXACT_ALPHA",),
-        tests=("test_claims_floating_point.test_softmax_is_one_hot_at_the_default",),
+        tests=("proofs.claims.test_floating_point.test_softmax_is_one_hot_at_the_default",),
     )

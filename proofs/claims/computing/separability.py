@@ -95,6 +95,6 @@ def _separability() -> Claim:
             "conv2attn.convert.engines.separable.SeparableEngine.attend",
             "conv2attn.convert.engines.factored.FactoredEngine.attend",
         ),
-        tests=("test_claims_factorisation.test_the_probabilities_of_the_code_are_those_of_the_proof",),
+        tests=("proofs.claims.test_factorisation.test_the_probabilities_of_the_code_are_those_of_the_proof",),
         formal=("Factorisation.separable_softmax",),
     )

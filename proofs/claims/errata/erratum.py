@@ -114,5 +114,5 @@ def claim_of(erratum: Erratum) -> Claim:
             Check("the corrected reading holds", erratum.kind, partial(corrected_failures, erratum), erratum.cases),
         ),
         source=erratum.where,
-        tests=("test_claims_errata.test_the_printed_formula_fails_and_the_corrected_one_holds",),
+        tests=("proofs.claims.test_errata.test_the_printed_formula_fails_and_the_corrected_one_holds",),
     )

@@ -66,7 +66,7 @@ def gaussian_encoding(
             identity("the sum of squares is the quadratic form", EXPONENT, form),
         ),
         source="draft, eq. (12)-(16)",
-        tests=("test_claims_gaussian.test_ten_and_five_components_give_the_same_attention",),
+        tests=("proofs.claims.test_gaussian.test_ten_and_five_components_give_the_same_attention",),
     )
 
 
@@ -105,7 +105,7 @@ def gaussian_maximum(*, form: Any = FORM, discriminant: Any = a * c - b**2, root
             Check("the diagonal entries of $L^T L$ are not negative", Kind.SYMBOLIC, root_gives_no_negative),
         ),
         source="draft, eq. (13), made exact",
-        tests=("test_claims_gaussian.test_a_semi_definite_matrix_has_ties",),
+        tests=("proofs.claims.test_gaussian.test_a_semi_definite_matrix_has_ties",),
     )
 
 

@@ -63,7 +63,7 @@ def gaussian_reduction(
             ),
         ),
         source="draft, after eq. (16); the lower bound is new",
-        tests=("test_claims_gaussian.test_ten_and_five_components_give_the_same_attention",),
+        tests=("proofs.claims.test_gaussian.test_ten_and_five_components_give_the_same_attention",),
     )
 
 
@@ -145,7 +145,7 @@ def gaussian_isotropic(*, constants: dict[Any, Any] = ISOTROPIC) -> Claim:
         ),
         justifies=("conv2attn.convert.heads.encoding.head_vectors",),
         source="draft, the remark after eq. (16), corrected",
-        tests=("test_claims_gaussian.test_the_isotropic_gaussian_has_the_layers_head_vector",),
+        tests=("proofs.claims.test_gaussian.test_the_isotropic_gaussian_has_the_layers_head_vector",),
     )
 
 

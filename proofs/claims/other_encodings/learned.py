@@ -118,6 +118,6 @@ def claims() -> list[Claim]:
                 ),
             ),
             source="new; the article's learned row and column encodings",
-            tests=("test_claims_sinusoidal.test_learned_tables_need_a_strict_maximum_only_where_offsets_occur",),
+            tests=("proofs.claims.test_sinusoidal.test_learned_tables_need_a_strict_maximum_only_where_offsets_occur",),
         )
     ]

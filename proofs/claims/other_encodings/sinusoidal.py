@@ -125,7 +125,7 @@ def _criterion() -> Claim:
             ),
         ),
         source="new; the draft's empty section 3.3",
-        tests=("test_claims_sinusoidal.test_a_frequency_may_serve_the_middle_of_a_grid_and_not_its_corner",),
+        tests=("proofs.claims.test_sinusoidal.test_a_frequency_may_serve_the_middle_of_a_grid_and_not_its_corner",),
     )
 
 

@@ -90,7 +90,7 @@ def _alpha() -> Claim:
             ),
         ),
         source="new; the draft's empty section 3.3",
-        tests=("test_claims_sinusoidal.test_the_alpha_of_sinusoids_lies_between_its_two_bounds",),
+        tests=("proofs.claims.test_sinusoidal.test_the_alpha_of_sinusoids_lies_between_its_two_bounds",),
     )
 
 

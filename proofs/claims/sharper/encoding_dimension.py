@@ -144,7 +144,7 @@ def _two() -> Claim:
             ),
         ),
         source="new",
-        tests=("test_claims_sharper.test_two_dimensions_give_the_heads_of_the_code",),
+        tests=("proofs.claims.test_sharper.test_two_dimensions_give_the_heads_of_the_code",),
         formal=(
             "Dimension.encoding_identity_2",
             "Dimension.unique_maximum_2",

@@ -167,5 +167,5 @@ def _exact() -> Claim:
             ),
         ),
         source="new",
-        tests=("test_claims_sharper.test_softmax_of_finite_scores_equals_a_convolution_with_one_head_more",),
+        tests=("proofs.claims.test_sharper.test_softmax_of_finite_scores_equals_a_convolution_with_one_head_more",),
     )

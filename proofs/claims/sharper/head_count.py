@@ -192,7 +192,7 @@ def _count() -> Claim:
             ),
         ),
         source="new",
-        tests=("test_claims_sharper.test_heads_that_mix_taps_compute_the_same_convolution",),
+        tests=("proofs.claims.test_sharper.test_heads_that_mix_taps_compute_the_same_convolution",),
         formal=("PositionOnly.eight_position_only_heads_are_too_few",),
     )
 

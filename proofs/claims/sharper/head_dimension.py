@@ -119,7 +119,7 @@ def claims() -> list[Claim]:
                 ),
             ),
             source="new; sharper than the theorem's $D_h$, $D_out$",
-            tests=("test_claims_sharper.test_split_values_have_the_smallest_head_dimension",),
+            tests=("proofs.claims.test_sharper.test_split_values_have_the_smallest_head_dimension",),
         )
     ]
 

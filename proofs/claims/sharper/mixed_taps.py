@@ -226,7 +226,7 @@ def _mixed() -> Claim:
             Check("the values of $v_h = h$, for nine taps", Kind.EXACT, growth_failures),
         ),
         source="new; the theorem's $D_p >= 3$ is for heads that sit on one tap each",
-        tests=("test_claims_sharper.test_nine_heads_with_one_dimension_come_near_a_convolution",),
+        tests=("proofs.claims.test_sharper.test_nine_heads_with_one_dimension_come_near_a_convolution",),
     )
 
 

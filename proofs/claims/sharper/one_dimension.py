@@ -104,7 +104,7 @@ def _one() -> Claim:
             Check("of three scalars the middle one never leads", Kind.SYMBOLIC, between_failures),
         ),
         source="new",
-        tests=("test_claims_sharper.test_a_false_variant_is_rejected",),
+        tests=("proofs.claims.test_sharper.test_a_false_variant_is_rejected",),
         formal=(
             "Dimension.one_dimension_has_two_targets",
             "Dimension.one_dimension_does_not",

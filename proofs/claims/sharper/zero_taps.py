@@ -69,5 +69,5 @@ def _zero_taps() -> Claim:
             ),
         ),
         source="new",
-        tests=("test_claims_sharper.test_a_false_variant_is_rejected",),
+        tests=("proofs.claims.test_sharper.test_a_false_variant_is_rejected",),
     )

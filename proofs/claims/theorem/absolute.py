@@ -84,7 +84,7 @@ def absolute_positions(
             ),
         ),
         justifies=("conv2attn.convert.heads.encoding.positional_scores",),
-        tests=("test_claims_dimensions.test_absolute_logits_are_the_layers_up_to_the_querys_constant",),
+        tests=("proofs.claims.test_dimensions.test_absolute_logits_are_the_layers_up_to_the_querys_constant",),
     )
 
 

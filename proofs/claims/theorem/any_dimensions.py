@@ -94,7 +94,7 @@ def dimension(*, encoding: Vector = encoding, head_vector: Vector = head_vector,
         source=(
             "new; for text, $n = 1$, these are the two dimensions that the article's conclusion expects to be enough"
         ),
-        tests=("test_claims_dimensions.test_the_codes_encoding_and_head_vector_are_the_proved_ones",),
+        tests=("proofs.claims.test_dimensions.test_the_codes_encoding_and_head_vector_are_the_proved_ones",),
         formal=(
             "Encoding.encoding_identity_n",
             "Encoding.unique_maximum_n",

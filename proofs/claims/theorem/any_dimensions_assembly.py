@@ -114,7 +114,7 @@ def dimension_assembly(
             ),
         ),
         justifies=("conv2attn.convert.spec.ConvSpec.tap_offsets", "conv2attn.convert.spec.ConvSpec.query_positions"),
-        tests=("test_claims_dimensions.test_the_codes_centres_and_queries_are_those_of_the_assembly",),
+        tests=("proofs.claims.test_dimensions.test_the_codes_centres_and_queries_are_those_of_the_assembly",),
     )
 
 

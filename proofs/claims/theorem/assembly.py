@@ -202,8 +202,8 @@ def claims() -> list[Claim]:
             ),
             source="the theorem of the article and the talk, for every stride, dilation, padding and group",
             tests=(
-                "test_claims_assembly.test_the_polynomial_of_the_proof_takes_the_values_of_the_code",
-                "test_equivalence.test_integers_give_bitwise_equal_outputs_and_gradients",
+                "proofs.claims.test_assembly.test_the_polynomial_of_the_proof_takes_the_values_of_the_code",
+                "convert.engines.test_equivalence.test_integers_give_bitwise_equal_outputs_and_gradients",
             ),
             formal=(
                 "Theorem1.theorem_1_limit",

@@ -63,7 +63,7 @@ def absolute_terms(*, terms: Mapping[str, Any] = ABSOLUTE) -> Claim:
         checks=(identity("multiplied out, the product is the four terms", product, total(terms)),),
         justifies=("conv2attn.convert.heads.content.ContentTerms.scores",),
         source="draft, eq. (5)",
-        tests=("test_claims_decomposition.test_the_true_claims_are_proved",),
+        tests=("proofs.claims.test_decomposition.test_the_true_claims_are_proved",),
     )
 
 
@@ -98,7 +98,7 @@ def relative_terms(*, terms: Mapping[str, Any] = RELATIVE) -> Claim:
         ),
         justifies=("conv2attn.convert.heads.content.ContentTerms.scores",),
         source="draft, eq. (7) and (8)",
-        tests=("test_claims_decomposition.test_the_content_terms_compute_the_proved_expressions",),
+        tests=("proofs.claims.test_decomposition.test_the_content_terms_compute_the_proved_expressions",),
     )
 
 

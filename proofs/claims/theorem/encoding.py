@@ -88,8 +88,8 @@ def encoding_identity(
         ),
         source="draft, eq. (9)-(11), without its constants",
         tests=(
-            "test_claims_encoding.test_the_proved_expressions_are_what_the_layer_computes",
-            "test_encoding.test_the_score_is_minus_alpha_times_the_squared_distance_up_to_a_constant",
+            "proofs.claims.test_encoding.test_the_proved_expressions_are_what_the_layer_computes",
+            "convert.heads.test_encoding.test_the_score_is_minus_alpha_times_the_squared_distance_up_to_a_constant",
         ),
         formal=("Encoding.encoding_identity",),
     )
@@ -130,7 +130,7 @@ def softmax_shift(*, shifted: Any = SHIFTED) -> Claim:
         ),
         justifies=("conv2attn.convert.heads.encoding.positional_scores",),
         source='draft, section 3.1, "Simplification"',
-        tests=("test_claims_encoding.test_the_true_claims_are_proved",),
+        tests=("proofs.claims.test_encoding.test_the_true_claims_are_proved",),
         formal=("Softmax.softmax_shift",),
     )
 
@@ -183,7 +183,7 @@ def draft_encoding(
             "conv2attn.convert.heads.encoding.head_vectors",
         ),
         source="draft, eq. (9)-(11)",
-        tests=("test_claims_encoding.test_the_drafts_scores_are_the_layers_up_to_a_constant_for_each_head",),
+        tests=("proofs.claims.test_encoding.test_the_drafts_scores_are_the_layers_up_to_a_constant_for_each_head",),
     )
 
 

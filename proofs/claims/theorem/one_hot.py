@@ -102,8 +102,8 @@ def _unique_maximum() -> Claim:
         ),
         source="draft, after eq. (11)",
         tests=(
-            "test_claims_tail.test_the_score_of_the_code_loses_the_squared_distance",
-            "test_encoding.test_the_center_wins_by_a_gap_of_at_least_alpha",
+            "proofs.claims.test_tail.test_the_score_of_the_code_loses_the_squared_distance",
+            "convert.heads.test_encoding.test_the_center_wins_by_a_gap_of_at_least_alpha",
         ),
         formal=("Encoding.unique_maximum",),
     )
@@ -154,6 +154,6 @@ def _one_hot_limit() -> Claim:
         ),
         justifies=("conv2attn.convert.engines.literal.attention_probabilities",),
         source="draft, section 3.1; the theorem of the article and the talk",
-        tests=("test_regime.test_from_the_threshold_on_softmax_is_exactly_one_hot",),
+        tests=("convert.heads.test_regime.test_from_the_threshold_on_softmax_is_exactly_one_hot",),
         formal=("Softmax.softmax_tail",),
     )

@@ -88,7 +88,7 @@ def position_alone(
             "conv2attn.convert.attention.layer.SelfAttention2d.add_content",
         ),
         source="draft, before eq. (8), corrected",
-        tests=("test_claims_decomposition.test_the_minimal_sets_turn_the_layers_content_off",),
+        tests=("proofs.claims.test_decomposition.test_the_minimal_sets_turn_the_layers_content_off",),
     )
 
 

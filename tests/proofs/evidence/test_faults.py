@@ -10,11 +10,11 @@ from hypothesis import Phase, given, settings
 from torch import Tensor, nn
 
 from conv2attn.convert import Certificate, ConversionError, attention_from_conv, certify
-from conv2attn.convert.engines import factored, literal, separable
-from conv2attn.convert.heads.encoding import key_positions
+from conv2attn.convert.engines import factored, separable
 from conv2attn.convert.heads.values import AttentionLayer
-from conv2attn.convert.spec import ConvSpec, Pads, Size
+from conv2attn.convert.spec import Size
 from conv2attn.proofs.evidence.strategies import convolutions_with_input
+from tests.faults import LITERAL_FAULTS
 
 
 def check(engine: str, alpha: float | None = None, *, max_examples: int = 2000) -> None:
@@ -29,68 +29,6 @@ def check(engine: str, alpha: float | None = None, *, max_examples: int = 2000) 
         assert (layer(x) - conv(x)).abs().max() <= bound
 
     outputs_stay_within_the_certificate()
-
-
-def shift_centers(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = vars(ConvSpec)["tap_offsets"].fget
-    shifted = property(lambda spec: tuple((row, max(column - 1, 0)) for row, column in honest(spec)))
-    monkeypatch.setattr(ConvSpec, "tap_offsets", shifted)
-
-
-def swap_rows_and_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(literal, "key_positions", lambda grid, *, like: key_positions(grid, like=like).flip(-1))
-
-
-def ignore_stride(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unstrided(spec: ConvSpec, size: Size, *, like: Tensor) -> Tensor:
-        output = spec.output_size(size)
-        axes = (start + torch.arange(n, dtype=torch.float64) for start, n in zip(spec.middle, output, strict=True))
-        return torch.cartesian_prod(*axes)
-
-    monkeypatch.setattr(literal, "all_queries", unstrided)
-
-
-def attend_over_the_unpadded_border(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = ConvSpec.pad
-
-    def replicate(spec: ConvSpec, x: Tensor) -> Tensor:
-        top, bottom, left, right = spec.pads
-        if spec.padding_mode != "zeros":
-            return honest(spec, x)
-        return nn.functional.pad(x, (left, right, top, bottom), mode="replicate")
-
-    monkeypatch.setattr(ConvSpec, "pad", replicate)
-
-
-def misplace_the_odd_pixel(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = vars(ConvSpec)["pads"].fget
-
-    def swapped(spec: ConvSpec) -> Pads:
-        top, bottom, left, right = honest(spec)
-        return Pads(bottom, top, right, left)
-
-    monkeypatch.setattr(ConvSpec, "pads", property(swapped))
-
-
-def drop_a_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = literal.project_values
-
-    def without_the_last(layer: object, padded: Tensor) -> Tensor:
-        values = honest(layer, padded).clone()  # type: ignore[arg-type]
-        values[-1] = 0
-        return values
-
-    monkeypatch.setattr(literal, "project_values", without_the_last)
-
-
-LITERAL_FAULTS = [
-    shift_centers,
-    swap_rows_and_columns,
-    ignore_stride,
-    attend_over_the_unpadded_border,
-    misplace_the_odd_pixel,
-    drop_a_head,
-]
 
 
 @pytest.mark.parametrize("plant", LITERAL_FAULTS, ids=lambda plant: plant.__name__)

@@ -2,53 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from conv2attn.proofs.claims.errata.erratum import corrected_failures, printed_failures
 from conv2attn.proofs.prover.claim import Check
 from conv2attn.proofs.prover.registry import Entry, entries
-from tests import (
-    test_claims_assembly,
-    test_claims_decomposition,
-    test_claims_dimensions,
-    test_claims_encoding,
-    test_claims_factorisation,
-    test_claims_floating_point,
-    test_claims_gaussian,
-    test_claims_rounding,
-    test_claims_sharper,
-    test_claims_sinusoidal,
-    test_claims_tail,
-)
 from tests.claims import rejecting_checks
 
-# Some families plant false claims, others false arguments of the function that a check runs.
-CLAIMS = [
-    claim
-    for family in (
-        test_claims_encoding,
-        test_claims_gaussian,
-        test_claims_decomposition,
-        test_claims_floating_point,
-        test_claims_dimensions,
-    )
-    for claim in family.FALSE.values()
+SUITES = [
+    importlib.import_module(f"tests.proofs.claims.{path.stem}")
+    for path in sorted(Path(__file__).parent.glob("test_*.py"))
+    if path != Path(__file__)
 ]
-FUNCTIONS = {
-    variant.func
-    for family in (
-        test_claims_tail,
-        test_claims_assembly,
-        test_claims_factorisation,
-        test_claims_rounding,
-        test_claims_sinusoidal,
-        test_claims_sharper,
-    )
-    for variant in family.FALSE_VARIANTS.values()
-}
-ERRATA = {printed_failures, corrected_failures}  # test_claims_errata plants a false variant of each for every erratum
+# Some suites plant false claims, others false arguments of the function that a check runs.
+CLAIMS = [claim for suite in SUITES for claim in getattr(suite, "FALSE", {}).values()]
+FUNCTIONS = {variant.func for suite in SUITES for variant in getattr(suite, "FALSE_VARIANTS", {}).values()}
+ERRATA = {printed_failures, corrected_failures}  # test_errata plants a false variant of each for every erratum
 
 
 def is_planted_as_a_function(check: Check) -> bool:

@@ -18,7 +18,7 @@ from conv2attn.proofs.prover.document import RENDERERS, document_file, render
 from conv2attn.proofs.prover.prose import latex, plain
 from conv2attn.proofs.prover.registry import Entry, entries
 
-THEOREM = Path(__file__).parent.parent / "docs" / "theorem.md"
+THEOREM = Path(__file__).parents[3] / "docs" / "theorem.md"
 
 
 @pytest.fixture(scope="module")

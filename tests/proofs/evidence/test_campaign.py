@@ -48,7 +48,7 @@ from conv2attn.proofs.evidence.campaign.shard import Shard
 from conv2attn.proofs.evidence.campaign.shrink import shrink, simpler
 from conv2attn.proofs.evidence.campaign.tally import Tally, options
 from conv2attn.proofs.evidence.random_layers import DTYPES, SOFT_ALPHAS, RandomLayer, draw_layer, smallest_input
-from tests.test_faults import (
+from tests.faults import (
     attend_over_the_unpadded_border,
     drop_a_head,
     ignore_stride,

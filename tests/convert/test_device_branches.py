@@ -19,7 +19,7 @@ from conv2attn.convert.heads import regime_cache
 from conv2attn.proofs.evidence.campaign.checks.bounds import engines_bound
 from tests.device import PRETEND, synchronisations
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 # Where a tensor is made on the CPU (device="cpu"), whatever the default device, is no branch; nor is the meta device.
 NAMES = {"cpu", "cuda", "mps", "xpu", "hpu", "hip"}

@@ -21,8 +21,8 @@ from conv2attn.convert.errors import OutputError
 from conv2attn.proofs.evidence.campaign import outputs
 from conv2attn.proofs.evidence.campaign.merge import _common_layer
 from conv2attn.proofs.evidence.campaign.result import Part
+from tests.faults import drop_a_head
 from tests.processes import PATIENCE, finished, started
-from tests.test_faults import drop_a_head
 
 COMMAND = [sys.executable, "-c", "from conv2attn.cli import main; main()"]
 ARCH = ("--arch", "conv2attn.convert.examples.networks:residual_cnn")

@@ -42,7 +42,7 @@ from conv2attn.convert.files.restore import restored_checkpoint, write_state_dic
 from conv2attn.proofs.evidence.campaign.checks.bounds import engines_bound
 from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of
 
-FIXTURES = Path(__file__).parent / "fixtures"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 REWRITES = "pkg.onnxscript.rewriter.rule_name"  # where torch's exporter keeps what it did to a node
 
 

@@ -11,7 +11,7 @@ from conv2attn.proofs.formal.coq.library import FOLDER, sources, statements
 from conv2attn.proofs.prover.claim import Claim
 from conv2attn.proofs.prover.registry import Entry, entries
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 THEOREMS = {str(statement) for statement in statements()}
 ENTRIES = [pytest.param(entry.claim, id=entry.claim.name) for entry in entries()]
 
@@ -39,8 +39,8 @@ def test_a_theorem_exists_and_its_file_names_the_claim_and_its_derivation(claim:
 def test_a_test_exists(claim: Claim) -> None:
     assert claim.tests
     for test in claim.tests:
-        file, function = test.split(".")
-        assert re.search(rf"^def {function}\(", text_of(f"tests/{file}.py"), re.MULTILINE)
+        module, _, function = test.rpartition(".")
+        assert re.search(rf"^def {function}\(", text_of(f"tests/{module.replace('.', '/')}.py"), re.MULTILINE)
 
 
 def test_every_theorem_belongs_to_a_claim() -> None:

@@ -24,7 +24,7 @@ from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.proofs.evidence import network as network_check
 from conv2attn.proofs.evidence.campaign.result import Part
-from tests.test_faults import drop_a_head
+from tests.faults import drop_a_head
 
 COMMAND = [sys.executable, "-c", "from conv2attn.cli import main; main()"]
 ARCH = ("--arch", "conv2attn.convert.examples.networks:residual_cnn")
