@@ -13,34 +13,25 @@ import torch
 from torch import Tensor, nn
 
 from ..spec import ConvSpec, Size
+from .report import LayerRecord
 
 
 @dataclass(frozen=True)
-class LayerPlan:
+class LayerPlan(LayerRecord):
     """One convolution that would be converted.
 
     Attributes:
-        name: Fully qualified name.
-        spec: Geometry.
-        parameters_before: Numbers in the convolution.
-        parameters_after: Numbers in the attention layer: three more for each head.
         input_size: Size of the layer's input, or None if the network does not run on the planned input.
         literal_bytes: Memory of all attention probabilities of one image in float32, or None likewise.
-        note: What the user should know of its weights, or None.
     """
 
-    name: str
-    spec: ConvSpec
-    parameters_before: int
-    parameters_after: int
     input_size: Size | None
     literal_bytes: int | None
-    note: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The layer's plan as plain data."""
         size = None if self.input_size is None else list(self.input_size)
-        return vars(self) | {"spec": self.spec.to_json(), "heads": self.spec.num_heads, "input_size": size}
+        return super().to_json() | {"name": self.name, "input_size": size}
 
 
 def plan_layers(
@@ -63,8 +54,8 @@ def plan_layers(
         spec, before = ConvSpec.from_conv(conv), sum(parameter.numel() for parameter in conv.parameters())
         input_size = sizes.get(name)
         literal = None if input_size is None else literal_bytes(spec, input_size)
-        note = (notes or {}).get(name)
-        plans.append(LayerPlan(name, spec, before, before + 3 * spec.num_heads, input_size, literal, note))
+        after, note = before + 3 * spec.num_heads, (notes or {}).get(name)
+        plans.append(LayerPlan((name,), spec, before, after, input_size, literal, note=note))
     return plans
 
 

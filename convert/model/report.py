@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from torch import nn
 
@@ -15,15 +15,12 @@ from ..spec import ConvSpec
 
 
 @dataclass(frozen=True)
-class LayerReport:
-    """One converted layer.
+class LayerRecord:
+    """What is said of a convolution that is or would be converted.
 
     Attributes:
         names: Fully qualified names of the layer; more than one if the model shares it.
         spec: Its geometry.
-        heads: Attention heads.
-        alpha: Locality strength of the heads.
-        engine: The engine it was given.
         parameters_before: Numbers in the convolution.
         parameters_after: Numbers in the attention layer.
         note: What the user should know of its weights, or None.
@@ -31,32 +28,21 @@ class LayerReport:
 
     names: tuple[str, ...]
     spec: ConvSpec
-    heads: int
-    alpha: float
-    engine: str
     parameters_before: int
     parameters_after: int
-    note: str | None = None
+    note: str | None = field(default=None, kw_only=True)
 
     @property
     def name(self) -> str:
         """The first of the names."""
         return self.names[0]
 
-    @classmethod
-    def of(cls, names: tuple[str, ...], layer: SelfAttention2d) -> LayerReport:
-        """Describes a layer that was just converted."""
-        return cls(
-            names=names,
-            spec=layer.spec,
-            heads=layer.num_heads,
-            alpha=layer.regime.alpha[0],
-            engine=layer.engine,
-            parameters_before=layer.weight.numel() + (0 if layer.bias is None else layer.bias.numel()),
-            parameters_after=sum(parameter.numel() for parameter in layer.parameters()),
-        )
+    @property
+    def heads(self) -> int:
+        """Attention heads."""
+        return self.spec.num_heads
 
-    def noted(self, note: str | None) -> LayerReport:
+    def noted(self, note: str | None) -> Self:
         """The same layer with one more note."""
         if note is None or note in (self.note or ""):
             return self
@@ -64,7 +50,32 @@ class LayerReport:
 
     def to_json(self) -> dict[str, Any]:
         """The layer as plain data."""
-        return asdict(self) | {"names": list(self.names), "spec": self.spec.to_json()}
+        return vars(self) | {"names": list(self.names), "spec": self.spec.to_json(), "heads": self.heads}
+
+
+@dataclass(frozen=True)
+class LayerReport(LayerRecord):
+    """One converted layer.
+
+    Attributes:
+        alpha: Locality strength of the heads.
+        engine: The engine it was given.
+    """
+
+    alpha: float
+    engine: str
+
+    @classmethod
+    def of(cls, names: tuple[str, ...], layer: SelfAttention2d) -> LayerReport:
+        """Describes a layer that was just converted."""
+        return cls(
+            names=names,
+            spec=layer.spec,
+            parameters_before=layer.weight.numel() + (0 if layer.bias is None else layer.bias.numel()),
+            parameters_after=sum(parameter.numel() for parameter in layer.parameters()),
+            alpha=layer.regime.alpha[0],
+            engine=layer.engine,
+        )
 
 
 @dataclass(frozen=True)

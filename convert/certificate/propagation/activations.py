@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from .interval import Arithmetic, Span, UnboundedError, checked
+from .interval import Arithmetic, Interval, UnboundedError, checked
 
 ACTIVATION_ULPS = 32
 
@@ -34,12 +34,12 @@ class Activation:
     range: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
     is_exact: bool = False
 
-    def __call__(self, x: Span, arithmetic: Arithmetic) -> Span:
+    def __call__(self, x: Interval, arithmetic: Arithmetic) -> Interval:
         """Bounds on the function's result; none where those on x are not finite, since x may be NaN there."""
         bounded = x.largest.isfinite()
         low, high = self.range(x.low, x.high)
         low, high = torch.where(bounded, low, -torch.inf), torch.where(bounded, high, torch.inf)
-        exact = Span(low, high, x.error * self.slope)
+        exact = Interval(low, high, x.error * self.slope)
         if self.is_exact:
             return checked(exact)
         return arithmetic.rounded(exact, x.largest.clamp(min=1), 2 * ACTIVATION_ULPS, same=x.is_equal)

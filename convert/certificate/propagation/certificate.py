@@ -23,7 +23,7 @@ from ...errors import ConversionError, Problem
 from ...spec import Size
 from ..layer import InputRange, channel_range
 from ..wording import told
-from .interval import Span
+from .interval import Interval
 from .network import Follower, LayerBound, Memory, UntraceableError, follow
 from .program import not_followed
 from .tracked import tensors_in
@@ -93,7 +93,7 @@ def certify_network(
     in_the_way = not_followed(model)
     if in_the_way:
         return NetworkCertificate(size, None, (), in_the_way)
-    images = Span(low, high, torch.zeros_like(low))
+    images = Interval(low, high, torch.zeros_like(low))
     try:
         memory: Memory = {}
         found, outputs = follow(model, size, first.in_channels, images, count=1, memory=memory)
@@ -140,7 +140,7 @@ def _changes(found: Follower) -> list[Problem]:
     return [problem for problem in found.changes if problem.name not in named]
 
 
-def _are_same(a: list[Span], b: list[Span]) -> bool:
+def _are_same(a: list[Interval], b: list[Interval]) -> bool:
     return len(a) == len(b) and all(
         torch.equal(getattr(x, name), getattr(y, name))
         for x, y in zip(a, b, strict=True)

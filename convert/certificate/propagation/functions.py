@@ -1,4 +1,4 @@
-"""What functions and methods make of spans; modules are followed down to the functions that they call."""
+"""What functions and methods make of intervals; modules are followed down to the functions that they call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from . import rearranging as moves
 from .activations import BY_NAME, GELU, clamped, leaky_relu
 from .call import Call
-from .interval import Span, UnboundedError
+from .interval import Interval, UnboundedError
 from .tracked import Tracked, tracked_in
 from .weighted import batch_norm, convolution, linear
 
@@ -21,7 +21,7 @@ MAY_SHARE = frozenset(
 )
 
 
-def bound_function(call: Call, label: str) -> Span:
+def bound_function(call: Call, label: str) -> Interval:
     """Bounds on a function's result.
 
     Args:
@@ -36,10 +36,10 @@ def bound_function(call: Call, label: str) -> Span:
         raise UnboundedError(f"no bound is known for {label}")
     if not _is_of_one_dtype(call):
         raise UnboundedError(f"{call.name} changes the dtype, or its operands are not of one")
-    span = rule(call)
+    interval = rule(call)
     call.ignore("inplace", "dim", "dims", "keepdim", "memory_format")
     call.check_all_read()
-    return span
+    return interval
 
 
 def _is_of_one_dtype(call: Call) -> bool:
@@ -47,33 +47,33 @@ def _is_of_one_dtype(call: Call) -> bool:
     return dtypes == {call.arithmetic.dtype} and call.arithmetic.dtype.is_floating_point
 
 
-def _activation(call: Call) -> Span:
-    return BY_NAME[call.name.removesuffix("_")](call.first.span, call.arithmetic)
+def _activation(call: Call) -> Interval:
+    return BY_NAME[call.name.removesuffix("_")](call.first.interval, call.arithmetic)
 
 
-def _gelu(call: Call) -> Span:
+def _gelu(call: Call) -> Interval:
     approximate = call.argument(1, "approximate", "none")
     if approximate != "none":
         raise UnboundedError(f"no Lipschitz constant is known for GELU with approximate={approximate!r}")
-    return GELU(call.first.span, call.arithmetic)
+    return GELU(call.first.interval, call.arithmetic)
 
 
-def _hardtanh(call: Call) -> Span:
+def _hardtanh(call: Call) -> Interval:
     low, high = call.argument(1, "min_val", -1.0), call.argument(2, "max_val", 1.0)
-    return clamped(low, high)(call.first.span, call.arithmetic)
+    return clamped(low, high)(call.first.interval, call.arithmetic)
 
 
-def _operand(value: Any, call: Call) -> Span:
+def _operand(value: Any, call: Call) -> Interval:
     """Bounds on an operand of +, - or *, for each channel of a result of this shape if they are known."""
     if isinstance(value, Tracked):
         fits = value.fake.ndim == len(call.shape) and value.fake.shape[1:2] == call.shape[1:2]
-        return value.span if fits else value.span.merged()
+        return value.interval if fits else value.interval.merged()
     if isinstance(value, int | float):
         return call.arithmetic.scalar(float(value))
     raise UnboundedError(f"no bound is known for an operand of type {type(value).__name__}")
 
 
-def _operands(call: Call) -> tuple[Span, Span]:
+def _operands(call: Call) -> tuple[Interval, Interval]:
     if len(call.args) + ("other" in call.kwargs) != 2:
         raise UnboundedError(f"no bound is known for {call.name} called like this")
     a, b = _operand(call.first, call), _operand(call.argument(1, "other"), call)
@@ -82,24 +82,24 @@ def _operands(call: Call) -> tuple[Span, Span]:
     return a, b
 
 
-def _add(call: Call) -> Span:
+def _add(call: Call) -> Interval:
     return moves.added(*_operands(call), call.arithmetic)
 
 
-def _subtract(call: Call) -> Span:
+def _subtract(call: Call) -> Interval:
     return moves.added(*_operands(call), call.arithmetic, sign=-1)
 
 
-def _subtract_from(call: Call) -> Span:
+def _subtract_from(call: Call) -> Interval:
     a, b = _operands(call)
     return moves.added(b, a, call.arithmetic, sign=-1)
 
 
-def _multiply(call: Call) -> Span:
+def _multiply(call: Call) -> Interval:
     return moves.multiplied(*_operands(call), call.arithmetic)
 
 
-def _divide(call: Call) -> Span:
+def _divide(call: Call) -> Interval:
     a, b = _operands(call)
     divisor = call.argument(1, "other")
     if isinstance(divisor, Tracked) or float(divisor) <= 0:
@@ -109,89 +109,89 @@ def _divide(call: Call) -> Span:
         raise UnboundedError("a quotient by what may be small or negative is not bounded")
     ends = torch.stack([a.low / smallest, a.low / largest, a.high / smallest, a.high / largest])
     lost = call.arithmetic.smallest / smallest + call.arithmetic.smallest * a.largest  # its inverse may be subnormal
-    exact = Span(ends.amin(0), ends.amax(0), a.error / smallest)
+    exact = Interval(ends.amin(0), ends.amax(0), a.error / smallest)
     return call.arithmetic.rounded(exact, a.largest / smallest, 2, same=a.is_equal, lost=lost)
 
 
-def _cat(call: Call) -> Span:
+def _cat(call: Call) -> Interval:
     parts = call.argument(0, "tensors")
     dimension = call.argument(1, "dim", call.argument(2, "axis", 0))
-    return moves.concatenated([part.span for part in parts], [part.fake.shape for part in parts], dimension)
+    return moves.concatenated([part.interval for part in parts], [part.fake.shape for part in parts], dimension)
 
 
-def _same_order(call: Call) -> Span:
+def _same_order(call: Call) -> Interval:
     call.ignore("start_dim", "end_dim", "shape", "size", "sizes")
-    return moves.reshaped(call.first.span, call.first.fake.shape, call.shape)
+    return moves.reshaped(call.first.interval, call.first.fake.shape, call.shape)
 
 
-def _any_order(call: Call) -> Span:
+def _any_order(call: Call) -> Interval:
     call.ignore("chunks", "split_size", "shifts", "dim0", "dim1")
-    return call.first.span.merged()
+    return call.first.interval.merged()
 
 
-def _unchanged(call: Call) -> Span:
-    return call.first.span
+def _unchanged(call: Call) -> Interval:
+    return call.first.interval
 
 
-def _dropout(call: Call) -> Span:
+def _dropout(call: Call) -> Interval:
     call.ignore("p")
     if call.argument(2, "training", True):
         raise UnboundedError("dropout draws random numbers while it trains")
-    return call.first.span
+    return call.first.interval
 
 
-def _mean(call: Call) -> Span:
+def _mean(call: Call) -> Interval:
     x, before = call.first, call.first.fake.shape
     dimensions = call.argument(1, "dim")
     dimensions = tuple(range(len(before))) if dimensions is None else dimensions
     dimensions = [dimensions] if isinstance(dimensions, int) else list(dimensions)
     reduced = {dimension % len(before) for dimension in dimensions}
-    kept = x.span if reduced.isdisjoint({0, 1}) else x.span.merged()
+    kept = x.interval if reduced.isdisjoint({0, 1}) else x.interval.merged()
     return moves.averaged(kept, math.prod(before[dimension] for dimension in reduced), call.arithmetic)
 
 
-def _adaptive_average(call: Call) -> Span:
+def _adaptive_average(call: Call) -> Interval:
     call.ignore("output_size")
-    return moves.averaged(call.first.span, math.prod(call.first.fake.shape[-2:]), call.arithmetic)
+    return moves.averaged(call.first.interval, math.prod(call.first.fake.shape[-2:]), call.arithmetic)
 
 
-def _average_pool(call: Call) -> Span:
+def _average_pool(call: Call) -> Interval:
     if call.argument(6, "divisor_override") is not None:
         raise UnboundedError("an average with divisor_override is no average")
     call.ignore("stride", "padding", "ceil_mode", "count_include_pad")
     size = call.argument(1, "kernel_size")
     count = size * size if isinstance(size, int) else math.prod(size)
-    return moves.averaged(call.first.span.with_zero(), count, call.arithmetic)
+    return moves.averaged(call.first.interval.with_zero(), count, call.arithmetic)
 
 
-def _max_pool(call: Call) -> Span:
+def _max_pool(call: Call) -> Interval:
     call.ignore("kernel_size", "stride", "padding", "dilation", "ceil_mode", "output_size")
-    return call.first.span
+    return call.first.interval
 
 
-def _interpolate(call: Call) -> Span:
+def _interpolate(call: Call) -> Interval:
     call.ignore("size", "scale_factor", "align_corners", "recompute_scale_factor")
-    return moves.interpolated(call.first.span, call.argument(3, "mode", "nearest"), call.arithmetic)
+    return moves.interpolated(call.first.interval, call.argument(3, "mode", "nearest"), call.arithmetic)
 
 
-def _shuffle(call: Call) -> Span:
+def _shuffle(call: Call) -> Interval:
     x, groups = call.first, call.argument(1, "groups")
-    own = x.span.expanded(x.fake.shape[1])
-    return Span(*(bound.view(groups, -1).T.reshape(-1) for bound in (own.low, own.high, own.error)))
+    own = x.interval.expanded(x.fake.shape[1])
+    return Interval(*(bound.view(groups, -1).T.reshape(-1) for bound in (own.low, own.high, own.error)))
 
 
-def _pad(call: Call) -> Span:
+def _pad(call: Call) -> Interval:
     x, mode, value = call.first, call.argument(2, "mode", "constant"), call.argument(3, "value")
     call.ignore("pad")
-    kept = x.span if x.fake.shape[:2] == call.shape[:2] else x.span.merged()
+    kept = x.interval if x.fake.shape[:2] == call.shape[:2] else x.interval.merged()
     return kept if mode != "constant" else kept.joined(call.arithmetic.scalar(float(value or 0.0)))
 
 
-def _leaky_relu(call: Call) -> Span:
-    return leaky_relu(call.argument(1, "negative_slope", 0.01))(call.first.span, call.arithmetic)
+def _leaky_relu(call: Call) -> Interval:
+    return leaky_relu(call.argument(1, "negative_slope", 0.01))(call.first.interval, call.arithmetic)
 
 
-RULES: dict[str, Callable[[Call], Span]] = {
+RULES: dict[str, Callable[[Call], Interval]] = {
     **dict.fromkeys(("relu", "relu_", "relu6", "sigmoid", "sigmoid_", "tanh", "tanh_"), _activation),
     **dict.fromkeys(("hardsigmoid", "hardswish", "silu"), _activation),
     "gelu": _gelu,

@@ -1,10 +1,10 @@
 """Bounds on a tensor of both networks: on its values, and on how far these are apart.
 
-A ``Span`` is a box and an error. The claim ``error-propagation`` (``proofs/claims/certificate/propagation.py``) says
-how operations act on it: an affine map with weights w takes an error e to sum |w| e, a map with Lipschitz constant L to
-L e; and since both networks compute the operation in floating point, twice its rounding is added. Where the errors of
-all inputs are 0, both networks do the same operation on the same numbers, and the error stays 0. The rules themselves
-are derived in ``proofs/claims/certificate/propagation_rules.py``.
+An ``Interval`` is a box and an error. The claim ``error-propagation`` (``proofs/claims/certificate/propagation.py``)
+says how operations act on it: an affine map with weights w takes an error e to sum |w| e, a map with Lipschitz constant
+L to L e; and since both networks compute the operation in floating point, twice its rounding is added. Where the errors
+of all inputs are 0, both networks do the same operation on the same numbers, and the error stays 0. The rules
+themselves are derived in ``proofs/claims/certificate/propagation_rules.py``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class UnboundedError(Exception):
 
 
 @dataclass(frozen=True)
-class Span:
+class Interval:
     """Bounds on a tensor, for each entry of its dimension 1 or for all entries at once.
 
     Attributes:
@@ -38,12 +38,12 @@ class Span:
     error: Tensor
 
     @classmethod
-    def of(cls, low: float, high: float, error: float = 0.0) -> Span:
+    def of(cls, low: float, high: float, error: float = 0.0) -> Interval:
         """The same bounds for all entries."""
         return cls(*(torch.tensor([value], dtype=torch.float64, device="cpu") for value in (low, high, error)))
 
     @classmethod
-    def unknown(cls) -> Span:
+    def unknown(cls) -> Interval:
         """The unbounded interval, which holds for any values."""
         return cls.of(-math.inf, math.inf, math.inf)
 
@@ -62,26 +62,26 @@ class Span:
         """Whether both networks are known to have the same numbers here."""
         return not bool(self.error.any())
 
-    def merged(self) -> Span:
+    def merged(self) -> Interval:
         """The same bounds for all entries, whatever order they are in."""
-        return Span(self.low.min().view(1), self.high.max().view(1), self.error.max().view(1))
+        return Interval(self.low.min().view(1), self.high.max().view(1), self.error.max().view(1))
 
-    def expanded(self, channels: int) -> Span:
+    def expanded(self, channels: int) -> Interval:
         """Bounds for each of so many channels."""
         own = self if len(self.low) in (1, channels) else self.merged()
-        return Span(own.low.expand(channels), own.high.expand(channels), own.error.expand(channels))
+        return Interval(own.low.expand(channels), own.high.expand(channels), own.error.expand(channels))
 
-    def joined(self, other: Span) -> Span:
+    def joined(self, other: Interval) -> Interval:
         """Bounds on what is in either of two tensors."""
-        return Span(
+        return Interval(
             torch.minimum(self.low, other.low),
             torch.maximum(self.high, other.high),
             torch.maximum(self.error, other.error),
         )
 
-    def with_zero(self) -> Span:
+    def with_zero(self) -> Interval:
         """Bounds that zero padding does not break."""
-        return Span(self.low.clamp(max=0), self.high.clamp(min=0), self.error)
+        return Interval(self.low.clamp(max=0), self.high.clamp(min=0), self.error)
 
 
 @dataclass(frozen=True)
@@ -109,14 +109,16 @@ class Arithmetic:
         narrowing = unit_roundoff(self.dtype) if self.computed != self.dtype else 0.0
         return (1 + gamma(terms, unit_roundoff(self.computed))) * (1 + narrowing) - 1
 
-    def scalar(self, value: float) -> Span:
+    def scalar(self, value: float) -> Interval:
         """A number as an operand, which is rounded to the dtype if that does not hold it."""
         spread = 0.0
         if float(torch.tensor(value, dtype=self.dtype, device="cpu")) != value:
             spread = unit_roundoff(self.dtype) * abs(value) * OUTWARD + self.smallest
-        return Span(*(Span.of(end, end).low for end in (value - spread, value + spread, 0.0)))
+        return Interval(*(Interval.of(end, end).low for end in (value - spread, value + spread, 0.0)))
 
-    def rounded(self, exact: Span, scale: Tensor, terms: int, *, same: bool, lost: Tensor | float = 0.0) -> Span:
+    def rounded(
+        self, exact: Interval, scale: Tensor, terms: int, *, same: bool, lost: Tensor | float = 0.0
+    ) -> Interval:
         """Bounds on the computed result of an operation.
 
         Args:
@@ -134,25 +136,25 @@ class Arithmetic:
         rounding = scale * relative + underflow
         low, high = exact.low - rounding, exact.high + rounding
         error = torch.zeros_like(rounding) if same else (exact.error + 2 * rounding) * OUTWARD
-        return checked(Span(low, high, error), limits.max)
+        return checked(Interval(low, high, error), limits.max)
 
 
-def checked(span: Span, limit: float = math.inf) -> Span:
-    """The span, with errors no larger than the values allow; unknown channels stay unknown.
+def checked(interval: Interval, limit: float = math.inf) -> Interval:
+    """The interval, with errors no larger than the values allow; unknown channels stay unknown.
 
     Raises:
         UnboundedError: Values may exceed the limit of the dtype.
     """
-    if math.isfinite(limit) and bool(((span.largest >= limit) & span.largest.isfinite()).any()):
+    if math.isfinite(limit) and bool(((interval.largest >= limit) & interval.largest.isfinite()).any()):
         raise UnboundedError("values may exceed the largest number of the dtype")
-    odd = span.low.isnan() | span.high.isnan()
-    low = torch.where(odd, -math.inf, span.low)
-    high = torch.where(odd, math.inf, span.high)
-    error = torch.where(span.error.isnan(), math.inf, span.error)
-    return Span(low, high, torch.minimum(error, high - low))
+    odd = interval.low.isnan() | interval.high.isnan()
+    low = torch.where(odd, -math.inf, interval.low)
+    high = torch.where(odd, math.inf, interval.high)
+    error = torch.where(interval.error.isnan(), math.inf, interval.error)
+    return Interval(low, high, torch.minimum(error, high - low))
 
 
-def affine(x: Span, weight: Tensor, bias: Tensor | None, *, groups: int = 1) -> tuple[Span, Tensor]:
+def affine(x: Interval, weight: Tensor, bias: Tensor | None, *, groups: int = 1) -> tuple[Interval, Tensor]:
     """Bounds on the exact result of an affine map, and on the sum of the absolute values of its terms.
 
     Args:
@@ -176,4 +178,4 @@ def affine(x: Span, weight: Tensor, bias: Tensor | None, *, groups: int = 1) -> 
         low, high, scale = low + shift, high + shift, scale + shift.abs()
     outward = scale * (OUTWARD - 1)  # covers the rounding here
     error = product(absolute, x.error) * OUTWARD
-    return Span(low - outward, high + outward, error), scale * OUTWARD
+    return Interval(low - outward, high + outward, error), scale * OUTWARD

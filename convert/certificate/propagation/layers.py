@@ -1,4 +1,4 @@
-"""What an attention layer makes of a span: its own certificate, and what it inherits."""
+"""What an attention layer makes of an interval: its own certificate, and what it inherits."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import torch
 from ...attention.layer import SelfAttention2d
 from ...errors import ConversionError
 from ..layer import Certificate, certify, padded_range
-from .interval import Span, UnboundedError, affine, checked
+from .interval import Interval, UnboundedError, affine, checked
 
 
-def bound_attention(layer: SelfAttention2d, x: Span) -> tuple[Span, Certificate, float]:
+def bound_attention(layer: SelfAttention2d, x: Interval) -> tuple[Interval, Certificate, float]:
     """Bounds on an attention layer and its convolution: the output, the layer's own certificate, what it inherits.
 
     Raises:
@@ -29,8 +29,8 @@ def bound_attention(layer: SelfAttention2d, x: Span) -> tuple[Span, Certificate,
     if not math.isfinite(own.bound):
         raise UnboundedError("no finite certificate is known for values this large")
     low, high = padded_range(spec, (x.low, x.high))
-    exact, _ = affine(Span(low, high, x.error), layer.weight.detach().flatten(2), layer.bias, groups=spec.groups)
+    exact, _ = affine(Interval(low, high, x.error), layer.weight.detach().flatten(2), layer.bias, groups=spec.groups)
     rounding = max(own.rounding_attention, own.rounding_convolution)
     error = exact.error + torch.tensor(own.per_channel, dtype=torch.float64, device="cpu")
-    output = checked(Span(exact.low - rounding, exact.high + rounding, error))
+    output = checked(Interval(exact.low - rounding, exact.high + rounding, error))
     return output, own, float(exact.error.max())

@@ -1,4 +1,4 @@
-"""Runs a network on spans instead of numbers.
+"""Runs a network on intervals instead of numbers.
 
 A copy of the network on the meta device, where tensors have shapes and no values, is called as the network is: through
 ``__call__``, with the code that would run. Every function of torch that it calls on the way is seen
@@ -29,12 +29,12 @@ from ...spec import Size
 from ..layer import Certificate
 from .call import Call
 from .functions import MAY_SHARE, RULES, bound_function
-from .interval import Arithmetic, Span, UnboundedError
+from .interval import Arithmetic, Interval, UnboundedError
 from .layers import bound_attention
 from .program import foreign
 from .tracked import Tracked, constant, replaced, shares_memory, tensors_in, tracked_in
 
-Memory = dict[tuple[object, ...], tuple[Span, Certificate, float]]
+Memory = dict[tuple[object, ...], tuple[Interval, Certificate, float]]
 
 _DEVICES = ("device", "is_cpu", "is_cuda", "is_meta", "is_mps", "is_xla", "is_xpu")
 _PLAIN = (Tensor, bool, int, float, str, type(None), tuple, list, dict)  # of what a result may consist
@@ -66,7 +66,7 @@ class UntraceableError(Exception):
 
 
 class Follower(TorchFunctionMode):
-    """Carries spans through a network while its copy without values runs.
+    """Carries intervals through a network while its copy without values runs.
 
     Args:
         model: The network.
@@ -102,11 +102,11 @@ class Follower(TorchFunctionMode):
             if isinstance(layer, SelfAttention2d):
                 module.forward = functools.partial(self._attention, name, layer)
 
-    def give(self, fake: Tensor, span: Span) -> Tensor:
+    def give(self, fake: Tensor, interval: Interval) -> Tensor:
         """Makes a tensor without values known, with bounds on the values."""
-        return self._track(Tracked(fake, span)).fake
+        return self._track(Tracked(fake, interval)).fake
 
-    def result(self, outputs: Any) -> list[Span]:
+    def result(self, outputs: Any) -> list[Interval]:
         """Bounds on the tensors that the network returned.
 
         Raises:
@@ -116,7 +116,7 @@ class Follower(TorchFunctionMode):
         replaced(outputs, object, lambda value: odd.append(type(value).__name__) if _is_odd(value) else None)
         if odd:
             raise UntraceableError(f"it returns a {odd[0]}, which may hold any tensors")
-        return [self._known(tensor).span for tensor in tensors_in(outputs)]
+        return [self._known(tensor).interval for tensor in tensors_in(outputs)]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """One call of a function of torch."""
@@ -161,42 +161,46 @@ class Follower(TorchFunctionMode):
             return result
         self._report_lost(name, operands)
         kept = [tracked.fake for tracked in written if tracked.outlives]  # a counter, or what is worse
-        spans = {
-            id(fake): Span.unknown() if any(fake is one for one in kept) else self._bounded(name, args, kwargs, fake)
+        intervals = {
+            id(fake): Interval.unknown()
+            if any(fake is one for one in kept)
+            else self._bounded(name, args, kwargs, fake)
             for fake in outputs
         }
         for tracked in written:
-            if tracked.changed(spans.get(id(tracked.fake), Span.unknown())):
+            if tracked.changed(intervals.get(id(tracked.fake), Interval.unknown())):
                 self.changes.append(Problem(self._place(name)[0], "it changes a parameter or a buffer while it runs"))
         if written and not outputs:
             self.problems.append(Problem(self._place(name)[0], f"no bound is known for {name}"))
-        return replaced(result, Tensor, lambda fake: self._output(name, fake, spans[id(fake)], operands, written))
+        return replaced(result, Tensor, lambda fake: self._output(name, fake, intervals[id(fake)], operands, written))
 
-    def _output(self, name: str, fake: Tensor, span: Span, operands: list[Tracked], written: list[Tracked]) -> Tensor:
+    def _output(
+        self, name: str, fake: Tensor, interval: Interval, operands: list[Tracked], written: list[Tracked]
+    ) -> Tensor:
         """A result under its own name, beside the operands that may share its memory."""
         if any(fake is tracked.fake for tracked in written):
             return fake
         if any(fake is tracked.fake for tracked in operands):
             fake = torch.ops.aten.alias(fake)
-        found = self._track(Tracked(fake, span))
+        found = self._track(Tracked(fake, interval))
         doubtful = name in MAY_SHARE or name not in RULES
         for tracked in operands:
             if doubtful or shares_memory(fake, [tracked.fake]):
                 found.joins(tracked)
         return fake
 
-    def _bounded(self, name: str, args: Any, kwargs: Any, fake: Tensor) -> Span:
+    def _bounded(self, name: str, args: Any, kwargs: Any, fake: Tensor) -> Interval:
         place, label = self._place(name)
         arithmetic = Arithmetic(fake.dtype)
         return self._found(place, lambda: bound_function(Call(name, args, kwargs, fake.shape, arithmetic), label))
 
-    def _found(self, place: str, bound: Callable[[], Span]) -> Span:
+    def _found(self, place: str, bound: Callable[[], Interval]) -> Interval:
         """Computes a bound; if there is none, records the reason and returns the unbounded interval."""
         try:
             return bound()
         except UnboundedError as reason:
             self.problems.append(Problem(place, str(reason)))
-            return Span.unknown()
+            return Interval.unknown()
 
     def _attention(self, name: str, layer: SelfAttention2d, x: Tensor) -> Tensor:
         """An attention layer's ``forward``."""
@@ -207,10 +211,10 @@ class Follower(TorchFunctionMode):
             self._report_lost(name, [tracked])
             return self.give(fake, self._found(name, lambda: self._attended(name, layer, tracked)))
 
-    def _attended(self, name: str, layer: SelfAttention2d, tracked: Tracked) -> Span:
+    def _attended(self, name: str, layer: SelfAttention2d, tracked: Tracked) -> Interval:
         if tracked.fake.dtype != layer.weight.dtype:
             raise UnboundedError(f"its input is of {tracked.fake.dtype}, the layer of {layer.weight.dtype}")
-        x = tracked.span if tracked.fake.ndim == 4 else tracked.span.merged()
+        x = tracked.interval if tracked.fake.ndim == 4 else tracked.interval.merged()
         key = (name, *(tuple(bound.tolist()) for bound in (x.low, x.high, x.error)))
         if key not in self._memory:
             self._memory[key] = bound_attention(layer, x)
@@ -225,9 +229,11 @@ class Follower(TorchFunctionMode):
             return self._track(constant(tensor))
         found = self._tracked.get(id(tensor))
         if found is None:
-            found = self._track(Tracked(tensor, Span.unknown(), lost="it reads a tensor that was made out of sight"))
+            found = self._track(
+                Tracked(tensor, Interval.unknown(), lost="it reads a tensor that was made out of sight")
+            )
         elif found.has_changed:
-            found.changed(Span.unknown())
+            found.changed(Interval.unknown())
             found.lose("it reads a tensor that was changed out of sight")
         return found
 
@@ -255,8 +261,8 @@ class Follower(TorchFunctionMode):
 
 
 def follow(
-    model: nn.Module, size: Size, channels: int, images: Span, *, count: int, memory: Memory
-) -> tuple[Follower, list[Span]]:
+    model: nn.Module, size: Size, channels: int, images: Interval, *, count: int, memory: Memory
+) -> tuple[Follower, list[Interval]]:
     """Carries bounds on images through a network.
 
     Args:

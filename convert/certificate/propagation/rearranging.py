@@ -1,4 +1,4 @@
-"""What moving, joining, averaging and combining values makes of their spans."""
+"""What moving, joining, averaging and combining values makes of their intervals."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Sequence
 
 import torch
 
-from .interval import Arithmetic, Span, UnboundedError, checked
+from .interval import Arithmetic, Interval, UnboundedError, checked
 
 _INTERPOLATION_ROUNDINGS = 16
 _CONVEX = {"nearest": True, "nearest-exact": True, "bilinear": False, "linear": False}  # whether it is exact
 
 
-def reshaped(x: Span, before: torch.Size, after: torch.Size) -> Span:
+def reshaped(x: Interval, before: torch.Size, after: torch.Size) -> Interval:
     """Bounds on a tensor with the same values in the same order, in another shape."""
     if len(x.low) == 1 or (len(after) > 1 and before[:2] == after[:2]):
         return x
     if len(after) == 2 and before[0] == after[0]:
         repeats = math.prod(before[2:])
-        return Span(*(bound.repeat_interleave(repeats) for bound in (x.low, x.high, x.error)))
+        return Interval(*(bound.repeat_interleave(repeats) for bound in (x.low, x.high, x.error)))
     return x.merged()
 
 
-def averaged(x: Span, terms: int, arithmetic: Arithmetic) -> Span:
+def averaged(x: Interval, terms: int, arithmetic: Arithmetic) -> Interval:
     """Bounds on an average of so many values of a channel."""
     return arithmetic.rounded(x, x.largest, terms + 1, same=x.is_equal)
 
 
-def interpolated(x: Span, mode: str, arithmetic: Arithmetic) -> Span:
+def interpolated(x: Interval, mode: str, arithmetic: Arithmetic) -> Interval:
     """Bounds on convex combinations of neighbouring pixels.
 
     Raises:
@@ -39,25 +39,27 @@ def interpolated(x: Span, mode: str, arithmetic: Arithmetic) -> Span:
     return x if _CONVEX[mode] else arithmetic.rounded(x, x.largest, _INTERPOLATION_ROUNDINGS, same=x.is_equal)
 
 
-def concatenated(parts: Sequence[Span], shapes: Sequence[torch.Size], dimension: int) -> Span:
+def concatenated(parts: Sequence[Interval], shapes: Sequence[torch.Size], dimension: int) -> Interval:
     """Bounds on tensors put behind one another along a dimension."""
     if dimension % len(shapes[0]) == 1:
-        spans = [part.expanded(shape[1]) for part, shape in zip(parts, shapes, strict=True)]
-        return Span(*(torch.cat([getattr(span, name) for span in spans]) for name in ("low", "high", "error")))
+        intervals = [part.expanded(shape[1]) for part, shape in zip(parts, shapes, strict=True)]
+        return Interval(
+            *(torch.cat([getattr(interval, name) for interval in intervals]) for name in ("low", "high", "error"))
+        )
     joined = parts[0].merged()
     for part in parts[1:]:
         joined = joined.joined(part.merged())
     return joined
 
 
-def added(a: Span, b: Span, arithmetic: Arithmetic, *, sign: int = 1) -> Span:
+def added(a: Interval, b: Interval, arithmetic: Arithmetic, *, sign: int = 1) -> Interval:
     """Bounds on a + b, or on a - b."""
-    second = b if sign > 0 else Span(-b.high, -b.low, b.error)
-    exact = Span(a.low + second.low, a.high + second.high, a.error + b.error)
+    second = b if sign > 0 else Interval(-b.high, -b.low, b.error)
+    exact = Interval(a.low + second.low, a.high + second.high, a.error + b.error)
     return arithmetic.rounded(exact, a.largest + b.largest, 1, same=a.is_equal and b.is_equal)
 
 
-def multiplied(a: Span, b: Span, arithmetic: Arithmetic) -> Span:
+def multiplied(a: Interval, b: Interval, arithmetic: Arithmetic) -> Interval:
     """Bounds on a b: |a b - a' b'| <= |a| |b - b'| + |b'| |a - a'|."""
     corners = torch.stack([x * y for x in (a.low, a.high) for y in (b.low, b.high)])
     scale = a.largest * b.largest
@@ -65,6 +67,6 @@ def multiplied(a: Span, b: Span, arithmetic: Arithmetic) -> Span:
     for factor, other in ((a, b), (b, a)):
         if not other.is_equal:
             error = error + factor.largest * other.error
-    exact = checked(Span(corners.amin(0), corners.amax(0), error))
+    exact = checked(Interval(corners.amin(0), corners.amax(0), error))
     lost = arithmetic.smallest * (a.largest + b.largest)  # either factor may be taken for 0
     return arithmetic.rounded(exact, scale, 1, same=a.is_equal and b.is_equal, lost=lost)

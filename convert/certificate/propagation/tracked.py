@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.fx.node import map_aggregate
 
-from .interval import Span
+from .interval import Interval
 
 
 @dataclass(eq=False)
@@ -24,7 +24,7 @@ class Tracked:
 
     Attributes:
         fake: A tensor of its shape and dtype on the meta device.
-        span: Bounds on its values.
+        interval: Bounds on its values.
         real: Its values, of a parameter, a buffer or a constant.
         lost: Why its values are no longer bounded, or None.
         outlives: Whether it is a parameter or a buffer.
@@ -32,7 +32,7 @@ class Tracked:
     """
 
     fake: Tensor
-    span: Span
+    interval: Interval
     real: Tensor | None = None
     lost: str | None = None
     outlives: bool = False
@@ -60,10 +60,10 @@ class Tracked:
 
     def lose(self, why: str) -> None:
         """Forgets the values."""
-        self.span, self.real, self.lost = Span.unknown(), None, why
+        self.interval, self.real, self.lost = Interval.unknown(), None, why
         self.seen()
 
-    def changed(self, span: Span) -> bool:
+    def changed(self, interval: Interval) -> bool:
         """Notes that the tensor was written to.
 
         Returns:
@@ -72,7 +72,7 @@ class Tracked:
         for member in self.family:
             if member is not self:
                 member.lose("it reads a tensor whose memory was written to under another name")
-        self.span, self.real, self.lost = span, None, None
+        self.interval, self.real, self.lost = interval, None, None
         self.seen()
         return any(member.outlives for member in self.family)
 
@@ -81,10 +81,12 @@ def constant(real: Tensor, fake: Tensor | None = None, *, outlives: bool = False
     """A tensor whose values are known, and the same in both networks."""
     if fake is None:
         fake = torch.empty_like(real, device="meta")
-    span = Span.unknown()
+    interval = Interval.unknown()
     if real.numel() and not real.is_complex() and bool(real.isfinite().all()):
-        span = Span.of(float(real.min()), float(real.max()))
-    return Tracked(fake, span, real.detach(), None if span.is_bounded else "its values are not finite", outlives)
+        interval = Interval.of(float(real.min()), float(real.max()))
+    return Tracked(
+        fake, interval, real.detach(), None if interval.is_bounded else "its values are not finite", outlives
+    )
 
 
 def tensors_in(values: Any) -> list[Tensor]:

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from ...bounds.subnormal import is_subnormal, magnitudes
 from .call import Call
-from .interval import Span, UnboundedError, affine
+from .interval import Interval, UnboundedError, affine
 
 _NORM_ROUNDINGS = 8  # the square root, the quotient, the products and the sums of a normalisation, in any form
 
 
-def convolution(call: Call) -> Span:
+def convolution(call: Call) -> Interval:
     """A convolution in two dimensions, with its own zero padding."""
     x, weight, bias = call.first, call.values(1, "weight"), call.optional_values(2, "bias")
     padding, groups = call.argument(4, "padding", 0), call.argument(6, "groups", 1)
@@ -20,22 +20,22 @@ def convolution(call: Call) -> Span:
     if x.fake.ndim != 4 or weight is None:
         raise UnboundedError("only a batch of images is convolved with a bound")
     padded = isinstance(padding, str) or any(padding if isinstance(padding, tuple | list) else [padding])
-    inputs = x.span.expanded(x.fake.shape[1])
+    inputs = x.interval.expanded(x.fake.shape[1])
     return _mapped(call, inputs.with_zero() if padded else inputs, weight.flatten(2), bias, groups)
 
 
-def linear(call: Call) -> Span:
+def linear(call: Call) -> Interval:
     """A linear layer, on its input's last dimension."""
     x, weight, bias = call.first, call.values(1, "weight"), call.optional_values(2, "bias")
-    inputs = (x.span if x.fake.ndim == 2 else x.span.merged()).expanded(weight.shape[1])
+    inputs = (x.interval if x.fake.ndim == 2 else x.interval.merged()).expanded(weight.shape[1])
     output = _mapped(call, inputs, weight.unsqueeze(-1), bias, 1)
     return output if x.fake.ndim == 2 else output.merged()
 
 
-def _mapped(call: Call, x: Span, weight: Tensor, bias: Tensor | None, groups: int) -> Span:
+def _mapped(call: Call, x: Interval, weight: Tensor, bias: Tensor | None, groups: int) -> Interval:
     """A sum of products, of which subnormal weights may be taken for 0."""
     exact, scale = affine(x, weight, bias, groups=groups)
-    largest = Span(-x.largest, x.largest, torch.zeros_like(x.largest))
+    largest = Interval(-x.largest, x.largest, torch.zeros_like(x.largest))
     smallest = call.arithmetic.smallest
     small = is_subnormal(weight).double().cpu() * smallest
     flushed = affine(largest, small, None, groups=groups)[1]
@@ -43,7 +43,7 @@ def _mapped(call: Call, x: Span, weight: Tensor, bias: Tensor | None, groups: in
     return call.arithmetic.rounded(exact, scale, weight[0].numel() + 1, same=x.is_equal, lost=2 * lost)
 
 
-def batch_norm(call: Call) -> Span:
+def batch_norm(call: Call) -> Interval:
     """Batch normalisation with the statistics that it has."""
     x, mean, variance = call.first, call.optional_values(1, "running_mean"), call.optional_values(2, "running_var")
     call.ignore("momentum")
@@ -53,7 +53,7 @@ def batch_norm(call: Call) -> Span:
     given, shift = call.optional_values(3, "weight"), call.optional_values(4, "bias")
     weight, bias = ones if given is None else given.double().cpu(), 0 * ones if shift is None else shift.double().cpu()
     inverse = 1 / (variance + call.argument(7, "eps", 1e-5)).sqrt()
-    inputs, factor = x.span.expanded(x.fake.shape[1]), weight * inverse
+    inputs, factor = x.interval.expanded(x.fake.shape[1]), weight * inverse
     exact, _ = affine(inputs, factor.view(-1, 1, 1), bias - mean * factor, groups=len(mean))
     reach = inputs.largest + mean.abs()
     lost = call.arithmetic.smallest * 8 * (1 + factor.abs() + (1 + inverse) * (1 + reach))

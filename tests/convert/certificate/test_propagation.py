@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from conv2attn.convert import ConversionError, NetworkCertificate, certify, certify_network, convert_model
 from conv2attn.convert.certificate.propagation import rearranging as moves
-from conv2attn.convert.certificate.propagation.interval import Arithmetic, Span
+from conv2attn.convert.certificate.propagation.interval import Arithmetic, Interval
 from conv2attn.convert.errors import Problem
 from tests.small_models import SMALL_MODELS, Composite
 
@@ -273,13 +273,13 @@ def test_ranges_by_channel_give_a_smaller_bound() -> None:
     assert narrow < whole  # type: ignore[operator]
 
 
-def lose_the_error(a: Span, b: Span, arithmetic: Arithmetic, **_: int) -> Span:
-    return Span(a.low + b.low, a.high + b.high, 0 * a.error)
+def lose_the_error(a: Interval, b: Interval, arithmetic: Arithmetic, **_: int) -> Interval:
+    return Interval(a.low + b.low, a.high + b.high, 0 * a.error)
 
 
-def multiply_without_errors(a: Span, b: Span, arithmetic: Arithmetic) -> Span:
+def multiply_without_errors(a: Interval, b: Interval, arithmetic: Arithmetic) -> Interval:
     largest = a.largest * b.largest
-    return Span(-largest, largest, 0 * largest)
+    return Interval(-largest, largest, 0 * largest)
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def multiply_without_errors(a: Span, b: Span, arithmetic: Arithmetic) -> Span:
     [("added", lose_the_error, "a residual sum"), ("multiplied", multiply_without_errors, "a product")],
 )
 def test_a_planted_fault_breaks_the_bound(
-    rule: str, fault: Callable[..., Span], name: str, monkeypatch: pytest.MonkeyPatch
+    rule: str, fault: Callable[..., Interval], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cnn = network(name)
     model = convert_model(cnn, alpha=1.0, filter_fn=lambda _, name: name == "first").model

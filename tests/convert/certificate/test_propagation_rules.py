@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from conv2attn.convert.certificate.propagation import functions
 from conv2attn.convert.certificate.propagation.call import Call
-from conv2attn.convert.certificate.propagation.interval import Span
+from conv2attn.convert.certificate.propagation.interval import Interval
 from conv2attn.convert.certificate.propagation.network import follow
 from conv2attn.convert.spec import Size
 
@@ -127,14 +127,14 @@ def network(name: str) -> Network:
 GRID = 2.0**16  # bounds and pixels are multiples of 1 / GRID, so that single precision holds them exactly
 
 
-def images() -> Span:
+def images() -> Interval:
     """Random bounds for each channel; the error is at most a quarter of the range."""
     low, width = torch.randn(CHANNELS, dtype=torch.float64), torch.rand(CHANNELS, dtype=torch.float64)
     low, width = (low * GRID).round() / GRID, (width * GRID).ceil() / GRID
-    return Span(low, low + 4 * width, width)
+    return Interval(low, low + 4 * width, width)
 
 
-def pairs(span: Span) -> Iterator[tuple[Tensor, Tensor]]:
+def pairs(span: Interval) -> Iterator[tuple[Tensor, Tensor]]:
     """Images of two networks within the bounds, in single precision; every other image is at the ends everywhere."""
     low, high, error = (bound.view(-1, 1, 1) for bound in (span.low, span.high, span.error))
     for number in range(20):
@@ -145,7 +145,7 @@ def pairs(span: Span) -> Iterator[tuple[Tensor, Tensor]]:
         yield first.float(), torch.minimum(torch.maximum(second, low), high).float()
 
 
-def exceeded(model: Network, bounds: Span, pairs: Iterator[tuple[Tensor, Tensor]]) -> list[str]:
+def exceeded(model: Network, bounds: Interval, pairs: Iterator[tuple[Tensor, Tensor]]) -> list[str]:
     """Which bound an image or a pair of images is beyond: exact comparisons, nothing is allowed."""
     found = []
     for images in pairs:
@@ -180,14 +180,14 @@ def test_half_the_error_and_half_the_range_are_exceeded(name: str) -> None:
     model, span = network(name), images()
     _, (bounds,) = follow(model, SIZE, CHANNELS, span, count=1, memory={})
     quarter = (bounds.high - bounds.low) / 4
-    half = Span(bounds.low + quarter, bounds.high - quarter, bounds.error / 2)
+    half = Interval(bounds.low + quarter, bounds.high - quarter, bounds.error / 2)
     assert set(exceeded(model, half, pairs(span))) >= {"high", "error"}
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_equal_images_stay_equal(name: str) -> None:
     span = images()
-    equal = Span(span.low, span.high, 0 * span.error)
+    equal = Interval(span.low, span.high, 0 * span.error)
     _, (bounds,) = follow(network(name), SIZE, CHANNELS, equal, count=1, memory={})
     assert not bounds.error.any()
 
@@ -197,7 +197,7 @@ def test_every_rule_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: set[str] = set()
     for name, rule in list(functions.RULES.items()):
 
-        def recorded(call: Call, name: str = name, rule: Callable[[Call], Span] = rule) -> Span:
+        def recorded(call: Call, name: str = name, rule: Callable[[Call], Interval] = rule) -> Interval:
             tried.add(name)
             return rule(call)
 
