@@ -31,7 +31,8 @@ _PARTIAL_WRAPPERS = ("module.", "_orig_mod.")  # may wrap a part of the network 
 _COUNTER = "num_batches_tracked"  # batch normalisation had none before PyTorch 0.4.1
 _LISTED = 10
 _TENSOR = 500  # bytes that a tensor of torch takes besides its numbers
-_MODULE = 3500  # bytes that a module takes
+_MODULE, _MODULE_STEPS = 3500, 100  # bytes and steps that a module takes
+_MOST_WRAPPERS = 16  # prefixes of a name; nobody wraps a network so often
 _PART = 2**22  # bytes that are hashed, or numbers that are looked at, at a time
 
 Progress = Callable[[int], None]
@@ -58,7 +59,9 @@ class Checkpoint:
     files: tuple[Path, ...] = ()
 
 
-def read_checkpoint(path: str | Path, *, ema: bool = False, progress: Progress | None = None) -> Checkpoint:
+def read_checkpoint(
+    path: str | Path, *, ema: bool = False, progress: Progress | None = None, budget: Budget | None = None
+) -> Checkpoint:
     """Reads the weights of a checkpoint: a file or a folder of any kind in ``formats``.
 
     The weights may lie at the top level or under ``state_dict`` or ``model``, the first that holds tensors or a
@@ -69,6 +72,7 @@ def read_checkpoint(path: str | Path, *, ema: bool = False, progress: Progress |
         path: The file or folder; its name does not matter.
         ema: Take the moving average of the weights, under ``state_dict_ema`` or ``model_ema``.
         progress: Called with the number of bytes that were read since the last call.
+        budget: What reading may still take, if the file is a part of something that is being read.
 
     Raises:
         CheckpointError: The file cannot be read, is of another kind, is damaged, holds no tensors (with ``ema``: no
@@ -76,10 +80,10 @@ def read_checkpoint(path: str | Path, *, ema: bool = False, progress: Progress |
     """
     path = Path(path)
     try:
-        contents = read_contents(path)
+        contents = read_contents(path, budget)
         found, convolutions = _find_weights(contents, path, ema=ema)
         weights = _weights(found, contents.budget, path)
-        _count_modules({**convolutions, **contents.convolutions}, contents.budget)
+        charge_modules({**convolutions, **contents.convolutions}, contents.budget)
         sha256 = _digest(contents.files, progress)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
@@ -93,8 +97,8 @@ def fit_keys(state_dict: Mapping[str, Tensor], expected_keys: Iterable[str]) -> 
     """Takes wrapper prefixes off the keys of a state dict until they are an architecture's keys.
 
     A prefix (``module.``, ``_orig_mod.``, ``model.``, in any order and number) goes when every key carries
-    it; the first two also where only some keys do, but not from a key that the architecture has. Stripping
-    stops as soon as every key is expected, so that a network's own child called ``model`` or ``module``
+    it; the first two also where only some keys do, but not from a key that the architecture has. At most sixteen
+    go. Stripping stops as soon as every key is expected, so that a network's own child called ``model`` or ``module``
     stays. Keys that never all fit are returned at the stage where most of them do.
 
     Raises:
@@ -103,8 +107,8 @@ def fit_keys(state_dict: Mapping[str, Tensor], expected_keys: Iterable[str]) -> 
     expected = set(expected_keys)
     names = {key: key for key in state_dict}  # as saved: as stripped
     best = names
-    while not expected.issuperset(names.values()):
-        stripped = _strip_once(names, expected)
+    for _ in range(_MOST_WRAPPERS):
+        stripped = names if expected.issuperset(names.values()) else _strip_once(names, expected)
         if stripped == names:
             break
         names = stripped
@@ -121,8 +125,8 @@ def load_into(model: nn.Module, checkpoint: Checkpoint, *, assign: bool = False)
 
     Raises:
         CheckpointError: A key is missing or unexpected, a shape or a kind of dtype (floating, complex,
-            integer, boolean) differs, or the model is lazy or, without ``assign``, on the meta device; it is
-            unchanged.
+            integer, boolean) differs, tensors that are one in the model differ in the file, or the model is lazy or,
+            without ``assign``, on the meta device; it is unchanged.
     """
     wanted = model.state_dict()
     weights = fit_keys(checkpoint.state_dict, wanted)
@@ -130,6 +134,7 @@ def load_into(model: nn.Module, checkpoint: Checkpoint, *, assign: bool = False)
     problems = [f"{key!r} is missing" for key in missing]
     problems += [f"{key!r} is unexpected" for key in weights if key not in wanted]
     problems += [text for key in weights if key in wanted for text in _mismatch(key, weights[key], wanted[key], assign)]
+    problems += _torn(model, weights)
     if problems:
         more = f"; and {len(problems) - _LISTED} more" if len(problems) > _LISTED else ""
         listed = "; ".join(problems[:_LISTED])
@@ -216,13 +221,13 @@ def _check_overlap(described: Mapping[str, StoredTensor], budget: Budget, path: 
         raise CheckpointError(f"{path} names its tensors more than {MAX_SHARING} times")
 
 
-def _count_modules(names: Iterable[str], budget: Budget) -> None:
-    """Charges the budget for a module for each convolution, and for each module that contains one."""
+def charge_modules(names: Iterable[str], budget: Budget) -> None:
+    """Charges the budget for a module for each of these names, and for each module that contains one."""
     known = {""}
     for name in names:
         place = name
         while place not in known:
-            budget.spend(memory=_MODULE + len(place), steps=1)
+            budget.spend(memory=_MODULE + len(place), steps=_MODULE_STEPS)
             known.add(place)
             place = place.rpartition(".")[0]
 
@@ -299,6 +304,25 @@ def _mismatch(key: str, got: Tensor, wanted: object, assign: bool) -> list[str]:
     if _kind(got.dtype) != _kind(wanted.dtype):
         return [f"{key!r} is {_kind(got.dtype)}, wanted {_kind(wanted.dtype)}"]
     return []
+
+
+def _torn(model: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
+    """Lists tensors that are one in the model under several names, and have other numbers under one of them."""
+    first: dict[int, str] = {}
+    torn = []
+    for key, tensor in model.state_dict(keep_vars=True).items():
+        other = first.setdefault(id(tensor), key)
+        if key in weights and other in weights and not _are_one(weights[key], weights[other]):
+            torn.append(f"{other!r} and {key!r} are one tensor, with two values")
+    return torn
+
+
+def _are_one(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same bytes."""
+    if one is other:
+        return True
+    alike = one.shape == other.shape and one.dtype == other.dtype and one.device == other.device
+    return alike and torch.equal(*(tensor.reshape(-1).contiguous().view(torch.uint8) for tensor in (one, other)))
 
 
 def _kind(dtype: torch.dtype) -> str:

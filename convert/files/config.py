@@ -17,14 +17,15 @@ from ..errors import (
 )
 from ..spec import ConvSpec
 from .architecture import Architecture
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, charge_modules
 from .readers.common.beside import path_in
 from .readers.common.geometry import StoredConvolution
-from .readers.common.limits import read_json
+from .readers.common.limits import Budget, read_json
 from .writing.ownership import CONFIG, FORMAT, is_ours
 
 # Version 1 had no "content", which was always a network; before 3, queries sat elsewhere: ``migration.py``.
 FORMAT_VERSION = 3
+_LAYER, _LAYER_STEPS = 8000, 1000  # bytes and steps that an attention layer takes beside its convolution
 NETWORK_CONTENT, LAYERS_CONTENT = "network", "layers"
 # The project's own examples, which no file chooses the code of.
 OWN_ARCHITECTURES = tuple(
@@ -142,19 +143,27 @@ class Config:
 
 
 def is_converted(folder: Path) -> bool:
-    """Whether a folder is one that ``save_converted`` wrote, of any version."""
-    return (folder / CONFIG).is_file() and is_ours(folder / CONFIG)
+    """Whether a folder is one that ``save_converted`` wrote, of any version.
+
+    Raises:
+        CheckpointError: What would tell is a link that leaves the folder.
+    """
+    return (folder / CONFIG).is_file() and is_ours(path_in(folder, CONFIG))
 
 
-def read_config(folder: Path) -> tuple[int, Config]:
+def read_config(folder: Path, budget: Budget | None = None) -> tuple[int, Config]:
     """Reads the version and the description of a converted model.
+
+    Args:
+        folder: The folder.
+        budget: What reading the folder may take; by default it is all of that. Charged for the layers, too.
 
     Raises:
         CheckpointError: The folder is not a converted model, or was written by a later version.
     """
-    path = folder / CONFIG
+    path, budget = folder / CONFIG, Budget() if budget is None else budget
     try:
-        config = read_json(path_in(folder, CONFIG) if path.exists() else path)
+        config = read_json(path_in(folder, CONFIG) if path.exists() else path, budget)
     except OSError as error:
         raise CheckpointError(
             f"{folder} is not a converted model: {CONFIG} cannot be read ({error.strerror})"
@@ -166,7 +175,9 @@ def read_config(folder: Path) -> tuple[int, Config]:
         content = NETWORK_CONTENT if version == 1 else config["content"]
         recorded = config["architecture"]
         architecture = None if recorded is None else Architecture(**recorded)
+        budget.spend(memory=_LAYER * len(config["layers"]), steps=_LAYER_STEPS * len(config["layers"]))
         layers = tuple(LayerEntry(**entry) for entry in config["layers"])
+        charge_modules((name for entry in layers for name in entry.names), budget)
         described = Config(content, architecture, layers, config.get("tensors"))
     except (KeyError, TypeError, GeometryError) as error:
         raise CheckpointError(f"{path} is malformed: {error}") from error

@@ -12,6 +12,7 @@ from .checkpoint import Checkpoint, read_checkpoint
 from .config import Config, read_config
 from .migration import query_under_middle_tap
 from .readers.common.beside import path_in
+from .readers.common.limits import Budget
 from .writing.ownership import CONFIG, FORMAT, WEIGHTS
 
 
@@ -21,8 +22,9 @@ def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
     Raises:
         CheckpointError: The folder is not a converted model, is damaged, or was written by a later version.
     """
-    version, config = read_config(folder)
-    checkpoint = read_checkpoint(path_in(folder, WEIGHTS))
+    budget = Budget()  # of both files together
+    version, config = read_config(folder, budget)
+    checkpoint = read_checkpoint(path_in(folder, WEIGHTS), budget=budget)
     if checkpoint.metadata.get(FORMAT) != str(version):
         raise CheckpointError(f"{folder} is damaged: {CONFIG} and {WEIGHTS} are not of one version")
     checkpoint = _in_order(checkpoint, config)

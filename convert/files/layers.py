@@ -6,9 +6,11 @@ computes nothing as a whole, and is converted, written and loaded like any netwo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.modules.module import _IncompatibleKeys
 
 from ..attention.supported import ForeignConvolution
 from ..errors import CheckpointError, ConversionError
@@ -23,6 +25,45 @@ class Layers(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Refuses: how the layers are connected is not known."""
         raise ConversionError("these are layers without their network; each is called by itself")
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """As ``nn.Module``'s, which takes a time that is quadratic in the layers: layer by layer, each of them once."""
+        names: dict[nn.Module, list[str]] = {}
+        for name, layer in self._named_layers():
+            names.setdefault(layer, []).append(name)
+        parts = _parts(state_dict, {name for group in names.values() for name in group})
+        missing, unexpected = [], list(parts.pop("", {}))
+        for layer, group in names.items():
+            own = layer.state_dict().keys()
+            missing += [f"{name}.{key}" for name in group for key in own - parts[name].keys()]
+            unexpected += [f"{name}.{key}" for name in group for key in parts[name].keys() - own]
+            together = {key: value for name in group for key, value in parts[name].items()}
+            layer.load_state_dict(together, strict=False, assign=assign)
+        if strict and (missing or unexpected):
+            raise RuntimeError(f"the state dict lacks {missing}, and has {unexpected}, which no layer has")
+        return _IncompatibleKeys(missing, unexpected)
+
+    def _named_layers(self) -> Iterator[tuple[str, nn.Module]]:
+        """The layers, each under every one of its names."""
+        pending: list[tuple[str, nn.Module]] = [("", self)]
+        while pending:
+            name, module = pending.pop()
+            if isinstance(module, Layers):
+                prefix = f"{name}." if name else ""
+                pending += ((f"{prefix}{part}", child) for part, child in reversed(module._modules.items()) if child)
+            else:
+                yield name, module
+
+
+def _parts(state: Mapping[str, Any], layers: Collection[str]) -> dict[str, dict[str, Any]]:
+    """The entries of a state dict that belong to each layer, by what follows its name; under "" those of none."""
+    parts: dict[str, dict[str, Any]] = {name: {} for name in layers}
+    for key, value in state.items():
+        name = key.rpartition(".")[0]
+        while name and name not in parts:
+            name = name.rpartition(".")[0]
+        parts.setdefault(name, {})[key[len(name) + 1 :] if name else key] = value
+    return parts
 
 
 def layer_tree(convolutions: Mapping[str, StoredConvolution], tensors: Mapping[str, Tensor]) -> nn.Module:
@@ -42,9 +83,11 @@ def layer_tree(convolutions: Mapping[str, StoredConvolution], tensors: Mapping[s
     modules: dict[str, nn.Module] = {}
     known: dict[tuple[object, ...], nn.Module] = {}
     for name, stored in convolutions.items():
-        module = _module(name, stored, tensors)
         parts = (id(tensors.get(stored.weight)), None if stored.bias is None else id(tensors.get(stored.bias)))
-        modules[name] = module if stored.spec is None else known.setdefault((stored.spec, stored.note, *parts), module)
+        key = (stored.spec, stored.problem, stored.note, *parts)
+        if key not in known or stored.spec is None:
+            known[key] = _module(name, stored, tensors)
+        modules[name] = known[key]
     if "" in modules:
         if len(modules) > 1:
             raise CheckpointError("one of several layers has no name")

@@ -9,7 +9,7 @@ from torch import nn
 from ..arguments import as_path
 from ..errors import ArchitectureError, ArchitectureNeededError
 from .architecture import Architecture
-from .config import LAYERS_CONTENT, Config, read_config
+from .config import LAYERS_CONTENT, read_config
 from .network import open_network
 
 
@@ -35,13 +35,13 @@ def load_converted(folder: str | Path, *, architecture: nn.Module | Architecture
         raise ArchitectureError(f"architecture must be a network or an Architecture; got {type(architecture).__name__}")
     folder = as_path(folder, "folder")
     if architecture is None:
-        _, config = read_config(folder)
-        _check_needs_none(config)
+        _check_needs_none(folder)
     return open_network(folder, architecture=architecture, converted=True).model
 
 
-def _check_needs_none(config: Config) -> None:
+def _check_needs_none(folder: Path) -> None:
     """Refuses a folder of a network whose architecture only the user may name."""
+    _, config = read_config(folder)
     if config.content == LAYERS_CONTENT or config.own_architecture is not None:
         return
     if config.architecture is None:

@@ -56,8 +56,12 @@ class Contents:
     budget: Budget = field(default_factory=Budget)
 
 
-def read_contents(path: Path) -> Contents:
+def read_contents(path: Path, budget: Budget | None = None) -> Contents:
     """Reads what a file, or a folder as Hugging Face writes it, holds.
+
+    Args:
+        path: The file or folder.
+        budget: What reading the checkpoint that it belongs to may still take; by default it is all of one.
 
     Raises:
         CheckpointError: It is of none of the kinds, or damaged, or declares what is not read.
@@ -67,7 +71,7 @@ def read_contents(path: Path) -> Contents:
         path = _file_of(path)
     elif not path.is_file():
         raise CheckpointError(f"there is no file {path}")
-    source = Source(path)
+    source = Source(path, budget)
     return replace(_read(source), budget=source.budget)
 
 

@@ -93,15 +93,22 @@ def parse_json(content: bytes, what: str, budget: Budget | None = None) -> objec
         raise CheckpointError(f"{what} is not JSON in UTF-8") from error
 
 
-def read_json(path: Path) -> object:
+def read_json(path: Path, budget: Budget | None = None) -> object:
     """Reads a JSON file, of which no more is taken than ``parse_json`` accepts.
+
+    Args:
+        path: The file.
+        budget: Of the checkpoint that it belongs to; charged for what is built.
 
     Raises:
         OSError: The file cannot be read.
         CheckpointError: As ``parse_json``.
     """
     with path.open("rb") as file:
-        return parse_json(file.read(MAX_HEADER + 1), str(path))
+        content = file.read(MAX_HEADER + 1)
+    if budget is not None:
+        budget.add_file(len(content))
+    return parse_json(content, str(path), budget)
 
 
 _ESCAPES = re.compile(
