@@ -19,7 +19,7 @@ from conv2attn.convert.files.layers import Layers
 from conv2attn.convert.files.writing.safetensors import write_safetensors as write
 from tests.hostile.files import FLOATS, entry, write_safetensors
 from tests.hostile.folders import FOLDERS
-from tests.hostile.test_memory import ALLOWED, SECONDS, measuring
+from tests.hostile.measuring import ALLOWED, SECONDS, measuring
 
 OPEN = """
 import os, resource, sys, time

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
-import subprocess
-import sys
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from subprocess import PIPE
 
 import pytest
 
 from tests.hostile.bombs import MEMORY, TIME
 from tests.hostile.files import FLOATS, entry, state, tensor, value, write_exported, write_torch, write_zip
-
-ALLOWED = 256 * 2**20  # bytes, and twice the file
-SECONDS = 5.0  # of processor time, and one for each megabyte of the file; half of that is used on a free machine
+from tests.hostile.measuring import ALLOWED, SECONDS, Measure, measuring
 
 MEASURE = """
 import os, resource, sys, time
@@ -141,31 +134,9 @@ FILES: dict[str, Callable[[Path], object]] = {
 }
 
 
-Measure = Callable[[Path], tuple[int, float, str]]
-
-
-@contextmanager
-def measuring(code: str = MEASURE) -> Iterator[Measure]:
-    """Tells the memory in bytes and the processor time in seconds that reading a file takes, and how it ends."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", code]
-    with subprocess.Popen(command, env=environment, stdin=PIPE, stdout=PIPE, text=True) as process:
-        asked, told = process.stdin, process.stdout
-        assert asked is not None
-        assert told is not None
-
-        def measure(path: Path) -> tuple[int, float, str]:
-            print(path, file=asked, flush=True)
-            memory, seconds, outcome = told.readline().rstrip().split("|", 2)
-            return int(memory), float(seconds), outcome
-
-        yield measure
-        asked.close()
-
-
 @pytest.fixture(scope="module")
 def measure() -> Iterator[Measure]:
-    with measuring() as found:
+    with measuring(MEASURE) as found:
         yield found
 
 

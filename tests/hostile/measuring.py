@@ -1,0 +1,39 @@
+"""Measures what reading a file takes, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from subprocess import PIPE
+
+ALLOWED = 256 * 2**20  # bytes, and twice the file
+SECONDS = 5.0  # of processor time, and one for each megabyte of the file; half of that is used on a free machine
+
+Measure = Callable[[Path], tuple[int, float, str]]
+
+
+@contextmanager
+def measuring(code: str) -> Iterator[Measure]:
+    """Tells the memory in bytes and the processor time in seconds that reading a file takes, and how it ends.
+
+    Args:
+        code: A program that reads paths, line by line, and prints these three for each, with "|" between them.
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, env=environment, stdin=PIPE, stdout=PIPE, text=True) as process:
+        asked, told = process.stdin, process.stdout
+        assert asked is not None
+        assert told is not None
+
+        def measure(path: Path) -> tuple[int, float, str]:
+            print(path, file=asked, flush=True)
+            memory, seconds, outcome = told.readline().rstrip().split("|", 2)
+            return int(memory), float(seconds), outcome
+
+        yield measure
+        asked.close()
