@@ -1,14 +1,18 @@
 # Every target works on a fresh machine with Python >= 3.11, make and a network.
 PYTHON ?= python3
 BIN := .venv/bin
+PARALLEL := --numprocesses=auto --dist=worksteal
 
-.PHONY: demo test cuda browser bench pictures docs mutants formal coq venv check format lint types clean
+.PHONY: demo test quick cuda browser bench pictures docs mutants formal coq venv check format lint types clean
 
 demo: .venv/runtime  ## Convert the embedded trained networks and compare them with their attention.
 	$(BIN)/conv2attn demo
 
 test: .venv/dev  ## Run the tests.
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
+
+quick: .venv/dev  ## Run what a developer needs between two edits: not the slow tests, and few examples of each property.
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not browser" --hypothesis-profile=quick
 
 cuda: .venv/dev  ## Run the tests that need a CUDA device; without one they skip.
 	$(BIN)/python -m pytest -m cuda

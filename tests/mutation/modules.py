@@ -42,6 +42,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "convert/certificate/layer.py": (
         "convert/certificate/test_certificate",
+        "convert/bounds/test_extremes",
         "convert/attention/test_construction",
         "convert/engines/test_equivalence",
     ),

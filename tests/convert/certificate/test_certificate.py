@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import get_args
+from fractions import Fraction
+from typing import Any, get_args
 
 import mpmath
 import pytest
@@ -21,8 +22,8 @@ from conv2attn.convert import (
     certify_data,
     measure_input,
 )
-from conv2attn.convert.bounds.rounding import gamma, unit_roundoff
-from conv2attn.convert.bounds.tail import tail_fraction, tail_per_unit
+from conv2attn.convert.bounds.rounding import OUTWARD, gamma, unit_roundoff
+from conv2attn.convert.bounds.tail import softmax_tail, tail_fraction, tail_per_unit
 from conv2attn.convert.certificate.layer import padded_range
 from conv2attn.convert.heads.encoding import key_positions
 from conv2attn.convert.spec import PaddingMode, Size
@@ -206,12 +207,41 @@ def test_gamma_is_infinite_where_the_model_of_rounding_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [(1, 0), (0, float("nan")), (float("-inf"), 0), ([0, 0], [1, 1])],
+    ("wrong", "reason"),
+    [
+        ((1, 0), "got 1 and 0"),
+        ((0, float("nan")), "got 0 and nan"),
+        ((float("-inf"), 0), "got -inf and 0"),
+        (([0, 0], [1, 1]), "two sequences of 3; got 2 numbers and 2 numbers"),
+        (([0, 0, 0], 1, 2), "must be a pair"),
+        ((1,), "must be a pair"),
+        (1, "must be a pair"),
+    ],
 )
-def test_a_range_that_is_none_is_refused(wrong: tuple[float, float]) -> None:
-    with pytest.raises(ConversionError, match="input_range"):
+def test_a_range_that_is_none_is_refused(wrong: Any, reason: str) -> None:
+    with pytest.raises(ConversionError, match=f"input_range.*{reason}"):
         certify(SelfAttention2d(SPEC), input_range=wrong)
+
+
+@pytest.mark.parametrize("alpha", [None, 1.0, 30.0])
+def test_parts_are_rounded_up_and_so_is_their_sum(alpha: float | None) -> None:
+    for seed in range(10):
+        torch.manual_seed(seed)
+        layer = SelfAttention2d(ConvSpec(3, 1, kernel_size=(3, 2)), alpha=alpha)
+        certificate = certify(layer, input_range=(0, 1))
+        tail = softmax_tail(layer, torch.ones(3, dtype=torch.float64))
+        assert Fraction(certificate.tail) >= Fraction(float(tail.max())) * Fraction(OUTWARD) * (1 - Fraction(1, 2**53))
+        parts = (certificate.tail, certificate.rounding_attention, certificate.rounding_convolution)
+        assert Fraction(certificate.bound) >= sum(map(Fraction, parts))
+
+
+def test_a_subnormal_weight_may_be_lost_with_all_that_it_reads_and_nothing_else() -> None:
+    tiny = torch.finfo(torch.float32).smallest_normal
+    conv = nn.Conv2d(1, 2, 1, bias=False)
+    conv.weight.data = torch.tensor([tiny / 4, 2.0**-60]).view(2, 1, 1, 1)
+    lost, kept = certify(attention_from_conv(conv), input_range=(0, 2.0**40)).per_channel
+    assert 2.0**40 * tiny < lost < 5 * 2.0**40 * tiny
+    assert kept < 2.0**-60 * 2.0**40 * 2.0**-20
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

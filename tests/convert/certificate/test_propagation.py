@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import ConversionError, NetworkCertificate, certify, certify_network, convert_model
+from conv2attn.convert.attention.layer import set_engine
 from conv2attn.convert.certificate.propagation import rearranging as moves
 from conv2attn.convert.certificate.propagation.interval import Arithmetic, Interval
 from conv2attn.convert.errors import Problem
@@ -304,3 +305,52 @@ def test_a_bound_divided_by_a_hundred_is_broken() -> None:
     bound = certify_network(model, input_range=(-1, 1), size=SIZE).bound
     assert bound is not None
     assert bound / 100 < observed(cnn, model) <= bound
+
+
+class Seen(nn.Module):
+    """Two layers, and what they saw; it may fail then. A copy, which is followed without values, sees nothing."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Conv2d(2, 3, 2, stride=4), nn.Conv2d(3, 1, 1)])
+        convert_model(self, engine="literal", inplace=True)
+        self.images: list[Tensor] = []
+        self.engines: set[object] = set()
+        self.error = error
+        self.own = id(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps [batch, 2, rows, columns] to [batch, 1, ...]."""
+        if id(self) == self.own:
+            self.images.append(x)
+            self.engines |= {layer.engine for layer in self.layers}
+            if self.error is not None:
+                raise self.error
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_outputs_are_those_of_one_image_drawn_from_the_range() -> None:
+    model = Seen()
+    certificate = certify_network(model, input_range=(2.0, 2.5))
+    assert certificate.size == (224, 224)
+    (image,) = model.images
+    assert image.shape == (1, 2, 224, 224)
+    assert 2.0 <= image.min() < 2.01
+    assert 2.49 < image.max() <= 2.5
+    assert model.engines == {"auto"}
+    assert {layer.engine for layer in model.layers} == {"literal"}
+    set_engine(model, "auto")
+    assert certificate.outputs == float(model(image).detach().abs().max())
+    certify_network(model, input_range=(2.0, 2.5))
+    assert torch.equal(model.images[-1], image)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no memory"), ConversionError("no engine")])
+def test_outputs_are_not_known_where_the_network_does_not_run(error: Exception) -> None:
+    model = Seen(error)
+    certificate = certify_network(model, input_range=(0, 1), size=SIZE)
+    assert certificate.outputs is None
+    assert certificate.bound is not None
+    assert {layer.engine for layer in model.layers} == {"literal"}

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv
-from conv2attn.convert.engines import ENGINES, factored, passes, separable
+from conv2attn.convert.engines import ENGINES, choose_engine, exact_engine, factored, passes, separable
 from conv2attn.convert.engines.axes import AxisTable, Block
-from conv2attn.convert.engines.base import Cost
+from conv2attn.convert.engines.base import Cost, are_trained
 from conv2attn.convert.engines.convolution import laid_out_like
 from conv2attn.convert.engines.passes import cheapest_passes, stencils_are_fast
 from conv2attn.convert.engines.separable import axis_probabilities
@@ -262,3 +262,27 @@ def test_a_table_along_one_axis_is_a_softmax_around_each_target() -> None:
         distances = torch.arange(float(keys)) - targets.unsqueeze(1)
         expected = (-moved.alpha[1].detach().double() * distances.double().square()).softmax(-1)
         assert torch.equal(found, expected.float())
+
+
+@pytest.mark.parametrize("alpha", [None, 2.0])
+def test_without_a_size_auto_is_the_last_engine_that_is_exact(alpha: float | None) -> None:
+    found = exact_engine(layer(alpha), "auto")
+    exact = [engine for engine in ENGINES.values() if engine.refusal(layer(alpha)) is None]
+    assert found is exact[-1]
+    assert choose_engine(layer(alpha), "auto", SIZE) is choose_engine(layer(alpha), "auto", SIZE, batch=1)
+
+
+def test_positions_are_trained_where_either_is_differentiated_and_not_where_the_input_is() -> None:
+    trained = []
+
+    def look(alpha: Tensor, centers: Tensor, x: Tensor) -> Tensor:
+        trained.append(are_trained(alpha, centers))
+        return alpha.sum() + centers.sum() + x.sum()
+
+    values: tuple[Tensor, ...] = (torch.ones(2), torch.ones(2, 2), torch.ones(3))
+    for place in range(3):
+        before, after = values[:place], values[place + 1 :]
+        torch.func.grad(lambda value, before=before, after=after: look(*before, value, *after))(values[place])
+    assert trained == [True, True, False]
+    look(*values)
+    assert not trained[-1]
