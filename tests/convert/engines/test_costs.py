@@ -275,11 +275,12 @@ def test_without_a_size_auto_is_the_last_engine_that_is_exact(alpha: float | Non
 def test_positions_are_trained_where_either_is_differentiated_and_not_where_the_input_is() -> None:
     trained = []
 
-    def look(alpha: Tensor, centers: Tensor, x: Tensor) -> Tensor:
+    def look(*seen: Tensor) -> Tensor:
+        alpha, centers, x = seen
         trained.append(are_trained(alpha, centers))
         return alpha.sum() + centers.sum() + x.sum()
 
-    values: tuple[Tensor, ...] = (torch.ones(2), torch.ones(2, 2), torch.ones(3))
+    values = (torch.ones(2), torch.ones(2, 2), torch.ones(3))
     for place in range(3):
         before, after = values[:place], values[place + 1 :]
         torch.func.grad(lambda value, before=before, after=after: look(*before, value, *after))(values[place])
