@@ -11,8 +11,8 @@ demo: .venv/runtime  ## Convert the embedded trained networks and compare them w
 test: .venv/dev  ## Run the tests.
 	$(BIN)/python -m pytest $(PARALLEL)
 
-quick: .venv/dev  ## Run what a developer needs between two edits: not the slow tests, and few examples of each property.
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not browser" --hypothesis-profile=quick
+quick: .venv/dev  ## Run what a developer needs between two edits: no slow suite, and few examples of each property.
+	$(BIN)/python -m pytest $(PARALLEL) --quick
 
 cuda: .venv/dev  ## Run the tests that need a CUDA device; without one they skip.
 	$(BIN)/python -m pytest -m cuda

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import SLOW
+
 ROOT = Path(__file__).parents[1]
 # A room imports from rooms above it in this list only; CONTRIBUTING.md says what each is for.
 ROOMS = [
@@ -74,6 +76,7 @@ def modules(*folders: str) -> list[str]:
 
 PACKAGE = ["cli.py", *modules("convert", "proofs")]
 OUTSIDE = modules("tests", "benchmarks")
+SUITES = [module for module in OUTSIDE if Path(module).name.startswith("test_")]
 
 
 def room(module: str) -> str:
@@ -149,17 +152,17 @@ def test_every_room_is_told_of() -> None:
     ] == []
 
 
-@pytest.mark.parametrize("module", [module for module in OUTSIDE if Path(module).name.startswith("test_")])
+@pytest.mark.parametrize("module", SUITES)
 def test_what_suites_share_lies_in_no_suite(module: str) -> None:
-    named = {
-        part for name, _, names in imported(module) for part in (*name.split("."), *names) if name.startswith("tests")
-    }
-    assert not {part for part in named if part.startswith("test_")}
+    ours = [(name.split("."), names) for name, _, names in imported(module) if name.startswith("tests")]
+    assert not [part for path, names in ours for part in (*path, *names) if part.startswith("test_")]
 
 
 def test_a_suite_lies_in_a_room_of_the_package_or_is_about_all_of_it() -> None:
     rooms = {Path("tests", module).parent.as_posix() for module in PACKAGE} | {"tests/proofs/claims"}
-    own = {"tests/browser", "tests/fuzz", "tests/hostile"}  # what a test is about there is no room
-    assert {
-        Path(module).parent.as_posix() for module in OUTSIDE if Path(module).name.startswith("test_")
-    } <= rooms | own
+    whole = {"tests/browser", "tests/fuzz", "tests/hostile"}
+    assert {Path(suite).parent.as_posix() for suite in SUITES} <= rooms | whole
+
+
+def test_what_is_left_out_of_a_quick_run_exists() -> None:
+    assert {f"tests/{name}" for name in SLOW} <= set(SUITES)

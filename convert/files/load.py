@@ -36,7 +36,7 @@ def load_converted(folder: str | Path, *, architecture: nn.Module | Architecture
     folder = as_path(folder, "folder")
     if architecture is None:
         _check_needs_none(folder)
-    return open_network(folder, architecture=architecture, converted=True).model
+    return open_network(folder, architecture=architecture, converted=True, device=None).model
 
 
 def _check_needs_none(folder: Path) -> None:

@@ -92,7 +92,7 @@ def open_network(
     architecture: nn.Module | Architecture | None = None,
     converted: bool = False,
     ema: bool = False,
-    device: str = "cpu",
+    device: str | None = "cpu",
     dtype: torch.dtype | None = None,
     progress: Progress | None = None,
 ) -> Network:
@@ -106,7 +106,7 @@ def open_network(
             architecture.
         converted: Refuse what is no folder that a conversion wrote.
         ema: Take the moving average of the weights.
-        device: Where to.
+        device: Where to; None leaves a network that is given where it is.
         dtype: Convert floating-point weights to this precision; None keeps that of the architecture, or in which a
             converted network was saved.
         progress: Called with the number of bytes of a checkpoint that were read since the last call.
@@ -132,7 +132,7 @@ def open_network(
     if dtype is not None and any(parameter.is_complex() for parameter in model.parameters()):
         raise ConversionError(f"the network has complex weights, whose imaginary parts {dtype} would lose")
     try:
-        model = model.to(device=torch.device(device), dtype=dtype).eval()
+        model = model.to(device=None if device is None else torch.device(device), dtype=dtype).eval()
         non_finite = tuple(non_finite_keys(model.state_dict()))  # here, since the meta device has no values
     except (RuntimeError, AssertionError, ImportError) as error:
         raise ConversionError(f"the device {device!r} cannot be used: {str(error).splitlines()[0]}") from error

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from conv2attn.convert.errors import OutputError
-from conv2attn.convert.files.writing import atomic
+from conv2attn.convert.files.writing import atomic, temporary
 from conv2attn.convert.files.writing.atomic import check_target, write_folder
 
 OLD = {"config.json": '{"format": "conv2attn", "run": 1}', "model.safetensors": "old"}
@@ -111,11 +111,12 @@ def test_everything_is_synced_before_the_rename_and_the_parent_after(
     events: list[str] = []
     put_in_place = atomic._put_in_place
 
-    def noted_put_in_place(temporary: Path, target: Path) -> None:
+    def noted_put_in_place(new: Path, target: Path) -> None:
         events.append("!")
-        put_in_place(temporary, target)
+        put_in_place(new, target)
 
-    monkeypatch.setattr(atomic, "_sync", lambda path: events.append(path.name))
+    for module in (atomic, temporary):
+        monkeypatch.setattr(module, "sync", lambda path: events.append(path.name))
     monkeypatch.setattr(atomic, "_put_in_place", noted_put_in_place)
     write_folder(tmp_path / "out", write_new)
     before, after = events[: events.index("!")], events[events.index("!") + 1 :]
@@ -249,7 +250,7 @@ def test_a_second_rename_that_fails_brings_the_old_folder_back(
 KILLED_AT_EVERY_STEP = """
 import os, signal, sys
 from pathlib import Path
-from conv2attn.convert.files.writing import atomic
+from conv2attn.convert.files.writing import atomic, temporary
 
 STEPS = ("open", "os.", "shutil.")
 
