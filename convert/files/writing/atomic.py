@@ -51,11 +51,12 @@ def write_folder(
     """
     target, sources = resolved(target), tuple(sources)
     check_target(target, force=force, sources=sources)
-    with temporary_beside(target, OURS) as temporary, file_system_errors(target):
-        check_target(target, force=force, sources=sources)  # again: another run may just have ended
-        write(temporary)
-        sync_tree(temporary)
-        check_target(target, force=force, sources=sources)  # again: writing takes a while
+    with temporary_beside(target, OURS) as (temporary, interruptible), file_system_errors(target):
+        with interruptible():
+            check_target(target, force=force, sources=sources)  # again: another run may just have ended
+            write(temporary)
+            sync_tree(temporary)
+            check_target(target, force=force, sources=sources)  # again: writing takes a while
         _put_in_place(temporary, target)
         sync(target.parent)
 
@@ -77,11 +78,12 @@ def write_file(
     """
     target, sources = resolved(target), tuple(sources)
     check_file(target, force=force, sources=sources)
-    with temporary_beside(target, (target.name,)) as temporary, file_system_errors(target):
+    with temporary_beside(target, (target.name,)) as (temporary, interruptible), file_system_errors(target):
         new = temporary / target.name
-        write(new)
-        sync(new)
-        check_file(target, force=force, sources=sources)  # again: writing takes a while
+        with interruptible():
+            write(new)
+            sync(new)
+            check_file(target, force=force, sources=sources)  # again: writing takes a while
         os.replace(new, target)
         sync(target.parent)
 

@@ -42,7 +42,7 @@ def marked_file(
         return
     real, sources = resolved(target), tuple(sources)
     _check(real, marks, sources)
-    with temporary_beside(real, (real.name,)) as temporary:
+    with temporary_beside(real, (real.name,)) as (temporary, interruptible), interruptible():
         new = temporary / real.name
         with file_system_errors(target):
             _write(new, bytes(room))

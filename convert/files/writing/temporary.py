@@ -18,6 +18,7 @@ from pathlib import Path
 from ...errors import OutputError
 from .locks import is_locked, lock, locked, unlock
 from .ownership import discard
+from .uninterrupted import Interruptible, uninterrupted
 
 ASIDE = ".old"
 
@@ -35,8 +36,10 @@ def check_parent(target: Path) -> None:
 
 
 @contextmanager
-def temporary_beside(target: Path, names: Collection[str]) -> Iterator[Path]:
+def temporary_beside(target: Path, names: Collection[str]) -> Iterator[tuple[Path, Interruptible]]:
     """An empty folder beside the target, whose name says which run on which machine it belongs to.
+
+    Signals that end a run wait until it is gone, except in the inner contexts that come with it.
 
     While it is there, no other run gets one for this target: each run locks its own, and the system frees the lock
     of a run that is killed. At the end it is deleted; after an exchange it is the old folder.
@@ -50,18 +53,18 @@ def temporary_beside(target: Path, names: Collection[str]) -> Iterator[Path]:
     """
     run = f"{os.getpid()}-{secrets.token_hex(4)}-{platform.node()}"
     temporary = target.with_name(f".{target.name}.tmp-{run}")
-    try:
-        with file_system_errors(target), locked(target.parent):
-            if any(is_locked(entry) for entry in target.parent.iterdir() if _is_temporary(entry, target)):
-                raise OutputError(f"{target} cannot be written: another run is writing it")
-            temporary.mkdir()
-            held = lock(temporary)
+    with uninterrupted() as interruptible:
+        held = None
         try:
-            yield temporary
+            with interruptible(), file_system_errors(target), locked(target.parent):
+                if any(is_locked(entry) for entry in target.parent.iterdir() if _is_temporary(entry, target)):
+                    raise OutputError(f"{target} cannot be written: another run is writing it")
+                temporary.mkdir()
+                held = lock(temporary)
+            yield temporary, interruptible
         finally:
             unlock(held)
-    finally:
-        discard(temporary, names)
+            discard(temporary, names)
 
 
 @contextmanager
@@ -87,14 +90,15 @@ def clear_remains(target: Path, names: Collection[str]) -> None:
     """Deletes what runs that are no longer alive left beside the target.
 
     Only names with this machine's name count, since only here can a process number be looked up. A number
-    that another process has by now keeps its folder until a later run. A folder that was renamed aside when
-    its run was killed goes back first.
+    that another process has by now keeps its folder until a later run. A lock keeps it as well: a run in another
+    container may have the same machine's name, and a number that is not known here. A folder that was renamed aside
+    when its run was killed goes back first.
     """
     prefix, node, aside = (re.escape(text) for text in (f".{target.name}.tmp-", platform.node(), ASIDE))
     remains = re.compile(rf"{prefix}(\d{{1,9}})-[0-9a-f]{{8}}-{node}({aside})?")
     for entry in list(target.parent.iterdir()):
         match = remains.fullmatch(entry.name)
-        if match is None or _is_alive(int(match[1])):
+        if match is None or _is_alive(int(match[1])) or is_locked(entry):
             continue
         if match[2] is not None and not target.exists():
             entry.rename(target)

@@ -1,0 +1,146 @@
+"""A signal that ends a run leaves nothing beside its output, at whatever step it comes."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from conv2attn.convert.files.writing.atomic import write_folder
+from conv2attn.convert.files.writing.locks import lock, unlock
+from conv2attn.convert.files.writing.uninterrupted import uninterrupted
+
+STEPS = 70  # more than a run has
+
+# Writes a folder or a file in many processes, each of which gets a signal, or several in a row, at another step.
+ENDED = """
+import os, signal, sys
+from pathlib import Path
+from conv2attn.convert.files.writing import atomic
+from conv2attn.convert.files.writing.marked import marked_file
+
+kind, way, sent, times, steps = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
+OURS = '{"format": "conv2attn"}'
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if way == "two renames":
+    atomic._exchange = lambda one, other: False
+
+def write(folder):
+    (folder / "config.json").write_text(OURS)
+    (folder / "report.json").write_text("new")
+
+def run(parent, fatal):
+    seen = 0
+    def count(event, arguments):
+        nonlocal seen
+        if event.startswith(("open", "os.")):
+            seen += 1
+            if fatal <= seen < fatal + times:
+                os.kill(os.getpid(), sent)
+    sys.addaudithook(count)
+    if kind == "folder":
+        atomic.write_folder(parent / "out", write, force=True)
+    elif kind == "file":
+        atomic.write_file(parent / "out" / "config.json", lambda path: path.write_text(OURS), force=True)
+    else:
+        with marked_file(parent / "out" / "config.json", marks=["conv2attn"], room=100) as put:
+            put(OURS)
+
+for step in range(1, steps):
+    parent = Path(str(step))
+    (parent / "out").mkdir(parents=True)
+    (parent / "out" / "config.json").write_text(OURS)
+    (parent / "out" / "report.html").write_text("old")
+    child = os.fork()
+    if child == 0:
+        code = 0
+        try:
+            run(parent, step)
+        except SystemExit as end:
+            code = end.code
+        except KeyboardInterrupt:
+            code = 130
+        os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print(code, *sorted(os.listdir(parent)), "|", *sorted(os.listdir(parent / "out")))
+"""
+OLD, NEW = ["config.json", "report.html"], ["config.json", "report.json"]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("kind", "way"), [("folder", "exchange"), ("folder", "two renames"), ("file", "exchange"), ("text", "exchange")]
+)
+def test_a_signal_at_any_step_leaves_the_old_output_or_the_new_one_and_nothing_beside_it(
+    kind: str, way: str, sent: signal.Signals, times: int, tmp_path: Path
+) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", ENDED, kind, way, str(int(sent)), str(times), str(STEPS)]
+    told = subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True).stdout
+    ends = [line.split() for line in told.splitlines()]
+    codes = [int(code) for code, *_ in ends]
+    ended = {signal.SIGTERM: 143, signal.SIGINT: 130}[sent]
+    assert len(ends) == STEPS - 1
+    assert set(codes) == {0, ended}
+    assert codes == sorted(codes, reverse=True)  # every step was tried, and the signal was always heard
+    assert all(found[1:3] == ["out", "|"] for found in ends)
+    assert {tuple(found[3:]) for found in ends} == ({tuple(OLD), tuple(NEW)} if kind == "folder" else {tuple(OLD)})
+
+
+def test_signals_wait_and_are_then_heard_by_those_who_listened(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[int] = []
+    before = [
+        signal.signal(number, lambda number, _: heard.append(number)) for number in (signal.SIGINT, signal.SIGTERM)
+    ]
+    try:
+        with uninterrupted() as interruptible:
+            signal.raise_signal(signal.SIGTERM)
+            assert heard == []
+            with interruptible():
+                assert heard == [signal.SIGTERM]
+                signal.raise_signal(signal.SIGINT)
+                assert heard == [signal.SIGTERM, signal.SIGINT]
+            signal.raise_signal(signal.SIGINT)
+            assert len(heard) == 2
+        assert heard == [signal.SIGTERM, signal.SIGINT, signal.SIGINT]
+    finally:
+        for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+            signal.signal(number, handler)
+
+
+def test_a_thread_writes_too_though_it_cannot_keep_signals(tmp_path: Path) -> None:
+    def write(folder: Path) -> None:
+        (folder / "config.json").write_text('{"format": "conv2attn"}')
+
+    thread = threading.Thread(target=write_folder, args=(tmp_path / "out", write))
+    thread.start()
+    thread.join()
+    assert os.listdir(tmp_path / "out") == ["config.json"]
+
+
+def test_a_run_in_another_container_keeps_its_folder_by_its_lock(tmp_path: Path) -> None:
+    """It has this machine's name, and its number is nobody's here."""
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    beside = tmp_path / f".other.tmp-{child.pid}-0123abcd-{platform.node()}"
+    own = tmp_path / f".out.tmp-{child.pid}-0123abcd-{platform.node()}"
+    for folder in (beside, own):
+        folder.mkdir()
+        (folder / "config.json").write_text("half")
+    held = lock(own)
+    try:
+        with pytest.raises(Exception, match="another run is writing it"):
+            write_folder(tmp_path / "out", lambda _: None)
+        assert os.listdir(own) == ["config.json"]
+    finally:
+        unlock(held)
+    write_folder(tmp_path / "out", lambda _: None)
+    assert sorted(os.listdir(tmp_path)) == [beside.name, "out"]
