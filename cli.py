@@ -41,7 +41,7 @@ from .proofs.terminal.options import (
     torch_dtype,
 )
 from .proofs.terminal.outcome import Outcome, Wrote, outcome_json, print_outcome
-from .proofs.terminal.output import progress, say, say_document, take_any_text
+from .proofs.terminal.output import prepare_streams, progress, say, say_document
 
 TERMINATED = 128 + signal.SIGTERM
 
@@ -385,7 +385,7 @@ def verify(
 @app.command()
 def soak(
     layers: Annotated[
-        int | None, typer.Option(min=1, help="Random layers; 1000 by default, or what --minutes allow.")
+        int | None, typer.Option(min=1, max=10**12, help="Random layers; 1000 by default, or what --minutes allow.")
     ] = None,
     minutes: Annotated[float | None, typer.Option(callback=positive, help="Start no layer after this time.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the layers.")] = 0,
@@ -448,7 +448,7 @@ def main() -> None:
     """Runs the command line; every outcome becomes an exit code."""
     atexit.register(gc.freeze)  # or the interpreter looks through all of torch once more, for a second, before it ends
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # so that nothing is left behind
-    take_any_text()
+    prepare_streams()
     try:
         sys.exit(app(standalone_mode=False) or 0)
     except Exception as error:

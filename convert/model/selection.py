@@ -45,5 +45,5 @@ def _matches(name: str, pattern: str) -> bool:
         return name == pattern or fnmatchcase(name, pattern)
     try:
         return re.fullmatch(pattern.removeprefix("re:"), name) is not None
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:  # the last two of what is too large
         raise SelectionError(f"the pattern {pattern!r} is not a regular expression: {error}") from error

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from .output import LISTED
+
 if TYPE_CHECKING:
     from ...convert.errors import Problem
 
@@ -26,7 +28,7 @@ def note_lines(notes: Iterable[tuple[str, str | None]]) -> list[str]:
     for name, note in notes:
         if note is not None:
             layers.setdefault(note, []).append(layer_name(name))
-    return [f"note: {_listed(names)}: {note}" for note, names in layers.items()]
+    return _first([f"note: {_listed(names)}: {note}" for note, names in layers.items()])
 
 
 def non_finite_lines(names: Sequence[str]) -> list[str]:
@@ -44,4 +46,11 @@ def problem_lines(what: str, problems: Sequence[Problem]) -> list[str]:
     """How many layers have a problem, then each with its reason; nothing if none has."""
     if not problems:
         return []
-    return [f"{len(problems)} {what}:", *(f"  {layer_name(problem.name)}: {problem.reason}" for problem in problems)]
+    lines = [f"  {layer_name(problem.name)}: {problem.reason}" for problem in problems]
+    return [f"{len(problems)} {what}:", *_first(lines)]
+
+
+def _first(lines: list[str]) -> list[str]:
+    """As many lines as are printed of anything, and how many more there are."""
+    more = [f"and {len(lines) - LISTED:,} more such lines; --json prints all"] if len(lines) > LISTED else []
+    return lines[:LISTED] + more

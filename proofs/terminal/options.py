@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -123,10 +124,10 @@ def size_of(text: str) -> Size:
     """Rows and columns, from a text like 224x224."""
     from ...convert.spec import Size
 
-    rows, _, columns = text.lower().partition("x")
-    if not (rows.isdecimal() and columns.isdecimal() and int(rows) and int(columns)):
+    found = re.fullmatch(r"(\d{1,99})x(\d{1,99})", text.lower())
+    if found is None or not all(map(int, found.groups())):
         raise typer.BadParameter(f"must be ROWSxCOLUMNS, like 224x224; got {text}", param_hint="--size")
-    return Size(int(rows), int(columns))
+    return Size(*map(int, found.groups()))
 
 
 def range_of(text: str) -> tuple[float, float]:
@@ -142,7 +143,7 @@ def range_of(text: str) -> tuple[float, float]:
 
 def pixel_of(text: str) -> tuple[int, int]:
     """Row and column, from a text like 12,40."""
-    row, _, column = text.partition(",")
-    if not (row.isdecimal() and column.isdecimal()):
+    found = re.fullmatch(r"(\d{1,99}),(\d{1,99})", text)
+    if found is None:
         raise typer.BadParameter(f"must be ROW,COLUMN, like 12,40; got {text}", param_hint="--query")
-    return int(row), int(column)
+    return int(found[1]), int(found[2])

@@ -6,6 +6,7 @@ Every text is made printable here (``printable.py``), whatever a file put into i
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -13,11 +14,23 @@ from contextlib import contextmanager, nullcontext, suppress
 from .layout import blocks, column_widths, short_names
 from .printable import CELL, printable
 
-LISTED = 1000  # rows of a table that are printed; JSON holds all
+LISTED = 1000  # rows of a table, or lines of one kind, that are printed; JSON holds all
 
 
-def take_any_text() -> None:
-    """Has characters that the terminal's encoding lacks written as escapes."""
+def prepare_streams() -> None:
+    """Makes the standard streams fit for any text, and opens those that were closed when the program started.
+
+    Otherwise the next files that are opened would have their numbers, and get what is printed. To standard output
+    nothing can then be written, which is told as for a full disk. Characters that a terminal's encoding lacks become
+    escapes.
+    """
+    for number, mode in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, mode), True)  # it is the lowest free number, this one
+    sys.stdout = os.fdopen(1, "w", closefd=False) if sys.stdout is None else sys.stdout
+    sys.stderr = os.fdopen(2, "w", closefd=False) if sys.stderr is None else sys.stderr
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

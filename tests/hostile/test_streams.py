@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from conv2attn.cli import main
-from conv2attn.convert import convert_model, save_converted
+from conv2attn.convert import convert_model, load_converted, save_converted
 from conv2attn.proofs.benchmark.outputs import check_outputs
 
 COMMAND = [sys.executable, "-m", "conv2attn.cli"]
@@ -67,6 +67,50 @@ def test_a_full_standard_output_is_told_in_one_sentence(arguments: Sequence[str]
         code, _, err = started(arguments, {}, stdout=full)
     assert err == "conv2attn: the output cannot be read or written: No space left on device\n"
     assert code == 3
+
+
+LEAKING = """
+import os
+from torch import nn
+
+os.system("echo LEAK; echo LEAK >&2")
+
+def net():
+    return nn.Sequential(nn.Conv2d(1, 1, 1))
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("plan", "module.pt"), ("plan", "module.pt", "--json"), ("soak", "--layers", "2", "--out", "x.json"), ("--help",)],
+)
+def test_a_closed_standard_output_is_told_in_one_sentence(arguments: Sequence[str]) -> None:
+    code, err = closed(1, arguments)
+    assert err == "conv2attn: the output cannot be read or written: Bad file descriptor\n"
+    assert code == 3
+
+
+def test_with_closed_streams_a_run_ends_as_with_open_ones_and_nothing_goes_into_its_files() -> None:
+    Path("nets.py").write_text(LEAKING)
+    torch.save(nn.Sequential(nn.Conv2d(1, 1, 1)).state_dict(), "state.pt")
+    arguments = ("convert", "state.pt", "--arch", "nets.py:net", "--out")
+    assert closed(0, (*arguments, "a")) == (0, "LEAK\nLEAK\n")
+    assert closed(2, (*arguments, "b"))[0] == 0
+    assert closed(2, ("plan", "missing.pt"))[0] == 3
+    assert closed(1, (*arguments, "c"))[0] == 3
+    for folder in "abc":
+        assert all(b"LEAK" not in path.read_bytes() for path in Path(folder).iterdir())
+        load_converted(folder, architecture=nn.Sequential(nn.Conv2d(1, 1, 1)))
+
+
+def closed(stream: int, arguments: Sequence[str]) -> tuple[int, str]:
+    """Runs the command line with one standard stream closed; if that is the input, output goes to standard error."""
+    redirection = {0: "1>&2 <&-", 1: ">&-", 2: "2>&-"}[stream]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = ["sh", "-c", f'"$@" {redirection}', "sh", *COMMAND, *arguments]
+    ended = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    told = [line for line in ended.stderr.splitlines(keepends=True) if line.startswith(("conv2attn:", "LEAK"))]
+    return ended.returncode, "".join(told)
 
 
 def test_a_full_standard_error_does_not_hide_the_exit_code() -> None:

@@ -18,10 +18,12 @@ from torch import nn
 
 from conv2attn.cli import main
 from conv2attn.convert import convert_model, save_converted
+from conv2attn.convert.errors import Problem
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.certified import CertifiedReport
 from conv2attn.convert.files.writing.json_text import json_text
 from conv2attn.convert.files.writing.safetensors import write_safetensors
+from conv2attn.proofs.terminal.names import note_lines, problem_lines
 from conv2attn.proofs.terminal.printable import LINE, printable, printable_lines
 
 SIGNS = "\x1b[2J\x1b]0;title\x07\x00\x9b31m\u202etxt.\u2066\u200f\u2028\u2029\x85\n\rconv2attn: forged\ue000</script>"
@@ -44,6 +46,24 @@ def test_what_is_printable_is_one_short_line(text: str, limit: int) -> None:
 )
 def test_every_control_character_is_escaped(sign: str) -> None:
     assert printable(f"a{sign}b") == "a" + sign.encode("unicode_escape").decode() + "b"
+
+
+@pytest.mark.parametrize(
+    "sign", "\u034f\u115f\u1160\u17b4\u180b\u180f\u2800\u3164\ufe00\ufe0f\uffa0\U000e0100\U000e01ef"
+)
+def test_letters_that_leave_no_trace_are_escaped(sign: str) -> None:
+    assert sign.isprintable()
+    assert printable(f"a{sign}b") == "a" + sign.encode("unicode_escape").decode() + "b"
+
+
+@pytest.mark.parametrize("count", [1000, 1001, 50_000])
+def test_of_many_problems_and_notes_a_thousand_are_printed_and_the_rest_counted(count: int) -> None:
+    problems = problem_lines("left alone", [Problem(str(number), "odd") for number in range(count)])
+    notes = note_lines((str(number), f"note {number}") for number in range(count))
+    assert problems[0] == f"{count} left alone:"
+    for lines in (problems[1:], notes):
+        assert len(lines) == min(count, 1001)
+        assert lines[-1].startswith(f"and {count - 1000:,} more such lines") == (count > 1000)
 
 
 def test_a_long_text_keeps_its_beginning_and_its_end() -> None:
