@@ -78,6 +78,6 @@ def _length(header: bytes) -> int:
     """How many bytes of numbers a header announces, if not too many."""
     try:
         ends = [entry["data_offsets"][1] for name, entry in json.loads(header).items() if name != "__metadata__"]
-        return min(max(ends, default=0), 2**16)
+        return max(0, min(max(ends, default=0), 2**16))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return 0
