@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...convert.errors import OutputError, SelectionError
-from ...convert.files.writing.atomic import write_file
+from ...convert.files.writing.atomic import check_file, write_file
+from ...convert.files.writing.marked import check_marked
 from .candidates.shapes import check_table_names
 from .report import markdown as as_markdown
 from .run import Benchmark
@@ -28,10 +28,12 @@ def check_outputs(names: Sequence[str], *, plot: Path | None, markdown: Path | N
     if plot is not None:
         if LADDER not in chosen:
             raise SelectionError(f"a plot shows the table {LADDER}, which is not among {', '.join(chosen)}")
-        _check_file(plot, suffix=".svg")
+        _check_suffix(plot, ".svg")
+        check_marked(plot, [CREATOR])
         _plotter()
     if markdown is not None:
-        _check_file(markdown, suffix=".md")
+        _check_suffix(markdown, ".md")
+        check_file(markdown, force=True)
 
 
 def write_outputs(benchmark: Benchmark, *, plot: Path | None, markdown: Path | None) -> None:
@@ -57,22 +59,9 @@ def _plotter() -> Callable[[Benchmark], bytes]:
     return plot
 
 
-def _check_file(target: Path, *, suffix: str) -> None:
-    """Refuses a file that could not be written after the run.
-
-    Raises:
-        OutputError: It has another suffix, is a folder, or it or its folder is not writable.
-    """
-    place = target if target.exists() else target.parent
+def _check_suffix(target: Path, suffix: str) -> None:
     if target.suffix != suffix:
         raise OutputError(f"{target} cannot be written: the name of this output ends in {suffix}")
-    if target.is_dir() or not target.parent.is_dir():
-        missing = f"there is no folder {target.parent}" if not target.parent.is_dir() else "it is a folder"
-        raise OutputError(f"{target} cannot be written: {missing}")
-    if not os.access(place, os.W_OK):
-        raise OutputError(f"{target} cannot be written: {place} is not writable")
-    if suffix == ".svg" and target.exists() and CREATOR.encode() not in target.read_bytes():
-        raise OutputError(f"{target} exists, and conv2attn bench did not draw it; it stays")
 
 
 def _write_file(target: Path, content: bytes, *, append: bool = False) -> None:

@@ -16,7 +16,7 @@ from .temporary import file_system_errors, resolved, sync, temporary_beside
 
 Write = Callable[[str], None]
 
-_BEGINNING = 1000  # bytes in which a mark stands
+_BEGINNING = 2000  # bytes in which a mark stands
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def marked_file(
         yield lambda _: None
         return
     real, sources = resolved(target), tuple(sources)
-    _check(real, marks, sources)
+    check_marked(real, marks, sources)
     with temporary_beside(real, (real.name,)) as (temporary, interruptible), interruptible():
         new = temporary / real.name
         with file_system_errors(target):
@@ -49,7 +49,12 @@ def marked_file(
         yield lambda text: _put(new, real, text, marks, sources)
 
 
-def _check(target: Path, marks: Collection[str], sources: Iterable[Path]) -> None:
+def check_marked(target: Path, marks: Collection[str], sources: Iterable[Path] = ()) -> None:
+    """Refuses a target that ``marked_file`` would refuse.
+
+    Raises:
+        OutputError: As ``marked_file``.
+    """
     check_file(target, force=True, sources=sources)
     with file_system_errors(target):
         if not target.exists():
@@ -67,7 +72,7 @@ def _put(new: Path, target: Path, text: str, marks: Collection[str], sources: It
     with file_system_errors(target):
         _write(new, text.encode())
         sync(new)
-        _check(target, marks, sources)  # again: the work took a while
+        check_marked(target, marks, sources)  # again: the work took a while
         os.replace(new, target)
         sync(target.parent)
 

@@ -479,7 +479,7 @@ def test_only_a_plot_replaces_a_file(run: Run) -> None:
     Path("a.svg").write_text("<svg>mine</svg>")
     code, out, err = run("--table", "ladder", "--plot", "a.svg")
     assert (code, out, Path("a.svg").read_text()) == (3, "", "<svg>mine</svg>")
-    assert "conv2attn bench did not draw it" in " ".join(err.split())
+    assert "conv2attn did not write it" in " ".join(err.split())
     Path("a.svg").write_text(f"<svg>{CREATOR}</svg>")
     assert run("--table", "ladder", "--plot", "a.svg")[0] == 0
     assert len(Path("a.svg").read_bytes()) > 1000
