@@ -461,7 +461,7 @@ def test_the_command_prints_one_json_object(run: Run) -> None:
         (2, "there is no device", ("--device", "abacus")),
         (2, "5", ("--rounds", "4")),
         (3, "a benchmark runs on cpu or cuda; got meta", ("--device", "meta")),
-        (3, "there is no folder missing", ("--plot", "missing/a.svg")),
+        (3, "there is no folder ", ("--plot", "missing/a.svg")),
         (3, "ends in .svg", ("--plot", "a.png")),
         (3, "ends in .md", ("--markdown", "a.txt")),
     ],
