@@ -17,6 +17,7 @@ from ...convert.files.writing.ownership import CONFIG, REPORT, WEIGHTS
 from ...convert.spec import Size
 from ..evidence.images import LONGEST, read_picture
 from .page.room import too_large
+from .page.views import own_views
 from .pictures.image import DRAWN_SIZE, drawn_image
 from .pictures.scene import Scene, find_layer, image_channels, scenes
 from .subject import Subject, load_subject, set_alpha
@@ -85,7 +86,7 @@ def show(
     if view.alpha is not None:
         set_alpha(subject.model, view.alpha)
     image = view_image(subject, view)
-    shown = _shown(subject, image, view)
+    shown = _shown(subject, image, view, all_layers=form != PAGE)
     if form == PAGE:
         content = _page(subject, image, view, title=source.name)
     else:
@@ -148,24 +149,43 @@ def _drawings() -> dict[str, Callable[[Sequence[Scene]], Sheet]]:
 
 def view_image(subject: Subject, view: View) -> Tensor:
     """The image that is asked for, with the channels that the network takes."""
-    channels = image_channels(subject.model)
+    channels = 3 if isinstance(subject.model, Layers) else image_channels(subject.model)
     if view.image is not None:
         return read_picture(view.image, channels, view.size, longest=LONGEST).unsqueeze(0)
     return drawn_image(channels, view.size or DRAWN_SIZE)
 
 
-def _shown(subject: Subject, image: Tensor, view: View) -> list[Scene]:
+def _shown(subject: Subject, image: Tensor, view: View, *, all_layers: bool) -> list[Scene]:
     """All scenes, or that of the layer that is asked for, under the name that it was asked by.
+
+    Args:
+        subject: The network.
+        image: What it sees.
+        view: What to look at.
+        all_layers: Of layers without their network, refuse one that cannot be drawn, and do not leave it out.
 
     Raises:
         SelectionError: The network does not use the layer.
-        ConversionError: A layer is too large to be drawn.
+        ConversionError: A layer cannot be drawn, or none can.
     """
-    found = scenes(subject.model, image, pixel=view.query)
-    if view.layer is None:
+    layer = None if view.layer is None else find_layer(subject.model, view.layer)
+    if isinstance(subject.model, Layers):
+        found = _own_scenes(subject, image, view, all_layers=all_layers)
+    else:
+        found = scenes(subject.model, image, pixel=view.query)
+    if layer is None:
         return found
-    layer = find_layer(subject.model, view.layer)
-    chosen = [replace(scene, name=view.layer) for scene in found if scene.layer is layer]
+    chosen = [replace(scene, name=str(view.layer)) for scene in found if scene.layer is layer]
     if not chosen:
         raise SelectionError(f"the network does not use its layer {view.layer!r} when it sees the image")
     return chosen
+
+
+def _own_scenes(subject: Subject, image: Tensor, view: View, *, all_layers: bool) -> list[Scene]:
+    """The scenes of layers without their network, or that of one of them."""
+    entries = [entry for entry in subject.report.layers if view.layer is None or view.layer in entry.names]
+    seen, unseen = own_views(subject.model, entries, image, view.query)
+    if unseen and (all_layers or not seen):
+        name, reason = next((name, reason) for name, reason in unseen.items() if name)
+        raise ConversionError(f"layer {name!r} cannot be drawn: {reason}")
+    return list(seen.values())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import torch
 from onnx import TensorProto, helper
 from torch import nn
 
+from conv2attn.cli import main
 from conv2attn.convert import attention_from_conv, certify, convert_model
 from conv2attn.convert.bounds import tail as tails
 from conv2attn.convert.errors import ConversionError
@@ -143,6 +146,33 @@ def test_a_page_names_what_it_leaves_out_and_counts_it(monkeypatch: pytest.Monke
     assert left_out == {"2": "not drawn in the page: the layers before it fill the page"}
     assert page.count("the layers before it fill the page") >= 1
     assert "3 convolutions of this network" in page
+
+
+def test_a_layer_that_cannot_be_drawn_keeps_no_other_from_being_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    good, odd = (TensorProto.FLOAT, (1, 1, 1, 1)), (TensorProto.FLOAT, (1, 10**6, 1, 1))
+    tensors = [
+        helper.make_tensor(name, *kind, bytes(4 * kind[1][1]), raw=True) for name, kind in (("a", odd), ("b", good))
+    ]
+    nodes = [helper.make_node("Conv", ["x", name], [f"y{name}"], name=f"layer {name}") for name in "ab"]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "graph", [], [], tensors)), "model.onnx")
+
+    def shown(*arguments: str) -> tuple[object, str]:
+        monkeypatch.setattr(sys, "argv", ["conv2attn", "show", "model.onnx", *arguments])
+        told = io.StringIO()
+        with redirect_stderr(told), pytest.raises(SystemExit) as exited:
+            main()
+        return exited.value.code, told.getvalue()
+
+    assert shown("--out", "page.html") == (0, "")
+    assert shown("--layer", "layer b", "--out", "b.svg") == (0, "")
+    for arguments in (
+        ("--out", "all.svg"),
+        ("--layer", "layer a", "--out", "a.svg"),
+        ("--layer", "layer a", "--out", "a.html"),
+    ):
+        code, told = shown(*arguments)
+        assert code == 3
+        assert told.startswith("conv2attn: layer 'layer a' cannot be drawn: ")
 
 
 def test_a_picture_that_has_no_room_is_refused() -> None:

@@ -7,6 +7,7 @@ channels as fit, and the last layers none if not even one for each does.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,21 +15,21 @@ import torch
 from torch import Tensor, nn
 
 from ....convert.attention.layer import SelfAttention2d
-from ....convert.errors import ConversionError, Problem, SelectionError
+from ....convert.errors import Problem
 from ....convert.files.config import attention_named
 from ....convert.model.report import LayerReport, Report
-from ....convert.spec import ConvSpec, Size
 from ...evidence.agreement import Agreement
 from ...terminal.printable import CELL, printable
 from ..pictures.curve import bounds_or_none, convolution, input_range
-from ..pictures.scene import Scene, scenes
+from ..pictures.scene import Scene
 from .channels import channels_data, numbers_of
 from .encode import finite, pixels
-from .room import LAYERS, Room
+from .room import LAYERS
+from .views import look
 
 BUDGET = 400_000  # numbers of four bytes in all channels: 2.1 MB of base64
 MOST_CHANNELS = 3
-_UNSEEN = 32  # pixels of the side of an input that no network has computed
+MOST_NAMES = 10  # of a layer that a network shares
 
 
 def not_drawn(reason: str) -> str:
@@ -62,17 +63,20 @@ def page_data(
     """
     chosen = [entry for entry in report.layers if only is None or only in entry.names]
     entries = chosen[:LAYERS]
-    found, trouble, left_out = _look(model, entries, image, pixel, limit)
+    found, unseen, left_out = look(model, entries, image, pixel, limit)
+    trouble = unseen.get("")
     left_out |= dict.fromkeys((entry.name for entry in chosen[LAYERS:]), f"the page lists {LAYERS:,} layers")
-    counts = channel_counts([found[entry.name] for entry in entries if entry.name in found] if trouble is None else [])
+    counts = channel_counts([found[name] for name in found if trouble is None and name not in unseen])
     layers = []
     for entry in entries:
         scene = found.get(entry.name)
-        data = _entry_data(entry, attention_named(model, entry.name), left_out.get(entry.name))
+        unknown = unseen.get(entry.name) if trouble is None else None  # the page says what troubles all
+        data = _entry_data(entry, attention_named(model, entry.name), left_out.get(entry.name), unknown)
         if scene is not None:
-            data |= _scene_data(scene, 0 if trouble else counts.get(entry.name, 0))
-            data["seen"] = trouble is None
+            data |= _scene_data(scene, counts.get(entry.name, 0))
+            data["seen"] = trouble is None and unknown is None
         layers.append(data)
+    _name_apart(layers)
     return {
         "image_size": list(image.shape[-2:]),
         "trouble": None if trouble is None else printable(trouble),
@@ -84,6 +88,16 @@ def page_data(
         "skipped_count": len(report.skipped),
         "agreement": None if agreement is None else _agreement_data(agreement),
     }
+
+
+def _name_apart(layers: Sequence[dict[str, Any]]) -> None:
+    """Numbers layers whose names are shown alike, being shortened: the page chooses a layer by its name."""
+    count: Counter[str] = Counter()
+    for layer in layers:
+        name = layer["names"][0]
+        count[name] += 1
+        if count[name] > 1:
+            layer["names"][0] = f"{name} ({count[name]})"
 
 
 def channel_counts(shown: Sequence[Scene], budget: int = BUDGET) -> dict[str, int]:
@@ -99,58 +113,25 @@ def channel_counts(shown: Sequence[Scene], budget: int = BUDGET) -> dict[str, in
     return counts
 
 
-def _look(
-    model: nn.Module, entries: Sequence[LayerReport], image: Tensor, pixel: tuple[int, int] | None, limit: float
-) -> tuple[dict[str, Scene], str | None, dict[str, str]]:
-    """What each layer sees, by its name; why the network does not run on the image; and which layers lack room."""
-    trouble, seen = None, {}
-    try:
-        seen = {scene.name: scene for scene in scenes(model, image, pixel=pixel, limit=limit)}
-    except SelectionError:
-        raise
-    except ConversionError as error:
-        trouble = str(error)
-    room, found, left_out = Room(), {}, {}
-    for entry in entries:
-        size = (
-            _unseen_size(entry.spec) if trouble is not None else seen[entry.name].size if entry.name in seen else None
-        )
-        if size is None:
-            continue
-        reason = room.take(entry.spec, size)
-        if reason is not None:
-            left_out[entry.name] = reason
-        else:
-            found[entry.name] = (
-                _unseen(entry.name, attention_named(model, entry.name), size)
-                if trouble is not None
-                else seen[entry.name]
-            )
-    return found, trouble, left_out
-
-
-def _unseen_size(spec: ConvSpec) -> Size:
-    """The size of an input that is not known: large enough for the kernel and the padding."""
-    span = (d * (k - 1) + 1 for d, k in zip(spec.dilation, spec.kernel_size, strict=True))
-    wrapped = 0 if spec.padding_mode in ("zeros", "replicate") else max(spec.pads) + 1
-    return Size(*(max(_UNSEEN, n, wrapped) for n in span))
-
-
-def _unseen(name: str, layer: SelfAttention2d, size: Size) -> Scene:
-    """The scene of a layer whose input is unknown: zeros of this size."""
-    output = layer.spec.output_size(size)
-    return Scene(name, layer, torch.zeros(1, layer.spec.in_channels, *size), (output.rows // 2, output.columns // 2))
-
-
 def _printable_problem(problem: Problem) -> dict[str, str]:
     return {"name": printable(problem.name, CELL), "reason": printable(problem.reason, CELL)}
 
 
-def _entry_data(entry: LayerReport, layer: SelfAttention2d, left_out: str | None) -> dict[str, Any]:
-    notes = [note for note in (entry.note, None if left_out is None else not_drawn(left_out)) if note is not None]
+def _names(names: Sequence[str]) -> list[str]:
+    """A layer's first names, and how many more it has."""
+    more = [f"and {len(names) - MOST_NAMES:,} more"] if len(names) > MOST_NAMES else []
+    return [printable(name, CELL) for name in names[:MOST_NAMES]] + more
+
+
+def _entry_data(
+    entry: LayerReport, layer: SelfAttention2d, left_out: str | None, unknown: str | None
+) -> dict[str, Any]:
+    """What the page says of a layer: also why it is not drawn, or drawn before an empty input."""
+    told = (entry.note, left_out and not_drawn(left_out), None if left_out else unknown and f"not computed: {unknown}")
+    notes = [note for note in told if note]
     alphas = list(layer.regime.alpha)
     return {
-        "names": [printable(name, CELL) for name in entry.names],
+        "names": _names(entry.names),
         "geometry": str(entry.spec),
         "heads": entry.heads,
         "parameters_before": entry.parameters_before,

@@ -114,27 +114,58 @@ def scenes(
         SelectionError: The pixel is outside the image.
         ConversionError: The network does not run on the image, or not within the limit, or not within ``MOST_NUMBERS``.
     """
+    pixel = query_pixel(image, pixel)
+    groups = names_by_module(model, lambda module: isinstance(module, SelfAttention2d))
+    layers = {
+        names[0]: layer for names in groups if isinstance(layer := model.get_submodule(names[0]), SelfAttention2d)
+    }
+    if isinstance(model, Layers):
+        work = Work(limit)
+        return [own_scene(name, layer, image, pixel, work) for name, layer in layers.items()]
+    inputs = _inputs(model, list(layers), image, limit)
+    return [_scene(name, layers[name], inputs[name], image, pixel) for name in layers if name in inputs]
+
+
+def query_pixel(image: Tensor, pixel: tuple[int, int] | None) -> tuple[int, int]:
+    """The query, as a pixel of the image [1, channels, rows, columns]; by default its middle.
+
+    Raises:
+        SelectionError: It is outside the image.
+    """
     size = Size(*image.shape[-2:])
     pixel = (size.rows // 2, size.columns // 2) if pixel is None else pixel
     if not (0 <= pixel[0] < size.rows and 0 <= pixel[1] < size.columns):
         raise SelectionError(f"the query {pixel[0]},{pixel[1]} is outside the image, which has {size} pixels")
-    groups = names_by_module(model, lambda module: isinstance(module, SelfAttention2d))
-    look = _own_inputs if isinstance(model, Layers) else _inputs
-    inputs = look(model, [names[0] for names in groups], image, limit)
-    found = []
-    for names in groups:
-        layer = model.get_submodule(names[0])
-        if names[0] in inputs and isinstance(layer, SelfAttention2d):
-            x = inputs[names[0]]
-            output = layer.spec.output_size(Size(*x.shape[-2:]))
-            found.append(Scene(names[0], layer, x, _scaled(pixel, size, output)))
-    return found
+    return pixel
+
+
+def own_scene(name: str, layer: SelfAttention2d, image: Tensor, pixel: tuple[int, int], work: Work) -> Scene:
+    """The scene of a layer without its network: before an image of its own channels, as large as the one that is given.
+
+    Raises:
+        ConversionError: The layer does not fit the image, or takes more than is left.
+    """
+    size = Size(*image.shape[-2:])
+    try:
+        work.draw(layer.in_channels * math.prod(size))
+        work.add(layer, 1, size)
+    except TooMuchError as error:
+        raise ConversionError(f"the layers take too long, or have too many channels, for images of {size}") from error
+    planes = drawn_image(min(layer.in_channels, _PLANES), size)
+    x = planes[:, torch.arange(layer.in_channels) % _PLANES].to(layer.weight)
+    return _scene(name, layer, x, image, pixel)
+
+
+def _scene(name: str, layer: SelfAttention2d, x: Tensor, image: Tensor, pixel: tuple[int, int]) -> Scene:
+    """A layer before its input, with its query at the same place as a pixel of the image."""
+    output = layer.spec.output_size(Size(*x.shape[-2:]))
+    return Scene(name, layer, x, _scaled(pixel, Size(*image.shape[-2:]), output))
 
 
 def _inputs(model: nn.Module, names: Sequence[str], image: Tensor, limit: float) -> dict[str, Tensor]:
     """The first input of each named layer, as one image."""
     inputs: dict[str, Tensor] = {}
-    work = _Work(limit)
+    work = Work(limit)
     handles = [model.get_submodule(name).register_forward_pre_hook(_record(inputs, name, work)) for name in names]
     parameter = next((p for p in model.parameters() if p.is_floating_point()), image)
     modes = [(module, module.training) for module in model.modules()]
@@ -143,7 +174,7 @@ def _inputs(model: nn.Module, names: Sequence[str], image: Tensor, limit: float)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model(image.to(parameter))
-    except _TooMuchError as error:
+    except TooMuchError as error:
         raise ConversionError("the network takes too much time or memory on an image of this size") from error
     except Exception as error:
         said = (str(error).strip().splitlines() or [""])[0]
@@ -159,48 +190,50 @@ def _inputs(model: nn.Module, names: Sequence[str], image: Tensor, limit: float)
     return inputs
 
 
-def _own_inputs(model: nn.Module, names: Sequence[str], image: Tensor, limit: float) -> dict[str, Tensor]:
-    """For each named layer an image of its own channels, as large as the one that is given."""
-    inputs: dict[str, Tensor] = {}
-    work, size = _Work(limit), Size(*image.shape[-2:])
-    layers = [(name, layer) for name in names if isinstance(layer := model.get_submodule(name), SelfAttention2d)]
-    if sum(layer.in_channels for _, layer in layers) * math.prod(size) > _MOST_NUMBERS:
-        raise ConversionError(f"the layers have too many channels for an image of {size} each")
-    try:
-        for name, layer in layers:
-            planes = drawn_image(min(layer.in_channels, _PLANES), size)
-            inputs[name] = planes[:, torch.arange(layer.in_channels) % _PLANES].to(layer.weight)
-            work.add(layer, inputs[name])
-    except _TooMuchError as error:
-        raise ConversionError("the layers take too long on an image of this size") from error
-    return inputs
+class TooMuchError(Exception):
+    """Ends a run that takes more than it may."""
 
 
-class _TooMuchError(Exception):
-    """Ends a run that takes more multiply-adds than it may."""
+class Work:
+    """What may still be computed and drawn.
 
-
-class _Work:
-    """Counts the work of attention layers, which in the exact regime is their convolutions'."""
+    Args:
+        limit: Multiply-adds of attention layers, which in the exact regime are their convolutions'.
+    """
 
     def __init__(self, limit: float) -> None:
-        self.left = limit
+        self._left, self._numbers = limit, _MOST_NUMBERS
 
-    def add(self, layer: SelfAttention2d, x: Tensor) -> None:
-        """Counts a layer that is about to run on x [..., channels, rows, columns]."""
-        spec, size = layer.spec, Size(*x.shape[-2:])
-        images = math.prod(x.shape[:-3])
+    def add(self, layer: SelfAttention2d, images: int, size: Size) -> None:
+        """Counts a layer that is about to run on so many images, or refuses it and counts nothing.
+
+        Raises:
+            TooMuchError: It takes more than is left.
+            ConversionError: It does not fit the images.
+        """
+        spec = layer.spec
         padded, output = math.prod(spec.padded_size(size)), math.prod(spec.output_size(size))
-        self.left -= layer.weight.numel() * output
-        if self.left < 0 or images * max(spec.in_channels * padded, spec.out_channels * output) > MOST_NUMBERS:
-            raise _TooMuchError
+        work, numbers = layer.weight.numel() * output, max(spec.in_channels * padded, spec.out_channels * output)
+        if work > self._left or images * numbers > MOST_NUMBERS:
+            raise TooMuchError
+        self._left -= work
+
+    def draw(self, numbers: int) -> None:
+        """Counts the numbers of an image that is drawn for a layer.
+
+        Raises:
+            TooMuchError: They are more than are left.
+        """
+        if numbers > self._numbers:
+            raise TooMuchError
+        self._numbers -= numbers
 
 
-def _record(inputs: dict[str, Tensor], name: str, work: _Work) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+def _record(inputs: dict[str, Tensor], name: str, work: Work) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
     def hook(layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
         if arguments and name not in inputs and isinstance(layer, SelfAttention2d):
             x = arguments[0]
-            work.add(layer, x)
+            work.add(layer, math.prod(x.shape[:-3]), Size(*x.shape[-2:]))
             inputs[name] = (x if x.ndim == 4 else x.unsqueeze(0))[:1].detach().clone()
 
     return hook

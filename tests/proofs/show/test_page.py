@@ -22,6 +22,8 @@ from conv2attn.convert.bounds.tail import tail_fraction
 from conv2attn.convert.errors import SelectionError
 from conv2attn.convert.examples.images import draw_images
 from conv2attn.convert.examples.pretrained import load_example
+from conv2attn.convert.files.layers import Layers
+from conv2attn.convert.model.report import Report
 from conv2attn.convert.spec import Size
 from conv2attn.proofs.evidence.agreement import compare
 from conv2attn.proofs.evidence.strategies import convolutions_with_input
@@ -206,6 +208,68 @@ def test_a_network_that_takes_too_long_is_shown_without_values() -> None:
     read = page_of(nn.Sequential(conv), limit=work - 1)
     assert read.data["trouble"] == "the network takes too much time or memory on an image of this size"
     assert "channels" not in read.data["layers"][0]
+
+
+def layers_alone(**convolutions: nn.Conv2d) -> Layers:
+    """Converted layers without a network around them."""
+    tree = Layers()
+    for name, convolution in convolutions.items():
+        tree.add_module(name, convolution)
+    convert_model(tree, inplace=True)
+    return tree
+
+
+def drawn(model: nn.Module, **options: Any) -> Reader:
+    """The page of a converted network, before 64x64 pixels."""
+    image = drawn_image(3, Size(64, 64))
+    return Reader(viewer_page(model, Report.of(model), title="", image=image, **options))
+
+
+def test_a_layer_that_does_not_fit_its_image_leaves_the_others_their_values() -> None:
+    model = layers_alone(
+        first=nn.Conv2d(2, 2, 3),
+        large=nn.Conv2d(1, 1, 2, dilation=100),
+        padded=nn.Conv2d(1, 1, 1, padding=8192),
+        last=nn.Conv2d(1, 1, 1),
+    )
+    read = drawn(model)
+    first, large, padded, last = read.data["layers"]
+    assert read.data["trouble"] is None
+    assert [layer["seen"] for layer in (first, large, padded, last)] == [True, False, False, True]
+    assert ["channels" in layer for layer in (first, large, padded, last)] == [True, False, False, True]
+    assert large["note"].startswith("not computed: a kernel that spans 101x101 pixels does not fit")
+    assert large["padded_size"] == [101, 101]
+    assert padded["note"].startswith("not drawn in the page: its padded input")
+
+
+def test_a_layer_that_takes_too_long_leaves_the_others_their_values() -> None:
+    model = layers_alone(heavy=nn.Conv2d(64, 64, 5), light=nn.Conv2d(1, 1, 1))
+    read = drawn(model, limit=64 * 64)
+    assert [layer["seen"] for layer in read.data["layers"]] == [False, True]
+    assert "take too long" in read.data["layers"][0]["note"]
+
+
+def test_layers_of_which_none_fits_are_shown_without_values() -> None:
+    read = drawn(layers_alone(one=nn.Conv2d(1, 1, 65), two=nn.Conv2d(1, 1, 70)))
+    assert "a kernel that spans 65x65 pixels does not fit" in read.data["trouble"]
+    assert [layer["seen"] for layer in read.data["layers"]] == [False, False]
+
+
+def test_a_layer_with_many_names_lists_ten_and_counts_the_rest() -> None:
+    shared = nn.Conv2d(1, 1, 1)
+    read = drawn(layers_alone(**{f"n{number}" + "x" * 500: shared for number in range(1000)}))
+    (layer,) = read.data["layers"]
+    assert len(layer["names"]) == 11
+    assert layer["names"][-1] == "and 990 more"
+
+
+def test_layers_whose_names_are_shown_alike_are_told_apart() -> None:
+    """The page chooses a layer by its name, and would show the first in place of the second."""
+    names = ["x" * 300 + middle + "x" * 300 for middle in "abc"]
+    read = drawn(layers_alone(**{name: nn.Conv2d(1, 1, 1) for name in names}))
+    shown = [layer["names"][0] for layer in read.data["layers"]]
+    assert len(set(shown)) == 3
+    assert shown[2] == f"{shown[0]} (3)"
 
 
 def test_weights_that_are_not_finite_leave_a_page_of_valid_json() -> None:

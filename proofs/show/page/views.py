@@ -1,0 +1,114 @@
+"""What the page shows of each layer: its input, an empty one where none is known, or nothing where there is no room.
+
+A network that does not run on the image shows the input of no layer; of layers alone, each sees its own image, or not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ....convert.attention.layer import SelfAttention2d
+from ....convert.errors import ConversionError, SelectionError
+from ....convert.files.config import attention_named
+from ....convert.files.layers import Layers
+from ....convert.model.report import LayerReport
+from ....convert.spec import ConvSpec, Size
+from ..pictures.scene import Scene, Work, own_scene, query_pixel, scenes
+from .room import Room
+
+_UNSEEN = 32  # pixels of the side of an input that no network has computed
+
+
+class Look(NamedTuple):
+    """What the page shows of layers.
+
+    Attributes:
+        found: What each layer is drawn before, by its name: its input, or an empty one.
+        unseen: Why a layer's input is not known, by its name; "" is the whole network.
+        left_out: Why the page has no room for a layer, by its name.
+    """
+
+    found: dict[str, Scene]
+    unseen: dict[str, str]
+    left_out: dict[str, str]
+
+
+def look(
+    model: nn.Module, entries: Sequence[LayerReport], image: Tensor, pixel: tuple[int, int] | None, limit: float
+) -> Look:
+    """Finds what the page shows of each layer, within its room.
+
+    Args:
+        model: The converted network, or layers alone, each of which then sees an image of its own.
+        entries: The layers.
+        image: What the network looks at, [1, channels, rows, columns].
+        pixel: The query, as a pixel of the image; by default its middle.
+        limit: Most multiply-adds that the layers may take together.
+
+    Raises:
+        SelectionError: The pixel is outside the image.
+    """
+    seen, unseen = (own_views if isinstance(model, Layers) else _views)(model, entries, image, pixel, limit)
+    room, found, left_out = Room(), {}, {}
+    for entry in entries:
+        is_unseen = "" in unseen or entry.name in unseen
+        if not is_unseen and entry.name not in seen:
+            continue
+        size = _unseen_size(entry.spec) if is_unseen else seen[entry.name].size
+        reason = room.take(entry.spec, size)
+        if reason is not None:
+            left_out[entry.name] = reason
+        else:
+            layer = attention_named(model, entry.name)
+            found[entry.name] = _unseen(entry.name, layer, size) if is_unseen else seen[entry.name]
+    return Look(found, unseen, left_out)
+
+
+def _views(
+    model: nn.Module, entries: Sequence[LayerReport], image: Tensor, pixel: tuple[int, int] | None, limit: float
+) -> tuple[dict[str, Scene], dict[str, str]]:
+    """What the layers of a network see, by their names; or why it does not run on the image."""
+    try:
+        return {scene.name: scene for scene in scenes(model, image, pixel=pixel, limit=limit)}, {}
+    except SelectionError:
+        raise
+    except ConversionError as error:
+        return {}, {"": str(error)}
+
+
+def own_views(
+    model: nn.Module,
+    entries: Sequence[LayerReport],
+    image: Tensor,
+    pixel: tuple[int, int] | None,
+    limit: float = math.inf,
+) -> tuple[dict[str, Scene], dict[str, str]]:
+    """What layers without their network see, by their names; and why others see nothing, under "" if none does."""
+    query, work = query_pixel(image, pixel), Work(limit)
+    seen, unseen = {}, {}
+    for entry in entries:
+        try:
+            seen[entry.name] = own_scene(entry.name, attention_named(model, entry.name), image, query, work)
+        except ConversionError as error:
+            unseen[entry.name] = str(error)
+    if unseen and not seen:
+        unseen[""] = next(iter(unseen.values()))
+    return seen, unseen
+
+
+def _unseen_size(spec: ConvSpec) -> Size:
+    """The size of an input that is not known: large enough for the kernel and the padding."""
+    span = (d * (k - 1) + 1 for d, k in zip(spec.dilation, spec.kernel_size, strict=True))
+    wrapped = 0 if spec.padding_mode in ("zeros", "replicate") else max(spec.pads) + 1
+    return Size(*(max(_UNSEEN, n, wrapped) for n in span))
+
+
+def _unseen(name: str, layer: SelfAttention2d, size: Size) -> Scene:
+    """The scene of a layer whose input is unknown: zeros of this size."""
+    output = layer.spec.output_size(size)
+    return Scene(name, layer, torch.zeros(1, layer.spec.in_channels, *size), (output.rows // 2, output.columns // 2))
