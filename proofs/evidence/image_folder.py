@@ -43,18 +43,26 @@ def read_images(folder: Path, *, channels: int, size: Size | None = None) -> Ten
         raise CheckpointError(f"{folder} cannot be read: {error.strerror}") from error
     if not files:
         raise CheckpointError(f"{folder} holds no image; files end in {', '.join(sorted(readers))}")
-    images: list[Tensor] = []
-    for path in files:
+
+    def batch(path: Path) -> Tensor:
         check_plain_file(path)
-        images.append(_batch(path, readers[path.suffix.lower()](path), channels))
-        if images[-1].shape[1:] != images[0].shape[1:]:
+        return _batch(path, readers[path.suffix.lower()](path), channels)
+
+    shape = batch(files[0]).shape[1:]
+    count = sum(1 if path.suffix.lower() in SUFFIXES else len(batch(path)) for path in files)  # arrays are only mapped
+    if count * shape.numel() > MOST_NUMBERS:
+        raise CheckpointError(f"the images in {folder} have more than {MOST_NUMBERS:,} numbers; take fewer")
+    found = torch.empty((count, *shape), device="cpu", dtype=torch.float32)
+    place = 0
+    for path in files:  # one after the other, since a map of a file keeps it open
+        images = batch(path)
+        if images.shape[1:] != shape:
             raise ImageSizesError(f"{path} and {files[0]} are of different sizes")
-        if sum(image.numel() for image in images) > MOST_NUMBERS:
-            raise CheckpointError(f"the images in {folder} have more than {MOST_NUMBERS:,} numbers; take fewer")
-    found = torch.empty((sum(map(len, images)), *images[0].shape[1:]), device="cpu", dtype=torch.float32)
-    for place, image in zip(found.split([*map(len, images)]), images, strict=True):
-        place.copy_(image)
-    return found
+        if place + len(images) > count:
+            raise CheckpointError(f"{path} changed while it was read")
+        found[place : place + len(images)] = images
+        place += len(images)
+    return found[:place]
 
 
 def _batch(path: Path, image: Tensor, channels: int) -> Tensor:

@@ -6,6 +6,7 @@ its images otherwise takes them as tensors, preprocessed, from ``.npy`` or ``.pt
 
 from __future__ import annotations
 
+import mmap
 import warnings
 from pathlib import Path
 
@@ -18,8 +19,10 @@ from ...convert.spec import Size
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 LONGEST = 224  # pixels of the longer side that a picture to look at is scaled down to
-MOST_PIXELS = 2**25  # of a picture: those of most cameras, which take 0.6 GB while they are read
-_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # Pillow gives others to programs that it starts
+MOST_PIXELS = 2**25  # of a picture: those of most cameras, which take up to 1.25 GB while they are read
+MOST_SCANS = 100  # of a JPEG as large as that; of a smaller one more, in proportion
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "WEBP")  # TIFF has tiles of any size; Pillow starts programs for others
+_SCAN = b"\xff\xda"  # begins a scan of a JPEG, all of whose pixels are gone through for each
 _DEEP = ("I", "F")  # modes of numbers that do not fit into a byte
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
@@ -57,6 +60,8 @@ def read_picture(path: Path, channels: int, size: Size | None = None, *, longest
             with Image.open(path, formats=_FORMATS) as opened:
                 if opened.width * opened.height > MOST_PIXELS:
                     raise CheckpointError(_too_many(path))
+                if opened.format in ("JPEG", "MPO") and _has_many_scans(path, opened.width * opened.height):
+                    raise CheckpointError(f"{path} is a picture in more scans than any program writes")
                 if opened.mode.startswith(_DEEP):
                     raise CheckpointError(
                         f"{path} has more than 8 bits a channel; .npy and .pt files hold such numbers"
@@ -75,6 +80,15 @@ def read_picture(path: Path, channels: int, size: Size | None = None, *, longest
         picture = picture.resize((columns, rows), Image.Resampling.LANCZOS)
     values = torch.from_numpy(np.array(picture)).view(rows, columns, channels)
     return values.permute(2, 0, 1).float().div_(127.5).sub_(1)
+
+
+def _has_many_scans(path: Path, pixels: int) -> bool:
+    """Whether a JPEG of so many pixels takes longer to decode than ``MOST_SCANS`` of the largest."""
+    left, position = MOST_SCANS * MOST_PIXELS // pixels, -1
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        while left >= 0 and (position := content.find(_SCAN, position + 1)) >= 0:
+            left -= 1
+    return left < 0
 
 
 def _too_many(path: Path) -> str:

@@ -40,10 +40,9 @@ def seeds() -> Iterator[bytes]:
             picture = io.BytesIO()
             Image.new(mode, (5, 4)).save(picture, kind)
             yield bytes([ENDINGS.index(ending)]) + picture.getvalue()
-    for kind in ("TIFF", "PPM"):
-        picture = io.BytesIO()
-        Image.new("RGB", (5, 4)).save(picture, kind)
-        yield bytes([ENDINGS.index(".png")]) + picture.getvalue()
+    picture = io.BytesIO()
+    Image.new("RGB", (5, 4)).save(picture, "PPM")
+    yield bytes([ENDINGS.index(".png")]) + picture.getvalue()
 
 
 def one_image(data: bytes) -> None:

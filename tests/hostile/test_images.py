@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import resource
 import struct
 import subprocess
 import sys
+import time
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -21,7 +21,6 @@ from PIL import Image
 from torch import Tensor
 
 from conv2attn.convert.errors import ConversionError
-from conv2attn.convert.spec import Size
 from conv2attn.proofs.evidence import image_folder
 from conv2attn.proofs.evidence.image_folder import read_images
 from conv2attn.proofs.evidence.images import read_picture
@@ -171,13 +170,7 @@ def test_a_hostile_image_is_refused_in_one_sentence(name: str) -> None:
     """In a process of its own: the old code hung, or took all memory, in several of these."""
     make, reason = REFUSED[name]
     make(Path("images"))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    ended = subprocess.run(
-        [sys.executable, "-c", READ], env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stderr == ""
-    found, grown = json.loads(ended.stdout)
+    found, grown = in_a_process(READ)
     assert reason in found
     assert "\n" not in found
     assert grown < MEMORY
@@ -222,15 +215,93 @@ def test_numbers_of_all_images_together_are_limited(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("mode", ["I;16", "I", "F"])
 def test_a_picture_of_deep_colours_is_refused_and_not_clipped(mode: str) -> None:
-    suffix = "png" if mode == "I;16" else "tiff"
+    suffix = {"I;16": "png", "I": "pgm", "F": "pfm"}[mode]
     Image.new(mode, (4, 4)).save(f"deep.{suffix}")
     with pytest.raises(ConversionError, match="more than 8 bits"):
         read_picture(Path(f"deep.{suffix}"), 1)
 
 
-def test_the_largest_picture_is_read_in_the_memory_that_is_promised() -> None:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    Path("large.png").write_bytes(png(5792, 5792, 5792))
-    assert read_picture(Path("large.png"), 3, Size(8, 8)).shape == (3, 8, 8)
-    assert read_picture(Path("large.png"), 3).shape == (3, 5792, 5792)
-    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 2**30
+@pytest.mark.parametrize(("kind", "mode"), [("png", "RGB"), ("webp", "RGBA"), ("jpeg", "RGB"), ("gif", "P")])
+def test_the_largest_pictures_are_read_in_the_memory_that_is_promised(kind: str, mode: str) -> None:
+    options = {"lossless": True} if kind == "webp" else {}
+    Image.new(mode, (5792, 5792)).save("large", kind, **options)
+    Path("large").rename("images/large.png")  # which kind it is, its content says
+    found, grown = in_a_process(READ.replace("channels=3", f"channels={len(mode) if mode == 'RGBA' else 3}"))
+    assert found == f"read [1, {4 if mode == 'RGBA' else 3}, 5792, 5792]"
+    assert grown < 5 * 2**28
+
+
+def in_a_process(code: str, *, files: int | None = None) -> tuple[str, int]:
+    """How reading the folder ended, and what memory it took."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    limit = [] if files is None else ["prlimit", f"--nofile={files}"]
+    ended = subprocess.run(
+        [*limit, sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    found, grown = json.loads(ended.stdout)
+    return found, grown
+
+
+def test_more_images_than_files_can_be_open_are_read() -> None:
+    for number in range(300):
+        np.save(Path("images", f"{number}.npy"), np.full((3, 1, 1), number, np.float32))
+        torch.save(torch.full((2, 3, 1, 1), number), Path("images", f"{number}.pt"))
+    assert in_a_process(READ, files=256)[0] == "read [900, 3, 1, 1]"
+
+
+def test_the_time_of_many_images_is_linear_in_their_number() -> None:
+    """Their numbers were counted anew for each of them."""
+    content = shaped("(3, 1, 1)") + bytes(12)
+
+    def seconds(count: int) -> float:
+        for number in range(count):
+            Path("images", f"{number}.npy").write_bytes(content)
+        before = time.process_time()
+        assert len(read_images(Path("images"), channels=3)) == count
+        return time.process_time() - before
+
+    short = seconds(1000)
+    assert seconds(8000) < 16 * short  # 64 times, if it were quadratic
+
+
+def tile(side: int) -> bytes:
+    """A TIFF file of 8x8 pixels in one deflated tile of so many rows and columns."""
+    squeeze = zlib.compressobj()
+    data = b"".join(squeeze.compress(bytes(3 * side)) for _ in range(side)) + squeeze.flush()
+    tags = {256: 8, 257: 8, 259: 8, 262: 2, 277: 3, 284: 1, 322: side, 323: side, 325: len(data)}
+    start = 8 + 2 + 12 * (len(tags) + 2) + 4
+    entries = {tag: (4, 1, value) for tag, value in tags.items()} | {258: (3, 3, start), 324: (4, 1, start + 6)}
+    directory = b"".join(struct.pack("<HHII", tag, *entries[tag]) for tag in sorted(entries))
+    head = struct.pack("<2sHIH", b"II", 42, 8, len(entries))
+    return head + directory + bytes(4) + struct.pack("<3H", 8, 8, 8) + data
+
+
+def test_a_picture_of_few_pixels_in_one_huge_tile_is_refused() -> None:
+    """It took 0.8 GB in the libraries below Pillow, which looks at the size of the picture alone."""
+    Path("small.png").write_bytes(tile(64))
+    with Image.open("small.png") as opened:
+        assert opened.size == (8, 8)
+        opened.load()
+    Path("images", "x.png").write_bytes(tile(16384))
+    found, grown = in_a_process(READ)
+    assert "is not a picture of a kind that is read" in found
+    assert grown < MEMORY
+
+
+def test_a_picture_of_many_scans_is_refused() -> None:
+    """Each takes few bytes, and goes through all pixels."""
+    Image.new("RGB", (2000, 2000)).save("images/x.jpg", progressive=True)
+    assert read_images(Path("images"), channels=3).shape == (1, 3, 2000, 2000)
+    content = Path("images/x.jpg").read_bytes()
+    scan = content[content.rindex(b"\xff\xda") : -2]
+    Path("images/x.jpg").write_bytes(content[:-2] + 100_000 * scan + b"\xff\xd9")
+    before = time.process_time()
+    with pytest.raises(ConversionError, match="in more scans than any program writes"):
+        read_images(Path("images"), channels=3)
+    assert time.process_time() - before < 5
