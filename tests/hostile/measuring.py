@@ -13,6 +13,35 @@ from subprocess import PIPE
 ALLOWED = 256 * 2**20  # bytes, and twice the file
 SECONDS = 5.0  # of processor time, and one for each megabyte of the file; half of that is used on a free machine
 
+# Reads the checkpoints whose paths it is given, looks at every number, and builds the layers.
+MEASURE = """
+import os, resource, sys, time
+import torch
+from pathlib import Path
+from conv2attn.convert.files.checkpoint import non_finite_keys, read_checkpoint
+from conv2attn.convert.errors import CheckpointError
+from conv2attn.convert.files.layers import layer_tree
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+for name in map(str.rstrip, sys.stdin):
+    child = os.fork()
+    if child == 0:
+        before = peak()
+        try:
+            checkpoint = read_checkpoint(name)
+            non_finite_keys(checkpoint.state_dict)
+            layer_tree(checkpoint.convolutions, checkpoint.state_dict)
+            outcome = f"read {len(checkpoint.state_dict)}"
+        except CheckpointError as error:
+            outcome = f"refused: {error}"
+        print(peak() - before, time.process_time(), outcome, sep="|", flush=True)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        print("-1|0|crashed", flush=True)
+"""
+
 Measure = Callable[[Path], tuple[int, float, str]]
 
 

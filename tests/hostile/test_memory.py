@@ -12,35 +12,7 @@ import pytest
 
 from tests.hostile.bombs import MEMORY, TIME
 from tests.hostile.files import FLOATS, entry, state, tensor, value, write_exported, write_torch, write_zip
-from tests.hostile.measuring import ALLOWED, SECONDS, Measure, measuring
-
-MEASURE = """
-import os, resource, sys, time
-import torch
-from pathlib import Path
-from conv2attn.convert.files.checkpoint import non_finite_keys, read_checkpoint
-from conv2attn.convert.errors import CheckpointError
-from conv2attn.convert.files.layers import layer_tree
-
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-for name in map(str.rstrip, sys.stdin):
-    child = os.fork()
-    if child == 0:
-        before = peak()
-        try:
-            checkpoint = read_checkpoint(name)
-            non_finite_keys(checkpoint.state_dict)
-            layer_tree(checkpoint.convolutions, checkpoint.state_dict)
-            outcome = f"read {len(checkpoint.state_dict)}"
-        except CheckpointError as error:
-            outcome = f"refused: {error}"
-        print(peak() - before, time.process_time(), outcome, sep="|", flush=True)
-        os._exit(0)
-    if os.waitpid(child, 0)[1]:
-        print("-1|0|crashed", flush=True)
-"""
+from tests.hostile.measuring import ALLOWED, MEASURE, SECONDS, Measure, measuring
 
 
 def flood(opcodes: bytes, megabytes: int = 8) -> Callable[[Path], object]:

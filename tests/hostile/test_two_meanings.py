@@ -59,6 +59,17 @@ def test_of_two_archives_in_a_file_neither_is_read(write: Callable[[Path], None]
         read_checkpoint(tmp_path / "w")
 
 
+@pytest.mark.parametrize("name", ["DATA/0", "Data/0", "data.PKL"])
+def test_an_entry_that_comes_in_two_cases_is_not_read(name: str, tmp_path: Path) -> None:
+    """PyTorch looks names up in any case, and takes one of them."""
+    entries = {"data.pkl": state({"w": tensor()}), "version": b"3\n", "data/0": struct.pack("<24f", *[1.0] * 24)}
+    write_zip(tmp_path / "w", entries | {name: struct.pack("<24f", *[2.0] * 24)})
+    with pytest.raises(CheckpointError, match="in different cases"):
+        read_checkpoint(tmp_path / "w")
+    write_zip(tmp_path / "w", entries | {"code/a.py": b"", "code/A.py": b""})
+    assert torch.equal(read_checkpoint(tmp_path / "w").state_dict["w"], torch.ones(2, 3))
+
+
 # Pickles: a module copies the state that it is given, when it is given it.
 
 

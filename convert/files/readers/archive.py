@@ -12,6 +12,8 @@ import io
 import re
 import struct
 import zipfile
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...errors import CheckpointError
@@ -21,7 +23,7 @@ from .common.stored import Source, Storage
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, lengths of the name and of the extra field
 _ENCRYPTED, _UTF_8 = 0x1, 0x800  # flags of an entry
 _OTHER_ENTRIES = 1000  # code, constants, versions: what is not a tensor
-_ENTRY = 250  # bytes that the description of an entry takes
+_ENTRY = 350  # bytes that the description of an entry takes
 
 
 @dataclass(frozen=True)
@@ -31,17 +33,21 @@ class Archive:
     Attributes:
         source: The file.
         entries: Where each entry's bytes lie, by name; None for a compressed one.
+        alike: Names, in small letters, that several entries have; PyTorch takes one of these, whatever its case.
     """
 
     source: Source
     entries: dict[str, Storage | None]
+    alike: frozenset[str]
 
     def storage(self, name: str) -> Storage:
         """Where an entry lies.
 
         Raises:
-            CheckpointError: There is no such entry, or it is compressed.
+            CheckpointError: There is no such entry, or another whose name differs in case only, or it is compressed.
         """
+        if name.lower() in self.alike:
+            raise CheckpointError(f"{self.source.path} has two entries called {name[:100]!r} in different cases")
         if name not in self.entries:
             raise CheckpointError(f"{self.source.path} is damaged or incomplete: it lacks the entry {name!r}")
         storage = self.entries[name]
@@ -96,7 +102,12 @@ def open_archive(source: Source) -> Archive:
         position = start + member.compress_size
         is_stored = member.compress_type == zipfile.ZIP_STORED and member.compress_size == member.file_size
         entries[member.filename] = Storage(source, member.file_size, start) if is_stored else None
-    return Archive(source, entries)
+    return Archive(source, entries, _alike(entries))
+
+
+def _alike(names: Iterable[str]) -> frozenset[str]:
+    """The names, in small letters, that come more than once."""
+    return frozenset(name for name, count in Counter(map(str.lower, names)).items() if count > 1)
 
 
 def _check_member(member: zipfile.ZipInfo, entries: dict[str, Storage | None], source: Source) -> None:

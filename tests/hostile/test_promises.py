@@ -1,0 +1,54 @@
+"""What docs/security.md says in numbers and names is so."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from conv2attn.convert.files.readers.common import limits
+from conv2attn.convert.files.writing.ownership import OURS
+from conv2attn.proofs.evidence import image_folder, images
+from tests.hostile import measuring
+
+ROOT = Path(__file__).parents[2]
+LOADERS = {"torch.load", "torch.jit.load", "torch.export.load", "pickle.load", "pickle.loads", "pickle.Unpickler"}
+OWN_BYTES = {"proofs/evidence/campaign/checks/all.py"}  # loads what it has just saved to memory
+WORDS: dict[float, str] = {4: "four", 5: "five"}
+PAGE = " ".join((ROOT / "docs" / "security.md").read_text(encoding="utf-8").split())
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        f"at most twice the files' size and {measuring.ALLOWED // 2**20} MB",
+        f"a second of processor time for each megabyte and {WORDS[measuring.SECONDS]}",
+        f"{limits.MAX_TENSORS:,} tensors, {limits.MAX_HEADER // 2**20} MB of header or JSON",
+        f"{limits.MAX_NAME:,} bytes of a name, {limits.MAX_STEPS // 10**6} million steps",
+        f"more than {limits.MAX_MEMORY // 2**20} MB and the files' size",
+        f"at most {round(images.MOST_PIXELS / 10**6)} million pixels",
+        f"at most {round(image_folder.MOST_NUMBERS / 10**6)} million numbers",
+        f"plain files of {WORDS[len(OURS)]} names",
+    ],
+)
+def test_the_limits_that_are_told_are_those_of_the_code(sentence: str) -> None:
+    assert sentence in PAGE
+
+
+def called(path: Path) -> set[str]:
+    """Dotted names of what a module calls."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("convert/**/*.py")) + sorted(ROOT.glob("proofs/**/*.py")), ids=str)
+def test_no_module_gives_a_file_to_what_may_run_it(path: Path) -> None:
+    assert not called(path) & LOADERS or path.relative_to(ROOT).as_posix() in OWN_BYTES
+
+
+def test_the_exception_is_one() -> None:
+    for name in OWN_BYTES:
+        assert called(ROOT / name) & LOADERS == {"torch.load"}
+        assert "torch.load(file, weights_only=True)" in (ROOT / name).read_text(encoding="utf-8")
+        assert "BytesIO()" in (ROOT / name).read_text(encoding="utf-8")
