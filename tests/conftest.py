@@ -14,7 +14,9 @@ SLOW = frozenset(
     f"{name}.py"
     for name in (
         "convert/certificate/test_tolerance",
+        "convert/engines/test_convolution",
         "convert/files/test_atomic",
+        "convert/files/test_checkpoint",
         "convert/files/test_exported",
         "convert/files/test_folder",
         "convert/files/test_layers",
@@ -43,6 +45,7 @@ SLOW = frozenset(
         "proofs/claims/test_false_variants",
         "proofs/evidence/test_campaign",
         "proofs/evidence/test_soak",
+        "proofs/evidence/test_verify",
         "proofs/formal/test_formal_bridge",
         "proofs/formal/test_kernel",
         "proofs/prover/test_processes",
@@ -57,7 +60,7 @@ SLOW = frozenset(
 )
 
 settings.register_profile("default", deadline=None, max_examples=60)  # sizes vary, and so do times
-settings.register_profile("quick", deadline=None, max_examples=8)
+settings.register_profile("quick", deadline=None, max_examples=5)
 settings.load_profile("default")
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # each core has a worker
