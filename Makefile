@@ -30,12 +30,12 @@ docs: .venv/docs  ## Build the site of the documents in build/site, with warning
 bench: .venv/runtime  ## Measure the attention beside the convolution.
 	$(BIN)/conv2attn bench
 
-formal: coq .venv/dev  ## Check the theorems of proofs/formal with Coq, and that planted faults are refused.
+formal: coq .venv/dev  ## Check the theorems of proofs/formal with Coq, and that planted faults and tampered certificates are refused.
 	$(BIN)/conv2attn formal
-	$(BIN)/python -m pytest tests/kernel_faults.py
+	$(BIN)/python -m pytest tests/kernel_faults.py tests/kernel_certificates.py
 
 coq:
-	@{ command -v coqc && command -v coqchk; } >/dev/null || { echo "make formal needs Coq 8.16 or later: apt-get install coq" >&2; exit 2; }
+	@{ command -v coqc && command -v coqchk && test -d "$$(coqc -where)/user-contrib/Flocq"; } >/dev/null || { echo "make formal needs Coq 8.16 or later and Flocq: apt-get install coq libcoq-flocq" >&2; exit 2; }
 
 venv: .venv/dev  ## Make .venv with everything a developer needs.
 

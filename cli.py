@@ -43,7 +43,10 @@ from .proofs.terminal.options import (
 from .proofs.terminal.outcome import Outcome, Wrote, outcome_json, print_outcome
 from .proofs.terminal.output import prepare_streams, progress, say, say_document
 
-TERMINATED = 128 + signal.SIGTERM
+_ENDING = [
+    signal.SIGTERM,
+    *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []),
+]  # a closed terminal sends the latter
 
 app = typer.Typer(
     name="conv2attn",
@@ -98,8 +101,11 @@ def convert(
         str, typer.Option(metavar="LOW,HIGH", help="Values of the images that bounds are for.")
     ] = "-1,1",
     size: Annotated[
-        str, typer.Option(metavar="ROWSxCOLUMNS", help="Image size that the whole network's bound is for.")
-    ] = "224x224",
+        str | None,
+        typer.Option(
+            metavar="ROWSxCOLUMNS", help="Image size that the whole network's bound is for; by default 224x224."
+        ),
+    ] = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -118,7 +124,7 @@ def convert(
         alpha=alpha,
         skip_unsupported=skip_unsupported,
         input_range=range_of(input_range),
-        size=size_of(size),
+        size=None if size is None else size_of(size),
         force=force,
     )
     _finish("convert", converted, as_json=as_json)
@@ -132,7 +138,10 @@ def plan(
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
     ema: EmaOption = False,
-    size: Annotated[str, typer.Option(metavar="ROWSxCOLUMNS", help="Image size that the memory is for.")] = "224x224",
+    size: Annotated[
+        str | None,
+        typer.Option(metavar="ROWSxCOLUMNS", help="Image size that the memory is for; by default 224x224."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what convert would do, and write nothing."""
@@ -144,7 +153,7 @@ def plan(
         ema=ema,
         include=include or (),
         exclude=exclude or (),
-        size=size_of(size),
+        size=None if size is None else size_of(size),
     )
     _finish("plan", planned, as_json=as_json)
 
@@ -447,7 +456,8 @@ def merge(
 def main() -> None:
     """Runs the command line; every outcome becomes an exit code."""
     atexit.register(gc.freeze)  # or the interpreter looks through all of torch once more, for a second, before it ends
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # so that nothing is left behind
+    heard = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores one
+    before = [signal.signal(number, _end) for number in heard]
     prepare_streams()
     try:
         sys.exit(app(standalone_mode=False) or 0)
@@ -456,7 +466,13 @@ def main() -> None:
             say(*"".join(traceback.format_exception(error)).splitlines(), err=True)
         sys.exit(explain(error))
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in zip(heard, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _end(number: int, _: object) -> None:
+    """Ends the run as an error would, so that nothing is left behind."""
+    sys.exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
 """Builds: from a trained convolution, the self-attention layer that computes the same function."""
 
 from .attention.construction import attention_from_conv, conv_from_attention
-from .attention.layer import SelfAttention2d
+from .attention.layer import SelfAttention, SelfAttention1d, SelfAttention2d, SelfAttention3d
+from .attention.reader import Reader, register_reader
 from .certificate.comparison import compare_layers
 from .certificate.data import certify_data, measure_input
 from .certificate.layer import Certificate, certify
 from .certificate.propagation.certificate import NetworkCertificate, certify_network
 from .certificate.tolerance import alpha_for
 from .errors import ConversionError
-from .files.load import load_converted
+from .files.load import graft, load_converted
 from .files.save import save_converted
 from .model.convert import Conversion, convert_model, restore_model
 from .spec import ConvSpec
@@ -19,7 +20,11 @@ __all__ = [
     "Conversion",
     "ConversionError",
     "NetworkCertificate",
+    "Reader",
+    "SelfAttention",
+    "SelfAttention1d",
     "SelfAttention2d",
+    "SelfAttention3d",
     "alpha_for",
     "attention_from_conv",
     "certify",
@@ -28,8 +33,10 @@ __all__ = [
     "compare_layers",
     "conv_from_attention",
     "convert_model",
+    "graft",
     "load_converted",
     "measure_input",
+    "register_reader",
     "restore_model",
     "save_converted",
 ]

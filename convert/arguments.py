@@ -6,6 +6,7 @@ Raises:
 
 from __future__ import annotations
 
+import math
 import numbers
 import operator
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .errors import ConversionError
-from .spec import Size
+from .size import Size
 
 _MOST = 2**31 - 1  # more than a size, a dimension or a number of heads ever is
 
@@ -32,13 +33,24 @@ def as_integer(value: Any, name: str, *, least: int) -> int:
     return number
 
 
-def as_size(value: Any) -> Size:
-    """Rows and columns."""
+_AXES = {1: ("length",), 2: ("rows", "columns"), 3: ("planes", "rows", "columns")}
+_COUNTS = {
+    1: "one integer, the length",
+    2: "two integers, rows and columns",
+    3: "three integers, planes, rows and columns",
+}
+
+
+def as_size(value: Any, axes: int = 2) -> Size:
+    """The size of a grid; of an image, which has two axes, rows and columns."""
+    names = _AXES[axes]
     try:
-        rows, columns = value
-    except (TypeError, ValueError) as error:
-        raise ConversionError(f"size must be two integers, rows and columns; got {_shown(value)}") from error
-    return Size(as_integer(rows, "size's rows", least=1), as_integer(columns, "size's columns", least=1))
+        lengths = tuple(value)
+    except TypeError as error:
+        raise ConversionError(f"size must be {_COUNTS[axes]}; got {_shown(value)}") from error
+    if isinstance(value, str) or len(lengths) != axes:
+        raise ConversionError(f"size must be {_COUNTS[axes]}; got {_shown(value)}")
+    return Size(*(as_integer(n, f"size's {name}", least=1) for n, name in zip(lengths, names, strict=True)))
 
 
 def as_number(value: Any, name: str) -> float:
@@ -71,17 +83,22 @@ def as_heads(heads: Any, num_heads: int) -> list[int]:
 def as_queries(queries: Any, output: Size) -> list[int]:
     """Numbers of output pixels, row by row, of pixels (row, column); None means all."""
     if queries is None:
-        return list(range(output.rows * output.columns))
-    wanted = "pixels (row, column): [(2, 3)], not (2, 3)"
+        return list(range(math.prod(output)))
+    example = tuple(range(2, 2 + len(output)))
+    words = {1: "(position,)", 2: "(row, column)", 3: "(plane, row, column)"}[len(output)]
+    wanted = f"pixels {words}: [{example}], not {example}"
     found = []
     for pixel in _listed(queries, "queries", wanted):
-        pair = _listed(pixel, "queries", wanted)
-        if len(pair) != 2:
+        point = _listed(pixel, "queries", wanted)
+        if len(point) != len(output):
             raise ConversionError(f"queries must be {wanted}; got {_shown(queries)}")
-        row, column = (as_integer(number, "a query's row or column", least=0) for number in pair)
-        if row >= output.rows or column >= output.columns:
-            raise ConversionError(f"queries must be pixels of the output, {output} for this size; got {(row, column)}")
-        found.append(row * output.columns + column)
+        coordinates = tuple(as_integer(number, "a query's row or column", least=0) for number in point)
+        if any(coordinate >= length for coordinate, length in zip(coordinates, output, strict=True)):
+            raise ConversionError(f"queries must be pixels of the output, {output} for this size; got {coordinates}")
+        number = 0
+        for coordinate, length in zip(coordinates, output, strict=True):
+            number = number * length + coordinate
+        found.append(number)
     return found
 
 

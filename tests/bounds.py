@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from conv2attn.convert import SelfAttention2d
+from conv2attn.convert import SelfAttention
 from conv2attn.convert.bounds.rounding import EXP_ULPS, gamma, unit_roundoff
 
 
@@ -17,7 +17,7 @@ def softmax_bound(probabilities: Tensor) -> Tensor:
     return probabilities * 2 * gamma(4 * EXP_ULPS + keys + 2, unit_roundoff(probabilities.dtype))
 
 
-def output_bound(layer: SelfAttention2d, x: Tensor) -> float:
+def output_bound(layer: SelfAttention, x: Tensor) -> float:
     """How far apart two computations of a layer with exact scores can be, in any engine, order and grouping.
 
     Every output is a sum of at most heads * keys * channels products of a probability, a weight and an input, whose

@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import mpmath
 from torch import Tensor
 
-from conv2attn.convert import SelfAttention2d
-from conv2attn.convert.spec import Size
+from conv2attn.convert import SelfAttention
+from conv2attn.convert.size import Size
 
 
-def exact_difference(layer: SelfAttention2d, x: Tensor, output: tuple[int, int, int]) -> mpmath.mpf:
-    """Attention minus convolution at one output (channel, row, column) of the first image, in mpmath's precision."""
-    spec, (channel, i, j) = layer.spec, output
-    padded = spec.pad(x)[0].double().tolist()
-    rows, columns = spec.query_positions(Size(*x.shape[2:]))
+def exact_difference(layer: SelfAttention, x: Tensor, output: Sequence[int]) -> mpmath.mpf:
+    """Attention minus convolution at one output (channel, *position) of the first image, in mpmath's precision."""
+    spec, (channel, *position) = layer.spec, output
+    padded = spec.pad(x)[0].double()
+    query = [places[number] for places, number in zip(spec.query_positions(Size(*x.shape[2:])), position, strict=True)]
     per_group = spec.in_channels // spec.groups
     first = channel // (spec.out_channels // spec.groups) * per_group
     difference = mpmath.mpf(0)
-    for head, (row, column) in enumerate(spec.tap_offsets):
-        alpha, target = layer.alpha[head].item(), (rows[i] + row, columns[j] + column)
+    for head, offset in enumerate(spec.tap_offsets):
+        alpha = layer.alpha[head].item()
+        target = tuple(place + step for place, step in zip(query, offset, strict=True))
         axes = [
-            [mpmath.exp(-alpha * (k - target[axis]) ** 2) for k in range(length)]
-            for axis, length in enumerate((len(padded[0]), len(padded[0][0])))
+            [mpmath.exp(-alpha * (k - place) ** 2) for k in range(length)]
+            for place, length in zip(target, padded.shape[1:], strict=True)
         ]
-        total = mpmath.fsum(axes[0]) * mpmath.fsum(axes[1])
+        total = mpmath.fprod(map(mpmath.fsum, axes))
         for c in range(per_group):
             image = padded[first + c]
-            read = mpmath.fsum(
-                weight * mpmath.fdot(zip(axes[1], line, strict=True))
-                for weight, line in zip(axes[0], image, strict=True)
-            )
-            tap = layer.weight[channel, c, head // spec.kernel_size[1], head % spec.kernel_size[1]].item()
-            difference += mpmath.mpf(tap) * (read / total - mpmath.mpf(image[target[0]][target[1]]))
+            tap = layer.kernel.flatten(2)[channel, c, head].item()
+            difference += mpmath.mpf(tap) * (weighted(axes, image.tolist()) / total - mpmath.mpf(image[target].item()))
     return difference
+
+
+def weighted(axes: Sequence[Sequence[mpmath.mpf]], image: Any) -> mpmath.mpf:
+    """The sum of an image's pixels, nested lists, each times its weight along every axis."""
+    if not axes:
+        return mpmath.mpf(image)
+    parts = zip(axes[0], image, strict=True)
+    return mpmath.fsum(weight * weighted(axes[1:], part) for weight, part in parts)

@@ -8,12 +8,13 @@ from torch import Tensor, nn
 
 from conv2attn.convert.engines import literal
 from conv2attn.convert.heads.encoding import key_positions
-from conv2attn.convert.spec import ConvSpec, Pads, Size
+from conv2attn.convert.size import Size
+from conv2attn.convert.spec import ConvSpec, reversed_pads
 
 
 def shift_centers(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = vars(ConvSpec)["tap_offsets"].fget
-    shifted = property(lambda spec: tuple((row, max(column - 1, 0)) for row, column in honest(spec)))
+    shifted = property(lambda spec: tuple((*before, max(column - 1, 0)) for *before, column in honest(spec)))
     monkeypatch.setattr(ConvSpec, "tap_offsets", shifted)
 
 
@@ -25,7 +26,7 @@ def ignore_stride(monkeypatch: pytest.MonkeyPatch) -> None:
     def unstrided(spec: ConvSpec, size: Size, *, like: Tensor) -> Tensor:
         output = spec.output_size(size)
         axes = (start + torch.arange(n, dtype=torch.float64) for start, n in zip(spec.middle, output, strict=True))
-        return torch.cartesian_prod(*axes)
+        return torch.cartesian_prod(*axes).view(-1, spec.axes)
 
     monkeypatch.setattr(literal, "all_queries", unstrided)
 
@@ -34,10 +35,9 @@ def attend_over_the_unpadded_border(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = ConvSpec.pad
 
     def replicate(spec: ConvSpec, x: Tensor) -> Tensor:
-        top, bottom, left, right = spec.pads
-        if spec.padding_mode != "zeros":
+        if spec.padding_mode != "zeros" or spec.transposed:
             return honest(spec, x)
-        return nn.functional.pad(x, (left, right, top, bottom), mode="replicate")
+        return nn.functional.pad(x, reversed_pads(spec.pads), mode="replicate")
 
     monkeypatch.setattr(ConvSpec, "pad", replicate)
 
@@ -45,9 +45,8 @@ def attend_over_the_unpadded_border(monkeypatch: pytest.MonkeyPatch) -> None:
 def misplace_the_odd_pixel(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = vars(ConvSpec)["pads"].fget
 
-    def swapped(spec: ConvSpec) -> Pads:
-        top, bottom, left, right = honest(spec)
-        return Pads(bottom, top, right, left)
+    def swapped(spec: ConvSpec) -> tuple[tuple[int, int], ...]:
+        return tuple((after, before) for before, after in honest(spec))
 
     monkeypatch.setattr(ConvSpec, "pads", property(swapped))
 

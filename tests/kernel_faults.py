@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from fractions import Fraction
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from conv2attn.proofs.formal.coq import ask as kernel
 from conv2attn.proofs.formal.coq.ask import FormalResult, check_formal
-from conv2attn.proofs.formal.coq.library import FOLDER, PROJECT
+from conv2attn.proofs.formal.coq.library import FOLDER, LIBRARY, PROJECT, sources
 
 SOUND = "Theorem true_enough : 1 + 1 = 2.\nProof. reflexivity. Qed.\n"
 FAULTS = {
@@ -38,6 +39,180 @@ FAULTS = {
     ),
     "a false proof": ("Theorem fault : 0 = 1.\nProof. reflexivity. Qed.", "coqc refused"),
 }
+
+# What a statement or a definition says, and what it must not say: module, text, false text.
+FALSE_VARIANTS = {
+    "a tail of n axes that is half as large": ("Box", "<= 2 * INR n * q / (1 + q)", "<= INR n * q / (1 + q)"),
+    "a grid's tail with one axis less": ("Box", "<= tau_n (length sizes) alpha", "<= tau_n (length sizes - 1) alpha"),
+    "a query beside the middle tap": (
+        "ConvolutionN",
+        "(y - Z.of_nat ((K a - 1) / 2))",
+        "(y - Z.of_nat (K a / 2))",
+    ),
+    "reflection by the whole image": ("Padding", "(low < n /\\ high < n)%nat", "(low <= n /\\ high <= n)%nat"),
+    "padding that may exceed the bound": ("Padding", "  0 <= B -> (forall k p", "  - 1 <= B -> (forall k p"),
+    "circular padding the other way": ("Padding", "Some (p mod Z.of_nat n)", "Some ((- p) mod Z.of_nat n)"),
+    "D_p = n": ("TheoremN", "(length (axes g) + 1 <= positional d)", "(length (axes g) <= positional d)"),
+    "max(D_h, D_out) channels": ("TheoremN", "Nat.min (head_dim d) (out_dim d)", "Nat.max (head_dim d) (out_dim d)"),
+    "one head less than taps": (
+        "TheoremN",
+        "(length (taps g) <= head_count d)",
+        "(length (taps g) <= S (head_count d))",
+    ),
+    "the tail of one axis": (
+        "TheoremN",
+        "%nat\n  * Sum m in taps g, tau_n (length (axes g)) (alpha m)",
+        "%nat\n  * Sum m in taps g, tau_n 1 (alpha m)",
+    ),
+    "half of the weighted range": (
+        "TheoremN",
+        "<= tau_n (length (axes g)) alpha * weighted_range_n g W (box sizes) X o.",
+        "<= tau_n (length (axes g)) alpha * weighted_range_n g W (box sizes) X o / 2.",
+    ),
+    "an alpha that is too small": ("TheoremN", "ln (2 + 4 * INR", "ln (2 + 1 * INR"),
+    "values of 2 B": (
+        "TheoremN",
+        "(forall k c, In k (box sizes) -> Rabs (X k c) <= B) ->\n  is_output_n",
+        "(forall k c, In k (box sizes) -> Rabs (X k c) <= 2 * B) ->\n  is_output_n",
+    ),
+    "a quarter of the kernel's change": ("SmoothedKernel", "(W o c) window / 2).", "(W o c) window / 4)."),
+    "an osc that is counted from an end": (
+        "SmoothedKernel",
+        "<= osc keys X c / 2 * Sum k in keys, Rabs (g k).",
+        "<= osc keys X c / 4 * Sum k in keys, Rabs (g k).",
+    ),
+    "a border that changes nothing": (
+        "SmoothedKernel",
+        "((1 - mass (alpha m) (offset_n l m) (span l)) + (1 - mass",
+        "(0 * (1 - mass (alpha m) (offset_n l m) (span l)) + (1 - mass",
+    ),
+    "a window that leaves nothing out": (
+        "SmoothedKernel",
+        "+ (1 - mass (alpha m) (offset_n l m) window))",
+        "+ 0 * (1 - mass (alpha m) (offset_n l m) window))",
+    ),
+    "a window without the taps": ("SmoothedKernel", "In (offset_n (axes g) m) window).", "length m = length m)."),
+    "attention that sees zeros": (
+        "PaddedKeys",
+        "mhsa L keys (fun _ => x) q' o.",
+        "mhsa L keys (fun _ c => x c + 1) q' o.",
+    ),
+    "a rounding less for each sum": ("Summation", "S (Nat.max (depth l) (depth r))", "Nat.max (depth l) (depth r)"),
+    "products that lose nothing by underflow": (
+        "Summation",
+        "else if is_one a then products t else 1",
+        "else if is_one a then products t else 0",
+    ),
+    "a product and a sum that are not rounded": (
+        "Summation",
+        "computes (Plus (Scale a t) r) (rd (a * y + z))",
+        "computes (Plus (Scale a t) r) (rd (a * y + z) + 1)",
+    ),
+    "gamma without its denominator": ("Rounding", "INR m * u / (1 - INR m * u).", "INR m * u / 1."),
+    "a bound for one term less": (
+        "Rounding",
+        "(live l <= m)%nat -> INR m * unit A < 1 ->\n  Rabs",
+        "(live l <= S m)%nat -> INR m * unit A < 1 ->\n  Rabs",
+    ),
+    "a sum of two terms without rounding": ("Rounding", "(live l <= 1)%nat", "(live l <= 2)%nat"),
+    "half of the unit roundoff": (
+        "Binary",
+        "roundoff : R := power (- precision f).",
+        "roundoff : R := power (- precision f - 1).",
+    ),
+    "zero from the smallest number on": (
+        "Binary",
+        "Rabs x < half_smallest -> nearest",
+        "Rabs x <= 2 * half_smallest -> nearest",
+    ),
+    "integers of one bit more": (
+        "Binary",
+        "(Z.abs n <= 2 ^ precision f)%Z ->",
+        "(Z.abs n <= 2 ^ (precision f + 1))%Z ->",
+    ),
+    "one-hot from alpha = 103 on": ("OneHot", "(104 <= alpha ->", "(103 <= alpha ->"),
+    "one-hot without a gap": ("OneHot", "s k <= s t - alpha) ->", "s k <= s t) ->"),
+    "double precision from 745 on": ("OneHot", "(746 <= alpha ->", "(745 <= alpha ->"),
+    "scores of one bit more": (
+        "ExactScores",
+        "computes (ieee f Hf) t y -> score_tree e t -> absolute t <= bpow radix2 (precision f + e)",
+        "computes (ieee f Hf) t y -> score_tree e t -> absolute t <= bpow radix2 (precision f + e + 1)",
+    ),
+    "a convolution without its bias's term": (
+        "Certificate",
+        "term_count : nat := S (length (taps g) * inputs g).",
+        "term_count : nat := length (taps g) * inputs g.",
+    ),
+    "an output that is not rounded": ("ExactRegime", "if shorter then roundoff fo * (1 +", "if shorter then 0 * (1 +"),
+    "one side for both": (
+        "ExactRegime",
+        "  2 * side f fo shorter (term_count g)",
+        "  1 * side f fo shorter (term_count g)",
+    ),
+    "attention that need not be one-hot": (
+        "ExactRegime",
+        "0 < alpha m /\\ representable f (alpha m) /\\ growth",
+        "0 < alpha m /\\ representable f (alpha m) /\\ 0 * growth",
+    ),
+    "a bound that forgets the bias": (
+        "Checker",
+        "let a := add (mul r total) (size b) in",
+        "let a := mul r total in",
+    ),
+    "a bound for one side": (
+        "Checker",
+        "  mul (2, 0) (add (mul a (relative, 0))",
+        "  mul (1, 0) (add (mul a (relative, 0))",
+    ),
+    "a comparison the other way": ("Checker", "fst (add x (opposite y)) <=? 0.", "0 <=? fst (add x (opposite y))."),
+    "a threshold of 100": ("Checker", "then (746, 0) else (104, 0).", "then (746, 0) else (100, 0)."),
+    "channels that are not looked at": (
+        "Checker",
+        "then Accepted else Too_small in",
+        "then Accepted else Accepted in",
+    ),
+    "a seal without places": (
+        "Checker",
+        "snd acc * at_exponent e x, snd acc + 1)) l start.",
+        "snd acc * at_exponent e x, snd acc - 1)) l start.",
+    ),
+    "an error of 3 without padded keys": ("PaddedKeys", "  5 / 2 <= error 0%nat 0%nat", "  3 <= error 0%nat 0%nat"),
+}
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library, compiled."""
+    folder = tmp_path_factory.mktemp("library")
+    for source in sources():
+        (folder / source.name).write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+        subprocess.run(["coqc", "-q", "-Q", ".", LIBRARY, source.name], cwd=folder, check=True)
+    return folder
+
+
+def compiles(library: Path, folder: Path, module: str, text: str) -> tuple[bool, str]:
+    """Whether Coq accepts a variant of a module beside the compiled library, and what it says."""
+    (folder / f"{module}.v").write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        ["coqc", "-q", "-Q", str(library), LIBRARY, f"{module}.v"], cwd=folder, capture_output=True, encoding="utf-8"
+    )
+    return done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("variant", FALSE_VARIANTS)
+def test_a_false_variant_of_a_statement_is_refused(compiled: Path, tmp_path: Path, variant: str) -> None:
+    module, true, false = FALSE_VARIANTS[variant]
+    text = (FOLDER / f"{module}.v").read_text(encoding="utf-8")
+    assert text.count(true) == 1
+    accepted, said = compiles(compiled, tmp_path, module, text.replace(true, false))
+    assert not accepted
+    assert "Syntax error" not in said, said
+    assert "was not found in the current environment" not in said, said
+
+
+@pytest.mark.parametrize("module", sorted({module for module, _, _ in FALSE_VARIANTS.values()}))
+def test_the_true_statement_is_accepted(compiled: Path, tmp_path: Path, module: str) -> None:
+    assert compiles(compiled, tmp_path, module, (FOLDER / f"{module}.v").read_text(encoding="utf-8"))[0]
 
 
 def checked(folder: Path, text: str, *, needed: tuple[str, ...] = ()) -> FormalResult:

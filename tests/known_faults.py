@@ -38,23 +38,26 @@ class Call(NamedTuple):
 
 
 WRONG = {
-    "one strided column, depthwise": Call((2, 2, 40, 2), (6, 1, 3, 2), Geometry((1, 3), (1, 1), groups=2)),
-    "one strided column, one channel": Call((3, 1, 4, 4), (17, 1, 3, 4), Geometry((1, 3)), torch.float32),
-    "one strided column, patches": Call((2, 16, 5, 4), (1, 16, 3, 4), Geometry((1, 4))),
-    "a wide depthwise kernel": Call((1, 8, 3, 32), (8, 1, 1, 19), Geometry(padding=(0, 9), groups=8)),
+    "one strided column, depthwise": Call((2, 2, 40, 2), (6, 1, 3, 2), Geometry.of(2, (1, 3), (1, 1), groups=2)),
+    "one strided column, one channel": Call((3, 1, 4, 4), (17, 1, 3, 4), Geometry.of(2, (1, 3)), torch.float32),
+    "one strided column, patches": Call((2, 16, 5, 4), (1, 16, 3, 4), Geometry.of(2, (1, 4))),
+    "a wide depthwise kernel": Call((1, 8, 3, 32), (8, 1, 1, 19), Geometry.of(2, padding=(0, 9), groups=8)),
+    "a wide kernel": Call((1, 8, 1, 22), (2, 8, 1, 12), Geometry.of(2)),
+    "a stride as wide as the kernel": Call((2, 16, 5, 8), (1, 16, 3, 4), Geometry.of(2, (1, 4))),
 }
 CRASHES = {
     "beyond a narrow image, biased": Call(
-        (3, 3, 5, 1), (1, 3, 3, 1), Geometry((3, 2), (2, 3), (1, 2)), torch.float32, has_bias=True
+        (3, 3, 5, 1), (1, 3, 3, 1), Geometry.of(2, (3, 2), (2, 3), (1, 2)), torch.float32, has_bias=True
     ),
-    "beyond a narrow image": Call((2, 32, 3, 1), (32, 2, 2, 1), Geometry((3, 3), (0, 2), (1, 3), 16)),
-    "beyond a narrow image, a wider kernel": Call((3, 8, 10, 1), (8, 8, 3, 4), Geometry((1, 4), (2, 7), (2, 2))),
+    "beyond a narrow image": Call((2, 32, 3, 1), (32, 2, 2, 1), Geometry.of(2, (3, 3), (0, 2), (1, 3), 16)),
+    "beyond a narrow image, a wider kernel": Call((3, 8, 10, 1), (8, 8, 3, 4), Geometry.of(2, (1, 4), (2, 7), (2, 2))),
+    "rows that see padding only": Call((1, 1, 2, 5), (16, 1, 4, 4), Geometry.of(2, (3, 3), (7, 1), (3, 1))),
 }
 WRONG_GRADIENTS = {
-    "taps that see padding only": Call((2, 3, 6, 1), (3, 3, 1, 16), Geometry((3, 2), (0, 15))),
-    "taps that see padding only, contiguous": Call((3, 17, 4, 2), (1, 17, 4, 4), Geometry((4, 4), (0, 3))),
-    "dilated rows of wide images": Call((1, 24, 4, 43), (24, 1, 2, 7), Geometry((1, 1), (1, 2), (3, 1), 24)),
-    "a stride larger than the image": Call((1, 48, 9, 1), (48, 2, 5, 1), Geometry((2, 2), (0, 1), (2, 3), 24)),
+    "taps that see padding only": Call((2, 3, 6, 1), (3, 3, 1, 16), Geometry.of(2, (3, 2), (0, 15))),
+    "taps that see padding only, contiguous": Call((3, 17, 4, 2), (1, 17, 4, 4), Geometry.of(2, (4, 4), (0, 3))),
+    "dilated rows of wide images": Call((1, 24, 4, 43), (24, 1, 2, 7), Geometry.of(2, (1, 1), (1, 2), (3, 1), 24)),
+    "a stride larger than the image": Call((1, 48, 9, 1), (48, 2, 5, 1), Geometry.of(2, (2, 2), (0, 1), (2, 3), 24)),
 }
 KNOWN = {**WRONG, **CRASHES, **WRONG_GRADIENTS}
 

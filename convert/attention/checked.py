@@ -17,6 +17,7 @@ from torch import nn
 from ..errors import ConversionError
 from ..heads.regime import Regime
 from ..heads.values import AttentionLayer, LayerValues
+from .computed import COMPUTABLE, is_computed, value
 
 
 def checked_model(model: Any, name: str = "model") -> nn.Module:
@@ -48,10 +49,30 @@ def checked_layer(layer: Any) -> AttentionLayer:
     """A self-attention layer whose positions have values."""
     regime = getattr(layer, "regime", None) if isinstance(layer, nn.Module | LayerValues) else None
     if not isinstance(regime, Regime):
-        raise ConversionError(f"layer must be a SelfAttention2d, as attention_from_conv makes it; got {_what(layer)}")
+        raise ConversionError(
+            f"layer must be a self-attention layer, as attention_from_conv makes it; got {_what(layer)}"
+        )
     if not regime.is_read:
         raise ConversionError("the layer's alpha and centers have no values, as on the meta device")
+    if isinstance(layer, nn.Module) and is_computed(layer):
+        return _as_values(cast(AttentionLayer, layer), layer)
     return cast(AttentionLayer, layer)
+
+
+def _as_values(layer: AttentionLayer, module: nn.Module) -> LayerValues:
+    """A layer whose weights are computed, with what they are in eval mode."""
+    weight, bias = (value(module, name) for name in COMPUTABLE)
+    return LayerValues(
+        layer.spec,
+        cast(torch.Tensor, weight),
+        bias,
+        layer.alpha,
+        layer.centers,
+        layer.content,
+        layer.axis_scores,
+        layer.memory_limit,
+        layer.regime,
+    )
 
 
 def _wrapper(module: nn.Module) -> str | None:

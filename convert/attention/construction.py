@@ -4,6 +4,9 @@
     query (i, j):        at (s_1 i + d_1 m_0, s_2 j + d_2 n_0) of the padded input, under the middle tap
     output bias:         the convolution's bias
 
+and likewise along one or three axes. A transposed convolution is one with stride 1 over its stuffed input
+(``spec.py``).
+
 Every target q + Delta lies inside the padded input, so with alpha -> infinity head h reads exactly the pixel
 that tap (m, n) reads. With the default alpha this holds in floating point already: ``regime.py`` says why.
 ``proofs/claims/theorem/assembly.py`` proves that the heads add up to the convolution, ``claims/theorem/one_hot.py`` and
@@ -12,7 +15,8 @@ that tap (m, n) reads. With the default alpha this holds in floating point alrea
 
 from __future__ import annotations
 
-from typing import TypeVar
+import copy
+from typing import TypeVar, overload
 
 from torch import nn
 
@@ -20,48 +24,74 @@ from ..arguments import as_tolerance
 from ..bounds.tail import tail_per_unit
 from ..engines import AUTO
 from ..errors import NotAConvolutionError, Problem, UnsupportedLayerError
-from ..spec import ConvSpec
+from ..spec import CONVOLUTIONS, Convolution, ConvSpec
 from .checked import checked_layer, checked_model
-from .layer import SelfAttention2d
+from .computed import COMPUTABLE, carry, class_of, detached, is_computed, stand_in, uncomputable
+from .layer import LAYERS, SelfAttention, SelfAttention1d, SelfAttention2d, SelfAttention3d
+from .read import OF_SUBCLASS, OfSubclass, attention_read, convolution_read
+from .reader import reader_of
 from .supported import unsupported_reason
 
 
-def attention_from_conv(conv: nn.Conv2d, *, alpha: float | None = None, engine: str = AUTO) -> SelfAttention2d:
+@overload
+def attention_from_conv(
+    conv: nn.Conv1d | nn.ConvTranspose1d, *, alpha: float | None = None, engine: str = AUTO
+) -> SelfAttention1d: ...
+@overload
+def attention_from_conv(
+    conv: nn.Conv2d | nn.ConvTranspose2d, *, alpha: float | None = None, engine: str = AUTO
+) -> SelfAttention2d: ...
+@overload
+def attention_from_conv(
+    conv: nn.Conv3d | nn.ConvTranspose3d, *, alpha: float | None = None, engine: str = AUTO
+) -> SelfAttention3d: ...
+@overload
+def attention_from_conv(conv: Convolution, *, alpha: float | None = None, engine: str = AUTO) -> SelfAttention: ...
+def attention_from_conv(conv: Convolution, *, alpha: float | None = None, engine: str = AUTO) -> SelfAttention:
     """Constructs the self-attention layer that computes the same function as a convolution.
 
     Args:
-        conv: The convolution; its weights are copied.
+        conv: The convolution: ``nn.Conv1d``, ``nn.Conv2d``, ``nn.Conv3d``, one of their transposed forms, or of a
+            subclass that has a reader (``register_reader``). Its weights are copied.
         alpha: Locality strength. None takes one so large that attention is exactly one-hot in floating point
             (128 in single, 1024 in double precision); a smaller one gives soft attention, whose distance from
             the convolution ``certify`` bounds.
-        engine: How the layer computes, see ``SelfAttention2d``.
+        engine: How the layer computes, see ``SelfAttention``.
 
     Returns:
-        A layer with kernel rows * kernel columns heads, in the convolution's mode, dtype and device.
+        A ``SelfAttention1d``, ``SelfAttention2d`` or ``SelfAttention3d`` with a head for each kernel tap, in the
+        convolution's mode, dtype and device.
 
     Raises:
-        UnsupportedLayerError: The module is not a plain ``nn.Conv2d``; the message says what stands in the way.
+        UnsupportedLayerError: The module is not one of these itself; the message says what stands in the way.
         ConversionError: alpha is not positive and finite, there is no such engine, or ``conv`` is no module.
     """
     reason = unsupported_reason(checked_model(conv, "conv"))
     if reason is not None:
         raise UnsupportedLayerError(f"the layer cannot be converted: {reason}", [Problem("", reason)])
+    if is_computed(conv):
+        return attention_with(copy.deepcopy(conv, detached(conv)), alpha=alpha, engine=engine)
     return _with_copies(attention_with(conv, alpha=alpha, engine=engine))
 
 
-def attention_with(conv: nn.Conv2d, *, alpha: float | None = None, engine: str = AUTO) -> SelfAttention2d:
+def attention_with(conv: Convolution, *, alpha: float | None = None, engine: str = AUTO) -> SelfAttention:
     """As ``attention_from_conv``, for a convolution known to be supported, sharing its parameters."""
-    layer = SelfAttention2d(
-        ConvSpec.from_conv(conv),
-        weight=conv.get_parameter("weight"),
-        bias=None if conv.bias is None else conv.get_parameter("bias"),
+    reader = reader_of(type(conv))
+    if reader is not None:
+        return attention_read(conv, reader, alpha=alpha, engine=engine)
+    spec = ConvSpec.from_conv(conv)
+    layer = LAYERS[spec.axes](
+        spec,
+        weight=stand_in(conv, "weight"),
+        bias=stand_in(conv, "bias"),
         alpha=alpha,
         engine=engine,
     )
+    carry(conv, layer)
     return layer.train(conv.training)
 
 
-def conv_from_attention(layer: SelfAttention2d, *, tolerance: float | None = None) -> nn.Conv2d:
+def conv_from_attention(layer: SelfAttention, *, tolerance: float | None = None) -> Convolution:
     """Gives back the convolution that a layer computes: same constructor arguments, same weights, bit for bit.
 
     Args:
@@ -76,24 +106,32 @@ def conv_from_attention(layer: SelfAttention2d, *, tolerance: float | None = Non
     reason = not_a_convolution(layer, tolerance=as_tolerance(tolerance))
     if reason is not None:
         raise NotAConvolutionError(f"the layer is not a convolution: {reason}")
+    if is_computed(layer):
+        return conv_with(copy.deepcopy(layer, detached(layer)))
     return _with_copies(conv_with(layer))
 
 
-def conv_with(layer: SelfAttention2d) -> nn.Conv2d:
+def conv_with(layer: SelfAttention) -> Convolution:
     """As ``conv_from_attention``, for a layer known to be a convolution, sharing its parameters."""
-    conv = nn.Conv2d(**vars(layer.spec), device="meta")
-    conv.register_parameter("weight", layer.weight)
-    conv.register_parameter("bias", layer.bias)
+    if isinstance(layer, OfSubclass):
+        return convolution_read(layer)
+    spec = layer.spec
+    conv = CONVOLUTIONS[spec.axes, spec.transposed](**spec.arguments(), device="meta")
+    for name in COMPUTABLE:
+        conv.register_parameter(name, stand_in(layer, name))
+    carry(layer, conv)
     return conv.train(layer.training)
 
 
-def not_a_convolution(layer: SelfAttention2d, *, tolerance: float | None = None) -> str | None:
+def not_a_convolution(layer: SelfAttention, *, tolerance: float | None = None) -> str | None:
     """Why no convolution computes what a layer computes, or None if one does."""
-    for name in ("weight", "bias"):
-        if name not in layer._parameters:
-            return f"its {name} is not a plain parameter; remove the parametrisation first"
-    if type(layer) is not SelfAttention2d or "forward" in vars(layer):
-        return "its forward method is not that of SelfAttention2d"
+    reason = uncomputable(layer)
+    if reason is not None:
+        return reason
+    if class_of(layer) not in (SelfAttention, *LAYERS.values(), *OF_SUBCLASS.values()) or "forward" in vars(layer):
+        return "its forward method is not that of SelfAttention"
+    if layer.spec.is_uneven and not isinstance(layer, OfSubclass):
+        return "its padding is one that no convolution of PyTorch has"
     regime = layer.regime
     if not regime.is_read:
         return "its alpha and centers have no values, as on the meta device"
@@ -122,14 +160,15 @@ def not_a_convolution(layer: SelfAttention2d, *, tolerance: float | None = None)
     return None
 
 
-_Layer = TypeVar("_Layer", SelfAttention2d, nn.Conv2d)
+_Layer = TypeVar("_Layer", bound=nn.Module)
 
 
 def _with_copies(layer: _Layer) -> _Layer:
-    """Gives a new layer its own weight and bias in place of the shared ones."""
-    for name in ("weight", "bias"):
-        shared = getattr(layer, name)
+    """Gives a new layer its own parameters and buffers in place of the shared ones."""
+    for name, shared in layer._parameters.items():
         if shared is not None:
             copied = nn.Parameter(shared.detach().clone(), requires_grad=shared.requires_grad)
             layer.register_parameter(name, copied)
+    for name, buffer in layer._buffers.items():
+        layer._buffers[name] = None if buffer is None else buffer.detach().clone()
     return layer

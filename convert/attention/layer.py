@@ -1,5 +1,7 @@
 """SelfAttention2d: multi-head self-attention over the pixels of an image, with relative positions.
 
+``SelfAttention1d`` and ``SelfAttention3d`` are the same over sequences and volumes; ``SelfAttention`` is all of them.
+
 Head h plays one kernel tap. It attends around its centre Delta_h, as sharply as alpha_h says, and carries the
 tap's slice W_Delta of the kernel as its value projection:
 
@@ -13,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, fx, nn
@@ -25,21 +27,22 @@ from ..engines import AUTO, ENGINES, Engine, check_engine_name, choose_engine, e
 from ..engines.base import are_trained, positions_are_trained
 from ..engines.literal import all_queries, attention_maps, format_bytes
 from ..errors import ConversionError, GeometryError
-from ..heads.axis_scores import AxisScores
+from ..heads.axis_scores import AXES, AxisScores
 from ..heads.content import ContentTerms
-from ..heads.encoding import ENCODING_DIM, head_vectors
+from ..heads.encoding import encoding_dim, head_vectors
 from ..heads.graphs import assume_positive, assume_unchanged, one_call
 from ..heads.regime import EXACT_ALPHA, Regime, compute_dtype
 from ..heads.regime_cache import RegimeCache
 from ..heads.values import LayerValues
-from ..spec import ConvSpec, Size
+from ..size import Size
+from ..spec import ConvSpec, batch_shape
 from ..transforms import is_traced
 from .checked import checked_model
 
 DEFAULT_MEMORY_LIMIT = 2**30  # bytes
 
 
-class SelfAttention2d(nn.Module):
+class SelfAttention(nn.Module):
     """A multi-head self-attention layer with a quadratic relative positional encoding (Theorem 1).
 
     ``attention_from_conv`` makes one from a convolution. Its parameters are the convolution's, and three
@@ -57,15 +60,15 @@ class SelfAttention2d(nn.Module):
         dtype: Their precision: float64, float32, bfloat16 or float16.
 
     Attributes:
-        weight: The value projections: head h, at kernel tap (m, n), has W_val^(h) = weight[:, :, m, n].
-            [out_channels, in_channels / groups, kernel rows, kernel columns], block diagonal in the groups.
+        weight: The value projections, as the convolution holds them (``ConvSpec.weight_shape``): head h, at kernel tap
+            (m, n), has W_val^(h) = kernel[:, :, m, n], block diagonal in the groups.
         bias: Bias of the output projection, [out_channels], or None.
         alpha: Locality strength of each head, positive, [num_heads]. Positions are numbers about the grid, not about
             the channels: alpha and centers are float64 in a layer of float64, and float32 in any other. Where
             attention is exactly one-hot their gradients are zero; they are then None, so that an optimizer's weight
             decay does not move them. On a GPU, write to them under ``torch.no_grad()``: a change through ``.data`` is
             found by an assertion there.
-        centers: Centre of each head, its offset from the query in pixels (row, column), [num_heads, 2].
+        centers: Centre of each head, its offset from the query in pixels (row, column), [num_heads, axes].
         alpha_follows_dtype: Whether alpha was left to the layer, which then keeps attention one-hot in every precision.
         content: The content terms of the scores, or None, as after a conversion.
         axis_scores: Learned tables in place of the quadratic scores, or None, as after a conversion.
@@ -75,6 +78,7 @@ class SelfAttention2d(nn.Module):
         ConversionError: alpha is not positive and finite, or there is no such engine.
     """
 
+    axes: ClassVar[int | None] = None  # of a subclass
     bias: nn.Parameter | None
 
     def __init__(
@@ -92,14 +96,15 @@ class SelfAttention2d(nn.Module):
         super().__init__()
         if not isinstance(spec, ConvSpec):
             raise ConversionError(f"spec must be a ConvSpec, as ConvSpec.from_conv makes it; got {type(spec).__name__}")
+        if self.axes is not None and spec.axes != self.axes:
+            raise ConversionError(f"{type(self).__name__} has {self.axes} axes; the kernel has {spec.axes}: {spec}")
         self.spec = spec
         self.engine = engine
         self.memory_limit = memory_limit
         self.content: ContentTerms | None = None
         self.axis_scores: AxisScores | None = None
         if weight is None:
-            slices = (spec.out_channels, spec.in_channels // spec.groups, *spec.kernel_size)
-            weight = nn.Parameter(torch.empty(slices, device=device, dtype=dtype))
+            weight = nn.Parameter(torch.empty(spec.weight_shape, device=device, dtype=dtype))
             bias = nn.Parameter(weight.new_empty(spec.out_channels)) if spec.bias else None
             _draw(weight, bias)
         self.weight = weight
@@ -178,6 +183,11 @@ class SelfAttention2d(nn.Module):
         """One head for each kernel tap."""
         return self.spec.num_heads
 
+    @property
+    def kernel(self) -> Tensor:
+        """The value projections of all heads, [out_channels, in_channels / groups, *kernel_size]: head by tap."""
+        return self.spec.kernel(self.weight)
+
     # Code around a convolution reads these of it, so its replacement answers too.
     in_channels = property(lambda self: self.spec.in_channels)
     out_channels = property(lambda self: self.spec.out_channels)
@@ -187,30 +197,36 @@ class SelfAttention2d(nn.Module):
     dilation = property(lambda self: self.spec.dilation)
     groups = property(lambda self: self.spec.groups)
     padding_mode = property(lambda self: self.spec.padding_mode)
+    transposed = property(lambda self: self.spec.transposed)
+    output_padding = property(lambda self: self.spec.output_padding)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """Computes the layer.
 
         Args:
-            x: [batch, in_channels, rows, columns], or without the batch dimension; any size that the
-                convolution accepts, with finite values.
+            x: [batch, in_channels, *size], of an image [batch, in_channels, rows, columns], or without the batch
+                dimension; any size that the convolution accepts, with finite values.
+            output_size: Of a transposed convolution, the size of its output, as its class takes it; it chooses the
+                output padding.
 
         Returns:
-            [batch, out_channels, output rows, output columns]; under ``torch.autocast`` in autocast's dtype, as a
-            convolution's (``autocast.py``).
+            [batch, out_channels, *output size]; under ``torch.autocast`` in autocast's dtype, as a convolution's
+            (``autocast.py``).
 
         Raises:
             ConversionError: The input's shape or dtype does not fit, or the engine cannot compute it.
         """
         if not isinstance(x, Tensor):
             return self._forward_other(x)
-        if x.ndim == 3:
-            return self.forward(x.unsqueeze(0)).squeeze(0)
-        dtype = autocast_dtype(x.device)
+        if x.ndim == self.spec.axes + 1:
+            return self.forward(x.unsqueeze(0), output_size).squeeze(0)
+        dtype, values = autocast_dtype(x.device), self._values()
+        if output_size is not None:
+            values = values._replace(spec=self.spec.with_output_size(x.shape[2:], output_size))
         if dtype is None:
-            return self._attend(x, self._values())
+            return self._attend(x, values)
         with torch.autocast(x.device.type, enabled=False):
-            return self._attend(rounded(x, dtype), self._values().rounded(dtype))
+            return self._attend(rounded(x, dtype), values.rounded(dtype))
 
     def _attend(self, x: Tensor, values: LayerValues) -> Tensor:
         if x.dtype != values.weight.dtype:
@@ -226,8 +242,8 @@ class SelfAttention2d(nn.Module):
     def __prepare_scriptable__(self) -> Self:
         """Refuses ``torch.jit.script``, which calls this."""
         raise ConversionError(
-            "torch.jit.script cannot compile a SelfAttention2d, which chooses its engine in Python: use torch.export "
-            "or torch.jit.trace, or script what restore_model gives back"
+            "torch.jit.script cannot compile a self-attention layer, which chooses its engine in Python: use "
+            "torch.export or torch.jit.trace, or script what restore_model gives back"
         )
 
     def _values(self) -> LayerValues:
@@ -256,7 +272,8 @@ class SelfAttention2d(nn.Module):
     def _engine_for(self, values: LayerValues, shape: torch.Size) -> Engine:
         """The engine for inputs of a shape, chosen once for each."""
         scores = values.content is None, values.axis_scores is None, positions_are_trained(values)
-        return values.regime.remember((self.engine, shape, scores), lambda: self._choose_engine(values, shape))
+        key = self.engine, shape, values.spec.output_padding, scores
+        return values.regime.remember(key, lambda: self._choose_engine(values, shape))
 
     def _assume_positions(self) -> None:
         """Puts a check into a traced layer: the choice of its engine holds for these positions only."""
@@ -275,49 +292,49 @@ class SelfAttention2d(nn.Module):
         if is_traced():
             self._assume_positions()
             return exact_engine(values, self.engine)
-        if len(shape) != 4 or shape[1] != self.spec.in_channels:
-            raise GeometryError(f"input must be [batch, {self.spec.in_channels}, rows, columns]; got {list(shape)}")
-        size = Size(shape[2], shape[3])
-        self.spec.output_size(size)
+        if len(shape) != self.spec.axes + 2 or shape[1] != self.spec.in_channels:
+            raise GeometryError(f"input must be {batch_shape(self.spec)}; got {list(shape)}")
+        size = Size(*shape[2:])
+        values.spec.output_size(size)
         return choose_engine(values, self.engine, size, batch=shape[0])
 
     def head_vectors(self) -> Tensor:
-        """v_h = -alpha_h (1, -2 Delta_h1, -2 Delta_h2), [num_heads, 3]."""
+        """v_h = -alpha_h (1, -2 Delta_h1, -2 Delta_h2), [num_heads, axes + 1]."""
         return head_vectors(self.alpha, self.centers)
 
     def attention_probabilities(
         self,
-        size: tuple[int, int],
+        size: Sequence[int],
         *,
         heads: Sequence[int] | None = None,
-        queries: Sequence[tuple[int, int]] | None = None,
+        queries: Sequence[Sequence[int]] | None = None,
         x: Tensor | None = None,
     ) -> Tensor:
         """Where each head looks from each query: the maps that the paper's figures show.
 
         Args:
-            size: Rows and columns of an input, without padding.
+            size: Size of an input, of an image rows and columns, without padding.
             heads: Heads to return, by default all; head m * kernel columns + n plays tap (m, n).
             queries: Output pixels (row, column) to return, by default all, row by row.
-            x: The input [batch, in_channels, rows, columns]; only a layer with content terms needs it.
+            x: The input [batch, in_channels, *size]; only a layer with content terms needs it.
 
         Returns:
-            [heads, queries, padded rows, padded columns], a probability distribution over the padded input for
-            every head and query; with content terms, a batch dimension in front.
+            [heads, queries, *padded size], a probability distribution over the padded input for every head and query;
+            with content terms, a batch dimension in front.
 
         Raises:
             ConversionError: A head or a query that does not exist, or maps larger than ``memory_limit``.
         """
-        size = as_size(size)
+        size = as_size(size, self.spec.axes)
         output, padded_size = self.spec.output_size(size), self.spec.padded_size(size)
         head_numbers, query_numbers = as_heads(heads, self.num_heads), as_queries(queries, output)
         if x is not None and as_tensor(x, "x").shape[1:] != (self.spec.in_channels, *size):
-            wanted = f"[batch, {self.spec.in_channels}, {size.rows}, {size.columns}]"
-            raise GeometryError(f"x must be {wanted}; got {list(x.shape)}")
+            wanted = ", ".join(map(str, (self.spec.in_channels, *size)))
+            raise GeometryError(f"x must be [batch, {wanted}]; got {list(x.shape)}")
         positions = all_queries(self.spec, size, like=self.alpha)[query_numbers]
         with without_autocast(self.alpha.device):
             maps = attention_maps(self, size, positions, None if x is None else self.spec.pad(x))
-        return torch.unflatten(maps[..., head_numbers, :].transpose(-3, -2), -1, padded_size)
+        return torch.unflatten(maps[..., head_numbers, :].transpose(-3, -2), -1, tuple(padded_size))
 
     def add_content(self, key_dim: int) -> ContentTerms:
         """Adds the content terms (a), (b) and (c), without changing what the layer computes.
@@ -336,33 +353,35 @@ class SelfAttention2d(nn.Module):
             self.num_heads,
             self.spec.in_channels,
             key_dim=as_integer(key_dim, "key_dim", least=1),
-            encoding_dim=ENCODING_DIM,
+            encoding_dim=encoding_dim(self.spec.axes),
             device=self.weight.device,
             dtype=self.weight.dtype,
         )
         return self.content
 
-    def set_axis_scores(self, rows: Tensor, columns: Tensor) -> AxisScores:
-        """Replaces the quadratic scores by learned tables over row offsets and column offsets.
+    def set_axis_scores(self, *tables: Tensor) -> AxisScores:
+        """Replaces the quadratic scores by learned tables over the offsets along each axis: rows, then columns.
 
         ``alpha`` and ``centers`` are not used from then on.
 
         Args:
-            rows: Scores of the row offsets -(n - 1), ..., n - 1, [num_heads, 2 n - 1], for padded inputs of up to n
-                rows.
-            columns: Scores of the column offsets, likewise.
+            *tables: For each axis, scores of the offsets -(n - 1), ..., n - 1, [num_heads, 2 n - 1], for padded inputs
+                of up to n pixels along it.
 
         Raises:
-            GeometryError: The tables have other shapes.
+            GeometryError: The tables have other shapes, or are not one for each axis.
         """
-        if as_tensor(rows, "rows").ndim == 0 or as_tensor(columns, "columns").ndim == 0 or len(rows) != self.num_heads:
-            raise GeometryError(f"score tables must have {self.num_heads} heads; got {list(rows.shape)}")
-        self.axis_scores = AxisScores(rows.to(self.weight), columns.to(self.weight))
+        for name, table in zip(AXES[-self.spec.axes :], tables, strict=False):
+            if as_tensor(table, name).ndim == 0 or len(table) != self.num_heads:
+                raise GeometryError(f"score tables must have {self.num_heads} heads; got {list(table.shape)}")
+        if len(tables) != self.spec.axes:
+            raise GeometryError(f"there must be a score table for each of {self.spec.axes} axes; got {len(tables)}")
+        self.axis_scores = AxisScores(*(table.to(self.weight) for table in tables))
         return self.axis_scores
 
-    def explain(self, size: tuple[int, int], *, batch: int = 1) -> str:
+    def explain(self, size: Sequence[int], *, batch: int = 1) -> str:
         """Which engine computes inputs of this size, why, and what each engine costs in FLOPs and bytes."""
-        size, batch = as_size(size), as_integer(batch, "batch", least=1)
+        size, batch = as_size(size, self.spec.axes), as_integer(batch, "batch", least=1)
         chosen = choose_engine(self, self.engine, size, batch=batch)
         why = "asked for" if self.engine != AUTO else "the cheapest that is exact for these parameters"
         lines = [f"{chosen.name}: {why}, for input {size}, batch {batch}"]
@@ -375,6 +394,27 @@ class SelfAttention2d(nn.Module):
     def extra_repr(self) -> str:
         """The geometry, the heads, alpha and the engine, as ``print(model)`` shows them."""
         return f"{self.spec}, heads={self.num_heads}, alpha={_shown(self.alpha)}, engine={self.engine}"
+
+
+class SelfAttention1d(SelfAttention):
+    """``SelfAttention`` over sequences, [batch, in_channels, length]."""
+
+    axes = 1
+
+
+class SelfAttention2d(SelfAttention):
+    """``SelfAttention`` over images, [batch, in_channels, rows, columns]."""
+
+    axes = 2
+
+
+class SelfAttention3d(SelfAttention):
+    """``SelfAttention`` over volumes or films, [batch, in_channels, planes, rows, columns]."""
+
+    axes = 3
+
+
+LAYERS: dict[int, type[SelfAttention]] = {1: SelfAttention1d, 2: SelfAttention2d, 3: SelfAttention3d}
 
 
 def _shown(alpha: Tensor) -> str:
@@ -394,7 +434,7 @@ def set_engine(model: nn.Module, engine: str) -> None:
     """
     check_engine_name(engine)
     for module in checked_model(model).modules():
-        if isinstance(module, SelfAttention2d):
+        if isinstance(module, SelfAttention):
             module.engine = engine
 
 

@@ -154,7 +154,7 @@ def _absolute_error(layer: AttentionLayer, sums: Sums, scale: Tensor, relative: 
     """Absolute error of one side: the relative one, the rounding of the output, and underflow: [out_channels].
 
     Sums have at most 1 / (4 u) terms, each losing at most 5 lambda, which grow by at most theta_3(alpha) in a stencil;
-    at most 4 such sums follow each other, before or after the weights. 2^8 / u covers that.
+    at most n + 2 such sums follow each other along n axes, before or after the weights. 2^6 (n + 2) / u covers that.
 
     Args:
         layer: The layer.
@@ -166,7 +166,8 @@ def _absolute_error(layer: AttentionLayer, sums: Sums, scale: Tensor, relative: 
     if not (math.isfinite(relative) and float(scale.max()) * (1 + relative) < output.max):
         return torch.full_like(scale, math.inf)
     narrowing = unit_roundoff(layer.weight.dtype) * (1 + relative) if output.dtype != computed.dtype else 0.0
-    underflow = (1 + relative) * sums.flushed + (1 + sums.weights) * computed.smallest_normal * 2.0**9 / computed.eps
+    losses = 2.0**7 * (layer.spec.axes + 2)  # eps = 2 u
+    underflow = (1 + relative) * sums.flushed + (1 + sums.weights) * computed.smallest_normal * losses / computed.eps
     if output.dtype != computed.dtype:
         underflow = underflow + (2 + sums.weights) * output.smallest_normal * output.eps
     return scale * (relative + narrowing) + underflow
@@ -187,27 +188,26 @@ def _compounded(*errors: float) -> float:
 
 def _literal_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
     """Scores r . v, softmax over all keys, values summed over channels, then over heads and keys."""
-    reach = max(math.hypot(*center) for center in layer.regime.centers)
+    axes, reach = layer.spec.axes, max(math.hypot(*center) for center in layer.regime.centers)
     if is_power_of_two(alpha):
-        probabilities = _softmax_error(alpha, 0.0, unit, axes=2)
+        probabilities = _softmax_error(alpha, 0.0, unit, axes=axes)
     else:
-        probabilities = _softmax_error(alpha, _score_error(alpha, reach), _DOUBLE, axes=2)
+        probabilities = _softmax_error(alpha, _score_error(alpha, reach, axes=axes), _DOUBLE, axes=axes)
     values = gamma(layer.spec.in_channels // layer.spec.groups + 2, unit)
-    mixing = _accumulation(alpha, unit, axes=2, copies=layer.spec.num_heads)
+    mixing = _accumulation(alpha, unit, axes=axes, copies=layer.spec.num_heads)
     return _compounded(probabilities, unit, values, mixing)
 
 
 def _separable_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
-    """Row tables, channels, column tables, heads."""
-    one_pass = _one_pass(alpha, unit)
-    return _compounded(one_pass, one_pass, gamma(_staged_terms(layer.spec), unit))
+    """Tables along all axes but the last, channels, tables along the last, heads."""
+    return _compounded(*[_one_pass(alpha, unit)] * layer.spec.axes, gamma(_staged_terms(layer.spec), unit))
 
 
 def _factored_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
-    """Two smoothing passes and the convolution, with one output, or two where channels come first, rounded between."""
-    one_pass, narrowings = _one_pass(alpha, unit), 2 if layer.spec.num_heads == 1 else 1
+    """A smoothing pass an axis and the convolution; what lies between is rounded, twice where channels come first."""
+    passes, narrowings = [_one_pass(alpha, unit)] * layer.spec.axes, 2 if layer.spec.num_heads == 1 else 1
     narrowing = 0.0 if layer.weight.dtype == layer.regime.dtype else unit_roundoff(layer.weight.dtype)
-    return _compounded(one_pass, one_pass, *[narrowing] * narrowings, gamma(_terms(layer.spec), unit))
+    return _compounded(*passes, *[narrowing] * narrowings, gamma(_terms(layer.spec), unit))
 
 
 def _one_pass(alpha: float, unit: float) -> float:
@@ -220,16 +220,16 @@ def _one_pass(alpha: float, unit: float) -> float:
     return _compounded(table, unit, unit, unit, unit, _accumulation(alpha, unit, axes=1))
 
 
-def _score_error(alpha: float, reach: float) -> float:
+def _score_error(alpha: float, reach: float, *, axes: int) -> float:
     """sum_k p_k |error of score k|, for scores r . v in double precision and a centre within ``reach`` pixels.
 
-    Three products, two sums, the rounding of v, and the subtraction of the maximum: at most 6 u alpha times
-    |delta|^2 + 2 |Delta||delta| + D^2, with |delta| <= D + |Delta| and D the key's distance from the target.
-    Moments of D over the probabilities are at most those over exp(-alpha D^2), with D <= |D_1| + |D_2|.
+    A product, a sum for each of n axes, the rounding of v, and the subtraction of the maximum: at most (n + 4) u alpha
+    times |delta|^2 + 2 |Delta||delta| + D^2, with |delta| <= D + |Delta| and D the key's distance from the target.
+    Moments of D over the probabilities are at most those over exp(-alpha D^2), with D <= |D_1| + ... + |D_n|.
     """
-    first = 2 * moment(alpha, 1) * moment(alpha, 0)
-    second = 2 * moment(alpha, 2) * moment(alpha, 0)
-    return 6 * _DOUBLE * alpha * (2 * second + 4 * reach * first + 3 * reach**2)
+    others = axes * moment(alpha, 0) ** (axes - 1)
+    first, second = moment(alpha, 1) * others, moment(alpha, 2) * others
+    return (axes + 4) * _DOUBLE * alpha * (2 * second + 4 * reach * first + 3 * reach**2)
 
 
 def _softmax_error(alpha: float, scores: float, unit: float, *, axes: int) -> float:
@@ -249,20 +249,20 @@ def weighing_keys(alpha: float, unit: float, *, axes: int) -> int:
     """
     vanishes = 1 + (_NEGLIGIBLE if unit < 2.0**-30 else _NEGLIGIBLE_IN_SINGLE)
     side = 2 * math.floor(math.sqrt(vanishes / alpha)) + 1
-    return side * side if axes == 2 else side
+    return int(side**axes)
 
 
 @lru_cache(maxsize=64)
 def _accumulation(alpha: float, unit: float, *, axes: int, copies: int = 1) -> float:
     """Error of adding up the weighted keys of ``copies`` heads in any order, relative to their absolute sum.
 
-    (near - 1) u + 2 far, for the best square (or interval) of near keys around the target; infinite if more keys may
+    (near - 1) u + 2 far, for the best box of near keys around the target; infinite if more keys may
     weigh something than the claim ``key-accumulation`` is for.
     """
     if copies * weighing_keys(alpha, unit, axes=axes) * unit > 0.25:
         return math.inf
     beyond = accumulate(reversed(powers(alpha, 0)), initial=0.0)  # sums over n > radius, from the smallest up
-    mass = moment(alpha, 0) if axes == 2 else 1.0
+    mass = moment(alpha, 0) ** (axes - 1)
     best = math.inf
     for radius, far in enumerate(reversed(list(beyond))):
         near = copies * (2 * radius + 1) ** axes

@@ -1,14 +1,14 @@
 """The softmax tail: how far soft attention is from the convolution in exact arithmetic.
 
-A head gives its target the weight 1 / sum_k q^(|k - t|^2) >= theta_3(q)^-2, with q = exp(-alpha), because the keys are
-some of the points of Z^2. The rest, at most tau = 1 - theta_3(q)^-2 (claim ``tail-bound``), falls on pixels that differ
-from the target by at most osc_c = max - min of channel c. So (claim ``error-bound``)
+A head gives its target the weight 1 / sum_k q^(|k - t|^2) >= theta_3(q)^-n, with q = exp(-alpha), because the keys are
+some of the points of Z^n (n = 2 for images). The rest, at most tau = 1 - theta_3(q)^-n (claim ``tail-bound``), falls on
+pixels that differ from the target by at most osc_c = max - min of channel c. So (claim ``error-bound``)
 
     tail_o  <=  sum_c osc_c sum_h tau_h |W_{o,c,h}|
 
 That counts every head by itself. Where neighbouring taps have the same sign, what one head loses another gives back,
 and the bound is far too large: for a box filter by as much as the kernel is wide. What counts is the kernel's change
-under smoothing. Let u_h(z) be the probability that head h gives the point z of Z^2 if all of Z^2 were keys, minus 1 at
+under smoothing. Let u_h(z) be the probability that head h gives the point z of Z^n if all of Z^n were keys, minus 1 at
 its target, and P_h the probability of the points that the kernel spans. Then (claim ``smoothed-kernel``)
 
     tail_o  <=  sum_c osc_c / 2 ( sum_z | sum_h W_{o,c,h} u_h(z) |  +  sum_h (1 - P_h) |W_{o,c,h}| )
@@ -37,15 +37,21 @@ _TABLE = 2**23  # entries of the heads' changes, 67 MB; beyond, a head counts by
 _ENTRIES = 2**22  # of the kernel's change, held at the same time
 _UNDERFLOW = 2.0**-1000  # what a sum over all integers drops is below this; a normal number
 
-_Points = tuple[tuple[int, int], ...]
+_Points = tuple[tuple[int, ...], ...]
 
 
-def tail_fraction(alpha: float) -> float:
-    """tau = 1 - theta_3(exp(-alpha))^-2: most of a head's attention that can miss its target, for any image size."""
+def tail_fraction(alpha: float, *, axes: int = 2) -> float:
+    """tau = 1 - theta_3(exp(-alpha))^-n: most of a head's attention that can miss its target, for any image size.
+
+    Args:
+        alpha: Locality strength.
+        axes: n, the number of axes.
+    """
     if alpha < SMALLEST_ALPHA:
         return 1.0
     rest = 2 * math.fsum(powers(alpha, 0)) + _UNDERFLOW
-    return min(rest * (2 + rest) / (1 + rest) ** 2 * OUTWARD, 1.0)
+    missed = -math.expm1(-axes * math.log1p(rest))
+    return min(missed * OUTWARD, 1.0)
 
 
 def tail_per_unit(layer: AttentionLayer) -> float:
@@ -61,27 +67,22 @@ def softmax_tail(layer: AttentionLayer, varies: Tensor) -> Tensor:
         layer: A layer with its heads at the kernel's taps.
         varies: How much each input channel varies, padding included: [in_channels], in double precision.
     """
-    fractions = {alpha: tail_fraction(alpha) for alpha in set(layer.regime.alpha)}
+    fractions = {alpha: tail_fraction(alpha, axes=layer.spec.axes) for alpha in set(layer.regime.alpha)}
     tau = [fractions[alpha] for alpha in layer.regime.alpha]
     if layer.spec.num_heads > 1 and not layer.regime.is_exact and _has_room(layer):
         return _by_kernel(layer, varies, tau)
     if layer.regime.shared_alpha is not None:
-        return absolute_products(layer, layer.weight, varies)[0] * tau[0]
+        return absolute_products(layer, layer.kernel, varies)[0] * tau[0]
     shares = torch.tensor(tau, dtype=torch.float64, device="cpu").view(layer.spec.kernel_size)
-    return absolute_products(layer, magnitudes(layer.weight) * shares, varies)[0]
+    return absolute_products(layer, magnitudes(layer.kernel) * shares, varies)[0]
 
 
 def _has_room(layer: AttentionLayer) -> bool:
     """Whether the heads' reach and the kernel are small enough for the sum over every point they touch."""
     if min(layer.regime.alpha) < _FLATTEST:
         return False
-    points = math.prod(end + 2 * _margin(layer.regime.alpha) + 1 for end in _span(layer))
+    points = math.prod(end + 2 * _margin(layer.regime.alpha) + 1 for end in layer.spec.reach)
     return layer.spec.num_heads * points <= _TABLE
-
-
-def _span(layer: AttentionLayer) -> tuple[int, ...]:
-    """Pixels from the kernel's first tap to its last, along each axis."""
-    return tuple(d * (taps - 1) for d, taps in zip(layer.spec.dilation, layer.spec.kernel_size, strict=True))
 
 
 def _margin(alphas: tuple[float, ...]) -> int:
@@ -97,7 +98,7 @@ def absolute_products(layer: AttentionLayer, weight: Tensor, *per_input: Tensor)
 
     Args:
         layer: The layer.
-        weight: [out_channels, in_channels / groups, kernel rows, kernel columns], of any precision.
+        weight: [out_channels, in_channels / groups, *kernel_size], of any precision.
         per_input: Non-negative numbers r, [in_channels] each, in double precision.
     """
     groups, limits = layer.spec.groups, torch.finfo(torch.float64)
@@ -112,15 +113,16 @@ def absolute_products(layer: AttentionLayer, weight: Tensor, *per_input: Tensor)
 def _by_kernel(layer: AttentionLayer, varies: Tensor, tau: list[float]) -> Tensor:
     """The smaller of both bounds for each output and input channel, summed: [out_channels]."""
     spec = layer.spec
-    span = _span(layer)
-    targets = tuple((row + spec.middle[0], column + spec.middle[1]) for row, column in spec.tap_offsets)
-    change, beyond = _head_changes(layer.regime.alpha, targets, span)
-    shares = _outside_of_the_kernel(layer.regime.alpha, targets, span)
+    targets = tuple(
+        tuple(start + offset for start, offset in zip(spec.middle, tap, strict=True)) for tap in spec.tap_offsets
+    )
+    change, beyond = _head_changes(layer.regime.alpha, targets, spec.reach)
+    shares = _outside_of_the_kernel(layer.regime.alpha, targets, spec.reach)
     outside, each = (torch.tensor(part, dtype=torch.float64, device="cpu") for part in (shares, tau))
     per_group = varies.view(spec.groups, 1, -1)
     lost = 2 * torch.finfo(torch.float64).smallest_normal * spec.num_heads * (1 + change.shape[1])  # by underflow
     parts = []
-    for weight in torch.split(layer.weight.detach().flatten(2).flatten(0, 1), max(1, _ENTRIES // change.shape[1])):
+    for weight in torch.split(layer.kernel.detach().flatten(2).flatten(0, 1), max(1, _ENTRIES // change.shape[1])):
         heads, largest = weight.cpu().double(), magnitudes(weight)
         alone = largest @ each + lost
         together = ((heads @ change).abs().sum(-1) + largest @ (outside + beyond)) / 2 + alone * (OUTWARD**2 - 1)
@@ -139,16 +141,17 @@ def _head_changes(alphas: tuple[float, ...], targets: _Points, span: tuple[int, 
     Args:
         alphas: Locality strength of each head.
         targets: Each head's target, from the kernel's first tap.
-        span: Pixels from the kernel's first tap to its last, along the rows and along the columns.
+        span: Pixels from the kernel's first tap to its last, along each axis.
     """
     margin = _margin(alphas)
     changes = []
-    for alpha, (row, column) in zip(alphas, targets, strict=True):
-        axes = [_axis_probabilities(alpha, *axis, margin) for axis in zip((row, column), span, strict=True)]
-        change = torch.outer(*axes)
-        change[margin + row, margin + column] = -tail_fraction(alpha)
+    for alpha, target in zip(alphas, targets, strict=True):
+        change = torch.ones((), dtype=torch.float64, device="cpu")
+        for axis in zip(target, span, strict=True):
+            change = change.unsqueeze(-1) * _axis_probabilities(alpha, *axis, margin)
+        change[tuple(margin + coordinate for coordinate in target)] = -tail_fraction(alpha, axes=len(span))
         changes.append(change.flatten())
-    return torch.stack(changes), max(4 * _beyond(alpha, margin) * OUTWARD for alpha in alphas)
+    return torch.stack(changes), max(2 * len(span) * _beyond(alpha, margin) * OUTWARD for alpha in alphas)
 
 
 def _axis_probabilities(alpha: float, target: int, span: int, margin: int) -> Tensor:
@@ -159,12 +162,14 @@ def _axis_probabilities(alpha: float, target: int, span: int, margin: int) -> Te
 
 @lru_cache(maxsize=8)
 def _outside_of_the_kernel(alphas: tuple[float, ...], targets: _Points, span: tuple[int, ...]) -> tuple[float, ...]:
-    """1 - P_h: what head h gives to points that the kernel does not span, if all of Z^2 were keys."""
+    """1 - P_h: what head h gives to points that the kernel does not span, if all of Z^n were keys."""
     shares = []
     for alpha, target in zip(alphas, targets, strict=True):
-        sides = [_beyond(alpha, first) + _beyond(alpha, last - first) for first, last in zip(target, span, strict=True)]
-        row, column = (side / moment(alpha, 0) for side in sides)
-        shares.append(row + column - row * column)
+        outside = 0.0
+        for first, last in zip(target, span, strict=True):
+            beside = (_beyond(alpha, first) + _beyond(alpha, last - first)) / moment(alpha, 0)
+            outside += beside - outside * beside
+        shares.append(outside)
     return tuple(shares)
 
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ..arguments import image_batches
 from ..attention.checked import checked_model
-from ..attention.layer import SelfAttention2d
+from ..attention.layer import SelfAttention
 from ..errors import ConversionError
 from ..names import names_by_module
 from .data import MeasuredInput, certify_measured, measure_input
@@ -83,7 +83,7 @@ class LayerWatcher:
         has_run: Whether the network used the layer.
     """
 
-    def __init__(self, name: str, layer: SelfAttention2d, conv: nn.Module) -> None:
+    def __init__(self, name: str, layer: SelfAttention, conv: nn.Module) -> None:
         self.name, self.layer, self.conv = name, layer, conv
         self.seconds, self._own, self._inherited, self._total, self._outputs = 0.0, 0.0, 0.0, 0.0, 0.0
         self.has_run, self._is_finite = False, True
@@ -102,7 +102,7 @@ class LayerWatcher:
     def __call__(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         """Compares an output of the attention layer."""
         start = time.perf_counter()
-        x = inputs[0] if inputs[0].ndim == 4 else inputs[0].unsqueeze(0)
+        x = inputs[0] if inputs[0].ndim == self.layer.spec.axes + 2 else inputs[0].unsqueeze(0)
         if not self._expected:
             raise ConversionError(f"the CNN does not call {self.name} as often as the converted network")
         with right_convolutions() as faults:
@@ -147,11 +147,11 @@ def watched(cnn: nn.Module, model: nn.Module) -> Iterator[list[LayerWatcher]]:
     """
     _check_networks(cnn, model)
     watchers = []
-    for names in names_by_module(model, lambda module: isinstance(module, SelfAttention2d)):
+    for names in names_by_module(model, lambda module: isinstance(module, SelfAttention)):
         layer, conv = model.get_submodule(names[0]), dict(cnn.named_modules(remove_duplicate=False)).get(names[0])
-        if conv is None or not isinstance(layer, SelfAttention2d):
+        if conv is None or not isinstance(layer, SelfAttention):
             raise ConversionError(f"the CNN has no layer {names[0]}")
-        if isinstance(conv, SelfAttention2d):
+        if isinstance(conv, SelfAttention):
             raise ConversionError(f"the CNN's layer {names[0] or 'itself'} is self-attention, not a convolution")
         watchers.append(LayerWatcher(names[0], layer, conv))
 
@@ -181,7 +181,7 @@ def watched(cnn: nn.Module, model: nn.Module) -> Iterator[list[LayerWatcher]]:
 def _check_networks(cnn: nn.Module, model: nn.Module) -> None:
     """Refuses networks that are swapped, and a second network without attention layers."""
     converted = [
-        any(isinstance(module, SelfAttention2d) for module in checked_model(network, name).modules())
+        any(isinstance(module, SelfAttention) for module in checked_model(network, name).modules())
         for network, name in ((cnn, "cnn"), (model, "model"))
     ]
     if not converted[1]:

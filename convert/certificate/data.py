@@ -11,17 +11,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..arguments import image_batches
 from ..attention.checked import checked_layer
-from ..attention.layer import SelfAttention2d
+from ..attention.layer import SelfAttention
 from ..bounds.rounding import OUTWARD
 from ..bounds.subnormal import magnitudes
 from ..engines import AUTO
+from ..engines.convolution import Geometry, convolve
 from ..errors import ConversionError, GeometryError
-from ..spec import ConvSpec, Size
+from ..heads.values import AttentionLayer
+from ..size import Size
+from ..spec import ConvSpec, batch_shape
 from .layer import Certificate, certify
 
 
@@ -53,27 +55,27 @@ class MeasuredInput:
         )
 
 
-def measure_input(layer: SelfAttention2d, batches: Iterable[Tensor]) -> MeasuredInput:
+def measure_input(layer: SelfAttention, batches: Iterable[Tensor]) -> MeasuredInput:
     """Measures the padded input of a layer: zeros that padding adds count as values.
 
     Args:
         layer: The layer.
-        batches: Its inputs, [batch, in_channels, rows, columns] each, or tuples that start with them.
+        batches: Its inputs, [batch, in_channels, *size] each, or tuples that start with them.
 
     Raises:
         ConversionError: There is no batch, its shape does not fit, or a value is not finite.
     """
-    checked_layer(layer)
+    values = checked_layer(layer)
     seen: MeasuredInput | None = None
     for batch in image_batches(batches):
-        measured = _measured(layer, batch.detach())
+        measured = _measured(values, batch.detach())
         seen = measured if seen is None else seen.joined(measured)
     if seen is None:
         raise ConversionError("nothing was measured: there is no batch of inputs")
     return seen
 
 
-def certify_data(layer: SelfAttention2d, batches: Iterable[Tensor], *, engine: str = AUTO) -> Certificate:
+def certify_data(layer: SelfAttention, batches: Iterable[Tensor], *, engine: str = AUTO) -> Certificate:
     """Bounds the difference between a layer and its convolution on the inputs that are given.
 
     Args:
@@ -87,24 +89,27 @@ def certify_data(layer: SelfAttention2d, batches: Iterable[Tensor], *, engine: s
     return certify_measured(layer, measure_input(layer, batches), engine=engine)
 
 
-def certify_measured(layer: SelfAttention2d, measured: MeasuredInput, *, engine: str = AUTO) -> Certificate:
+def certify_measured(layer: SelfAttention, measured: MeasuredInput, *, engine: str = AUTO) -> Certificate:
     """Bounds the difference on all inputs within what was measured."""
     return certify(layer, input_range=measured.input_range, engine=engine, sums=measured.sums)
 
 
 @torch.no_grad()
-def _measured(layer: SelfAttention2d, batch: Tensor) -> MeasuredInput:
+def _measured(layer: AttentionLayer, batch: Tensor) -> MeasuredInput:
     spec = layer.spec
-    if batch.ndim not in (3, 4) or batch.shape[-3] != spec.in_channels:
-        raise GeometryError(f"inputs must be [batch, {spec.in_channels}, rows, columns]; got {list(batch.shape)}")
-    spec.output_size(Size(*batch.shape[-2:]))
-    padded = spec.pad(batch if batch.ndim == 4 else batch.unsqueeze(0)).double()
+    missing = spec.axes + 2 - batch.ndim
+    if missing not in (0, 1) or batch.shape[-spec.axes - 1] != spec.in_channels:
+        raise GeometryError(f"inputs must be {batch_shape(spec)}; got {list(batch.shape)}")
+    spec.output_size(Size(*batch.shape[-spec.axes :]))
+    padded = spec.pad(batch.unsqueeze(0) if missing else batch).double()
     if not bool(padded.isfinite().all()):
         raise ConversionError("nothing is certified for an input with NaN or infinite values")
-    sums = _absolute_sums(spec, magnitudes(layer.weight).to(padded.device), padded.abs())
-    return MeasuredInput(padded.amin((0, 2, 3)).cpu(), padded.amax((0, 2, 3)).cpu(), sums.amax((0, 2, 3)).cpu())
+    sums = _absolute_sums(spec, magnitudes(layer.kernel).to(padded.device), padded.abs())
+    kept = (0, *range(2, padded.ndim))
+    return MeasuredInput(padded.amin(kept).cpu(), padded.amax(kept).cpu(), sums.amax(kept).cpu())
 
 
 def _absolute_sums(spec: ConvSpec, weight: Tensor, padded: Tensor) -> Tensor:
     """sum |w||x| of every output, in double precision, rounded up."""
-    return F.conv2d(padded, weight, None, spec.stride, 0, spec.dilation, spec.groups) * OUTWARD
+    geometry = Geometry(spec.query_stride, (0,) * spec.axes, spec.dilation, spec.groups)
+    return convolve(padded, weight, None, geometry) * OUTWARD

@@ -126,10 +126,10 @@ def _check_parameters(layer: AttentionLayer) -> None:
 
 def _sums(layer: AttentionLayer, largest: Tensor, measured: Tensor | None) -> Sums:
     """What rounding errors are relative to, for inputs of at most these absolute values, [in_channels]."""
-    products, weights = absolute_products(layer, layer.weight, largest, torch.ones_like(largest))
+    products, weights = absolute_products(layer, layer.kernel, largest, torch.ones_like(largest))
     bias = torch.zeros_like(products) if layer.bias is None else magnitudes(layer.bias)
     read = products if measured is None else torch.minimum(products, _checked_sums(layer.spec, measured))
-    small = is_subnormal(layer.weight).double() * torch.finfo(layer.regime.dtype).smallest_normal
+    small = is_subnormal(layer.kernel).double() * torch.finfo(layer.regime.dtype).smallest_normal
     (flushed,) = absolute_products(layer, small, largest) if bool(small.any()) else (torch.zeros_like(products),)
     return Sums(read + bias, products + bias, weights, flushed, float(largest.max()))
 
@@ -165,7 +165,7 @@ def padded_range(spec: ConvSpec, input_range: InputRange) -> tuple[Tensor, Tenso
         ConversionError: As ``channel_range``.
     """
     low, high = channel_range(input_range, spec.in_channels)
-    if spec.padding_mode == "zeros" and any(spec.pads):
+    if spec.adds_zeros:
         return low.clamp(max=0), high.clamp(min=0)
     return low, high
 

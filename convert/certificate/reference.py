@@ -1,8 +1,9 @@
 """Convolutions as torch computes them, to compare with, unless torch is known to get them wrong.
 
-A comparison with a wrong reference says nothing. So while ``right_convolutions`` lasts, every ``F.conv2d``, also one
-that ``nn.Conv2d`` calls inside a network, is the one of ``engines/convolution.py``. Where torch's own is not to be
-trusted, that is written down, so that it can be told.
+A comparison with a wrong reference says nothing. So while ``right_convolutions`` lasts, every ``F.conv2d`` and its
+relatives of other axes, transposed or not, also one that a module calls inside a network, are those of
+``engines/convolution.py`` and ``engines/transposed.py``. Where torch's own is not to be trusted, that is written down,
+so that it can be told.
 """
 
 from __future__ import annotations
@@ -17,6 +18,13 @@ from torch.overrides import TorchFunctionMode
 
 from ..autocast import autocast_dtype, rounded, without_autocast
 from ..engines.convolution import Geometry, convolve, known_fault
+from ..engines.transposed import convolve_transposed, result_size
+from ..spec import reversed_pads
+
+_FORWARD = (F.conv1d, F.conv2d, F.conv3d)
+_TRANSPOSED = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
+
+_Numbers = int | Sequence[int]
 
 
 @contextmanager
@@ -32,7 +40,7 @@ def right_convolutions() -> Iterator[list[str]]:
 
 
 class _RightConvolutions(TorchFunctionMode):
-    """Takes the place of ``F.conv2d``."""
+    """Takes the place of ``F.conv2d`` and its relatives."""
 
     def __init__(self, faults: list[str]) -> None:
         super().__init__()
@@ -41,50 +49,81 @@ class _RightConvolutions(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        if func is not F.conv2d:
-            return func(*args, **(kwargs or {}))
-        return self._convolve(*args, **(kwargs or {}))
+        if func in _FORWARD:
+            return self._convolve(*args, **(kwargs or {}))
+        if func in _TRANSPOSED:
+            return self._convolve_transposed(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
 
     def _convolve(
         self,
         input: Tensor,
         weight: Tensor,
         bias: Tensor | None = None,
-        stride: int | tuple[int, ...] = 1,
-        padding: int | tuple[int, ...] | str = 0,
-        dilation: int | tuple[int, ...] = 1,
+        stride: _Numbers = 1,
+        padding: _Numbers | str = 0,
+        dilation: _Numbers = 1,
         groups: int = 1,
     ) -> Tensor:
-        dtype = autocast_dtype(input.device)
-        if dtype is not None:
-            input, weight = rounded(input, dtype), rounded(weight, dtype)
-            bias = None if bias is None else rounded(bias, dtype)
-        x, zeros = _padded(input, weight, padding, _pair(dilation))
-        geometry = Geometry(_pair(stride), zeros, _pair(dilation), groups)
-        fault = known_fault(x, weight, geometry)
-        if fault is not None and fault not in self._faults:
-            self._faults.append(fault)
+        axes = weight.ndim - 2
+        batch, weight, bias = _rounded(input, weight, bias)
+        x, zeros = _padded(batch, weight, padding, _each(dilation, axes))
+        geometry = Geometry(_each(stride, axes), zeros, _each(dilation, axes), groups)
+        self._note(known_fault(x, weight, geometry))
         with without_autocast(x.device):
             output = convolve(x, weight, bias, geometry)
-        return output if input.ndim == 4 else output.squeeze(0)
+        return output if input.ndim == weight.ndim else output.squeeze(0)
+
+    def _convolve_transposed(
+        self,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: _Numbers = 1,
+        padding: _Numbers = 0,
+        output_padding: _Numbers = 0,
+        groups: int = 1,
+        dilation: _Numbers = 1,
+    ) -> Tensor:
+        axes = weight.ndim - 2
+        x, weight, bias = _rounded(input, weight, bias)
+        geometry = Geometry(_each(stride, axes), _each(padding, axes), _each(dilation, axes), groups)
+        added = _each(output_padding, axes)
+        self._note(known_fault(x, weight, geometry, result_size(x, weight, geometry, added)))
+        with without_autocast(x.device):
+            output = convolve_transposed(x, weight, bias, geometry, added)
+        return output if input.ndim == weight.ndim else output.squeeze(0)
+
+    def _note(self, fault: str | None) -> None:
+        if fault is not None and fault not in self._faults:
+            self._faults.append(fault)
+
+
+def _rounded(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The input as a batch, weight and bias, as autocast makes them."""
+    batch = x if x.ndim == weight.ndim else x.unsqueeze(0)
+    dtype = autocast_dtype(x.device)
+    if dtype is None:
+        return batch, weight, bias
+    return rounded(batch, dtype), rounded(weight, dtype), None if bias is None else rounded(bias, dtype)
 
 
 def _padded(
-    x: Tensor, weight: Tensor, padding: int | tuple[int, ...] | str, dilation: tuple[int, int]
-) -> tuple[Tensor, tuple[int, int]]:
-    """The input as a batch, and the zeros to add at both ends; of uneven "same" padding, the rest is added here."""
-    batch = x if x.ndim == 4 else x.unsqueeze(0)
+    x: Tensor, weight: Tensor, padding: _Numbers | str, dilation: tuple[int, ...]
+) -> tuple[Tensor, tuple[int, ...]]:
+    """The input, and the zeros to add at both ends; of uneven "same" padding, the rest is added here."""
+    axes = weight.ndim - 2
     if padding == "valid":
-        return batch, (0, 0)
+        return x, (0,) * axes
     if not isinstance(padding, str):
-        return batch, _pair(padding)
-    rows, columns = (dilation[axis] * (weight.shape[2 + axis] - 1) for axis in (0, 1))
-    return F.pad(batch, (0, columns % 2, 0, rows % 2)), (rows // 2, columns // 2)
+        return x, _each(padding, axes)
+    reach = [step * (taps - 1) for step, taps in zip(dilation, weight.shape[2:], strict=True)]
+    return F.pad(x, reversed_pads((0, length % 2) for length in reach)), tuple(length // 2 for length in reach)
 
 
-def _pair(value: int | Sequence[int]) -> tuple[int, int]:
-    rows, columns = (value, value) if isinstance(value, int) else tuple(value) * (2 // len(value))
-    return rows, columns
+def _each(value: _Numbers, axes: int) -> tuple[int, ...]:
+    """One number for each axis."""
+    return (value,) * axes if isinstance(value, int) else tuple(value) * (axes // len(value))
 
 
 def untrusted_note(faults: Sequence[str]) -> str | None:

@@ -1,9 +1,10 @@
 """The other direction of the certificate: from a tolerance to the locality strength.
 
-The tail falls as alpha grows: tau <= 4 exp(-alpha) (claim ``tail-bound`` in ``proofs/claims/certificate/tail.py``), so
-a tail of at most T on a layer with sum_c osc_c sum_h |W_{o,c,h}| = A is certain from
+The tail falls as alpha grows: tau <= 2 n exp(-alpha) along n axes (claim ``tail-bound`` in
+``proofs/claims/certificate/tail.py``), so a tail of at most T on a layer with sum_c osc_c sum_h |W_{o,c,h}| = A is
+certain from
 
-    alpha = ln(4 A / T)
+    alpha = ln(2 n A / T)
 
 on. What rounding adds hardly depends on alpha, until attention becomes exactly one-hot and the probabilities stop
 rounding. So the closed form is a start, and the certificate itself decides: the values of alpha between one that does
@@ -73,10 +74,10 @@ def alpha_for(tolerance: float, layer: AttentionLayer, input_range: InputRange) 
 
 
 def _closed_form(tolerance: float, layer: AttentionLayer, input_range: InputRange) -> float:
-    """ln(4 A / T), with half of the tolerance for the tail; at least 1/8."""
+    """ln(2 n A / T), with half of the tolerance for the tail; at least 1/8."""
     low, high = padded_range(layer.spec, input_range)
-    total = float(absolute_products(layer, layer.weight, high - low)[0].max())
-    return max(math.log(max(8 * total / tolerance, 1.0)), 0.125)
+    total = float(absolute_products(layer, layer.kernel, high - low)[0].max())
+    return max(math.log(max(4 * layer.spec.axes * total / tolerance, 1.0)), 0.125)
 
 
 def _representable(layer: AttentionLayer, value: float) -> float:

@@ -6,7 +6,7 @@ import torch
 
 from ..errors import EngineError
 from ..heads.values import AttentionLayer
-from ..spec import Size
+from ..size import Size
 from .base import Cost, Engine
 from .factored import FactoredEngine
 from .literal import LiteralEngine

@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..heads.values import AttentionLayer
-from ..spec import ConvSpec, Size
+from ..size import Size
+from ..spec import ConvSpec, reversed_pads
 from ..transforms import is_differentiated, is_differentiating
 
 
@@ -66,10 +67,10 @@ class Engine(ABC):
 
         Args:
             layer: A layer that the engine does not refuse.
-            x: [batch, in_channels, rows, columns].
+            x: [batch, in_channels, *size].
 
         Returns:
-            [batch, out_channels, output rows, output columns].
+            [batch, out_channels, *output size].
         """
 
 
@@ -85,25 +86,48 @@ def are_trained(alpha: Tensor, centers: Tensor) -> bool:
     return is_differentiating() and (is_differentiated(alpha) or is_differentiated(centers))
 
 
-def convolution_padding(spec: ConvSpec) -> tuple[int, int]:
-    """Zeros at both ends of the rows, and of the columns, that a convolution call adds by itself."""
-    return (spec.pads.top, spec.pads.left) if spec.padding_mode == "zeros" else (0, 0)
+def convolution_padding(spec: ConvSpec) -> tuple[int, ...]:
+    """Zeros at both ends of each axis that a convolution call adds by itself."""
+    if spec.padding_mode != "zeros" or (spec.is_uneven and not spec.transposed):
+        return (0,) * spec.axes
+    return tuple(before for before, _ in spec.pads)
 
 
 def pad_as_convolution(spec: ConvSpec, x: Tensor) -> Tensor:
     """Does what ``nn.Conv2d`` does before its own padding, so that the sums come in the same order, bit for bit.
 
     Returns:
-        The input, padded where a convolution call cannot; ``convolution_padding`` is left to that call.
+        The input, padded where a convolution call cannot; ``convolution_padding`` is left to that call. Of a transposed
+        convolution's input, the pixels that are keys; where there are none, the whole key grid, which is all zeros.
     """
-    if spec.padding_mode != "zeros":
+    if spec.transposed:
+        unseen = dropped(spec, Size(*x.shape[2:]))
+        if unseen is None:
+            return spec.pad(x)
+        return F.pad(x, reversed_pads((-b, -a) for b, a in unseen)) if any(map(any, unseen)) else x
+    if spec.padding_mode != "zeros" or spec.is_uneven:
         return spec.pad(x)
-    top, bottom, left, right = spec.pads
-    return x if (top, left) == (bottom, right) else F.pad(x, (0, right - left, 0, bottom - top))
+    if all(before == after for before, after in spec.pads):
+        return x
+    return F.pad(x, reversed_pads((0, after - before) for before, after in spec.pads))
+
+
+def dropped(spec: ConvSpec, size: Size) -> tuple[tuple[int, int], ...] | None:
+    """Pixels before and after each axis that a transposed convolution's padding drops; None if no pixel is left."""
+    if not spec.transposed:
+        return ((0, 0),) * spec.axes
+    along = zip(spec.pads, spec.stuffing, strict=True)
+    found = tuple((max(0, -(before // step)), max(0, -(after // step))) for (before, after), step in along)
+    if any(length <= sum(pair) for length, pair in zip(size, found, strict=True) if any(pair)):
+        return None
+    return found
 
 
 def convolution_flops(spec: ConvSpec, size: Size, *, batch: int) -> int:
-    """FLOPs of the sum over taps and channels, which every engine contains."""
-    output = spec.output_size(size)
+    """FLOPs of the sum over taps and channels, which every engine contains.
+
+    A transposed convolution multiplies no stuffed zeros: it spreads each pixel of the input over the taps.
+    """
+    pixels = math.prod(size if spec.transposed else spec.output_size(size))
     terms = spec.num_heads * spec.in_channels // spec.groups
-    return 2 * batch * output.rows * output.columns * spec.out_channels * terms
+    return 2 * batch * pixels * spec.out_channels * terms

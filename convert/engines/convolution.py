@@ -4,12 +4,17 @@ On a CPU torch leaves convolutions to oneDNN, and torch 2.13 (oneDNN 3.12) gets 
 search; ``docs/verification.md`` shows each in plain torch, and says when and on which CPUs it happens. ``convolve`` is
 ``F.conv2d`` but for these:
 
-* A result that is one column wide, with a stride along the columns: garbage, in half precision or where every group has
-  one input channel. One more column is computed, from zeros that are appended to the image, and dropped.
-* Taps that see only padding in an image narrower than the stride: a crash. The columns are padded before the call.
-* A depthwise convolution of half precision whose kernel has many columns: the call does not return.
-* The gradient of a bfloat16 kernel that is dilated along the rows, or reaches beyond narrow images: garbage, or a
-  crash. These two are computed in float32 and rounded once, which is how the certificate understands half precision.
+* A result that is one column wide, with a stride along the columns: garbage, in half precision, of volumes, or where
+  every group has one input channel. One more column is computed, from zeros appended to the image, and dropped.
+* Taps that see only padding, in an image narrower than the stride, or in a volume smaller than the kernel: a crash, or
+  garbage in the kernel's gradient. The image is padded before the call.
+* A depthwise convolution of half precision whose kernel has many columns: the call does not return. It is computed in
+  float32 too.
+* A bfloat16 kernel of 8 or more columns, or with a stride of 4 or more along them, on CPUs with AMX: garbage for some
+  numbers of channels, or memory written that is not the result's. It is computed in float32 and rounded once, which is
+  how the certificate understands half precision.
+* A bfloat16 kernel that is dilated along the rows (or planes), or reaches beyond small images: its gradient is garbage,
+  or it crashes. It is computed likewise.
 
 A few integers are compared, before anything is computed. The memory format, on which the faults mostly depend too, is
 left out: what compiles a graph may change it.
@@ -17,6 +22,7 @@ left out: what compiles a graph may change it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -24,20 +30,23 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._C._functorch import maybe_current_level
 
-from ..transforms import is_differentiated
+from ..spec import reversed_pads
 
+_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the dimensions of a batch
 _HALF = (torch.bfloat16, torch.float16)
+_WIDE, _FAR = 8, 4  # columns of a kernel, and its stride along them, from which bfloat16 is not left to torch
 _LONGEST_DEPTHWISE = 14  # columns of a depthwise kernel, up to which half precision returns
 _ONE_VECTOR = 16  # channels that fit one register; with more of them it returns too
 
 NARROW = "strided, with a result that is one column wide"
 ENDLESS = "depthwise in half precision, with a kernel of many columns"
+WIDE = "in bfloat16, with a kernel of many columns, or a large stride along them"
 BEYOND = "padded by as many columns as the kernel spans, and an image narrower than the stride"
-GRADIENT = "the gradient of a bfloat16 kernel that is dilated along the rows, or reaches beyond narrow images"
+SMALL = "in bfloat16, dilated along the rows, or with a kernel that reaches beyond a small image"
 
 
 class Geometry(NamedTuple):
-    """What a convolution call is told beside its tensors; pairs are for rows and columns.
+    """What a convolution call is told beside its tensors, along each axis.
 
     Attributes:
         stride: Pixels between outputs.
@@ -46,93 +55,141 @@ class Geometry(NamedTuple):
         groups: Blocks of channels that do not mix.
     """
 
-    stride: tuple[int, int] = (1, 1)
-    padding: tuple[int, int] = (0, 0)
-    dilation: tuple[int, int] = (1, 1)
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
     groups: int = 1
+
+    @classmethod
+    def of(
+        cls,
+        axes: int,
+        stride: tuple[int, ...] = (),
+        padding: tuple[int, ...] = (),
+        dilation: tuple[int, ...] = (),
+        groups: int = 1,
+    ) -> Geometry:
+        """A geometry along so many axes, without what is not given."""
+        return cls(stride or (1,) * axes, padding or (0,) * axes, dilation or (1,) * axes, groups)
+
+
+_CONVOLUTIONS: tuple[Callable[..., Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
 
 
 def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor:
-    """``F.conv2d``, computed another way where torch's own result is not to be trusted.
+    """``F.conv1d``, ``F.conv2d`` or ``F.conv3d``, computed another way where torch's result is not to be trusted.
 
     Args:
-        x: [batch, in_channels, rows, columns].
-        weight: [out_channels, in_channels / groups, kernel rows, kernel columns], in the dtype of x.
+        x: [batch, in_channels, *size].
+        weight: [out_channels, in_channels / groups, *kernel_size], in the dtype of x.
         bias: [out_channels], in the same dtype, or None.
         geometry: Stride, padding, dilation and groups.
 
     Returns:
-        [batch, out_channels, output rows, output columns].
+        [batch, out_channels, *output size].
     """
-    if is_endless(x, weight, geometry) or has_wrong_gradient(x, weight, geometry):
+    conv = _CONVOLUTIONS[weight.ndim - 3]
+    if needs_precision(x, weight, geometry):
         precise = convolve(x.float(), weight.float(), None if bias is None else bias.float(), geometry)
         return precise.to(x.dtype)
     if is_beyond(x, weight, geometry):
-        columns = geometry.padding[1]
-        x, geometry = F.pad(x, (columns, columns)), geometry._replace(padding=(geometry.padding[0], 0))
+        x = F.pad(x, reversed_pads((zeros, zeros) for zeros in geometry.padding))
+        geometry = geometry._replace(padding=(0,) * len(geometry.padding))
     if is_narrow(x, weight, geometry):
-        wider = F.conv2d(F.pad(x, (0, geometry.stride[1])), weight, bias, *geometry)
+        wider = conv(F.pad(x, (0, geometry.stride[-1])), weight, bias, *geometry)
         return laid_out_like(x, wider[..., :-1])
-    return F.conv2d(x, weight, bias, *geometry)
+    return conv(x, weight, bias, *geometry)
 
 
-def known_fault(x: Tensor, weight: Tensor, geometry: Geometry) -> str | None:
-    """What makes torch's own call one that is not to be trusted, in words, or None."""
-    if is_narrow(x, weight, geometry):
+def known_fault(x: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[int] | None = None) -> str | None:
+    """What makes torch's own call one that is not to be trusted, in words, or None.
+
+    Args:
+        x: As for ``convolve``.
+        weight: As for ``convolve``.
+        geometry: As for ``convolve``.
+        size: Size of the convolved image, where it is not that of x (``transposed.py``).
+    """
+    if is_narrow(x, weight, geometry, size):
         return NARROW
     if is_endless(x, weight, geometry):
         return ENDLESS
-    if has_wrong_gradient(x, weight, geometry):
-        return GRADIENT
-    return BEYOND if is_beyond(x, weight, geometry) else None
+    if is_beyond_in_bfloat16(x, weight, geometry, size):
+        return SMALL
+    if is_beyond(x, weight, geometry, size):
+        return BEYOND
+    return WIDE if is_wide(x, weight, geometry) else None
 
 
-def is_narrow(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
+def is_narrow(x: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[int] | None = None) -> bool:
     """Whether the result is one column wide although the stride is not 1, where torch goes wrong then.
 
     Exported with a width that is not fixed, torch's own convolution excludes a result of one column, so this may ask.
     """
-    stride = geometry.stride[1]
-    if stride == 1 or not _is_onednns(x) or (weight.shape[1] > 1 and x.dtype not in _HALF):
+    stride = geometry.stride[-1]
+    if stride == 1 or not _is_onednns(x):
         return False
-    return x.shape[3] + 2 * geometry.padding[1] - _span(weight, geometry) < stride
+    if weight.ndim < 5 and weight.shape[1] > 1 and x.dtype not in _HALF:
+        return False
+    return _size(x, size)[-1] + 2 * geometry.padding[-1] - spans(weight, geometry)[-1] < stride
 
 
-def is_beyond(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
-    """Whether taps that see only padding in an image narrower than the stride may crash the call."""
+def is_beyond(x: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[int] | None = None) -> bool:
+    """Whether taps that see only padding may crash the call, or leave garbage in a gradient."""
     if not _is_onednns(x) or torch.compiler.is_exporting():
         return False
-    return geometry.padding[1] >= _span(weight, geometry) and x.shape[3] < geometry.stride[1]
+    if weight.ndim == 5 and any(geometry.padding) and not _is_large(x, weight, geometry, size):
+        return True
+    return geometry.padding[-1] >= spans(weight, geometry)[-1] and _size(x, size)[-1] < geometry.stride[-1]
 
 
 def is_endless(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
     """Whether torch may never return."""
-    if x.dtype not in _HALF or not _is_onednns(x) or weight.shape[3] <= _LONGEST_DEPTHWISE:
+    if x.dtype not in _HALF or not _is_onednns(x) or weight.shape[-1] <= _LONGEST_DEPTHWISE:
         return False
     depthwise = weight.shape[1] == 1 and weight.shape[0] == geometry.groups <= _ONE_VECTOR
-    return depthwise and geometry.stride[1] == 1 and geometry.dilation == (1, 1)
+    return depthwise and geometry.stride[-1] == 1 and all(step == 1 for step in geometry.dilation)
 
 
-def has_wrong_gradient(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
-    """Whether torch may give the kernel a wrong gradient; in an exported program gradients are torch's own."""
+def is_wide(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
+    """Whether a bfloat16 kernel has so many columns, or so large a stride along them, that torch may go wrong."""
+    if x.dtype != torch.bfloat16 or not _is_onednns(x):
+        return False
+    return weight.shape[-1] >= _WIDE or geometry.stride[-1] >= _FAR
+
+
+def needs_precision(x: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[int] | None = None) -> bool:
+    """Whether the convolution is computed in float32 and rounded once."""
+    faults = is_endless(x, weight, geometry), is_wide(x, weight, geometry)
+    return any(faults) or is_beyond_in_bfloat16(x, weight, geometry, size)
+
+
+def is_beyond_in_bfloat16(x: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[int] | None = None) -> bool:
+    """Whether a bfloat16 kernel is dilated before its last axis, or reaches beyond a small image.
+
+    In an exported program, what comes of it is torch's own.
+    """
     if x.dtype != torch.bfloat16 or not _is_onednns(x) or torch.compiler.is_exporting():
         return False
-    if not (torch.is_grad_enabled() and weight.requires_grad) and not is_differentiated(weight):
-        return False
-    span, columns = _span(weight, geometry), x.shape[3]
-    wide = columns >= span and columns >= geometry.stride[1] and geometry.padding[1] < span
-    return geometry.dilation[0] > 1 or not wide
+    return not _is_large(x, weight, geometry, size) or any(step > 1 for step in geometry.dilation[:-1])
+
+
+def _is_large(x: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[int] | None) -> bool:
+    """Whether an image is at least as large as the kernel and its stride, and the padding smaller than the kernel."""
+    along = zip(_size(x, size), spans(weight, geometry), geometry.stride, geometry.padding, strict=True)
+    return all(length >= max(span, stride) and padding < span for length, span, stride, padding in along)
 
 
 def is_channels_last(x: Tensor) -> bool:
     """Whether the channels of a pixel lie next to each other; false inside ``torch.vmap``, which does not tell."""
-    return maybe_current_level() is None and x.is_contiguous(memory_format=torch.channels_last)
+    last = _CHANNELS_LAST.get(x.ndim)
+    return last is not None and maybe_current_level() is None and x.is_contiguous(memory_format=last)
 
 
 def laid_out_like(x: Tensor, y: Tensor) -> Tensor:
     """Y in the memory format that a convolution of x gives its result."""
     last = is_channels_last(x) and not x.is_contiguous()
-    return y.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+    return y.contiguous(memory_format=_CHANNELS_LAST[x.ndim] if last else torch.contiguous_format)
 
 
 def _is_onednns(x: Tensor) -> bool:
@@ -140,6 +197,10 @@ def _is_onednns(x: Tensor) -> bool:
     return x.is_cpu and torch._C._get_tracing_state() is None
 
 
-def _span(weight: Tensor, geometry: Geometry) -> int:
-    """Columns from the kernel's first tap to its last."""
-    return geometry.dilation[1] * (weight.shape[3] - 1) + 1
+def _size(x: Tensor, size: Sequence[int] | None) -> Sequence[int]:
+    return x.shape[2:] if size is None else size
+
+
+def spans(weight: Tensor, geometry: Geometry) -> tuple[int, ...]:
+    """Pixels from the kernel's first tap to its last, along each axis."""
+    return tuple(d * (taps - 1) + 1 for d, taps in zip(geometry.dilation, weight.shape[2:], strict=True))

@@ -1,7 +1,7 @@
 """The factored engine: smooth the padded input, then convolve.
 
 If all heads share alpha and sit at the kernel's taps, the probabilities of head h at query q depend only on
-its target t = q + Delta_h, and are a product of a row factor and a column factor:
+its target t = q + Delta_h, and are a product of a row factor and a column factor (one factor for each axis):
 
     probability(k) = softmax_k(-alpha |k - t|^2) = S_row[t_1, k_1] S_col[t_2, k_2]
 
@@ -13,6 +13,9 @@ So head h at q reads the smoothed input S X at t, and the sum over heads with W_
 smoothing before the convolution. It is exact for every alpha, stride, dilation and padding. Where every off-diagonal
 entry of S rounds to zero (``Regime.is_exact``) S is the identity, is skipped, and the layer is one convolution call.
 
+A transposed convolution smooths its stuffed input, of which S needs only the columns where x is, and convolves with
+stride 1; where S is the identity, it is one transposed convolution call.
+
 Two things save work in the soft regime. Along an axis with a single tap, the targets are the queries, so only those
 rows of S are needed, and the stride is in them. And a kernel of a single tap mixes channels only, which commutes with
 smoothing: Conv_W(S X) = S Conv_W(X), done on whichever side has fewer channels.
@@ -20,8 +23,9 @@ smoothing: Conv_W(S X) = S Conv_W(X), done on whichever side has fewer channels.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -30,16 +34,18 @@ from ..bounds.rounding import factored_error
 from ..heads.graphs import kept_apart
 from ..heads.regime import UNREAD
 from ..heads.values import AttentionLayer
-from ..spec import ConvSpec, Size
+from ..size import Size
+from ..spec import ConvSpec
 from ..transforms import is_traced
 from .base import Cost, Engine, convolution_flops, convolution_padding, pad_as_convolution, positions_are_trained
 from .convolution import Geometry, convolve, laid_out_like
 from .passes import Axis, Passes, cheapest_passes, stencils_are_fast
 from .stencil import keys_above_zero
+from .transposed import convolve_transposed
 
 
 class FactoredEngine(Engine):
-    """Smoothing along rows and columns, then the convolution of the same kernel."""
+    """Smoothing along every axis, then the convolution of the same kernel."""
 
     name: ClassVar[str] = "factored"
     summary: ClassVar[str] = "the proven rewriting: smooth the input with the attention's own softmax, then convolve"
@@ -64,15 +70,18 @@ class FactoredEngine(Engine):
         """The convolution, and in the soft regime two smoothing passes."""
         spec, flops = layer.spec, convolution_flops(layer.spec, size, batch=batch)
         grid = spec.padded_size(size)
-        padded = batch * spec.in_channels * grid.rows * grid.columns
+        padded = batch * spec.in_channels * math.prod(grid)
         if layer.regime.is_exact:
             return Cost(flops, 0 if spec.padding_mode == "zeros" else padded * layer.weight.element_size())
         channels = batch * (spec.out_channels if _channels_first(spec) else spec.in_channels)
-        rows, columns = (_targets(spec, size, axis).queries for axis in (0, 1))
         flattest = min(layer.regime.alpha) if layer.regime.is_read else 0.0
-        read = Size(*(keys_above_zero(flattest, keys, layer.regime.dtype) for keys in grid))
-        smoothing = grid.columns * rows * read.rows + rows * columns * read.columns
-        held = padded + channels * rows * (grid.columns + columns)
+        held, smoothing, lengths = padded, 0, list(grid)
+        for axis, keys in enumerate(grid):
+            lengths[axis] = _targets(spec, size, axis).queries
+            smoothing += math.prod(lengths) * keys_above_zero(flattest, keys, layer.regime.dtype)
+            held += channels * math.prod(lengths)
+        if spec.transposed:  # a convolution with stride 1
+            flops = 2 * batch * math.prod(spec.output_size(size)) * spec.out_channels * _terms(spec)
         return Cost(flops + 2 * channels * smoothing, held * layer.regime.dtype.itemsize)
 
     def error(self, layer: AttentionLayer) -> float:
@@ -83,27 +92,37 @@ class FactoredEngine(Engine):
         """Computes the layer."""
         spec, weight, bias = layer.spec, layer.weight, layer.bias
         if layer.regime.is_exact:
-            source, padding = pad_as_convolution(spec, x), convolution_padding(spec)
-            return convolve(source, weight, bias, Geometry(spec.stride, padding, spec.dilation, spec.groups))
+            return _convolution(spec, x, weight, bias)
         source, smoothing = pad_as_convolution(spec, x), _smoothing(layer, x.shape)
+        kernel, unmoved = layer.kernel, (0,) * spec.axes
         if _channels_first(spec):
-            mixed = smoothing(convolve(source, weight, None, Geometry(groups=spec.groups)))
-            return laid_out_like(x, mixed if bias is None else mixed + bias.view(-1, 1, 1))
+            mixed = smoothing(convolve(source, kernel, None, Geometry.of(spec.axes, groups=spec.groups)))
+            return laid_out_like(x, mixed if bias is None else mixed + bias.view(-1, *(1,) * spec.axes))
         smoothed = smoothing(source)
         if is_traced():
             smoothed = kept_apart(smoothed)
         elif smoothed.numel() < _reordered_after(spec, x, weight):
             smoothed = laid_out_like(x, smoothed)
-        mixed = convolve(smoothed, weight, bias, Geometry(_stride(spec), (0, 0), spec.dilation, spec.groups))
+        mixed = convolve(smoothed, kernel, bias, Geometry(_stride(spec), unmoved, spec.dilation, spec.groups))
         return laid_out_like(x, mixed)
+
+
+def _convolution(spec: ConvSpec, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """What is left of the layer in the exact regime."""
+    if spec.transposed:
+        geometry = Geometry(spec.stride, cast(tuple[int, ...], spec.padding), spec.dilation, spec.groups)
+        return convolve_transposed(x, weight, bias, geometry, spec.output_padding)
+    padding = convolution_padding(spec)
+    geometry = Geometry(spec.stride, padding, spec.dilation, spec.groups)
+    return convolve(pad_as_convolution(spec, x), weight, bias, geometry)
 
 
 @dataclass(frozen=True)
 class Smoothing:
-    """S_row X S_col^T.
+    """S_row X S_col^T, and likewise along any number of axes.
 
     Attributes:
-        passes: S_row along the rows and S_col along the columns.
+        passes: S along each axis.
         dtype: Precision they are computed in.
     """
 
@@ -116,9 +135,11 @@ class Smoothing:
         return self.passes.nbytes
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Smooths images [batch, channels, rows, columns], and gives them back in their dtype."""
-        precise = x.to(self.dtype, memory_format=self.passes.memory_format)
-        return self.passes.columns[0].columns_of(self.passes.rows[0].rows_of(precise)).to(x.dtype)
+        """Smooths images [batch, channels, *size], and gives them back in their dtype."""
+        smoothed = x.to(self.dtype, memory_format=self.passes.memory_format)
+        for axis in range(len(self.passes.axes)):
+            smoothed = self.passes.along(axis, 0, smoothed)
+        return smoothed.to(x.dtype)
 
 
 def smoothing_matrix(length: int, alpha: float, *, like: Tensor, targets: int | None = None, step: int = 1) -> Tensor:
@@ -142,21 +163,20 @@ def smoothing_matrix(length: int, alpha: float, *, like: Tensor, targets: int | 
 
 def _smoothing(layer: AttentionLayer, shape: torch.Size) -> Smoothing:
     """The smoothing for inputs of a shape, made once."""
-    return layer.regime.remember(("smoothing", shape), lambda: _make_smoothing(layer, shape))
+    key = "smoothing", shape, layer.spec.output_padding
+    return layer.regime.remember(key, lambda: _make_smoothing(layer, shape))
 
 
 def _make_smoothing(layer: AttentionLayer, shape: torch.Size) -> Smoothing:
     spec, alpha, like, dtype = layer.spec, layer.regime.alpha[0], layer.weight, layer.regime.dtype
-    axes = [_targets(spec, Size(shape[2], shape[3]), axis) for axis in (0, 1)]
-    rows, columns = (
-        [a.seen(smoothing_matrix(a.keys, alpha, like=like, targets=a.queries, step=a.stride))] for a in axes
-    )
+    axes = [_targets(spec, Size(*shape[2:]), axis) for axis in range(spec.axes)]
+    tables = [[a.seen(smoothing_matrix(a.keys, alpha, like=like, targets=a.queries, step=a.stride))] for a in axes]
     stencils = None
     channels = spec.out_channels if _channels_first(spec) else spec.in_channels
     if stencils_are_fast(like.device, dtype):
-        stencils = ([axes[0].stencil(alpha, 0.0, dtype)], [axes[1].stencil(alpha, 0.0, dtype)])
+        stencils = [[axis.stencil(alpha, 0.0, dtype)] for axis in axes]
     images = shape[0] * channels
-    return Smoothing(cheapest_passes((rows, columns), stencils, images=(images, images)), dtype)
+    return Smoothing(cheapest_passes(tables, stencils, images=(images, images)), dtype)
 
 
 def _targets(spec: ConvSpec, size: Size, axis: int) -> Axis:
@@ -165,17 +185,22 @@ def _targets(spec: ConvSpec, size: Size, axis: int) -> Axis:
     return queries if spec.kernel_size[axis] == 1 else replace(queries, queries=queries.keys, start=0, stride=1)
 
 
-def _stride(spec: ConvSpec) -> tuple[int, int]:
+def _stride(spec: ConvSpec) -> tuple[int, ...]:
     """The stride that is left after smoothing."""
-    rows, columns = (1 if spec.kernel_size[axis] == 1 else spec.stride[axis] for axis in (0, 1))
-    return rows, columns
+    along = zip(spec.kernel_size, spec.query_stride, strict=True)
+    return tuple(1 if taps == 1 else stride for taps, stride in along)
+
+
+def _terms(spec: ConvSpec) -> int:
+    """Products in the sum of an output."""
+    return spec.num_heads * spec.in_channels // spec.groups
 
 
 def _reordered_after(spec: ConvSpec, x: Tensor, weight: Tensor) -> int:
     """Elements that change places if the memory format of x is restored only after the convolution."""
-    output = spec.output_size(Size(x.shape[2], x.shape[3]))
+    output = spec.output_size(Size(*x.shape[2:]))
     kernel = 0 if spec.num_heads == 1 else weight.numel()
-    return x.shape[0] * spec.out_channels * output.rows * output.columns + kernel
+    return x.shape[0] * spec.out_channels * math.prod(output) + kernel
 
 
 def _channels_first(spec: ConvSpec) -> bool:

@@ -24,7 +24,7 @@ from torch import Tensor
 from ..bounds.rounding import literal_error
 from ..errors import EngineError
 from ..heads.encoding import (
-    ENCODING_DIM,
+    encoding_dim,
     grid_points,
     head_vectors,
     key_positions,
@@ -33,7 +33,8 @@ from ..heads.encoding import (
     relative_positions,
 )
 from ..heads.values import AttentionLayer
-from ..spec import ConvSpec, Size
+from ..size import Size
+from ..spec import ConvSpec
 from ..transforms import is_traced
 from .base import Cost, Engine
 
@@ -53,7 +54,7 @@ class LiteralEngine(Engine):
         spec, keys = layer.spec, math.prod(layer.spec.padded_size(size))
         queries = math.prod(spec.output_size(size))
         pairs = spec.num_heads * queries * keys
-        per_score = 2 * ENCODING_DIM + 4  # products and sums of r . v; maximum, exp, sum and division
+        per_score = 2 * encoding_dim(spec.axes) + 4  # products and sums of r . v; maximum, exp, sum and division
         project = 2 * batch * keys * spec.num_heads * spec.out_channels * spec.in_channels // spec.groups
         mix = 2 * batch * pairs * spec.out_channels
         memory = _Memory.of(layer, size, batch=batch)
@@ -65,7 +66,7 @@ class LiteralEngine(Engine):
 
     def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
         """Computes the layer; raises EngineError before allocating what exceeds the memory limit."""
-        size = Size(x.shape[2], x.shape[3])
+        size = Size(*x.shape[2:])
         chunks = _chunks(layer, size, x)
         padded = layer.spec.pad(x).to(layer.regime.dtype)
         values = project_values(layer, padded).flatten(0, 1).flatten(1)
@@ -79,7 +80,7 @@ class LiteralEngine(Engine):
         if layer.bias is not None:
             mixed = mixed + layer.bias.to(mixed.dtype)
         output = layer.spec.output_size(size)
-        return torch.unflatten(mixed.to(x.dtype).transpose(1, 2), 2, output)
+        return torch.unflatten(mixed.to(x.dtype).transpose(1, 2), 2, tuple(output))
 
 
 def _chunks(layer: AttentionLayer, size: Size, x: Tensor) -> Sequence[Tensor]:
@@ -92,12 +93,11 @@ def _chunks(layer: AttentionLayer, size: Size, x: Tensor) -> Sequence[Tensor]:
 
 
 def all_queries(spec: ConvSpec, size: Size, *, like: Tensor) -> Tensor:
-    """Positions of all queries on the padded input, row by row, [num_queries, 2], in float64."""
-    rows, columns = (
-        start + stride * torch.arange(length, dtype=torch.float64, device=like.device)
-        for start, stride, length in zip(spec.middle, spec.stride, spec.output_size(size), strict=True)
+    """Positions of all queries on the padded input, row by row, [num_queries, axes], in float64."""
+    along = zip(spec.middle, spec.query_stride, spec.output_size(size), strict=True)
+    return grid_points(
+        *(start + stride * torch.arange(n, dtype=torch.float64, device=like.device) for start, stride, n in along)
     )
-    return grid_points(rows, columns)
 
 
 def attention_probabilities(layer: AttentionLayer, size: Size, queries: Tensor, padded: Tensor | None) -> Tensor:
@@ -106,8 +106,8 @@ def attention_probabilities(layer: AttentionLayer, size: Size, queries: Tensor, 
     Args:
         layer: The layer.
         size: Size of its input, without padding.
-        queries: Positions on the padded input, [num_queries, 2].
-        padded: The padded input, [batch, in_channels, padded rows, padded columns]; only content terms need it.
+        queries: Positions on the padded input, [num_queries, axes].
+        padded: The padded input, [batch, in_channels, *padded size]; only content terms need it.
 
     Returns:
         [num_queries, num_heads, num_keys] without content terms, [batch, num_queries, num_heads, num_keys] with
@@ -124,9 +124,11 @@ def attention_probabilities(layer: AttentionLayer, size: Size, queries: Tensor, 
     if layer.content is not None:
         if padded is None:
             raise EngineError("the layer has content terms, so its attention depends on the input: pass x")
-        index = (queries[:, 0] * grid.columns + queries[:, 1]).long()
+        index = queries[:, 0]
+        for axis in range(1, layer.spec.axes):
+            index = index * grid[axis] + queries[:, axis]
         keys = padded.flatten(2).transpose(1, 2)
-        scores = scores + layer.content.scores(keys[:, index], keys, encoding)
+        scores = scores + layer.content.scores(keys[:, index.long()], keys, encoding)
     return scores.softmax(dim=-1).to(layer.regime.dtype)
 
 
@@ -159,13 +161,13 @@ def project_values(layer: AttentionLayer, padded: Tensor) -> Tensor:
 
     Args:
         layer: The layer.
-        padded: [batch, in_channels, padded rows, padded columns].
+        padded: [batch, in_channels, *padded size].
 
     Returns:
         [num_heads, num_keys, batch, out_channels].
     """
     groups = layer.spec.groups
-    slices = torch.unflatten(layer.weight.to(padded.dtype).flatten(2), 0, (groups, -1))
+    slices = torch.unflatten(layer.kernel.to(padded.dtype).flatten(2), 0, (groups, -1))
     pixels = torch.unflatten(padded.flatten(2), 1, (groups, -1))
     return torch.einsum("goch,bgck->hkbgo", slices, pixels).flatten(3)
 
@@ -199,7 +201,7 @@ class _Memory:
         return cls(
             limit=layer.memory_limit,
             values=spec.num_heads * keys * batch * spec.out_channels * probability_bytes if values else 0,
-            query=(2 * ENCODING_DIM * keys + 3 * scores) * score_bytes,
+            query=(2 * encoding_dim(spec.axes) * keys + 3 * scores) * score_bytes,
             kept=scores * probability_bytes,
             what=f"{spec.num_heads} heads, {math.prod(spec.output_size(size)):,} queries, {keys:,} keys, batch {batch}",
         )

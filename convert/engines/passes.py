@@ -1,4 +1,4 @@
-"""The two passes over an image, along its rows and along its columns, in the cheaper of two forms.
+"""The passes over an image, one along each axis, in the cheaper of two forms.
 
 Attention along one axis is a product with a table of probabilities (``axes.py``) or, where the score is quadratic, a
 stencil (``stencil.py``). Costs are in multiply-adds of a large matrix product, measured on CPUs; they decide between
@@ -7,6 +7,7 @@ two forms with the same result.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,10 +15,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..spec import ConvSpec, Size
+from ..size import Size
+from ..spec import ConvSpec
 from ..transforms import is_traced, is_transformed
 from .axes import AxisTable
-from .base import convolution_padding
+from .base import convolution_padding, dropped
 from .stencil import Stencil
 
 _REORDERING = 40  # bringing the channels of a pixel together, and apart again
@@ -35,36 +37,50 @@ class Axis:
         queries: Number of queries, at start, start + stride, ... of the padded axis.
         start: The first query.
         stride: Pixels between queries.
-        zeros: Pixels of zero padding at each end that the images lack.
+        first: Key that the images' first pixel is.
+        step: Keys from one pixel of the images to the next; the others, and those beyond the images, have the value 0.
+        pixels: Pixels of the images along this axis.
     """
 
     keys: int
     queries: int
     start: int
     stride: int
-    zeros: int
+    first: int
+    step: int
+    pixels: int
 
     @classmethod
     def of(cls, spec: ConvSpec, size: Size, axis: int) -> Axis:
-        """Builds the axis along the rows (0) or the columns (1) of a layer's input of this size."""
-        zeros = convolution_padding(spec)[axis]
-        return cls(
-            spec.padded_size(size)[axis], spec.output_size(size)[axis], spec.middle[axis], spec.stride[axis], zeros
-        )
+        """Builds an axis of a layer's input of this size; the images are what ``pad_as_convolution`` makes of it."""
+        keys, queries = spec.padded_size(size)[axis], spec.output_size(size)[axis]
+        first, step = convolution_padding(spec)[axis], spec.stuffing[axis]
+        pixels = keys - 2 * first
+        unseen = dropped(spec, size)
+        if unseen is None:
+            first, step, pixels = 0, 1, keys
+        elif spec.transposed:
+            before, after = unseen[axis]
+            first, pixels = first + before * step, size[axis] - before - after
+        return cls(keys, queries, spec.middle[axis], spec.query_stride[axis], first, step, pixels)
 
     def seen(self, probabilities: Tensor) -> Tensor:
-        """Drops the probabilities of padding whose values are zero: [..., keys] -> [..., pixels]."""
-        return probabilities.narrow(-1, self.zeros, self.keys - 2 * self.zeros)
+        """Drops the probabilities of keys whose values are zero: [..., keys] -> [..., pixels]."""
+        if self.step == 1:
+            return probabilities.narrow(-1, self.first, self.pixels)
+        return probabilities[..., self.first : self.first + self.step * (self.pixels - 1) + 1 : self.step]
 
     def stencil(self, alpha: float, center: float, dtype: torch.dtype) -> Stencil | None:
         """A head's probabilities as a stencil, or None if there is no such stencil."""
+        if self.step != 1 or self.keys != self.pixels + 2 * self.first:
+            return None
         return Stencil.of(
             alpha,
             self.start + center,
             keys=self.keys,
             queries=self.queries,
             stride=self.stride,
-            zeros=self.zeros,
+            zeros=self.first,
             dtype=dtype,
         )
 
@@ -85,22 +101,39 @@ class AxisAttention(Protocol):
 
 @dataclass(frozen=True)
 class Passes:
-    """The attention of a layer's heads along both axes.
+    """The attention of a layer's heads along every axis.
 
     Attributes:
-        rows: Along the rows, for each distinct table of row probabilities.
-        columns: Along the columns, likewise.
-        memory_format: Of the images that they are fastest on.
+        axes: For each axis, the distinct attentions along it.
+        memory_format: The fastest memory format of the images.
     """
 
-    rows: tuple[AxisAttention, ...]
-    columns: tuple[AxisAttention, ...]
+    axes: tuple[tuple[AxisAttention, ...], ...]
     memory_format: torch.memory_format
 
     @property
     def nbytes(self) -> int:
         """Bytes that the passes hold."""
-        return sum(attention.nbytes for attention in (*self.rows, *self.columns))
+        return sum(attention.nbytes for axis in self.axes for attention in axis)
+
+    def along(self, axis: int, number: int, x: Tensor) -> Tensor:
+        """Applies one of the attentions along an axis: [batch, channels, *keys] -> [batch, channels, *queries].
+
+        Args:
+            axis: Number of the axis.
+            number: Number of the attention among those along it.
+            x: Images; along the other axes they keep their size.
+        """
+        attention, dimension = self.axes[axis][number], axis + 2
+        if x.ndim == 4:
+            return attention.rows_of(x) if axis == 0 else attention.columns_of(x)
+        if x.ndim == 3:
+            return attention.columns_of(x.unsqueeze(2)).squeeze(2)
+        if dimension == x.ndim - 1:
+            return torch.unflatten(attention.columns_of(x.flatten(2, -2)), 2, x.shape[2:-1])
+        images = x.flatten(1, dimension - 1).flatten(3)
+        attended = torch.unflatten(attention.rows_of(images), 3, x.shape[dimension + 1 :])
+        return torch.unflatten(attended, 1, x.shape[1:dimension])
 
 
 def stencils_are_fast(device: torch.device, dtype: torch.dtype) -> bool:
@@ -111,61 +144,104 @@ def stencils_are_fast(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def cheapest_passes(
-    tables: tuple[Sequence[Tensor], Sequence[Tensor]],
-    stencils: tuple[Sequence[Stencil | None], Sequence[Stencil | None]] | None,
+    tables: Sequence[Sequence[Tensor]],
+    stencils: Sequence[Sequence[Stencil | None]] | None,
     *,
     images: tuple[int, int],
     kept: bool = True,
 ) -> Passes:
-    """The cheapest form of the passes along rows and, on their results, along columns.
+    """The cheapest form of the passes along the axes, each on the results of those before.
 
     Args:
-        tables: Probabilities [queries, pixels] of each head along the rows, and along the columns.
+        tables: For each axis, probabilities [queries, pixels] of each head along it.
         stencils: The same as stencils, where there are; None if they are not wanted.
-        images: Images, of one channel each, that the tables along the rows, and along the columns, are applied to.
+        images: Images, of one channel each, that the attentions along the last axis (second number), and along the
+            others (first), are applied to.
         kept: Whether the passes are kept for later calls.
     """
     if is_traced():  # sizes are symbols, and so would costs be
-        return _tables_only(tables)
-    best, *others = _forms(tables, stencils, images, kept)
+        return Passes(tuple(tuple(map(AxisTable.dense, part)) for part in tables), torch.contiguous_format)
+    choices = []
+    for axis, part in enumerate(tables):
+        is_last = axis == len(tables) - 1
+        before = images[is_last] * math.prod(others[0].shape[0] for others in tables[:axis])
+        after = math.prod(others[0].shape[1] for others in tables[axis + 1 :])
+        narrow = None if stencils is None else stencils[axis]
+        choices.append(_Choice.of(part, narrow, before=before, after=after, kept=kept, is_last=is_last))
+    pixels = images[0] * math.prod(part[0].shape[1] for part in tables)
+    best, *others = _forms(choices, pixels)
     for form in others:  # not min(): torch.compile does not trace its key
         best = form if form[0] < best[0] else best
     return best[1]
 
 
-def _tables_only(tables: tuple[Sequence[Tensor], Sequence[Tensor]]) -> Passes:
-    """Tables in one block each."""
-    rows, columns = (tuple(AxisTable.dense(table) for table in part) for part in tables)
-    return Passes(rows, columns, torch.contiguous_format)
+def _forms(choices: Sequence[_Choice], pixels: int) -> Iterator[tuple[float, Passes]]:
+    """Every form with its cost: tables, stencils along all axes but the last, stencils on either memory format.
+
+    Args:
+        choices: What there is along each axis.
+        pixels: Of all images, of one channel each, that the first pass is applied to.
+    """
+    *leading, last = choices
+    tables, stencils = tuple(c.tables for c in choices), tuple(c.stencils for c in choices)
+    yield sum(c.table_cost for c in choices), Passes(tables, torch.contiguous_format)
+    if leading and all(c.stencils for c in leading):
+        cost = sum(c.shuffled_cost for c in leading) + last.table_cost
+        yield cost, Passes((*stencils[:-1], last.tables), torch.contiguous_format)
+    if all(stencils):
+        yield sum(c.shuffled_cost for c in choices), Passes(stencils, torch.contiguous_format)
+        if len(choices) == 2:
+            cost = sum(c.stencil_cost for c in choices) + _REORDERING * pixels
+            yield cost, Passes(stencils, torch.channels_last)
 
 
-def _forms(
-    tables: tuple[Sequence[Tensor], Sequence[Tensor]],
-    stencils: tuple[Sequence[Stencil | None], Sequence[Stencil | None]] | None,
-    images: tuple[int, int],
-    kept: bool = True,
-) -> Iterator[tuple[int, Passes]]:
-    """Every form with its cost: tables, stencils along the rows alone, stencils on either memory format."""
-    (queries, rows), (_, columns) = (part[0].shape for part in tables)
-    lines = images[0] * columns, images[1] * queries
-    row_tables, column_tables = (
-        tuple(AxisTable.of(table, lines[axis], kept=kept) for table in tables[axis]) for axis in (0, 1)
-    )
-    table_costs = [sum(table.cost(lines[0]) + _MATRIX * images[0] for table in row_tables)]
-    table_costs += [sum(table.cost(lines[1]) for table in column_tables)]
-    yield sum(table_costs), Passes(row_tables, column_tables, torch.contiguous_format)
-    if stencils is None:
-        return
-    row_stencils, column_stencils = (tuple(stencil for stencil in part if stencil is not None) for part in stencils)
-    if len(row_stencils) < len(row_tables):
-        return
-    cost = sum(stencil.cost(lines[0]) for stencil in row_stencils)
-    shuffling = _SHUFFLING * lines[0] * queries * len(row_stencils)
-    yield cost + shuffling + table_costs[1], Passes(row_stencils, column_tables, torch.contiguous_format)
-    if len(column_stencils) < len(column_tables):
-        return
-    cost += sum(stencil.cost(lines[1]) for stencil in column_stencils)
-    yield cost + _REORDERING * lines[0] * rows, Passes(row_stencils, column_stencils, torch.channels_last)
-    if all(stencil.padding <= _WIDEST_PADDING for stencil in column_stencils):
-        shuffling += _SHUFFLING * sum(lines[1] * len(stencil.scale) for stencil in column_stencils)
-        yield cost + shuffling, Passes(row_stencils, column_stencils, torch.contiguous_format)
+@dataclass(frozen=True)
+class _Choice:
+    """The forms of the attentions along one axis, and what they cost.
+
+    Attributes:
+        tables: All of them as tables.
+        table_cost: Cost of the tables.
+        stencils: All of them as stencils; empty where there is not one for each.
+        stencil_cost: Cost of the stencils, on images whose channels lie together.
+        shuffled_cost: Cost of the stencils on contiguous images.
+    """
+
+    tables: tuple[AxisAttention, ...]
+    table_cost: float
+    stencils: tuple[AxisAttention, ...]
+    stencil_cost: float
+    shuffled_cost: float
+
+    @classmethod
+    def of(
+        cls,
+        tables: Sequence[Tensor],
+        stencils: Sequence[Stencil | None] | None,
+        *,
+        before: int,
+        after: int,
+        kept: bool,
+        is_last: bool,
+    ) -> _Choice:
+        """Compares the forms.
+
+        Args:
+            tables: Probabilities [queries, pixels] of each head.
+            stencils: As for ``cheapest_passes``.
+            before: Images, times queries along the axes before.
+            after: Pixels along the axes after.
+            kept: As for ``cheapest_passes``.
+            is_last: Whether it is the last axis, along which a table multiplies all images at once.
+        """
+        lines = before * after
+        made = tuple(AxisTable.of(table, lines, kept=kept) for table in tables)
+        matrices = 0 if is_last else _MATRIX * before * len(made)
+        table_cost = sum(table.cost(lines) for table in made) + matrices
+        found = tuple(stencil for stencil in stencils or () if stencil is not None)
+        if len(found) < len(made):
+            return cls(made, table_cost, (), math.inf, math.inf)
+        cost = sum(stencil.cost(lines) for stencil in found)
+        shuffled = cost + _SHUFFLING * lines * sum(len(stencil.scale) for stencil in found)
+        is_slow = is_last and any(stencil.padding > _WIDEST_PADDING for stencil in found)
+        return cls(made, table_cost, found, cost, math.inf if is_slow else shuffled)

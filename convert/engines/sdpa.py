@@ -23,10 +23,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..bounds.rounding import staged_error
-from ..heads.encoding import ENCODING_DIM, is_power_of_two, key_positions
+from ..heads.encoding import encoding_dim, is_power_of_two, key_positions
 from ..heads.regime import UNREAD
 from ..heads.values import AttentionLayer
-from ..spec import ConvSpec, Size
+from ..size import Size
+from ..spec import ConvSpec
 from ..transforms import is_traced
 from .base import Cost, Engine, positions_are_trained
 from .literal import all_queries, project_values
@@ -69,7 +70,7 @@ class SdpaEngine(Engine):
 
     def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
         """Computes the layer."""
-        spec, batch, size = layer.spec, x.shape[0], Size(x.shape[2], x.shape[3])
+        spec, batch, size = layer.spec, x.shape[0], Size(*x.shape[2:])
         padded = spec.pad(x).to(_score_dtype(layer, size))
         values = project_values(layer, padded).permute(2, 0, 1, 3)
         queries, keys = absolute_positions(layer, size, like=padded)
@@ -83,7 +84,7 @@ class SdpaEngine(Engine):
         output = read[..., : spec.out_channels].sum(1)
         if layer.bias is not None:
             output = output + layer.bias.to(output.dtype)
-        return torch.unflatten(output.to(x.dtype).transpose(1, 2), 2, spec.output_size(size))
+        return torch.unflatten(output.to(x.dtype).transpose(1, 2), 2, tuple(spec.output_size(size)))
 
 
 def absolute_positions(layer: AttentionLayer, size: Size, *, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -97,13 +98,13 @@ def absolute_positions(layer: AttentionLayer, size: Size, *, like: Tensor) -> tu
     keys = torch.cat([pixels.square().sum(-1, keepdim=True), pixels], dim=-1)
     targets = all_queries(spec, size, like=like).to(like.dtype) + layer.centers.to(like).unsqueeze(1)
     queries = alpha * torch.cat([-torch.ones_like(targets[..., :1]), 2 * targets], dim=-1)
-    spare = (0, _dimension(spec) - ENCODING_DIM)
+    spare = (0, _dimension(spec) - encoding_dim(spec.axes))
     return F.pad(queries, spare), F.pad(keys, spare)
 
 
 def _dimension(spec: ConvSpec) -> int:
     """One dimension for queries, keys and values, as fused kernels want it."""
-    return max(ENCODING_DIM, spec.out_channels)
+    return max(encoding_dim(spec.axes), spec.out_channels)
 
 
 def _score_dtype(layer: AttentionLayer, size: Size) -> torch.dtype:
@@ -111,5 +112,5 @@ def _score_dtype(layer: AttentionLayer, size: Size) -> torch.dtype:
     if is_traced():
         return torch.float64
     grid = layer.spec.padded_size(size)
-    exact = 3 * (grid.rows**2 + grid.columns**2) <= 2 / torch.finfo(torch.float32).eps
+    exact = 3 * sum(length**2 for length in grid) <= 2 / torch.finfo(torch.float32).eps
     return layer.regime.dtype if exact else torch.float64

@@ -10,14 +10,15 @@ so that head h reads R_h X C_h^T, and
     Attention(X) = sum_h W_h (R_h X C_h^T) = sum_C ( sum over heads with column table C of W_h (R_h X) ) C^T
 
 The quadratic score -alpha |delta - Delta|^2 is such a sum for any real centre and any alpha of each head's own, and so
-are learned tables. The product R_h X is computed once for all heads with the same row table, the product with C once
-for all heads with the same column table.
+are learned tables; along n axes there are n terms, and n softmaxes. The product R_h X is computed once for all heads
+with the same row table, the product with C once for all heads with the same column table.
 
 ``proofs/claims/computing/separability.py`` proves that the softmax factors.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import ClassVar, cast
@@ -27,7 +28,7 @@ from torch import Tensor
 
 from ..bounds.rounding import separable_error
 from ..heads.values import AttentionLayer
-from ..spec import Size
+from ..size import Size
 from ..transforms import is_traced
 from .base import Cost, Engine, pad_as_convolution, positions_are_trained
 from .convolution import Geometry, convolve, is_channels_last, laid_out_like
@@ -37,17 +38,21 @@ from .stencil import keys_above_zero
 _CHUNK_BYTES = 4 * 2**20  # of one intermediate result: larger ones fall out of the cache
 
 
+_Numbers = tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class _Tables:
-    """The distinct attentions of a layer along the two axes, and which heads use them.
+    """The distinct attentions of a layer along its axes, and which heads use them.
 
     Attributes:
-        passes: The distinct attentions along the rows, and along the columns.
-        heads: For each attention along the columns, pairs of a head and the number of its attention along the rows.
+        passes: The distinct attentions along each axis.
+        heads: For each attention along the last axis, pairs of a head and the numbers of its attentions along the
+            others.
     """
 
     passes: Passes
-    heads: tuple[tuple[tuple[int, int], ...], ...]
+    heads: tuple[tuple[tuple[int, _Numbers], ...], ...]
 
     @property
     def nbytes(self) -> int:
@@ -68,16 +73,20 @@ class SeparableEngine(Engine):
     def cost(self, layer: AttentionLayer, size: Size, *, batch: int = 1) -> Cost:
         """Both passes over all distinct tables, and the channels in between."""
         spec, output, grid = layer.spec, layer.spec.output_size(size), layer.spec.padded_size(size)
-        row_heads = len(set(_table_names(layer)[0]))
-        row_keys, column_keys = (_keys_read(layer, grid[axis], axis) for axis in (0, 1))
-        rows = spec.in_channels * output.rows * row_keys * grid.columns
-        mixing = spec.num_heads * spec.out_channels * spec.in_channels // spec.groups * output.rows * grid.columns
-        columns = spec.out_channels * output.rows * output.columns * column_keys
-        widest = max(spec.in_channels, spec.out_channels) * output.rows * grid.columns
-        held = (row_heads + 2) * min(
-            batch, _images(layer, size)
-        ) * widest + batch * spec.in_channels * grid.rows * grid.columns
-        return Cost(2 * batch * (rows + mixing + columns), held * layer.regime.dtype.itemsize)
+        names = _table_names(layer)
+        leading, lengths = 0, list(grid)
+        for axis in range(spec.axes - 1):  # each distinct head along the axes before needs its own pass
+            lengths[axis] = output[axis]
+            repeats = len(set(zip(*names[:axis], strict=True))) if axis else 1
+            keys = _keys_read(layer, grid[axis], axis)
+            leading += spec.in_channels * repeats * keys * math.prod(lengths)
+        mixed = math.prod(lengths)
+        mixing = spec.num_heads * spec.out_channels * spec.in_channels // spec.groups * mixed
+        last = spec.out_channels * math.prod(output) * _keys_read(layer, grid[-1], spec.axes - 1)
+        widest = max(spec.in_channels, spec.out_channels) * mixed
+        distinct = len(set(zip(*names[:-1], strict=True)))
+        held = (distinct + 2) * min(batch, _images(layer, size)) * widest + batch * spec.in_channels * math.prod(grid)
+        return Cost(2 * batch * (leading + mixing + last), held * layer.regime.dtype.itemsize)
 
     def error(self, layer: AttentionLayer) -> float:
         """``rounding.separable_error``."""
@@ -85,22 +94,21 @@ class SeparableEngine(Engine):
 
     def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
         """Computes the layer."""
-        batch, _, rows, columns = x.shape
-        size = Size(rows, columns)
-        tables = _tables(layer, size, batch)
+        size = Size(*x.shape[2:])
+        tables = _tables(layer, size, x.shape[0])
         source = pad_as_convolution(layer.spec, x).to(layer.regime.dtype, memory_format=tables.passes.memory_format)
         weight = head_weights(layer, source.dtype)
         images = [source] if is_traced() else torch.split(source, _images(layer, size))
         parts = [_attend(weight, tables, part) for part in images]
         output = torch.cat(parts) if len(parts) > 1 else parts[0]
         if layer.bias is not None:
-            output = output + layer.bias.to(output.dtype).view(-1, 1, 1)
+            output = output + layer.bias.to(output.dtype).view(-1, *(1,) * layer.spec.axes)
         return laid_out_like(x, output.to(x.dtype))
 
 
 def head_weights(layer: AttentionLayer, dtype: torch.dtype) -> Tensor:
     """The value projections, [num_heads, groups, out_channels / groups, in_channels / groups]."""
-    weight = layer.weight.to(dtype).flatten(2).permute(2, 0, 1)
+    weight = layer.kernel.to(dtype).flatten(2).permute(2, 0, 1)
     return torch.unflatten(weight, 1, (layer.spec.groups, -1)).contiguous()
 
 
@@ -110,7 +118,7 @@ def axis_probabilities(layer: AttentionLayer, size: Size, axis: int) -> Tensor:
     num_keys = layer.spec.padded_size(size)[axis]
     num_queries = layer.spec.output_size(size)[axis]
     steps = torch.arange(num_queries, dtype=torch.float64, device=device)
-    queries = layer.spec.middle[axis] + layer.spec.stride[axis] * steps
+    queries = layer.spec.middle[axis] + layer.spec.query_stride[axis] * steps
     if layer.axis_scores is not None:
         scores = layer.axis_scores.along(axis, queries, num_keys)
     else:
@@ -125,13 +133,12 @@ def _is_at_rest(layer: AttentionLayer) -> bool:
     return layer.axis_scores is None and layer.regime.is_read and not positions_are_trained(layer)
 
 
-def _table_names(layer: AttentionLayer) -> tuple[list[object], list[object]]:
-    """For each head, what its row table and its column table are determined by; equal where they coincide."""
+def _table_names(layer: AttentionLayer) -> list[list[object]]:
+    """For each axis and head, what the head's table along the axis is determined by; equal where tables coincide."""
     if not _is_at_rest(layer):
-        heads: list[object] = list(range(layer.spec.num_heads))
-        return heads, heads
+        return [list(range(layer.spec.num_heads))] * layer.spec.axes
     pairs = list(zip(layer.regime.alpha, layer.regime.centers, strict=True))
-    return [(alpha, center[0]) for alpha, center in pairs], [(alpha, center[1]) for alpha, center in pairs]
+    return [[(alpha, center[axis]) for alpha, center in pairs] for axis in range(layer.spec.axes)]
 
 
 def _keys_read(layer: AttentionLayer, keys: int, axis: int) -> int:
@@ -146,43 +153,45 @@ def _tables(layer: AttentionLayer, size: Size, batch: int) -> _Tables:
     """The distinct tables; kept as long as the layer's positions and the size stay, unless they are trained."""
     if not _is_at_rest(layer):
         return _make_tables(layer, size, batch)
-    key = ("separable", size, batch)
+    key = ("separable", size, batch, layer.spec.output_padding)
     return layer.regime.remember(key, lambda: _make_tables(layer, size, batch))
 
 
 def _make_tables(layer: AttentionLayer, size: Size, batch: int) -> _Tables:
     spec, dtype = layer.spec, layer.regime.dtype
-    axes = Axis.of(spec, size, 0), Axis.of(spec, size, 1)
+    axes = [Axis.of(spec, size, axis) for axis in range(spec.axes)]
     names = _table_names(layer)
     first = [{name: head for head, name in reversed(list(enumerate(part)))} for part in names]
-    heads = [[first[axis][name] for name in dict.fromkeys(names[axis])] for axis in (0, 1)]
-    probabilities = [axes[axis].seen(axis_probabilities(layer, size, axis)) for axis in (0, 1)]
-    rows, columns = ([probabilities[axis][head] for head in heads[axis]] for axis in (0, 1))
+    heads = [[first[axis][name] for name in dict.fromkeys(part)] for axis, part in enumerate(names)]
+    seen = [axis.seen(axis_probabilities(layer, size, number)) for number, axis in enumerate(axes)]
+    tables = [[probabilities[head] for head in part] for probabilities, part in zip(seen, heads, strict=True)]
     stencils = None
     if _is_at_rest(layer) and stencils_are_fast(layer.weight.device, dtype):
         alpha, centers = layer.regime.alpha, layer.regime.centers
-        row_stencils, column_stencils = (
-            [axes[axis].stencil(alpha[head], centers[head][axis], dtype) for head in heads[axis]] for axis in (0, 1)
-        )
-        stencils = row_stencils, column_stencils
+        stencils = [
+            [axis.stencil(alpha[head], centers[head][number], dtype) for head in heads[number]]
+            for number, axis in enumerate(axes)
+        ]
     images = batch * spec.in_channels, batch * spec.out_channels
-    passes = cheapest_passes((rows, columns), stencils, images=images, kept=_is_at_rest(layer))
+    passes = cheapest_passes(tables, stencils, images=images, kept=_is_at_rest(layer))
     return _Tables(passes, _users(names))
 
 
-def _users(names: tuple[list[object], list[object]]) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """``_Tables.heads`` for the names of each head's row and column tables."""
-    row_numbers, column_numbers = ({name: n for n, name in enumerate(dict.fromkeys(part))} for part in names)
+def _users(names: list[list[object]]) -> tuple[tuple[tuple[int, _Numbers], ...], ...]:
+    """``_Tables.heads`` for the names of each head's tables."""
+    numbers = [{name: n for n, name in enumerate(dict.fromkeys(part))} for part in names]
     users = defaultdict(list)
-    for head, (row, column) in enumerate(zip(*names, strict=True)):
-        users[column_numbers[column]].append((head, row_numbers[row]))
-    return tuple(tuple(users[number]) for number in range(len(column_numbers)))
+    for head, named in enumerate(zip(*names, strict=True)):
+        *leading, last = (number[name] for number, name in zip(numbers, named, strict=True))
+        users[last].append((head, tuple(leading)))
+    return tuple(tuple(users[number]) for number in range(len(numbers[-1])))
 
 
 def _images(layer: AttentionLayer, size: Size) -> int:
     """Images at a time, so that an intermediate result stays in the cache, and under the layer's memory limit."""
-    spec, rows, columns = layer.spec, layer.spec.output_size(size).rows, layer.spec.padded_size(size).columns
-    image = max(spec.in_channels, spec.out_channels) * rows * columns * layer.regime.dtype.itemsize
+    spec = layer.spec
+    pixels = math.prod((*spec.output_size(size)[:-1], spec.padded_size(size)[-1]))
+    image = max(spec.in_channels, spec.out_channels) * pixels * layer.regime.dtype.itemsize
     return max(1, min(_CHUNK_BYTES, layer.memory_limit) // image)
 
 
@@ -192,24 +201,32 @@ def _attend(weight: Tensor, tables: _Tables, source: Tensor) -> Tensor:
     Args:
         weight: [num_heads, groups, out_channels / groups, in_channels / groups].
         tables: The distinct tables.
-        source: [batch, in_channels, rows, columns], without the zero padding.
+        source: [batch, in_channels, *size], without the zero padding.
 
     Returns:
-        [batch, out_channels, output rows, output columns].
+        [batch, out_channels, *output size].
     """
-    read: dict[int, Tensor] = {}
+    passes = tables.passes
+    read: dict[_Numbers, Tensor] = {(): source}
+    distinct = len({numbers for heads in tables.heads for _, numbers in heads})
     output: Tensor | None = None
-    for column, heads in zip(tables.passes.columns, tables.heads, strict=True):
+    for last, heads in enumerate(tables.heads):
         mixed: Tensor | None = None
-        for head, row in heads:
-            if row not in read:
-                read[row] = tables.passes.rows[row].rows_of(source)
-            mixed = _plus(mixed, _project(weight[head], read[row]))
-            if len(tables.passes.rows) == len(weight):
-                del read[row]  # no other head reads it
+        for head, numbers in heads:
+            mixed = _plus(mixed, _project(weight[head], _read(passes, numbers, read)))
+            if numbers and distinct == len(weight):
+                del read[numbers]  # no other head reads it
         if mixed is not None:
-            output = _plus(output, column.columns_of(mixed))
+            output = _plus(output, passes.along(len(passes.axes) - 1, last, mixed))
     return source if output is None else output
+
+
+def _read(passes: Passes, numbers: _Numbers, read: dict[_Numbers, Tensor]) -> Tensor:
+    """What heads with these attentions along the first axes read, computed once."""
+    if numbers not in read:
+        before = _read(passes, numbers[:-1], read)
+        read[numbers] = passes.along(len(numbers) - 1, numbers[-1], before)
+    return read[numbers]
 
 
 def _plus(total: Tensor | None, part: Tensor) -> Tensor:
@@ -218,15 +235,15 @@ def _plus(total: Tensor | None, part: Tensor) -> Tensor:
 
 
 def _project(weight: Tensor, x: Tensor) -> Tensor:
-    """W x at every pixel: [batch, in_channels, rows, columns] -> [batch, out_channels, rows, columns].
+    """W x at every pixel: [batch, in_channels, *size] -> [batch, out_channels, *size].
 
     Args:
         weight: [groups, out_channels / groups, in_channels / groups].
-        x: [batch, in_channels, rows, columns].
+        x: [batch, in_channels, *size].
     """
     groups, _, channels = weight.shape
-    if is_channels_last(x):
-        return convolve(x, weight.flatten(0, 1)[..., None, None], None, Geometry(groups=groups))
+    if x.ndim == 4 and is_channels_last(x):
+        return convolve(x, weight.flatten(0, 1)[..., None, None], None, Geometry.of(2, groups=groups))
     pixels = torch.unflatten(x.flatten(2), 1, (groups, channels))
     projected = weight * pixels if channels == 1 else weight @ pixels
     return torch.unflatten(projected.flatten(1, 2), 2, x.shape[2:])

@@ -80,13 +80,13 @@ class Stencil:
     def rows_of(self, x: Tensor) -> Tensor:
         """Applies the stencil to the rows: [batch, channels, rows, columns] -> [batch, channels, queries, columns]."""
         kernel = self.weights.view(1, 1, -1, 1).expand(x.shape[1], 1, -1, 1)
-        attended = convolve(x, kernel, None, Geometry((self.stride, 1), (self.padding, 0), groups=x.shape[1]))
+        attended = convolve(x, kernel, None, Geometry((self.stride, 1), (self.padding, 0), (1, 1), x.shape[1]))
         return attended.mul_(self.scale.unsqueeze(1))
 
     def columns_of(self, x: Tensor) -> Tensor:
         """Applies the stencil to the columns: [batch, channels, rows, columns] -> [batch, channels, rows, queries]."""
         kernel = self.weights.view(1, 1, 1, -1).expand(x.shape[1], 1, 1, -1)
-        attended = convolve(x, kernel, None, Geometry((1, self.stride), (0, self.padding), groups=x.shape[1]))
+        attended = convolve(x, kernel, None, Geometry((1, self.stride), (0, self.padding), (1, 1), x.shape[1]))
         return attended.mul_(self.scale)
 
 

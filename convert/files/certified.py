@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import nn
 
 from ..certificate.comparison import LayerComparison
 from ..certificate.layer import Certificate, certify
-from ..certificate.propagation.certificate import DEFAULT_SIZE, NetworkCertificate, certify_network
+from ..certificate.propagation.certificate import NetworkCertificate, certify_network
 from ..errors import ConversionError
 from ..model.report import Report
 from .config import attention_named
@@ -64,7 +64,7 @@ class CertifiedReport:
         report: Report,
         *,
         input_range: tuple[float, float] = CERTIFIED_RANGE,
-        size: tuple[int, int] = DEFAULT_SIZE,
+        size: Sequence[int] | None = None,
         progress: Callable[[int], None] = lambda _: None,
     ) -> CertifiedReport:
         """Certifies a converted model and each of its layers.
@@ -73,7 +73,7 @@ class CertifiedReport:
             model: The converted model.
             report: What was converted.
             input_range: Smallest and largest value of the images, and of each layer's input.
-            size: Rows and columns of the images.
+            size: As for ``certify_network``.
             progress: Called with 1 after each layer.
         """
         bounds = []

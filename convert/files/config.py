@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from ..attention.layer import SelfAttention2d
+from ..attention.computed import is_computed
+from ..attention.layer import SelfAttention
+from ..attention.read import OfSubclass
 from ..errors import (
     CheckpointError,
     GeometryError,
 )
-from ..spec import ConvSpec
+from ..heads.axis_scores import AXES
+from ..spec import CONVOLUTIONS, ConvSpec
 from .architecture import Architecture
 from .checkpoint import Checkpoint, charge_modules
 from .readers.common.beside import path_in
@@ -42,8 +45,9 @@ class LayerEntry:
         spec: Its geometry, as ``ConvSpec.to_json`` writes it.
         engine: How it computes.
         content_key_dim: Dimension of its content terms, or None if it has none.
-        axis_offsets: Row and column offsets of its learned score tables, or None if its scores are quadratic.
-        alpha_follows_dtype: As ``SelfAttention2d.alpha_follows_dtype``.
+        axis_offsets: Offsets of its learned score tables along each axis, or None if its scores are quadratic.
+        alpha_follows_dtype: As ``SelfAttention.alpha_follows_dtype``.
+        kind: What the convolution was where it is not a plain one of PyTorch's, so that only the architecture makes it.
 
     Raises:
         TypeError: A value is of another type.
@@ -56,24 +60,28 @@ class LayerEntry:
     content_key_dim: int | None
     axis_offsets: Sequence[int] | None
     alpha_follows_dtype: bool = True
+    kind: str | None = None
 
     def __post_init__(self) -> None:
         names = isinstance(self.names, list | tuple) and all(isinstance(name, str) for name in self.names)
         others = isinstance(self.spec, Mapping) and isinstance(self.engine, str)
-        others = others and isinstance(self.alpha_follows_dtype, bool)
+        others = others and isinstance(self.alpha_follows_dtype, bool) and isinstance(self.kind, str | None)
         dimensions = isinstance(self.content_key_dim, int | None) and isinstance(self.axis_offsets, list | tuple | None)
         if not (names and self.names and others and dimensions):
             raise TypeError(f"a layer is names, a geometry, an engine and dimensions or null; got {self}")
         ConvSpec.from_json(dict(self.spec))
 
     @classmethod
-    def of(cls, names: tuple[str, ...], layer: SelfAttention2d) -> LayerEntry:
+    def of(cls, names: tuple[str, ...], layer: SelfAttention) -> LayerEntry:
         """Describes a layer."""
         key_dim = None if layer.content is None else layer.content.key_weight.shape[1]
-        tables = (
-            None if layer.axis_scores is None else (layer.axis_scores.rows.shape[1], layer.axis_scores.columns.shape[1])
-        )
-        return cls(names, layer.spec.to_json(), layer.engine, key_dim, tables, layer.alpha_follows_dtype)
+        tables = None if layer.axis_scores is None else tuple(table.shape[1] for table in layer.axis_scores.tables)
+        kind = _kind(layer)
+        return cls(names, layer.spec.to_json(), layer.engine, key_dim, tables, layer.alpha_follows_dtype, kind)
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry as plain data."""
+        return {key: value for key, value in asdict(self).items() if key != "kind" or value is not None}
 
     def stored(self, name: str, checkpoint: Checkpoint) -> StoredConvolution:
         """The convolution that the layer was made from, as the checkpoint stores it under one of the layer's names."""
@@ -81,7 +89,7 @@ class LayerEntry:
         bias = f"{prefix}bias" if f"{prefix}bias" in checkpoint.state_dict else None
         return StoredConvolution(f"{prefix}weight", bias, ConvSpec.from_json(dict(self.spec)))
 
-    def configure(self, layer: SelfAttention2d, saved: Mapping[str, Tensor]) -> None:
+    def configure(self, layer: SelfAttention, saved: Mapping[str, Tensor]) -> None:
         """Makes a newly converted layer what the entry says.
 
         Args:
@@ -95,6 +103,10 @@ class LayerEntry:
         name = self.names[0]
         if layer.spec.to_json() != self.spec:
             raise CheckpointError(f"layer {name} is {self.spec}, in the architecture {layer.spec.to_json()}")
+        made = _kind(layer)
+        if self.kind != made:
+            own, theirs = (kind or "PyTorch's own class" for kind in (self.kind, made))
+            raise CheckpointError(f"layer {name} was of {own}, in the architecture it is of {theirs}")
         layer.engine = self.engine
         layer.alpha_follows_dtype = self.alpha_follows_dtype
         if self.content_key_dim is not None:
@@ -104,10 +116,12 @@ class LayerEntry:
                 raise CheckpointError(f"layer {name} has no content terms of dimension {self.content_key_dim}")
             layer.add_content(self.content_key_dim)
         if self.axis_offsets is not None:
-            rows, columns = (saved.get(f"{name}.axis_scores.{axis}".removeprefix(".")) for axis in ("rows", "columns"))
-            if rows is None or columns is None or [rows.shape[-1], columns.shape[-1]] != list(self.axis_offsets):
+            names = AXES[-layer.spec.axes :]
+            tables = [saved.get(f"{name}.axis_scores.{axis}".removeprefix(".")) for axis in names]
+            found = [table for table in tables if table is not None and table.ndim]
+            if len(found) < len(tables) or [table.shape[-1] for table in found] != list(self.axis_offsets):
                 raise CheckpointError(f"layer {name} has no score tables of {self.axis_offsets} offsets")
-            layer.set_axis_scores(rows, columns)
+            layer.set_axis_scores(*found)
 
 
 @dataclass(frozen=True)
@@ -207,13 +221,21 @@ def _version(config: Mapping[str, Any], path: Path) -> int:
     return version
 
 
-def attention_named(model: nn.Module, name: str) -> SelfAttention2d:
+def _kind(layer: SelfAttention) -> str | None:
+    """What the convolution was where it was not a plain one of PyTorch's, or None."""
+    if isinstance(layer, OfSubclass):
+        return layer.origin.name
+    spec = layer.spec
+    return f"parametrised {CONVOLUTIONS[spec.axes, spec.transposed].__name__}" if is_computed(layer) else None
+
+
+def attention_named(model: nn.Module, name: str) -> SelfAttention:
     """The attention layer of a model that has this name.
 
     Raises:
         CheckpointError: It is something else.
     """
     layer = model.get_submodule(name)
-    if not isinstance(layer, SelfAttention2d):
-        raise CheckpointError(f"{name} is not a SelfAttention2d; got {type(layer).__name__}")
+    if not isinstance(layer, SelfAttention):
+        raise CheckpointError(f"{name} is not a self-attention layer; got {type(layer).__name__}")
     return layer

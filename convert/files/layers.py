@@ -14,7 +14,7 @@ from torch.nn.modules.module import _IncompatibleKeys
 
 from ..attention.supported import ForeignConvolution
 from ..errors import CheckpointError, ConversionError
-from ..spec import ConvSpec
+from ..spec import CONVOLUTIONS, Convolution, ConvSpec
 from .readers.common.geometry import StoredConvolution
 from .readers.common.limits import MAX_DEPTH
 
@@ -98,17 +98,19 @@ def layer_tree(convolutions: Mapping[str, StoredConvolution], tensors: Mapping[s
     return root
 
 
-def convolution(spec: ConvSpec, weight: Tensor, bias: Tensor | None) -> nn.Conv2d:
+def convolution(spec: ConvSpec, weight: Tensor, bias: Tensor | None) -> Convolution:
     """A convolution with these parameters, which are not copied.
 
     Raises:
         CheckpointError: The parameters do not have the shapes of the geometry.
     """
-    shape = (spec.out_channels, spec.in_channels // spec.groups, *spec.kernel_size)
-    if weight.shape != shape or (bias is None) == spec.bias or (bias is not None and bias.shape != shape[:1]):
+    is_bias = (bias is None) != spec.bias and (bias is None or bias.shape == (spec.out_channels,))
+    if weight.shape != spec.weight_shape or not is_bias:
         shapes = [list(weight.shape), None if bias is None else list(bias.shape)]
         raise CheckpointError(f"weight and bias have the shapes {shapes}, wanted those of the geometry {spec}")
-    conv = nn.Conv2d(**vars(spec), device="meta")
+    if spec.is_uneven:
+        raise CheckpointError(f"no convolution of PyTorch has the padding of {spec}")
+    conv = CONVOLUTIONS[spec.axes, spec.transposed](**spec.arguments(), device="meta")
     conv.weight = nn.Parameter(weight, requires_grad=weight.is_floating_point())
     if bias is not None:
         conv.bias = nn.Parameter(bias, requires_grad=bias.is_floating_point())

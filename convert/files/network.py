@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..attention.layer import SelfAttention2d
+from ..attention.layer import SelfAttention
 from ..errors import (
     ArchitectureError,
     ArchitectureNeededError,
@@ -51,6 +51,7 @@ class Network:
         architecture: How the network was built, or None for layers alone and for a network that was given.
         non_finite: Names of tensors with a NaN or an infinity.
         notes: What the user should know of the weights of layers that the checkpoint describes, by their names.
+        originals: What the checkpoint calls layers, by the names that they have here, where these differ.
     """
 
     model: nn.Module
@@ -58,11 +59,12 @@ class Network:
     architecture: Architecture | None
     non_finite: tuple[str, ...]
     notes: Mapping[str, str] = field(default_factory=dict)
+    originals: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_converted(self) -> bool:
         """Whether layers of it are attention."""
-        return any(isinstance(module, SelfAttention2d) for module in self.model.modules())
+        return any(isinstance(module, SelfAttention) for module in self.model.modules())
 
     def cnn(self) -> nn.Module:
         """The CNN: the model itself, or what it was converted from, bit for bit. A converted model is changed.
@@ -126,9 +128,11 @@ def open_network(
         checkpoint, entries = read_checkpoint(path, ema=ema, progress=progress), ()
     if architecture is None:
         model = _layers(checkpoint, entries)
-        notes = {name: stored.note for name, stored in checkpoint.convolutions.items() if stored.note}
+        described = checkpoint.convolutions.items()
+        notes = {name: stored.note for name, stored in described if stored.note}
+        originals = {name: stored.original for name, stored in described if stored.original}
     else:
-        model, notes = _built(architecture, checkpoint, entries), {}
+        model, notes, originals = _built(architecture, checkpoint, entries), {}, {}
     if dtype is not None and any(parameter.is_complex() for parameter in model.parameters()):
         raise ConversionError(f"the network has complex weights, whose imaginary parts {dtype} would lose")
     try:
@@ -137,7 +141,7 @@ def open_network(
     except (RuntimeError, AssertionError, ImportError) as error:
         raise ConversionError(f"the device {device!r} cannot be used: {str(error).splitlines()[0]}") from error
     recipe = architecture if isinstance(architecture, Architecture) else None
-    return Network(model, checkpoint, recipe, non_finite, notes)
+    return Network(model, checkpoint, recipe, non_finite, notes, originals)
 
 
 def _read_converted(folder: Path, *, ema: bool) -> tuple[Checkpoint, Sequence[LayerEntry], Architecture | None]:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from ..attention.construction import attention_with, not_a_convolution
-from ..attention.layer import SelfAttention2d
-from ..errors import CheckpointError, NotAConvolutionError, OutputError
+from ..attention.layer import SelfAttention
+from ..errors import ArchitectureNeededError, CheckpointError, NotAConvolutionError, OutputError
 from .architecture import Architecture
 from .checkpoint import Checkpoint, load_into, read_checkpoint
 from .config import LayerEntry, is_converted
@@ -39,14 +39,20 @@ def restored_checkpoint(folder: str | Path) -> Checkpoint:
 
     Raises:
         CheckpointError: The folder is not a converted model, or damaged.
+        ArchitectureNeededError: Layers of it were of classes that are none of PyTorch's own.
         NotAConvolutionError: Layers of it compute what no convolution computes.
     """
     folder = Path(folder)
     config, saved = read_folder(folder)
+    kinds = sorted({entry.kind for entry in config.layers if entry.kind is not None})
+    if kinds:
+        raise ArchitectureNeededError(
+            f"{folder} holds layers of {', '.join(kinds)}, which only the architecture can make; it must be given"
+        )
     state, problems = dict(saved.state_dict), []
     convolutions: dict[str, StoredConvolution] = {}
     for entry in config.layers:
-        layer = _layer(entry, saved)
+        layer = stored_layer(entry, saved)
         if (reason := not_a_convolution(layer)) is not None:
             problems.append(f"{entry.names[0] or 'the model itself'}: {reason}")
         for name in entry.names:
@@ -153,8 +159,12 @@ _WRITERS: dict[str, Callable[[dict[str, Tensor], Path], None]] = {
 }
 
 
-def _layer(entry: LayerEntry, saved: Checkpoint) -> SelfAttention2d:
-    """The attention layer of an entry, with the values that were saved."""
+def stored_layer(entry: LayerEntry, saved: Checkpoint) -> SelfAttention:
+    """The attention layer of an entry, with the values that were saved.
+
+    Raises:
+        CheckpointError: The values are missing, or do not fit the entry.
+    """
     name = entry.names[0]
     stored = entry.stored(name, saved)
     if stored.spec is None or stored.weight not in saved.state_dict:

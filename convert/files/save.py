@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from ..arguments import as_path
 from ..attention.checked import checked_model
-from ..attention.layer import SelfAttention2d
+from ..attention.layer import SelfAttention
 from ..errors import (
     OutputError,
 )
@@ -77,7 +77,11 @@ def save_converted(
     converted = report.report if isinstance(report, CertifiedReport) else report
     if not converted.layers:
         raise OutputError("the model has no self-attention layer to keep; convert it first")
-    content = LAYERS_CONTENT if isinstance(model, Layers | SelfAttention2d) else NETWORK_CONTENT
+    content = LAYERS_CONTENT if isinstance(model, Layers | SelfAttention) else NETWORK_CONTENT
+    entries = [LayerEntry.of(layer.names, attention_named(model, layer.name)) for layer in converted.layers]
+    kinds = sorted({entry.kind for entry in entries if entry.kind is not None})
+    if content == LAYERS_CONTENT and kinds:
+        raise OutputError(f"layers alone are kept of PyTorch's own convolutions only; there are {', '.join(kinds)}")
     state = _tensors(model.state_dict() if content == NETWORK_CONTENT else _layers_state(model, converted))
     shared = aliases(state)
     tensors = independent({name: value for name, value in state.items() if name not in shared})
@@ -86,9 +90,7 @@ def save_converted(
         "format_version": FORMAT_VERSION,
         "content": content,
         "architecture": None if architecture is None else asdict(architecture),
-        "layers": [
-            asdict(LayerEntry.of(layer.names, attention_named(model, layer.name))) for layer in converted.layers
-        ],
+        "layers": [entry.to_json() for entry in entries],
         "tensors": list(state),
         "source": None if source is None else {"file": _valid(source.path.name), "sha256": source.sha256},
         "versions": {name: metadata.version(name) for name in ("conv2attn", "torch")},

@@ -12,10 +12,12 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
+from ..attention.reader import geometry
 from ..engines import AUTO
+from ..heads.axis_scores import AXES
 from ..model.convert import is_convolution
 from ..names import names_by_module
-from ..spec import ConvSpec
+from ..spec import Convolution, ConvSpec
 from .config import LayerEntry
 from .migration import query_under_middle_tap
 
@@ -49,9 +51,9 @@ def layer_entries(cnn: nn.Module, state: Mapping[str, Tensor]) -> tuple[LayerEnt
         cnn: The CNN.
         state: The state dict of the converted CNN, under the CNN's names.
     """
-    groups = names_by_module(cnn, lambda module: isinstance(module, nn.Conv2d))
+    groups = names_by_module(cnn, lambda module: isinstance(module, Convolution))
     found = ((names, cnn.get_submodule(names[0])) for names in groups if _is_attention(state, names[0]))
-    return tuple(_entry(names, conv, state) for names, conv in found if isinstance(conv, nn.Conv2d))
+    return tuple(_entry(names, conv, state) for names, conv in found if isinstance(conv, Convolution))
 
 
 def under_middle_tap(state: Mapping[str, Tensor], entries: Iterable[LayerEntry]) -> dict[str, Tensor]:
@@ -98,13 +100,11 @@ def _key(name: str, own: str) -> str:
     return f"{name}.{own}" if name else own
 
 
-def _entry(names: tuple[str, ...], conv: nn.Conv2d, state: Mapping[str, Tensor]) -> LayerEntry:
+def _entry(names: tuple[str, ...], conv: Convolution, state: Mapping[str, Tensor]) -> LayerEntry:
     """What the state dict tells of a layer; shapes that contradict it are found when the layer is made."""
-    keys, rows, columns = (
-        state.get(_key(names[0], own)) for own in ("content.key_weight", "axis_scores.rows", "axis_scores.columns")
-    )
+    spec, keys = geometry(conv), state.get(_key(names[0], "content.key_weight"))
     key_dim = keys.shape[1] if keys is not None and keys.ndim == 3 else None
-    tables = None
-    if rows is not None and columns is not None and rows.ndim == columns.ndim == 2:
-        tables = (rows.shape[1], columns.shape[1])
-    return LayerEntry(names, ConvSpec.from_conv(conv).to_json(), AUTO, key_dim, tables)
+    tables = [state.get(_key(names[0], f"axis_scores.{axis}")) for axis in AXES[-spec.axes :]]
+    found = [table for table in tables if table is not None and table.ndim == 2]
+    offsets = tuple(table.shape[1] for table in found) if len(found) == len(tables) else None
+    return LayerEntry(names, spec.to_json(), AUTO, key_dim, offsets)

@@ -6,7 +6,7 @@
           + v . r                          (d) the relative position alone: ``encoding.py``
 
 A convolution does not look at the image to decide where to look, so a converted layer has no content terms
-at all. ``SelfAttention2d.add_content`` adds them, with W_qry = 0 and u = 0: the function of the layer stays
+at all. ``SelfAttention.add_content`` adds them, with W_qry = 0 and u = 0: the function of the layer stays
 what it was, and training can change it. ``proofs/claims/theorem/decomposition.py`` derives the terms,
 ``proofs/claims/theorem/position_alone.py`` which parameters must be zero for (d) alone.
 """

@@ -1,4 +1,4 @@
-"""The quadratic relative positional encoding of Theorem 1, with D_p = 3.
+"""The quadratic relative positional encoding of Theorem 1, with D_p = 3; along n axes with D_p = n + 1.
 
 For a key at delta = k - q from its query and a head with centre Delta and locality strength alpha,
 
@@ -25,67 +25,72 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from ..spec import Size
+from ..size import Size
 
-ENCODING_DIM = 3
+
+def encoding_dim(axes: int) -> int:
+    """D_p: the squared distance, and one component for each axis."""
+    return axes + 1
 
 
 def relative_positions(queries: Tensor, keys: Tensor) -> Tensor:
     """delta = k - q for every pair, in pixels.
 
     Args:
-        queries: Rows and columns of the queries, [num_queries, 2].
-        keys: Rows and columns of the keys, [num_keys, 2].
+        queries: Positions of the queries, [num_queries, axes].
+        keys: Positions of the keys, [num_keys, axes].
 
     Returns:
-        [num_queries, num_keys, 2].
+        [num_queries, num_keys, axes].
     """
     return keys.unsqueeze(0) - queries.unsqueeze(1)
 
 
 def relative_encoding(delta: Tensor) -> Tensor:
-    """r_delta, [..., 3], of relative positions [..., 2]."""
+    """r_delta, [..., axes + 1], of relative positions [..., axes]."""
     return torch.cat([delta.square().sum(-1, keepdim=True), delta], dim=-1)
 
 
 def head_vectors(alpha: Tensor, centers: Tensor) -> Tensor:
-    """v_h, [num_heads, 3], of locality strengths [num_heads] and centres [num_heads, 2]."""
+    """v_h, [num_heads, axes + 1], of locality strengths [num_heads] and centres [num_heads, axes]."""
     return -alpha.unsqueeze(-1) * torch.cat([torch.ones_like(centers[:, :1]), -2 * centers], dim=-1)
 
 
 def positional_scores(encoding: Tensor, vectors: Tensor) -> Tensor:
     """r_delta . v_h for every query, head and key: term (d) of the draft's eq. (7).
 
-    The three products are added one after the other, never as a matrix product, which a GPU might round to
+    The products are added one after the other, never as a matrix product, which a GPU might round to
     TF32.
 
     Args:
-        encoding: r_delta, [num_queries, num_keys, 3].
-        vectors: v_h, [num_heads, 3].
+        encoding: r_delta, [num_queries, num_keys, axes + 1].
+        vectors: v_h, [num_heads, axes + 1].
 
     Returns:
         [num_queries, num_heads, num_keys].
     """
     terms = encoding.unsqueeze(1)
     scores = terms[..., 0] * vectors[:, 0, None]
-    for component in range(1, ENCODING_DIM):
+    for component in range(1, vectors.shape[1]):
         scores = scores + terms[..., component] * vectors[:, component, None]
     return scores
 
 
 def key_positions(padded: Size, *, like: Tensor) -> Tensor:
-    """Rows and columns of all pixels of the key grid, [num_keys, 2], with the dtype and device of ``like``."""
+    """Positions of all pixels of the key grid, [num_keys, axes], with the dtype and device of ``like``."""
     return grid_points(*(torch.arange(length, dtype=like.dtype, device=like.device) for length in padded))
 
 
-def grid_points(rows: Tensor, columns: Tensor) -> Tensor:
-    """Every pair of a row and a column, row by row: [len(rows) * len(columns), 2]."""
-    grid = rows.shape[0], columns.shape[0]  # unlike len(), not fixed in a trace
-    return torch.stack([rows.unsqueeze(1).expand(grid), columns.expand(grid)], dim=-1).flatten(0, 1)
+def grid_points(*along: Tensor) -> Tensor:
+    """Every point with one of these coordinates along each axis, row by row: [number of points, axes]."""
+    grid = [coordinates.shape[0] for coordinates in along]  # unlike len(), not fixed in a trace
+    shapes = [[1] * axis + [-1] + [1] * (len(along) - 1 - axis) for axis in range(len(along))]
+    spread = [coordinates.view(shape).expand(grid) for coordinates, shape in zip(along, shapes, strict=True)]
+    return torch.stack(spread, dim=-1).flatten(0, -2)
 
 
 def scores_are_exact(
-    dtype: torch.dtype, padded: Size, *, alpha: Iterable[float], centers: Iterable[tuple[float, float]]
+    dtype: torch.dtype, padded: Size, *, alpha: Iterable[float], centers: Iterable[tuple[float, ...]]
 ) -> bool:
     """Whether every score of a layer is computed without any rounding in ``dtype``.
 
@@ -102,8 +107,9 @@ def scores_are_exact(
     centers = list(centers)
     if not all(float(coordinate).is_integer() for center in centers for coordinate in center):
         return False
-    rows, columns = padded.rows - 1, padded.columns - 1
-    largest = rows**2 + columns**2 + 2 * max(rows * abs(row) + columns * abs(column) for row, column in centers)
+    farthest = [length - 1 for length in padded]
+    products = (sum(far * abs(along) for far, along in zip(farthest, center, strict=True)) for center in centers)
+    largest = sum(far**2 for far in farthest) + 2 * max(products)
     limits = torch.finfo(dtype)
     return largest <= 2 / limits.eps and all(
         is_power_of_two(a) and limits.tiny <= a <= limits.max / max(largest, 1) for a in alpha

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from ..errors import ConversionError
-from ..spec import ConvSpec, Size
+from ..size import Size
+from ..spec import ConvSpec
 from ..transforms import is_traced, is_transformed
 from .encoding import scores_are_exact
 
@@ -64,7 +65,7 @@ class Regime:
     """
 
     alpha: tuple[float, ...]
-    centers: tuple[tuple[float, float], ...]
+    centers: tuple[tuple[float, ...], ...]
     at_taps: bool
     dtype: torch.dtype
     shared_alpha: float | None = field(init=False)
@@ -99,7 +100,7 @@ class Regime:
 
     @classmethod
     def of(cls, spec: ConvSpec, *, alpha: Tensor, centers: Tensor) -> Regime:
-        """Reads the parameters alpha [num_heads] and centers [num_heads, 2] of a layer.
+        """Reads the parameters alpha [num_heads] and centers [num_heads, axes] of a layer.
 
         Raises:
             ConversionError: A locality strength is not positive and finite, a centre is not finite, their shapes are
@@ -110,13 +111,16 @@ class Regime:
                 f"alpha and centers must be at least float32, which {alpha.dtype} and {centers.dtype} are not: "
                 "positions would be rounded"
             )
-        for name, position, shape in (("alpha", alpha, (spec.num_heads,)), ("centers", centers, (spec.num_heads, 2))):
+        for name, position, shape in (
+            ("alpha", alpha, (spec.num_heads,)),
+            ("centers", centers, (spec.num_heads, spec.axes)),
+        ):
             if position.shape != shape:
                 raise ConversionError(
                     f"{name} must have the shape {list(shape)}, for {spec.num_heads} heads; got {list(position.shape)}"
                 )
         alphas = tuple(alpha.detach().tolist())
-        centers_read = tuple((row, column) for row, column in centers.detach().tolist())
+        centers_read = tuple(map(tuple, centers.detach().tolist()))
         for head, (strength, center) in enumerate(zip(alphas, centers_read, strict=True)):
             if not 0 < strength < math.inf:
                 raise ConversionError(f"alpha must be positive and finite; head {head} has {strength:g}")
@@ -125,15 +129,15 @@ class Regime:
         return cls(alpha=alphas, centers=centers_read, at_taps=centers_read == spec.tap_offsets, dtype=alpha.dtype)
 
     @classmethod
-    def unread(cls, heads: int, dtype: torch.dtype) -> Regime:
+    def unread(cls, spec: ConvSpec, dtype: torch.dtype) -> Regime:
         """The regime of positions whose values are not read: it allows nothing that depends on them.
 
         Args:
-            heads: Number of heads.
+            spec: Geometry of the layer.
             dtype: Precision of the attention probabilities.
         """
-        nothing = (math.nan,) * heads
-        return cls(nothing, tuple(zip(nothing, nothing, strict=True)), at_taps=False, dtype=dtype)
+        nothing = (math.nan,) * spec.num_heads
+        return cls(nothing, ((math.nan,) * spec.axes,) * spec.num_heads, at_taps=False, dtype=dtype)
 
     @property
     def is_read(self) -> bool:

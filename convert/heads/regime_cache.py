@@ -67,7 +67,7 @@ class _Known:
         regime = Regime.of(spec, alpha=alpha, centers=centers)
         alpha, centers = alpha.detach(), centers.detach()
         versions = (alpha._version, centers._version) if at_rest and _are_watched(alpha, centers) else None
-        unread = Regime.unread(spec.num_heads, regime.dtype)
+        unread = Regime.unread(spec, regime.dtype)
         return cls(regime, unread, alpha, centers, (alpha.clone(), centers.clone()), versions)
 
     def fits(self, alpha: Tensor, centers: Tensor) -> bool:
@@ -121,7 +121,7 @@ class RegimeCache:
 
     def _get(self, spec: ConvSpec, alpha: Tensor, centers: Tensor, *, at_rest: bool) -> Regime:
         known = self._known
-        unread = Regime.unread(spec.num_heads, compute_dtype(alpha.dtype)) if known is None else known.unread
+        unread = Regime.unread(spec, compute_dtype(alpha.dtype)) if known is None else known.unread
         if torch.compiler.is_compiling():
             return unread if known is None else known.regime
         try:

@@ -15,7 +15,7 @@ from .regime import Regime
 
 
 class AttentionLayer(Protocol):
-    """A self-attention layer; ``SelfAttention2d`` describes the members."""
+    """A self-attention layer; ``SelfAttention`` describes the members."""
 
     @property
     def spec(self) -> ConvSpec:
@@ -23,7 +23,11 @@ class AttentionLayer(Protocol):
 
     @property
     def weight(self) -> Tensor:
-        """Value projections, [out_channels, in_channels / groups, kernel rows, kernel columns]."""
+        """Value projections, in the convolution's own layout (``ConvSpec.weight_shape``)."""
+
+    @property
+    def kernel(self) -> Tensor:
+        """Value projections, [out_channels, in_channels / groups, *kernel_size] (``ConvSpec.kernel``)."""
 
     @property
     def bias(self) -> Tensor | None:
@@ -35,7 +39,7 @@ class AttentionLayer(Protocol):
 
     @property
     def centers(self) -> Tensor:
-        """Centres, [num_heads, 2]."""
+        """Centres, [num_heads, axes]."""
 
     @property
     def content(self) -> ContentTerms | None:
@@ -66,6 +70,11 @@ class LayerValues(NamedTuple):
     axis_scores: AxisScores | None
     memory_limit: int
     regime: Regime
+
+    @property
+    def kernel(self) -> Tensor:
+        """As ``AttentionLayer.kernel``."""
+        return self.spec.kernel(self.weight)
 
     def rounded(self, dtype: torch.dtype) -> LayerValues:
         """The layer as autocast makes it: weight and bias rounded to a dtype, positions as they are."""

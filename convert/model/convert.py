@@ -14,21 +14,24 @@ import copy
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.module import _WrappedHook
 
 from ..arguments import as_tolerance
 from ..attention.checked import changeable_model, checked_model
+from ..attention.computed import detached, value
 from ..attention.construction import attention_with, conv_with, not_a_convolution
-from ..attention.layer import SelfAttention2d, check_alpha
+from ..attention.layer import SelfAttention, check_alpha
+from ..attention.read import HOOKS
 from ..attention.supported import ForeignConvolution, unsupported_reason
 from ..engines import AUTO, check_engine_name
 from ..errors import ConversionError, NotAConvolutionError, Problem, UnsupportedLayerError
 from ..names import names_by_module
+from ..spec import Convolution
 from .report import LayerReport, Report
 
 Filter = Callable[[nn.Module, str], bool]
@@ -36,20 +39,6 @@ Filter = Callable[[nn.Module, str], bool]
 NOT_SELECTED = "not selected"
 _SCRIPTED = tuple(f"Conv{kind}{dimensions}d" for kind in ("", "Transpose") for dimensions in (1, 2, 3))
 _QUANTIZED = torch.ao.nn.quantized.modules.conv._ConvNd
-_HOOKS = (
-    "_forward_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-    "_is_full_backward_hook",
-    "_state_dict_hooks",
-    "_state_dict_pre_hooks",
-    "_load_state_dict_pre_hooks",
-    "_load_state_dict_post_hooks",
-)
 
 
 class Conversion(NamedTuple):
@@ -85,6 +74,8 @@ def convert_model(
 ) -> Conversion:
     """Replaces the convolutions of a model by self-attention layers that compute the same function.
 
+    These are ``nn.Conv1d``, ``nn.Conv2d``, ``nn.Conv3d`` and their transposed forms, exactly these classes, and those
+    that have a reader (``register_reader``).
     Convolutions called as functions (``F.conv2d``) are not seen. Mode, device, dtype, requires_grad, hooks and
     sharing stay as they are.
 
@@ -92,7 +83,7 @@ def convert_model(
         model: Any model; a root that is itself a convolution is replaced as well.
         filter_fn: Called with each convolution and its fully qualified name; False leaves it alone.
         alpha: Locality strength, see ``attention_from_conv``.
-        engine: How the layers compute, see ``SelfAttention2d``.
+        engine: How the layers compute, see ``SelfAttention``.
         inplace: Change the model instead of a copy. Use the returned model all the same: the root may be new.
         skip_unsupported: Leave convolutions that cannot be converted as they are, instead of refusing.
 
@@ -112,7 +103,7 @@ def convert_model(
         raise UnsupportedLayerError(_nothing(plan), plan.unsupported)
     check_engine_name(engine)
     for names in plan.chosen:
-        check_alpha(alpha, _conv(model, names[0]).weight.dtype)
+        check_alpha(alpha, cast(Tensor, value(_conv(model, names[0]), "weight")).dtype)
     model = model if inplace else _copied(model)
     reports = []
     for names in plan.chosen:
@@ -137,7 +128,7 @@ def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: 
         ConversionError: The model cannot be copied.
     """
     tolerance = as_tolerance(tolerance)
-    groups = names_by_module(changeable_model(model), lambda module: isinstance(module, SelfAttention2d))
+    groups = names_by_module(changeable_model(model), lambda module: isinstance(module, SelfAttention))
     if not groups:
         raise NotAConvolutionError("the model has no self-attention layer to restore")
     reasons = ((names[0], not_a_convolution(_attention(model, names[0]), tolerance=tolerance)) for names in groups)
@@ -183,7 +174,7 @@ def is_convolution(module: nn.Module) -> bool:
 
 def _copied(model: nn.Module) -> nn.Module:
     try:
-        return copy.deepcopy(model)
+        return copy.deepcopy(model, detached(model))
     except Exception as error:  # modules may hold anything
         reason = str(error).partition("\n")[0]
         raise ConversionError(f"the model cannot be copied, inplace=True converts it as it is: {reason}") from error
@@ -202,24 +193,24 @@ def _replace(model: nn.Module, names: Sequence[str], old: nn.Module, new: nn.Mod
 
 def _move_hooks(old: nn.Module, new: nn.Module) -> None:
     """Gives a module the very hook tables of another, so that the handles of those hooks still remove them."""
-    for attribute in _HOOKS:
+    for attribute in HOOKS:
         setattr(new, attribute, getattr(old, attribute))
     for hook in new._load_state_dict_pre_hooks.values():
         if isinstance(hook, _WrappedHook) and hook.with_module:
             hook.module = weakref.ref(new)
 
 
-def _conv(model: nn.Module, name: str) -> nn.Conv2d:
+def _conv(model: nn.Module, name: str) -> Convolution:
     module = model.get_submodule(name)
-    if not isinstance(module, nn.Conv2d):
-        raise UnsupportedLayerError(f"{name} is no longer an nn.Conv2d")
+    if not isinstance(module, Convolution):
+        raise UnsupportedLayerError(f"{name} is no longer a convolution")
     return module
 
 
-def _attention(model: nn.Module, name: str) -> SelfAttention2d:
+def _attention(model: nn.Module, name: str) -> SelfAttention:
     module = model.get_submodule(name)
-    if not isinstance(module, SelfAttention2d):
-        raise NotAConvolutionError(f"{name} is no longer a SelfAttention2d")
+    if not isinstance(module, SelfAttention):
+        raise NotAConvolutionError(f"{name} is no longer a self-attention layer")
     return module
 
 

@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..spec import ConvSpec, Size
+from ..attention.reader import geometry
+from ..size import USUAL_SIZES, Size
+from ..spec import Convolution, ConvSpec
 from .report import LayerRecord
 
 
@@ -35,28 +37,40 @@ class LayerPlan(LayerRecord):
 
 
 def plan_layers(
-    model: nn.Module, names: list[str], *, size: Size, notes: Mapping[str, str] | None = None
+    model: nn.Module,
+    names: list[str],
+    *,
+    size: Size | None = None,
+    notes: Mapping[str, str] | None = None,
+    originals: Mapping[str, str] | None = None,
 ) -> list[LayerPlan]:
     """Plans the named convolutions for images of this size; nothing is computed but shapes.
 
     Args:
         model: Holds the convolutions.
         names: Of the convolutions.
-        size: Of the images.
+        size: Of the images; None for the usual one (``usual_size``).
         notes: What the user should know of layers, by their names.
+        originals: What the file that they came from calls them, by their names.
     """
-    sizes = layer_input_sizes(model, names, size=size)
+    sizes = layer_input_sizes(model, names, size=size or usual_size(model))
     plans = []
     for name in names:
         conv = model.get_submodule(name)
-        if not isinstance(conv, nn.Conv2d):
+        if not isinstance(conv, Convolution):
             continue
-        spec, before = ConvSpec.from_conv(conv), sum(parameter.numel() for parameter in conv.parameters())
-        input_size = sizes.get(name)
+        spec, before = geometry(conv), sum(parameter.numel() for parameter in conv.parameters())
+        input_size, heads = sizes.get(name), spec.num_heads
         literal = None if input_size is None else literal_bytes(spec, input_size)
-        after, note = before + 3 * spec.num_heads, (notes or {}).get(name)
-        plans.append(LayerPlan((name,), spec, before, after, input_size, literal, note=note))
+        after, note, original = before + (spec.axes + 1) * heads, (notes or {}).get(name), (originals or {}).get(name)
+        plans.append(LayerPlan((name,), spec, before, after, input_size, literal, note=note, original=original))
     return plans
+
+
+def usual_size(model: nn.Module) -> Size:
+    """The size of the images that a network like this usually takes, by the axes of its first convolution."""
+    first = next((module for module in model.modules() if isinstance(module, Convolution)), None)
+    return USUAL_SIZES[2 if first is None else len(first.kernel_size)]
 
 
 def literal_bytes(spec: ConvSpec, size: Size) -> int:
@@ -70,7 +84,7 @@ def layer_input_sizes(model: nn.Module, names: list[str], *, size: Size) -> dict
     A copy of the model runs on the meta device, where tensors have shapes and no values. The image has the
     channels of the model's first convolution.
     """
-    channels = next((module.in_channels for module in model.modules() if isinstance(module, nn.Conv2d)), 3)
+    channels = next((module.in_channels for module in model.modules() if isinstance(module, Convolution)), 3)
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     sizes: dict[str, Size] = {}
     # a network may hold what cannot be copied, want other inputs, or read values
@@ -84,9 +98,11 @@ def layer_input_sizes(model: nn.Module, names: list[str], *, size: Size) -> dict
 
 def _record(sizes: dict[str, Size], name: str) -> Any:
     def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        size = Size(*inputs[0].shape[-2:])
-        if isinstance(module, nn.Conv2d):
-            ConvSpec.from_conv(module).output_size(size)  # ends the run where only the meta device has an output
+        if not isinstance(module, Convolution):
+            return
+        spec = geometry(module)
+        size = Size(*inputs[0].shape[-spec.axes :])
+        spec.output_size(size)  # ends the run where only the meta device has an output
         sizes[name] = size
 
     return hook

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from torch import nn
 
-from ..attention.layer import SelfAttention2d
+from ..attention.layer import SelfAttention
 from ..errors import Problem
 from ..names import names_by_module
 from ..spec import ConvSpec
@@ -24,6 +24,7 @@ class LayerRecord:
         parameters_before: Numbers in the convolution.
         parameters_after: Numbers in the attention layer.
         note: What the user should know of its weights, or None.
+        original: What the file that it came from calls the layer, or None if that is its name.
     """
 
     names: tuple[str, ...]
@@ -31,6 +32,7 @@ class LayerRecord:
     parameters_before: int
     parameters_after: int
     note: str | None = field(default=None, kw_only=True)
+    original: str | None = field(default=None, kw_only=True)
 
     @property
     def name(self) -> str:
@@ -66,12 +68,12 @@ class LayerReport(LayerRecord):
     engine: str
 
     @classmethod
-    def of(cls, names: tuple[str, ...], layer: SelfAttention2d) -> LayerReport:
+    def of(cls, names: tuple[str, ...], layer: SelfAttention) -> LayerReport:
         """Describes a layer that was just converted."""
         return cls(
             names=names,
             spec=layer.spec,
-            parameters_before=layer.weight.numel() + (0 if layer.bias is None else layer.bias.numel()),
+            parameters_before=sum(p.numel() for name, p in layer.named_parameters() if not _is_positional(name)),
             parameters_after=sum(parameter.numel() for parameter in layer.parameters()),
             alpha=layer.regime.alpha[0],
             engine=layer.engine,
@@ -93,10 +95,23 @@ class Report:
     @classmethod
     def of(cls, model: nn.Module) -> Report:
         """Describes the attention layers of a model as they are now."""
-        groups = names_by_module(model, lambda module: isinstance(module, SelfAttention2d))
+        groups = names_by_module(model, lambda module: isinstance(module, SelfAttention))
         layers = ((names, model.get_submodule(names[0])) for names in groups)
-        return cls(tuple(LayerReport.of(n, layer) for n, layer in layers if isinstance(layer, SelfAttention2d)), ())
+        return cls(tuple(LayerReport.of(n, layer) for n, layer in layers if isinstance(layer, SelfAttention)), ())
 
-    def noted(self, notes: Mapping[str, str]) -> Report:
-        """The same report, with what else the user should know of layers, by their names."""
-        return replace(self, layers=tuple(layer.noted(notes.get(layer.name)) for layer in self.layers))
+    def noted(self, notes: Mapping[str, str], originals: Mapping[str, str] | None = None) -> Report:
+        """The same report, with what else the user should know of layers, by their names.
+
+        Args:
+            notes: What that is.
+            originals: What the file that they came from calls them.
+        """
+        layers = (layer.noted(notes.get(layer.name)) for layer in self.layers)
+        if originals is not None:
+            layers = (replace(layer, original=originals.get(layer.name)) for layer in layers)
+        return replace(self, layers=tuple(layers))
+
+
+def _is_positional(name: str) -> bool:
+    """Whether a parameter of an attention layer is one that its convolution has not."""
+    return name.partition(".")[0] in ("alpha", "centers", "content", "axis_scores")

@@ -17,12 +17,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...convert.attention.construction import attention_from_conv
-from ...convert.attention.layer import SelfAttention2d
+from ...convert.attention.layer import SelfAttention
 from ...convert.certificate.data import certify_data
 from ...convert.certificate.layer import certify
 from ...convert.examples.networks import NETWORKS
 from ...convert.examples.pretrained import load_example
-from ...convert.spec import ConvSpec, Size
+from ...convert.size import Size
+from ...convert.spec import Convolution, ConvSpec
 from ..evidence.strategies import convolution_of
 from ..evidence.worst_case import gain, largest_difference
 from .candidates.networks import resnet50
@@ -75,10 +76,10 @@ class ExactTightness:
     worst: float
 
 
-def share_of_tail(layer: SelfAttention2d) -> float:
+def share_of_tail(layer: SelfAttention) -> float:
     """What the worst input within [-1, 1] reaches of a layer's tail, at a pixel far from the borders."""
     spec, alpha = layer.spec, min(layer.regime.alpha)
-    margin = math.ceil(math.sqrt(12 / alpha)) + max(spec.pads)
+    margin = math.ceil(math.sqrt(12 / alpha)) + max(map(max, spec.pads))
     steps = [math.ceil(margin / stride) for stride in spec.stride]
     size = Size(*(2 * steps[a] * spec.stride[a] + spec.dilation[a] * spec.kernel_size[a] for a in (0, 1)))
     reached = (largest_difference(gain(layer, size, output=(o, steps[0], steps[1]))) for o in range(spec.out_channels))
@@ -117,7 +118,7 @@ def exact_tightness(specs: Iterable[ConvSpec]) -> Iterator[ExactTightness]:
 
 def _equal_products(spec: ConvSpec, generator: torch.Generator) -> tuple[float, float, float]:
     """Rounding parts over largest errors, of each side and of both: weights of 1, images of one number each."""
-    spec = replace(spec, out_channels=8 * spec.groups, stride=(1, 1), padding=(0, 0), bias=False)  # one output each
+    spec = replace(spec, out_channels=8 * spec.groups, stride=(1, 1), padding=(), bias=False)  # one output each
     conv = convolution_of(spec)
     nn.init.ones_(conv.weight)
     layer = attention_from_conv(conv, engine="literal")
@@ -130,7 +131,7 @@ def _equal_products(spec: ConvSpec, generator: torch.Generator) -> tuple[float, 
     return bounds[0] / errors[0], bounds[1] / errors[1], sum(bounds) / sum(errors)
 
 
-def _outputs(layer: SelfAttention2d, conv: nn.Conv2d, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _outputs(layer: SelfAttention, conv: Convolution, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     spec, weight = layer.spec, conv.weight.double()
     bias = None if conv.bias is None else conv.bias.double()
     exact = F.conv2d(spec.pad(x.double()), weight, bias, spec.stride, 0, spec.dilation, spec.groups)
@@ -141,7 +142,7 @@ def _largest(a: Tensor, b: Tensor) -> float:
     return float((a - b).abs().max())
 
 
-def _shares(convs: Iterable[nn.Conv2d], alpha: float) -> tuple[float, ...]:
+def _shares(convs: Iterable[Convolution], alpha: float) -> tuple[float, ...]:
     return tuple(sorted(share_of_tail(attention_from_conv(conv.double(), alpha=alpha)) for conv in convs))
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ...convert.errors import CheckpointError, ConversionError
-from ...convert.spec import Size
+from ...convert.size import Size
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 LONGEST = 224  # pixels of the longer side that a picture to look at is scaled down to

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...convert.attention.layer import SelfAttention2d
+from ...convert.attention.layer import SelfAttention
 from ...convert.certificate.propagation.certificate import NetworkCertificate, certify_network
 from ...convert.certificate.wording import WHY, is_useful
 from ...convert.engines import AUTO
@@ -19,17 +19,17 @@ from ...convert.errors import ConversionError, OptionError, Problem
 from ...convert.files.architecture import Architecture
 from ...convert.files.network import open_network
 from ...convert.model.convert import convert_model, restore_model
-from ...convert.spec import Size
+from ...convert.size import USUAL_SIZES, Size
 from ..terminal.table import Table
 from .agreement import Agreement, compare
 from .arithmetic import certified_arithmetic, check_device
 from .image_folder import read_images
+from .random_layers import channel_limits
 from .tables import agreement_shown
 
 # "separable" shares no step with the convolution and never forms all pairs; "auto" is what a user runs.
 DEFAULT_ENGINES = ("separable", AUTO)
 DEFAULT_IMAGES = 8
-DEFAULT_SIZE = Size(224, 224)
 BATCH = 4  # images at a time
 
 
@@ -41,9 +41,9 @@ class Pair:
     attention: nn.Module
 
     @property
-    def first(self) -> SelfAttention2d:
+    def first(self) -> SelfAttention:
         """The first attention layer, whose channels a network's input mostly has."""
-        return next(module for module in self.attention.modules() if isinstance(module, SelfAttention2d))
+        return next(module for module in self.attention.modules() if isinstance(module, SelfAttention))
 
 
 def load_pair(
@@ -102,22 +102,26 @@ def choose_inputs(pair: Pair, *, folder: Path | None, count: int | None, size: S
         pair: The networks.
         folder: Where images are; None means random ones.
         count: How many random ones; None means ``DEFAULT_IMAGES``.
-        size: Of random ones, ``DEFAULT_SIZE`` if None, and of pictures.
+        size: Of random ones, the usual one (``USUAL_SIZES``) if None, and of pictures.
         seed: Of random ones; None means 0.
 
     Raises:
         OptionError: A folder is given, and a count or a seed of random images too.
         CheckpointError: The folder's images cannot be read.
     """
-    channels, weight = pair.first.in_channels, pair.first.weight
+    channels, axes, weight = pair.first.in_channels, pair.first.spec.axes, pair.first.weight
+    if size is not None and len(size) != axes:
+        raise OptionError(f"the network takes inputs of {axes} axes; got the size {size}")
     if folder is not None:
+        if axes != 2:
+            raise OptionError(f"the network takes inputs of {axes} axes, which pictures are not")
         if count is not None or seed is not None:
             what = "a number of random images" if count is not None else "a seed"
             raise OptionError(f"the images are those of {folder}, so {what} has no meaning")
         return Inputs(read_images(folder, channels=channels, size=size).to(weight))
     seed = seed or 0
     generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randn(count or DEFAULT_IMAGES, channels, *(size or DEFAULT_SIZE), generator=generator)
+    drawn = torch.randn(count or DEFAULT_IMAGES, channels, *(size or USUAL_SIZES[axes]), generator=generator)
     return Inputs(drawn.to(weight), seed)
 
 
@@ -232,7 +236,7 @@ def _certificate(attention: nn.Module, images: Tensor) -> NetworkCertificate:
     size = Size(images.shape[2], images.shape[3])
     if not bool(images.isfinite().all()):
         return NetworkCertificate(size, None, (), (Problem("", "an image holds NaN or infinite values"),))
-    return certify_network(attention, input_range=(images.amin((0, 2, 3)), images.amax((0, 2, 3))), size=size)
+    return certify_network(attention, input_range=channel_limits(images), size=size)
 
 
 def _ratio(difference: float, bound: float) -> float:

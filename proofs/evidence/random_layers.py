@@ -1,8 +1,9 @@
 """Random layers: layer i of a seed is a pure function of the seed and i, on every machine and in every order.
 
 A geometry is a sequence of choices. Who makes them is left open: ``RandomChoices`` here, hypothesis in
-``strategies.py``. So there is one definition of what a layer can be, and both draw all of it: kernels even, odd and
-rectangular; groups up to depthwise; strides; dilations; padding none, symmetric, "same" or "valid", in every mode.
+``strategies.py``. So there is one definition of what a layer can be, and both draw all of it: one, two or three axes,
+transposed or not; kernels even, odd and rectangular; groups up to depthwise; strides; dilations; padding none,
+symmetric, "same" or "valid", in every mode; output padding.
 """
 
 from __future__ import annotations
@@ -13,15 +14,22 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Protocol, TypeVar, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ...convert.spec import ConvSpec, PaddingMode, Size
+from ...convert.size import Size
+from ...convert.spec import CONVOLUTIONS, Convolution, ConvSpec, PaddingMode
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 DEFAULT_MAX_SIZE = 64  # pixels along the longer side of an input
 SMALL_SIZE = 10  # pixels a side of most inputs; larger ones repeat what their border and inside show, but take bands
+SMALL_SIZES = {1: 24, 2: SMALL_SIZE, 3: 6}  # the same by the number of axes
+LONGEST_KERNELS = {1: 9, 2: 5, 3: 3}
 LONGEST_SPAN = 600  # pixels from a kernel's first tap to its last: bfloat16 has no 257, float16 no 2049
 MEMORY_FORMATS = ("contiguous", "channels_last")
+_CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}  # by the number of axes; a sequence has none
+# Number of axes, and whether transposed.
+PLAIN = (2, False)
+KINDS = (*(PLAIN,) * 5, (1, False), (3, False), (1, True), (2, True), (3, True))
 # Soft, among them powers of two, whose scores are exact in binary32; the last is one-hot in binary32 only.
 SOFT_ALPHAS = (1.0, 0.25, 0.5, 1.7, 4.0, 7.3, 16.0, 50.0, 110.0)
 
@@ -63,7 +71,7 @@ class RandomLayer:
 
     Attributes:
         spec: Geometry of the convolution.
-        size: Rows and columns of its inputs.
+        size: Size of its inputs.
         batch: Inputs at a time.
         dtype: Precision of weights and inputs, one of ``DTYPES``.
         alpha: Locality strength of the soft attention.
@@ -80,9 +88,9 @@ class RandomLayer:
     memory_format: str = MEMORY_FORMATS[0]
 
     def lay_out(self, x: Tensor) -> Tensor:
-        """A copy of an input [batch, in_channels, rows, columns] in the memory format, also of a single channel."""
-        last = self.memory_format == "channels_last"
-        return torch.empty_like(x, memory_format=torch.channels_last if last else torch.contiguous_format).copy_(x)
+        """A copy of an input [batch, in_channels, *size] in the memory format, also of a single channel."""
+        last = _CHANNELS_LAST.get(self.spec.axes) if self.memory_format == "channels_last" else None
+        return torch.empty_like(x, memory_format=last or torch.contiguous_format).copy_(x)
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -113,10 +121,14 @@ def draw_layer(
         index: Number of the layer, from 0.
         dtypes: Precisions to choose from.
         max_size: Largest rows and columns of an input, where the geometry accepts so small ones. Most inputs have at
-            most ``SMALL_SIZE``.
+            most ``SMALL_SIZES``.
     """
     choices = RandomChoices(f"layer {index} of seed {seed}")
-    spec, size = choices.of((_small,) * 6 + (_long, _spread))(choices, max_size)
+    kind = RandomChoices(f"kind of layer {index} of seed {seed}").of(KINDS)
+    if kind == PLAIN:
+        spec, size = choices.of((_small,) * 6 + (_long, _spread))(choices, max_size)
+    else:
+        spec, size = _other(choices, max_size, *kind)
     return RandomLayer(
         spec=spec,
         size=size,
@@ -126,6 +138,13 @@ def draw_layer(
         seed=choices.integer(0, 2**31 - 1),
         memory_format=choices.of(MEMORY_FORMATS),
     )
+
+
+def _other(choices: Choices, max_size: int, axes: int, transposed: bool) -> tuple[ConvSpec, Size]:
+    """A geometry of other axes, or a transposed one; a sequence may be long."""
+    spec = choose_spec(choices, max_kernel=LONGEST_KERNELS[axes], axes=axes, transposed=transposed)
+    longest = max_size if axes == 1 and choices.integer(1, 4) == 1 else min(SMALL_SIZES[axes], max_size)
+    return spec, choose_size(choices, spec, (longest,) * axes)
 
 
 def _small(choices: Choices, max_size: int) -> tuple[ConvSpec, Size]:
@@ -150,71 +169,72 @@ def _spread(choices: Choices, max_size: int) -> tuple[ConvSpec, Size]:
     return spec, choose_size(choices, spec, (min(3, max_size),) * 2)
 
 
-def choose_size(choices: Choices, spec: ConvSpec, largest: tuple[int, int]) -> Size:
-    """A size of inputs that a convolution accepts, up to so many rows and columns unless it needs more."""
+def choose_size(choices: Choices, spec: ConvSpec, largest: Sequence[int]) -> Size:
+    """A size of inputs that a convolution accepts, up to so many pixels along each axis unless it needs more."""
     pairs = zip(smallest_input(spec), largest, strict=True)
-    rows, columns = (choices.integer(least, max(least, most)) for least, most in pairs)
-    return Size(rows, columns)
+    return Size(*(choices.integer(least, max(least, most)) for least, most in pairs))
 
 
-def choose_spec(choices: Choices, *, max_kernel: int = 5, max_channels: int = 4) -> ConvSpec:
-    """A geometry of everything nn.Conv2d can say.
+def choose_spec(
+    choices: Choices, *, max_kernel: int = 5, max_channels: int = 4, axes: int = 2, transposed: bool = False
+) -> ConvSpec:
+    """A geometry of everything that a convolution can say.
 
     Args:
         choices: Who chooses.
-        max_kernel: Most rows and columns of taps.
+        max_kernel: Most taps along an axis.
         max_channels: Most channels in a group, and most groups.
+        axes: Number of axes.
+        transposed: Whether it is a transposed convolution.
     """
 
-    def pair(smallest: int, largest: int) -> tuple[int, int]:
-        return choices.integer(smallest, largest), choices.integer(smallest, largest)
+    def each(smallest: int, largest: int) -> tuple[int, ...]:
+        return tuple(choices.integer(smallest, largest) for _ in range(axes))
 
     groups = choices.integer(1, max_channels)
-    mode = choices.of(get_args(PaddingMode))
-    kernel = pair(1, max_kernel)
-    named: Literal["numbers", "same", "valid"] = choices.of(("numbers", "same", "valid"))
-    padding = pair(0, 3) if named == "numbers" else named
-    return ConvSpec(
+    mode: PaddingMode = "zeros" if transposed else choices.of(get_args(PaddingMode))
+    kernel = each(1, max_kernel)
+    named: Literal["numbers", "same", "valid"] = "numbers" if transposed else choices.of(("numbers", "same", "valid"))
+    padding = each(0, 3) if named == "numbers" else named
+    plain = ConvSpec(
         in_channels=groups * choices.integer(1, max_channels),
         out_channels=groups * choices.integer(1, max_channels),
         kernel_size=kernel,
-        stride=(1, 1) if padding == "same" else pair(1, 3),
-        dilation=pair(1, 3),
+        stride=() if padding == "same" else each(1, 3),
+        dilation=each(1, 3),
         padding=padding,
         padding_mode=mode,
         groups=groups,
         bias=choices.of((False, True)),
+        transposed=transposed,
     )
+    if not transposed:
+        return plain
+    largest = (max(pair) - 1 for pair in zip(plain.stride, plain.dilation, strict=True))
+    return replace(plain, output_padding=tuple(choices.integer(0, most) for most in largest))
 
 
 def smallest_input(spec: ConvSpec) -> Size:
     """The smallest input that a convolution accepts."""
-    top, bottom, left, right = spec.pads
     smallest = []
-    for axis, (before, after) in enumerate(((top, bottom), (left, right))):
-        span = spec.dilation[axis] * (spec.kernel_size[axis] - 1) + 1
+    for reach, step, (before, after) in zip(spec.reach, spec.stuffing, spec.pads, strict=True):
         needed = {"reflect": max(before, after) + 1, "circular": max(before, after)}.get(spec.padding_mode, 1)
-        smallest.append(max(span - before - after, needed, 1))
+        spread = -(-(reach - before - after) // step) + 1  # (n - 1) step + 1 pixels and the padding hold the kernel
+        smallest.append(max(spread, needed, 1))
     return Size(*smallest)
 
 
 def convolution_of(
     spec: ConvSpec, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
-) -> nn.Conv2d:
-    """A new nn.Conv2d with this geometry."""
-    return nn.Conv2d(
-        spec.in_channels,
-        spec.out_channels,
-        spec.kernel_size,
-        stride=spec.stride,
-        padding=spec.padding,
-        dilation=spec.dilation,
-        groups=spec.groups,
-        bias=spec.bias,
-        padding_mode=spec.padding_mode,
-        dtype=dtype,
-        device=device,
-    )
+) -> Convolution:
+    """A new convolution with this geometry."""
+    return CONVOLUTIONS[spec.axes, spec.transposed](**spec.arguments(), dtype=dtype, device=device)
+
+
+def channel_limits(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The smallest and the largest value of each channel of inputs [batch, channels, *size]."""
+    others = (0, *range(2, x.ndim))
+    return x.amin(others), x.amax(others)
 
 
 def random_integers(shape: Sequence[int], limit: int, generator: torch.Generator) -> Tensor:

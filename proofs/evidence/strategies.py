@@ -16,11 +16,12 @@ from typing import TypeVar
 
 import torch
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
-from ...convert import SelfAttention2d, attention_from_conv
-from ...convert.spec import ConvSpec, Size
-from .random_layers import choose_spec, convolution_of, smallest_input
+from ...convert import SelfAttention, attention_from_conv
+from ...convert.size import Size
+from ...convert.spec import CONVOLUTIONS, Convolution, ConvSpec
+from .random_layers import LONGEST_KERNELS, choose_spec, convolution_of, smallest_input
 
 INTEGER_LIMIT = 8  # sums of products of integers this small are exact in every dtype down to binary32
 
@@ -30,31 +31,51 @@ __all__ = [
     "conv_specs",
     "convolution_of",
     "convolutions_with_input",
+    "every_spec",
     "input_sizes",
 ]
 
+_SLACK = {1: 14, 2: 7, 3: 2}  # by the number of axes
 _T = TypeVar("_T")
 
 
 @st.composite
-def conv_specs(draw: st.DrawFn, *, max_kernel: int = 5, max_channels: int = 4) -> ConvSpec:
-    """Geometries of everything nn.Conv2d can say.
+def conv_specs(
+    draw: st.DrawFn,
+    *,
+    max_kernel: int = 5,
+    max_channels: int = 4,
+    axes: int = 2,
+    transposed: bool = False,
+) -> ConvSpec:
+    """Geometries of everything that a convolution can say, nn.Conv2d unless told otherwise.
 
     Kernels are even, odd and rectangular; groups go up to depthwise; padding is none, symmetric, "same" (also
     asymmetric) or "valid" in every mode.
 
     Args:
         draw: Given by hypothesis.
-        max_kernel: Most rows and columns of taps.
+        max_kernel: Most taps along an axis.
         max_channels: Most channels in a group, and most groups.
+        axes: Number of axes.
+        transposed: Whether they are of transposed convolutions.
     """
-    return choose_spec(_Draws(draw), max_kernel=max_kernel, max_channels=max_channels)
+    choices = _Draws(draw)
+    return choose_spec(choices, max_kernel=max_kernel, max_channels=max_channels, axes=axes, transposed=transposed)
+
+
+def every_spec() -> st.SearchStrategy[ConvSpec]:
+    """Geometries along one, two and three axes, transposed or not."""
+    return st.sampled_from(tuple(CONVOLUTIONS)).flatmap(
+        lambda kind: conv_specs(max_kernel=LONGEST_KERNELS[kind[0]], axes=kind[0], transposed=kind[1])
+    )
 
 
 @st.composite
-def input_sizes(draw: st.DrawFn, spec: ConvSpec, *, slack: int = 7) -> Size:
+def input_sizes(draw: st.DrawFn, spec: ConvSpec, *, slack: int | None = None) -> Size:
     """Input sizes that a convolution accepts, up to ``slack`` pixels above the smallest, rarely square."""
-    return Size(*(minimum + draw(st.integers(0, slack)) for minimum in smallest_input(spec)))
+    most = _SLACK[spec.axes] if slack is None else slack
+    return Size(*(minimum + draw(st.integers(0, most)) for minimum in smallest_input(spec)))
 
 
 @st.composite
@@ -64,8 +85,8 @@ def convolutions_with_input(
     dtype: torch.dtype = torch.float32,
     integers: bool = False,
     specs: st.SearchStrategy[ConvSpec] | None = None,
-) -> tuple[nn.Conv2d, Tensor]:
-    """Convolutions with random weights, each with a batch of inputs [batch, in_channels, rows, columns].
+) -> tuple[Convolution, Tensor]:
+    """Convolutions with random weights, each with a batch of inputs [batch, in_channels, *size].
 
     Args:
         draw: Given by hypothesis.
@@ -91,14 +112,14 @@ def convolutions_with_input(
 
 @st.composite
 def attention_layers(
-    draw: st.DrawFn, conv: nn.Conv2d, *, reach: float = 2.0, max_alpha: float = 8.0
-) -> SelfAttention2d:
+    draw: st.DrawFn, conv: Convolution, *, reach: float = 2.0, max_alpha: float = 8.0
+) -> SelfAttention:
     """A convolution's attention with its heads anywhere, each with a locality strength of its own.
 
     Args:
         draw: Given by hypothesis.
         conv: The convolution; the layer has its weights.
-        reach: Most pixels, up or down, left or right, that a centre is moved off its kernel tap.
+        reach: Most pixels, either way along each axis, that a centre is moved off its kernel tap.
         max_alpha: Largest locality strength; the smallest is a 160th of it.
     """
     layer = attention_from_conv(conv)

@@ -11,43 +11,45 @@ padding copies is added to the pixel it is copied from, and zeros that it adds c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from ...convert.attention.layer import SelfAttention2d
-from ...convert.spec import Size
+from ...convert.attention.layer import SelfAttention
+from ...convert.size import Size
 
 
 def worst_input(
-    layer: SelfAttention2d, size: tuple[int, int], *, output: tuple[int, int, int], low: float = -1.0, high: float = 1.0
+    layer: SelfAttention, size: Sequence[int], *, output: Sequence[int], low: float = -1.0, high: float = 1.0
 ) -> Tensor:
     """The input on which soft attention exceeds the convolution most at one output.
 
     Args:
         layer: A layer with its heads at the kernel's taps.
-        size: Rows and columns of the input.
-        output: Channel, row and column of the output.
+        size: Size of the input, without padding.
+        output: Channel and position of the output; of an image its row and column.
         low: Smallest value of the input.
         high: Largest value.
 
     Returns:
-        [1, in_channels, rows, columns], with the layer's dtype and device.
+        [1, in_channels, *size], with the layer's dtype and device.
     """
     change = gain(layer, size, output=output)
     return torch.where(change > 0, high, low).to(layer.weight)
 
 
-def gain(layer: SelfAttention2d, size: tuple[int, int], *, output: tuple[int, int, int]) -> Tensor:
-    """g: what each pixel adds to the difference at one output, [1, in_channels, rows, columns], in double precision."""
-    spec, (channel, row, column) = layer.spec, output
-    rows, columns = spec.query_positions(Size(*size))
-    change = _changes(layer, (rows[row], columns[column]), spec.padded_size(Size(*size)))
+def gain(layer: SelfAttention, size: Sequence[int], *, output: Sequence[int]) -> Tensor:
+    """g: what each pixel adds to the difference at one output, [1, in_channels, *size], in double precision."""
+    spec, (channel, *position) = layer.spec, output
+    query = [places[number] for places, number in zip(spec.query_positions(Size(*size)), position, strict=True)]
+    change = _changes(layer, query, spec.padded_size(Size(*size))).flatten(1)
     per_group = spec.in_channels // spec.groups
     first = channel // (spec.out_channels // spec.groups) * per_group
-    weight = layer.weight.detach().double().cpu()[channel].flatten(1)
+    weight = layer.kernel.detach().double().cpu()[channel].flatten(1)
     x = torch.zeros(1, spec.in_channels, *size, dtype=torch.float64, requires_grad=True)
     with torch.enable_grad():
-        difference = torch.einsum("ch,hrk,crk->", weight, change, spec.pad(x)[0, first : first + per_group])
+        difference = torch.einsum("ch,hk,ck->", weight, change, spec.pad(x)[0, first : first + per_group].flatten(1))
     return torch.autograd.grad(difference, x)[0]
 
 
@@ -56,13 +58,14 @@ def largest_difference(change: Tensor, *, low: float = -1.0, high: float = 1.0) 
     return float((torch.where(change > 0, high, low) * change).sum())
 
 
-def _changes(layer: SelfAttention2d, query: tuple[int, int], grid: Size) -> Tensor:
-    """Attention probabilities of each head at a query, minus 1 at its target: [num_heads, rows, columns]."""
+def _changes(layer: SelfAttention, query: Sequence[int], grid: Size) -> Tensor:
+    """Attention probabilities of each head at a query, minus 1 at its target: [num_heads, *grid]."""
     changes = []
     for alpha, offsets in zip(layer.regime.alpha, layer.spec.tap_offsets, strict=True):
-        target = query[0] + offsets[0], query[1] + offsets[1]
-        probabilities = (_softmax(alpha, target[axis], grid[axis]) for axis in (0, 1))
-        change = torch.outer(*probabilities)
+        target = tuple(place + offset for place, offset in zip(query, offsets, strict=True))
+        change = torch.ones((), dtype=torch.float64)
+        for place, length in zip(target, grid, strict=True):
+            change = change.unsqueeze(-1) * _softmax(alpha, place, length)
         change[target] = 0
         change[target] = -change.sum()
         changes.append(change)

@@ -7,6 +7,11 @@
 From Coq Require Import Arith Lia Lra.
 From Conv2Attn Require Import Sums Encoding Softmax Convolution.
 
+(** Where queries and keys sit: pixels, or points of a grid with any number of axes. Attention sees of them what leads
+    from one to the other. *)
+Class positions (P : Type) := difference : P -> P -> P.
+#[export] Instance pixels : positions pixel := sub.
+
 (** M x, for a matrix with n columns. *)
 Definition apply (n : nat) (M : matrix) (x : vector) : vector := fun i => dot n (M i) x.
 
@@ -25,36 +30,42 @@ Record head := Head {
 }.
 
 (** A layer: its dimensions, its positional encoding r_delta in R^(D_p), its heads, and the output projection. *)
-Record layer := Layer {
-  D_in : nat; D_k : nat; D_p : nat; D_h : nat; N_h : nat;
-  encoding : pixel -> vector;
+Record layer (P : Type) := Layer {
+  D_in : nat; D_k : nat; D_p : nat; D_h : nat; D_out : nat; N_h : nat;
+  encoding : P -> vector;
   heads : nat -> head;
   W_out : matrix;      (** (N_h D_h) x D_out *)
   b_out : vector       (** D_out *)
 }.
+Arguments D_in {P}. Arguments D_k {P}. Arguments D_p {P}. Arguments D_h {P}. Arguments D_out {P}. Arguments N_h {P}.
+Arguments encoding {P}. Arguments heads {P}. Arguments W_out {P}. Arguments b_out {P}.
+
+Section Attention.
+Context {P : Type} {Hpositions : positions P}.
+Implicit Types (L : layer P) (keys : list P) (X : P -> vector) (q k : P).
 
 (** The four terms of draft, eq. (7): content and content, content and position, u and content, v and position. *)
-Definition score (L : layer) (h : head) (X : image) (q k : pixel) : R :=
-  let r := encoding L (sub k q) in
+Definition score L (h : head) X q k : R :=
+  let r := encoding L (difference k q) in
   dot (D_k L) (apply (D_in L) (W_qry h) (X q)) (apply (D_in L) (W_key h) (X k))
   + dot (D_k L) (apply (D_in L) (W_qry h) (X q)) (apply (D_p L) (W_pos h) r)
   + dot (D_k L) (u h) (apply (D_in L) (W_key h) (X k))
   + dot (D_k L) (v h) (apply (D_p L) (W_pos h) r).
 
 (** Attention probabilities: softmax over all keys. *)
-Definition probability (L : layer) (h : head) (keys : list pixel) (X : image) (q : pixel) : pixel -> R :=
+Definition probability L (h : head) keys X q : P -> R :=
   softmax keys (score L h X q).
 
 (** Row q of softmax(A) X W_val. *)
-Definition head_output (L : layer) (h : head) (keys : list pixel) (X : image) (q : pixel) : vector := fun d =>
+Definition head_output L (h : head) keys X q : vector := fun d =>
   Sum k in keys, probability L h keys X q k * Sum c in seq 0 (D_in L), X k c * W_val h c d.
 
 (** Heads one after the other, D_h entries each. *)
-Definition concat (L : layer) (keys : list pixel) (X : image) (q : pixel) : vector := fun j =>
+Definition concat L keys X q : vector := fun j =>
   head_output L (heads L (j / D_h L)) keys X q (j mod D_h L).
 
 (** concat(heads) W_out + b_out *)
-Definition mhsa (L : layer) (keys : list pixel) (X : image) (q : pixel) : vector := fun o =>
+Definition mhsa L keys X q : vector := fun o =>
   (Sum j in seq 0 (N_h L * D_h L), concat L keys X q j * W_out L j o) + b_out L o.
 
 (** The concatenation of (1, 2) and (3, 4) is (1, 2, 3, 4). *)
@@ -93,11 +104,12 @@ Proof.
 Qed.
 
 (** If W_qry = W_key = 0 and the position is not projected, only the term v . r_delta is left. *)
-Lemma score_of_position L h X q k :
+Lemma score_of_position L (h : head) X q k :
   W_qry h = zero_matrix -> W_key h = zero_matrix -> W_pos h = identity -> D_k L = D_p L ->
-  score L h X q k = dot (D_p L) (v h) (encoding L (sub k q)).
+  score L h X q k = dot (D_p L) (v h) (encoding L (difference k q)).
 Proof.
   intros Hq Hk Hp HD. unfold score. rewrite Hq, Hk, Hp, HD.
   rewrite !(dot_zero_l _ (apply _ zero_matrix _)), dot_zero_r by (intros; apply apply_zero).
   rewrite !Rplus_0_l. apply sum_ext; intros i Hi. apply in_seq in Hi. now rewrite apply_identity by lia.
 Qed.
+End Attention.

@@ -7,9 +7,13 @@ From Conv2Attn Require Import Sums Encoding Softmax Grid Convolution Attention.
 
 (** ** The construction *)
 
-(** W_Delta as a C_in x C_out value projection: block diagonal, zero between different groups. *)
-Definition value_projection (g : geometry) (W : kernel) (m n : nat) : matrix := fun c o =>
-  if (c / C_in_g g =? o / C_out_g g)%nat then W o (c mod C_in_g g)%nat m n else 0.
+(** A matrix that is zero between different groups, of blocks with [rows] inputs and [columns] outputs. *)
+Definition block_diagonal (rows columns : nat) (w : nat -> nat -> R) : matrix := fun c o =>
+  if (c / rows =? o / columns)%nat then w o (c mod rows)%nat else 0.
+
+(** W_Delta as a C_in x C_out value projection. *)
+Definition value_projection (g : geometry) (W : kernel) (m n : nat) : matrix :=
+  block_diagonal (C_in_g g) (C_out_g g) (fun o c => W o c m n).
 
 (** The heads of a K1 x K2 kernel are numbered row by row: head h plays tap (h / K2, h mod K2). *)
 Definition head_row (g : geometry) (h : nat) : nat := (h / K2 g)%nat.
@@ -33,8 +37,8 @@ Definition positional_head (g : geometry) (W : kernel) (v_h : nat -> vector) (h 
 |}.
 
 Definition positional_attention
-    (g : geometry) (W : kernel) (b : vector) (dimension : nat) (r : pixel -> vector) (v_h : nat -> vector) : layer := {|
-  D_in := C_in g; D_k := dimension; D_p := dimension; D_h := C_out g; N_h := K1 g * K2 g;
+    (g : geometry) (W : kernel) (b : vector) (dimension : nat) (r : pixel -> vector) (v_h : nat -> vector) : layer pixel := {|
+  D_in := C_in g; D_k := dimension; D_p := dimension; D_h := C_out g; D_out := C_out g; N_h := K1 g * K2 g;
   encoding := r;
   heads := positional_head g W v_h;
   W_out := fun j o => identity (j mod C_out g)%nat o;  (** one identity matrix below the other *)
@@ -43,7 +47,7 @@ Definition positional_attention
 
 (** Theorem 1's layer, D_p = 3: r = (|delta|^2, delta_1, delta_2) and v_h = -alpha_h (1, -2 Delta_h1, -2 Delta_h2).
     Every head may have its own alpha. *)
-Definition attention_of_conv (g : geometry) (W : kernel) (b : vector) (alpha : nat -> R) : layer :=
+Definition attention_of_conv (g : geometry) (W : kernel) (b : vector) (alpha : nat -> R) : layer pixel :=
   positional_attention g W b 3 relative_encoding (fun h => head_vector (alpha h) (center g h)).
 
 (** ** What the layer computes *)
@@ -53,25 +57,29 @@ Definition positional_score (n : nat) (r : pixel -> vector) (v_h : vector) (q k 
   dot n v_h (r (sub k q)).
 
 (** A value projection reads the channels of one group only. *)
+Lemma block_diagonal_sum count rows columns w x o :
+  (o < count * columns)%nat ->
+  Sum c in seq 0 (count * rows), x c * block_diagonal rows columns w c o
+  = Sum c in seq 0 rows, w o c * x (o / columns * rows + c)%nat.
+Proof.
+  intros Ho. assert (Hgroup : (o / columns < count)%nat) by (apply Nat.div_lt_upper_bound; nia).
+  transitivity (Sum a in seq 0 count, Sum c in seq 0 rows,
+    (if (a =? o / columns)%nat then w o c * x (a * rows + c)%nat else 0)).
+  - rewrite <- (sum_blocks count rows (fun a c => if (a =? o / columns)%nat then w o c * x (a * rows + c)%nat else 0)).
+    apply sum_ext; intros c Hc. apply in_seq in Hc. unfold block_diagonal.
+    destruct (_ =? _)%nat; [|ring].
+    replace (c / rows * rows + c mod rows)%nat with c; [ring|].
+    rewrite Nat.mul_comm. apply Nat.div_mod. nia.
+  - etransitivity; [|exact (sum_single count (o / columns)
+      (fun a => Sum c in seq 0 rows, w o c * x (a * rows + c)%nat) Hgroup)].
+    apply sum_ext; intros a _. destruct (a =? o / columns)%nat; [reflexivity|]. now apply sum_zero.
+Qed.
+
 Lemma value_projection_sum g W m n x o :
   (o < C_out g)%nat ->
   Sum c in seq 0 (C_in g), x c * value_projection g W m n c o
   = Sum c in seq 0 (C_in_g g), W o c m n * x (channel g o c).
-Proof.
-  intros Ho. unfold C_out in Ho. unfold C_in.
-  assert (Hgroup : (o / C_out_g g < groups g)%nat) by (apply Nat.div_lt_upper_bound; nia).
-  transitivity (Sum a in seq 0 (groups g), Sum c in seq 0 (C_in_g g),
-    (if (a =? o / C_out_g g)%nat then W o c m n * x (a * C_in_g g + c)%nat else 0)).
-  - rewrite <- (sum_blocks (groups g) (C_in_g g) (fun a c =>
-      if (a =? o / C_out_g g)%nat then W o c m n * x (a * C_in_g g + c)%nat else 0)).
-    apply sum_ext; intros c Hc. apply in_seq in Hc. unfold value_projection.
-    destruct (_ =? _)%nat; [|ring].
-    replace (c / C_in_g g * C_in_g g + c mod C_in_g g)%nat with c; [ring|].
-    rewrite Nat.mul_comm. apply Nat.div_mod. nia.
-  - etransitivity; [|exact (sum_single (groups g) (o / C_out_g g)
-      (fun a => Sum c in seq 0 (C_in_g g), W o c m n * x (a * C_in_g g + c)%nat) Hgroup)].
-    apply sum_ext; intros a _. destruct (a =? o / C_out_g g)%nat; [reflexivity|]. now apply sum_zero.
-Qed.
+Proof. apply block_diagonal_sum. Qed.
 
 (** b_o + sum_h sum_c W_h[o, c] sum_k p_h(k) X_k: the layer, written out. *)
 Lemma positional_attention_output g W b n r v_h keys X q o :
@@ -158,10 +166,10 @@ Proof.
 Qed.
 
 (** osc_c = max - min of channel c over the padded input. *)
-Definition osc (keys : list pixel) (X : image) (c : nat) : R :=
+Definition osc {P : Type} (keys : list P) (X : P -> vector) (c : nat) : R :=
   maximum (map (fun k => X k c) keys) - minimum (map (fun k => X k c) keys).
 
-Lemma osc_spec keys X c k t : In k keys -> In t keys -> Rabs (X k c - X t c) <= osc keys X c.
+Lemma osc_spec {P} (keys : list P) X c k t : In k keys -> In t keys -> Rabs (X k c - X t c) <= osc keys X c.
 Proof.
   intros Hk Ht. unfold osc, minimum. set (l := map (fun p => X p c) keys).
   assert (bounds : forall p, In p keys -> - maximum (map Ropp l) <= X p c <= maximum l).
@@ -173,7 +181,7 @@ Proof.
   pose proof (bounds k Hk). pose proof (bounds t Ht). apply Rabs_le. lra.
 Qed.
 
-Lemma osc_nonneg keys X c k : In k keys -> 0 <= osc keys X c.
+Lemma osc_nonneg {P} (keys : list P) X c k : In k keys -> 0 <= osc keys X c.
 Proof. intros Hk. pose proof (osc_spec keys X c k k Hk Hk). pose proof (Rabs_pos (X k c - X k c)). lra. Qed.
 
 (** If what misses the target of head h is at most tails h, the layer differs from the convolution by at most

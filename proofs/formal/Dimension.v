@@ -45,23 +45,6 @@ Proof.
   simpl in *. nra.
 Qed.
 
-(** The numbers of all keys are different integers. *)
-Lemma NoDup_append {A} (l l' : list A) :
-  NoDup l -> NoDup l' -> (forall x, In x l -> ~ In x l') -> NoDup (l ++ l').
-Proof.
-  induction l as [|a l IH]; intros Hl Hl' H; [assumption|]. inversion_clear Hl. simpl. constructor.
-  - rewrite in_app_iff. specialize (H a). simpl in H. tauto.
-  - apply IH; auto. intros x Hx. apply H. now right.
-Qed.
-
-Lemma NoDup_map {A B} (f : A -> B) (l : list A) :
-  NoDup l -> (forall x y, In x l -> In y l -> f x = f y -> x = y) -> NoDup (map f l).
-Proof.
-  induction l as [|a l IH]; intros Hl Hf; [constructor|]. inversion_clear Hl. simpl. constructor.
-  - rewrite in_map_iff. intros (x & E & Hx). rewrite (Hf x a) in Hx by (simpl; auto). contradiction.
-  - apply IH; auto. intros x y Hx Hy. apply Hf; now right.
-Qed.
-
 Lemma grid_distinct H Wd : NoDup (grid H Wd).
 Proof.
   assert (Hrange : forall n, NoDup (range n)) by (intros n; apply NoDup_map; [apply seq_NoDup|lia]).
@@ -85,7 +68,7 @@ Proof.
 Qed.
 
 (** The layer with D_p = 2. *)
-Definition attention_of_conv_2 (M : Z) (g : geometry) (W : kernel) (b : vector) (alpha : R) : layer :=
+Definition attention_of_conv_2 (M : Z) (g : geometry) (W : kernel) (b : vector) (alpha : R) : layer pixel :=
   positional_attention g W b 2 (encoding_2 M) (fun h => head_vector_2 M alpha (center g h)).
 
 (** Theorem 1 with D_p = 2: on every padded grid with at most M columns. *)

@@ -47,7 +47,7 @@ Proof.
   apply sum_ext; intros l _. now rewrite exp_square, decay_ln_2.
 Qed.
 
-Definition soft_layer : layer := attention_of_conv plain weights bias (fun _ => ln 2).
+Definition soft_layer : layer pixel := attention_of_conv plain weights bias (fun _ => ln 2).
 
 (** The smoothing matrix of an axis of four pixels: row t, column k. *)
 Lemma smoothing_of_four :

@@ -22,6 +22,23 @@ Qed.
 Lemma in_grid p H W : In p (grid H W) <-> (0 <= fst p < Z.of_nat H /\ 0 <= snd p < Z.of_nat W)%Z.
 Proof. destruct p as [a b]. unfold grid, pixel. rewrite in_prod_iff, !in_range. reflexivity. Qed.
 
+(** Lists without repetition. *)
+Lemma NoDup_append {A} (l l' : list A) :
+  NoDup l -> NoDup l' -> (forall x, In x l -> ~ In x l') -> NoDup (l ++ l').
+Proof.
+  induction l as [|a l IH]; intros Hl Hl' H; [assumption|]. inversion_clear Hl. simpl. constructor.
+  - rewrite in_app_iff. specialize (H a). simpl in H. tauto.
+  - apply IH; auto. intros x Hx. apply H. now right.
+Qed.
+
+Lemma NoDup_map {A B} (f : A -> B) (l : list A) :
+  NoDup l -> (forall x y, In x l -> In y l -> f x = f y -> x = y) -> NoDup (map f l).
+Proof.
+  induction l as [|a l IH]; intros Hl Hf; [constructor|]. inversion_clear Hl. simpl. constructor.
+  - rewrite in_map_iff. intros (x & E & Hx). rewrite (Hf x a) in Hx by (simpl; auto). contradiction.
+  - apply IH; auto. intros x y Hx Hy. apply Hf; now right.
+Qed.
+
 Lemma range_shifted_distinct n t : NoDup (map (fun k => (k - t)%Z) (range n)).
 Proof.
   apply Injective_map_NoDup; [intros a b; lia|].

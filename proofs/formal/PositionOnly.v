@@ -68,7 +68,7 @@ Definition one_channel_a_tap : geometry :=
 Definition unit_taps : kernel := fun _ c m n => if (c =? 3 * m + n)%nat then 1 else 0.
 
 (** A layer looks at positions only if no score depends on the image. *)
-Definition position_only (L : layer) : Prop :=
+Definition position_only (L : layer pixel) : Prop :=
   forall h X X' q k, (h < N_h L)%nat -> score L (heads L h) X q k = score L (heads L h) X' q k.
 
 (** The layers of Theorem 1 are of this kind. *)
@@ -78,7 +78,7 @@ Proof. intros h X X' q k _. rewrite !score_of_position; reflexivity. Qed.
 Definition blank : image := fun _ _ => 0.
 
 (** Values and output projection of head h act as one vector: M_h[c] = sum_d W_val[c, d] W_out[h D_h + d, 0]. *)
-Definition value_vector (L : layer) (h : nat) : vector := fun c =>
+Definition value_vector (L : layer pixel) (h : nat) : vector := fun c =>
   Sum d in seq 0 (D_h L), W_val (heads L h) c d * W_out L (h * D_h L + d)%nat 0%nat.
 
 Lemma position_only_output L keys X q :

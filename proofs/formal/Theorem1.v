@@ -64,7 +64,7 @@ Proof. intros. rewrite <- tail_bound_shared. now apply theorem_1_per_head. Qed.
 
 (** ** The limit *)
 
-Lemma osc_nonneg_all keys X c : 0 <= osc keys X c.
+Lemma osc_nonneg_all {P} (keys : list P) X c : 0 <= osc keys X c.
 Proof.
   destruct keys as [|k keys]; [unfold osc, minimum; simpl; lra|]. apply osc_nonneg with k. now left.
 Qed.

@@ -21,7 +21,7 @@ from ...convert.files.writing.atomic import check_target
 from ...convert.files.writing.ownership import PAGE
 from ...convert.model.convert import convert_model
 from ...convert.model.selection import name_filter
-from ...convert.spec import Size
+from ...convert.size import Size
 from ..terminal.names import layer_name, non_finite_lines, note_lines, problem_lines
 from ..terminal.output import progress, say
 from ..terminal.table import Table
@@ -101,7 +101,7 @@ def convert_checkpoint(
     alpha: float | None,
     skip_unsupported: bool,
     input_range: tuple[float, float],
-    size: Size,
+    size: Size | None,
     force: bool,
 ) -> Converted:
     """Converts a checkpoint, certifies it, and writes the folder.
@@ -118,7 +118,7 @@ def convert_checkpoint(
         alpha: Locality strength; None means so large that attention is exactly one-hot.
         skip_unsupported: Leave layers that cannot be converted as they are.
         input_range: Smallest and largest value of the images that bounds are for.
-        size: Image size that the whole network's bound is for.
+        size: Image size that the whole network's bound is for; None for the usual one.
         force: Replace a folder that conv2attn wrote.
 
     Raises:
@@ -136,7 +136,7 @@ def convert_checkpoint(
     cnn = network.cnn()
     chosen = name_filter(cnn, include=include, exclude=exclude)
     model, report = convert_model(cnn, filter_fn=chosen, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported)
-    report = report.noted(network.notes)
+    report = report.noted(network.notes, network.originals)
     with progress("Certifying", total=len(report.layers)) as advance:
         certified = CertifiedReport.of(model, report, input_range=input_range, size=size, progress=advance)
     with redirect_stdout(sys.stderr):  # as above

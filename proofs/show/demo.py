@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -96,29 +97,37 @@ def run_demo(
         OutputError: The folder cannot be written.
     """
     targets = {name: folder / name for name in NETWORKS}
-    _prepare(folder, targets)
-    images, labels = draw_images(count, seed=seed)
-    results = []
-    for name, target in targets.items():
-        cnn = load_example(name)
-        attention, report = convert_model(cnn)
-        agreement = compare(cnn, attention, images, labels, engines=ENGINES, progress=progress)
-        architecture = Architecture(f"{NETWORKS[name].__module__}:{NETWORKS[name].__name__}")
-        low, high, rows, columns = float(images.min()), float(images.max()), *images.shape[2:]
-        comparison = tuple(layer.comparison for layer in agreement.engines[0].layers)
-        certified = CertifiedReport.of(attention, report, input_range=(low, high), size=(rows, columns))
-        certified = replace(certified, comparison=comparison)
-        page = viewer_page(attention, report, title=f"The {name} example network", agreement=agreement)
-        save_converted(attention, target, report=certified, architecture=architecture, page=page, force=True)
-        results.append(DemoResult(name, target, agreement))
+    with _prepared(folder, targets):
+        images, labels = draw_images(count, seed=seed)
+        results = []
+        for name, target in targets.items():
+            cnn = load_example(name)
+            attention, report = convert_model(cnn)
+            agreement = compare(cnn, attention, images, labels, engines=ENGINES, progress=progress)
+            architecture = Architecture(f"{NETWORKS[name].__module__}:{NETWORKS[name].__name__}")
+            low, high, rows, columns = float(images.min()), float(images.max()), *images.shape[2:]
+            comparison = tuple(layer.comparison for layer in agreement.engines[0].layers)
+            certified = CertifiedReport.of(attention, report, input_range=(low, high), size=(rows, columns))
+            certified = replace(certified, comparison=comparison)
+            page = viewer_page(attention, report, title=f"The {name} example network", agreement=agreement)
+            save_converted(attention, target, report=certified, architecture=architecture, page=page, force=True)
+            results.append(DemoResult(name, target, agreement))
     return Demo(seed, tuple(results))
 
 
-def _prepare(folder: Path, targets: dict[str, Path]) -> None:
-    """Makes sure, before the work, that its result can be written."""
+@contextmanager
+def _prepared(folder: Path, targets: dict[str, Path]) -> Iterator[None]:
+    """Makes sure, before the work, that its result can be written; a new folder that stays empty is removed again."""
+    is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"{folder} cannot be written: {error.strerror}") from error
-    for target in targets.values():
-        check_target(target, force=True)
+    try:
+        for target in targets.values():
+            check_target(target, force=True)
+        yield
+    finally:
+        if is_new:
+            with suppress(OSError):  # it holds something
+                folder.rmdir()

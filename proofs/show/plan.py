@@ -14,9 +14,9 @@ from ...convert.errors import Problem
 from ...convert.files.architecture import Architecture
 from ...convert.files.network import open_network
 from ...convert.model.convert import plan_conversion
-from ...convert.model.plan import LayerPlan, plan_layers
+from ...convert.model.plan import LayerPlan, plan_layers, usual_size
 from ...convert.model.selection import name_filter
-from ...convert.spec import Size
+from ...convert.size import Size
 from ..terminal.names import layer_name, non_finite_lines, note_lines, problem_lines
 from ..terminal.output import say
 from ..terminal.table import Table
@@ -85,7 +85,7 @@ def plan_checkpoint(
     ema: bool,
     include: Sequence[str],
     exclude: Sequence[str],
-    size: Size,
+    size: Size | None,
 ) -> Planned:
     """Plans the conversion of a checkpoint.
 
@@ -95,7 +95,7 @@ def plan_checkpoint(
         ema: Take a checkpoint's moving average of the weights.
         include: Patterns of the names of layers to convert; none means all.
         exclude: Patterns of the names of layers to leave.
-        size: Image size that sizes and memory are for.
+        size: Image size that sizes and memory are for; None for the usual one.
 
     Raises:
         ConversionError: The checkpoint cannot be opened, or a pattern names no layer.
@@ -105,5 +105,8 @@ def plan_checkpoint(
         say(*non_finite_lines(network.non_finite), err=True)
         cnn = network.cnn()
         found = plan_conversion(cnn, filter_fn=name_filter(cnn, include=include, exclude=exclude))
-        layers = plan_layers(cnn, [names[0] for names in found.chosen], size=size, notes=network.notes)
+        size = size or usual_size(cnn)
+        layers = plan_layers(
+            cnn, [names[0] for names in found.chosen], size=size, notes=network.notes, originals=network.originals
+        )
     return Planned(size, tuple(layers), found.unsupported, found.skipped)

@@ -14,7 +14,7 @@ from ...convert.files.architecture import Architecture
 from ...convert.files.layers import Layers
 from ...convert.files.writing.atomic import check_file, write_file
 from ...convert.files.writing.ownership import CONFIG, REPORT, WEIGHTS
-from ...convert.spec import Size
+from ...convert.size import Size
 from ..evidence.images import LONGEST, read_picture
 from .page.room import too_large
 from .page.views import own_views

@@ -47,7 +47,7 @@ def load_subject(path: Path, architecture: Architecture | None, *, ema: bool = F
     network = open_network(path, architecture=architecture, ema=ema)
     if not network.is_converted:
         model, report = convert_model(network.model, inplace=True, skip_unsupported=True)
-        return Subject(model, report.noted(network.notes))
+        return Subject(model, report.noted(network.notes, network.originals))
     report = Report.of(network.model)
     if (path / REPORT).is_file():
         skipped, notes = _recorded(path_in(path, REPORT))

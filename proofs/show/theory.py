@@ -16,7 +16,7 @@ import torch
 from ...convert.examples.pretrained import load_example
 from ...convert.files.writing.atomic import write_file
 from ...convert.model.convert import convert_model
-from ...convert.spec import Size
+from ...convert.size import Size
 from .pictures.contours import draw_contours
 from .pictures.curve import ALPHAS
 from .pictures.error import draw_error

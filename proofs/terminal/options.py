@@ -12,7 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from ...convert.files.architecture import Architecture
-    from ...convert.spec import Size
+    from ...convert.size import Size
 
 
 class Dtype(StrEnum):
@@ -121,13 +121,15 @@ def torch_device(name: str) -> Any:
 
 
 def size_of(text: str) -> Size:
-    """Rows and columns, from a text like 224x224."""
-    from ...convert.spec import Size
+    """A size, from a text like 224x224, or of one or three numbers."""
+    from ...convert.size import Size
 
-    found = re.fullmatch(r"(\d{1,99})x(\d{1,99})", text.lower())
-    if found is None or not all(map(int, found.groups())):
-        raise typer.BadParameter(f"must be ROWSxCOLUMNS, like 224x224; got {text}", param_hint="--size")
-    return Size(*map(int, found.groups()))
+    found = re.fullmatch(r"\d{1,99}(x\d{1,99}){0,2}", text.lower())
+    lengths = [] if found is None else [int(number) for number in text.lower().split("x")]
+    if not lengths or not all(lengths):
+        wanted = "must be ROWSxCOLUMNS, like 224x224 (LENGTH for sequences, PLANESxROWSxCOLUMNS for volumes)"
+        raise typer.BadParameter(f"{wanted}; got {text}", param_hint="--size")
+    return Size(*lengths)
 
 
 def range_of(text: str) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from conv2attn.convert import attention_from_conv, certify
 from conv2attn.convert.examples.pretrained import load_example
-from conv2attn.convert.spec import Size
+from conv2attn.convert.size import Size
 from conv2attn.proofs.show.pictures.image import drawn_image
 from tests.browser.conftest import Open
 

@@ -16,7 +16,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import distribute_module
-from torch.nn.utils.parametrizations import weight_norm
 
 from conv2attn import convert
 from conv2attn.convert import (
@@ -71,11 +70,6 @@ def exported() -> Any:
     return torch.export.export(cnn(), (torch.zeros(1, 2, 8, 8),))
 
 
-def as_weight_norm(module: nn.Module) -> Any:
-    weight_norm(module)
-    return module
-
-
 def with_positions(**positions: Tensor) -> Any:
     changed = layer()
     for name, values in positions.items():
@@ -123,9 +117,9 @@ WANT_LAYERS: dict[str, Callable[[Any], object]] = {
     "conv_from_attention": conv_from_attention,
 }
 NOT_LAYERS: dict[str, tuple[Callable[[], Any], str]] = {
-    "a convolution": (lambda: nn.Conv2d(2, 3, 3), "must be a SelfAttention2d.*; got a Conv2d"),
-    "a network": (network, "must be a SelfAttention2d.*; got a Sequential"),
-    "a string": (lambda: "layer", "must be a SelfAttention2d.*; got the str 'layer'"),
+    "a convolution": (lambda: nn.Conv2d(2, 3, 3), "must be a self-attention layer.*; got a Conv2d"),
+    "a network": (network, "must be a self-attention layer.*; got a Sequential"),
+    "a string": (lambda: "layer", "must be a self-attention layer.*; got the str 'layer'"),
     "a layer without values": (meta_layer, "no values, as on the meta device"),
 }
 
@@ -210,11 +204,6 @@ CASES: dict[str, Case] = {
     "endless key_dim": (lambda: layer().add_content(10**30), "key_dim must be an integer from 1 to"),
     "tables": (lambda: layer().set_axis_scores([[1.0]], X), "rows must be a torch.Tensor"),
     "flat tables": (lambda: layer().set_axis_scores(torch.tensor(1.0), X), "score tables must have 6 heads"),
-    "parametrised": (
-        lambda: door.restore_model(nn.Sequential(as_weight_norm(layer()))),
-        "weight is not a plain parameter",
-    ),
-    "parametrised layer": (lambda: door.conv_from_attention(as_weight_norm(layer())), "weight is not a plain"),
     "restored without values": (lambda: door.restore_model(network().to("meta")), "no values, as on the meta device"),
     "saved without values": (lambda: door.save_converted(network().to("meta"), "folder"), "without values.*0.weight"),
     "report": (

@@ -115,7 +115,7 @@ def test_stencils_are_for_the_cpu() -> None:
 
 
 def test_only_convolutions_on_the_cpu_are_not_trusted() -> None:
-    x, weight, geometry = torch.ones(1, 2, 5, 2), torch.ones(2, 1, 3, 2), Geometry((1, 3), groups=2)
+    x, weight, geometry = torch.ones(1, 2, 5, 2), torch.ones(2, 1, 3, 2), Geometry.of(2, (1, 3), groups=2)
     assert known_fault(x, weight, geometry) == NARROW
     assert known_fault(x.to(PRETEND), weight.to(PRETEND), geometry) is None
 

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from tests.fuzz.target import WRITERS, write_exported, write_pickle, write_raw, write_safetensors
-from tests.hostile.files import onnx_model
+from tests.hostile.files import onnx_listed, onnx_model
 
 
 def network() -> nn.Module:
@@ -96,6 +96,7 @@ def seeds() -> Iterator[tuple[str, bytes]]:
         + json.dumps({"weight_map": {"w": "a.safetensors", "0.weight": "b.bin"}}).encode(),
     )
     yield "onnx", bytes([WRITERS.index(write_raw)]) + onnx_model()
+    yield "onnx-listed", bytes([WRITERS.index(write_raw)]) + onnx_listed()
 
 
 def main() -> None:

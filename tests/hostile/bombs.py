@@ -228,6 +228,50 @@ def deep_modules(path: Path) -> None:
     path.write_bytes(b"\x08\x0a" + field(7, b"".join(one_weight(name) + conv_node(b"", name) for name in names)))
 
 
+def onnx_graph(*parts: bytes, functions: bytes = b"") -> Write:
+    """An ONNX model whose graph has these parts."""
+    return lambda path: path.write_bytes(b"\x08\x0a" + field(7, b"".join(parts)) + functions)
+
+
+def onnx_list(count: int, numbers: bytes, *, number: int = 7, kind: int = 7, name: bytes = b"n") -> bytes:
+    """A tensor of an ONNX graph whose numbers are this field, packed."""
+    dims = b"\x08" + _varint(count)
+    return field(5, dims + b"\x10" + bytes([kind]) + field(number, numbers) + field(8, name))
+
+
+def _varint(value: int) -> bytes:
+    content = b""
+    while value >= 128:
+        content, value = content + bytes([value & 127 | 128]), value >> 7
+    return content + bytes([value])
+
+
+def onnx_function(name: bytes, body: bytes) -> bytes:
+    """A function of an ONNX model, of no inputs."""
+    return b"\xca\x01" + field(25, field(1, name) + body + field(10, b"own"))[1:]
+
+
+def onnx_call(name: bytes) -> bytes:
+    """The content of a node that calls a function."""
+    return field(4, name) + field(7, b"own") + field(2, b"")
+
+
+def doubling_functions(path: Path) -> None:
+    """Sixty functions of which each calls the next one twice."""
+    calls = [field(7, onnx_call(b"f%d" % (number + 1))) * 2 for number in range(60)]
+    functions = b"".join(onnx_function(b"f%d" % number, body) for number, body in enumerate(calls))
+    onnx_graph(field(1, onnx_call(b"f0")), functions=functions)(path)
+
+
+def repeated_function(path: Path) -> None:
+    """A function with a list of a megabyte, called 4,000 times, each time by a convolution."""
+    content = onnx_list(MEGABYTE, b"\1" * MEGABYTE, number=5, kind=3)
+    constant = field(4, b"Constant") + field(2, b"w") + field(5, field(1, b"value") + field(5, content[5:]))
+    body = field(7, constant) + field(7, field(4, b"Conv") + field(1, b"x") + field(1, b"w") + field(2, b"y"))
+    calls = field(1, onnx_call(b"f")) * 4000
+    onnx_graph(calls, functions=onnx_function(b"f", body))(path)
+
+
 def header(content: bytes) -> Write:
     """A safetensors file of a header alone."""
     return lambda path: write_safetensors(path, content, data=b"")
@@ -259,6 +303,22 @@ MEMORY: dict[str, Write] = {
     "several large legacy pickles": legacy,
     "ONNX names with one wide letter": wide_names,
     "ONNX shapes of 20,000 numbers": packed_dims,
+    "an ONNX list of 50 million numbers of a byte": onnx_graph(onnx_list(50 * 10**6, b"\1" * (50 * 10**6))),
+    "an ONNX list of a million numbers, each a field": onnx_graph(
+        field(5, b"\x08" + _varint(10**6) + b"\x10\x07" + b"\x38\x01" * 10**6)
+    ),
+    "an ONNX node of two million inputs": onnx_graph(field(1, field(1, b"") * (2 * 10**6) + field(4, b"Conv"))),
+    "an ONNX node of a million attributes": onnx_graph(field(1, field(4, b"Conv") + field(5, field(1, b"a")) * 10**6)),
+    "ONNX functions that double sixty times": doubling_functions,
+    "an ONNX function called 4,000 times": repeated_function,
+    "50 MB of ONNX integers that are dequantised": onnx_graph(
+        onnx_list(50 * 10**6, bytes(50 * 10**6), number=9, kind=3, name=b"q").replace(
+            b"\x08" + _varint(50 * 10**6), field(1, _varint(50 * 10**6) + b"\1\1\1"), 1
+        ),
+        field(5, b"\x10\x01" + field(4, bytes(4)) + field(8, b"s")),
+        field(1, field(1, b"q") + field(1, b"s") + field(2, b"v") + field(4, b"DequantizeLinear")),
+        field(1, field(1, b"x") + field(1, b"v") + field(2, b"y") + field(4, b"Conv")),
+    ),
     "100,000 tensors of their own storages": own_storages(legacy=False),
     "100,000 legacy tensors of their own storages": own_storages(legacy=True),
     "20,000 convolutions, each sixty modules deep": deep_modules,

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from onnx import TensorProto
 
+from tests.hostile.bombs import field
 from tests.hostile.files import (
     FLOATS,
     entry,
@@ -147,6 +149,34 @@ def onnx_dims(*dims: int) -> Write:
         path.write_bytes(model.SerializeToString())
 
     return write
+
+
+def onnx_list(count: int, *, kind: int = TensorProto.INT64, value: int = 1) -> Write:
+    """A model with a tensor of four numbers that lists so many, as varints."""
+
+    def write(path: Path) -> None:
+        model = onnx_proto()
+        found = model.graph.initializer.add(name="n", data_type=kind, dims=[4])
+        (found.int32_data if kind == TensorProto.INT8 else found.int64_data).extend([value] * count)
+        path.write_bytes(model.SerializeToString())
+
+    return write
+
+
+def with_tensor(content: bytes, numbers: bytes) -> bytes:
+    """A model that holds nothing but a tensor, one number that these fields hold."""
+    return content[:2] + field(7, field(5, b"\x08\x01\x10\x07" + field(8, b"n") + numbers))
+
+
+def onnx_function(body: bytes = b"") -> bytes:
+    """A function of a model."""
+    content = field(1, b"f") + body + field(10, b"own")
+    return b"\xca\x01" + field(25, content)[1:]  # a field's number beyond 15 takes two bytes
+
+
+def calling_itself(content: bytes) -> bytes:
+    call = field(4, b"f") + field(7, b"own")
+    return content[:2] + field(7, field(1, call)) + onnx_function(field(7, call))
 
 
 def external(**entries: str) -> Write:
@@ -327,6 +357,28 @@ REFUSED: dict[str, tuple[Write, str]] = {
         "lies beyond the end|damaged",
     ),
     "external data at a text": (external(location="good.bin", offset="-1"), "an offset that is no number"),
+    "an ONNX list of more numbers than its shape": (onnx_list(5), "more bytes than its shape"),
+    "an ONNX list of fewer numbers than its shape": (onnx_list(3), "its storage has only 24 bytes"),
+    "an ONNX number beyond its type": (
+        onnx_list(4, kind=TensorProto.INT8, value=200),
+        "that the tensor's type does not have",
+    ),
+    "an ONNX list in the field of another type": (onnx_list(4, kind=TensorProto.DOUBLE), "the field of another type"),
+    "an ONNX list whose last number has no end": (
+        onnx(lambda content: with_tensor(content, field(7, b"\x80"))),
+        "no protocol buffer",
+    ),
+    "ONNX numbers stored twice": (
+        onnx(lambda content: with_tensor(content, field(9, bytes(8)) + field(7, b"\1"))),
+        "stores the numbers of 'n' twice",
+    ),
+    "an ONNX function that calls itself": (onnx(calling_itself), "nests graphs more than 64 deep"),
+    "two ONNX functions of one name": (onnx(lambda content: content + 2 * onnx_function()), "two functions called 'f'"),
+    "two ONNX graphs": (onnx(lambda content: content + onnx_model()), "holds 2 graphs"),
+    "an ONNX name that stands for a tensor and a result": (
+        onnx(lambda content: content.replace(b"\x12\x01y\x1a\x02/a", b"\x12\x01W\x1a\x02/a")),
+        "two tensors called 'W'",
+    ),
     # indexes
     "an index of a file above": (places(w="../x.safetensors"), "no file in the folder"),
     "an index of a file from the root": (places(w="/etc/passwd"), "no file in the folder"),

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
 
 FLOATS = struct.pack("<24f", *range(24))
 EMPTY_ORDERED_DICT = b"ccollections\nOrderedDict\n)R"
@@ -124,6 +124,32 @@ def onnx_proto() -> ModelProto:
 def onnx_model() -> bytes:
     """The model as its file."""
     return bytes(onnx_proto().SerializeToString())
+
+
+def onnx_listed() -> bytes:
+    """A model whose tensors are listed number by number, with graphs within graphs, a function and integers."""
+    kinds = (TensorProto.FLOAT, TensorProto.INT8, TensorProto.FLOAT16, TensorProto.INT64, TensorProto.UINT4)
+    tensors = [helper.make_tensor(f"t{kind}", kind, (2, 1, 1, 2), np.arange(4)) for kind in kinds]
+    tensors += [helper.make_tensor("s", TensorProto.FLOAT, (), [0.5]), helper.make_tensor("d", 11, (1,), [2.0])]
+    body = helper.make_graph(
+        [helper.make_node("Conv", ["x", "t1"], ["i"], "inner")], "body", [], [helper.make_empty_tensor_value_info("i")]
+    )
+    nodes = [
+        helper.make_node("DequantizeLinear", ["t3", "s"], ["w"], axis=0),
+        helper.make_node("Conv", ["x", "w"], ["a"], "quantised"),
+        helper.make_node("Cast", ["t10"], ["h"], to=TensorProto.FLOAT),
+        helper.make_node("Transpose", ["h"], ["v"], perm=[3, 0, 1, 2]),
+        helper.make_node("Block", ["a", "v"], ["b"], "call", domain="own", steps=[1, 2]),
+        helper.make_node("If", ["c"], ["e"], "choice", then_branch=body, else_branch=body),
+        helper.make_node("ConvInteger", ["x", "t3"], ["f"], "integers"),
+        helper.make_node("QLinearConv", ["x", "s", "", "t3", "s", "", "s", ""], ["g"], "linear"),
+    ]
+    conv = helper.make_node("Conv", ["p", "q"], ["r"], "conv")
+    conv.attribute.append(AttributeProto(name="strides", ref_attr_name="steps", type=AttributeProto.INTS))
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
+    block = helper.make_function("own", "Block", ["p", "q"], ["r"], [conv], opsets[:1], attributes=["steps"])
+    graph = helper.make_graph(nodes, "graph", [], [], tensors)
+    return bytes(helper.make_model(graph, opset_imports=opsets, functions=[block]).SerializeToString())
 
 
 def write_external(path: Path, **entries: str) -> None:

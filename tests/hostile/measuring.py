@@ -13,27 +13,20 @@ from subprocess import PIPE
 ALLOWED = 256 * 2**20  # bytes, and twice the file
 SECONDS = 5.0  # of processor time, and one for each megabyte of the file; half of that is used on a free machine
 
-# Reads the checkpoints whose paths it is given, looks at every number, and builds the layers.
-MEASURE = """
+# Forks for each line that it is given; a ``work`` that precedes this maps the line to a text that begins with "read".
+_FORKS = """
 import os, resource, sys, time
-import torch
-from pathlib import Path
-from conv2attn.convert.files.checkpoint import non_finite_keys, read_checkpoint
 from conv2attn.convert.errors import CheckpointError
-from conv2attn.convert.files.layers import layer_tree
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
-for name in map(str.rstrip, sys.stdin):
+for line in map(str.rstrip, sys.stdin):
     child = os.fork()
     if child == 0:
         before = peak()
         try:
-            checkpoint = read_checkpoint(name)
-            non_finite_keys(checkpoint.state_dict)
-            layer_tree(checkpoint.convolutions, checkpoint.state_dict)
-            outcome = f"read {len(checkpoint.state_dict)}"
+            outcome = work(line)
         except CheckpointError as error:
             outcome = f"refused: {error}"
         print(peak() - before, time.process_time(), outcome, sep="|", flush=True)
@@ -42,18 +35,46 @@ for name in map(str.rstrip, sys.stdin):
         print("-1|0|crashed", flush=True)
 """
 
+# Reads a checkpoint, looks at every number, and builds the layers.
+READ = """
+import torch
+from conv2attn.convert.files.checkpoint import non_finite_keys, read_checkpoint
+from conv2attn.convert.files.layers import layer_tree
+
+def work(name):
+    checkpoint = read_checkpoint(name)
+    non_finite_keys(checkpoint.state_dict)
+    layer_tree(checkpoint.convolutions, checkpoint.state_dict)
+    return f"read {len(checkpoint.state_dict)}"
+"""
+
+# Takes a folder, and the way in which it is opened, after a colon.
+OPEN = """
+from pathlib import Path
+from conv2attn.convert.files.load import load_converted
+from conv2attn.convert.files.network import open_network
+from conv2attn.convert.files.restore import restored_state
+
+ways = {"open": open_network, "load": load_converted, "restore": lambda folder: restored_state(Path(folder))}
+
+def work(line):
+    folder, _, way = line.rpartition(":")
+    ways[way](folder)
+    return "read"
+"""
+
 Measure = Callable[[Path], tuple[int, float, str]]
 
 
 @contextmanager
-def measuring(code: str) -> Iterator[Measure]:
+def measuring(work: str) -> Iterator[Measure]:
     """Tells the memory in bytes and the processor time in seconds that reading a file takes, and how it ends.
 
     Args:
-        code: A program that reads paths, line by line, and prints these three for each, with "|" between them.
+        work: A program that defines ``work``, such as ``READ``: what is done with a path, and the text of how it ended.
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", code]
+    command = [sys.executable, "-c", work + _FORKS]
     with subprocess.Popen(command, env=environment, stdin=PIPE, stdout=PIPE, text=True) as process:
         asked, told = process.stdin, process.stdout
         assert asked is not None

@@ -19,35 +19,7 @@ from conv2attn.convert.files.layers import Layers
 from conv2attn.convert.files.writing.safetensors import write_safetensors as write
 from tests.hostile.files import FLOATS, entry, write_safetensors
 from tests.hostile.folders import FOLDERS
-from tests.hostile.measuring import ALLOWED, SECONDS, measuring
-
-OPEN = """
-import os, resource, sys, time
-from pathlib import Path
-from conv2attn.convert.errors import CheckpointError
-from conv2attn.convert.files.load import load_converted
-from conv2attn.convert.files.network import open_network
-from conv2attn.convert.files.restore import restored_state
-
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-ways = {"open": open_network, "load": load_converted, "restore": lambda folder: restored_state(Path(folder))}
-for name in map(str.rstrip, sys.stdin):
-    folder, _, way = name.rpartition(":")
-    child = os.fork()
-    if child == 0:
-        before = peak()
-        try:
-            ways[way](folder)
-            outcome = "read"
-        except CheckpointError as error:
-            outcome = f"refused: {error}"
-        print(peak() - before, time.process_time(), outcome, sep="|", flush=True)
-        os._exit(0)
-    if os.waitpid(child, 0)[1]:
-        print("-1|0|crashed", flush=True)
-"""
+from tests.hostile.measuring import ALLOWED, OPEN, SECONDS, measuring
 
 
 @pytest.mark.parametrize("name", FOLDERS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,17 +14,17 @@ import torch
 from onnx import TensorProto, helper
 from torch import nn
 
-from conv2attn.cli import main
 from conv2attn.convert.files.checkpoint import read_checkpoint
 from conv2attn.convert.files.network import open_network
-from tests.hostile.measuring import ALLOWED, MEASURE, SECONDS, Measure, measuring
+from tests.command import exit_code
+from tests.hostile.measuring import ALLOWED, READ, SECONDS, Measure, measuring
 
 BUG = 70
 
 
 @pytest.fixture(scope="module")
 def measure() -> Iterator[Measure]:
-    with measuring(MEASURE) as found:
+    with measuring(READ) as found:
         yield found
 
 
@@ -79,15 +78,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     torch.save(nn.Sequential(nn.Conv2d(3, 4, 3)), "module.pt")
 
     def run(*arguments: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["conv2attn", *arguments])
         capsys.readouterr()
-        with pytest.raises(SystemExit) as exited:
-            main()
-        told = capsys.readouterr().err
-        assert isinstance(exited.value.code, int)
-        assert exited.value.code != BUG, told
-        assert exited.value.code != 3 or told.count("\n") == 1
-        return exited.value.code
+        code, told = exit_code(*arguments), capsys.readouterr().err
+        assert code != BUG, told
+        assert code != 3 or told.count("\n") == 1
+        return code
 
     return run
 

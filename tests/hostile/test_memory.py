@@ -12,7 +12,7 @@ import pytest
 
 from tests.hostile.bombs import MEMORY, TIME
 from tests.hostile.files import FLOATS, entry, state, tensor, value, write_exported, write_torch, write_zip
-from tests.hostile.measuring import ALLOWED, MEASURE, SECONDS, Measure, measuring
+from tests.hostile.measuring import ALLOWED, READ, SECONDS, Measure, measuring
 
 
 def flood(opcodes: bytes, megabytes: int = 8) -> Callable[[Path], object]:
@@ -108,7 +108,7 @@ FILES: dict[str, Callable[[Path], object]] = {
 
 @pytest.fixture(scope="module")
 def measure() -> Iterator[Measure]:
-    with measuring(MEASURE) as found:
+    with measuring(READ) as found:
         yield found
 
 
@@ -129,7 +129,7 @@ def test_reading_takes_at_most_twice_the_file_and_256_megabytes_and_a_second_a_m
 def test_the_measurement_sees_memory_and_time_that_are_taken(tmp_path: Path, measure: Measure) -> None:
     write_zip(tmp_path / "w", {"data.pkl": state({"w": tensor()}), "data/0": FLOATS})
     assert measure(tmp_path / "w")[0] < 2**28
-    code = MEASURE.replace("outcome = f", "held = bytes(range(256)) * 2**21; sum(range(2 * 10**7)); outcome = f")
+    code = READ.replace("    return", "    held = bytes(range(256)) * 2**21; sum(range(2 * 10**7))\n    return")
     with measuring(code) as other:
         memory, seconds, _ = other(tmp_path / "w")
     assert memory >= 2**29

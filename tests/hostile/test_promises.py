@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
+from conv2attn.convert.files.config import FORMAT_VERSION
 from conv2attn.convert.files.readers.common import limits
 from conv2attn.convert.files.writing.ownership import OURS
 from conv2attn.proofs.evidence import image_folder, images
@@ -34,6 +36,19 @@ PAGE = " ".join((ROOT / "docs" / "security.md").read_text(encoding="utf-8").spli
 )
 def test_the_limits_that_are_told_are_those_of_the_code(sentence: str) -> None:
     assert sentence in PAGE
+
+
+def test_every_earlier_version_of_the_folder_is_told_and_has_a_fixture() -> None:
+    for version in range(1, FORMAT_VERSION):
+        assert (ROOT / "tests" / "fixtures" / f"folder-v{version}" / "config.json").is_file()
+        assert f"Version {version + 1} " in PAGE
+    assert f"Version {FORMAT_VERSION + 1} " not in PAGE
+
+
+def test_every_test_that_the_page_names_exists() -> None:
+    named = re.findall(r"\]\(\.\./([^)#]+)\)", PAGE)
+    assert len(named) > 50
+    assert [name for name in named if not (ROOT / name).exists()] == []
 
 
 def called(path: Path) -> set[str]:

@@ -24,7 +24,8 @@ from conv2attn.convert import attention_from_conv, certify, convert_model
 from conv2attn.convert.bounds import tail as tails
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.model.report import Report
-from conv2attn.convert.spec import ConvSpec, Size
+from conv2attn.convert.size import Size
+from conv2attn.convert.spec import ConvSpec
 from conv2attn.proofs.show.page import room
 from conv2attn.proofs.show.page.room import HEADS, Room, too_large
 from conv2attn.proofs.show.page.write import make_page
@@ -164,15 +165,15 @@ def test_a_layer_that_cannot_be_drawn_keeps_no_other_from_being_shown(monkeypatc
         return exited.value.code, told.getvalue()
 
     assert shown("--out", "page.html") == (0, "")
-    assert shown("--layer", "layer b", "--out", "b.svg") == (0, "")
+    assert shown("--layer", "layer_b", "--out", "b.svg") == (0, "")
     for arguments in (
         ("--out", "all.svg"),
-        ("--layer", "layer a", "--out", "a.svg"),
-        ("--layer", "layer a", "--out", "a.html"),
+        ("--layer", "layer_a", "--out", "a.svg"),
+        ("--layer", "layer_a", "--out", "a.html"),
     ):
         code, told = shown(*arguments)
         assert code == 3
-        assert told.startswith("conv2attn: layer 'layer a' cannot be drawn: ")
+        assert told.startswith("conv2attn: layer 'layer_a' cannot be drawn: ")
 
 
 def test_a_picture_that_has_no_room_is_refused() -> None:

@@ -11,10 +11,15 @@ import threading
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
+from conv2attn.convert import convert_model, save_converted
+from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.writing.atomic import write_folder
 from conv2attn.convert.files.writing.locks import lock, unlock
 from conv2attn.convert.files.writing.uninterrupted import uninterrupted
+from tests.processes import PATIENCE, finished, started
 
 STEPS = 70  # more than a run has
 
@@ -27,7 +32,8 @@ from conv2attn.convert.files.writing.marked import marked_file
 
 kind, way, sent, times, steps = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
 OURS = '{"format": "conv2attn"}'
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, lambda number, _: sys.exit(128 + number))
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if way == "two renames":
     atomic._exchange = lambda one, other: False
@@ -74,8 +80,10 @@ for step in range(1, steps):
 OLD, NEW = ["config.json", "report.html"], ["config.json", "report.json"]
 
 
-@pytest.mark.parametrize("times", [1, 2])
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("sent", "times"),
+    [(signal.SIGTERM, 1), (signal.SIGTERM, 2), (signal.SIGINT, 1), (signal.SIGINT, 2), (signal.SIGHUP, 1)],
+)
 @pytest.mark.parametrize(
     ("kind", "way"), [("folder", "exchange"), ("folder", "two renames"), ("file", "exchange"), ("text", "exchange")]
 )
@@ -87,7 +95,7 @@ def test_a_signal_at_any_step_leaves_the_old_output_or_the_new_one_and_nothing_b
     told = subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True).stdout
     ends = [line.split() for line in told.splitlines()]
     codes = [int(code) for code, *_ in ends]
-    ended = {signal.SIGTERM: 143, signal.SIGINT: 130}[sent]
+    ended = 128 + sent
     assert len(ends) == STEPS - 1
     assert set(codes) == {0, ended}
     assert codes == sorted(codes, reverse=True)  # every step was tried, and the signal was always heard
@@ -114,6 +122,79 @@ def test_signals_wait_and_are_then_heard_by_those_who_listened(monkeypatch: pyte
     finally:
         for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
             signal.signal(number, handler)
+
+
+WORKS = """
+import signal, sys, time
+import torch
+from conv2attn import cli
+from conv2attn.convert.files import save
+from conv2attn.proofs.prover.process import Worker
+
+def busy(*_, **__):
+    print("working", file=sys.__stdout__, flush=True)  # verify redirects the other
+    time.sleep(10**6)
+
+def start(worker, started=Worker.start):
+    started(worker)
+    print("working", flush=True)
+
+save.write_safetensors, Worker.start = busy, start
+if sys.argv[1] in ("verify", "demo", "bench"):
+    torch.nn.modules.module.register_module_forward_pre_hook(busy)
+if __name__ == "__main__":
+    cli.main()
+"""
+
+LONG_COMMANDS = {
+    "convert": ("module.pt", "--out", "out", "--force"),
+    "verify": ("weights.pt", "--arch", "conv2attn.convert.examples.networks:plain_cnn", "--out", "result.json"),
+    "demo": ("--out", "new"),
+    "bench": ("--table", "ladder", "--markdown", "result.md"),
+    "prove": ("--format", "markdown", "--out", "result.md"),
+}
+
+
+@pytest.mark.parametrize("sent", [signal.SIGHUP, signal.SIGTERM])
+@pytest.mark.parametrize("command", LONG_COMMANDS)
+def test_a_long_command_that_is_ended_leaves_what_was_there_and_no_process(
+    command: str, sent: signal.Signals, tmp_path: Path
+) -> None:
+    write_checkpoints(tmp_path)
+    attention = convert_model(nn.Sequential(nn.Conv2d(3, 2, 3))).model
+    save_converted(attention, tmp_path / "out")
+    before = contents(tmp_path)
+    program = [sys.executable, "-c", WORKS, command, *LONG_COMMANDS[command]]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with started(program, cwd=tmp_path, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "working\n"
+        process.send_signal(sent)
+        _, told = process.communicate(timeout=PATIENCE)  # until the last process has closed its end
+    assert (process.returncode, told) == (128 + sent, "")
+    assert contents(tmp_path) == before
+
+
+def test_a_command_that_ignores_that_its_terminal_closes_goes_on(tmp_path: Path) -> None:
+    """As nohup asks it to."""
+    ignores = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n" + WORKS.replace("time.sleep(10**6)", "")
+    ignores = ignores.replace('print("working", file', 'signal.raise_signal(signal.SIGHUP), print("working", file')
+    write_checkpoints(tmp_path)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    program = [sys.executable, "-c", ignores, "verify", *LONG_COMMANDS["verify"]]
+    ended = finished(program, cwd=tmp_path, env=environment)
+    assert (ended.returncode, ended.stdout.startswith("working\n")) == (0, True)
+    assert (tmp_path / "result.json").exists()
+
+
+def write_checkpoints(folder: Path) -> None:
+    torch.save(nn.Sequential(nn.Conv2d(3, 4, 3)), folder / "module.pt")
+    torch.save(load_example("plain").state_dict(), folder / "weights.pt")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file, with its bytes, and every folder."""
+    return {str(path): path.read_bytes() if path.is_file() else b"" for path in sorted(folder.rglob("*"))}
 
 
 def test_a_thread_writes_too_though_it_cannot_keep_signals(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from conv2attn.convert.files.writing.json_text import json_text
 from conv2attn.convert.files.writing.safetensors import write_safetensors
 from conv2attn.proofs.terminal.names import note_lines, problem_lines
 from conv2attn.proofs.terminal.printable import LINE, printable, printable_lines
+from tests.command import exit_code
 
 SIGNS = "\x1b[2J\x1b]0;title\x07\x00\x9b31m\u202etxt.\u2066\u200f\u2028\u2029\x85\n\rconv2attn: forged\ue000</script>"
 EVIL = SIGNS + "y" * 3000  # a name of a pickle that is read
@@ -101,8 +102,11 @@ NETS = """
 from torch import nn
 from tests.hostile.test_text import EVIL, net
 
+class Other(nn.Conv1d):
+    pass
+
 def other():
-    return nn.ModuleDict({EVIL: nn.Conv1d(2, 2, 2)})
+    return nn.ModuleDict({EVIL: Other(2, 2, 2)})
 
 def fails():
     raise RuntimeError(EVIL * 40)
@@ -129,16 +133,12 @@ Run = Callable[..., Outcome]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs the command line, and looks at every character that it prints."""
 
     def run(*arguments: str) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["conv2attn", *arguments])
         capsys.readouterr()
-        with pytest.raises(SystemExit) as exited:
-            main()
-        assert isinstance(exited.value.code, int)
-        outcome = Outcome(exited.value.code, *capsys.readouterr())
+        outcome = Outcome(exit_code(*arguments), *capsys.readouterr())
         for text in outcome[1:]:
             check_text(text, LARGEST)
             assert all(not line.startswith("conv2attn: forged") for line in text.splitlines())

@@ -182,8 +182,8 @@ def attribute_twice(model: ModelProto) -> None:
 
 
 REFUSED: list[tuple[Callable[[ModelProto], None], str]] = [
-    (doubles, "number by number"),
-    (halves, "number by number"),
+    (doubles, "in the field of another type"),
+    (halves, "in the field of another type"),
     (longer, "more bytes than its shape"),
     (attribute_of_two_kinds, "'strides' twice"),
     (attribute_twice, "'strides' twice"),

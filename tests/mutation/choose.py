@@ -1,4 +1,4 @@
-"""Chooses which mutants run. Cosmic-ray's own Python runs this file: ``choose.py SESSION COUNT``.
+"""Chooses which mutants run. Cosmic-ray's own Python runs this file: ``python -m tests.mutation.choose SESSION COUNT``.
 
 Left out is what says nothing about the tests:
 

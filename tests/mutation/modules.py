@@ -12,13 +12,52 @@ _COMPUTING = (
     "convert/engines/test_equivalence",
 )
 
-# Shared by the readers of files.
-_READING = (
+# Shared by the readers of files: of their bytes, and, with what takes longer, of programs and graphs in them.
+_BYTES = (
+    "convert/files/readers/test_limits",
+    "convert/files/readers/test_protobuf",
+    "convert/files/readers/test_safetensors",
+    "convert/files/readers/test_stored",
     "convert/files/test_checkpoint",
     "hostile/test_hostile",
+    "hostile/test_two_meanings",
+)
+_READING = (
+    *_BYTES,
+    "convert/files/test_exported",
+    "convert/files/test_folder",
+    "convert/files/test_onnx_graphs",
+    "convert/files/test_onnx_tensors",
     "convert/files/test_open_network",
+    "convert/files/test_quantised",
+    "convert/files/test_shared",
     "fuzz/test_corpus",
     "hostile/test_truncation",
+)
+
+_READERS_OF_BYTES = (
+    "archive",
+    "common/limits",
+    "common/stored",
+    "onnx/protobuf",
+    "safetensors",
+    "sniff",
+)
+_READERS = (
+    "__init__",
+    *(f"common/{name}" for name in ("beside", "geometry", "made", "quantised")),
+    "exported",
+    "graph",
+    "modules",
+    *(
+        f"onnx/{name}"
+        for name in ("constants", "convolutions", "folding", "geometry", "listed", "model", "naming", "nodes")
+    ),
+    *(f"onnx/{name}" for name in ("scales", "scopes", "tensors")),
+    "pickle_machine",
+    "pickled",
+    "quantised_program",
+    "rebuilt",
 )
 
 TESTS: dict[str, tuple[str, ...]] = {
@@ -101,19 +140,6 @@ TESTS: dict[str, tuple[str, ...]] = {
         "convert/engines/test_passes",
         *_COMPUTING,
     ),
-    "convert/files/readers/__init__.py": _READING,
-    "convert/files/readers/archive.py": _READING,
-    "convert/files/readers/common/beside.py": (*_READING, "convert/files/test_folder"),
-    "convert/files/readers/exported.py": ("convert/files/test_exported", *_READING),
-    "convert/files/readers/common/geometry.py": (*_READING, "convert/files/test_exported"),
-    "convert/files/readers/graph.py": ("convert/files/test_exported", *_READING),
-    "convert/files/readers/common/limits.py": (*_READING, "hostile/test_memory"),
-    "convert/files/readers/modules.py": _READING,
-    "convert/files/readers/onnx.py": _READING,
-    "convert/files/readers/pickle_machine.py": _READING,
-    "convert/files/readers/pickled.py": _READING,
-    "convert/files/readers/protobuf.py": _READING,
-    "convert/files/readers/safetensors.py": (*_READING, "convert/files/test_folder"),
-    "convert/files/readers/sniff.py": _READING,
-    "convert/files/readers/common/stored.py": (*_READING, "convert/files/test_shared"),
+    **{f"convert/files/readers/{name}.py": _BYTES for name in _READERS_OF_BYTES},
+    **{f"convert/files/readers/{name}.py": _READING for name in _READERS},
 }

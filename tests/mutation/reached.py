@@ -1,80 +1,88 @@
-"""Which tests reach which lines of a module, and how long each takes."""
+"""Which tests reach which lines of some modules, and how long each takes."""
 
 from __future__ import annotations
 
 import ast
 import difflib
-import json
+import os
+import resource
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Generator, Iterator
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-import pytest
-
 
 class Reached:
-    """A pytest plugin that traces one module.
+    """Traces some modules, while tests run.
 
     Args:
-        module: Path in the tree.
+        modules: Paths in the tree.
 
     Attributes:
         seconds: Computed by each test.
     """
 
-    def __init__(self, module: str) -> None:
-        self._ending = f"/{module}"
-        self._lines: dict[str, set[int]] = defaultdict(set)
+    def __init__(self, modules: Iterable[str]) -> None:
+        self._modules = tuple(modules)
+        self._found: dict[str, set[int] | None] = {}  # the lines that this test reaches, by the file that code names
+        self._lines: dict[str, dict[str, set[int]]] = {}  # by test and module
+        self._elsewhere: set[str] = set()  # the tests that had other processes run
         self.seconds: dict[str, float] = {}
-        self._test = ""
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+    @contextmanager
+    def tracing(self, test: str) -> Iterator[None]:
         """Traces one test with its fixtures."""
-        self._test, start = item.nodeid, time.process_time()
+        self._lines[test] = {module: set() for module in self._modules}
+        self._found, start, ended = {}, time.process_time(), _ended()
+        self._test = test
         sys.settrace(self._trace)
         try:
-            return (yield)
+            yield
         finally:
             sys.settrace(None)
-            self.seconds[item.nodeid] = time.process_time() - start
+            self.seconds[test] = time.process_time() - start
+            if _ended() != ended or _running():
+                self._elsewhere.add(test)
 
     def _trace(self, frame: FrameType, event: str, _: object) -> Any:
-        if not frame.f_code.co_filename.endswith(self._ending):
+        name = frame.f_code.co_filename
+        if name not in self._found:
+            module = next((module for module in self._modules if name.endswith(f"/{module}")), None)
+            self._found[name] = None if module is None else self._lines[self._test][module]
+        lines = self._found[name]
+        if lines is None:
             return None
-        self._lines[self._test].add(frame.f_lineno)
+        lines.add(frame.f_lineno)
         return self._trace
 
-    def save(self, path: Path) -> None:
-        """Writes what was seen."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        seen = {test: [seconds, sorted(self._lines[test])] for test, seconds in self.seconds.items()}
-        path.write_text(json.dumps(seen), encoding="utf-8")
+    def order(self, module: str, lines: set[int], kills: Counter[str]) -> tuple[list[str], list[str]]:
+        """The tests that reach one of a module's lines, and those that may all the same.
 
-    @classmethod
-    def load(cls, module: str, path: Path) -> Reached:
-        """Reads what ``save`` wrote."""
-        reached = cls(module)
-        for test, (seconds, lines) in json.loads(path.read_text(encoding="utf-8")).items():
-            reached.seconds[test] = seconds
-            reached._lines[test] = set(lines)
-        return reached
-
-    def order(self, lines: set[int]) -> tuple[list[str], list[str]]:
-        """The tests that reach one of the lines, the quickest first, and those that may all the same.
-
-        The second are the tests that reach no line of the module at all: they may run it in another process. Lines that
-        no test reaches run when the module is imported; all tests are of the first kind then.
+        Those come first that noticed the most mutants before, in the time that they take. The second may reach one in
+        another process. Lines that no test reaches run when the module is imported; then all tests that reach any line
+        are of the first kind.
         """
-        quickest = sorted(self.seconds, key=self.seconds.__getitem__)
-        first = [test for test in quickest if self._lines[test] & lines]
-        if not first:
-            return quickest, []
-        return first, [test for test in quickest if not self._lines[test]]
+        best = sorted(self.seconds, key=lambda test: (self.seconds[test] + 0.01) / (kills[test] + 0.1))
+        reached = {test: self._lines[test][module] for test in best}
+        first = [test for test in best if reached[test] & lines] or [test for test in best if reached[test]]
+        return first, [test for test in best if test in self._elsewhere - set(first)]
+
+
+def _ended() -> tuple[float, ...]:
+    """What the processes took that this one started and waited for."""
+    return tuple(resource.getrusage(resource.RUSAGE_CHILDREN))
+
+
+def _running() -> bool:
+    """Whether a process runs that this one started."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def changed_lines(pristine: str, text: str) -> set[int]:

@@ -2,12 +2,13 @@
 
     python -m tests.mutation.run COSMIC_RAY_FOLDER SAMPLE [MODULE...]
 
-COSMIC_RAY_FOLDER holds cosmic-ray's programs. SAMPLE mutants of each module run, or all for 0. What was run is kept in
-build/mutation, and not run again.
+COSMIC_RAY_FOLDER holds cosmic-ray's programs. SAMPLE mutants of each module run, or all for 0. What was killed is kept
+in build/mutation, and not run again until the module changes.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -20,16 +21,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.mutation.modules import TESTS
-from tests.mutation.server import LIMIT
 
 _ROOT = Path(__file__).parents[2]
 _KEPT = _ROOT / "build" / "mutation"
 _CONFIG = """\
 [cosmic-ray]
 module-path = {module}
-timeout = {timeout}
+timeout = 1.0
 excluded-modules = []
-test-command = {command}
+test-command = "mutants.py runs them"
 
 [cosmic-ray.distributor]
 name = "local"
@@ -101,31 +101,22 @@ def _server(tree: Path, socket: Path) -> Iterator[None]:
 
 def _mutate(programs: Path, tree: Path, socket: Path, module: str, sample: int) -> None:
     """Runs the mutants of a module that have not run, after seeing that without a mutation its tests pass."""
-    ask = [sys.executable, "tests/mutation/ask.py", str(socket), module]
-    if subprocess.run(ask, cwd=tree, check=False).returncode != 0:
-        raise RuntimeError(f"the tests of {module} fail without a mutation")
     config, session = tree / "cosmic-ray.toml", _session(module)
-    config.write_text(
-        _CONFIG.format(
-            module=json.dumps(module),
-            timeout=LIMIT + 60,  # the server's own limit comes first
-            command=json.dumps(" ".join(ask)),
-        )
-    )
     if not session.exists():
+        config.write_text(_CONFIG.format(module=json.dumps(module)))
         subprocess.run([programs / "cosmic-ray", "init", config, session], cwd=tree, check=True)
-        chooser: list[str | Path] = [
-            programs / "python",
-            _ROOT / "tests" / "mutation" / "choose.py",
-            session,
-            str(sample),
-        ]
-        subprocess.run(chooser, cwd=tree, check=True)
-    subprocess.run([programs / "cosmic-ray", "exec", config, session], cwd=tree, check=True)
+        _call(programs, tree, "choose", session, str(sample))
+    _call(programs, tree, "mutants", session, module, socket)
+
+
+def _call(programs: Path, tree: Path, name: str, *arguments: str | Path) -> None:
+    """Runs a program that uses cosmic-ray."""
+    subprocess.run([programs / "python", "-m", f"tests.mutation.{name}", *arguments], cwd=tree, check=True)
 
 
 def _session(module: str) -> Path:
-    return _KEPT / f"{module.removesuffix('.py').replace('/', '-')}.sqlite"
+    text = hashlib.sha256((_ROOT / module).read_bytes()).hexdigest()[:8]
+    return _KEPT / f"{module.removesuffix('.py').replace('/', '-')}-{text}.sqlite"
 
 
 def _outcomes(programs: Path, module: str) -> Iterator[tuple[str, str]]:

@@ -1,24 +1,26 @@
-"""Runs the tests of a mutated module in a fork of a process that has imported torch already.
+"""Tests mutants in forks of processes that have imported before what the tests need.
 
-Importing torch takes longer than most mutants live. The server imports all but conv2attn once, and forks for each
-request: a line with the module's path, answered by the exit code of its tests, 0 if the mutant survived. A request for
-a module that is not mutated runs all its tests, and notes which of them reach which line (``reached.py``); those that
-reach a mutated line run first.
+Importing torch takes longer than most mutants live, and so does collecting the tests. The server imports all but
+conv2attn once. For modules that have the same tests, a fork of it collects these (``collected.py``) and runs them once,
+noting which of them reach which line (``reached.py``); for each mutant of a function's body, a fork of this fork gives
+the function its new code (``patch.py``) and runs the tests that reach it, those first that noticed others. Other
+mutants are imported anew, in a fork of the server. The mutant also stands in the tree, for tests that start processes.
 
     python -m tests.mutation.server SOCKET        in the mutated tree
-    echo convert/spec.py | nc -U SOCKET           what ``run.py`` lets cosmic-ray do for each mutant
+
+A connection is for one module: it sends the path, and hears whether the tests pass without a mutant; then it sends the
+text of each mutant, and hears whether it survived. ``mutants.py`` asks.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import resource
-import signal
-import socket
 import sys
-import time
-from collections.abc import Generator, Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 
 import hypothesis.strategies  # this, and what is not used below, is imported here so that the forks need not
@@ -33,12 +35,10 @@ import sympy.core.evalf  # noqa: F401
 import torch.export
 import typer.testing  # noqa: F401
 
+from tests.mutation import forks
+from tests.mutation.collected import Collected, limit
 from tests.mutation.modules import LAYERS, TESTS
 from tests.mutation.reached import Reached, changed_lines
-
-CPU_LIMIT = 300  # seconds of computing for all tests; a mutant that takes longer is killed
-LIMIT = 1800.0  # seconds, for one that waits; long, since other programs may have the processor
-_MEMORY = 2**34  # bytes of address space
 
 
 class _FewExamples:
@@ -56,15 +56,9 @@ class _FewExamples:
 class _Only:
     """A pytest plugin: some tests alone, in their order, each within a time that depends on what it took before."""
 
-    def __init__(self, tests: list[str], seconds: dict[str, float]) -> None:
+    def __init__(self, tests: list[str], seconds: dict[str, float], begun: forks.Counter) -> None:
         self._place = {test: place for place, test in enumerate(tests)}
-        self._seconds = seconds
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Ends the process, as a failure would, when a test computes far longer than without a mutant."""
-        with _at_most(10 + 10 * self._seconds[item.nodeid]):
-            return (yield)
+        self._seconds, self._begun = seconds, begun
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leaves the tests out that are not meant."""
@@ -72,105 +66,135 @@ class _Only:
             (item for item in items if item.nodeid in self._place), key=lambda item: self._place[item.nodeid]
         )
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Ends the process, as a failure would, when a test computes far longer than without a mutant."""
+        self._begun.value = self._place[item.nodeid]
+        with forks.at_most(10 + 10 * self._seconds[item.nodeid]):
+            return (yield)
 
-@contextlib.contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
-    """Ends this process after so many seconds of computing."""
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-    yield
-    signal.setitimer(signal.ITIMER_PROF, 0)
 
-
-def survives(module: str, pristine: str) -> bool:
-    """Whether neither the module's tests nor the campaign's first layers notice anything.
+class Modules:
+    """Tests the mutants of modules that have the same tests.
 
     Args:
-        module: Path in the tree.
-        pristine: Its text when no mutant had changed it.
+        modules: Paths in the tree, where they are not mutated yet.
+        tests: Their tests, as ``TESTS`` names them.
     """
-    text, notes = Path(module).read_text(encoding="utf-8"), Path("build", "reached", f"{module}.json")
-    if text == pristine:
-        reached = Reached(module)
-        passed = _passes(_files(module), reached)
-        reached.save(notes)
-        return passed
-    reached = Reached.load(module, notes)
-    first, rest = reached.order(changed_lines(pristine, text))
+
+    def __init__(self, modules: list[str], tests: Sequence[str]) -> None:
+        self._pristine = {module: Path(module).read_text(encoding="utf-8") for module in modules}
+        self._kills: Counter[str] = Counter()
+        self._confirmed: set[tuple[str, bool]] = set()
+        self._collected = _collect(modules, [f"tests/{name}.py" for name in tests])
+        self._reached: Reached | None = self._collected.recv()
+
+    def answer(self, module: str, asking: Connection) -> None:
+        """Says whether the tests pass, and which mutants of a module survive, until nobody asks any more."""
+        asking.send(self._reached is not None)
+        while self._reached is not None:
+            text, path = asking.recv(), Path(module)
+            path.write_text(text, encoding="utf-8")
+            try:
+                survived = self._survives(module, text, self._reached)
+            finally:
+                path.write_text(self._pristine[module], encoding="utf-8")
+            asking.send(survived)
+
+    def _survives(self, module: str, text: str, reached: Reached) -> bool:
+        """Whether neither the tests nor the campaign's first layers notice a mutant."""
+        first, rest = reached.order(module, changed_lines(self._pristine[module], text), self._kills)
+
+        def passes(tests: list[str]) -> bool:
+            if not tests:
+                return True
+            passed, begun, anew = self._run(module, text, tests, reached.seconds)
+            if not passed:
+                self._confirm(module, tests[: begun + 1], reached.seconds, anew=anew)
+                self._kills[tests[begun]] += 1  # it was the last that began
+            return passed
+
+        reads = module.startswith("convert/files/readers/")
+        return passes(first) and (reads or forks.holds(_agrees, seconds=60)) and passes(rest)
+
+    def _run(self, module: str, text: str, tests: list[str], seconds: dict[str, float]) -> tuple[bool, int, bool]:
+        """Whether tests pass, the place of the last that began, and whether what they test was imported anew."""
+        self._collected.send((module, text, tests))
+        passed, begun = self._collected.recv()
+        if passed is not None:
+            return bool(passed), begun, False
+        return *self._run_anew(tests, seconds), True
+
+    def _run_anew(self, tests: list[str], seconds: dict[str, float]) -> tuple[bool, int]:
+        counter = forks.Counter()
+        passed = forks.holds(lambda: _pass_anew(tests, seconds, counter), seconds=limit(tests, seconds))
+        return passed, counter.value
+
+    def _confirm(self, module: str, tests: list[str], seconds: dict[str, float], *, anew: bool) -> None:
+        """Makes sure, once for each test that notices a mutant, that without one it passes behind the same others.
+
+        Raises:
+            RuntimeError: It depends on its place.
+        """
+        if (tests[-1], anew) in self._confirmed:
+            return
+        if anew:
+            mutant = Path(module).read_text(encoding="utf-8")
+            Path(module).write_text(self._pristine[module], encoding="utf-8")
+            passed, _ = self._run_anew(tests, seconds)
+            Path(module).write_text(mutant, encoding="utf-8")
+        else:
+            passed, _, _ = self._run(module, self._pristine[module], tests, seconds)
+        if not passed:
+            raise RuntimeError(f"{tests[-1]} fails without a mutation where other tests come before it")
+        self._confirmed.add((tests[-1], anew))
+
+
+def _collect(modules: list[str], files: list[str]) -> Connection:
+    """The way to a fork that has collected tests."""
+    ours, theirs = Pipe()
+    if os.fork() == 0:
+        try:
+            ours.close()
+            forks.be_silent()
+            pytest.main([*_OPTIONS, *files], plugins=[_FewExamples(), Collected(modules, theirs)])
+        finally:
+            os._exit(0)
+    theirs.close()
+    return ours
+
+
+_OPTIONS = ("-x", "-q", "--assert=plain", "-p", "no:cacheprovider")
+
+
+def _pass_anew(tests: list[str], seconds: dict[str, float], begun: forks.Counter) -> bool:
+    """Whether tests pass that are imported here."""
+    files = dict.fromkeys(test.split("::")[0] for test in tests)
     return (
-        _passes(_files_of(first), _Only(first, reached.seconds))
-        and (module.startswith("convert/files/readers/") or _agrees())
-        and _passes(_files_of(rest), _Only(rest, reached.seconds))
+        pytest.main([*_OPTIONS, *files], plugins=[_FewExamples(), _Only(tests, seconds, begun)]) == pytest.ExitCode.OK
     )
 
 
 def _agrees() -> bool:
-    """Whether the campaign's first layers show no violation."""
+    """Whether the campaign's first layers, imported here, show no violation."""
     from conv2attn.proofs.evidence.campaign.processes import check_block
     from conv2attn.proofs.evidence.campaign.settings import Settings
 
-    with _at_most(60):
-        return not check_block(Settings(), 0, range(LAYERS)).violations
-
-
-def _files_of(tests: list[str]) -> list[str]:
-    return list(dict.fromkeys(test.split("::")[0] for test in tests))
-
-
-def _files(module: str) -> list[str]:
-    return [f"tests/{name}.py" for name in TESTS[module]]
-
-
-def _passes(files: list[str], plugin: object) -> bool:
-    if not files:
-        return True
-    arguments = ["-x", "-q", "--assert=plain", "-p", "no:cacheprovider", *files]
-    code = pytest.main(arguments, plugins=[_FewExamples(), plugin])
-    return code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+    return not check_block(Settings(), 0, range(LAYERS)).violations
 
 
 def serve(path: str) -> None:
-    """Answers requests, one after the other, until it is ended."""
+    """Answers connections, one after the other, until it is ended."""
     torch.set_num_threads(1)
-    pristine = {module: Path(module).read_text(encoding="utf-8") for module in TESTS}
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path)
-        listener.listen()
+    alike: dict[tuple[str, ...], Modules] = {}
+    with Listener(path, family="AF_UNIX") as listener:
         while True:
-            connection, _ = listener.accept()
-            with connection, contextlib.suppress(OSError):  # who asked may have left
-                module = connection.makefile().readline().strip()
-                connection.sendall(f"{_tested(module, pristine[module])}\n".encode())
-
-
-def _tested(module: str, pristine: str) -> int:
-    """The exit code of a fork that tests a module; 1 if it takes too long."""
-    child = os.fork()
-    if child == 0:
-        _be_tested(module, pristine)
-    end = time.monotonic() + LIMIT
-    while time.monotonic() < end:
-        finished, status = os.waitpid(child, os.WNOHANG)
-        if finished:
-            return 0 if status == 0 else 1
-        time.sleep(0.01)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return 1
-
-
-def _be_tested(module: str, pristine: str) -> None:
-    """Tests a module and ends this process."""
-    code = 1
-    try:
-        os.setsid()
-        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-        resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT, CPU_LIMIT))
-        silence = os.open(os.devnull, os.O_RDWR)
-        for descriptor in (0, 1, 2):
-            os.dup2(silence, descriptor)
-        code = 0 if survives(module, pristine) else 1
-    finally:
-        os._exit(code)
+            with listener.accept() as connection, contextlib.suppress(EOFError, OSError):  # who asked may have left
+                module = connection.recv()
+                tests = TESTS[module]
+                if tests not in alike:
+                    alike[tests] = Modules([other for other in TESTS if TESTS[other] == tests], tests)
+                alike[tests].answer(module, connection)
 
 
 if __name__ == "__main__":

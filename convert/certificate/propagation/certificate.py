@@ -9,6 +9,7 @@ measures what happens on given images instead.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,18 +18,17 @@ from torch import Tensor, nn
 
 from ...arguments import as_size
 from ...attention.checked import checked_model
-from ...attention.layer import SelfAttention2d
+from ...attention.layer import SelfAttention
 from ...engines import AUTO
 from ...errors import ConversionError, Problem
-from ...spec import Size
+from ...size import USUAL_SIZES, Size
+from ...spec import Convolution
 from ..layer import InputRange, channel_range
 from ..wording import told
 from .interval import Interval
 from .network import Follower, LayerBound, Memory, UntraceableError, follow
 from .program import not_followed
 from .tracked import tensors_in
-
-DEFAULT_SIZE = (224, 224)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class NetworkCertificate:
 
 
 def certify_network(
-    model: nn.Module, *, input_range: InputRange, size: tuple[int, int] = DEFAULT_SIZE
+    model: nn.Module, *, input_range: InputRange, size: Sequence[int] | None = None
 ) -> NetworkCertificate:
     """Bounds the difference between a converted network and its CNN.
 
@@ -80,27 +80,29 @@ def certify_network(
     Args:
         model: A network with attention layers, in eval mode, that takes one batch of images.
         input_range: The smallest and the largest value of an image: two numbers, or two for each channel.
-        size: Rows and columns of the images.
+        size: Size of the images, rows and columns; None for the usual one of their number of axes (``USUAL_SIZES``).
 
     Raises:
         ConversionError: The network has no attention layer, or the range is not one.
     """
-    size, model = as_size(size), checked_model(model)
-    first = next((module for module in model.modules() if isinstance(module, SelfAttention2d | nn.Conv2d)), None)
-    if not any(isinstance(module, SelfAttention2d) for module in model.modules()) or first is None:
+    model = checked_model(model)
+    first = next((module for module in model.modules() if isinstance(module, SelfAttention | Convolution)), None)
+    if not any(isinstance(module, SelfAttention) for module in model.modules()) or first is None:
         raise ConversionError("only a network with self-attention layers is certified; convert it first")
+    axes = len(first.kernel_size)
+    grid = USUAL_SIZES[axes] if size is None else as_size(size, axes)
     low, high = channel_range(input_range, first.in_channels)
     in_the_way = not_followed(model)
     if in_the_way:
-        return NetworkCertificate(size, None, (), in_the_way)
+        return NetworkCertificate(grid, None, (), in_the_way)
     images = Interval(low, high, torch.zeros_like(low))
     try:
         memory: Memory = {}
-        found, outputs = follow(model, size, first.in_channels, images, count=1, memory=memory)
-        _, of_several = follow(model, size, first.in_channels, images, count=3, memory=memory)
+        found, outputs = follow(model, grid, first.in_channels, images, count=1, memory=memory)
+        _, of_several = follow(model, grid, first.in_channels, images, count=3, memory=memory)
     except UntraceableError as error:
-        reason = f"the network cannot be followed on images of {size}: {error}"
-        return NetworkCertificate(size, None, (), (Problem("", reason),))
+        reason = f"the network cannot be followed on images of {grid}: {error}"
+        return NetworkCertificate(grid, None, (), (Problem("", reason),))
     bound = max((float(output.error.max()) for output in outputs), default=math.inf)
     problems = [*found.problems, *_changes(found)]
     depends = not _are_same(outputs, of_several)
@@ -108,19 +110,19 @@ def certify_network(
         problems.append(Problem("", "what it computes depends on how many images it gets"))
     if depends or found.changes:
         bound = math.inf
-    reached = _largest_output(model, first, low, high, size) if math.isfinite(bound) else None
-    return NetworkCertificate(size, _finite(bound), tuple(found.layers), tuple(dict.fromkeys(problems)), reached)
+    reached = _largest_output(model, first, low, high, grid) if math.isfinite(bound) else None
+    return NetworkCertificate(grid, _finite(bound), tuple(found.layers), tuple(dict.fromkeys(problems)), reached)
 
 
 @torch.no_grad()
 def _largest_output(
-    model: nn.Module, first: SelfAttention2d | nn.Conv2d, low: Tensor, high: Tensor, size: Size
+    model: nn.Module, first: SelfAttention | Convolution, low: Tensor, high: Tensor, size: Size
 ) -> float | None:
     """The largest absolute value of an output for one drawn image, or None if the network does not run on it."""
     generator = torch.Generator("cpu").manual_seed(0)
     drawn = torch.rand(1, len(low), *size, generator=generator, dtype=torch.float64, device="cpu")
-    image = low.view(-1, 1, 1) + drawn * (high - low).view(-1, 1, 1)
-    engines = {module: module.engine for module in model.modules() if isinstance(module, SelfAttention2d)}
+    image = low.view(-1, *(1,) * len(size)) + drawn * (high - low).view(-1, *(1,) * len(size))
+    engines = {module: module.engine for module in model.modules() if isinstance(module, SelfAttention)}
     try:
         for layer in engines:
             layer.engine = AUTO  # the literal one may take hours

@@ -13,7 +13,7 @@ from .activations import BY_NAME, GELU, clamped, leaky_relu
 from .call import Call
 from .interval import Interval, UnboundedError
 from .tracked import Tracked, tracked_in
-from .weighted import batch_norm, convolution, linear
+from .weighted import batch_norm, convolution, linear, transposed_convolution
 
 # May give back what they are given, or a view of it, or a copy: it depends on the memory format.
 MAY_SHARE = frozenset(
@@ -151,8 +151,9 @@ def _mean(call: Call) -> Interval:
 
 
 def _adaptive_average(call: Call) -> Interval:
+    axes = int(call.name.removesuffix("d")[-1])
     call.ignore("output_size")
-    return moves.averaged(call.first.interval, math.prod(call.first.fake.shape[-2:]), call.arithmetic)
+    return moves.averaged(call.first.interval, math.prod(call.first.fake.shape[-axes:]), call.arithmetic)
 
 
 def _average_pool(call: Call) -> Interval:
@@ -160,7 +161,8 @@ def _average_pool(call: Call) -> Interval:
         raise UnboundedError("an average with divisor_override is no average")
     call.ignore("stride", "padding", "ceil_mode", "count_include_pad")
     size = call.argument(1, "kernel_size")
-    count = size * size if isinstance(size, int) else math.prod(size)
+    axes = int(call.name.removesuffix("d")[-1])
+    count = size**axes if isinstance(size, int) else math.prod(size)
     return moves.averaged(call.first.interval.with_zero(), count, call.arithmetic)
 
 
@@ -206,15 +208,16 @@ RULES: dict[str, Callable[[Call], Interval]] = {
     **dict.fromkeys(("flatten", "unflatten", "reshape", "view", "squeeze", "unsqueeze"), _same_order),
     **dict.fromkeys(("permute", "transpose", "__getitem__", "chunk", "split", "flip", "roll"), _any_order),
     **dict.fromkeys(("contiguous", "detach", "clone"), _unchanged),
-    **dict.fromkeys(("dropout", "dropout2d"), _dropout),
+    **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d"), _dropout),
     "mean": _mean,
-    "adaptive_avg_pool2d": _adaptive_average,
-    "avg_pool2d": _average_pool,
-    **dict.fromkeys(("max_pool2d", "adaptive_max_pool2d"), _max_pool),
+    **{f"adaptive_avg_pool{axes}d": _adaptive_average for axes in (1, 2, 3)},
+    **{f"avg_pool{axes}d": _average_pool for axes in (1, 2, 3)},
+    **{f"{kind}_pool{axes}d": _max_pool for kind in ("max", "adaptive_max") for axes in (1, 2, 3)},
     "interpolate": _interpolate,
     "channel_shuffle": _shuffle,
     "pad": _pad,
-    "conv2d": convolution,
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), convolution),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), transposed_convolution),
     "linear": linear,
     "batch_norm": batch_norm,
 }

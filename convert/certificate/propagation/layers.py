@@ -6,13 +6,13 @@ import math
 
 import torch
 
-from ...attention.layer import SelfAttention2d
+from ...attention.layer import SelfAttention
 from ...errors import ConversionError
 from ..layer import Certificate, certify, padded_range
 from .interval import Interval, UnboundedError, affine, checked
 
 
-def bound_attention(layer: SelfAttention2d, x: Interval) -> tuple[Interval, Certificate, float]:
+def bound_attention(layer: SelfAttention, x: Interval) -> tuple[Interval, Certificate, float]:
     """Bounds on an attention layer and its convolution: the output, the layer's own certificate, what it inherits.
 
     Raises:
@@ -29,7 +29,7 @@ def bound_attention(layer: SelfAttention2d, x: Interval) -> tuple[Interval, Cert
     if not math.isfinite(own.bound):
         raise UnboundedError("no finite certificate is known for values this large")
     low, high = padded_range(spec, (x.low, x.high))
-    exact, _ = affine(Interval(low, high, x.error), layer.weight.detach().flatten(2), layer.bias, groups=spec.groups)
+    exact, _ = affine(Interval(low, high, x.error), layer.kernel.detach().flatten(2), layer.bias, groups=spec.groups)
     rounding = max(own.rounding_attention, own.rounding_convolution)
     error = exact.error + torch.tensor(own.per_channel, dtype=torch.float64, device="cpu")
     output = checked(Interval(exact.low - rounding, exact.high + rounding, error))

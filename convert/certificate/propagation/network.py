@@ -13,7 +13,7 @@ import copy
 import functools
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, resolve_name
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from ...attention.layer import SelfAttention2d
+from ...attention.layer import SelfAttention
 from ...errors import ConversionError, Problem
-from ...spec import Size
+from ...size import Size
 from ..layer import Certificate
 from .call import Call
 from .functions import MAY_SHARE, RULES, bound_function
@@ -99,7 +99,7 @@ class Follower(TorchFunctionMode):
             module.register_forward_pre_hook(functools.partial(self._enter, name))
             module.register_forward_hook(self._leave, always_call=True)
             layer = model.get_submodule(name)
-            if isinstance(layer, SelfAttention2d):
+            if isinstance(layer, SelfAttention):
                 module.forward = functools.partial(self._attention, name, layer)
 
     def give(self, fake: Tensor, interval: Interval) -> Tensor:
@@ -202,26 +202,30 @@ class Follower(TorchFunctionMode):
             self.problems.append(Problem(place, str(reason)))
             return Interval.unknown()
 
-    def _attention(self, name: str, layer: SelfAttention2d, x: Tensor) -> Tensor:
+    def _attention(
+        self, name: str, layer: SelfAttention, x: Tensor, output_size: Sequence[int] | None = None
+    ) -> Tensor:
         """An attention layer's ``forward``."""
         with torch._C.DisableTorchFunction():
-            tracked = self._known(x)
-            size = layer.spec.output_size(Size(*x.shape[-2:]))
-            fake = x.new_empty((*x.shape[:-3], layer.spec.out_channels, *size))
+            tracked, spec = self._known(x), layer.spec
+            before = x.shape[-spec.axes :]
+            chosen = spec if output_size is None else spec.with_output_size(before, output_size)
+            fake = x.new_empty((*x.shape[: -spec.axes - 1], spec.out_channels, *chosen.output_size(Size(*before))))
             self._report_lost(name, [tracked])
             return self.give(fake, self._found(name, lambda: self._attended(name, layer, tracked)))
 
-    def _attended(self, name: str, layer: SelfAttention2d, tracked: Tracked) -> Interval:
+    def _attended(self, name: str, layer: SelfAttention, tracked: Tracked) -> Interval:
         if tracked.fake.dtype != layer.weight.dtype:
             raise UnboundedError(f"its input is of {tracked.fake.dtype}, the layer of {layer.weight.dtype}")
-        x = tracked.interval if tracked.fake.ndim == 4 else tracked.interval.merged()
+        is_batch = tracked.fake.ndim == layer.spec.axes + 2
+        x = tracked.interval if is_batch else tracked.interval.merged()
         key = (name, *(tuple(bound.tolist()) for bound in (x.low, x.high, x.error)))
         if key not in self._memory:
             self._memory[key] = bound_attention(layer, x)
         output, own, inherited = self._memory[key]
         low, high, total = float(x.low.min()), float(x.high.max()), float(output.error.max())
         self.layers.append(LayerBound(name, low, high, own.bound, inherited, total))
-        return output if tracked.fake.ndim == 4 else output.merged()
+        return output if is_batch else output.merged()
 
     def _known(self, tensor: Tensor) -> Tracked:
         """The record of a tensor; a tensor that was made or changed unseen is unbounded."""

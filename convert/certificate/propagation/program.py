@@ -16,13 +16,13 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from ...attention.layer import SelfAttention2d
+from ...attention.layer import LAYERS, SelfAttention
 from ...errors import Problem
 
 _CALLS = ("__call__", "_call_impl", "_wrapped_call_impl", "_slow_forward")
 _MODULE = {name: getattr(nn.Module, name) for name in _CALLS}
 _PLAIN_TENSORS = (Tensor, nn.Parameter, nn.Buffer)
-_ATTENTION = {name: getattr(SelfAttention2d, name) for name in ("forward", "_values", "_engine_for")}
+_ATTENTION = {name: getattr(SelfAttention, name) for name in ("forward", "_values", "_engine_for")}
 
 
 def not_followed(model: nn.Module) -> tuple[Problem, ...]:
@@ -60,17 +60,17 @@ def _in_the_way(module: nn.Module) -> Iterator[str]:
         yield f"it has its own {own[0]} in place of its class's"
     if not isinstance(module, fx.GraphModule) and any(getattr(type(module), n) is not f for n, f in _MODULE.items()):
         yield f"{type(module).__name__} is called in another way than torch.nn.Module"
-    if isinstance(module, SelfAttention2d):
+    if isinstance(module, SelfAttention):
         yield from _not_the_layer(module)
     for name, tensor in (*module._parameters.items(), *module._buffers.items()):
         if tensor is not None and type(tensor) not in _PLAIN_TENSORS:
             yield f"its {name} is a {type(tensor).__name__}, not a plain tensor"
 
 
-def _not_the_layer(layer: SelfAttention2d) -> Iterator[str]:
+def _not_the_layer(layer: SelfAttention) -> Iterator[str]:
     if parametrize.is_parametrized(layer):
         yield "its parameters are computed while it runs"
-    elif type(layer) is not SelfAttention2d:
+    elif type(layer) not in (SelfAttention, *LAYERS.values()):
         yield f"{type(layer).__name__} is a subclass of the attention layer, which may compute something else"
-    elif any(getattr(SelfAttention2d, name) is not own for name, own in _ATTENTION.items()):
+    elif any(getattr(SelfAttention, name) is not own for name, own in _ATTENTION.items()):
         yield "the attention layer's own code was replaced"

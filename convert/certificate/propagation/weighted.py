@@ -13,15 +13,26 @@ _NORM_ROUNDINGS = 8  # the square root, the quotient, the products and the sums 
 
 
 def convolution(call: Call) -> Interval:
-    """A convolution in two dimensions, with its own zero padding."""
+    """A convolution along any number of axes, with its own zero padding."""
     x, weight, bias = call.first, call.values(1, "weight"), call.optional_values(2, "bias")
     padding, groups = call.argument(4, "padding", 0), call.argument(6, "groups", 1)
     call.ignore("stride", "dilation")
-    if x.fake.ndim != 4 or weight is None:
+    if x.fake.ndim != weight.ndim:
         raise UnboundedError("only a batch of images is convolved with a bound")
     padded = isinstance(padding, str) or any(padding if isinstance(padding, tuple | list) else [padding])
     inputs = x.interval.expanded(x.fake.shape[1])
     return _mapped(call, inputs.with_zero() if padded else inputs, weight.flatten(2), bias, groups)
+
+
+def transposed_convolution(call: Call) -> Interval:
+    """A transposed convolution along any number of axes, of whose products some are with stuffed zeros."""
+    x, weight, bias = call.first, call.values(1, "weight"), call.optional_values(2, "bias")
+    groups = call.argument(6, "groups", 1)
+    call.ignore("stride", "padding", "output_padding", "dilation")
+    if x.fake.ndim != weight.ndim:
+        raise UnboundedError("only a batch of images is convolved with a bound")
+    kernel = weight.flatten(2).unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
+    return _mapped(call, x.interval.expanded(x.fake.shape[1]).with_zero(), kernel, bias, groups)
 
 
 def linear(call: Call) -> Interval:

@@ -21,7 +21,7 @@ from .common.geometry import StoredConvolution
 from .common.limits import MAX_HEADER, Budget, parse_json
 from .common.stored import Source
 from .exported import MODEL, read_exported
-from .onnx import read_onnx
+from .onnx.model import read_onnx
 from .pickled import DATA, read_archive, read_legacy
 from .safetensors import read_safetensors
 from .sniff import HEAD_BYTES, Kind, describe, sniff

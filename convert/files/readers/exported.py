@@ -6,16 +6,20 @@ graph's convolutions carry their geometry.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import torch
 
 from ...errors import CheckpointError
 from .archive import Archive
-from .common.geometry import StoredConvolution, describe
+from .common.geometry import StoredConvolution, add_layer, describe, layer_name
 from .common.limits import MAX_HEADER, MAX_TENSORS, parse_json
+from .common.quantised import DEQUANTISED
 from .common.stored import OddTensor, StoredTensor
-from .graph import Graph, Node, arguments, module, target
+from .graph import TRANSPOSED, Graph, Node, arguments, module, target
+from .quantised_program import dequantised_weight
 
 MODEL = "models/model.json"
 _WEIGHTS = "data/weights/"
@@ -42,12 +46,15 @@ _DTYPES = {
     31: torch.float8_e4m3fnuz,
     32: torch.float8_e5m2fnuz,
 }
-_CONV2D = ("torch.ops.aten.conv2d.default", "torch.ops.aten.conv2d.padding", "torch.ops.aten.convolution.default")
+_PLAIN = re.compile(
+    r"torch\.ops\.aten\.(conv[123]d\.(default|padding)|conv_transpose(1d\.default|[23]d\.input)|convolution\.default)"
+)
 ATTENTION = (
     "it is attention whose program is not that of a convolution; read the weights with the network's architecture, or "
     "the folder that save_converted writes"
 )
 _GEOMETRY = ("stride", "padding", "dilation", "groups")
+_ALONG = ("stride", "padding", "dilation", "output_padding")  # a number for each axis, or one for all
 
 
 def read_exported(archive: Archive, root: str) -> tuple[dict[str, object], dict[str, StoredConvolution]]:
@@ -79,19 +86,6 @@ def read_exported(archive: Archive, root: str) -> tuple[dict[str, object], dict[
             for part in ("alpha", "centers"):  # the program checks them, and computes without them
                 del tensors[f"{name}.{part}".removeprefix(".")]
     return tensors, convolutions
-
-
-def add_layer(
-    layers: dict[str, StoredConvolution], name: str, convolution: StoredConvolution, *, otherwise: str
-) -> None:
-    """Adds a convolution under its weight's name; under another, if one of another geometry has the same weight."""
-    if layers.setdefault(name, convolution) != convolution:
-        layers[otherwise] = convolution
-
-
-def layer_name(weight: str) -> str:
-    """The layer that a weight's key belongs to: all before its last part, if that is "weight"."""
-    return "" if weight == "weight" else weight.removesuffix(".weight")
 
 
 def _json(archive: Archive, name: str) -> object:
@@ -145,18 +139,24 @@ def _placeholders(specs: object) -> Iterator[tuple[str, str]]:
 
 
 def _convolution(
-    node: Node, graph: Graph, keys: Mapping[str, str], tensors: Mapping[str, object]
+    node: Node, graph: Graph, keys: Mapping[str, str], tensors: dict[str, object]
 ) -> tuple[str, StoredConvolution]:
-    """A node's layer name and convolution."""
+    """A node's layer name and convolution; a weight that is dequantised is added to the tensors."""
     given, kind = arguments(node), target(node)
     weight, bias = (keys.get(str(given.get(part))) for part in ("weight", "bias"))
-    name = _name(node) if weight is None else layer_name(weight)
-    if kind not in _CONV2D or given.get("transposed") is True:
+    note, name = None, _name(node) if weight is None else layer_name(weight)
+    found = dequantised_weight(graph.maker(node, "weight"), keys, tensors) if weight is None else None
+    if found is not None:
+        integers, tensor = found
+        weight, note = f"{integers} (dequantised for {_name(node)})", DEQUANTISED
+        tensors.setdefault(weight, tensor)
+        name = module(node) or layer_name(integers)
+    if not _PLAIN.fullmatch(kind):
         kind = kind.removeprefix("torch.ops.")[:100]
-        return name, StoredConvolution.refused(f"{kind} is not a plain 2-D convolution")
+        return name, StoredConvolution.refused(f"{kind} is not a plain convolution")
     if bias is None and "bias" in given:
         return name, StoredConvolution.refused("its bias is computed")
-    geometry = {key: _pair(given[key]) for key in _GEOMETRY if key in given}
+    geometry = _geometry(kind, given, tensors.get(weight or ""))
     if weight is not None:
         padding, problem = graph.within(node, name)
         is_attention = f"{weight.removesuffix('weight')}alpha" in tensors
@@ -165,7 +165,16 @@ def _convolution(
         if problem is not None:
             return name, StoredConvolution.refused(problem)
         geometry |= padding
-    return name, describe(tensors, weight, bias, geometry)
+    return name, replace(describe(tensors, weight, bias, geometry), note=note)
+
+
+def _geometry(kind: str, given: Mapping[str, object], weight: object) -> dict[str, object]:
+    """What a node's arguments say of its geometry."""
+    transposed = TRANSPOSED in kind or given.get("transposed") is True
+    keys = (*_GEOMETRY, "output_padding") if transposed else _GEOMETRY
+    axes = len(weight.shape) - 2 if isinstance(weight, StoredTensor) else 0
+    found = {key: _along(given[key], axes) if key in _ALONG else given[key] for key in keys if key in given}
+    return {**found, "transposed": True} if transposed else found
 
 
 def _attention_layers(tensors: Mapping[str, object]) -> list[str]:
@@ -181,6 +190,6 @@ def _name(node: Node) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _pair(value: object) -> object:
-    """A list of one number is meant for both axes."""
-    return value * 2 if isinstance(value, list) and len(value) == 1 else value
+def _along(value: object, axes: int) -> object:
+    """A list of one number is meant for all axes."""
+    return value * max(axes, 1) if isinstance(value, list) and len(value) == 1 else value

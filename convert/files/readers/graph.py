@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping
 from .common.limits import Budget
 
 CONV = "torch.ops.aten.conv"
-_PAD, _ASSERTION = "torch.ops.aten.pad.default", "torch.ops.aten._assert"
+TRANSPOSED = "conv_transpose"
+_PAD = "torch.ops.aten.pad.default"
+_PASSED_OVER = ("torch.ops.aten._assert", "torch.ops.quantized_decomposed.")  # checks, and rounding to integers
 _MODES = ("constant", "reflect", "replicate", "circular")
 _NODE = 200  # bytes that a node takes here
 
@@ -50,7 +52,7 @@ class Graph:
         if module(node) != layer:
             return {}, None
         after = [user for name in _outputs(node) for user in self._users[name] if _are_of_one_call(user, node)]
-        before = self._maker(node, "input")
+        before = self.maker(node, "input")
         if not after and (before is None or not _are_of_one_call(before, node)):
             return {}, None
         padding = None if after or before is None else self._padding(node, before)
@@ -59,21 +61,22 @@ class Graph:
             return {}, f"its layer computes more than a convolution ({other[:100]})"
         return padding, None
 
-    def _maker(self, node: Node, argument: str) -> Node | None:
+    def maker(self, node: Node, argument: str) -> Node | None:
         """The node that computes an argument of another."""
         return self._makers.get(str(arguments(node).get(argument)))
 
     def _padding(self, node: Node, before: Node) -> dict[str, object] | None:
         """The padding that a node before a convolution adds, if ``nn.Conv2d`` has a word for it."""
-        given, first = arguments(before), self._maker(before, "self")
+        given, first = arguments(before), self.maker(before, "self")
         pads, mode = given.get("pad"), given.get("mode", "constant")
         if target(before) != _PAD or (first is not None and _are_of_one_call(first, node)) or mode not in _MODES:
             return None
-        if not isinstance(pads, list) or len(pads) != 4 or pads[0] != pads[1] or pads[2] != pads[3]:
+        if not isinstance(pads, list) or len(pads) % 2 or pads[::2] != pads[1::2] or TRANSPOSED in target(node):
             return None
-        if arguments(node).get("padding", [0, 0]) not in ([0, 0], [0], "valid") or given.get("value") not in (None, 0):
+        own, value = arguments(node).get("padding", [0]), given.get("value")
+        if not (own == "valid" or (isinstance(own, list) and not any(own))) or value not in (None, 0):
             return None
-        return {"padding": [pads[2], pads[0]], "padding_mode": "zeros" if mode == "constant" else mode}
+        return {"padding": pads[::-2], "padding_mode": "zeros" if mode == "constant" else mode}
 
 
 def module(node: Node) -> str | None:
@@ -91,7 +94,7 @@ def _call(node: Node) -> tuple[str, str] | None:
 
 
 def _are_of_one_call(other: Node, node: Node) -> bool:
-    return _call(other) == _call(node) and not target(other).startswith(_ASSERTION)
+    return _call(other) == _call(node) and not target(other).startswith(_PASSED_OVER)
 
 
 def target(node: Node) -> str:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...attention.supported import OVERRIDABLE
 from ...errors import CheckpointError
-from ...spec import ConvSpec
+from ...spec import CONVOLUTIONS, ConvSpec, reversed_pads
 from .common.geometry import StoredConvolution, describe
 from .common.limits import MAX_DEPTH, MAX_NAME, MAX_TENSORS, Budget
+from .common.quantised import DEQUANTISED, ROUNDING
 from .common.stored import OddTensor, StoredTensor
 from .pickle_machine import StandIn
 
 _CONVOLUTIONS = "torch.nn.modules.conv."
+_KINDS = {kind.__name__: key for key, kind in CONVOLUTIONS.items()}
+_QUANTISED = ("torch.ao.nn.quantized.modules.conv.", "torch.nn.quantized.modules.conv.")
+_QUANTISED_STATE = (  # what a quantised convolution of torch's gives as its state, in a tuple
+    *("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "transposed", "output_padding"),
+    *("groups", "padding_mode", "weight", "bias", "scale", "zero_point", "training"),
+)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _SCRIPTED = "__torch__."
 _ENTRY = 200  # bytes that an entry takes besides its name
@@ -107,6 +114,8 @@ def _walk(root: StandIn, budget: Budget) -> Iterator[tuple[str, StandIn, _Parts]
 def _parts(module: StandIn) -> _Parts | None:
     """A module's own tensors and its children, or None for what is no module."""
     state = module.state
+    if (packed := _packed(module)) is not None:
+        return _Parts({key: packed[key] for key in ("weight", "bias")}, {}, [], {})
     if not isinstance(state, dict):
         return None
     if module.kind.startswith(_SCRIPTED):
@@ -116,6 +125,14 @@ def _parts(module: StandIn) -> _Parts | None:
         return None
     hidden = state.get("_non_persistent_buffers_set")
     return _Parts(parameters, buffers, hidden if isinstance(hidden, list) else [], children)
+
+
+def _packed(module: StandIn) -> dict[object, object] | None:
+    """The state of a quantised convolution by name, or None for another module."""
+    state, is_quantised = module.state, ".quantized." in module.kind and module.kind.startswith("torch.")
+    if not is_quantised or not isinstance(state, tuple) or len(state) != len(_QUANTISED_STATE):
+        return None
+    return dict(zip(_QUANTISED_STATE, state, strict=True))
 
 
 def _changed(state: Mapping[object, object]) -> str | None:
@@ -130,25 +147,32 @@ def _pads_otherwise(state: Mapping[object, object], spec: ConvSpec | None) -> bo
     """Whether what a convolution keeps besides its padding, by which all modes but zeros pad, is something else."""
     if spec is None or spec.padding_mode == "zeros":
         return False
-    top, bottom, left, right = spec.pads
     kept = state.get("_reversed_padding_repeated_twice")
-    return not isinstance(kept, list | tuple) or list(kept) != [left, right, top, bottom]
+    return not isinstance(kept, list | tuple) or list(kept) != reversed_pads(spec.pads)
 
 
 def _convolution(module: StandIn, tensors: Mapping[str, object], prefix: str) -> StoredConvolution | None:
     """The convolution that a module is, or None."""
-    state = module.state
+    packed = _packed(module)
+    state = module.state if packed is None else packed
     if not isinstance(state, dict) or not {"kernel_size", "stride", "transposed"} <= state.keys():
         return None
-    if module.kind != f"{_CONVOLUTIONS}Conv2d":
-        kind = module.kind.rpartition(".")[2]
-        return StoredConvolution.refused(f"{kind} is not nn.Conv2d")
+    place, _, kind = module.kind.rpartition(".")
+    if f"{place}." not in ((_CONVOLUTIONS,) if packed is None else _QUANTISED) or kind not in _KINDS:
+        return StoredConvolution.refused(f"{kind} is not a convolution of torch.nn")
+    axes, transposed = _KINDS[kind]
     if (problem := _changed(state)) is not None:
         return StoredConvolution.refused(problem)
     own = (f"{prefix}weight", f"{prefix}bias")
     weight, bias = (key if key in tensors else None for key in own)
     geometry = {key: state.get(key) for key in ("stride", "padding", "dilation", "groups", "padding_mode")}
+    if transposed:
+        geometry |= {"transposed": True, "output_padding": state.get("output_padding")}
     stored = describe(tensors, weight, bias, geometry)
+    if stored.spec is not None and stored.spec.axes != axes:
+        return StoredConvolution.refused(f"its weight is not one of {kind}")
+    if packed is not None:
+        return replace(stored, note=None if stored.spec is None else f"{DEQUANTISED}; {ROUNDING}")
     if _pads_otherwise(state, stored.spec):
         return StoredConvolution.refused("its padding was changed after it was made, which its padding mode ignores")
     return stored

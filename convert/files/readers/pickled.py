@@ -18,8 +18,9 @@ import torch
 from ...errors import CheckpointError
 from .archive import Archive
 from .common.limits import MAX_TENSORS, Budget
-from .common.stored import DTYPES, OddTensor, Source, Storage, StoredTensor
+from .common.stored import OddTensor, Source, Storage
 from .pickle_machine import ENTRY, VALUE, Name, Persistent, PickleMachine, StandIn, Stream
+from .rebuilt import QUANTISED, Typed, plain_tensor, quantised_tensor
 
 DATA = "data.pkl"
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
@@ -50,7 +51,6 @@ _COLLECTIONS = ("torch.Size", "builtins.set", "__builtin__.set")  # each is a co
 _ODD = {
     "_rebuild_sparse_tensor": "sparse",
     "_rebuild_sparse_csr_tensor": "sparse",
-    "_rebuild_qtensor": "quantized",
     "_rebuild_nested_tensor": "nested",
     "_rebuild_meta_tensor_no_storage": "meta",
 }
@@ -154,23 +154,14 @@ def _persistent(storage: Callable[[str, int], Storage]) -> Persistent:
         if not (isinstance(pid, tuple) and len(pid) in (5, 6) and pid[0] == "storage" and isinstance(pid[1], Name)):
             raise CheckpointError("its pickle refers to something that is no storage")
         key, count, view = pid[2], pid[4], pid[5:]
-        dtype = _STORAGES.get(pid[1].path)
+        dtype = _STORAGES.get(pid[1].path) or QUANTISED.get(pid[1].path)
         if dtype is None:
             return OddTensor(f"quantized or unknown ({pid[1].path})")
         if not isinstance(key, str) or type(count) is not int or not 0 <= count < 2**59 or view not in ((), (None,)):
             raise CheckpointError("its pickle describes a storage by something that does not describe one")
-        return _Typed(storage(key, count * dtype.itemsize), dtype)
+        return Typed(storage(key, count * dtype.itemsize), dtype, is_quantised=pid[1].path in QUANTISED)
 
     return persistent
-
-
-class _Typed:
-    """A storage with the dtype that a tensor over it has."""
-
-    __slots__ = ("dtype", "storage")
-
-    def __init__(self, storage: Storage, dtype: torch.dtype) -> None:
-        self.storage, self.dtype = storage, dtype
 
 
 def _call(budget: Budget, function: Name, arguments: tuple[object, ...]) -> object:
@@ -186,7 +177,9 @@ def _call(budget: Budget, function: Name, arguments: tuple[object, ...]) -> obje
     if module not in ("torch._utils", "torch._tensor"):
         return StandIn(path)
     if name in ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3"):
-        return _tensor(name, arguments)
+        return plain_tensor(name, arguments)
+    if name == "_rebuild_qtensor":
+        return quantised_tensor(arguments)
     if name in ("_rebuild_parameter", "_rebuild_parameter_with_state"):
         return arguments[0] if arguments else StandIn(path)
     if name == "_rebuild_from_type_v2" and len(arguments) == 4:  # a subclass of Tensor, rebuilt as what it holds
@@ -205,24 +198,3 @@ def _ordered(arguments: tuple[object, ...], budget: Budget) -> dict[object, obje
         for pair in pairs
         if isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str)
     }
-
-
-def _tensor(name: str, arguments: tuple[object, ...]) -> object:
-    """_rebuild_tensor(storage, first, shape, stride), v2 with (..., gradient, hooks, metadata), v3 with a dtype."""
-    if len(arguments) < 4:
-        raise CheckpointError("its pickle describes a tensor by too little")
-    typed, first, shape, stride = arguments[:4]
-    if isinstance(typed, OddTensor):
-        return typed
-    if not isinstance(typed, _Typed):
-        raise CheckpointError("its pickle describes a tensor without a storage")
-    dtype, metadata = typed.dtype, arguments[6:7]
-    if name == "_rebuild_tensor_v3":
-        given, metadata = arguments[6] if len(arguments) > 6 else None, arguments[7:8]
-        known = DTYPES.get(given.path.removeprefix("torch.")) if isinstance(given, Name) else None
-        if known is None:
-            return OddTensor(f"packed or unknown ({given.path if isinstance(given, Name) else 'no dtype'})")
-        dtype = known
-    if metadata and metadata[0]:
-        return OddTensor("conjugated or negated")
-    return StoredTensor.of(typed.storage, dtype, shape=shape, stride=stride, first=first)

@@ -113,7 +113,8 @@ def check_target(target: Path, *, force: bool = False, sources: Iterable[Path] =
 
     Raises:
         OutputError: The target's parent is no folder or cannot be written to; the target is a file; it is one of the
-            sources or holds one; it holds something that conv2attn did not write; it exists and ``force`` is not given.
+            sources or holds one; it holds something that conv2attn did not write; it exists and ``force`` is not given,
+            or it is not writable.
     """
     target = resolved(target)
     check_parent(target)
@@ -127,6 +128,8 @@ def check_target(target: Path, *, force: bool = False, sources: Iterable[Path] =
         check_only_ours(target)
         if not force:
             raise OutputExistsError(f"{target} exists, and force was not given")
+        if not os.access(target, os.W_OK | os.X_OK):
+            raise OutputError(f"{target} cannot be replaced: it is not writable")
 
 
 def _put_in_place(temporary: Path, target: Path) -> None:

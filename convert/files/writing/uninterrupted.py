@@ -7,14 +7,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-_ENDING = (signal.SIGINT, signal.SIGTERM)  # which by themselves, or by their handlers, end a run
+_HANGUP = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []  # which not every system has
+_ENDING = (signal.SIGINT, signal.SIGTERM, *_HANGUP)  # which by themselves, or by their handlers, end a run
 
 Interruptible = Callable[[], AbstractContextManager[None]]
 
 
 @contextmanager
 def uninterrupted() -> Iterator[Interruptible]:
-    """Keeps SIGINT and SIGTERM until the context is left, but in the inner contexts that it gives.
+    """Keeps SIGINT, SIGTERM and SIGHUP until the context is left, but in the inner contexts that it gives.
 
     Python runs handlers in the main thread only; in any other, nothing is done.
     """

@@ -68,7 +68,7 @@ class Case:
     def draw(cls, layer: BenchmarkLayer, *, batch: int, seed: int, like: Tensor, limits: Limits) -> Case:
         """Draws weights and input, with the dtype and device of ``like``."""
         generator = torch.Generator().manual_seed(seed)
-        conv = nn.Conv2d(**vars(layer.spec)).requires_grad_(False)
+        conv = nn.Conv2d(**layer.spec.arguments()).requires_grad_(False)
         bound = math.prod(conv.weight.shape[1:]) ** -0.5  # as nn.Conv2d draws them
         for parameter in conv.parameters():
             parameter.uniform_(-bound, bound, generator=generator)
@@ -99,6 +99,6 @@ def _free_heads(layer: SelfAttention2d, generator: torch.Generator) -> None:
 
 
 def _double(conv: nn.Conv2d) -> nn.Conv2d:
-    copied = nn.Conv2d(**vars(ConvSpec.from_conv(conv)), dtype=torch.float64, device=conv.weight.device)
+    copied = nn.Conv2d(**ConvSpec.from_conv(conv).arguments(), dtype=torch.float64, device=conv.weight.device)
     copied.load_state_dict(conv.state_dict())
     return copied.requires_grad_(False)

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from ....convert import SelfAttention2d
 from ....convert.heads.regime import compute_dtype
-from ....convert.spec import ConvSpec, Size
+from ....convert.size import Size
+from ....convert.spec import ConvSpec
 
 
 class DenseAttention:

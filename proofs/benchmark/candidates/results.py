@@ -9,7 +9,7 @@ from enum import StrEnum
 from statistics import median
 from typing import Any
 
-from ....convert.spec import Size
+from ....convert.size import Size
 
 
 class Phase(StrEnum):

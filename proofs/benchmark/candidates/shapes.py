@@ -15,7 +15,8 @@ from torch import nn
 
 from ....convert.errors import SelectionError
 from ....convert.model.plan import plan_layers
-from ....convert.spec import ConvSpec, Size
+from ....convert.size import Size
+from ....convert.spec import ConvSpec
 from .networks import mobilenet_v2, resnet50
 
 IMAGE_SIZE = Size(224, 224)

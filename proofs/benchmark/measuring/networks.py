@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ....convert import convert_model
-from ....convert.spec import Size
+from ....convert.size import Size
 from ..candidates.networks import resnet50
 from ..candidates.results import Kind, Measurement, Phase, Row
 from ..candidates.shapes import IMAGE_SIZE, NETWORK

@@ -87,6 +87,8 @@ def claims() -> list[Claim]:
                 "Softmax.softmax_read",
                 "Theorem1.theorem_1_per_head",
                 "Theorem1.theorem_1",
+                "TheoremN.theorem_1_n_per_head",
+                "TheoremN.theorem_1_n",
             ),
         )
     ]

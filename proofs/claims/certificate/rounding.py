@@ -137,7 +137,8 @@ def exponential_failures(*, factor: Expr = FIVE_QUARTERS, largest: Expr = TWO_FI
 
 
 DISTANCE, REACH = sympy.symbols("D Delta", nonnegative=True)
-ROUNDINGS, CROSS, CONSTANT = 6, 4, 3
+AXES = sympy.Symbol("n", positive=True)
+ROUNDINGS, CROSS, CONSTANT = AXES + 4, 4, 3
 
 
 def distances(cross: Expr = CROSS, constant: Expr = CONSTANT) -> Expr:
@@ -145,11 +146,15 @@ def distances(cross: Expr = CROSS, constant: Expr = CONSTANT) -> Expr:
     return 2 * DISTANCE**2 + cross * REACH * DISTANCE + constant * REACH**2
 
 
-def score_failures(*, factor: int = ROUNDINGS) -> list[str]:
-    """Whether four roundings of a term and one of the difference come to at most factor u, for u <= 2^-10."""
-    unit = sympy.Rational(1, 1024) / (1 + SLACK)
-    four = (1 + unit) ** 4 - 1
-    return has_negative_coefficient(sympy.together(factor * unit - four - unit * (1 + four)), f"{factor} u minus error")
+def score_failures(*, factor: Expr = ROUNDINGS) -> list[str]:
+    """Whether n + 2 roundings of a term and one of the difference come to at most factor u, if (n + 3) (n + 4) u <= 1.
+
+    Together they are n + 3 roundings, at most gamma_{n + 3} by the claim ``rounded-sum``.
+    """
+    together = AXES + 3
+    unit = 1 / (together * (together + 1) + SLACK)
+    rest = sympy.together(factor * unit - gamma(together, unit))
+    return has_negative_coefficient(rest, f"{factor} u minus gamma of n + 3 roundings")
 
 
 def distance_failures(*, cross: int = CROSS, constant: int = CONSTANT) -> list[str]:
@@ -229,6 +234,15 @@ def _rounded_sum() -> Claim:
         tests=(
             "proofs.claims.test_rounding.test_the_gamma_of_the_code_is_that_of_the_proof",
             "proofs.claims.test_rounding.test_the_rounding_of_the_proof_is_that_of_binary64",
+            "proofs.formal.test_formal_bridge.test_the_certificate_of_one_hot_attention_lies_on_the_formal_one",
+        ),
+        formal=(
+            "Summation.tree_error",
+            "Rounding.rounded_sum",
+            "Rounding.single_term_is_exact",
+            "ExactRegime.certificate_of_one_hot_attention",
+            "Checker.check_is_right",
+            "Checker.one_change_breaks_the_seal",
         ),
     )
 
@@ -290,16 +304,26 @@ def _scores() -> Claim:
             "subtraction of the largest score and up to a constant of the query",
             **_PARTS,
         ),
-        assumptions=("$u <= 2^-10$.", "Positions and centres are integers that floating point holds."),
+        assumptions=(
+            "$n$ axes, with $(n + 3)(n + 4) u <= 1$.",
+            "Positions and centres are integers that floating point holds.",
+        ),
         steps=(
             Step(
                 Formula(
-                    r"s_k = -\alpha |\delta|^2 + 2 \alpha \Delta_1 \delta_1 + 2 \alpha \Delta_2 \delta_2",
-                    "s_k = -alpha |delta|^2 + 2 alpha Delta_1 delta_1 + 2 alpha Delta_2 delta_2",
+                    r"s_k = -\alpha |\delta|^2 + 2 \alpha \Delta_1 \delta_1 + \dots + 2 \alpha \Delta_n \delta_n",
+                    "s_k = -alpha |delta|^2 + 2 alpha Delta_1 delta_1 + ... + 2 alpha Delta_n delta_n",
                 ),
-                "Each term is rounded at most four times: $alpha Delta$, the product with $delta$, two additions. "
+                "Each term is rounded at most $n + 2$ times: $alpha Delta$, the product with $delta$, $n$ additions. "
                 "The subtraction of the maximum rounds $alpha D^2$ once more; the maximum's own error is the same "
                 "for all keys.",
+            ),
+            Step(
+                Formula(
+                    r"(1 + u)^{n+3} - 1 \le \gamma_{n+3} \le (n + 4) u",
+                    "(1 + u)^(n + 3) - 1 <= gamma_{n+3} <= (n + 4) u",
+                ),
+                "The claim `rounded-sum`; the second inequality says that $(n + 3)(n + 4) u <= 1$.",
             ),
             Step(
                 fill(
@@ -311,7 +335,7 @@ def _scores() -> Claim:
             ),
         ),
         checks=(
-            Check("five roundings come to at most $6 u$", Kind.SYMBOLIC, score_failures),
+            Check("$n + 3$ roundings come to at most $(n + 4) u$, for every $n$", Kind.SYMBOLIC, score_failures),
             Check("the triangle inequality for the distances", Kind.SYMBOLIC, distance_failures),
         ),
         justifies=("conv2attn.convert.bounds.rounding.literal_error",),

@@ -1,7 +1,7 @@
 """The tail of a whole kernel: what neighbouring heads lose to each other, they give back. For ``bounds/tail.py``.
 
 Per head, the tail is attained; over heads it is not, because the triangle inequality forgets the signs. Here the heads
-are added up first, as if all of Z^2 were keys, and what the border of an image changes is bounded separately.
+are added up first, as if all of Z^n were keys, and what the border of an image changes is bounded separately.
 """
 
 from __future__ import annotations
@@ -77,30 +77,31 @@ def claims() -> list[Claim]:
             title="What a head loses to its neighbours, they give back",
             statement=Formula(
                 r"|\operatorname{Attention} - \operatorname{Conv}|_o \le \sum_c \frac{\operatorname{osc}_c}{2} \Bigl("
-                r"\sum_{z \in \mathbb{Z}^2} \Bigl| \sum_h W_{o,c,h} u_h(z) \Bigr| + \sum_h (1 - P_h) |W_{o,c,h}|"
+                r"\sum_{z \in \mathbb{Z}^n} \Bigl| \sum_h W_{o,c,h} u_h(z) \Bigr| + \sum_h (1 - P_h) |W_{o,c,h}|"
                 r"\Bigr),\quad u_h(z) = p_h(z) - [z = t_h]",
-                "|Attention - Conv|_o <= sum_c osc_c / 2 ( sum_{z in Z^2} |sum_h W_{o,c,h} u_h(z)| + sum_h (1 - P_h) "
-                "|W_{o,c,h}| ), u_h(z) = p_h(z) - [z = t_h], p_h(z) = q_h^(|z - t_h|^2) / theta_3(q_h)^2, and P_h the "
-                "sum of p_h over the rectangle that the kernel spans.",
+                "|Attention - Conv|_o <= sum_c osc_c / 2 ( sum_{z in Z^n} |sum_h W_{o,c,h} u_h(z)| + sum_h (1 - P_h) "
+                "|W_{o,c,h}| ), u_h(z) = p_h(z) - [z = t_h], p_h(z) = q_h^(|z - t_h|^2) / theta_3(q_h)^n, and P_h the "
+                "sum of p_h over the box that the kernel spans.",
             ),
             assumptions=(
                 "$X$ is finite.",
                 "The heads sit at the kernel's taps; every head may have its own $alpha_h > 0$.",
-                "The keys are a rectangle of $Z^2$ that contains every point between the kernel's taps.",
+                "The keys are a box of $Z^n$, for any number $n$ of axes, that contains every point between the "
+                "kernel's taps.",
             ),
             steps=_steps(),
             checks=(
                 Check("weights that sum to 0 see half of $osc$", Kind.SYMBOLIC, balance_failures),
                 Check("what a border changes, and that it sums to $1 - P_h$", Kind.SYMBOLIC, border_failures),
                 Check(
-                    "the worst input is within the bound, summed over all of $Z^2$, in interval arithmetic",
+                    "the worst input is within the bound, summed over all of $Z^n$, in interval arithmetic",
                     Kind.INSTANCES,
                     bound_failures,
                     cases=(
                         *map(str, LISTED),
-                        f"{RANDOM} random kernels of 1x1 to 3x3 taps, dilations 1 to 3, integer weights, every head "
-                        "with its own $alpha$ from 3/4 to 5; key grids with 0 to 3 more rows and columns on "
-                        "each side",
+                        f"{RANDOM} random kernels along one and two axes, of 1 to 3 taps each, dilations 1 to 3, "
+                        "integer weights, every head with its own $alpha$ from 3/4 to 5; key grids "
+                        "with 0 to 3 more pixels on each side",
                     ),
                 ),
             ),
@@ -109,6 +110,10 @@ def claims() -> list[Claim]:
                 "convert.certificate.test_tightness.test_no_input_exceeds_the_tail_at_any_pixel_in_exact_arithmetic",
                 "convert.certificate.test_tightness.test_the_worst_case_reaches_a_third_of_the_tail",
                 "proofs.formal.test_formal_bridge.test_the_certificate_of_several_taps_is_at_least_a_proved_bound_for_each_channel",
+            ),
+            formal=(
+                "SmoothedKernel.smoothed_kernel",
+                "SmoothedKernel.certified_tail",
             ),
         )
     ]
@@ -139,7 +144,7 @@ def _steps() -> tuple[Step, ...]:
                 "p^(h)_k - [k = t_h] = u_h(k) + $change, with p = p_h(k) and P the sum of p_h over the keys",
                 change=change_at_a_border(_P, _SHARE),
             ),
-            "A softmax over some of the points of $Z^2$ is that over all of them, divided by the share of these "
+            "A softmax over some of the points of $Z^n$ is that over all of them, divided by the share of these "
             "points.",
         ),
         Step(
@@ -151,10 +156,10 @@ def _steps() -> tuple[Step, ...]:
         ),
         Step(
             Formula(
-                r"\sum_k \le \sum_{z \in \mathbb{Z}^2},\quad 1 - P \le 1 - P_h",
-                "sum_k <= sum_{z in Z^2}, and 1 - P <= 1 - P_h",
+                r"\sum_k \le \sum_{z \in \mathbb{Z}^n},\quad 1 - P \le 1 - P_h",
+                "sum_k <= sum_{z in Z^n}, and 1 - P <= 1 - P_h",
             ),
-            "All terms are positive, and the keys contain the rectangle that the kernel spans. What is left does not "
+            "All terms are positive, and the keys contain the box that the kernel spans. What is left does not "
             "depend on the image.",
         ),
     )

@@ -1,7 +1,8 @@
 """How much of a head's attention can miss its target: the tail that ``bounds/tail.py`` relies on.
 
 With q = exp(-alpha), a key at squared distance m from the target weighs q^m against the target's 1. The keys are
-some of the points of Z^2, so all weights together are at most theta_3(q)^2, whatever the image size.
+some of the points of Z^n, so all weights together are at most theta_3(q)^n, whatever the image size. The bounds of
+theta_3 are those of one axis; what n axes make of them is one of Bernoulli's inequalities.
 """
 
 from __future__ import annotations
@@ -17,19 +18,21 @@ from ...prover.decide import Expr, has_negative_coefficient, not_nonnegative, on
 from ...prover.formula import fill
 from ..theorem.one_hot import Q, squared_distance
 
-GRIDS = ((1, 1), (1, 4), (3, 2), (3, 5), (6, 6))
+GRIDS = ((1,), (7,), (1, 1), (1, 4), (3, 2), (3, 5), (6, 6), (1, 2, 3), (3, 2, 3), (2, 2, 2, 2))
+AXES = (1, 2, 3)
 POINTS = tuple(sympy.Rational(n, 64) for n in (1, 4, 16, 32, 48, 60))
 
+N = sympy.Symbol("n", integer=True, positive=True)
 MAJORANT = (1 + Q) / (1 - Q)
-SHARP_BOUND = 4 * Q / (1 + Q) ** 2
-SIMPLE_BOUND = 4 * Q / (1 - Q) ** 2
-DIFFERENCE = 16 * Q**2 / (1 - Q**2) ** 2  # of the two
-FIRST_ORDER = 4
+SHARP_BOUND = 1 - ((1 - Q) / (1 + Q)) ** N
+SIMPLE_BOUND = 2 * N * Q / (1 + Q)
+FIRST_ORDER = 2 * N
+CUT = 1 - (1 + 2 * Q) ** -N  # partial_tail(Q, 1, axes=N)
 
 
-def partial_tail(q: Expr, terms: int) -> Expr:
-    """1 - theta^-2 with the series of theta_3 cut after q^(terms^2); grows with ``terms`` towards tau."""
-    return 1 - 1 / (1 + 2 * sum(q ** (n * n) for n in range(1, terms + 1))) ** 2
+def partial_tail(q: Expr, terms: int, *, axes: Expr = 2) -> Expr:
+    """1 - theta^-axes with the series of theta_3 cut after q^(terms^2); grows with ``terms`` towards tau."""
+    return 1 - 1 / (1 + 2 * sum(q ** (n * n) for n in range(1, terms + 1))) ** axes
 
 
 def majorant_failures(*, exponent: Callable[[Expr], Expr] = lambda n: n**2, majorant: Expr = MAJORANT) -> list[str]:
@@ -50,13 +53,22 @@ def bound_failures(
     simple: Expr = SIMPLE_BOUND,
     first_order: Expr = FIRST_ORDER,
 ) -> list[str]:
-    """Whether 1 - majorant^-2 = sharp, sharp <= simple, sharp <= first_order q, and tau / q -> first_order."""
-    failures = unequal(1 - majorant**-2, sharp, "1 - majorant^-2")
-    failures += unequal(simple - sharp, DIFFERENCE, "the weaker bound minus the sharp one")
-    for upper in (simple, first_order * Q):
-        failures += has_negative_coefficient(on_unit_interval(upper - sharp, Q), f"{upper} - {sharp}, q = 1 / (1 + s)")
-    for enclosing in (partial_tail(Q, 1), sharp):  # theta_3 is at least 1 + 2 q, at most the majorant
-        failures += unequal(sympy.limit(enclosing / Q, Q, 0), first_order, f"limit of {enclosing} over q")
+    """Whether 1 - majorant^-n = sharp <= simple <= first_order q, and tau / q -> first_order, for every n >= 1.
+
+    sharp <= simple by induction: equal for one axis, and from n axes to one more the difference simple - sharp becomes
+    (1 - r) times itself, plus r (simple - its value for no axis), with r = 1 - majorant^-1 between 0 and 1.
+    """
+    missed = 1 - 1 / majorant  # r: of one axis
+    failures = unequal(1 - majorant**-N, sharp, "1 - majorant^-n")
+    rest = simple - sharp
+    failures += unequal(rest.subs(N, 1), 0, "the simple bound minus the sharp one, for one axis")
+    kept = (1 - missed) * rest + missed * simple
+    failures += unequal(rest.subs(N, N + 1), kept, "their difference for one more axis")
+    for part in (missed, 1 - missed, missed * simple, first_order * Q - simple):
+        failures += has_negative_coefficient(on_unit_interval(part, Q), f"{part}, q = 1 / (1 + s)")
+    for enclosing in (CUT, sharp):  # theta_3 is at least 1 + 2 q, at most the majorant
+        failures += unequal(sympy.diff(enclosing, Q).subs(Q, 0), first_order, f"slope of {enclosing} at q = 0")
+        failures += unequal(enclosing.subs(Q, 0), 0, f"{enclosing} at q = 0")
     return failures
 
 
@@ -66,36 +78,49 @@ def lattice_counts(largest: int, *, axes: int = 2) -> Counter[int]:
     return Counter(total for total in map(sum, product(squares, repeat=axes)) if total <= largest)
 
 
-def grid_failures(grids: Iterable[tuple[int, int]] = GRIDS, *, axes: int = 2) -> list[str]:
-    """Whether the partition sum of every target of these grids is, power by power of q, at most theta_3(q)^axes."""
+def grid_failures(grids: Iterable[tuple[int, ...]] = GRIDS, *, fewer: int = 0) -> list[str]:
+    """Whether the partition sum of every target of these grids is, power by power of q, at most theta_3(q)^n.
+
+    Args:
+        grids: Keys along each axis.
+        fewer: By how much the power of theta_3 is less than the number of axes.
+    """
     failures = []
-    for rows, columns in grids:
-        keys = list(product(range(rows), range(columns)))
-        lattice = lattice_counts(rows**2 + columns**2, axes=axes)
+    for size in grids:
+        keys = list(product(*map(range, size)))
+        lattice = lattice_counts(sum(length**2 for length in size), axes=len(size) - fewer)
         for target in keys:
             counts = Counter(int(squared_distance(key, target)) for key in keys)
             failures += [
-                f"{rows}x{columns}, target {target}: {count} keys at squared distance {m}, more than {lattice[m]}"
+                f"{shown(size)}, target {target}: {count} keys at squared distance {m}, more than {lattice[m]}"
                 for m, count in counts.items()
                 if count > lattice[m]
             ]
     return failures
 
 
+def shown(size: tuple[int, ...]) -> str:
+    """A grid of keys as the cases list it."""
+    return "x".join(map(str, size)) + (" keys in a row" if len(size) == 1 else " keys")
+
+
 def value_failures(*, bound: Expr = SHARP_BOUND) -> list[str]:
-    """Whether a rational lower bound of tau is at most the bound, at rational q."""
-    lower = [(q, partial_tail(q, 8)) for q in POINTS]
-    return [f"tau({q}) >= {float(tau):.6g} > {bound}" for q, tau in lower if not tau <= bound.subs(Q, q)]
+    """Whether a rational lower bound of tau is at most the bound, at rational q and for several numbers of axes."""
+    lower = [(q, n, partial_tail(q, 8, axes=n)) for q, n in product(POINTS, AXES)]
+    return [
+        f"tau({q}) >= {float(tau):.6g} > {bound} for n = {n}"
+        for q, n, tau in lower
+        if not tau <= bound.subs({Q: q, N: n})
+    ]
 
 
 _PARTS = {
     "majorant": MAJORANT,
     "sharp": SHARP_BOUND,
     "simple": SIMPLE_BOUND,
-    "difference": DIFFERENCE,
     "first": FIRST_ORDER * Q,
-    "squared": 1 - MAJORANT**-2,
-    "cut": 1 - (1 + 2 * Q) ** -2,  # partial_tail(Q, 1)
+    "cut": CUT,
+    "two": sympy.factor(SHARP_BOUND.subs(N, 2)),
 }
 
 
@@ -109,30 +134,39 @@ def _tail_bound() -> Claim:
         name="tail-bound",
         title="A bound on the attention that misses the target, for any image size",
         statement=fill(
-            r"1 - p_t \le \tau = 1 - \vartheta_3(q)^{-2} \le $sharp \le $simple,\quad q = e^{-\alpha}",
-            "1 - p_t <= tau = 1 - theta_3(q)^-2 <= $sharp <= $simple, with q = exp(-alpha) and theta_3(q) = sum over "
-            "all integers n of q^(n^2). Also tau <= $first, and 4 is the best constant.",
+            r"1 - p_t \le \tau_n = 1 - \vartheta_3(q)^{-n} \le $sharp \le $simple \le $first,\quad q = e^{-\alpha}",
+            "1 - p_t <= tau_n = 1 - theta_3(q)^-n <= $sharp <= $simple <= $first, with q = exp(-alpha) and theta_3(q) "
+            "= sum over all integers m of q^(m^2), for n axes; 2 n is the best constant.",
             **_PARTS,
         ),
         assumptions=(
-            "$alpha > 0$, so $0 < q < 1$.",
-            "The keys are finitely many points of $Z^2$, the target among them.",
+            "$alpha > 0$, so $0 < q < 1$; $n >= 1$.",
+            "The keys are finitely many points of $Z^n$, the target among them.",
         ),
         steps=_tail_steps(),
         checks=(
             Check(
-                "$n^2 >= n$ and the geometric series give $theta_3 <= (1 + q)/(1 - q)$",
+                "$m^2 >= m$ and the geometric series give $theta_3 <= (1 + q)/(1 - q)$",
                 Kind.SYMBOLIC,
                 majorant_failures,
             ),
-            Check("the chain of bounds for $0 < q < 1$, and $tau / q -> 4$ as $q -> 0$", Kind.SYMBOLIC, bound_failures),
             Check(
-                "the partition sum of every target is part of the series $theta_3(q)^2$, for all $q$",
+                "the chain of bounds for $0 < q < 1$ and every $n$ (induction), and $tau_n / q -> 2 n$ as $q -> 0$",
+                Kind.SYMBOLIC,
+                bound_failures,
+            ),
+            Check(
+                "the partition sum of every target is part of the series $theta_3(q)^n$, for all $q$",
                 Kind.INSTANCES,
                 grid_failures,
-                cases=tuple(f"{rows}x{columns} keys, every target" for rows, columns in GRIDS),
+                cases=tuple(f"{shown(size)}, every target" for size in GRIDS),
             ),
-            Check(f"$tau$ is below the bounds at $q = {', '.join(map(str, POINTS))}$", Kind.EXACT, value_failures),
+            Check(
+                f"$tau_n$ is below the bounds at $q = {', '.join(map(str, POINTS))}$ and "
+                f"$n = {', '.join(map(str, AXES))}$",
+                Kind.EXACT,
+                value_failures,
+            ),
         ),
         justifies=(
             "conv2attn.convert.bounds.tail.tail_fraction",
@@ -148,6 +182,8 @@ def _tail_bound() -> Claim:
             "Grid.grid_tail",
             "Grid.grid_tail_simple",
             "Enclosure.tau_enclosed",
+            "Box.tau_n_bounds",
+            "Box.box_tail",
         ),
     )
 
@@ -156,36 +192,39 @@ def _tail_steps() -> tuple[Step, ...]:
     return (
         Step(
             Formula(
-                r"\frac{1}{p_t} = \sum_{k \in \mathcal{K}} q^{|k - t|^2} \le \sum_{z \in \mathbb{Z}^2} q^{|z|^2}"
-                r" = \sum_{m} q^{m^2} \sum_{n} q^{n^2} = \vartheta_3(q)^2",
-                "1 / p_t = sum_{k in keys} q^(|k - t|^2) <= sum_{z in Z^2} q^(|z|^2) = theta_3(q)^2",
+                r"\frac{1}{p_t} = \sum_{k \in \mathcal{K}} q^{|k - t|^2} \le \sum_{z \in \mathbb{Z}^n} q^{|z|^2}"
+                r" = \prod_{i=1}^{n} \sum_{z_i} q^{z_i^2} = \vartheta_3(q)^n",
+                "1 / p_t = sum_{k in keys} q^(|k - t|^2) <= sum_{z in Z^n} q^(|z|^2) = theta_3(q)^n",
             ),
-            "$k -> k - t$ maps the keys one-to-one into $Z^2$, all terms are positive, and "
-            "$q^(m^2 + n^2) = q^(m^2) q^(n^2)$.",
+            "$k -> k - t$ maps the keys one-to-one into $Z^n$, all terms are positive, and $q^(|z|^2)$ is the product "
+            "of the axes' $q^(z_i^2)$.",
         ),
         Step(
             fill(
-                r"\vartheta_3(q) = 1 + 2 \sum_{n \ge 1} q^{n^2} \le 1 + 2 \sum_{n \ge 1} q^n = $majorant",
-                "theta_3(q) = 1 + 2 sum_{n >= 1} q^(n^2) <= 1 + 2 sum_{n >= 1} q^n = $majorant",
+                r"\vartheta_3(q) = 1 + 2 \sum_{m \ge 1} q^{m^2} \le 1 + 2 \sum_{m \ge 1} q^m = $majorant",
+                "theta_3(q) = 1 + 2 sum_{m >= 1} q^(m^2) <= 1 + 2 sum_{m >= 1} q^m = $majorant",
                 **_PARTS,
             ),
-            "$n^2 - n = n (n - 1) >= 0$ and $0 < q < 1$; then the geometric series.",
+            "$m^2 - m = m (m - 1) >= 0$ and $0 < q < 1$; then the geometric series.",
         ),
         Step(
             fill(
-                r"1 - p_t \le 1 - \vartheta_3(q)^{-2} \le $squared = $sharp",
-                "1 - p_t <= 1 - theta_3(q)^-2 <= $squared = $sharp",
+                r"1 - p_t \le 1 - \vartheta_3(q)^{-n} \le $sharp,\quad n = 2:\ $two",
+                "1 - p_t <= 1 - theta_3(q)^-n <= $sharp; for n = 2 this is $two",
                 **_PARTS,
             ),
             "$x -> 1 - 1/x$ grows with $x > 0$.",
         ),
         Step(
-            fill(r"$simple - $sharp = $difference \ge 0", "$simple - $sharp = $difference >= 0", **_PARTS),
-            "So $4 q / (1 - q)^2$ is the weaker one: it exceeds 1 for $q > 3 - 2 sqrt 2$, while $4 q / (1 + q)^2$ "
-            "never does.",
+            fill(
+                r"1 - (1 - r)^n \le n r,\quad r = 1 - \frac{1 - q}{1 + q},\ n r = $simple \le $first",
+                "1 - (1 - r)^n <= n r with r = 1 - (1 - q)/(1 + q), n r = $simple <= $first",
+                **_PARTS,
+            ),
+            "Bernoulli, by induction: with $d_n = n r - 1 + (1 - r)^n$, $d_1 = 0$ and $d_{n+1} = (1 - r) d_n + n r^2$.",
         ),
         Step(
-            fill(r"$cut \le \tau \le $first", "$cut <= tau <= $first", **_PARTS),
-            "$theta_3(q) >= 1 + 2 q$. Both sides are $4 q$ to first order, so no constant below 4 would do.",
+            fill(r"$cut \le \tau_n \le $first", "$cut <= tau_n <= $first", **_PARTS),
+            "$theta_3(q) >= 1 + 2 q$. Both sides are $2 n q$ to first order, so no constant below $2 n$ would do.",
         ),
     )

@@ -149,6 +149,10 @@ def claims() -> list[Claim]:
                 "convert.bounds.test_extremes.test_numbers_of_any_size_stay_within_the_bound_in_exact_arithmetic",
                 "convert.bounds.test_extremes.test_subnormal_weights_of_huge_inputs_stay_within_the_bound",
             ),
+            formal=(
+                "ExactRegime.side_error",
+                "ExactRegime.result_at_most",
+            ),
         )
     ]
 

@@ -12,7 +12,7 @@ delta_1, delta_2, Delta_1, Delta_2 = sp.symbols("delta_1 delta_2 Delta_1 Delta_2
 SCORE = Formula(r"v_h \cdot r_{\delta}", "v_h . r_delta")
 
 NOTATION = (
-    (Formula("q, k", "q, k"), "positions (row, column) of a query and of a key, on the padded input"),
+    (Formula("q, k", "q, k"), "positions of a query and of a key on the padded input, a number for each axis"),
     (Formula(r"\delta = k - q", "delta = k - q"), "relative position"),
     (Formula(r"\Delta_h", "Delta_h"), "centre of attention of head $h$: the offset of the kernel tap that it plays"),
     (Formula(r"\alpha_h", "alpha_h"), "locality strength of head $h$; the index is left out where one head is meant"),

@@ -80,6 +80,10 @@ def exact_scores(
             "conv2attn.convert.heads.regime.Regime.score_dtype",
         ),
         tests=("proofs.claims.test_floating_point.test_scores_on_the_largest_grid_are_exact_in_single_precision",),
+        formal=(
+            "Binary.integers_representable",
+            "ExactScores.scores_without_rounding",
+        ),
     )
 
 

@@ -2,6 +2,9 @@
 
     Attention_alpha(X) = Conv_W(S_alpha X),      S_alpha = S_row (x) S_col,      S[t, k] = softmax_k(-alpha (k - t)^2)
 
+and likewise with one matrix for each of n axes. Where the values of keys are 0, as between the pixels of a stuffed
+input, S needs no column.
+
 exp(-alpha) is the symbol q, so that both sides are polynomials in weights, biases and pixels whose coefficients
 are rational functions of q.
 """
@@ -14,10 +17,12 @@ from typing import Any
 
 from sympy import QQ
 from sympy.polys.fields import field
+from sympy.polys.rings import ring
 
 from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr
 from ..common.small_convolutions import Case, Element, Grid, Pixel, Symbols, pad, pixels, symbols
+from ..common.small_transposed import Places
 from ..theorem.assembly import Positions, head_center, query_position
 
 CASES = (
@@ -29,6 +34,15 @@ CASES = (
     Case((2, 2), stride=(2, 2), dilation=(1, 2), pads=(1, 0, 1, 0), size=(2, 3)),
     Case((2, 2), dilation=(2, 1), size=(3, 3), channels=(2, 2), groups=2),
     *(Case((2, 2), pads=(1, 0, 0, 1), mode=mode, size=(2, 2)) for mode in ("reflect", "replicate", "circular")),
+)
+
+# Keys; the first with a value, and the step to the next: as they are, and stuffed.
+BOXES: tuple[tuple[Places, Places, Places], ...] = (
+    ((5,), (0,), (1,)),
+    ((8,), (1,), (3,)),
+    ((3, 4), (1, 0), (2, 3)),
+    ((2, 2, 3), (0, 0, 0), (1, 1, 1)),
+    ((4, 2, 3), (1, 0, 0), (2, 1, 2)),
 )
 
 
@@ -105,6 +119,50 @@ def factorisation_failures(
     return failures
 
 
+def box_failures(
+    boxes: Iterable[tuple[Places, Places, Places]] = BOXES,
+    *,
+    exponent: Callable[[int], int] = quadratic,
+    is_renormalised: bool = False,
+) -> list[str]:
+    """Whether smoothing axis by axis, with the columns of S where x is, reads what a softmax over all keys reads.
+
+    Args:
+        boxes: Keys along each axis; along each, the first key with a value, and the step to the next. All others are 0.
+        exponent: Of q, in S.
+        is_renormalised: Whether the columns that are used sum to 1.
+    """
+    rational, q = field("q", QQ)
+    failures = []
+    for size, first, step in boxes:
+        columns = [range(start, length, by) for length, start, by in zip(size, first, step, strict=True)]
+        seen = list(product(*columns))
+        polynomials, *values = ring([f"x{'_'.join(map(str, key))}" for key in seen], rational.to_domain())
+        image, keys = dict(zip(seen, values, strict=True)), list(product(*map(range, size)))
+        for target in keys:
+            weights = {k: q ** sum((a - b) ** 2 for a, b in zip(k, target, strict=True)) for k in keys}
+            total = sum(weights.values())
+            expected = sum((weights[k] / total * value for k, value in image.items()), polynomials.zero)
+            smoothed: dict[Places, Element] = dict(image)
+            for length, t, used in zip(size, target, columns, strict=True):  # the first axis that is left
+                row = softmax_row(length, t, q, exponent=exponent)
+                share = sum(row[k] for k in used) if is_renormalised else 1
+                rests = dict.fromkeys(key[1:] for key in smoothed)
+                smoothed = {
+                    rest: sum((row[k] / share * smoothed[k, *rest] for k in used), polynomials.zero) for rest in rests
+                }
+            if smoothed[()] != expected:
+                failures.append(f"{_shown((size, first, step))}: target {target} reads something else")
+                break
+    return failures
+
+
+def _shown(box: tuple[Places, Places, Places]) -> str:
+    """A box as the cases list it."""
+    size, first, step = ("x".join(map(str, part)) for part in box)
+    return f"{size} keys, values from {first} on at every {step}"
+
+
 def claims() -> list[Claim]:
     """The claims of this file."""
     return [_factorisation()]
@@ -115,13 +173,15 @@ def _factorisation() -> Claim:
         name="smoothing-factorisation",
         title="Attention at temperature $1/alpha$ is the convolution of a smoothed input",
         statement=Formula(
-            r"\operatorname{Attention}_\alpha(X) = \operatorname{Conv}_W(S_\alpha X),\quad S_\alpha = S_{\mathrm{row}}"
-            r" \otimes S_{\mathrm{col}},\quad S[t, k] = \operatorname{softmax}_k(-\alpha (k - t)^2)",
-            "Attention_alpha(X) = Conv_W(S_alpha X), S_alpha = S_row (x) S_col, S[t, k] = softmax_k(-alpha (k - t)^2)",
+            r"\operatorname{Attention}_\alpha(X) = \operatorname{Conv}_W(S_\alpha X),\quad S_\alpha = S_1 \otimes \dots"
+            r" \otimes S_n,\quad S_i[t, k] = \operatorname{softmax}_k(-\alpha (k - t)^2)",
+            "Attention_alpha(X) = Conv_W(S_alpha X), S_alpha = S_1 (x) ... (x) S_n, one for each axis (rows and "
+            "columns of images), S_i[t, k] = softmax_k(-alpha (k - t)^2)",
         ),
         assumptions=(
             "All heads share $alpha$, which may be any real number.",
-            "The heads sit at the kernel's taps; $X$ is the padded input, and the convolution pads no more.",
+            "The heads sit at the kernel's taps; $X$ is the padded input, of a transposed convolution the stuffed one "
+            "(claim `stuffed-input`), and the convolution pads no more.",
         ),
         steps=_factorisation_steps(),
         checks=(
@@ -130,6 +190,12 @@ def _factorisation() -> Claim:
                 Kind.INSTANCES,
                 factorisation_failures,
                 cases=tuple(map(str, CASES)),
+            ),
+            Check(
+                "smoothing axis by axis, with the columns of $S$ where $x$ is, reads what each head reads",
+                Kind.INSTANCES,
+                box_failures,
+                cases=tuple(map(_shown, BOXES)),
             ),
         ),
         justifies=(
@@ -158,8 +224,8 @@ def _factorisation_steps() -> tuple[Step, ...]:
         ),
         Step(
             Formula(
-                r"p^{(h)}_{q, k} = S_{\mathrm{row}}[t_1, k_1]\, S_{\mathrm{col}}[t_2, k_2]",
-                "p^(h)_{q,k} = S_row[t_1, k_1] S_col[t_2, k_2]",
+                r"p^{(h)}_{q, k} = S_1[t_1, k_1] \cdots S_n[t_n, k_n]",
+                "p^(h)_{q,k} = S_1[t_1, k_1] ... S_n[t_n, k_n]",
             ),
             "By the claim `separable-softmax`; $t$ is a pixel of the padded grid (claim `head-assembly`), so it "
             "numbers a row of each matrix.",
@@ -169,7 +235,8 @@ def _factorisation_steps() -> tuple[Step, ...]:
                 r"\sum_k p^{(h)}_{q, k} x_k = (S_\alpha X)_{q + \Delta_h}",
                 "sum_k p^(h)_{q,k} x_k = (S_alpha X)_{q + Delta_h}",
             ),
-            "The definition of the Kronecker product applied to $X$.",
+            "The definition of the Kronecker product applied to $X$. A key whose value is 0 adds nothing: its column "
+            "of $S$ is not needed, though it counts in the softmax.",
         ),
         Step(
             Formula(

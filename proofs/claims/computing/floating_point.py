@@ -104,6 +104,11 @@ def one_hot_threshold(*, thresholds: Mapping[str, int] = ONE_HOT_ALPHA) -> Claim
             "proofs.claims.test_floating_point.test_softmax_is_not_one_hot_below_the_threshold",
             "convert.heads.test_regime.test_the_threshold_is_the_first_integer_whose_exponential_rounds_to_zero",
         ),
+        formal=(
+            "Binary.rounds_to_zero",
+            "OneHot.one_hot",
+            "OneHot.one_hot_thresholds",
+        ),
     )
 
 

@@ -10,4 +10,6 @@ ORDER = (
     "absolute",
     "one_hot",
     "assembly",
+    "stuffing",
+    "padded_keys",
 )

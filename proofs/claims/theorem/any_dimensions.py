@@ -1,6 +1,6 @@
-"""Other dimensions: an n-D convolution is a self-attention layer with D_p = n + 1.
+"""Any number of axes: an n-D convolution is a self-attention layer with D_p = n + 1.
 
-The functions of ``convert/heads/encoding.py`` take positions of any dimension; the layers of ``convert/`` are 2-D.
+It justifies what ``convert/heads/encoding.py`` computes for the layers of one, two and three axes.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ def dimension(*, encoding: Vector = encoding, head_vector: Vector = head_vector,
         justifies=(
             "conv2attn.convert.heads.encoding.relative_encoding",
             "conv2attn.convert.heads.encoding.head_vectors",
+            "conv2attn.convert.heads.encoding.positional_scores",
         ),
         source=(
             "new; for text, $n = 1$, these are the two dimensions that the article's conclusion expects to be enough"

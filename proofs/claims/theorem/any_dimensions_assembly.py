@@ -1,6 +1,7 @@
 """One-hot heads in n dimensions: what tells a convolution apart from its picture is where its taps fall.
 
-The 2-D case, with every padding mode and groups, has a proof of its own; this one writes out 1-D and 3-D.
+Where the queries and centres of ``convert/spec.py`` lie is the same along every axis. The 2-D case, with every padding
+mode and groups, has a proof of its own (``assembly.py``); this one writes out 1-D and 3-D.
 """
 
 from __future__ import annotations

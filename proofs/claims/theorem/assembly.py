@@ -208,6 +208,9 @@ def claims() -> list[Claim]:
             formal=(
                 "Theorem1.theorem_1_limit",
                 "Theorem1.theorem_1_exists",
+                "Padding.padded_within_bounds",
+                "TheoremN.theorem_1_whole",
+                "TheoremN.theorem_1_padded",
             ),
         )
     ]

@@ -12,6 +12,7 @@ from ...prover.formula import fill
 
 ALPHA, Q = sympy.Symbol("alpha", positive=True), sympy.Symbol("q", positive=True)
 OTHER_KEYS = range(1, 4)
+AXES = (1, 2, 3)
 
 
 COUNT = sympy.Symbol("n", positive=True)  # other keys
@@ -20,21 +21,25 @@ LOWEST, LINEAR = 1 / (1 + COUNT * Q), 1 - COUNT * Q
 
 def squared_distance(delta: Sequence[Expr], center: Sequence[Expr]) -> Expr:
     """|delta - Delta|^2."""
-    return (delta[0] - center[0]) ** 2 + (delta[1] - center[1]) ** 2
+    return sum((a - b) ** 2 for a, b in zip(delta, center, strict=True))
 
 
 def gap_failures(*, distance: Callable[..., Expr] = squared_distance, gap: int = 1) -> list[str]:
     """Whether every other pixel scores less than the target by at least gap * alpha, and one by exactly that."""
-    center = sympy.symbols("Delta1 Delta2", integer=True)
-    some, other = sympy.Symbol("u", integer=True), sympy.Symbol("v", integer=True, nonzero=True)
-    failures = unequal(distance(center, center), 0, "the target's own distance")
-    for u, v in ((some, other), (other, some)):
-        loss = sympy.expand(distance((center[0] + u, center[1] + v), center))
-        if not (loss.is_integer and loss.is_positive):
-            failures.append(f"{loss} is not known to be a positive integer, hence at least 1")
+    failures = []
+    for axes in AXES:
+        center = sympy.symbols(f"Delta1:{axes + 1}", integer=True)
+        failures += unequal(distance(center, center), 0, f"n = {axes}: the target's own distance")
+        for different in range(axes):  # on this axis; on the others it may be
+            moved = [sympy.Symbol(f"u{i}", integer=True, nonzero=i == different or None) for i in range(axes)]
+            loss = sympy.expand(distance([c + u for c, u in zip(center, moved, strict=True)], center))
+            if not (loss.is_integer and loss.is_positive):
+                failures.append(f"{loss} is not known to be a positive integer, hence at least 1")
+            beside = [c + int(i == different) for i, c in enumerate(center)]
+            failures += unequal(distance(beside, center), gap, f"n = {axes}: the distance of a neighbour")
     if gap > 1:
         failures.append(f"a positive integer need not be at least {gap}")
-    return failures + unequal(distance((center[0] + 1, center[1]), center), gap, "the distance of a neighbour")
+    return failures
 
 
 def rate_failures(*, bound: Expr = LINEAR, limit: Expr = 1) -> list[str]:
@@ -71,29 +76,32 @@ def _unique_maximum() -> Claim:
         name="unique-maximum",
         title="A head's score has one maximum, and a gap below it",
         statement=Formula(
-            r"\delta, \Delta \in \mathbb{Z}^2,\ \delta \ne \Delta \implies -\alpha |\delta - \Delta|^2 \le -\alpha",
-            "For delta, Delta in Z^2 with delta != Delta: -alpha |delta - Delta|^2 <= -alpha, with equality for "
+            r"\delta, \Delta \in \mathbb{Z}^n,\ \delta \ne \Delta \implies -\alpha |\delta - \Delta|^2 \le -\alpha",
+            "For delta, Delta in Z^n with delta != Delta: -alpha |delta - Delta|^2 <= -alpha, with equality for "
             "neighbours; delta = Delta scores 0.",
         ),
-        assumptions=("$alpha > 0$.", "Pixels and centres have integer coordinates."),
+        assumptions=("$alpha > 0$.", "Pixels and centres have integer coordinates, along any number of axes."),
         steps=(
             Step(
                 Formula(
-                    r"|\delta - \Delta|^2 = u^2 + v^2,\quad (u, v) = \delta - \Delta \in \mathbb{Z}^2 \setminus \{0\}",
-                    "|delta - Delta|^2 = u^2 + v^2 with (u, v) = delta - Delta in Z^2, not (0, 0)",
+                    r"|\delta - \Delta|^2 = \sum_{i=1}^{n} u_i^2,\quad u = \delta - \Delta \in \mathbb{Z}^n \setminus"
+                    r" \{0\}",
+                    "|delta - Delta|^2 = sum_i u_i^2 with u = delta - Delta in Z^n, not 0",
                 ),
-                "The difference of two different points of $Z^2$ is a point of $Z^2$ other than the origin.",
+                "The difference of two different points of $Z^n$ is a point of $Z^n$ other than the origin.",
             ),
             Step(
-                Formula(r"u^2 + v^2 \ge 1", "u^2 + v^2 >= 1"),
-                "It is an integer, and positive because $u$ or $v$ is not 0. At $(1, 0)$ it is 1: the gap is attained.",
+                Formula(r"\sum_i u_i^2 \ge 1", "sum_i u_i^2 >= 1"),
+                "It is an integer, and positive because some $u_i$ is not 0. At the neighbours it is 1: the gap is "
+                "attained.",
             ),
         ),
         checks=(
             Check(
-                "$u^2 + v^2$ is a positive integer if $u$ or $v$ is not 0, and 1 at $(1, 0)$",
-                Kind.SYMBOLIC,
+                "the squared distance is a positive integer if a coordinate differs, and 1 for a neighbour",
+                Kind.INSTANCES,
                 gap_failures,
+                cases=tuple(f"$n = {axes}$, every axis, for all integers" for axes in AXES),
             ),
         ),
         justifies=(
@@ -119,7 +127,7 @@ def _one_hot_limit() -> Claim:
             "For a finite key set that contains the target t, softmax_k(-alpha |k - t|^2) tends to 1 at k = t and to 0 "
             "at every other key as alpha -> infinity.",
         ),
-        assumptions=("The key set is finite, a subset of $Z^2$, and contains the target.",),
+        assumptions=("The key set is finite, a subset of $Z^n$, and contains the target.",),
         steps=(
             Step(
                 Formula(

@@ -85,7 +85,7 @@ def position_alone(
         ),
         justifies=(
             "conv2attn.convert.heads.content.ContentTerms.is_off",
-            "conv2attn.convert.attention.layer.SelfAttention2d.add_content",
+            "conv2attn.convert.attention.layer.SelfAttention.add_content",
         ),
         source="draft, before eq. (8), corrected",
         tests=("proofs.claims.test_decomposition.test_the_minimal_sets_turn_the_layers_content_off",),

@@ -16,7 +16,8 @@ from .shrink import shrink
 _WIDTH = 100
 
 _SNIPPET = """\
-from conv2attn.convert.spec import ConvSpec, Size
+from conv2attn.convert.spec import ConvSpec
+from conv2attn.convert.size import Size
 from conv2attn.proofs.evidence.campaign.checks.all import violations
 from conv2attn.proofs.evidence.random_layers import RandomLayer
 

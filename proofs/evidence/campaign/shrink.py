@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from ....convert.errors import GeometryError
-from ....convert.spec import ConvSpec, Size
+from ....convert.size import Size
+from ....convert.spec import ConvSpec
 from ..random_layers import MEMORY_FORMATS, RandomLayer
 
 LIMIT = 20.0  # seconds
@@ -38,9 +39,9 @@ def simpler(layer: RandomLayer) -> Iterator[RandomLayer]:
     for spec in _simpler_specs(layer.spec):
         if _accepts(spec, layer.size):
             yield replace(layer, spec=spec)
-    for rows, columns in _smaller_pairs(layer.size, 1):
-        if _accepts(layer.spec, Size(rows, columns)):
-            yield replace(layer, size=Size(rows, columns))
+    for lengths in _one_smaller(layer.size, 1):
+        if _accepts(layer.spec, Size(*lengths)):
+            yield replace(layer, size=Size(*lengths))
     for plain, value in (("dtype", "float32"), ("alpha", 1.0), ("memory_format", MEMORY_FORMATS[0])):
         if getattr(layer, plain) != value:
             changes: dict[str, Any] = {plain: value}
@@ -54,16 +55,18 @@ def _simpler_specs(spec: ConvSpec) -> Iterator[ConvSpec]:
     channels += [(groups, inputs, smaller) for smaller in _smaller(outputs, 1)]
     for count, ins, outs in channels:
         yield replace(spec, groups=count, in_channels=count * ins, out_channels=count * outs)
-    for kernel in _smaller_pairs(spec.kernel_size, 1):
+    for added in _one_smaller(spec.output_padding, 0):
+        yield replace(spec, output_padding=added)
+    for kernel in _one_smaller(spec.kernel_size, 1):
         yield replace(spec, kernel_size=kernel)
-    for stride in _smaller_pairs(spec.stride, 1):
-        yield replace(spec, stride=stride)
-    for dilation in _smaller_pairs(spec.dilation, 1):
-        yield replace(spec, dilation=dilation)
+    for name in ("stride", "dilation"):
+        for smaller in _one_smaller(getattr(spec, name), 1):
+            changes: dict[str, Any] = {name: smaller, "output_padding": ()}
+            yield replace(spec, **changes)
     if isinstance(spec.padding, str):
-        yield replace(spec, padding=(0, 0))
+        yield replace(spec, padding=())
     else:
-        for padding in _smaller_pairs(spec.padding, 0):
+        for padding in _one_smaller(cast(tuple[int, ...], spec.padding), 0):
             yield replace(spec, padding=padding)
     if spec.padding_mode != "zeros":
         yield replace(spec, padding_mode="zeros")
@@ -76,10 +79,10 @@ def _smaller(number: int, least: int) -> list[int]:
     return sorted({least, max(least, number // 2), number - 1}) if number > least else []
 
 
-def _smaller_pairs(pair: tuple[int, int], least: int) -> Iterator[tuple[int, int]]:
-    first, second = pair
-    yield from ((smaller, second) for smaller in _smaller(first, least))
-    yield from ((first, smaller) for smaller in _smaller(second, least))
+def _one_smaller(numbers: tuple[int, ...], least: int) -> Iterator[tuple[int, ...]]:
+    """The same numbers with one of them smaller."""
+    for axis, number in enumerate(numbers):
+        yield from ((*numbers[:axis], smaller, *numbers[axis + 1 :]) for smaller in _smaller(number, least))
 
 
 def _accepts(spec: ConvSpec, size: Size) -> bool:

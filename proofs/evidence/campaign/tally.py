@@ -141,7 +141,7 @@ class Tally:
 def options(layer: RandomLayer) -> list[str]:
     """The options that a layer has, such as "stride > 1", as the summary counts them."""
     spec, size = layer.spec, layer.size
-    top, bottom, left, right = spec.pads
+    pads = spec.pads
     present = {
         "stride > 1": max(spec.stride) > 1,
         "dilation > 1": max(spec.dilation) > 1,
@@ -149,20 +149,24 @@ def options(layer: RandomLayer) -> list[str]:
         "depthwise": spec.groups == spec.in_channels > 1,
         "kernel 1x1": spec.num_heads == 1,
         "kernel even along an axis": any(length % 2 == 0 for length in spec.kernel_size),
-        "kernel rectangular": spec.kernel_size[0] != spec.kernel_size[1],
+        "kernel rectangular": len(set(spec.kernel_size)) > 1,
         "bias": spec.bias,
         "no bias": not spec.bias,
         "channels differ": spec.in_channels != spec.out_channels,
-        "input not square": size.rows != size.columns,
+        "input not square": len(set(size)) > 1,
         "input longer than 10": max(size) > SMALL_SIZE,
         "kernel spans more than 256": max(map(max, spec.tap_offsets)) - min(map(min, spec.tap_offsets)) > 256,
         "channels last": layer.memory_format == "channels_last",
         "batch > 1": layer.batch > 1,
         'padding "same"': spec.padding == "same",
-        "padding uneven": (top, left) != (bottom, right),
+        "padding uneven": any(before != after for before, after in pads),
         'padding "valid"': spec.padding == "valid",
-        f"padding with {_MODES[spec.padding_mode]}": any(spec.pads),
-        "no padding": not any(spec.pads),
+        f"padding with {_MODES[spec.padding_mode]}": any(map(any, pads)),
+        "no padding": not any(map(any, pads)),
+        "one axis": spec.axes == 1,
+        "three axes": spec.axes == 3,
+        "transposed": spec.transposed,
+        "output padding": any(spec.output_padding),
     }
     return [*(name for name, has in present.items() if has), layer.dtype, f"soft alpha {layer.alpha:g}"]
 

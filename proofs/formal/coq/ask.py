@@ -90,6 +90,7 @@ def check_formal(
     failures: list[str] = []
     with _copied(folder) as place:
         version = _run(place, limit, "coqc", "--print-version").split()[0]
+        _require_flocq(place, limit)
         try:
             for source in sources(place):
                 _compile(place, source.name, limit)
@@ -115,6 +116,19 @@ def _require_tools() -> None:
             f"the formal proofs need Coq 8.16 or later, and {' and '.join(missing)} cannot be found; "
             "install it with: apt-get install coq"
         )
+
+
+def _require_flocq(place: Path, limit: float) -> None:
+    """Raises ToolError if coqc does not find Flocq, which has the formats of floating point."""
+    (place / "Needed.v").write_text("From Flocq Require Core.\n", encoding="utf-8")
+    try:
+        _compile(place, "Needed.v", limit)
+    except KernelError as error:
+        from ....convert.errors import ToolError  # as above
+
+        raise ToolError(
+            "the formal proofs need Flocq, which coqc cannot find; install it with: apt-get install libcoq-flocq"
+        ) from error
 
 
 @contextmanager

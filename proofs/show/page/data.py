@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ....convert.attention.layer import SelfAttention2d
+from ....convert.attention.layer import SelfAttention
 from ....convert.errors import Problem
 from ....convert.files.config import attention_named
 from ....convert.model.report import LayerReport, Report
@@ -123,9 +123,7 @@ def _names(names: Sequence[str]) -> list[str]:
     return [printable(name, CELL) for name in names[:MOST_NAMES]] + more
 
 
-def _entry_data(
-    entry: LayerReport, layer: SelfAttention2d, left_out: str | None, unknown: str | None
-) -> dict[str, Any]:
+def _entry_data(entry: LayerReport, layer: SelfAttention, left_out: str | None, unknown: str | None) -> dict[str, Any]:
     """What the page says of a layer: also why it is not drawn, or drawn before an empty input."""
     told = (entry.note, left_out and not_drawn(left_out), None if left_out else unknown and f"not computed: {unknown}")
     notes = [note for note in told if note]
@@ -150,7 +148,7 @@ def _scene_data(scene: Scene, channels: int) -> dict[str, Any]:
     data = {
         "kernel_size": list(spec.kernel_size),
         "stride": list(spec.stride),
-        "pads": list(spec.pads),
+        "pads": [number for pair in spec.pads for number in pair],
         "padding_mode": spec.padding_mode,
         "out_channels": spec.out_channels,
         "in_channels": spec.in_channels,

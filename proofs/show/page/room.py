@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 
-from ....convert.spec import ConvSpec, Size
+from ....convert.size import Size
+from ....convert.spec import ConvSpec
 
 SIDE = 2048  # rows or columns of a layer's padded input
 PIXELS = 2**20  # of a layer's padded input

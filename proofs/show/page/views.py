@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,8 @@ from ....convert.errors import ConversionError, SelectionError
 from ....convert.files.config import attention_named
 from ....convert.files.layers import Layers
 from ....convert.model.report import LayerReport
-from ....convert.spec import ConvSpec, Size
+from ....convert.size import Size
+from ....convert.spec import ConvSpec
 from ..pictures.scene import Scene, Work, own_scene, query_pixel, scenes
 from .room import Room
 
@@ -56,6 +57,9 @@ def look(
     seen, unseen = (own_views if isinstance(model, Layers) else _views)(model, entries, image, pixel, limit)
     room, found, left_out = Room(), {}, {}
     for entry in entries:
+        if entry.spec.axes != 2 or entry.spec.transposed:
+            left_out[entry.name] = "only convolutions over images that are not transposed are drawn"
+            continue
         is_unseen = "" in unseen or entry.name in unseen
         if not is_unseen and entry.name not in seen:
             continue
@@ -64,7 +68,7 @@ def look(
         if reason is not None:
             left_out[entry.name] = reason
         else:
-            layer = attention_named(model, entry.name)
+            layer = cast(SelfAttention2d, attention_named(model, entry.name))
             found[entry.name] = _unseen(entry.name, layer, size) if is_unseen else seen[entry.name]
     return Look(found, unseen, left_out)
 
@@ -93,7 +97,9 @@ def own_views(
     seen, unseen = {}, {}
     for entry in entries:
         try:
-            seen[entry.name] = own_scene(entry.name, attention_named(model, entry.name), image, query, work)
+            layer = attention_named(model, entry.name)
+            if isinstance(layer, SelfAttention2d):
+                seen[entry.name] = own_scene(entry.name, layer, image, query, work)
         except ConversionError as error:
             unseen[entry.name] = str(error)
     if unseen and not seen:
@@ -104,7 +110,7 @@ def own_views(
 def _unseen_size(spec: ConvSpec) -> Size:
     """The size of an input that is not known: large enough for the kernel and the padding."""
     span = (d * (k - 1) + 1 for d, k in zip(spec.dilation, spec.kernel_size, strict=True))
-    wrapped = 0 if spec.padding_mode in ("zeros", "replicate") else max(spec.pads) + 1
+    wrapped = 0 if spec.padding_mode in ("zeros", "replicate") else max(map(max, spec.pads)) + 1
     return Size(*(max(_UNSEEN, n, wrapped) for n in span))
 
 

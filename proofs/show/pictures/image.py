@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ....convert.errors import ConversionError
-from ....convert.spec import Size
+from ....convert.size import Size
 
 DRAWN_SIZE = Size(64, 64)
 MOST_NUMBERS = 2**26  # of an image that is drawn: 268 MB

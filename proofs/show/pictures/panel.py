@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from ....convert.spec import ConvSpec, Size
+from ....convert.size import Size
+from ....convert.spec import ConvSpec
 from .scene import Scene
 from .style import ATTENTION, FAINT, GREY, VERMILION
 
@@ -75,7 +76,7 @@ def mark_places(axes: Any, scene: Scene, window: Window) -> None:
 def _hatch_padding(axes: Any, spec: ConvSpec, size: Size, window: Window) -> None:
     from matplotlib.patches import Rectangle
 
-    top, _, left, _ = spec.pads
+    (top, _), (left, _) = spec.pads
     bottom, right = top + size.rows, left + size.columns
     strips = [
         (window.left, window.top, window.right, top),

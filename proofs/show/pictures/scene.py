@@ -20,7 +20,7 @@ from ....convert.attention.layer import SelfAttention2d
 from ....convert.errors import ConversionError, SelectionError
 from ....convert.files.layers import Layers
 from ....convert.names import names_by_module
-from ....convert.spec import Size
+from ....convert.size import Size
 from ...terminal.layout import short_name
 from ...terminal.printable import CELL, printable
 from .image import drawn_image
@@ -86,7 +86,7 @@ def find_layer(model: nn.Module, name: str) -> SelfAttention2d:
     layers = {
         name: module
         for name, module in model.named_modules(remove_duplicate=False)
-        if isinstance(module, SelfAttention2d)
+        if isinstance(module, SelfAttention2d) and _is_drawn(module)
     }
     if name in layers:
         return layers[name]
@@ -115,7 +115,7 @@ def scenes(
         ConversionError: The network does not run on the image, or not within the limit, or not within ``MOST_NUMBERS``.
     """
     pixel = query_pixel(image, pixel)
-    groups = names_by_module(model, lambda module: isinstance(module, SelfAttention2d))
+    groups = names_by_module(model, _is_drawn)
     layers = {
         names[0]: layer for names in groups if isinstance(layer := model.get_submodule(names[0]), SelfAttention2d)
     }
@@ -124,6 +124,11 @@ def scenes(
         return [own_scene(name, layer, image, pixel, work) for name, layer in layers.items()]
     inputs = _inputs(model, list(layers), image, limit)
     return [_scene(name, layers[name], inputs[name], image, pixel) for name in layers if name in inputs]
+
+
+def _is_drawn(module: nn.Module) -> bool:
+    """Whether a module is attention over images, of a convolution that is not transposed."""
+    return isinstance(module, SelfAttention2d) and not module.spec.transposed
 
 
 def query_pixel(image: Tensor, pixel: tuple[int, int] | None) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.engines.literal import score_dtype
 from conv2attn.convert.engines.sdpa import _score_dtype as sdpa_score_dtype
 from conv2attn.convert.errors import EngineError, GeometryError
-from conv2attn.convert.spec import Size
+from conv2attn.convert.size import Size
 from conv2attn.proofs.evidence.strategies import conv_specs, convolutions_with_input, input_sizes
 from tests.bounds import output_bound
 

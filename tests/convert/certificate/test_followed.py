@@ -6,7 +6,7 @@ Every case computes something else than its classes' ``forward`` with its parame
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from conv2attn.convert import NetworkCertificate, SelfAttention2d, certify_network, convert_model
+from conv2attn.convert import NetworkCertificate, SelfAttention, SelfAttention2d, certify_network, convert_model
 
 SIZE = (6, 5)
 
@@ -293,8 +293,8 @@ def test_the_replaced_forward_of_a_class_is_followed(monkeypatch: pytest.MonkeyP
 
 def test_the_replaced_forward_of_the_attention_layer_leaves_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     model = convert_model(Network().eval()).model
-    forward = SelfAttention2d.forward
-    monkeypatch.setattr(SelfAttention2d, "forward", lambda self, x: 100 * forward(self, x))
+    forward = SelfAttention.forward
+    monkeypatch.setattr(SelfAttention, "forward", lambda self, x: 100 * forward(self, x))
     certificate = certified(model)
     assert certificate.bound is None
     assert "code was replaced" in certificate.unbounded[0].reason
@@ -303,9 +303,9 @@ def test_the_replaced_forward_of_the_attention_layer_leaves_no_bound(monkeypatch
 class LoudAttention(SelfAttention2d):
     """An attention layer that computes something else."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """Multiplies."""
-        return 100 * super().forward(x)
+        return 100 * super().forward(x, output_size)
 
 
 def test_a_subclass_of_the_attention_layer_has_no_bound() -> None:

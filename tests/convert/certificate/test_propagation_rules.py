@@ -13,14 +13,41 @@ from conv2attn.convert.certificate.propagation import functions
 from conv2attn.convert.certificate.propagation.call import Call
 from conv2attn.convert.certificate.propagation.interval import Interval
 from conv2attn.convert.certificate.propagation.network import follow
-from conv2attn.convert.spec import Size
+from conv2attn.convert.size import Size
 
 CHANNELS, SIZE = 4, Size(5, 6)
 NORM = nn.BatchNorm2d(CHANNELS)
+VOLUMES = nn.Sequential(nn.Unflatten(2, (1, SIZE.rows)), nn.Dropout3d())
 
 OPERATIONS: dict[str, nn.Module | Callable[[Tensor], Tensor]] = {
     "conv": nn.Conv2d(CHANNELS, 6, (3, 2), stride=(1, 2), padding=1, groups=2),
     "conv with replicated padding": nn.Conv2d(CHANNELS, 3, 3, padding=1, padding_mode="replicate", bias=False),
+    "transposed conv": nn.ConvTranspose2d(
+        CHANNELS, 6, (3, 2), stride=(1, 3), padding=1, output_padding=(0, 2), groups=2
+    ),
+    "dropout of sequences and volumes": nn.Sequential(nn.Flatten(2), nn.Dropout1d(), nn.Unflatten(2, SIZE), VOLUMES),
+    **{
+        f"{name} of sequences": nn.Sequential(nn.Flatten(2), module)
+        for name, module in {
+            "conv": nn.Conv1d(CHANNELS, 6, 4, stride=2, padding=3, dilation=2, groups=2),
+            "transposed conv": nn.ConvTranspose1d(CHANNELS, 6, 4, stride=3, padding=2, output_padding=1, groups=2),
+            "max pool": nn.MaxPool1d(2, padding=1),
+            "average pool": nn.AvgPool1d(3, padding=1),
+            "adaptive max pool": nn.AdaptiveMaxPool1d(4),
+            "adaptive average pool": nn.AdaptiveAvgPool1d(4),
+        }.items()
+    },
+    **{
+        f"{name} of volumes": nn.Sequential(nn.Unflatten(2, (1, SIZE.rows)), module)
+        for name, module in {
+            "conv": nn.Conv3d(CHANNELS, 6, (1, 2, 3), stride=(1, 2, 1), padding=1, groups=2),
+            "transposed conv": nn.ConvTranspose3d(CHANNELS, 6, (2, 1, 3), stride=2, padding=1, groups=2),
+            "max pool": nn.MaxPool3d((1, 2, 2)),
+            "average pool": nn.AvgPool3d((1, 2, 2), padding=(0, 1, 1)),
+            "adaptive max pool": nn.AdaptiveMaxPool3d((1, 2, 2)),
+            "adaptive average pool": nn.AdaptiveAvgPool3d((1, 2, 2)),
+        }.items()
+    },
     "linear": nn.Linear(SIZE.columns, 3),
     "linear on vectors": nn.Sequential(nn.Flatten(), nn.Linear(CHANNELS * 30, 5)),
     "batch norm": NORM,

@@ -13,9 +13,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from conv2attn.convert import ConvSpec, SelfAttention2d, attention_from_conv, certify
+from conv2attn.convert import ConvSpec, SelfAttention, SelfAttention2d, attention_from_conv, certify
 from conv2attn.convert.bounds import tail as tails
-from conv2attn.convert.spec import Size
+from conv2attn.convert.size import Size
 from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of
 from conv2attn.proofs.evidence.worst_case import gain, largest_difference, worst_input
 from tests.exact import exact_difference
@@ -25,7 +25,7 @@ THIRD = 1 / 3
 
 def interior(spec: ConvSpec, alpha: float) -> tuple[Size, tuple[int, int]]:
     """A size and an output far from its borders: what lies outside gets less than exp(-8) of the attention."""
-    margin = math.ceil(math.sqrt(8 / alpha)) + max(spec.pads)
+    margin = math.ceil(math.sqrt(8 / alpha)) + max(map(max, spec.pads))
     steps = [math.ceil(margin / stride) for stride in spec.stride]
     size = Size(
         *(2 * steps[axis] * spec.stride[axis] + spec.dilation[axis] * spec.kernel_size[axis] for axis in (0, 1))
@@ -33,9 +33,9 @@ def interior(spec: ConvSpec, alpha: float) -> tuple[Size, tuple[int, int]]:
     return size, (steps[0], steps[1])
 
 
-def layers(**limits: int) -> st.SearchStrategy[SelfAttention2d]:
+def layers(**limits: Any) -> st.SearchStrategy[SelfAttention]:
     @st.composite
-    def drawn(draw: st.DrawFn) -> SelfAttention2d:
+    def drawn(draw: st.DrawFn) -> SelfAttention:
         spec = replace(draw(conv_specs(**limits)), bias=False)
         generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
         conv = convolution_of(spec, dtype=torch.float64)
@@ -50,7 +50,7 @@ def layers(**limits: int) -> st.SearchStrategy[SelfAttention2d]:
 
 @settings(max_examples=150)
 @given(layers(max_kernel=5, max_channels=3))
-def test_the_worst_case_reaches_a_third_of_the_tail(layer: SelfAttention2d) -> None:
+def test_the_worst_case_reaches_a_third_of_the_tail(layer: SelfAttention) -> None:
     size, (row, column) = interior(layer.spec, layer.alpha.min().item())
     assume(layer.spec.output_size(size).rows > row)
     certificate = certify(layer, input_range=(-1, 1))
@@ -63,18 +63,16 @@ def test_the_worst_case_reaches_a_third_of_the_tail(layer: SelfAttention2d) -> N
 
 @settings(max_examples=10)
 @given(layers(max_kernel=3, max_channels=2), st.data())
-def test_no_input_exceeds_the_tail_at_any_pixel_in_exact_arithmetic(
-    layer: SelfAttention2d, data: st.DataObject
-) -> None:
+def test_no_input_exceeds_the_tail_at_any_pixel_in_exact_arithmetic(layer: SelfAttention, data: st.DataObject) -> None:
     size = data.draw(st.builds(Size, st.integers(7, 9), st.integers(7, 9)))
     outputs = layer.spec.output_size(size)
     output = tuple(data.draw(st.integers(0, n - 1)) for n in (layer.spec.out_channels, *outputs))
-    x = worst_input(layer, size, output=output)  # type: ignore[arg-type]
+    x = worst_input(layer, size, output=output)
     tail = certify(layer, input_range=(-1, 1)).tail
     with mpmath.workdps(40):
-        reached = exact_difference(layer, x, output)  # type: ignore[arg-type]
+        reached = exact_difference(layer, x, output)
         assert reached <= tail
-        predicted = largest_difference(gain(layer, size, output=output))  # type: ignore[arg-type]
+        predicted = largest_difference(gain(layer, size, output=output))
         assert abs(reached - predicted) <= 1e-12 * layer.weight.detach().abs().sum().item()
 
 

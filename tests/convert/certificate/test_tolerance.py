@@ -10,7 +10,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conv2attn.convert import ConversionError, ConvSpec, SelfAttention2d, alpha_for, attention_from_conv, certify
+from conv2attn.convert import (
+    ConversionError,
+    ConvSpec,
+    SelfAttention,
+    SelfAttention2d,
+    alpha_for,
+    attention_from_conv,
+    certify,
+)
 from conv2attn.convert.certificate.tolerance import FLATTEST_ALPHA
 from conv2attn.convert.heads.regime import EXACT_ALPHA, ONE_HOT_ALPHA, compute_dtype
 from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of
@@ -19,8 +27,8 @@ SPEC = ConvSpec(2, 3, kernel_size=(3, 2), padding=(1, 1))
 DTYPES = st.sampled_from([torch.float64, torch.float32, torch.bfloat16, torch.float16])
 
 
-def bound_with(layer: SelfAttention2d, alpha: float, low: float, high: float) -> float:
-    other = SelfAttention2d(layer.spec, weight=layer.weight, bias=layer.bias, alpha=alpha)
+def bound_with(layer: SelfAttention, alpha: float, low: float, high: float) -> float:
+    other = type(layer)(layer.spec, weight=layer.weight, bias=layer.bias, alpha=alpha)
     return certify(other, input_range=(low, high)).bound
 
 

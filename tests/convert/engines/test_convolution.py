@@ -16,8 +16,18 @@ from torch import Tensor, nn
 from conv2attn.convert import attention_from_conv, compare_layers, convert_model
 from conv2attn.convert.certificate.reference import right_convolutions
 from conv2attn.convert.engines import ENGINES, convolution
-from conv2attn.convert.engines.convolution import BEYOND, ENDLESS, GRADIENT, NARROW, Geometry, convolve, known_fault
-from conv2attn.convert.spec import ConvSpec, Size
+from conv2attn.convert.engines.convolution import (
+    BEYOND,
+    ENDLESS,
+    NARROW,
+    SMALL,
+    WIDE,
+    Geometry,
+    convolve,
+    known_fault,
+)
+from conv2attn.convert.size import Size
+from conv2attn.convert.spec import ConvSpec
 from conv2attn.proofs.evidence.campaign.checks.all import compare_layer
 from conv2attn.proofs.evidence.campaign.tally import UNTRUSTED, Tally
 from conv2attn.proofs.evidence.random_layers import RandomLayer
@@ -83,12 +93,12 @@ def test_what_torch_gets_wrong_or_crashes_on_is_right_on_every_cpu(instructions:
 
 
 def test_each_known_fault_is_recognised_and_a_usual_call_is_none() -> None:
-    assert [_fault(call) for call in WRONG.values()] == [NARROW, NARROW, NARROW, ENDLESS]
-    assert [_fault(call) for call in CRASHES.values()] == [BEYOND] * len(CRASHES)
-    assert [_fault(call, trained=True) for call in WRONG_GRADIENTS.values()] == [GRADIENT] * len(WRONG_GRADIENTS)
-    usual = Call((2, 64, 14, 14), (64, 1, 3, 3), Geometry((2, 2), (1, 1), groups=64))
+    assert [_fault(call) for call in WRONG.values()] == [NARROW, NARROW, NARROW, ENDLESS, WIDE, WIDE]
+    assert [_fault(call) for call in CRASHES.values()] == [BEYOND, SMALL, SMALL, SMALL]
+    assert [_fault(call) for call in WRONG_GRADIENTS.values()] == [SMALL] * len(WRONG_GRADIENTS)
+    usual = Call((2, 64, 14, 14), (64, 1, 3, 3), Geometry.of(2, (2, 2), (1, 1), groups=64))
     for dtype in DTYPES:
-        assert _fault(usual._replace(dtype=dtype), trained=True) is None
+        assert _fault(usual._replace(dtype=dtype)) is None
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -167,9 +177,9 @@ def test_a_reference_with_uneven_padding_is_right_under_autocast() -> None:
     assert torch.equal(observed, expected)
 
 
-def _fault(call: Call, *, trained: bool = False) -> str | None:
+def _fault(call: Call) -> str | None:
     x, weight = call.tensors(torch.contiguous_format)
-    return known_fault(x, weight.requires_grad_(trained), call.geometry)
+    return known_fault(x, weight, call.geometry)
 
 
 def _layer_is_right(engine: str, memory_format: torch.memory_format) -> bool:
@@ -187,7 +197,7 @@ def _layer_is_right(engine: str, memory_format: torch.memory_format) -> bool:
 def test_a_narrow_result_lies_in_memory_as_that_of_a_convolution() -> None:
     for memory_format in MEMORY_FORMATS:
         x = laid_out(torch.randn(2, 3, 8, 4), memory_format)
-        weight, geometry = torch.randn(6, 1, 3, 3), Geometry((1, 2), groups=3)
+        weight, geometry = torch.randn(6, 1, 3, 3), Geometry.of(2, (1, 2), groups=3)
         assert Size(*convolve(x, weight, None, geometry).shape[2:]) == Size(6, 1)
         assert convolve(x, weight, None, geometry).stride() == F.conv2d(x, weight, None, *geometry).stride()
 

@@ -18,7 +18,7 @@ from conv2attn.convert.engines.convolution import laid_out_like
 from conv2attn.convert.engines.passes import cheapest_passes, stencils_are_fast
 from conv2attn.convert.engines.separable import axis_probabilities
 from conv2attn.convert.engines.stencil import Stencil, keys_above_zero
-from conv2attn.convert.spec import Size
+from conv2attn.convert.size import Size
 
 SIZE = Size(11, 13)
 CALL, NARROW, SHORT, LENGTHS = 500_000, 12, 16, (16, 24, 32, 48, 64)  # what axes.py says of matrix products
@@ -205,42 +205,67 @@ IMAGES = (6, 10)
 LINES = (6 * 7, 10 * 4)  # of pixels along the rows, and along the columns of the first pass's results
 
 
+def choice_of(
+    tables: list[Tensor], stencils: list[Stencil | None] | None, axis: int, *, axes: int = 2
+) -> passes._Choice:
+    """The choice along one of the axes of images as ``cheapest_passes`` makes it."""
+    before, after = ((6, 7), (10 * 4, 1))[axis]
+    return passes._Choice.of(tables, stencils, before=before, after=after, kept=True, is_last=axis == axes - 1)
+
+
 def test_the_forms_of_the_passes_cost_what_is_said() -> None:
-    stencils = [stencil(4, 3), stencil(4, 5)], [stencil(5, 2, WIDEST)]
-    forms = list(passes._forms((ROWS, COLUMNS), stencils, IMAGES))
-    row_tables, column_tables = 2 * block_cost(4, 9, LINES[0]) + 2 * MATRIX * 6, block_cost(5, 7, LINES[1])
-    row_stencils, column_stencils = LINES[0] * 4 * (3 + 5 + 2 * MOVING), LINES[1] * 5 * (2 + MOVING)
-    shuffled, reordered = SHUFFLING * LINES[0] * 4 * 2, REORDERING * LINES[0] * 9
-    assert [(cost, form.memory_format) for cost, form in forms] == [
-        (row_tables + column_tables, torch.contiguous_format),
-        (row_stencils + shuffled + column_tables, torch.contiguous_format),
-        (row_stencils + column_stencils + reordered, torch.channels_last),
-        (row_stencils + shuffled + column_stencils + SHUFFLING * LINES[1] * 5, torch.contiguous_format),
-    ]
-    chosen = cheapest_passes((ROWS, COLUMNS), stencils, images=IMAGES)
-    assert chosen == min(forms, key=lambda form: form[0])[1]
+    rows = choice_of(ROWS, [stencil(4, 3), stencil(4, 5)], 0)
+    assert rows.table_cost == 2 * block_cost(4, 9, LINES[0]) + 2 * MATRIX * 6
+    assert rows.stencil_cost == LINES[0] * 4 * (3 + 5 + 2 * MOVING)
+    assert rows.shuffled_cost == rows.stencil_cost + SHUFFLING * LINES[0] * 4 * 2
+    columns = choice_of(COLUMNS, [stencil(5, 2, WIDEST)], 1)
+    assert columns.table_cost == block_cost(5, 7, LINES[1])
+    assert columns.stencil_cost == LINES[1] * 5 * (2 + MOVING)
+    assert columns.shuffled_cost == columns.stencil_cost + SHUFFLING * LINES[1] * 5
+
+
+@pytest.mark.parametrize("taps", [1, 3, 40, 200, 2000])
+def test_the_cheapest_form_is_taken(taps: int) -> None:
+    along_rows: list[Stencil | None] = [stencil(40, taps), stencil(40, taps)]
+    along_columns: list[Stencil | None] = [stencil(50, 2, WIDEST)]
+    tables = [[torch.ones(40, 90)] * 2, [torch.ones(50, 70)]]
+    rows = passes._Choice.of(tables[0], along_rows, before=6, after=70, kept=True, is_last=False)
+    columns = passes._Choice.of(tables[1], along_columns, before=400, after=1, kept=True, is_last=True)
+    costs = {
+        (AxisTable, AxisTable, torch.contiguous_format): rows.table_cost + columns.table_cost,
+        (Stencil, AxisTable, torch.contiguous_format): rows.shuffled_cost + columns.table_cost,
+        (Stencil, Stencil, torch.contiguous_format): rows.shuffled_cost + columns.shuffled_cost,
+        (Stencil, Stencil, torch.channels_last): rows.stencil_cost + columns.stencil_cost + REORDERING * 6 * 90 * 70,
+    }
+    chosen = cheapest_passes(tables, [along_rows, along_columns], images=(6, 10))
+    found = (*(type(axis[0]) for axis in chosen.axes), chosen.memory_format)
+    assert costs[found] == min(costs.values())  # type: ignore[index]
 
 
 def test_a_form_needs_a_stencil_for_every_table_and_little_padding() -> None:
-    def forms(*stencils: list[Stencil | None]) -> int:
-        return len(list(passes._forms((ROWS, COLUMNS), stencils or None, IMAGES)))  # type: ignore[arg-type]
-
     row, column = stencil(4, 3), stencil(5, 2)
-    assert forms() == 1
-    assert forms([row, None], [column]) == 1
-    assert forms([row, row], [None]) == 2
-    assert forms([row, row], [stencil(5, 2, WIDEST + 1)]) == 3
-    assert forms([row, row], [column]) == 4
+    assert not choice_of(ROWS, None, 0).stencils
+    assert not choice_of(ROWS, [row, None], 0).stencils
+    assert choice_of(ROWS, [row, row], 0).stencils == (row, row)
+    assert choice_of(COLUMNS, [stencil(5, 2, WIDEST + 1)], 1).shuffled_cost == math.inf
+    assert choice_of(COLUMNS, [column], 1).shuffled_cost < math.inf
+    assert choice_of(ROWS, [stencil(4, 3, WIDEST + 1)] * 2, 0).shuffled_cost < math.inf
+
+
+def test_images_of_other_axes_are_not_reordered() -> None:
+    tables = [[torch.ones(4, 4)]] * 3
+    passes_of_volumes = cheapest_passes(tables, [[stencil(4, 1)]] * 3, images=(10**6, 10**6))
+    assert passes_of_volumes.memory_format == torch.contiguous_format
 
 
 def test_the_dearest_form_is_not_taken() -> None:
     cheap, dear = stencil(4, 1), stencil(4, 10**9)
     many = cheapest_passes(([torch.ones(4, 4)], [torch.ones(4, 4)]), ([dear], [dear]), images=(10, 10))
-    assert isinstance(many.rows[0], AxisTable)
-    assert isinstance(many.columns[0], AxisTable)
+    assert isinstance(many.axes[0][0], AxisTable)
+    assert isinstance(many.axes[1][0], AxisTable)
     mixed = cheapest_passes(([torch.ones(4, 4)], [torch.ones(4, 4)]), ([cheap], [dear]), images=(10, 10))
-    assert mixed.rows == (cheap,)
-    assert isinstance(mixed.columns[0], AxisTable)
+    assert mixed.axes[0] == (cheap,)
+    assert isinstance(mixed.axes[1][0], AxisTable)
 
 
 def test_stencils_are_for_images_in_single_precision_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

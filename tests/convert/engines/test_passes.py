@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -16,19 +17,21 @@ from conv2attn.convert.bounds.rounding import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.engines import factored, passes, separable
 from conv2attn.convert.engines.passes import Axis
 from conv2attn.convert.engines.stencil import Stencil
-from conv2attn.convert.spec import ConvSpec, Size
+from conv2attn.convert.size import Size
+from conv2attn.convert.spec import ConvSpec
 from conv2attn.proofs.evidence.strategies import convolutions_with_input
 
-FORMS = {"tables": 0, "stencils along the rows": 1, "stencils, channels last": 2, "stencils": 3}
+# What a form makes cost nothing, where a layer has it, and the others infinitely much.
+FORMS = {"tables": "table_cost", "stencils": "shuffled_cost", "stencils, channels last": "stencil_cost"}
 
 
 @st.composite
 def axes(draw: st.DrawFn) -> Axis:
     """Any axis that a convolution can have."""
-    zeros, stride = draw(st.integers(0, 3)), draw(st.integers(1, 4))
-    keys = draw(st.integers(1, 30)) + 2 * zeros
+    zeros, stride, pixels = draw(st.integers(0, 3)), draw(st.integers(1, 4)), draw(st.integers(1, 30))
+    keys = pixels + 2 * zeros
     start = draw(st.integers(0, keys - 1))
-    return Axis(keys, draw(st.integers(1, (keys - 1 - start) // stride + 1)), start, stride, zeros)
+    return Axis(keys, draw(st.integers(1, (keys - 1 - start) // stride + 1)), start, stride, zeros, 1, pixels)
 
 
 def table_of(axis: Axis, alpha: float, center: float) -> Tensor:
@@ -46,6 +49,7 @@ def rounding(axis: Axis, alpha: float, center: float) -> float:
     return 4 * math.expm1(6 * unit * largest) + 4 * gamma(4 * EXP_ULPS + 4 * axis.keys + 8, unit)
 
 
+@example(Axis(keys=9, queries=9, start=0, stride=1, first=0, step=1, pixels=9), 0.5, 0.0)
 @given(axes(), st.floats(0.01, 300), st.floats(-3, 9))
 def test_a_stencil_is_its_table(axis: Axis, alpha: float, center: float) -> None:
     stencil = axis.stencil(alpha, center, torch.float64)
@@ -70,7 +74,7 @@ def test_a_stencil_leaves_out_what_underflows(axis: Axis, alpha: float, center: 
     if stencil is None:
         return
     reached = torch.zeros(axis.queries, axis.keys, dtype=torch.bool)
-    first = axis.zeros - stencil.padding
+    first = axis.first - stencil.padding
     for query in range(axis.queries):
         start = axis.stride * query + first
         reached[query, max(start, 0) : max(start + len(stencil.weights), 0)] = True
@@ -81,13 +85,14 @@ def test_a_stencil_leaves_out_what_underflows(axis: Axis, alpha: float, center: 
 @pytest.fixture(params=FORMS)
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Makes every engine take its passes in one form, if the layer has it."""
-    honest, number = passes._forms, FORMS[request.param]
+    honest, free = passes._Choice.of, FORMS[request.param]
 
-    def only(*arguments: object) -> Iterator[tuple[int, passes.Passes]]:
-        forms = list(honest(*arguments))  # type: ignore[arg-type]
-        return iter([forms[min(number, len(forms) - 1)]])
+    def only(*arguments: Any, **places: Any) -> passes._Choice:
+        choice = honest(*arguments, **places)
+        costs: dict[str, Any] = dict.fromkeys(FORMS.values(), math.inf) | {free: 0.0}
+        return replace(choice, **costs if choice.stencils else {})
 
-    monkeypatch.setattr(passes, "_forms", only)
+    monkeypatch.setattr(passes._Choice, "of", only)
     for engine in (factored, separable):
         monkeypatch.setattr(engine, "stencils_are_fast", lambda device, dtype: True)
     return str(request.param)

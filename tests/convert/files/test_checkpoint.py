@@ -250,8 +250,9 @@ def test_a_moving_average_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 def quantized() -> Tensor:
-    with warnings.catch_warnings(action="ignore"):
-        return torch.quantize_per_tensor(torch.rand(3), 0.1, 0, torch.qint8)
+    """Its zero points are no integers, which is another scheme than that of convolutions."""
+    scales, points = torch.full((2,), 0.1), torch.full((2,), 0.5)
+    return torch.quantize_per_channel(torch.ones(2, 3), scales, points, 0, torch.quint8)
 
 
 def nested() -> Tensor:

@@ -363,7 +363,7 @@ class Flipped(nn.Conv2d):
 
 def with_a_layer_of_another_class() -> nn.Module:
     model = Composite()
-    model.stem = Flipped(**vars(ConvSpec.from_conv(model.stem)))
+    model.stem = Flipped(**ConvSpec.from_conv(model.stem).arguments())
     return model
 
 

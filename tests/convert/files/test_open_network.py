@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from conv2attn.cli import main
 from conv2attn.convert import SelfAttention2d, convert_model, save_converted
 from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, OptionError
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.network import LARGE, open_network
 from conv2attn.convert.files.state import ATTENTION_KEYS
+from tests.command import exit_code
 
 NET = Architecture(f"{__name__}:Net")
 ARCH = ("--arch", "net.py:Net")
@@ -51,11 +50,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     Path("net.py").write_text(f"from {__name__} import Net\n")
 
     def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["conv2attn", *map(str, arguments)])
         capsys.readouterr()
-        with pytest.raises(SystemExit) as exited:
-            main()
-        return (int(exited.value.code or 0), *capsys.readouterr())
+        return (exit_code(*arguments), *capsys.readouterr())
 
     return call
 

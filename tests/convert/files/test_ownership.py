@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,13 +12,13 @@ import pytest
 import torch
 from torch import nn
 
-from conv2attn.cli import main
 from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.errors import OutputError
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.files.writing import atomic
 from conv2attn.convert.files.writing.atomic import write_folder
 from conv2attn.convert.files.writing.safetensors import write_safetensors
+from tests.command import exit_code
 
 
 @pytest.fixture(autouse=True)
@@ -34,15 +33,11 @@ Run = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs the command line; gives the exit code and what it says on stderr."""
 
     def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["conv2attn", *arguments])
-        with pytest.raises(SystemExit) as exited:
-            main()
-        assert isinstance(exited.value.code, int)
-        return exited.value.code, capsys.readouterr().err
+        return exit_code(*arguments), capsys.readouterr().err
 
     return run
 

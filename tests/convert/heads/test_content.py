@@ -8,7 +8,7 @@ from torch import Tensor
 
 from conv2attn.convert import ConversionError, ConvSpec, SelfAttention2d
 from conv2attn.convert.errors import EngineError
-from conv2attn.convert.spec import Size
+from conv2attn.convert.size import Size
 from tests.bounds import output_bound, softmax_bound
 
 SPEC = ConvSpec(2, 3, kernel_size=(2, 1), stride=(1, 2), padding=(1, 0))

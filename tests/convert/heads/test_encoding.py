@@ -13,7 +13,7 @@ from conv2attn.convert.heads.encoding import (
     relative_positions,
     scores_are_exact,
 )
-from conv2attn.convert.spec import Size
+from conv2attn.convert.size import Size
 
 POSITIONS = st.tuples(st.integers(-40, 40), st.integers(-40, 40))
 POWERS_OF_TWO = st.integers(-10, 10).map(lambda exponent: 2.0**exponent)

@@ -23,7 +23,7 @@ from conv2attn.convert import (
 )
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.heads.regime import _REMEMBERED, _REMEMBERED_BYTES, EXACT_ALPHA, ONE_HOT_ALPHA, compute_dtype
-from conv2attn.convert.spec import Size
+from conv2attn.convert.size import Size
 
 SPEC = ConvSpec(1, 1, kernel_size=(3, 2), dilation=(2, 1))
 

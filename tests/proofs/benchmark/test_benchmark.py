@@ -18,12 +18,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conv2attn.cli import main
 from conv2attn.convert import ConvSpec
 from conv2attn.convert.attention.layer import DEFAULT_MEMORY_LIMIT
 from conv2attn.convert.bounds.rounding import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.errors import ConversionError
-from conv2attn.convert.spec import Size
+from conv2attn.convert.size import Size
 from conv2attn.proofs.benchmark import criteria
 from conv2attn.proofs.benchmark.candidates.candidates import (
     CANDIDATES,
@@ -48,6 +47,7 @@ from conv2attn.proofs.benchmark.plot import draw_ladder, plot
 from conv2attn.proofs.benchmark.report import markdown
 from conv2attn.proofs.benchmark.run import Benchmark, run_benchmark, steps
 from conv2attn.proofs.evidence.machine import kept_memory
+from tests.command import exit_code
 
 NETWORKS = {"resnet50": resnet50, "mobilenetv2": mobilenet_v2}
 NO_LIMITS = Limits(DEFAULT_MEMORY_LIMIT, math.inf)
@@ -420,13 +420,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     monkeypatch.setitem(TABLES, "ladder", lambda: ladder_layers((6, 10)))
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(
-            sys, "argv", ["conv2attn", "bench", "--rounds", "5", "--batch", "1", "--threads", "1", *arguments]
-        )
-        with pytest.raises(SystemExit) as exited:
-            main()
-        assert isinstance(exited.value.code, int)
-        return exited.value.code, *capsys.readouterr()
+        code = exit_code("bench", "--rounds", "5", "--batch", "1", "--threads", "1", *arguments)
+        return code, *capsys.readouterr()
 
     return run
 

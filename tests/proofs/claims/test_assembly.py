@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from conv2attn.convert import attention_from_conv
-from conv2attn.convert.spec import ConvSpec, Size
+from conv2attn.convert.size import Size
+from conv2attn.convert.spec import ConvSpec
 from conv2attn.proofs.claims.common.small_convolutions import Case, pad, pixels, symbols
 from conv2attn.proofs.claims.errata.convolution import image_keys
 from conv2attn.proofs.claims.sharper.zero_taps import sparse_failures
@@ -124,7 +125,7 @@ def test_the_geometry_of_the_proof_is_the_geometry_of_the_code(case: Case) -> No
 @pytest.mark.parametrize("case", [case for case in CASES if case.pads[::2] == case.pads[1::2]], ids=str)
 def test_the_polynomial_of_the_proof_takes_the_values_of_the_code(case: Case) -> None:
     spec, s = spec_of(case), symbols(case)
-    conv = nn.Conv2d(**vars(spec), dtype=torch.float64)
+    conv = nn.Conv2d(**spec.arguments(), dtype=torch.float64)
     x = torch.randint(-9, 10, (1, case.channels[0], *case.size)).double()
     with torch.no_grad():
         for parameter in conv.parameters():

@@ -9,7 +9,8 @@ from torch import nn
 
 from conv2attn.convert import SelfAttention2d
 from conv2attn.convert.heads.encoding import head_vectors, key_positions, positional_scores, relative_encoding
-from conv2attn.convert.spec import ConvSpec, Size
+from conv2attn.convert.size import Size
+from conv2attn.convert.spec import ConvSpec
 from conv2attn.proofs.claims.common.notation import Delta_1, Delta_2, alpha
 from conv2attn.proofs.claims.theorem import absolute
 from conv2attn.proofs.claims.theorem import any_dimensions as dimensions

@@ -18,10 +18,11 @@ from torch import nn
 from conv2attn.convert import attention_from_conv
 from conv2attn.convert.engines.factored import smoothing_matrix
 from conv2attn.proofs.claims.certificate.error_bound import lemma_failures, sum_failures
-from conv2attn.proofs.claims.certificate.tail import SHARP_BOUND
+from conv2attn.proofs.claims.certificate.tail import SHARP_BOUND, N
 from conv2attn.proofs.claims.common.small_convolutions import Case, Symbols, convolution, symbols
 from conv2attn.proofs.claims.computing.factorisation import (
     CASES,
+    box_failures,
     factorisation_failures,
     head_probabilities,
     quadratic,
@@ -43,12 +44,14 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "a cross term": partial(separability_failures, SMALL, score=lambda a, b: a + b + a * b),
     "a difference": partial(separability_failures, SMALL, score=lambda a, b: a - b),
     "a quadratic score with a cross term": partial(split_failures, cross=1),
-    "a row term with the other sign": partial(split_failures, row=ALPHA * (DELTA_1 - CENTER_1) ** 2),
-    "a row term without the square": partial(split_failures, row=-ALPHA * (DELTA_1 - CENTER_1)),
+    "a row term with the other sign": partial(split_failures, first=ALPHA * (DELTA_1 - CENTER_1) ** 2),
+    "a row term without the square": partial(split_failures, first=-ALPHA * (DELTA_1 - CENTER_1)),
     "distances instead of squares": partial(factorisation_failures, FEW, exponent=abs),
     "half the exponent's scale": partial(factorisation_failures, FEW, exponent=lambda d: 2 * d * d),
     "queries without stride": partial(factorisation_failures, FEW, query=lambda case, p: p),
     "centres without dilation": partial(factorisation_failures, FEW, center=lambda case, tap: tap),
+    "boxes with distances instead of squares": partial(box_failures, exponent=abs),
+    "a softmax over the pixels that have values": partial(box_failures, is_renormalised=True),
     "half the error": partial(lemma_failures, factor=sympy.Rational(1, 2)),
     "twice the error, never attained": partial(lemma_failures, factor=2),
     "an error of the other sign": partial(lemma_failures, factor=-1),
@@ -136,7 +139,7 @@ def test_the_error_is_within_the_bound_in_exact_arithmetic(case: Case, q: Fracti
     draw = random.Random(7)
     s = numbers(case, lambda: Fraction(draw.randint(-20, 20), 7))
     soft, hard = soft_attention(case, s, q, query=query_position, center=head_center), convolution(case, s)
-    tail = sympy.lambdify(Q, SHARP_BOUND)(q)
+    tail = sympy.lambdify((Q, N), SHARP_BOUND)(q, 2)
     for (o, *_), error in ((index, abs(soft[index] - hard[index])) for index in hard):
         values = {c: [value for row in s.image[c] for value in row] for c in case.mixed(o)}
         total = sum(abs(w) * (max(values[c]) - min(values[c])) for (out, c, _, _), w in s.weight.items() if out == o)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from conv2attn.convert.heads.encoding import head_vectors, positional_scores, relative_encoding, scores_are_exact
 from conv2attn.convert.heads.regime import EXACT_ALPHA, ONE_HOT_ALPHA
-from conv2attn.convert.spec import Size
+from conv2attn.convert.size import Size
 from conv2attn.proofs.claims.computing import exact_scores, floating_point
 from conv2attn.proofs.claims.computing.exact_scores import D_1, D_2, LARGEST_INTEGER, columns, rows
 from conv2attn.proofs.prover.claim import Claim

@@ -24,6 +24,7 @@ from conv2attn.proofs.claims.certificate.accumulation import (
 )
 from conv2attn.proofs.claims.certificate.propagation import affine_failures, chain_failures, slope_failures
 from conv2attn.proofs.claims.certificate.rounding import (
+    ROUNDINGS,
     U,
     distance_failures,
     exponential_failures,
@@ -52,7 +53,7 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "a smaller exponential": partial(exponential_failures, factor=sympy.Rational(9, 8)),
     "larger scores": partial(exponential_failures, largest=sympy.Rational(1, 2)),
     "factorials above powers of 3": partial(exponential_failures, ratio=3),
-    "a rounding of the score forgotten": partial(score_failures, factor=5),
+    "a rounding of the score forgotten": partial(score_failures, factor=ROUNDINGS - 1),
     "a distance without its cross term": partial(distance_failures, cross=3),
     "a smaller constant": partial(distance_failures, constant=2),
     "additions that err by half as much": partial(addition_failures, bound=lambda a, b, u: u * abs(a + b) / 2),

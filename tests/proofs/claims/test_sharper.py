@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from conv2attn.convert import attention_from_conv
-from conv2attn.convert.spec import Size
+from conv2attn.convert.size import Size
 from conv2attn.proofs.claims.common.small_convolutions import pixels
 from conv2attn.proofs.claims.sharper.encoding_dimension import (
     COLUMNS,

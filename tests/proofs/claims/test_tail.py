@@ -15,9 +15,12 @@ from hypothesis import strategies as st
 from conv2attn.convert.bounds.tail import tail_fraction
 from conv2attn.convert.heads.encoding import head_vectors, relative_encoding
 from conv2attn.proofs.claims.certificate.tail import (
+    CUT,
+    FIRST_ORDER,
     MAJORANT,
     SHARP_BOUND,
     SIMPLE_BOUND,
+    N,
     bound_failures,
     grid_failures,
     lattice_counts,
@@ -38,8 +41,10 @@ from conv2attn.proofs.claims.theorem.one_hot import (
 FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "a gap of 2": partial(gap_failures, gap=2),
     "no gap": partial(gap_failures, gap=0),
-    "a minus in the distance": partial(gap_failures, distance=lambda d, D: (d[0] - D[0]) ** 2 - (d[1] - D[1]) ** 2),
-    "a plus before the centre": partial(gap_failures, distance=lambda d, D: (d[0] + D[0]) ** 2 + (d[1] + D[1]) ** 2),
+    "a minus in the distance": partial(
+        gap_failures, distance=lambda d, D: 2 * (d[0] - D[0]) ** 2 - squared_distance(d, D)
+    ),
+    "a plus before the centre": partial(gap_failures, distance=lambda d, D: squared_distance(d, [-c for c in D])),
     "half a distance": partial(gap_failures, distance=lambda d, D: squared_distance(d, D) / 2),
     "one axis only": partial(gap_failures, distance=lambda d, D: (d[0] - D[0]) ** 2),
     "a faster rate": partial(rate_failures, bound=1 - COUNT * Q / 2),
@@ -50,16 +55,16 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "falling exponents": partial(majorant_failures, exponent=lambda n: 2 - n),
     "exponents below n": partial(majorant_failures, exponent=lambda n: n / 2),
     "a majorant without the factor 2": partial(majorant_failures, majorant=1 / (1 - Q)),
-    "theta instead of its square": partial(bound_failures, sharp=2 * Q / (1 + Q)),
-    "a sharp bound with the other sign": partial(bound_failures, sharp=4 * Q / (1 - Q) ** 2),
+    "theta instead of its power": partial(bound_failures, sharp=2 * Q / (1 + Q)),
+    "a sharp bound with the other sign": partial(bound_failures, sharp=((1 + Q) / (1 - Q)) ** N - 1),
     "half the simple bound": partial(bound_failures, simple=SIMPLE_BOUND / 2),
-    "a simple bound without the square": partial(bound_failures, simple=4 * Q * (1 - Q)),
-    "a constant of 3": partial(bound_failures, first_order=3),
-    "a constant of 5": partial(bound_failures, first_order=5),
+    "a simple bound that falls": partial(bound_failures, simple=2 * N * Q * (1 - Q)),
+    "a constant of 2 n - 1": partial(bound_failures, first_order=2 * N - 1),
+    "a constant of 4": partial(bound_failures, first_order=4),
     "the squared majorant": partial(bound_failures, majorant=MAJORANT**2),
-    "keys on a line": partial(grid_failures, axes=1),
+    "a power too few": partial(grid_failures, fewer=1),
     "a bound that is too small in numbers": partial(value_failures, bound=SHARP_BOUND / 2),
-    "a bound with q squared": partial(value_failures, bound=4 * Q**2),
+    "a bound with q squared": partial(value_failures, bound=2 * N * Q**2),
 }
 
 
@@ -68,15 +73,17 @@ def test_a_false_variant_is_rejected(variant: str) -> None:
     assert FALSE_VARIANTS[variant]()
 
 
+@pytest.mark.parametrize("axes", [1, 2, 3])
 @given(st.floats(0.05, 100))
-def test_the_tail_of_the_code_is_the_tail_of_the_proof(alpha: float) -> None:
-    with mpmath.workdps(120):
+def test_the_tail_of_the_code_is_the_tail_of_the_proof(axes: int, alpha: float) -> None:
+    with mpmath.workdps(240):
         q = mpmath.exp(-mpmath.mpf(alpha))
-        tau = partial_tail(q, 60)
-        assert tau <= tail_fraction(alpha) <= tau * (1 + mpmath.mpf(2) ** -29)  # 2^-30 outward covers the rounding
-        bounds = (partial_tail(Q, 1), SHARP_BOUND, SIMPLE_BOUND)
-        first, sharp, simple = (sympy.lambdify(Q, bound, "mpmath")(q) for bound in bounds)
-        assert first <= tau <= sharp <= simple
+        tau = partial_tail(q, 60, axes=axes)
+        assert tau <= tail_fraction(alpha, axes=axes) <= tau * (1 + mpmath.mpf(2) ** -29)  # 2^-30 covers the rounding
+        bounds = (CUT, SHARP_BOUND, SIMPLE_BOUND, FIRST_ORDER * Q)
+        first, sharp, simple, linear = (sympy.lambdify((Q, N), bound, "mpmath")(q, axes) for bound in bounds)
+        assert first <= tau <= min(sharp, simple, linear)
+        assert sharp <= simple <= linear or axes == 1  # then the first two are one number, rounded
 
 
 @given(st.integers(-9, 9), st.integers(-9, 9), st.integers(-9, 9), st.integers(-9, 9))

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -19,7 +19,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from conv2attn.convert import Certificate, ConvSpec, SelfAttention2d, attention_from_conv, certify, conv_from_attention
+from conv2attn.convert import (
+    Certificate,
+    ConvSpec,
+    SelfAttention,
+    SelfAttention2d,
+    attention_from_conv,
+    certify,
+    conv_from_attention,
+)
 from conv2attn.convert.bounds import tail
 from conv2attn.convert.certificate import layer as certificate
 from conv2attn.convert.certificate.propagation import certificate as network_certificate
@@ -29,7 +37,8 @@ from conv2attn.convert.engines.convolution import Geometry, is_narrow
 from conv2attn.convert.errors import CheckpointError, ConversionError, SelectionError
 from conv2attn.convert.heads.regime import EXACT_ALPHA, Regime
 from conv2attn.convert.heads.values import LayerValues
-from conv2attn.convert.spec import Size
+from conv2attn.convert.size import Size
+from conv2attn.convert.spec import Convolution
 from conv2attn.proofs.evidence.arithmetic import certified_arithmetic
 from conv2attn.proofs.evidence.campaign import run
 from conv2attn.proofs.evidence.campaign.checks import all as checks
@@ -102,7 +111,7 @@ def round_moved_centers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lose_a_bit_on_the_way_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lossy(layer: SelfAttention2d, *, tolerance: float) -> nn.Conv2d:
+    def lossy(layer: SelfAttention2d, *, tolerance: float) -> Convolution:
         conv = conv_from_attention(layer, tolerance=tolerance)
         with torch.no_grad():
             conv.weight[0] *= 1 + 2 * torch.finfo(conv.weight.dtype).eps
@@ -112,23 +121,23 @@ def lose_a_bit_on_the_way_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def round_centers_to_the_layer_s_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = SelfAttention2d.__init__
+    honest = SelfAttention.__init__
 
     def rounding(layer: SelfAttention2d, *args: Any, **kwargs: Any) -> None:
         honest(layer, *args, **kwargs)
         layer.centers.data = layer.centers.data.to(layer.weight.dtype).to(layer.centers.dtype)
 
-    monkeypatch.setattr(SelfAttention2d, "__init__", rounding)
+    monkeypatch.setattr(SelfAttention, "__init__", rounding)
 
 
 def keep_the_default_alpha_in_every_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = SelfAttention2d.__init__
+    honest = SelfAttention.__init__
 
     def stubborn(layer: SelfAttention2d, *args: Any, **kwargs: Any) -> None:
         honest(layer, *args, **kwargs)
         layer.alpha_follows_dtype = False
 
-    monkeypatch.setattr(SelfAttention2d, "__init__", stubborn)
+    monkeypatch.setattr(SelfAttention, "__init__", stubborn)
 
 
 def query_the_kernel_s_corner(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -553,7 +562,7 @@ def test_the_first_failure_is_made_small_and_its_snippet_shows_it(
     layer = example.layer
     assert (layer.spec.in_channels, layer.spec.out_channels, layer.spec.num_heads, layer.batch) == (1, 1, 1, 1)
     assert layer.size == (1, 1)
-    assert sum(layer.spec.pads) <= 2
+    assert sum(map(sum, layer.spec.pads)) <= 2
     ast.parse(example.snippet)
     assert len(example.snippet.splitlines()) < 25
     exec(example.snippet, {})
@@ -583,7 +592,8 @@ def weight_of(layer: RandomLayer) -> int:
     numbers = (spec.in_channels, spec.out_channels, spec.groups, *spec.kernel_size, *spec.stride, *spec.dilation)
     named = (spec.padding_mode != "zeros", spec.bias, layer.dtype != "float32", layer.alpha != 1)
     last = layer.memory_format == "channels_last"
-    padding = 100 if isinstance(spec.padding, str) else sum(spec.padding)
+    padding = 100 if isinstance(spec.padding, str) else sum(map(sum, spec.pads)) if not spec.transposed else 0
+    padding += sum(spec.output_padding) + (sum(cast(tuple[int, ...], spec.padding)) if spec.transposed else 0)
     return sum(numbers) + padding + sum(layer.size) + layer.batch + sum(named) + last
 
 

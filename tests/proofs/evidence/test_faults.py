@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from conv2attn.convert import Certificate, ConversionError, attention_from_conv, certify
 from conv2attn.convert.engines import factored, separable
 from conv2attn.convert.heads.values import AttentionLayer
-from conv2attn.convert.spec import Size
+from conv2attn.convert.size import Size
 from conv2attn.proofs.evidence.strategies import convolutions_with_input
 from tests.faults import LITERAL_FAULTS
 

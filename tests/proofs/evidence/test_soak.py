@@ -16,40 +16,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conv2attn.cli import main
 from conv2attn.convert.errors import OutputError
 from conv2attn.proofs.evidence.campaign import outputs
 from conv2attn.proofs.evidence.campaign.merge import _common_layer
 from conv2attn.proofs.evidence.campaign.result import Part
+from tests.command import Run, result_of
 from tests.faults import drop_a_head
 from tests.processes import PATIENCE, finished, started
 
 COMMAND = [sys.executable, "-c", "from conv2attn.cli import main; main()"]
-ARCH = ("--arch", "conv2attn.convert.examples.networks:residual_cnn")
 
-Run = Callable[..., tuple[int, str, str]]
 PARTS = st.builds(Part, st.integers(0, 1), st.integers(0, 30), st.integers(1, 9), st.integers(0, 9))
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Runs the command in an empty folder: exit code, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["conv2attn", *arguments])
-        with pytest.raises(SystemExit) as raised:
-            main()
-        return (int(raised.value.code or 0), *capfd.readouterr())
-
-    return call
-
-
-def result(text: str) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(text)
-    assert (data["version"], data["command"]) == (1, "soak")
-    return data
 
 
 def test_a_summary_says_what_was_tried_and_what_was_found(run: Run) -> None:
@@ -66,8 +43,8 @@ def test_a_summary_says_what_was_tried_and_what_was_found(run: Run) -> None:
 def test_json_and_the_file_are_the_same_object(run: Run) -> None:
     code, out, _ = run("soak", "--layers", "3", "--json", "--out", "result.json")
     assert code == 0
-    data = result(out)
-    assert data == result(Path("result.json").read_text(encoding="utf-8"))
+    data = result_of("soak", out)
+    assert data == result_of("soak", Path("result.json").read_text(encoding="utf-8"))
     assert data["counterexample"] is None
     assert data["campaign"]["parts"] == [{"seed": 0, "first": 0, "step": 1, "count": 3}]
     assert os.listdir() == ["result.json"]
@@ -76,7 +53,7 @@ def test_json_and_the_file_are_the_same_object(run: Run) -> None:
 def test_options_choose_engines_precisions_and_sizes(run: Run) -> None:
     arguments = ("--engine", "literal", "--engine", "factored", "--dtype", "float64", "--max-size", "4")
     _, out, _ = run("soak", "--layers", "4", "--json", *arguments)
-    campaign = result(out)["campaign"]
+    campaign = result_of("soak", out)["campaign"]
     assert campaign["settings"] == {
         "engines": ["literal", "factored"],
         "dtypes": ["float64"],
@@ -98,7 +75,10 @@ def test_shards_merge_into_the_whole(run: Run, monkeypatch: pytest.MonkeyPatch) 
     Path("even-0-of-2.json").rename("even.json")
     code, out, _ = run("merge", "odd.json", "even.json", "--json")
     assert code == 0
-    assert result(out)["campaign"]["tally"] == result(Path("whole.json").read_text())["campaign"]["tally"]
+    assert (
+        result_of("soak", out)["campaign"]["tally"]
+        == result_of("soak", Path("whole.json").read_text())["campaign"]["tally"]
+    )
     code, out, _ = run("merge", "odd.json", "even.json")
     assert "Seed 0, layers 0, 2, ...\nSeed 0, layers 1, 3, ...\n" in out
     code, _, err = run("merge", "odd.json", "odd.json")
@@ -164,7 +144,7 @@ def test_a_failure_gives_a_snippet_and_exit_code_1(run: Run, monkeypatch: pytest
     assert "violations in 12 layers" in out
     assert "layer 0 of seed 0: integers, one-hot: output, literal: error" in out
     assert "and 2 more layers" in out
-    snippet = result(Path("result.json").read_text())["counterexample"]
+    snippet = result_of("soak", Path("result.json").read_text())["counterexample"]
     assert snippet in out
     assert "layer = RandomLayer(" in snippet
     assert run("merge", "result.json")[0] == 1
@@ -283,7 +263,7 @@ def test_an_interrupt_ends_a_campaign_with_a_partial_summary(layers: str, tmp_pa
         out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err) == (130, "")
     assert "layers (interrupted), " in out
-    campaign = result((tmp_path / "result.json").read_text())["campaign"]
+    campaign = result_of("soak", (tmp_path / "result.json").read_text())["campaign"]
     assert campaign["stopped"] == "interrupted"
     assert 0 < campaign["tally"]["layers"] < int(layers)
     assert sorted(os.listdir(tmp_path)) == ["progress", "result.json"]

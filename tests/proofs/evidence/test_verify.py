@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,46 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import strategies as st
 from PIL import Image
 from torch import nn
 
-from conv2attn.cli import main
 from conv2attn.convert import attention_from_conv, certify, certify_network, convert_model, save_converted
 from conv2attn.convert.certificate.propagation.certificate import NetworkCertificate
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.proofs.evidence import network as network_check
-from conv2attn.proofs.evidence.campaign.result import Part
+from tests.command import Run, result_of
 from tests.faults import drop_a_head
 
-COMMAND = [sys.executable, "-c", "from conv2attn.cli import main; main()"]
 ARCH = ("--arch", "conv2attn.convert.examples.networks:residual_cnn")
-
-Run = Callable[..., tuple[int, str, str]]
-PARTS = st.builds(Part, st.integers(0, 1), st.integers(0, 30), st.integers(1, 9), st.integers(0, 9))
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Runs the command in an empty folder: exit code, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["conv2attn", "verify", *arguments])
-        with pytest.raises(SystemExit) as raised:
-            main()
-        return (int(raised.value.code or 0), *capfd.readouterr())
-
-    return call
-
-
-def result(text: str) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(text)
-    assert (data["version"], data["command"]) == (1, "verify")
-    return data
 
 
 @pytest.fixture
@@ -69,7 +39,7 @@ def write_network(layers: str) -> tuple[str, ...]:
 
 
 def test_a_network_is_compared_layer_by_layer_and_as_a_whole(checkpoint: str, run: Run) -> None:
-    code, out, err = run(checkpoint, *ARCH, "--random", "3", "--size", "16x12", "--seed", "4")
+    code, out, err = run("verify", checkpoint, *ARCH, "--random", "3", "--size", "16x12", "--seed", "4")
     assert (code, err) == (0, "")
     assert "separable: difference / bound" in out
     assert "5.shortcut.0" in out
@@ -80,9 +50,9 @@ def test_a_network_is_compared_layer_by_layer_and_as_a_whole(checkpoint: str, ru
 
 
 def test_a_network_s_result_is_data(checkpoint: str, run: Run) -> None:
-    code, out, _ = run(checkpoint, *ARCH, "--random", "2", "--size", "16x16", "--json", "--engine", "literal")
+    code, out, _ = run("verify", checkpoint, *ARCH, "--random", "2", "--size", "16x16", "--json", "--engine", "literal")
     assert code == 0
-    network = result(out)["network"]
+    network = result_of("verify", out)["network"]
     assert network["images"] == 2
     (engine,) = network["engines"]
     assert engine["engine"] == "literal"
@@ -100,14 +70,14 @@ def test_a_network_beyond_its_bound_end_to_end_is_found(
         return replace(certify_network(*arguments, **named), bound=0.0)
 
     monkeypatch.setattr(network_check, "certify_network", too_small)
-    code, out, _ = run(checkpoint, *ARCH, "--random", "1", "--size", "16x16", "--engine", "literal")
+    code, out, _ = run("verify", checkpoint, *ARCH, "--random", "1", "--size", "16x16", "--engine", "literal")
     assert code == 1
     assert "Beyond the bound, or not finite: end to end (literal).\n" in out
 
 
 def test_a_network_that_cannot_be_bounded_says_why(run: Run) -> None:
     network = write_network("nn.Sequential(nn.Conv2d(1, 2, 1), nn.Flatten(), nn.Softmax(1))")
-    code, out, _ = run(*network, "--size", "4x4")
+    code, out, _ = run("verify", *network, "--size", "4x4")
     assert code == 0
     assert "End to end, no finite bound is known; 2: no bound is known for Softmax.\n" in out
 
@@ -117,8 +87,8 @@ def test_a_network_is_certified_for_the_values_that_each_channel_of_the_images_h
     torch.save({"0.weight": torch.ones(1, 2, 1, 1)}, "net.pt")
     Path("data").mkdir()
     np.save("data/a.npy", np.array([[[0.0, 8.0]], [[2.0, 2.0]]], dtype=np.float32))
-    _, out, _ = run(*network, "--data", "data", "--json")
-    (layer,) = result(out)["network"]["certificate"]["layers"]
+    _, out, _ = run("verify", *network, "--data", "data", "--json")
+    (layer,) = result_of("verify", out)["network"]["certificate"]["layers"]
     assert (layer["low"], layer["high"]) == (0.0, 8.0)
     conv = nn.Conv2d(2, 1, 1, bias=False)
     nn.init.ones_(conv.weight)
@@ -130,15 +100,15 @@ def test_a_network_is_certified_for_the_values_that_each_channel_of_the_images_h
 def test_a_converted_folder_is_compared_with_the_network_it_restores(alpha: float | None, run: Run) -> None:
     attention, report = convert_model(load_example("residual"), alpha=alpha)
     save_converted(attention, "folder", report=report, architecture=Architecture(ARCH[1]))
-    code, out, _ = run("folder", "--random", "2", "--size", "16x16", "--json")
+    code, out, _ = run("verify", "folder", "--random", "2", "--size", "16x16", "--json")
     assert code == 0
-    for engine in result(out)["network"]["engines"]:
+    for engine in result_of("verify", out)["network"]["engines"]:
         assert (engine["logit_difference"] > 0.01) == (alpha is not None)
 
 
 def test_a_network_that_differs_gives_exit_code_1(checkpoint: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     drop_a_head(monkeypatch)
-    code, out, _ = run(checkpoint, *ARCH, "--random", "1", "--size", "16x16", "--engine", "literal")
+    code, out, _ = run("verify", checkpoint, *ARCH, "--random", "1", "--size", "16x16", "--engine", "literal")
     assert code == 1
     assert "Beyond the bound, or not finite: 0 (literal), 3.body.0 (literal)" in out
 
@@ -147,7 +117,7 @@ def test_values_that_are_not_finite_are_no_agreement(run: Run) -> None:
     network = write_network("nn.Sequential(nn.Conv2d(1, 1, 1))")
     Path("data").mkdir()
     np.save("data/inf.npy", np.full((1, 3, 3), np.inf, dtype=np.float32))
-    code, out, _ = run(*network, "--data", "data")
+    code, out, _ = run("verify", *network, "--data", "data")
     assert code == 1
     assert "Beyond the bound, or not finite: 0 (separable)" in out
 
@@ -159,10 +129,10 @@ def test_images_of_a_folder_are_tensors_or_pictures(checkpoint: str, run: Run) -
     torch.save(torch.rand(2, 3, 16, 16), "data/c.pt")
     np.save("data/d.npy", np.random.default_rng(0).random((3, 16, 16)))
     Path("data/notes.txt").write_text("left alone")
-    code, out, _ = run(checkpoint, *ARCH, "--data", "data", "--size", "16x16", "--json")
+    code, out, _ = run("verify", checkpoint, *ARCH, "--data", "data", "--size", "16x16", "--json")
     assert code == 0
-    assert result(out)["network"]["images"] == 5
-    code, _, err = run(checkpoint, *ARCH, "--data", "data")
+    assert result_of("verify", out)["network"]["images"] == 5
+    code, _, err = run("verify", checkpoint, *ARCH, "--data", "data")
     assert code == 3
     assert "data/b.jpg and data/a.png are of different sizes (--size makes pictures one size)" in err
 
@@ -181,7 +151,7 @@ def test_an_image_that_cannot_be_read_is_refused(
 ) -> None:
     Path("data").mkdir()
     Path("data", name).write_bytes(content)
-    code, out, err = run(checkpoint, *ARCH, "--data", "data")
+    code, out, err = run("verify", checkpoint, *ARCH, "--data", "data")
     assert (code, out) == (3, "")
     assert reason in err
 
@@ -190,17 +160,17 @@ def test_an_image_that_cannot_be_read_is_refused(
 def test_a_tensor_that_is_no_image_of_the_network_is_refused(shape: tuple[int, ...], checkpoint: str, run: Run) -> None:
     Path("data").mkdir()
     torch.save(torch.zeros(shape), "data/a.pt")
-    code, _, err = run(checkpoint, *ARCH, "--data", "data")
+    code, _, err = run("verify", checkpoint, *ARCH, "--data", "data")
     assert code == 3
     assert f"data/a.pt holds a tensor {list(shape)}; the network takes [3, rows, columns], alone or in a batch" in err
 
 
 def test_a_network_without_an_architecture_or_that_does_not_run_is_refused(checkpoint: str, run: Run) -> None:
-    code, _, err = run(checkpoint)
+    code, _, err = run("verify", checkpoint)
     assert code == 2
     assert "residual.pt holds weights, but not the strides and paddings of its convolutions" in err
     network = write_network("nn.Sequential(nn.Conv2d(3, 1, 1), nn.Flatten(), nn.Linear(9, 2))")
-    code, _, err = run(*network, "--size", "4x4")
+    code, _, err = run("verify", *network, "--size", "4x4")
     assert code == 3
     assert "the network does not give scores for images [3, 4, 4]: mat1 and mat2" in err
 
@@ -209,4 +179,4 @@ def test_every_example_network_verifies(run: Run) -> None:
     for name, factory in NETWORKS.items():
         torch.save(load_example(name).state_dict(), f"{name}.pt")
         arch = f"{factory.__module__}:{factory.__name__}"
-        assert run(f"{name}.pt", "--arch", arch, "--random", "1", "--size", "16x16")[0] == 0
+        assert run("verify", f"{name}.pt", "--arch", arch, "--random", "1", "--size", "16x16")[0] == 0

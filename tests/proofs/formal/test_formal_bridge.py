@@ -121,10 +121,7 @@ def test_the_certificate_of_one_tap_is_at_least_the_bound_that_coq_proves(alpha:
 def test_the_certificate_of_several_taps_is_at_least_a_proved_bound_for_each_channel(
     alpha: float, groups: int, dilation: int, seed: int
 ) -> None:
-    """For each pair of channels it is at least the smaller of two bounds: Coq's, and that of claim smoothed-kernel.
-
-    So where it is smaller than Coq's bound, the claim covers it, which Coq has not been asked about.
-    """
+    """certified_tail: for each pair of channels at least the smaller of two bounds, enclosed with Coq's formulas."""
     torch.manual_seed(seed)
     conv = nn.Conv2d(4, 2, (2, 3), padding=1, dilation=(1, dilation), groups=groups, dtype=torch.float64)
     found, osc = certified_tail(conv, alpha)
@@ -139,14 +136,96 @@ def test_the_certificate_of_several_taps_is_at_least_a_proved_bound_for_each_cha
     assert Fraction(found) <= tau_low * largest(conv, osc, absolute) * OUTWARD * Fraction(1 + gamma(8 * 24, 2.0**-53))
 
 
-@pytest.mark.parametrize(("kernel_size", "is_formal"), [(1, True), (3, False)])
-def test_coq_covers_the_certificate_of_one_tap_and_not_that_of_a_box(kernel_size: int, is_formal: bool) -> None:
-    """As README and proofs/formal/README.md say: the smaller bound for several taps is not Coq's."""
-    conv = nn.Conv2d(1, 1, kernel_size, bias=False, dtype=torch.float64)
+def test_a_box_is_certified_with_less_than_its_heads_lose_and_no_less_than_coq_proves() -> None:
+    conv = nn.Conv2d(1, 1, 3, bias=False, dtype=torch.float64)
     nn.init.ones_(conv.weight)
-    tail = certify(attention_from_conv(conv, alpha=2.0), input_range=(0.0, 1.0)).tail
-    is_covered = formal_tau(2.0)[1] * conv.weight.numel() <= Fraction(tail)
-    assert is_covered is is_formal
+    found = Fraction(certify(attention_from_conv(conv, alpha=2.0), input_range=(0.0, 1.0)).tail)
+    smoothed = fraction_of(smoothed_bound(Kernel((3, 3), (1, 1), (1.0,) * 9, (2.0,) * 9)).b) / 2
+    assert smoothed <= found < formal_tau(2.0)[0] * conv.weight.numel()
+
+
+def test_the_formulas_of_the_smaller_bound_are_those_of_the_file() -> None:
+    """``smoothed_bound`` of ``claims/common/lattice.py`` sums the same over a window, and adds what it leaves."""
+    text = " ".join((FOLDER / "SmoothedKernel.v").read_text(encoding="utf-8").split())
+    assert "exp (- alpha * distance2 z t) / theta3 (decay alpha) ^ length t." in text
+    assert "Definition change (alpha : R) (t z : position) : R := share alpha t z - is_target t z." in text
+    assert "(Sum z in window, Rabs (Sum m in taps, W m * change (alpha m) (offset_n l m) z)) + Sum m in taps" in text
+    (theorem,) = (found.text for found in statements() if str(found) == "SmoothedKernel.certified_tail")
+    assert "Rmin (Sum m in taps g, tau_n (length (axes g)) (alpha m) * Rabs (W o c m))" in theorem
+    assert theorem.endswith("(kernel_change (axes g) (taps g) alpha (W o c) window / 2)")
+
+
+# What Padding.v lists: pixels of an image of four around it, by mode of padding, 2 before and some behind.
+@pytest.mark.parametrize(
+    ("mode", "coq"), [("reflect", "Reflect"), ("replicate", "Replicate"), ("circular", "Circular")]
+)
+def test_padding_in_coq_is_that_of_pytorch(mode: str, coq: str) -> None:
+    text = (FOLDER / "Padding.v").read_text(encoding="utf-8")
+    (listed,) = re.findall(rf"map \(source {coq} 4 2\) \(range 9\) = map Some \[([\d; ]+)\]", text)
+    padded = torch.nn.functional.pad(torch.arange(4.0).view(1, 1, 4), (2, 3), mode=mode)
+    assert [int(number) for number in listed.split(";")] == padded.flatten().int().tolist()
+
+
+# Binary.v: precision and exponent of the smallest number, of the format of weights and outputs and of the sums.
+FORMATS = {
+    torch.float16: (Fraction(1, 2**11), -24, (24, -149)),
+    torch.bfloat16: (Fraction(1, 2**8), -133, (24, -149)),
+    torch.float32: (None, None, (24, -149)),
+    torch.float64: (None, None, (53, -1074)),
+}
+
+
+def formal_rounding(conv: nn.Conv2d, largest: Fraction) -> Fraction:
+    """``bound`` of ExactRegime.v, for the output channel where it is largest: both sides, without subnormal weights."""
+    unit_out, lowest_out, (precision, lowest) = FORMATS[conv.weight.dtype]
+    bounds: list[Fraction] = []
+    terms = conv.weight[0].numel() + 1
+    gamma_m = Fraction(terms, 2**precision) / (1 - Fraction(terms, 2**precision))
+    biases = [Fraction(0)] * conv.out_channels if conv.bias is None else exactly(conv.bias.detach())
+    for channel, bias in zip(exactly(conv.weight.detach().flatten(1)), biases, strict=True):
+        weights = sum(map(abs, channel), Fraction(0))
+        size = largest * weights + abs(bias)
+        underflow = (1 + weights) * Fraction(2) ** (lowest + 2 * precision + 7)
+        narrowing = Fraction(0)
+        if unit_out is not None and lowest_out is not None:
+            narrowing = unit_out * (1 + gamma_m)
+            underflow += (2 + weights) * Fraction(2) ** lowest_out
+        bounds.append(2 * (size * (gamma_m + narrowing) + underflow))
+    return max(bounds)
+
+
+@given(
+    dtype=st.sampled_from(list(FORMATS)),
+    groups=st.sampled_from((1, 2)),
+    bias=st.booleans(),
+    large=st.floats(0.5, 100),
+    seed=st.integers(0, 999),
+)
+@settings(max_examples=40)
+def test_the_certificate_of_one_hot_attention_lies_on_the_formal_one(
+    dtype: torch.dtype, groups: int, bias: bool, large: float, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    conv = nn.Conv2d(4, 6, (3, 2), padding=1, groups=groups, bias=bias).to(dtype)
+    found = certify(attention_from_conv(conv), input_range=(-large, large / 2)).bound
+    formal = formal_rounding(conv, Fraction(large))
+    assert formal <= Fraction(found) <= formal * (1 + Fraction(1, 2**20))
+
+
+def test_the_formula_of_the_rounding_is_that_of_the_file() -> None:
+    text = " ".join((FOLDER / "ExactRegime.v").read_text(encoding="utf-8").split())
+    for formula in (
+        "a * (gamma m (roundoff f) + if shorter then roundoff fo * (1 + gamma m (roundoff f)) else 0)",
+        "(1 + gamma m (roundoff f)) * flushed + (1 + s) * power (lowest f + 2 * precision f + 7)",
+        "if shorter then (2 + s) * power (lowest fo) else 0.",
+        "2 * side f fo shorter (term_count g) (r * weight_sum g W o + Rabs (b o)) (weight_sum g W o) flushed.",
+    ):
+        assert formula in text
+    formats = (FOLDER / "Binary.v").read_text(encoding="utf-8")
+    assert "Definition binary16 := Format 11 (-24)." in formats
+    assert "Definition bfloat16 := Format 8 (-133)." in formats
+    assert "Definition binary32 := Format 24 (-149)." in formats
+    assert "Definition binary64 := Format 53 (-1074)." in formats
 
 
 def fraction_of(number: Any) -> Fraction:

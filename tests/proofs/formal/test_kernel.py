@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from conv2attn import cli
 from conv2attn.convert.errors import ToolError
 from conv2attn.proofs.formal.coq import ask as kernel
 from conv2attn.proofs.formal.coq.answers import (
@@ -27,6 +26,7 @@ from conv2attn.proofs.formal.coq.answers import (
 from conv2attn.proofs.formal.coq.ask import check_formal, count_steps
 from conv2attn.proofs.formal.coq.library import FOLDER, sources, statements
 from conv2attn.proofs.prover.enclosure import POINTS, tau_lower, tau_upper
+from tests.command import exit_code
 
 REALS = """Axioms:
 ClassicalDedekindReals.sig_not_dec : forall P : Prop, {~ ~ P} + {~ P}
@@ -92,14 +92,6 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path, **answers: str) -> No
         script.write_text(STAND_IN.format(python=sys.executable, answers=json.dumps(HONEST | answers)))
         script.chmod(0o755)
     monkeypatch.setenv("PATH", str(folder))
-
-
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """The exit code of conv2attn formal."""
-    monkeypatch.setattr(sys, "argv", ["conv2attn", "formal", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return int(ended.value.code or 0)
 
 
 def test_a_clean_answer_is_a_proof(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -170,7 +162,7 @@ def test_without_coq_the_command_says_what_to_install_and_exits_with_2(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ToolError):
         check_formal()
-    assert run(monkeypatch) == 2
+    assert exit_code("formal") == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err == (
@@ -183,7 +175,7 @@ def test_the_command_lists_every_theorem_with_what_it_rests_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     install(monkeypatch, tmp_path)
-    assert run(monkeypatch) == 0
+    assert exit_code("formal") == 0
     lines = capsys.readouterr().out.splitlines()
     for statement in statements():
         assert any(line.split() == [str(statement), "C", "S1", "S2"] for line in lines)
@@ -195,9 +187,9 @@ def test_the_command_exits_with_1_if_coq_refuses(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     install(monkeypatch, tmp_path, refuses=sources()[0].name)
-    assert run(monkeypatch) == 1
+    assert exit_code("formal") == 1
     assert "coqc refused: Error: This is false." in capsys.readouterr().out
-    assert run(monkeypatch, "--json") == 1
+    assert exit_code("formal", "--json") == 1
     data: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert (data["proved"], len(data["failures"])) == (False, 1)
 
@@ -206,7 +198,7 @@ def test_json_holds_statements_and_axioms(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     install(monkeypatch, tmp_path)
-    assert run(monkeypatch, "--json") == 0
+    assert exit_code("formal", "--json") == 0
     data: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert (data["version"], data["command"], data["proved"]) == (1, "formal", True)
     found = {theorem["name"]: theorem for theorem in data["theorems"]}

@@ -84,7 +84,7 @@ def started(*command: str) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])
 @pytest.mark.parametrize("kind", ["campaign", "program", "proof"])
 def test_workers_end_with_their_parent_and_show_no_traceback(
     kind: str, sent: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -99,14 +99,17 @@ def test_workers_end_with_their_parent_and_show_no_traceback(
     assert "Traceback" not in errors  # multiprocessing itself may say what it has cleared away
 
 
-def test_a_terminated_command_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
+def test_a_terminated_command_leaves_nothing_behind(
+    sent: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with started(*COMMANDS["soak"]) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "checking\n"
-        process.terminate()
+        process.send_signal(sent)
         _, errors = process.communicate(timeout=LONG)
-    assert process.returncode == 128 + signal.SIGTERM
+    assert process.returncode == 128 + sent
     assert errors == ""
     assert sorted(os.listdir()) == ["slow.py"]
 

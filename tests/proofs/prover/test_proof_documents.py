@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conv2attn import cli
 from conv2attn.convert.errors import OutputError
 from conv2attn.proofs import Claim, Formula, Result, Status, prove
 from conv2attn.proofs.claims.common.notation import NOTATION
 from conv2attn.proofs.prover.document import RENDERERS, document_file, render
 from conv2attn.proofs.prover.prose import latex, plain
 from conv2attn.proofs.prover.registry import Entry, entries
+from tests.command import exit_code
 
 THEOREM = Path(__file__).parents[3] / "docs" / "theorem.md"
 
@@ -175,18 +174,10 @@ def test_a_document_replaces_only_a_document(tmp_path: Path, results: list[Resul
     assert sorted(path.name for path in tmp_path.iterdir()) == ["proofs.tex", "weights"]
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str, command: str = "prove") -> int:
-    """The exit code of a command line."""
-    monkeypatch.setattr(sys, "argv", ["conv2attn", command, *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return int(ended.value.code or 0)
-
-
 def test_the_command_prints_a_line_for_each_claim(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, "--only", "softmax-shift", "--only", "exact-defaults") == 0
+    assert exit_code("prove", "--only", "softmax-shift", "--only", "exact-defaults") == 0
     lines = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"proved +\d+\.\d\d s  softmax-shift: Softmax ignores constants", lines[0])
     assert [line.split()[3] for line in lines[:2]] == ["softmax-shift:", "exact-defaults:"]
@@ -196,7 +187,7 @@ def test_the_command_prints_a_line_for_each_claim(
 def test_the_command_exits_with_1_if_a_claim_is_not_proved(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, "--only", "position-alone", "--limit", "0.001") == 1
+    assert exit_code("prove", "--only", "position-alone", "--limit", "0.001") == 1
     out = capsys.readouterr().out
     assert "stopped after 0.001 s" in out
     assert "0 of 1 claims proved; not proved: position-alone (timed out)." in out
@@ -205,9 +196,9 @@ def test_the_command_exits_with_1_if_a_claim_is_not_proved(
 def test_the_command_lists_names_and_shows_one_derivation(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, command="claims") == 0
+    assert exit_code("claims") == 0
     assert "softmax-shift" in capsys.readouterr().out
-    assert run(monkeypatch, "--show", "softmax-shift") == 0
+    assert exit_code("prove", "--show", "softmax-shift") == 0
     shown = capsys.readouterr()
     assert "Derivation" in shown.out
     assert "1 of 1 claims proved." in shown.err
@@ -216,10 +207,10 @@ def test_the_command_lists_names_and_shows_one_derivation(
 def test_the_command_prints_nothing_but_the_document(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert run(monkeypatch, "--only", "softmax-shift", "--format", "json") == 0
+    assert exit_code("prove", "--only", "softmax-shift", "--format", "json") == 0
     assert json.loads(capsys.readouterr().out)["proved"]
     target = tmp_path / "proofs.tex"
-    assert run(monkeypatch, "--only", "softmax-shift", "--format", "latex", "--out", str(target)) == 0
+    assert exit_code("prove", "--only", "softmax-shift", "--format", "latex", "--out", str(target)) == 0
     assert target.read_text().rstrip().endswith(r"\end{document}")
     assert capsys.readouterr().out.splitlines()[-1] == f"Wrote {target}"
 
@@ -227,7 +218,7 @@ def test_the_command_prints_nothing_but_the_document(
 def test_the_command_refuses_an_unknown_name_as_wrong_usage(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, "--only", "softmax-shfit") == 2
+    assert exit_code("prove", "--only", "softmax-shfit") == 2
     assert capsys.readouterr().err.startswith(
         "conv2attn: there is no claim 'softmax-shfit'; the claims are softmax-shift, "
     )

@@ -24,7 +24,7 @@ from conv2attn.convert.examples.images import draw_images
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.layers import Layers
 from conv2attn.convert.model.report import Report
-from conv2attn.convert.spec import Size
+from conv2attn.convert.size import Size
 from conv2attn.proofs.evidence.agreement import compare
 from conv2attn.proofs.evidence.strategies import convolutions_with_input
 from conv2attn.proofs.show.page.channels import channels_data, first_channels, numbers_of

@@ -18,14 +18,13 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor, nn
 
-from conv2attn.cli import main
 from conv2attn.convert import attention_from_conv, convert_model
 from conv2attn.convert.errors import CheckpointError, ConversionError, OutputError, SelectionError
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.save import save_converted
 from conv2attn.convert.files.writing.atomic import write_file
 from conv2attn.convert.model.report import Report
-from conv2attn.convert.spec import Size
+from conv2attn.convert.size import Size
 from conv2attn.proofs.evidence.image_folder import read_images
 from conv2attn.proofs.evidence.images import LONGEST, read_picture
 from conv2attn.proofs.evidence.strategies import convolutions_with_input
@@ -37,6 +36,7 @@ from conv2attn.proofs.show.pictures.scene import Scene, find_layer, scenes
 from conv2attn.proofs.show.show import PICTURES, View, draw, view_image
 from conv2attn.proofs.show.subject import Subject
 from conv2attn.proofs.show.theory import theory_pictures
+from tests.command import exit_code
 
 DOCS = Path(__file__).parents[3] / "docs"
 FORMS = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF"}
@@ -131,8 +131,7 @@ def test_a_picture_is_the_same_file_every_time(picture: str, form: str) -> None:
 
 
 def test_a_layer_s_name_is_text_whatever_it_holds() -> None:
-    network = nn.ModuleDict({"$x_1$ <b>&": nn.Conv2d(1, 1, 3)})
-    layer = attention_from_conv(network["$x_1$ <b>&"])  # type: ignore[arg-type]
+    layer = attention_from_conv(nn.Conv2d(1, 1, 3))
     shown = [Scene("$x_1$ <b>&", layer, torch.zeros(1, 1, 9, 9), (3, 3))]
     for picture in PICTURES:
         text = draw(shown, picture, "svg").decode()
@@ -223,12 +222,8 @@ def show(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 
     def run(*arguments: str, source: str = "../converted") -> tuple[int, str]:
         network = ("--arch", "conv2attn.convert.examples.networks:plain_cnn")
-        monkeypatch.setattr(sys, "argv", ["conv2attn", "show", source, *network, *arguments])
-        with pytest.raises(SystemExit) as exited:
-            main()
-        out, err = capsys.readouterr()
-        assert isinstance(exited.value.code, int)
-        return exited.value.code, out + err
+        code = exit_code("show", source, *network, *arguments)
+        return code, "".join(capsys.readouterr())
 
     return run
 

@@ -9,6 +9,8 @@ from ....errors import GeometryError
 from ....spec import ConvSpec
 from .stored import StoredTensor
 
+_MOST_AXES = 3
+
 
 @dataclass(frozen=True)
 class StoredConvolution:
@@ -17,9 +19,10 @@ class StoredConvolution:
     Attributes:
         weight: Key of its weight among the file's tensors.
         bias: Key of its bias, or None.
-        spec: Its geometry, or None if it is not one of ``nn.Conv2d``.
+        spec: Its geometry, or None if no convolution of PyTorch has it.
         problem: Why ``spec`` is None.
         note: What the user should know of its weights, or None.
+        original: What the file calls the layer, or None if that is its name.
     """
 
     weight: str
@@ -27,6 +30,7 @@ class StoredConvolution:
     spec: ConvSpec | None
     problem: str | None = None
     note: str | None = field(default=None, compare=False)
+    original: str | None = field(default=None, compare=False)
 
     @classmethod
     def refused(cls, problem: str) -> StoredConvolution:
@@ -41,37 +45,55 @@ def describe(
 
     Args:
         tensors: The file's tensors.
-        weight: Key of the weight, [out_channels, in_channels / groups, rows, columns].
+        weight: Key of the weight, [out_channels, in_channels / groups, *kernel_size]; of a transposed convolution
+            [in_channels, out_channels / groups, *kernel_size].
         bias: Key of the bias, [out_channels], or None.
-        geometry: Stride, dilation, padding, padding_mode and groups, as ``ConvSpec`` takes them; others are
-            its defaults. Channels and kernel are the weight's.
+        geometry: Stride, dilation, padding, padding_mode, groups, transposed and output_padding, as ``ConvSpec`` takes
+            them; others are its defaults. Channels and kernel are the weight's.
     """
     values = tensors.get(weight) if weight is not None else None
     if weight is None or not isinstance(values, StoredTensor) or values.flaw() is not None:
         return StoredConvolution.refused("its weight is computed or not a plain tensor")
-    if len(values.shape) != 4:
-        return StoredConvolution.refused(f"Conv{len(values.shape) - 2}d is not nn.Conv2d")
+    axes = len(values.shape) - 2
+    if not 1 <= axes <= _MOST_AXES:
+        return StoredConvolution.refused(f"its weight has {len(values.shape)} dimensions, which no convolution has")
     groups = geometry.get("groups", 1)
     if type(groups) is not int:
         return StoredConvolution.refused("its groups are not a number")
-    out_channels, width, *kernel = values.shape
-    channels = {"in_channels": width * groups, "out_channels": out_channels, "kernel_size": kernel}
+    first, second, *kernel = values.shape
+    ends = (first, second * groups) if geometry.get("transposed") else (second * groups, first)
+    channels = {"in_channels": ends[0], "out_channels": ends[1], "kernel_size": kernel}
     try:
         spec = ConvSpec.from_json({**geometry, **channels, "bias": bias is not None})
     except GeometryError as error:
         return StoredConvolution.refused(str(error))
+    if spec.is_uneven:
+        return StoredConvolution.refused("its padding is one that no convolution of PyTorch has")
     if not _is_whole(spec):
-        return StoredConvolution.refused("its geometry is not one of integers and pairs")
+        return StoredConvolution.refused("its geometry is not one of integers")
+    out_channels = spec.out_channels
     if bias is not None and not _is_bias(tensors.get(bias), out_channels):
         return StoredConvolution.refused("its bias is computed or not one number a channel")
     return StoredConvolution(weight, bias, spec)
 
 
+def add_layer(
+    layers: dict[str, StoredConvolution], name: str, convolution: StoredConvolution, *, otherwise: str
+) -> None:
+    """Adds a convolution under its weight's name; under another, if one of another geometry has the same weight."""
+    if layers.setdefault(name, convolution) != convolution:
+        layers[otherwise] = convolution
+
+
+def layer_name(weight: str) -> str:
+    """The layer that a weight's key belongs to: all before its last part, if that is "weight"."""
+    return "" if weight == "weight" else weight.removesuffix(".weight")
+
+
 def _is_whole(spec: ConvSpec) -> bool:
     """Whether the numbers that a file gave are integers, and not only compare like them."""
-    pairs = [spec.kernel_size, spec.stride, spec.dilation]
-    pairs += [] if isinstance(spec.padding, str) else [spec.padding]
-    return all(len(pair) == 2 and all(type(value) is int and value < 2**31 for value in pair) for pair in pairs)
+    pairs = [spec.kernel_size, spec.stride, spec.dilation, spec.output_padding, *spec.pads]
+    return all(type(value) is int and value < 2**31 for pair in pairs for value in pair)
 
 
 def _is_bias(values: object, channels: int) -> bool:

@@ -88,6 +88,11 @@ class Storage:
     start: int | None = None
     copy: Tensor | None = None
 
+    @property
+    def is_in_file(self) -> bool:
+        """Whether the file has all of its bytes."""
+        return self.start is not None and self.start + self.nbytes <= self.source.size
+
     def numbers(self, dtype: torch.dtype, first: int, count: int) -> Tensor:
         """Some of its numbers: over the mapped file, or over one copy of them all if they are not aligned there."""
         start, (source, size) = self.start or 0, (self.source, dtype.itemsize)
@@ -145,9 +150,7 @@ class StoredTensor:
             return f"has {self.numel} numbers, but its storage has only {self.storage.nbytes} bytes"
         if self.numel and (self._last + 1) * self.dtype.itemsize > self.storage.nbytes:
             return "reaches beyond the end of its storage"
-        if self.storage.start is None or self.storage.start + self.storage.nbytes > self.storage.source.size:
-            return "lies beyond the end of the file"
-        return None
+        return None if self.storage.is_in_file else "lies beyond the end of the file"
 
     def read(self) -> Tensor:
         """The tensor, over its storage's numbers.
@@ -155,7 +158,7 @@ class StoredTensor:
         Raises:
             CheckpointError: It does not lie in its storage.
         """
-        if (flaw := self.flaw()) is not None or self.storage.start is None:
+        if (flaw := self.flaw()) is not None:
             raise CheckpointError(f"a tensor {flaw}")
         if not self.numel:
             return torch.empty(self.shape, dtype=self.dtype, device="cpu")

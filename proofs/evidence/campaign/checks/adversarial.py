@@ -1,7 +1,7 @@
 """Inputs that are chosen to break something: the construction, a computation that overflows, or the bound.
 
 Each is a function of a random layer, its convolution and its attention, and returns one input
-[1, in_channels, rows, columns] in the layer's precision.
+[1, in_channels, *size] in the layer's precision.
 """
 
 from __future__ import annotations
@@ -11,44 +11,44 @@ import math
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from .....convert import SelfAttention2d
+from .....convert import SelfAttention
+from .....convert.spec import Convolution, ConvSpec
 from ...random_layers import RandomLayer
 
-Pattern = Callable[[RandomLayer, nn.Conv2d, SelfAttention2d], Tensor]
+Pattern = Callable[[RandomLayer, Convolution, SelfAttention], Tensor]
 
 _LARGE = 2.0**10
 _SPREAD = 4.0  # normal numbers are cut off here, so that a scale bounds them
 
 
-def one_hot(layer: RandomLayer, conv: nn.Conv2d, attention: SelfAttention2d) -> Tensor:
+def one_hot(layer: RandomLayer, conv: Convolution, attention: SelfAttention) -> Tensor:
     """One pixel of one channel is 1, the others 0: shows where every head looks."""
     x = torch.zeros(_shape(layer))
     x.view(-1)[_number(layer, "pixel", x.numel())] = 1
     return x.to(conv.weight)
 
 
-def huge(layer: RandomLayer, conv: nn.Conv2d, attention: SelfAttention2d) -> Tensor:
+def huge(layer: RandomLayer, conv: Convolution, attention: SelfAttention) -> Tensor:
     """As large as the sums allow without an overflow."""
     return (_room(conv) * _normal(layer, "huge")).to(conv.weight)
 
 
-def tiny(layer: RandomLayer, conv: nn.Conv2d, attention: SelfAttention2d) -> Tensor:
+def tiny(layer: RandomLayer, conv: Convolution, attention: SelfAttention) -> Tensor:
     """Denormal numbers, whose products with the weights may vanish."""
     smallest = torch.finfo(layer.torch_dtype).smallest_normal * torch.finfo(layer.torch_dtype).eps
     return (64 * smallest * _normal(layer, "tiny")).to(conv.weight)
 
 
-def cancelling(layer: RandomLayer, conv: nn.Conv2d, attention: SelfAttention2d) -> Tensor:
+def cancelling(layer: RandomLayer, conv: Convolution, attention: SelfAttention) -> Tensor:
     """Large numbers of nearly one size, with the signs of a chessboard: their sums are mostly rounding."""
-    rows, columns = (torch.arange(length) for length in layer.size)
-    sign = 1.0 - 2 * ((rows.unsqueeze(1) + columns) % 2)
+    sign = 1.0 - 2 * (sum(torch.meshgrid(*map(torch.arange, layer.size), indexing="ij")) % 2)
     large = min(_LARGE, _room(conv))
     return (large * sign * (1 + _normal(layer, "cancelling") / 64)).to(conv.weight)
 
 
-def worst_case(layer: RandomLayer, conv: nn.Conv2d, attention: SelfAttention2d) -> Tensor:
+def worst_case(layer: RandomLayer, conv: Convolution, attention: SelfAttention) -> Tensor:
     """The input in [-1, 1] for which the two differ most at one output, in exact arithmetic.
 
     The difference is linear in the input, so it is largest for the sign of its gradient. One-hot attention does not
@@ -59,7 +59,7 @@ def worst_case(layer: RandomLayer, conv: nn.Conv2d, attention: SelfAttention2d) 
     if not attention.regime.is_exact:
         output = output - copy.deepcopy(attention).double()(x)
     channel = _number(layer, "channel", output.shape[1])
-    (gradient,) = torch.autograd.grad(output[0, channel, output.shape[2] // 2, output.shape[3] // 2], x)
+    (gradient,) = torch.autograd.grad(output[(0, channel, *(length // 2 for length in output.shape[2:]))], x)
     return gradient.sign().to(conv.weight)
 
 
@@ -86,8 +86,9 @@ def _number(layer: RandomLayer, purpose: str, count: int) -> int:
     return int(torch.randint(count, (), generator=layer.generator(purpose)))
 
 
-def _room(conv: nn.Conv2d) -> float:
+def _room(conv: Convolution) -> float:
     """A power of two r so that inputs up to 4 r leave every sum |w||x| below a quarter of the largest number."""
-    sums = float(conv.weight.detach().abs().double().sum((1, 2, 3)).max())
+    kernel = ConvSpec.from_conv(conv).kernel(conv.weight.detach())
+    sums = float(kernel.abs().double().flatten(1).sum(1).max())
     largest = torch.finfo(conv.weight.dtype).max / (4 * _SPREAD * max(sums, 1.0))
     return 2.0 ** math.floor(math.log2(largest))

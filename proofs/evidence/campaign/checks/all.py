@@ -24,12 +24,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from .....convert import SelfAttention2d, attention_from_conv, certify, certify_network, conv_from_attention
+from .....convert import SelfAttention, attention_from_conv, certify, certify_network, conv_from_attention
 from .....convert.certificate.reference import right_convolutions, untrusted_note
 from .....convert.engines import ENGINES
-from .....convert.spec import ConvSpec
+from .....convert.spec import Convolution, ConvSpec
 from ...arithmetic import certified_arithmetic
-from ...random_layers import DTYPES, RandomLayer
+from ...random_layers import DTYPES, RandomLayer, channel_limits
 from .adversarial import PATTERNS
 from .bounds import engines_bound
 from .comparison import Comparer, Comparison
@@ -149,7 +149,7 @@ def check_network(layer: RandomLayer, engines: Sequence[str], device: torch.devi
     attention = _attention(conv, choose(layer, "regime", (None, layer.alpha)))
     name = choose(layer, "program", tuple(PROGRAMS))
     cnn, network = PROGRAMS[name](conv).eval(), PROGRAMS[name](attention).eval()
-    limits, kind = (x.amin((0, 2, 3)), x.amax((0, 2, 3))), _kind(attention)
+    limits, kind = channel_limits(x), _kind(attention)
     bound = certify_network(network, input_range=limits, size=layer.size).bound
     if bound is not None:
         expected, note = _reference(cnn, x)
@@ -166,7 +166,7 @@ def check_autocast(layer: RandomLayer, engines: Sequence[str], device: torch.dev
     as_rounded = layer.torch_dtype if layer.dtype == "float64" else dtype  # autocast leaves float64 alone
     values, rounded = x.to(as_rounded), copy.deepcopy(conv).to(as_rounded)
     for alpha in (None, layer.alpha):
-        limits = values.amin((0, 2, 3)), values.amax((0, 2, 3))
+        limits = channel_limits(values)
         bound = torch.tensor(certify(_attention(rounded, alpha), input_range=limits).per_channel, dtype=torch.float64)
         attention = _attention(conv, alpha)
         with torch.autocast(device.type, dtype=dtype):
@@ -226,7 +226,7 @@ CHECKS: dict[str, Check] = {
 }
 
 
-def _attention(conv: nn.Conv2d, alpha: float | None = None) -> SelfAttention2d:
+def _attention(conv: Convolution, alpha: float | None = None) -> SelfAttention:
     attention = attention_from_conv(conv, alpha=alpha)
     attention.memory_limit = _NO_LIMIT
     return attention
@@ -237,13 +237,13 @@ def _wider(x: Tensor) -> Tensor:
     return torch.cat([x, x[..., -1:]], dim=-1)
 
 
-def _made_elsewhere(layer: RandomLayer, conv: nn.Conv2d) -> SelfAttention2d:
+def _made_elsewhere(layer: RandomLayer, conv: Convolution) -> SelfAttention:
     """The attention of the same convolution in another precision, brought to this one."""
     other: torch.dtype = getattr(torch, choose(layer, "other precision", DTYPES))
     return _attention(copy.deepcopy(conv).to(other)).to(conv.weight.dtype)
 
 
-def _in_engines(attention: SelfAttention2d, engines: Sequence[str]) -> Iterator[SelfAttention2d]:
+def _in_engines(attention: SelfAttention, engines: Sequence[str]) -> Iterator[SelfAttention]:
     """The same layer in one engine after the other, without those that refuse it."""
     for name in engines:
         if ENGINES[name].refusal(attention) is None:
@@ -252,10 +252,10 @@ def _in_engines(attention: SelfAttention2d, engines: Sequence[str]) -> Iterator[
 
 
 def _certified(
-    check: str, inputs: Mapping[str, Tensor], conv: nn.Conv2d, attention: SelfAttention2d, engines: Sequence[str]
+    check: str, inputs: Mapping[str, Tensor], conv: Convolution, attention: SelfAttention, engines: Sequence[str]
 ) -> Iterator[Comparison]:
     """Holds every engine against the convolution, with a certificate for the range of each channel of each input."""
-    ranges = [(x.amin((0, 2, 3)), x.amax((0, 2, 3))) for x in inputs.values()]
+    ranges = [channel_limits(x) for x in inputs.values()]
     bounds = [torch.tensor(certify(attention, input_range=r).per_channel, dtype=torch.float64) for r in ranges]
     together, parts = torch.cat(list(inputs.values())), [len(x) for x in inputs.values()]
     expected, note = _reference(conv, together)
@@ -266,9 +266,9 @@ def _certified(
             yield compare.within(f"{what}, {computed.engine}", *compared)
 
 
-def _convolution_alone(conv: nn.Conv2d, x: Tensor) -> Comparison:
+def _convolution_alone(conv: Convolution, x: Tensor) -> Comparison:
     """Holds the convolution against double precision: the part of the certificate that is its rounding, by itself."""
-    limits, precise = (x.amin((0, 2, 3)), x.amax((0, 2, 3))), copy.deepcopy(conv).double()
+    limits, precise = channel_limits(x), copy.deepcopy(conv).double()
     parts = (certify(_attention(module), input_range=limits).rounding_convolution for module in (conv, precise))
     (observed, note), expected = _reference(conv, x), precise(x.double())
     return Comparer("certificate", ONE_HOT, note).within(
@@ -283,11 +283,11 @@ def _reference(cnn: nn.Module, x: Tensor) -> tuple[Tensor, str | None]:
     return output, untrusted_note(faults)
 
 
-def _kind(attention: SelfAttention2d) -> str:
+def _kind(attention: SelfAttention) -> str:
     return ONE_HOT if attention.regime.is_exact else SOFT
 
 
-def _with_heads_anywhere(layer: RandomLayer, conv: nn.Conv2d) -> SelfAttention2d:
+def _with_heads_anywhere(layer: RandomLayer, conv: Convolution) -> SelfAttention:
     """The attention of a convolution with its heads moved off their taps, each with a locality strength of its own."""
     attention, generator = _attention(conv), layer.generator("heads")
     moves = torch.rand(attention.centers.shape, generator=generator, dtype=torch.float64) * 2 - 1
@@ -305,12 +305,12 @@ def _gradients(module: nn.Module, x: Tensor, upstream: Tensor) -> dict[str, Tens
     return dict(zip(("input", *trained), found, strict=True))
 
 
-def _saved_and_loaded(attention: SelfAttention2d) -> SelfAttention2d:
+def _saved_and_loaded(attention: SelfAttention) -> SelfAttention:
     """A new layer with the parameters that came back from a file."""
     file = io.BytesIO()
     torch.save(attention.state_dict(), file)
     file.seek(0)
-    new = SelfAttention2d(attention.spec, device=attention.weight.device, dtype=attention.weight.dtype)
+    new = type(attention)(attention.spec, device=attention.weight.device, dtype=attention.weight.dtype)
     new.load_state_dict(torch.load(file, weights_only=True))
     return new
 

@@ -11,15 +11,15 @@ import math
 import torch
 from torch import Tensor
 
-from .....convert import SelfAttention2d
+from .....convert import SelfAttention
 from .....convert.bounds.rounding import EXP_ULPS, gamma, unit_roundoff
-from .....convert.spec import Size
+from .....convert.size import Size
 
-_ROUNDED_PRODUCTS = 8  # in a score: three products, two sums, the head vector, the maximum; and one more
+_ROUNDED_PRODUCTS = 10  # in a score: four products, three sums, the head vector, the maximum; and one more
 
 
-def engines_bound(layer: SelfAttention2d, x: Tensor) -> float:
-    """Bounds the difference of two engines on an input [batch, in_channels, rows, columns], over all outputs.
+def engines_bound(layer: SelfAttention, x: Tensor) -> float:
+    """Bounds the difference of two engines on an input [batch, in_channels, *size], over all outputs.
 
     Every output is a sum of at most heads * keys * channels products of a probability, a weight and an input, whose
     absolute values sum to at most max |x| times the absolute sum of the channel's weights. Relative to that,
@@ -39,7 +39,7 @@ def engines_bound(layer: SelfAttention2d, x: Tensor) -> float:
     terms = layer.num_heads * keys * x.shape[1] + 8 * EXP_ULPS + 2 * keys + 8
     relative = gamma(terms, unit_roundoff(dtype)) + 2 * math.expm1(2 * score)
     narrowing = unit_roundoff(x.dtype) * (1 + relative) if x.dtype != dtype else 0.0
-    scale = x.abs().max().double() * layer.weight.detach().double().abs().sum((1, 2, 3)).max()
+    scale = x.abs().max().double() * layer.kernel.detach().double().abs().flatten(1).sum(1).max()
     if layer.bias is not None:
         scale = scale + layer.bias.detach().double().abs().max()
     underflow = terms * torch.finfo(dtype).smallest_normal + torch.finfo(x.dtype).smallest_normal

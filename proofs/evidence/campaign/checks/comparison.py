@@ -68,7 +68,7 @@ class Comparer:
         return Comparison(self.check, self.kind, what, difference, 0.0, self.note)
 
     def within(self, what: str, observed: Tensor, expected: Tensor, bound: Tensor) -> Comparison:
-        """Compares two outputs [batch, out_channels, rows, columns] with a bound for each channel, or one for all.
+        """Compares two outputs [batch, out_channels, *size] with a bound for each channel, or one for all.
 
         Returns:
             The comparison of the channel that is nearest to its bound, or farthest above it.
@@ -76,7 +76,7 @@ class Comparer:
         unlike = _unlike(observed, expected)
         if unlike is not None:
             return self.wrong(f"{what}, {unlike}")
-        errors = (observed.double() - expected.double()).abs().amax((0, 2, 3)).tolist()
+        errors = (observed.double() - expected.double()).abs().transpose(0, 1).flatten(1).amax(1).tolist()
         allowed = bound.expand(len(errors)).tolist()
         channels = (
             Comparison(self.check, self.kind, what, *pair, self.note) for pair in zip(errors, allowed, strict=True)

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .....convert import SelfAttention2d
-from .....convert.spec import Size
+from .....convert import SelfAttention
+from .....convert.size import Size
 from ...random_layers import RandomLayer, random_integers
 
 KEY_DIM = 2
@@ -30,7 +30,7 @@ def number_of_scores(layer: RandomLayer) -> int:
 
 
 @torch.no_grad()
-def add_content(layer: RandomLayer, attention: SelfAttention2d) -> None:
+def add_content(layer: RandomLayer, attention: SelfAttention) -> None:
     """Gives an attention layer content terms of small integers."""
     generator = layer.generator("content")
     for parameter in attention.add_content(KEY_DIM).parameters():
@@ -38,8 +38,8 @@ def add_content(layer: RandomLayer, attention: SelfAttention2d) -> None:
 
 
 @torch.no_grad()
-def written_out(attention: SelfAttention2d, x: Tensor) -> Tensor:
-    """What a layer with content terms computes for x [batch, in_channels, rows, columns], in its own precision."""
+def written_out(attention: SelfAttention, x: Tensor) -> Tensor:
+    """What a layer with content terms computes for x [batch, in_channels, *size], in its own precision."""
     spec, content = attention.spec, attention.content
     if content is None:
         raise ValueError("the layer has no content terms")
@@ -54,19 +54,20 @@ def written_out(attention: SelfAttention2d, x: Tensor) -> Tensor:
         asked = torch.einsum("dc,bcq->bdq", content.query_weight[head], under_query.flatten(2))
         keys = torch.einsum("dc,bck->bdk", content.key_weight[head], padded.flatten(2))
         places = torch.einsum("dp,pqk->dqk", content.position_weight[head], encoding)
-        distance = (delta - attention.centers[head].view(2, 1, 1)).square().sum(0)
+        distance = (delta - attention.centers[head].view(-1, 1, 1)).square().sum(0)
         scores = torch.einsum("bdq,bdk->bqk", asked, keys) + torch.einsum("bdq,dqk->bqk", asked, places)
         scores = scores + torch.einsum("d,bdk->bk", content.key_bias[head], keys).unsqueeze(1)
         read = torch.einsum("bqk,bck->bcq", (scores - attention.alpha[head] * distance).softmax(2), padded.flatten(2))
-        tap = attention.weight[:, :, head // spec.kernel_size[1], head % spec.kernel_size[1], None, None]
-        output += F.conv2d(read.unsqueeze(3), tap, groups=spec.groups).squeeze(3)
+        tap = attention.kernel.flatten(2)[:, :, head, None]
+        output += F.conv1d(read, tap, groups=spec.groups)
     output = torch.unflatten(output, 2, under_query.shape[2:])
-    return output if attention.bias is None else output + attention.bias.view(-1, 1, 1)
+    return output if attention.bias is None else output + attention.bias.view(-1, *(1,) * spec.axes)
 
 
-def _query_pixels(attention: SelfAttention2d, padded: Tensor) -> Tensor:
-    """The pixel under the kernel's middle tap, for every output: [batch, channels, output rows, output columns]."""
+def _query_pixels(attention: SelfAttention, padded: Tensor) -> Tensor:
+    """The pixel under the kernel's middle tap, for every output: [batch, channels, *output size]."""
     spec, channels = attention.spec, padded.shape[1]
     kernel = padded.new_zeros(channels, 1, *spec.kernel_size)
-    kernel[:, :, (spec.kernel_size[0] - 1) // 2, (spec.kernel_size[1] - 1) // 2] = 1
-    return F.conv2d(padded, kernel, None, spec.stride, 0, spec.dilation, channels)
+    kernel.flatten(2)[..., spec.tap_offsets.index((0,) * spec.axes)] = 1
+    convolve = (F.conv1d, F.conv2d, F.conv3d)[spec.axes - 1]
+    return convolve(padded, kernel, None, spec.query_stride, 0, spec.dilation, channels)

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from .....convert.spec import Convolution
 from ...random_layers import RandomLayer, convolution_of
 from .inputs import choose
 
@@ -16,7 +17,7 @@ _ZERO = 4  # one weight in so many is zero
 _SPREAD = 4.0  # normal numbers are cut off here
 
 
-def extreme_convolution(layer: RandomLayer, device: torch.device) -> nn.Conv2d:
+def extreme_convolution(layer: RandomLayer, device: torch.device) -> Convolution:
     """The convolution, the weights of each pair of channels scaled by a power of two of their own."""
     conv = convolution_of(layer.spec, dtype=layer.torch_dtype, device=device)
     generator = layer.generator("extreme parameters")
@@ -31,9 +32,9 @@ def extreme_convolution(layer: RandomLayer, device: torch.device) -> nn.Conv2d:
 
 
 def extreme_images(layer: RandomLayer, device: torch.device) -> Tensor:
-    """One input [1, in_channels, rows, columns], each channel scaled by a power of two of its own."""
+    """One input [1, in_channels, *size], each channel scaled by a power of two of its own."""
     generator = layer.generator("extreme images")
-    scales = _powers_of_two(layer, torch.Size((layer.spec.in_channels, 1, 1)), generator)
+    scales = _powers_of_two(layer, torch.Size((layer.spec.in_channels, *(1,) * layer.spec.axes)), generator)
     values = _normal(torch.Size((1, layer.spec.in_channels, *layer.size)), generator) * scales
     return layer.lay_out(values.to(device, layer.torch_dtype))
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from .....convert.spec import ConvSpec
+from .....convert.spec import Convolution, ConvSpec
 from ...random_layers import RandomLayer, convolution_of, random_integers
 
 LARGEST_INTEGER = 8
@@ -22,7 +22,7 @@ def integer_limit(spec: ConvSpec, dtype: torch.dtype) -> int:
     """Largest integer for weights, bias and inputs so that every sum of an output or an input gradient is exact.
 
     m products of integers up to L, and a bias up to L, add up to at most m L^2 + L, which a number with p bits holds
-    exactly, in any order of the sum, up to 2^p = 2 / eps. The strictest geometry here has 100 terms, which fit the 8
+    exactly, in any order of the sum, up to 2^p = 2 / eps. The strictest geometry here has 108 terms, which fit the 8
     bits of bfloat16 for L = 1.
     """
     terms = spec.num_heads * max(spec.in_channels, spec.out_channels) // spec.groups
@@ -30,7 +30,7 @@ def integer_limit(spec: ConvSpec, dtype: torch.dtype) -> int:
     return LARGEST_INTEGER if fits else 1
 
 
-def convolution(layer: RandomLayer, device: torch.device, *, integers: bool = False) -> nn.Conv2d:
+def convolution(layer: RandomLayer, device: torch.device, *, integers: bool = False) -> Convolution:
     """The convolution with its values: integers, or normal numbers."""
     conv = convolution_of(layer.spec, dtype=layer.torch_dtype, device=device)
     generator = layer.generator("parameters")
@@ -41,7 +41,7 @@ def convolution(layer: RandomLayer, device: torch.device, *, integers: bool = Fa
 
 
 def images(layer: RandomLayer, device: torch.device, *, integers: bool = False) -> Tensor:
-    """A batch of inputs, [batch, in_channels, rows, columns]: integers, or normal numbers."""
+    """A batch of inputs, [batch, in_channels, *size]: integers, or normal numbers."""
     shape = torch.Size((layer.batch, layer.spec.in_channels, *layer.size))
     values = _values(layer, shape, layer.generator("images"), integers=integers)
     return layer.lay_out(values.to(device, layer.torch_dtype))

@@ -1,0 +1,136 @@
+"""Weights that something computes: parametrisations, and the older hooks of weight_norm, spectral_norm and pruning.
+
+The attention layer carries what computes them, with its very parameters and buffers: state dict, gradients and
+optimizers stay the convolution's, and the way back carries all of it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
+
+COMPUTABLE = ("weight", "bias")
+_STATE_HOOKS = ("_state_dict_hooks", "_load_state_dict_pre_hooks")
+
+
+def class_of(module: nn.Module) -> type:
+    """The class of a module, as it was before a parametrisation made a new one of it."""
+    return parametrize.type_before_parametrizations(module)
+
+
+def parametrised(module: nn.Module) -> tuple[str, ...]:
+    """Names of the tensors that parametrisations compute."""
+    return tuple(cast(Any, module.parametrizations)) if parametrize.is_parametrized(module) else ()
+
+
+def hooked(module: nn.Module) -> dict[str, Any]:
+    """The hooks of PyTorch that compute a tensor before each call, by the tensor's name."""
+    found: dict[str, Any] = {}
+    for hook in module._forward_pre_hooks.values():
+        if isinstance(hook, WeightNorm | SpectralNorm):
+            found[hook.name] = hook
+        elif isinstance(hook, BasePruningMethod):
+            found[hook._tensor_name] = hook
+    return found
+
+
+def is_computed(module: nn.Module) -> bool:
+    """Whether a tensor of the module is computed, and not a plain parameter."""
+    return bool(parametrised(module) or hooked(module))
+
+
+@torch.no_grad()
+def value(module: nn.Module, name: str) -> Tensor | None:
+    """A tensor as the module's next call in eval mode has it; looking at it changes nothing."""
+    hook = hooked(module).get(name)
+    if isinstance(hook, SpectralNorm):
+        computed = hook.compute_weight(module, do_power_iteration=False)
+    elif isinstance(hook, WeightNorm):
+        computed = hook.compute_weight(module)
+    elif hook is not None:
+        computed = hook.apply_mask(module)
+    elif name in parametrised(module):
+        with _in_eval_mode(cast(Any, module.parametrizations)[name]):
+            computed = getattr(module, name)
+    else:
+        computed = getattr(module, name)
+    return None if computed is None else computed.detach()
+
+
+@contextmanager
+def _in_eval_mode(module: nn.Module) -> Iterator[None]:
+    """A power iteration of spectral_norm, in train mode, would change its vectors."""
+    modes = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+
+
+def stand_in(module: nn.Module, name: str) -> nn.Parameter | None:
+    """The parameter, or in place of one that is computed, a new one with its value."""
+    if name in module._parameters:
+        return module._parameters[name]
+    found = value(module, name)
+    return None if found is None else nn.Parameter(found, requires_grad=found.requires_grad)
+
+
+def carry(source: nn.Module, target: nn.Module) -> None:
+    """Makes a module that has stand-ins compute them as another module does, with its very parameters and buffers."""
+    for name in parametrised(source):
+        parametrize.register_parametrization(target, name, nn.Identity(), unsafe=True)
+        cast(Any, target.parametrizations)[name] = cast(Any, source.parametrizations)[name]
+    hooks = hooked(source)
+    for name in hooks:
+        del target._parameters[name]
+        vars(target)[name] = vars(source)[name]
+    if not hooks:
+        return
+    for name, parameter in source._parameters.items():
+        if name not in (*target._parameters, *_POSITIONAL):
+            target.register_parameter(name, parameter)
+    for name, buffer in source._buffers.items():
+        target.register_buffer(name, buffer, persistent=name not in source._non_persistent_buffers_set)
+    for key, hook in source._forward_pre_hooks.items():
+        if hook in hooks.values():
+            target._forward_pre_hooks[key] = hook
+    for table in _STATE_HOOKS:
+        getattr(target, table).update(getattr(source, table))
+
+
+_POSITIONAL = ("alpha", "centers")  # of the attention layer alone
+
+
+def detached(model: nn.Module) -> dict[int, Any]:
+    """What ``copy.deepcopy`` must be told of a network: tensors that hooks computed cannot be copied as they are."""
+    memo: dict[int, Any] = {}
+    for module in model.modules():
+        for name in hooked(module):
+            tensor = vars(module).get(name)
+            if isinstance(tensor, Tensor):
+                memo[id(tensor)] = tensor.detach().clone()
+    return memo
+
+
+def uncomputable(module: nn.Module) -> str | None:
+    """Which tensor is computed in a way that cannot be carried, or None if there is none."""
+    known: Mapping[str, Any] = {**hooked(module), **dict.fromkeys(parametrised(module))}
+    odd = [name for name in known if name not in COMPUTABLE]
+    if odd:
+        return f"its {odd[0]} is parametrised, which an attention layer has no such tensor for"
+    for name in COMPUTABLE:
+        if name not in module._parameters and name not in known:
+            return (
+                f"its {name} is not a plain parameter, and neither a parametrisation nor a hook of PyTorch computes it"
+            )
+    return None

@@ -1,0 +1,1 @@
+"""ONNX models: walked as protocol buffers, never run."""

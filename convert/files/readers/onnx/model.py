@@ -1,0 +1,252 @@
+"""ONNX models: their tensors, and the geometry that the attributes of their convolution nodes carry.
+
+The file is walked as a protocol buffer, tensors are mapped, and the graph is never run. Field numbers are those of
+onnx.proto (github.com/onnx/onnx). Graphs in the attributes of nodes (If, Loop, Scan) are walked with the names that
+they see, and functions of the model once for each call, with what they are given.
+
+A layer is what its node computes. Exporters fold a batch normalisation behind a convolution into the node's weights;
+where the file tells that, or leaves it open, the layer carries a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ....errors import CheckpointError
+from ..common.beside import OpenBeside
+from ..common.geometry import StoredConvolution, add_layer, layer_name
+from ..common.limits import MAX_DEPTH, MAX_TENSORS
+from ..common.stored import Source
+from .constants import DERIVING, constant, derived
+from .convolutions import CONVOLUTIONS, convolution
+from .folding import folding_note
+from .naming import layer_names
+from .nodes import Node, attribute_name, read_node
+from .protobuf import Message
+from .scales import FOLLOWED, Scales
+from .scopes import Known, Scope, Unknown
+from .tensors import NotPlain, read_tensor
+
+_GRAPH, _FUNCTION = 7, 25  # of a model
+_NODE, _INITIALIZER, _INPUT = 1, 5, 11  # of a graph
+_VALUE_NAME = 1  # of a graph's input
+_FUNCTION_NAME, _INPUTS, _OUTPUTS, _BODY, _FUNCTION_DOMAIN, _DEFAULT, _OVERLOAD = 1, 4, 5, 7, 10, 11, 13
+_DESCRIPTION = 400  # bytes that the description of a tensor takes
+_NODE_STEPS, _CALL_STEPS, _CONVOLUTION_STEPS = 10, 60, 120  # a node; what a graph in it, or a convolution, adds
+_NORMALISATION = "BatchNormalization"
+_READ = frozenset((*DERIVING, *FOLLOWED, "Constant"))  # operators besides convolutions whose inputs are read
+_QUANTISED = "_quantized"  # what ONNX Runtime's tools put behind a weight's name
+_GIVEN = Unknown("an input of its graph, computed when it runs")
+
+
+def read_onnx(source: Source, open_beside: OpenBeside) -> tuple[dict[str, object], dict[str, StoredConvolution]]:
+    """Tensors of an ONNX model by name, and its convolutions.
+
+    Args:
+        source: The file.
+        open_beside: Opens a file that holds external data.
+
+    Raises:
+        CheckpointError: The file is damaged, has no graph, or names external data that cannot be used.
+    """
+    model = Message(source, 0, source.size)
+    walk = _Walk(source, open_beside)
+    graphs = []
+    for part in model.fields():
+        if part.number == _FUNCTION:
+            walk.add_function(model.message(part))
+        elif part.number == _GRAPH and part.end > part.start:
+            graphs.append(model.message(part))
+    if len(graphs) > 1:
+        raise CheckpointError(f"{source.path} holds {len(graphs)} graphs")
+    for graph in graphs:
+        walk.graph(graph, Scope(source), {}, 0)
+    return walk.tensors, walk.layers()
+
+
+class _Walk:
+    """What was found so far in a model.
+
+    Args:
+        source: The file.
+        open_beside: Opens a file that holds external data.
+
+    Attributes:
+        tensors: The tensors by name.
+    """
+
+    def __init__(self, source: Source, open_beside: OpenBeside) -> None:
+        self._source, self._open_beside = source, open_beside
+        self.tensors: dict[str, object] = {}
+        self._functions: dict[tuple[str, str, str], Message] = {}
+        self._found: list[tuple[Node, str, Scope]] = []
+        self._scales = Scales()
+        self._prefixes: dict[str, int] = {}
+        self._is_normalised = False  # whether a batch normalisation is left in the graph
+
+    def add_function(self, message: Message) -> None:
+        """Adds a function that nodes of the model may call."""
+        texts = {_FUNCTION_DOMAIN: "", _FUNCTION_NAME: "", _OVERLOAD: ""}
+        for part in message.fields():
+            if part.number in texts:
+                texts[part.number] = message.text(part)
+        domain, name, overload = texts.values()
+        key = ("" if domain == "ai.onnx" else domain, name, overload)
+        if key in self._functions:
+            raise CheckpointError(f"{self._source.path} has two functions called {name[:100]!r}")
+        self._source.budget.spend(memory=_DESCRIPTION)
+        self._functions[key] = message
+
+    def layers(self) -> dict[str, StoredConvolution]:
+        """The convolutions by the names of their layers."""
+        layers: dict[str, StoredConvolution] = {}
+        for number, (node, name, scope) in enumerate(self._found):
+            stored, used = convolution(node, scope, self._scales.of(number))
+            for known in used if stored.spec is not None else ():
+                self._keep(known)
+            origin = used[0].origin.removesuffix(_QUANTISED) if used else ""
+            bias = bool(node.input(2))
+            own = layer_name(origin) if origin.endswith("weight") else name
+            folding = folding_note(node, origin, has_bias=bias, normalised=self._is_normalised)
+            notes = [note for note in (stored.note, folding) if note is not None]
+            add_layer(layers, own, replace(stored, note="; ".join(notes) or None), otherwise=name)
+        names = layer_names(layers, self._source.budget)
+        return {
+            names[name]: stored if names[name] == name else replace(stored, original=name)
+            for name, stored in layers.items()
+        }
+
+    def graph(self, message: Message, scope: Scope, bound: Mapping[str, Message], depth: int) -> None:
+        """Walks a graph: first what it defines for all of its nodes, then these, each after those it depends on.
+
+        Args:
+            message: The graph.
+            scope: Its names, which it adds to.
+            bound: What attributes that refer to those of a function stand for.
+            depth: How many graphs and functions lie around it.
+        """
+        if depth > MAX_DEPTH:
+            raise CheckpointError(f"{self._source.path} nests graphs more than {MAX_DEPTH} deep")
+        for part in message.fields():
+            if part.number == _INITIALIZER:
+                self._initializer(message.message(part), scope)
+        for part in message.fields():
+            if part.number == _INPUT:
+                name = _name(message.message(part))
+                if not scope.holds(name):  # an initializer is the default of the input of its name
+                    scope.define(name, _GIVEN)
+        for part in message.fields():
+            if part.number == _NODE:
+                self._node(message.message(part), scope, bound, depth)
+
+    def _initializer(self, message: Message, scope: Scope) -> None:
+        name, tensor = read_tensor(message, self._open_beside)
+        known = Known(scope.prefix + name, tensor, scope.prefix + name)
+        scope.define(name, known)
+        self._keep(known)
+
+    def _keep(self, known: Known) -> None:
+        """Adds a tensor to those of the file."""
+        if isinstance(known.tensor, NotPlain) or self.tensors.get(known.key) is known.tensor:
+            return
+        if known.key in self.tensors:
+            raise CheckpointError(f"{self._source.path} has two tensors called {known.key[:100]!r}")
+        self._source.budget.spend(memory=_DESCRIPTION)
+        self.tensors[known.key] = known.tensor
+        self._check_count()
+
+    def _check_count(self) -> None:
+        if len(self.tensors) + len(self._found) > MAX_TENSORS:
+            raise CheckpointError(f"{self._source.path} has more than {MAX_TENSORS} tensors")
+
+    def _function(self, node: Node) -> Message | None:
+        """The function that a node calls, if the model has it."""
+        return self._functions.get((node.domain, node.operator, node.overload))
+
+    def _is_wanted(self, node: Node) -> bool:
+        known = node.operator in CONVOLUTIONS or (not node.domain and node.operator in _READ)
+        return known or self._function(node) is not None
+
+    def _node(self, message: Message, scope: Scope, bound: Mapping[str, Message], depth: int) -> None:
+        self._source.budget.spend(steps=_NODE_STEPS)
+        node = read_node(message, bound, self._is_wanted, self._open_beside)
+        function = self._function(node)
+        if function is not None:
+            self._call(function, node, scope, depth)
+            return
+        value = self._value(node, scope)
+        self._is_normalised |= node.operator == _NORMALISATION
+        for attribute, graph in node.graphs:
+            inner = Scope(self._source, self._prefix(scope, f"{_label(node)}.{attribute}"), scope)
+            self.graph(graph, inner, bound, depth + 1)
+        for number, name in enumerate(node.outputs):
+            scope.define(name, value if number == 0 else Unknown(f"computed by {node.operator}"))
+
+    def _value(self, node: Node, scope: Scope) -> Known | Unknown:
+        """What the first output of a node is; a convolution and a constant are remembered."""
+        computed = Unknown(f"computed by {node.operator}")
+        if node.operator in CONVOLUTIONS:
+            self._convolution(node, scope)
+            return computed._replace(integers=len(self._found) - 1) if node.operator == "ConvInteger" else computed
+        if node.domain or not node.outputs or node.operator not in _READ:
+            return computed
+        key = scope.prefix + node.outputs[0]
+        if node.operator == "Constant":
+            value = constant(node, key)
+            if value is not None and "value" in node.tensors:
+                self._keep(value)
+            return value or computed
+        inputs = [scope.find(name) for name in node.inputs]
+        if node.operator in DERIVING:
+            value = derived(node, [known if isinstance(known, Known) else None for known in inputs], key)
+            if value is not None:
+                return value
+        return self._scales.follow(node, inputs) if node.operator in FOLLOWED else computed
+
+    def _convolution(self, node: Node, scope: Scope) -> None:
+        self._source.budget.spend(steps=_CONVOLUTION_STEPS)
+        name = scope.prefix + (node.name or f"{node.operator}_{len(self._found)}")
+        self._found.append((node, name, scope))
+        self._check_count()
+
+    def _call(self, function: Message, node: Node, scope: Scope, depth: int) -> None:
+        """Walks a function's body with what a node gives it, and gives the node's outputs their meaning."""
+        if depth >= MAX_DEPTH:
+            raise CheckpointError(f"{self._source.path} nests graphs more than {MAX_DEPTH} deep")
+        inner = Scope(self._source, self._prefix(scope, _label(node)))
+        bound, inputs, outputs, bodies = dict[str, Message](), 0, list[str](), list[Message]()
+        for part in function.fields():
+            if part.number == _INPUTS:
+                given = scope.find(node.input(inputs))
+                inner.define(function.text(part), given or _GIVEN)
+                inputs += 1
+            elif part.number == _OUTPUTS:
+                outputs.append(function.text(part))
+            elif part.number == _DEFAULT:
+                default = function.message(part)
+                bound[attribute_name(default)] = default
+            elif part.number == _BODY:
+                self._source.budget.spend(memory=_DESCRIPTION)
+                bodies.append(function.message(part))
+        for body in bodies:
+            self._node(body, inner, {**bound, **node.messages}, depth + 1)
+        for number, name in enumerate(node.outputs):
+            found = inner.find(outputs[number]) if number < len(outputs) else None
+            scope.define(name, found or Unknown(f"computed by {node.operator}"))
+
+    def _prefix(self, scope: Scope, label: str) -> str:
+        """What the names of a graph within a node get in front; no two graphs get the same."""
+        prefix = f"{scope.prefix}{label}."
+        self._source.budget.spend(memory=_DESCRIPTION + len(prefix), steps=_CALL_STEPS)
+        count = self._prefixes[prefix] = self._prefixes.get(prefix, 0) + 1
+        return prefix if count == 1 else self._prefix(scope, f"{label}_{count}")
+
+
+def _label(node: Node) -> str:
+    return node.name or node.operator or "node"
+
+
+def _name(message: Message) -> str:
+    texts = [message.text(part) for part in message.fields() if part.number == _VALUE_NAME]
+    return texts[-1] if texts else ""

@@ -1,0 +1,74 @@
+"""Names of layers that a network of modules can have, made of the names that exporters give to nodes.
+
+PyTorch's exporter writes the module of a node as ``/layer1/layer1.0/conv1/Conv``, each part with all names before it
+where these are numbers: the module is ``layer1.0.conv1``. TensorFlow's writes ``model/conv2d_1/Conv2D``. A name becomes
+what is left without the operator at its end, with dots between its parts; signs become underscores. Where two layers
+would get one name, or one would lie within another, the later one's parts are joined to one, with a number if need be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+
+from torch import nn
+
+from ..common.limits import MAX_DEPTH, Budget
+
+_OPERATOR = re.compile(r"(?:Fused|QLinear)?(?:Depthwise)?(?:Conv|conv)(?:2[dD]|Transpose|Integer|olution)?(?:__\d+)?")
+_SIGNS = re.compile(r"[^\w.-]+")
+_NAME = 200  # bytes that a name takes here
+_TAKEN = frozenset(dir(nn.Module()))  # what a module has besides its layers
+
+
+def layer_names(names: Collection[str], budget: Budget) -> dict[str, str]:
+    """A name that a module can have for each of these, none of them twice, and none within another.
+
+    Args:
+        names: Different names, in the order in which they are served; one alone may be "", the network itself.
+        budget: Charged for what is kept.
+    """
+    if list(names) == [""]:
+        return {"": ""}
+    found: dict[str, str] = {}
+    layers, parents, counts = set[str](), set[str](), dict[str, int]()
+    for name in names:
+        parts = _parts(name)
+        budget.spend(memory=_NAME + 2 * len(name), steps=len(parts))
+        own = ".".join(parts)
+        if not _is_free(own, layers, parents):
+            own = base = "_".join(parts)
+            while not _is_free(own, layers, parents):
+                counts[base] = counts.get(base, 1) + 1
+                own = f"{base}_{counts[base]}"
+        found[name] = own
+        layers.add(own)
+        for prefix in _prefixes(own):
+            if prefix not in parents:
+                budget.spend(memory=_NAME + len(prefix))
+                parents.add(prefix)
+    return found
+
+
+def _parts(name: str) -> list[str]:
+    """The parts of a name's module, each one that a module can have."""
+    pieces = [piece for piece in name.partition(";")[0].split("/") if piece]
+    if len(pieces) > 1 and _OPERATOR.fullmatch(pieces[-1]):
+        pieces.pop()
+    merged: list[str] = []
+    for piece in pieces:
+        if merged and piece.startswith(f"{merged[-1]}."):
+            merged.pop()
+        merged.append(piece)
+    parts = [part for piece in merged for part in _SIGNS.sub("_", piece).split(".") if part] or ["layer"]
+    parts = [f"{part}_" if part in _TAKEN else part for part in parts]
+    return [*parts[: MAX_DEPTH - 2], "_".join(parts[MAX_DEPTH - 2 :])] if len(parts) >= MAX_DEPTH else parts
+
+
+def _is_free(name: str, layers: set[str], parents: set[str]) -> bool:
+    return name not in layers and name not in parents and layers.isdisjoint(_prefixes(name))
+
+
+def _prefixes(name: str) -> Iterator[str]:
+    """The names of the modules around a module."""
+    return (name[: found.start()] for found in re.finditer(r"\.", name))

@@ -1,0 +1,34 @@
+"""The size of a grid of pixels."""
+
+from __future__ import annotations
+
+from typing import Self
+
+
+class Size(tuple[int, ...]):
+    """Pixels along each axis of a grid; of an image the rows, then the columns."""
+
+    def __new__(cls, *lengths: int) -> Self:
+        """Takes one length for each axis."""
+        return super().__new__(cls, lengths)
+
+    def __getnewargs__(self) -> tuple[int, ...]:
+        """What a copy or an unpickled size is made of."""
+        return tuple(self)
+
+    @property
+    def rows(self) -> int:
+        """Height of an image."""
+        return self[-2]
+
+    @property
+    def columns(self) -> int:
+        """Width of an image."""
+        return self[-1]
+
+    def __str__(self) -> str:
+        return "x".join(map(str, self))
+
+
+# What networks usually take, where nobody says: a second of sound, an image, a short film.
+USUAL_SIZES = {1: Size(16_000), 2: Size(224, 224), 3: Size(16, 112, 112)}

@@ -1,0 +1,330 @@
+"""A subclass that has a reader is converted as what its own forward computes, and comes back as itself."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from conv2attn.convert import (
+    ConversionError,
+    ConvSpec,
+    Reader,
+    attention_from_conv,
+    certify,
+    conv_from_attention,
+    convert_model,
+    load_converted,
+    register_reader,
+    restore_model,
+    save_converted,
+)
+from conv2attn.convert.attention import reader as readers
+from conv2attn.convert.attention.timm import perhaps_same_padded, same_padded, scaled_standardised, standardised
+from conv2attn.convert.errors import ArchitectureNeededError, OutputError, UnsupportedLayerError
+from conv2attn.convert.files.restore import restored_checkpoint
+
+
+def padded_same(x: Tensor, conv: nn.Conv2d) -> Tensor:
+    """TensorFlow's SAME, as timm pads."""
+    pads: list[int] = []
+    for axis in (1, 0):
+        length, stride = x.shape[2 + axis], conv.stride[axis]
+        reach = conv.dilation[axis] * (conv.kernel_size[axis] - 1)
+        added = max((-(-length // stride) - 1) * stride + reach + 1 - length, 0)
+        pads += [added // 2, added - added // 2]
+    return F.pad(x, pads)
+
+
+class Same(nn.Conv2d):
+    """Of the shape of timm's Conv2dSame."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As the class of timm."""
+        x = padded_same(x, self)
+        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class Standardised(nn.Conv2d):
+    """Of the shape of timm's StdConv2dSame."""
+
+    def __init__(self, *args: Any, same: bool = False, eps: float = 1e-5, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.same_pad, self.eps = same, eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As the class of timm."""
+        x = padded_same(x, self) if self.same_pad else x
+        flat = self.weight.reshape(1, self.out_channels, -1)
+        weight = F.batch_norm(flat, None, None, training=True, momentum=0.0, eps=self.eps).reshape_as(self.weight)
+        return F.conv2d(x, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class Scaled(Standardised):
+    """Of the shape of timm's ScaledStdConv2dSame: with a learned gain."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.scale = self.weight[0].numel() ** -0.5
+        self.gain = nn.Parameter(torch.linspace(0.5, 2, self.out_channels).view(-1, 1, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As the class of timm."""
+        x = padded_same(x, self) if self.same_pad else x
+        flat, gain = self.weight.reshape(1, self.out_channels, -1), (self.gain * self.scale).view(-1)
+        weight = F.batch_norm(flat, None, None, weight=gain, training=True, momentum=0.0, eps=self.eps)
+        weight = weight.reshape_as(self.weight)
+        return F.conv2d(x, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+def half_as_wide(parts: Any) -> Tensor:
+    """A weight that is wrong by a factor."""
+    weight: Tensor = parts.weight * 0.5
+    return weight
+
+
+def another_epsilon(parts: Any) -> Tensor:
+    """A weight that is wrong by an epsilon only."""
+    flat = parts.weight.reshape(1, parts.out_channels, -1)
+    return F.batch_norm(flat, None, None, training=True, eps=1e-6).reshape_as(parts.weight)
+
+
+def without_gradient(parts: Any) -> Tensor:
+    """The right weight, through which no gradient flows."""
+    return standardised(parts).detach()
+
+
+def one_stride(conv: Any) -> ConvSpec:
+    """A geometry that forgets the stride."""
+    return replace(ConvSpec.from_conv(conv), stride=(1, 1))
+
+
+READERS: dict[type[nn.Conv2d], Reader] = {
+    Same: Reader(same_padded),
+    Standardised: Reader(perhaps_same_padded, standardised),
+    Scaled: Reader(perhaps_same_padded, scaled_standardised),
+}
+CONVOLUTIONS = {
+    "same": lambda: Same(2, 4, (3, 2), stride=(2, 3), groups=2),
+    "same, dilated": lambda: Same(2, 4, (2, 3), stride=(3, 1), dilation=(2, 1), bias=False),
+    "standardised": lambda: Standardised(2, 4, (3, 2), stride=(1, 2), padding=(2, 1)),
+    "standardised, same": lambda: Standardised(4, 4, 3, stride=2, groups=2, bias=False, same=True),
+    "scaled": lambda: Scaled(2, 4, (2, 3), padding=1),
+    "scaled, same": lambda: Scaled(2, 6, (5, 2), stride=(3, 2), same=True),
+}
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The readers of the classes above, for one test."""
+    monkeypatch.setattr(readers, "_READERS", dict(READERS))
+
+
+@pytest.fixture(params=list(CONVOLUTIONS.values()), ids=list(CONVOLUTIONS))
+def conv(request: pytest.FixtureRequest) -> nn.Conv2d:
+    made: nn.Conv2d = request.param()
+    return made
+
+
+def network(conv: nn.Conv2d) -> nn.Sequential:
+    return nn.Sequential(conv, nn.ReLU(), nn.Conv2d(conv.out_channels, 3, 1))
+
+
+def gradients(model: nn.Module, x: Tensor) -> dict[str, Tensor]:
+    model.zero_grad()
+    model(x).square().sum().backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("size", [(5, 7), (8, 6), (13, 4)])
+def test_a_read_layer_computes_what_its_class_does_bit_for_bit(conv: nn.Conv2d, size: tuple[int, int]) -> None:
+    x = torch.randn(2, conv.in_channels, *size)
+    assert torch.equal(attention_from_conv(conv)(x), conv(x))
+
+
+def test_every_engine_computes_a_read_layer(conv: nn.Conv2d) -> None:
+    conv = conv.double()
+    x = torch.randint(-3, 4, (2, conv.in_channels, 7, 6)).double()
+    exact = type(conv) is Same
+    if exact:
+        nn.init.ones_(conv.weight)
+        for parameter in conv.parameters():
+            parameter.data.round_()
+    for engine in ("literal", "sdpa", "separable", "factored"):
+        layer = attention_from_conv(conv, engine=engine)
+        bound = certify(layer, input_range=(-3, 3), engine=engine).bound
+        assert float((layer(x) - conv(x)).detach().abs().max()) <= (0 if exact else bound)
+
+
+def test_gradients_and_their_names_are_those_of_the_class(conv: nn.Conv2d) -> None:
+    model, x = network(conv), torch.randn(2, conv.in_channels, 7, 6)
+    wanted, got = gradients(model, x), gradients(convert_model(model).model, x)
+    assert list(wanted) == list(got)
+    assert all(torch.equal(wanted[name], got[name]) for name in wanted)
+
+
+def test_a_training_step_changes_the_weight_that_is_computed(conv: nn.Conv2d) -> None:
+    model, x = network(conv), torch.randn(2, conv.in_channels, 7, 6)
+    converted = convert_model(model).model
+    for each in (model, converted):
+        optimizer = torch.optim.SGD([p for p in each.parameters() if p.requires_grad], lr=0.1)
+        each(x).square().sum().backward()
+        optimizer.step()
+    assert torch.equal(model(x), converted(x))
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_the_way_back_is_the_very_class_with_all_it_had(conv: nn.Conv2d, inplace: bool) -> None:
+    conv.remark = ["kept"]  # type: ignore[assignment]
+    model = network(conv).train()
+    before, kept = copy.deepcopy(model.state_dict()), dict(vars(conv))
+    back = restore_model(convert_model(model, inplace=inplace).model, inplace=inplace)
+    after, layer = back.state_dict(), back.get_submodule("0")
+    assert type(layer) is type(conv)
+    assert list(after) == list(before)
+    assert all(torch.equal(after[name], before[name]) for name in before)
+    plain = {name: value for name, value in vars(layer).items() if not name.startswith("_")}
+    assert plain == {name: value for name, value in kept.items() if not name.startswith("_")}
+
+
+def test_one_layer_alone_comes_back_with_weights_of_its_own(conv: nn.Conv2d) -> None:
+    back = conv_from_attention(attention_from_conv(conv))
+    assert type(back) is type(conv)
+    for (name, one), (other_name, other) in zip(conv.named_parameters(), back.named_parameters(), strict=True):
+        assert name == other_name
+        assert torch.equal(one, other)
+        assert one.data_ptr() != other.data_ptr()
+
+
+def test_state_dicts_have_the_keys_of_the_class_and_load_into_a_converted_network(conv: nn.Conv2d) -> None:
+    model, x = network(conv), torch.randn(1, conv.in_channels, 6, 8)
+    converted = convert_model(network(copy.deepcopy(conv))).model
+    assert set(model.state_dict()) < set(converted.state_dict())
+    converted.load_state_dict(model.state_dict(), strict=False)
+    assert torch.equal(converted(x), model(x))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
+def test_copies_are_independent(conv: nn.Conv2d, copied: Any) -> None:
+    layer, x = attention_from_conv(conv), torch.randn(1, conv.in_channels, 6, 8)
+    twin = copied(layer)
+    assert torch.equal(twin(x), layer(x))
+    for parameter in twin._parameters.values():
+        if parameter is not None and parameter.requires_grad:
+            nn.init.normal_(parameter)
+    assert not torch.equal(twin(x), layer(x))
+    assert torch.equal(layer(x), conv(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_read_layer_follows_its_dtype(conv: nn.Conv2d, dtype: torch.dtype) -> None:
+    layer = attention_from_conv(conv).to(dtype)
+    conv, x = conv.to(dtype), torch.randn(1, conv.in_channels, 6, 8).to(dtype)
+    assert layer.weight.dtype == dtype
+    assert torch.equal(layer(x), conv(x))
+
+
+def test_a_certificate_is_of_the_weight_that_is_computed() -> None:
+    conv = Standardised(3, 4, 3, bias=False)
+    nn.init.normal_(conv.weight, mean=5, std=100)
+    plain = nn.Conv2d(3, 4, 3, bias=False)
+    weight = attention_from_conv(conv).weight.detach()
+    plain.weight = nn.Parameter(weight)
+    one, other = (certify(attention_from_conv(each, alpha=2), input_range=(-1, 1)) for each in (conv, plain))
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "reason"),
+    [
+        (Same, Reader(), "the output is"),
+        (Standardised, Reader(), "the output differs by up to"),
+        (Standardised, Reader(weight=half_as_wide), "the output differs by up to"),
+        (Standardised, Reader(weight=another_epsilon), "the output differs by up to"),
+        (Standardised, Reader(weight=without_gradient), "the gradient of weight is missing"),
+        (Standardised, Reader(one_stride, standardised), "the output is"),
+        (
+            Standardised,
+            Reader(weight=scaled_standardised),
+            "could not be held against its forward: .* has no attribute .gain.",
+        ),
+    ],
+)
+def test_a_reader_that_is_wrong_is_refused_and_nothing_is_converted(
+    kind: type[nn.Conv2d], wrong: Reader, reason: str
+) -> None:
+    register_reader(kind, wrong)
+    model = network(kind(2, 4, 3, stride=2))
+    nn.init.zeros_(model.get_parameter("0.weight"))  # which would hide it
+    modules = list(model.modules())
+    with pytest.raises(UnsupportedLayerError, match=f"0: the reader of {kind.__name__} .*{reason}"):
+        convert_model(model, inplace=True)
+    assert list(model.modules()) == modules
+
+
+def test_a_reader_is_of_one_class_and_not_of_its_subclasses() -> None:
+    class Further(Same):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) + 1
+
+    with pytest.raises(UnsupportedLayerError, match=r"Further has none"):
+        attention_from_conv(Further(2, 4, 3))
+
+
+@pytest.mark.parametrize("cls", [nn.Conv2d, nn.Linear, Same(1, 1, 1), "Same"])
+def test_only_subclasses_of_convolutions_are_registered(cls: Any) -> None:
+    with pytest.raises(ConversionError, match="cls must be a subclass"):
+        register_reader(cls, Reader())
+    with pytest.raises(ConversionError, match="reader must be a Reader"):
+        register_reader(Same, cls)
+
+
+def test_what_an_attention_layer_cannot_keep_is_refused() -> None:
+    conv = Same(2, 4, 3)
+    conv.register_parameter("alpha", nn.Parameter(torch.ones(4)))
+    with pytest.raises(UnsupportedLayerError, match="its alpha has the name of a part of the attention layer"):
+        attention_from_conv(conv)
+    holding = Same(2, 4, 3)
+    holding.add_module("norm", nn.BatchNorm2d(2))
+    with pytest.raises(UnsupportedLayerError, match=r"it holds other modules \(norm\)"):
+        attention_from_conv(holding)
+
+
+def test_a_folder_is_loaded_with_the_architecture_and_refused_without(conv: nn.Conv2d, tmp_path: Path) -> None:
+    model, x = network(conv).eval(), torch.randn(1, conv.in_channels, 6, 8)
+    save_converted(convert_model(model).model, tmp_path / "made")
+    fresh = network(copy.deepcopy(conv))
+    nn.init.normal_(fresh.get_parameter("0.weight"))
+    loaded = load_converted(tmp_path / "made", architecture=fresh)
+    assert torch.equal(loaded(x), model(x))
+    with pytest.raises(ArchitectureNeededError, match=f"{type(conv).__name__}, which only the architecture can make"):
+        restored_checkpoint(tmp_path / "made")
+    with pytest.raises(OutputError, match="layers alone are kept of PyTorch's own convolutions only"):
+        save_converted(attention_from_conv(conv), tmp_path / "alone")
+
+
+@pytest.mark.parametrize("qualified", ["timm.layers.conv2d_same.Conv2dSame"])
+def test_a_class_with_the_name_of_a_known_one_is_not_believed(qualified: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "_READERS", {})
+    module, _, name = qualified.rpartition(".")
+    known = type(name, (Same,), {"__module__": module})
+    impostor = type(name, (nn.Conv2d,), {"__module__": module})
+    x = torch.randn(1, 2, 8, 7)
+    conv: Any = known(2, 4, 3, stride=2)
+    assert torch.equal(attention_from_conv(conv)(x), conv(x))
+    with pytest.raises(UnsupportedLayerError, match="the reader of Conv2dSame disagrees with its forward"):
+        attention_from_conv(impostor(2, 4, 3, stride=2))
+
+
+def test_a_read_layer_is_exported_and_traced(conv: nn.Conv2d) -> None:
+    model, x = convert_model(network(conv).eval()).model, torch.randn(1, conv.in_channels, 6, 8)
+    exported = torch.export.export(model, (x,)).module()
+    assert torch.equal(exported(x), model(x))
+    assert torch.equal(torch.fx.symbolic_trace(model)(x), model(x))

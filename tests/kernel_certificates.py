@@ -1,0 +1,151 @@
+"""Certificates of real layers before the checker that Coq proves right (``Checker.v``), evaluated by Coq itself.
+
+Needs Coq: only ``make formal`` runs it.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+from collections.abc import Sequence
+from copy import deepcopy
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from conv2attn.convert import attention_from_conv, certify
+from conv2attn.proofs.formal.coq.library import FOLDER, LIBRARY, sources
+
+EXPONENT = -160  # no number of these layers has a smaller one
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+TAMPERED = 1000
+Layer = dict[str, Any]
+
+
+def dyadic(number: float) -> tuple[int, int]:
+    """m and e with m 2^e the number."""
+    fraction = Fraction(number)
+    return fraction.numerator, 1 - fraction.denominator.bit_length()
+
+
+def seal(layer: Layer) -> int:
+    """sum of (i + 1) x_i over range, alphas, weights and biases, times 2^-EXPONENT."""
+    numbers = [layer["low"], layer["high"], layer["alpha"], *layer["alphas"]]
+    numbers += [number for row, bias in layer["channels"] for number in (*row, bias)]
+    total = sum((i + 1) * Fraction(number) for i, number in enumerate(numbers)) * 2**-EXPONENT
+    assert total.denominator == 1
+    return int(total.numerator)
+
+
+def certified(dtype: torch.dtype) -> Layer:
+    """What is claimed and stored of a layer."""
+    conv = nn.Conv2d(4, 2, (2, 3), padding=1, stride=(1, 2), groups=2).to(dtype)
+    layer = attention_from_conv(conv)
+    assert conv.bias is not None
+    rows = conv.weight.detach().double().flatten(1).tolist()
+    found = {
+        "shape": [[2, 3], [1, 2], [1, 1], [1, 1, 1, 1], 2, 2, 1],
+        "dtype": DTYPES.index(dtype),
+        "alpha": float(layer.alpha[0]),
+        "low": -1.5,
+        "high": 2.0,
+        "bound": certify(layer, input_range=(-1.5, 2.0)).bound,
+        "alphas": layer.alpha.detach().double().tolist(),
+        "centers": layer.centers.detach().double().tolist(),
+        "channels": list(zip(rows, conv.bias.detach().double().tolist(), strict=True)),
+    }
+    return found | {"seal": seal(found), "stored_shape": deepcopy(found["shape"]), "stored_dtype": found["dtype"]}
+
+
+def tampered(layer: Layer, draw: random.Random) -> Layer:
+    """The same with one thing changed: bound, bit of a weight, alpha, range, dtype or geometry."""
+    changed = deepcopy(layer)
+    kind = draw.choice(("bound", "weight", "alpha", "range", "dtype", "geometry"))
+    if kind == "bound":  # 1e-6 below what the theorem gives, which is at most 1e-8 below what is certified
+        changed["bound"] *= 1 - 1e-6 - 1e-8
+    elif kind == "weight":
+        row, _ = draw.choice(changed["channels"])
+        place = draw.randrange(len(row))
+        value = torch.tensor(row[place], dtype=torch.float32).view(torch.int32)
+        row[place] = float((value ^ (1 << draw.choice((*range(23), 31)))).view(torch.float32))
+    elif kind == "alpha":
+        changed["alpha"] *= draw.choice((0.5, 2.0, 1.0625))
+    elif kind == "range":
+        changed[draw.choice(("low", "high"))] *= draw.choice((0.5, 0.9375, 1.25))
+    elif kind == "dtype":
+        changed["dtype"] = draw.choice([number for number in range(5) if number != changed["dtype"]])
+    else:
+        place = draw.randrange(7)
+        numbers = changed["shape"]
+        if isinstance(numbers[place], list):
+            numbers[place][draw.randrange(len(numbers[place]))] += draw.choice((-1, 1, 2))
+        else:
+            numbers[place] += draw.choice((-1, 1, 2))
+    return changed
+
+
+def in_coq(number: float) -> str:
+    """A number of the checker."""
+    return "({}, {})".format(*dyadic(number))
+
+
+def listed(items: Sequence[str]) -> str:
+    """A list in Coq."""
+    return f"[{'; '.join(items)}]"
+
+
+def shape(numbers: Sequence[Any]) -> str:
+    """A geometry in Coq."""
+    fields = (listed([str(m) for m in n]) if isinstance(n, list) else f"({n})" for n in numbers)
+    return f"(Shape {' '.join(fields)})"
+
+
+def question(layer: Layer) -> str:
+    """check, asked of a layer."""
+    numbers = " ".join(in_coq(layer[name]) for name in ("low", "high", "bound"))
+    sealed = f"({layer['seal']}, {EXPONENT})"
+    claim = f"(Claim {shape(layer['shape'])} {in_coq(layer['alpha'])} {layer['dtype']} {numbers} {sealed})"
+    channels = listed([f"Channel {listed([*map(in_coq, row)])} {in_coq(bias)}" for row, bias in layer["channels"]])
+    centers = listed([listed([*map(in_coq, center)]) for center in layer["centers"]])
+    alphas = listed([*map(in_coq, layer["alphas"])])
+    stored = f"{shape(layer['stored_shape'])} {layer['stored_dtype']} {alphas} {centers} ({EXPONENT}) {channels}"
+    return f"check {claim} (Stored {stored})"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library, compiled."""
+    folder = tmp_path_factory.mktemp("library")
+    for source in sources():
+        (folder / source.name).write_text((FOLDER / source.name).read_text(encoding="utf-8"), encoding="utf-8")
+        subprocess.run(["coqc", "-q", "-Q", ".", LIBRARY, source.name], cwd=folder, check=True)
+    return folder
+
+
+def verdicts(library: Path, layers: Sequence[Layer]) -> list[str]:
+    """What Coq evaluates check to, for each."""
+    needed = f"From Coq Require Import ZArith List.\nFrom {LIBRARY} Require Import Checker.\n"
+    head = f"{needed}Import ListNotations.\nOpen Scope Z_scope.\n"
+    asked = "".join(f"Eval vm_compute in {question(layer)}.\n" for layer in layers)
+    (library / "Asked.v").write_text(head + asked, encoding="utf-8")
+    done = subprocess.run(
+        ["coqc", "-q", "-Q", ".", LIBRARY, "Asked.v"], cwd=library, check=True, capture_output=True, encoding="utf-8"
+    )
+    return re.findall(r"= (\w+)\s*: verdict", done.stdout)
+
+
+def test_true_certificates_are_accepted_and_tampered_ones_refused(library: Path) -> None:
+    torch.manual_seed(0)
+    draw = random.Random(0)
+    honest = [certified(dtype) for dtype in DTYPES for _ in range(4)]
+    false = [tampered(draw.choice(honest), draw) for _ in range(TAMPERED)]
+    found = verdicts(library, [*honest, *false])
+    assert found[: len(honest)] == ["Accepted"] * len(honest)
+    assert len(found) == len(honest) + TAMPERED
+    assert [verdict for verdict in found[len(honest) :] if verdict == "Accepted"] == []
+    assert {"Other_shape", "Other_dtype", "Other_alpha", "Other_numbers", "Too_small"} <= set(found)
