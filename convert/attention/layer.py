@@ -220,13 +220,12 @@ class SelfAttention(nn.Module):
             return self._forward_other(x)
         if x.ndim == self.spec.axes + 1:
             return self.forward(x.unsqueeze(0), output_size).squeeze(0)
-        dtype, values = autocast_dtype(x.device), self._values()
-        if output_size is not None:
-            values = values._replace(spec=self.spec.with_output_size(x.shape[2:], output_size))
+        spec = self.spec if output_size is None else self.spec.with_output_size(x.shape[2:], output_size)
+        dtype = autocast_dtype(x.device)
         if dtype is None:
-            return self._attend(x, values)
+            return self._attend(x, self._values()._replace(spec=spec))
         with torch.autocast(x.device.type, enabled=False):
-            return self._attend(rounded(x, dtype), values.rounded(dtype))
+            return self._attend(rounded(x, dtype), self._values()._replace(spec=spec).rounded(dtype))
 
     def _attend(self, x: Tensor, values: LayerValues) -> Tensor:
         if x.dtype != values.weight.dtype:

@@ -126,7 +126,7 @@ def draw_layer(
     choices = RandomChoices(f"layer {index} of seed {seed}")
     kind = RandomChoices(f"kind of layer {index} of seed {seed}").of(KINDS)
     if kind == PLAIN:
-        spec, size = choices.of((_small,) * 6 + (_long, _spread))(choices, max_size)
+        spec, size = choices.of((_small,) * 5 + (_long, _spread, _spread))(choices, max_size)
     else:
         spec, size = _other(choices, max_size, *kind)
     return RandomLayer(

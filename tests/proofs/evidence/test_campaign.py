@@ -365,14 +365,14 @@ def test_a_layer_is_a_function_of_seed_and_index() -> None:
     assert layers == [draw_layer(3, index) for index in reversed(range(50))][::-1]
     assert len(set(layers)) == 50
     assert draw_layer(4, 0) != layers[0]
-    known = "2x1, 2->2, stride 1x2, dilation 407x1, padding valid, groups 2, input 408x2"
-    assert str(layers[0]) == f"{known}, batch 2, float64, alpha 0.5"
+    known = "4x1, 4->4, transposed, stride 2, dilation 3x1, padding 0x1, output padding 2x1, groups 4, input 9x10"
+    assert str(layers[0]) == f"{known}, batch 3, bfloat16, alpha 7.3"
 
 
 def test_the_layers_have_every_option() -> None:
     tally = Tally.total(Tally.of(draw_layer(0, i), [], seed=0, index=i) for i in range(1000))
     assert set(tally.options) >= {*DTYPES, *(f"soft alpha {alpha:g}" for alpha in SOFT_ALPHAS)}
-    assert len(tally.options) == 23 + len(DTYPES) + len(SOFT_ALPHAS)
+    assert len(tally.options) == 27 + len(DTYPES) + len(SOFT_ALPHAS)
     assert min(tally.options.values()) >= 20
 
 
@@ -599,10 +599,10 @@ def weight_of(layer: RandomLayer) -> int:
 
 @given(LAYERS)
 def test_what_always_fails_shrinks_to_the_simplest_layer(layer: RandomLayer) -> None:
-    smallest = shrink(layer, lambda _: True)
+    smallest, ones = shrink(layer, lambda _: True), (1,) * layer.spec.axes
     assert not list(simpler(smallest))
-    assert smallest.spec == ConvSpec(1, 1, (1, 1), bias=False)
-    assert (smallest.size, smallest.batch, smallest.dtype, smallest.alpha) == ((1, 1), 1, "float32", 1.0)
+    assert smallest.spec == ConvSpec(1, 1, ones, bias=False, transposed=layer.spec.transposed)
+    assert (smallest.size, smallest.batch, smallest.dtype, smallest.alpha) == (ones, 1, "float32", 1.0)
 
 
 def test_shrinking_keeps_what_makes_a_layer_fail() -> None:
