@@ -126,7 +126,7 @@ def draw_layer(
     choices = RandomChoices(f"layer {index} of seed {seed}")
     kind = RandomChoices(f"kind of layer {index} of seed {seed}").of(KINDS)
     if kind == PLAIN:
-        spec, size = choices.of((_small,) * 5 + (_long, _spread, _spread))(choices, max_size)
+        spec, size = _spread(choices) if choices.integer(1, 4) == 1 else _near(choices, max_size)
     else:
         spec, size = _other(choices, max_size, *kind)
     return RandomLayer(
@@ -147,6 +147,11 @@ def _other(choices: Choices, max_size: int, axes: int, transposed: bool) -> tupl
     return spec, choose_size(choices, spec, (longest,) * axes)
 
 
+def _near(choices: Choices, max_size: int) -> tuple[ConvSpec, Size]:
+    """Taps near each other: small inputs, and some long ones."""
+    return choices.of((_small,) * 5 + (_long,))(choices, max_size)
+
+
 def _small(choices: Choices, max_size: int) -> tuple[ConvSpec, Size]:
     """Any geometry, and a small input."""
     spec = choose_spec(choices)
@@ -159,14 +164,14 @@ def _long(choices: Choices, max_size: int) -> tuple[ConvSpec, Size]:
     return spec, choose_size(choices, spec, longest if choices.of((True, False)) else longest[::-1])
 
 
-def _spread(choices: Choices, max_size: int) -> tuple[ConvSpec, Size]:
+def _spread(choices: Choices) -> tuple[ConvSpec, Size]:
     """Taps far from each other along one axis."""
     spec, axis = choose_spec(choices, max_kernel=3, max_channels=2), choices.integer(0, 1)
     taps = max(spec.kernel_size[axis], 2)
     far = choices.integer(2, LONGEST_SPAN // (taps - 1))
     kernel, dilation = ((taps, 1), (far, 1)) if axis == 0 else ((1, taps), (1, far))
     spec = replace(spec, kernel_size=kernel, dilation=dilation)
-    return spec, choose_size(choices, spec, (min(3, max_size),) * 2)
+    return spec, choose_size(choices, spec, [least + 2 for least in smallest_input(spec)])
 
 
 def choose_size(choices: Choices, spec: ConvSpec, largest: Sequence[int]) -> Size:

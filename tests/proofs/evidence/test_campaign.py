@@ -228,6 +228,10 @@ def trust_torch_s_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(engine, "convolve", faulty)
 
 
+RARELY: dict[Plant, dict[str, Any]] = {  # faults that few layers can show, and the settings with which more of them do
+    round_centers_to_the_layer_s_precision: {"dtypes": ("bfloat16",)},
+    count_no_subnormal_weights: {"dtypes": ("bfloat16",)},
+}
 FAULTS: list[tuple[Plant, str]] = [
     (divide_the_bound_of_one_hot_attention, "certificate"),
     (divide_the_bound_of_soft_attention, "certificate"),
@@ -257,23 +261,23 @@ FAULTS: list[tuple[Plant, str]] = [
 ]
 
 
-def first_violation(limit: int, check: str) -> Comparison | None:
+def first_violation(check: str, settings: Settings) -> Comparison | None:
     """What the first of the layers of seed 0 that fails fails with."""
-    found = (violations(Settings().layer(0, index), checks=[check]) for index in range(limit))
+    found = (violations(settings.layer(0, index), checks=[check]) for index in range(WITHIN))
     return next((wrong[0] for wrong in found if wrong), None)
 
 
 @pytest.mark.parametrize(("plant", "check"), FAULTS, ids=lambda fault: getattr(fault, "__name__", ""))
 def test_a_planted_fault_is_found(plant: Plant, check: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    found = first_violation(WITHIN, check)
+    found = first_violation(check, Settings(**RARELY.get(plant, {})))
     assert found is not None
 
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_each_check_finds_a_dropped_head_or_has_a_fault_of_its_own(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
     drop_a_head(monkeypatch)
-    found = first_violation(WITHIN, check)
+    found = first_violation(check, Settings())
     assert (found is not None) == (check not in ("round trip", "network"))  # of which planted faults are above
 
 
