@@ -404,7 +404,7 @@ def soak(
     ] = None,
     device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, ...")] = "cpu",
     max_size: Annotated[
-        int | None, typer.Option(help="Largest rows and columns of the layers' inputs, 10 by default.")
+        int | None, typer.Option(help="Longest side of the layers' inputs, 64 pixels by default.")
     ] = None,
     shard: Annotated[
         str | None,

@@ -11,27 +11,28 @@
 from __future__ import annotations
 
 import copy
-import weakref
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
-from torch.nn.modules.module import _WrappedHook
 
 from ..arguments import as_tolerance
 from ..attention.checked import changeable_model, checked_model
 from ..attention.computed import detached, value
 from ..attention.construction import attention_with, conv_with, not_a_convolution
 from ..attention.layer import SelfAttention, check_alpha
-from ..attention.read import HOOKS
 from ..attention.supported import ForeignConvolution, unsupported_reason
 from ..engines import AUTO, check_engine_name
 from ..errors import ConversionError, NotAConvolutionError, Problem, UnsupportedLayerError
 from ..names import names_by_module
 from ..spec import Convolution
+from .calls import calls_as_modules
+from .replace import replace
 from .report import LayerReport, Report
 
 Filter = Callable[[nn.Module, str], bool]
@@ -71,13 +72,13 @@ def convert_model(
     engine: str = AUTO,
     inplace: bool = False,
     skip_unsupported: bool = False,
+    trace: bool = False,
 ) -> Conversion:
     """Replaces the convolutions of a model by self-attention layers that compute the same function.
 
     These are ``nn.Conv1d``, ``nn.Conv2d``, ``nn.Conv3d`` and their transposed forms, exactly these classes, and those
-    that have a reader (``register_reader``).
-    Convolutions called as functions (``F.conv2d``) are not seen. Mode, device, dtype, requires_grad, hooks and
-    sharing stay as they are.
+    that have a reader (``register_reader``). Convolutions called as functions (``F.conv2d``) are seen with ``trace``.
+    Mode, device, dtype, requires_grad, hooks and sharing stay as they are.
 
     Args:
         model: Any model; a root that is itself a convolution is replaced as well.
@@ -86,6 +87,10 @@ def convert_model(
         engine: How the layers compute, see ``SelfAttention``.
         inplace: Change the model instead of a copy. Use the returned model all the same: the root may be new.
         skip_unsupported: Leave convolutions that cannot be converted as they are, instead of refusing.
+        trace: Convert calls too: those in the code of the model's modules, which ``torch.fx`` traces, and those in a
+            graph, such as ``torch.export.export(...).module()``. Each becomes a module of its own (``calls.py``), and
+            ``restore_model`` gives back an ``nn.Conv2d`` in its place. The returned model is then a new one; with
+            ``inplace`` it has the parameters of the old.
 
     Returns:
         The converted model and the report.
@@ -96,7 +101,13 @@ def convert_model(
         ConversionError: alpha is not positive and finite, there is no such engine, the model is not an ``nn.Module``
             in Python, cannot be copied, or is wrapped for training on several devices.
     """
-    plan = plan_conversion(changeable_model(model), filter_fn=filter_fn)
+    model = changeable_model(model)
+    if trace:
+        model, calls = calls_as_modules(_copied(model, keep_tensors=inplace))
+        inplace = True  # the copy
+    plan = plan_conversion(model, filter_fn=filter_fn)
+    if trace:
+        plan = replace_fields(plan, unsupported=plan.unsupported + calls)
     if plan.unsupported and not skip_unsupported:
         raise UnsupportedLayerError(_sentence(plan.unsupported), plan.unsupported)
     if not plan.chosen:
@@ -109,7 +120,7 @@ def convert_model(
     for names in plan.chosen:
         conv = _conv(model, names[0])
         layer = attention_with(conv, alpha=alpha, engine=engine)
-        model = _replace(model, names, conv, layer)
+        model = replace(model, names, conv, layer)
         reports.append(LayerReport.of(names, layer))
     return Conversion(model, Report(tuple(reports), plan.skipped + plan.unsupported))
 
@@ -139,7 +150,7 @@ def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: 
     model = model if inplace else _copied(model)
     for names in groups:
         layer = _attention(model, names[0])
-        model = _replace(model, names, layer, conv_with(layer))
+        model = replace(model, names, layer, conv_with(layer))
     return model
 
 
@@ -172,32 +183,14 @@ def is_convolution(module: nn.Module) -> bool:
     return known or getattr(module, "original_name", None) in _SCRIPTED
 
 
-def _copied(model: nn.Module) -> nn.Module:
+def _copied(model: nn.Module, *, keep_tensors: bool = False) -> nn.Module:
+    """A copy of a model, of its tensors too or with the very tensors."""
+    kept = {id(tensor): tensor for tensor in itertools.chain(model.parameters(), model.buffers())}
     try:
-        return copy.deepcopy(model, detached(model))
+        return copy.deepcopy(model, detached(model) | (kept if keep_tensors else {}))
     except Exception as error:  # modules may hold anything
         reason = str(error).partition("\n")[0]
         raise ConversionError(f"the model cannot be copied, inplace=True converts it as it is: {reason}") from error
-
-
-def _replace(model: nn.Module, names: Sequence[str], old: nn.Module, new: nn.Module) -> nn.Module:
-    """Puts a module in another's place under all its names; returns the model, which is new if it was the root."""
-    _move_hooks(old, new)
-    for name in names:
-        if name == "":
-            return new
-        parent, _, child = name.rpartition(".")
-        setattr(model.get_submodule(parent), child, new)
-    return model
-
-
-def _move_hooks(old: nn.Module, new: nn.Module) -> None:
-    """Gives a module the very hook tables of another, so that the handles of those hooks still remove them."""
-    for attribute in HOOKS:
-        setattr(new, attribute, getattr(old, attribute))
-    for hook in new._load_state_dict_pre_hooks.values():
-        if isinstance(hook, _WrappedHook) and hook.with_module:
-            hook.module = weakref.ref(new)
 
 
 def _conv(model: nn.Module, name: str) -> Convolution:

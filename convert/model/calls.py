@@ -1,0 +1,257 @@
+"""Convolutions that are called as functions (``F.conv2d``) become modules, which can then be converted.
+
+A module whose code names a convolution is traced by ``torch.fx``, with its children as single calls; nothing else of
+the model changes. A graph, as ``torch.fx.symbolic_trace`` and ``torch.export.export(...).module()`` make it, is taken
+as it is. In the graph, each call whose kernel is a tensor of the module becomes a module of PyTorch.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import operator
+from collections.abc import Iterator, Sequence
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_leaves
+
+from ..attention.layer import SelfAttention
+from ..errors import ConversionError, Problem
+from ..names import names_by_module
+from ..spec import CONVOLUTIONS, Convolution, ConvSpec
+from .replace import replace
+
+_PLAIN = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+_TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
+_ANY = ("input", "weight", "bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups")
+_NAMES = frozenset(f"conv{kind}{axes}d" for axes, kind in ((n, k) for n in (1, 2, 3) for k in ("", "_transpose")))
+_aten = torch.ops.aten
+_FUNCTIONS: dict[Any, tuple[str, ...]] = {
+    **{getattr(torch, name): _TRANSPOSED if "transpose" in name else _PLAIN for name in _NAMES},
+    **{
+        getattr(getattr(_aten, name), overload): _TRANSPOSED if "transpose" in name else _PLAIN
+        for name in _NAMES
+        for overload in getattr(_aten, name).overloads()
+        if overload != "out"
+    },
+    torch.convolution: _ANY,
+    _aten.convolution.default: _ANY,
+}
+
+
+class Traced(NamedTuple):
+    """A model whose calls are modules, and the calls that stay calls."""
+
+    model: nn.Module
+    left: tuple[Problem, ...]
+
+
+class _OwnCode(fx.Tracer):
+    """Follows the code of one module; its children are single calls."""
+
+    def __init__(self) -> None:
+        super().__init__(param_shapes_constant=True)
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        """Always."""
+        return True
+
+
+def calls_as_modules(model: nn.Module) -> Traced:
+    """Gives each convolution that a model calls as a function a module of its own.
+
+    Args:
+        model: It is changed; its parameters stay the same objects.
+
+    Returns:
+        The model, which is new if its root was traced, and each call that stays one, with the reason.
+    """
+    left: list[Problem] = []
+    for names in reversed(names_by_module(model, _may_call)):  # children first
+        module = model.get_submodule(names[0])
+        graph_module = _as_graph(module, names[0], left)
+        if graph_module is not None and _calls(graph_module.graph):
+            _rewrite(graph_module, names[0], left)
+            if graph_module is not module:
+                model = replace(model, names, module, graph_module)
+    return Traced(model, tuple(left))
+
+
+def _may_call(module: nn.Module) -> bool:
+    """Whether a module is a graph, or its code names a convolution; a convolution's own code counts for nothing."""
+    if isinstance(module, fx.GraphModule):
+        return True
+    is_own = isinstance(module, SelfAttention | nn.modules.conv._ConvNd) or type(module).__module__.startswith("torch.")
+    return not is_own and _named(type(module).forward, module, set())
+
+
+def _named(function: Any, owner: nn.Module, seen: set[CodeType]) -> bool:
+    """Whether a function, or one that its code names, names a convolution."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if not isinstance(code, CodeType) or code in seen:
+        return False
+    seen.add(code)
+    words = set(_words(code))
+    if words & (_NAMES | {"convolution"}):
+        return True
+    known = getattr(inspect.unwrap(function), "__globals__", {})
+    named = [known[word] for word in words if word in known]
+    places = [owner, *(found for found in named if isinstance(found, ModuleType) and not _is_torch(found.__name__))]
+    named += [inspect.getattr_static(place, word, None) for place in places for word in words]
+    named = [getattr(found, "__func__", found) for found in named]  # of a static method
+    functions = [found for found in named if isinstance(found, FunctionType) and not _is_torch(found.__module__)]
+    return any(_named(found, owner, seen) for found in functions)
+
+
+def _is_torch(module: str | None) -> bool:
+    return module is None or module.partition(".")[0] == "torch"
+
+
+def _words(code: CodeType) -> Iterator[str]:
+    """All names that a function's code and the functions inside it use."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _words(constant)
+
+
+def _as_graph(module: nn.Module, name: str, left: list[Problem]) -> fx.GraphModule | None:
+    """A module as a graph of the same function, in training as in evaluation."""
+    if isinstance(module, fx.GraphModule):
+        return module
+    if "forward" in vars(module):
+        left.append(Problem(name, "it calls a convolution as a function, and its forward was replaced on the instance"))
+        return None
+    try:
+        graphs = [_trace(module, training=training) for training in (not module.training, module.training)]
+    except Exception as error:  # other people's code, on what is not a tensor
+        reason = str(error).partition("\n")[0]
+        left.append(Problem(name, f"it calls a convolution as a function, and torch.fx cannot trace it: {reason}"))
+        return None
+    if graphs[0].python_code("self").src != graphs[1].python_code("self").src:
+        left.append(Problem(name, "it calls a convolution as a function, and computes something else in training"))
+        return None
+    found = fx.GraphModule(module, graphs[1], type(module).__name__)
+    for kind in ("_modules", "_parameters", "_buffers"):
+        for child, value in getattr(module, kind).items():
+            getattr(found, kind).setdefault(child, value)
+    found._non_persistent_buffers_set = set(module._non_persistent_buffers_set)
+    for attribute, value in vars(module).items():
+        vars(found).setdefault(attribute, value)
+    return found
+
+
+def _trace(module: nn.Module, *, training: bool) -> fx.Graph:
+    before = module.training
+    try:
+        module.training = training
+        return _OwnCode().trace(module)
+    finally:
+        module.training = before
+
+
+def _calls(graph: fx.Graph) -> list[fx.Node]:
+    return [node for node in graph.nodes if node.op == "call_function" and node.target in _FUNCTIONS]
+
+
+def _rewrite(module: fx.GraphModule, name: str, left: list[Problem]) -> None:
+    """Puts a module in the place of each call of a graph."""
+    for node in _calls(module.graph):
+        try:
+            _make_module(module, node)
+        except ConversionError as error:
+            left.append(Problem(f"{name}.{node.name}".removeprefix("."), f"it is called as a function: {error}"))
+    module.recompile()
+
+
+def _make_module(module: fx.GraphModule, node: fx.Node) -> None:
+    """Puts a module in the place of one call."""
+    given: dict[str, Any] = dict(zip(_FUNCTIONS[node.target], node.args, strict=False)) | node.kwargs
+    x, *sources = (given.pop(name, None) for name in ("input", "weight", "bias"))
+    transposed = given.pop("transposed", "transpose" in str(node.target))
+    weight = _tensor(module, sources[0], "kernel")
+    bias = None if sources[1] is None else _tensor(module, sources[1], "bias")
+    conv = _convolution(weight, bias, transposed, given).train(module.training)
+    graph, attributes = module.graph, [source for source in sources if isinstance(source, fx.Node)]
+    with graph.inserting_before(node):
+        path = _owner(module, attributes) or _free_name(module, conv)
+        call = graph.create_node("call_module", path, (x,))
+    node.replace_all_uses_with(call)
+    graph.erase_node(node)
+    for source in dict.fromkeys(attributes):
+        if not source.users:
+            graph.erase_node(source)
+    for target in {source.target for source in attributes} - {other.target for other in _attributes(graph)}:
+        _delete(module, target)
+    module.add_submodule(path, conv)
+
+
+def _tensor(module: nn.Module, source: Any, name: str) -> Tensor:
+    """The tensor of the module that a call takes."""
+    if not isinstance(source, fx.Node) or source.op != "get_attr":
+        raise ConversionError(f"its {name} is computed from others")
+    found: Tensor = operator.attrgetter(str(source.target))(module)
+    return found
+
+
+def _convolution(weight: Tensor, bias: Tensor | None, transposed: bool, given: dict[str, Any]) -> Convolution:
+    """The convolution that a call computes, with these very parameters."""
+    computed = [name for name, value in given.items() if any(isinstance(leaf, fx.Node) for leaf in tree_leaves(value))]
+    axes, groups = weight.ndim - 2, given.pop("groups", 1)
+    if computed or (axes, transposed) not in CONVOLUTIONS:
+        raise ConversionError(f"its {computed[0]} is computed" if computed else f"its kernel has shape {weight.shape}")
+    inputs, outputs = (1, groups) if transposed else (groups, 1)
+    spec = ConvSpec(
+        in_channels=weight.shape[transposed ^ 1] * inputs,
+        out_channels=weight.shape[transposed] * outputs,
+        kernel_size=tuple(weight.shape[2:]),
+        groups=groups,
+        bias=bias is not None,
+        transposed=transposed,
+        **{name: _along(axes, value) for name, value in given.items()},
+    )
+    conv = CONVOLUTIONS[axes, transposed](**spec.arguments(), device="meta")
+    conv.weight = _parameter(weight)
+    conv.bias = None if bias is None else _parameter(bias)
+    return conv
+
+
+def _along(axes: int, value: Any) -> Any:
+    """A number, or a list of one, for each axis."""
+    numbers = (value,) if isinstance(value, int) else value
+    return numbers if isinstance(numbers, str) else tuple(numbers) * (axes if len(numbers) == 1 else 1)
+
+
+def _parameter(tensor: Tensor) -> nn.Parameter:
+    return tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor, requires_grad=False)
+
+
+def _owner(module: fx.GraphModule, sources: Sequence[fx.Node]) -> str | None:
+    """The module that holds just the kernel and bias of a call, and is not used for anything else."""
+    (path, *others) = {str(source.target).rpartition(".")[0] for source in sources}
+    if others or not path or any(node.op == "call_module" and node.target == path for node in module.graph.nodes):
+        return None
+    held = [name for name, _ in module.get_submodule(path).named_parameters()]
+    names = [str(source.target).rpartition(".")[2] for source in sources]
+    used = [node for node in _attributes(module.graph) if str(node.target).startswith(f"{path}.")]
+    is_own = names == ["weight", "bias"][: len(names)] == held and set(used) == set(sources)
+    return path if is_own and all(len(source.users) == 1 for source in sources) else None
+
+
+def _free_name(module: nn.Module, conv: Convolution) -> str:
+    """Such as ``conv2d``, or ``conv2d_1`` where that is taken."""
+    name = f"conv{'_transpose' if conv.transposed else ''}{len(conv.kernel_size)}d"
+    names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(1)))
+    return next(name for name in names if not hasattr(module, name))
+
+
+def _attributes(graph: fx.Graph) -> list[fx.Node]:
+    return [node for node in graph.nodes if node.op == "get_attr"]
+
+
+def _delete(module: nn.Module, target: Any) -> None:
+    path, _, name = str(target).rpartition(".")
+    delattr(module.get_submodule(path), name)
