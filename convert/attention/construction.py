@@ -24,7 +24,8 @@ from ..arguments import as_tolerance
 from ..bounds.tail import tail_per_unit
 from ..engines import AUTO
 from ..errors import NotAConvolutionError, Problem, UnsupportedLayerError
-from ..spec import CONVOLUTIONS, Convolution, ConvSpec
+from ..padded import convolution, has_class, spec_of
+from ..spec import Convolution
 from .checked import checked_layer, checked_model
 from .computed import COMPUTABLE, carry, class_of, detached, is_computed, stand_in, uncomputable
 from .layer import LAYERS, SelfAttention, SelfAttention1d, SelfAttention2d, SelfAttention3d
@@ -79,7 +80,7 @@ def attention_with(conv: Convolution, *, alpha: float | None = None, engine: str
     reader = reader_of(type(conv))
     if reader is not None:
         return attention_read(conv, reader, alpha=alpha, engine=engine)
-    spec = ConvSpec.from_conv(conv)
+    spec = spec_of(conv)
     layer = LAYERS[spec.axes](
         spec,
         weight=stand_in(conv, "weight"),
@@ -115,8 +116,7 @@ def conv_with(layer: SelfAttention) -> Convolution:
     """As ``conv_from_attention``, for a layer known to be a convolution, sharing its parameters."""
     if isinstance(layer, OfSubclass):
         return convolution_read(layer)
-    spec = layer.spec
-    conv = CONVOLUTIONS[spec.axes, spec.transposed](**spec.arguments(), device="meta")
+    conv = convolution(layer.spec, device="meta")
     for name in COMPUTABLE:
         conv.register_parameter(name, stand_in(layer, name))
     carry(layer, conv)
@@ -130,8 +130,8 @@ def not_a_convolution(layer: SelfAttention, *, tolerance: float | None = None) -
         return reason
     if class_of(layer) not in (SelfAttention, *LAYERS.values(), *OF_SUBCLASS.values()) or "forward" in vars(layer):
         return "its forward method is not that of SelfAttention"
-    if layer.spec.is_uneven and not isinstance(layer, OfSubclass):
-        return "its padding is one that no convolution of PyTorch has"
+    if not has_class(layer.spec) and not isinstance(layer, OfSubclass):
+        return "its padding is one that no class of convolutions has"
     regime = layer.regime
     if not regime.is_read:
         return "its alpha and centers have no values, as on the meta device"

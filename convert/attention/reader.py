@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..errors import ConversionError
+from ..padded import spec_of
 from ..spec import CONVOLUTIONS, Convolution, ConvSpec
 
 
@@ -77,7 +78,7 @@ def reader_of(cls: type) -> Reader | None:
 def geometry(conv: Convolution) -> ConvSpec:
     """The geometry of a convolution, as its reader says where it has one."""
     reader = reader_of(type(conv))
-    return ConvSpec.from_conv(conv) if reader is None else reader.spec(conv)
+    return spec_of(conv) if reader is None else reader.spec(conv)
 
 
 def qualified_name(cls: type) -> str:

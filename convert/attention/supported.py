@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -10,7 +11,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from ..spec import CONVOLUTIONS, Convolution, reversed_pads
+from ..padded import PADDED
+from ..spec import CONVOLUTIONS, Convolution, ConvSpec, reversed_pads
 from . import timm, torchvision  # noqa: F401 - their readers are built in
 from .computed import class_of, is_computed, uncomputable, value
 from .read import unreadable
@@ -37,8 +39,8 @@ class ForeignConvolution(nn.Module):
 def unsupported_reason(module: nn.Module) -> str | None:
     """Why a convolution cannot be converted, or None if it can.
 
-    Exactly the classes of ``CONVOLUTIONS`` are converted, and those that have a reader (``reader.py``): another
-    subclass may compute something else in its own ``forward``.
+    Exactly the classes of ``CONVOLUTIONS`` and ``PADDED`` are converted, and those that have a reader (``reader.py``):
+    another subclass may compute something else in its own ``forward``.
     """
     if isinstance(module, ForeignConvolution):
         return module.reason
@@ -49,7 +51,7 @@ def unsupported_reason(module: nn.Module) -> str | None:
     if isinstance(module, _QUANTIZED):
         return f"{kind} is quantised; convert the float model"
     reader = reader_of(cls)
-    if cls not in CONVOLUTIONS.values() and reader is None:
+    if cls not in (*CONVOLUTIONS.values(), *PADDED.values()) and reader is None:
         family = next((known.__name__ for known in CONVOLUTIONS.values() if isinstance(module, known)), None)
         if family is None:
             return f"{kind} is not one of PyTorch's convolutions"
@@ -88,6 +90,8 @@ def _contradiction(conv: Convolution, weight: Tensor) -> str | None:
         return f"its geometry is not one that {type(conv).__name__} computes: {error}"
     if weight.shape != spec.weight_shape:
         return f"its weight has shape {list(weight.shape)}, but its attributes say {list(spec.weight_shape)}"
+    if type(conv) in PADDED.values() and ConvSpec.from_conv(conv) != replace(spec, padding=()):
+        return "its attributes were changed after it was made, and its own padding ignores them"
     if spec.padding_mode != "zeros" and list(conv._reversed_padding_repeated_twice) != reversed_pads(spec.pads):
         return f"its padding was changed to {conv.padding}, which padding_mode {spec.padding_mode!r} ignores"
     return None

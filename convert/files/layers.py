@@ -14,7 +14,9 @@ from torch.nn.modules.module import _IncompatibleKeys
 
 from ..attention.supported import ForeignConvolution
 from ..errors import CheckpointError, ConversionError
-from ..spec import CONVOLUTIONS, Convolution, ConvSpec
+from ..padded import convolution as new_convolution
+from ..padded import has_class
+from ..spec import Convolution, ConvSpec
 from .readers.common.geometry import StoredConvolution
 from .readers.common.limits import MAX_DEPTH
 
@@ -108,9 +110,9 @@ def convolution(spec: ConvSpec, weight: Tensor, bias: Tensor | None) -> Convolut
     if weight.shape != spec.weight_shape or not is_bias:
         shapes = [list(weight.shape), None if bias is None else list(bias.shape)]
         raise CheckpointError(f"weight and bias have the shapes {shapes}, wanted those of the geometry {spec}")
-    if spec.is_uneven:
-        raise CheckpointError(f"no convolution of PyTorch has the padding of {spec}")
-    conv = CONVOLUTIONS[spec.axes, spec.transposed](**spec.arguments(), device="meta")
+    if not has_class(spec):
+        raise CheckpointError(f"no class of convolutions has the padding of {spec}")
+    conv = new_convolution(spec, device="meta")
     conv.weight = nn.Parameter(weight, requires_grad=weight.is_floating_point())
     if bias is not None:
         conv.bias = nn.Parameter(bias, requires_grad=bias.is_floating_point())

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 from ..attention.layer import SelfAttention
 from ..errors import ConversionError, Problem
 from ..names import names_by_module
+from ..padded import convolution
 from ..spec import CONVOLUTIONS, Convolution, ConvSpec
 from .replace import replace
 
@@ -213,7 +214,7 @@ def _convolution(weight: Tensor, bias: Tensor | None, transposed: bool, given: d
         transposed=transposed,
         **{name: _along(axes, value) for name, value in given.items()},
     )
-    conv = CONVOLUTIONS[axes, transposed](**spec.arguments(), device="meta")
+    conv = convolution(spec, device="meta")
     conv.weight = _parameter(weight)
     conv.bias = None if bias is None else _parameter(bias)
     return conv

@@ -16,14 +16,16 @@ from typing import Any, Literal, Protocol, TypeVar, get_args
 import torch
 from torch import Tensor
 
+from ...convert.padded import convolution
 from ...convert.size import Size
-from ...convert.spec import CONVOLUTIONS, Convolution, ConvSpec, PaddingMode
+from ...convert.spec import Convolution, ConvSpec, PaddingMode
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 DEFAULT_MAX_SIZE = 64  # pixels along the longer side of an input
 SMALL_SIZE = 10  # pixels a side of most inputs; larger ones repeat what their border and inside show, but take bands
-SMALL_SIZES = {1: 24, 2: SMALL_SIZE, 3: 6}  # the same by the number of axes
+SMALL_SIZES = {1: 24, 2: SMALL_SIZE, 3: 5}  # the same by the number of axes
 LONGEST_KERNELS = {1: 9, 2: 5, 3: 3}
+LARGEST_STEPS = {1: 3, 2: 3, 3: 2}  # strides and dilations; keys and queries of volumes are many
 LONGEST_SPAN = 600  # pixels from a kernel's first tap to its last: bfloat16 has no 257, float16 no 2049
 MEMORY_FORMATS = ("contiguous", "channels_last")
 _CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}  # by the number of axes; a sequence has none
@@ -205,8 +207,8 @@ def choose_spec(
         in_channels=groups * choices.integer(1, max_channels),
         out_channels=groups * choices.integer(1, max_channels),
         kernel_size=kernel,
-        stride=() if padding == "same" else each(1, 3),
-        dilation=each(1, 3),
+        stride=() if padding == "same" else each(1, LARGEST_STEPS[axes]),
+        dilation=each(1, LARGEST_STEPS[axes]),
         padding=padding,
         padding_mode=mode,
         groups=groups,
@@ -233,7 +235,7 @@ def convolution_of(
     spec: ConvSpec, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
 ) -> Convolution:
     """A new convolution with this geometry."""
-    return CONVOLUTIONS[spec.axes, spec.transposed](**spec.arguments(), dtype=dtype, device=device)
+    return convolution(spec, dtype=dtype, device=device)
 
 
 def channel_limits(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -22,7 +22,14 @@ from onnx.reference import ReferenceEvaluator
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from conv2attn.convert import ConvSpec, SelfAttention2d, convert_model, load_converted, save_converted
+from conv2attn.convert import (
+    ConvSpec,
+    SelfAttention2d,
+    convert_model,
+    load_converted,
+    restore_model,
+    save_converted,
+)
 from conv2attn.convert.errors import (
     ArchitectureError,
     ArchitectureNeededError,
@@ -150,21 +157,39 @@ def test_a_conv_node_is_the_convolution_that_onnx_itself_computes(spec: ConvSpec
         ({"auto_pad": "SAME_LOWER", "dilations": [2, 2]}, "same"),
         ({"auto_pad": "VALID"}, (0, 0)),
         ({"pads": [0, 1, 1, 1]}, "same"),
-        ({"auto_pad": "SAME_LOWER"}, None),
-        ({"auto_pad": "SAME_UPPER", "strides": [2, 2]}, None),
-        ({"pads": [1, 0, 0, 0]}, None),
+        ({"auto_pad": "SAME_LOWER"}, "same_lower"),
+        ({"auto_pad": "SAME_UPPER", "strides": [2, 2]}, "same_upper"),
+        ({"auto_pad": "SAME_LOWER", "strides": [3, 2], "dilations": [1, 2]}, "same_lower"),
+        ({"pads": [1, 0, 0, 0]}, ((1, 0), (0, 0))),
+        ({"pads": [1, 0, 3, 2], "strides": [1, 2]}, ((1, 3), (0, 2))),
     ],
 )
-def test_padding_is_what_onnx_says_or_refused(attributes: dict[str, object], padding: object, tmp_path: Path) -> None:
-    model = onnx_of(nn.Conv2d(2, 3, (2, 3)), **attributes)
+def test_padding_is_what_onnx_says(attributes: dict[str, object], padding: object, tmp_path: Path) -> None:
+    conv = nn.Conv2d(2, 3, (2, 3))
+    for parameter in conv.parameters():
+        parameter.data = whole_numbers(parameter.shape)
+    model = onnx_of(conv, **attributes)
     (tmp_path / "m").write_bytes(model.SerializeToString())
     stored = read_checkpoint(tmp_path / "m").convolutions["a.b"]
-    if padding is None:
-        assert stored.spec is None
-        assert "padding is neither symmetric" in str(stored.problem)
-    else:
-        assert stored.spec is not None
-        assert stored.spec.padding == padding
+    assert stored.spec is not None, stored.problem
+    assert stored.spec.padding == padding
+    layers = open_network(tmp_path / "m").model
+    layer, back = layers.get_submodule("a.b"), restore_model(convert_model(layers).model).get_submodule("a.b")
+    save_converted(convert_model(layers).model, tmp_path / "folder")
+    kept = load_converted(tmp_path / "folder").get_submodule("a.b")
+    for size in ((9, 8), (6, 7), (4, 11)):
+        x = whole_numbers(torch.Size((1, 2, *size)))
+        (wanted,) = ReferenceEvaluator(model).run(None, {"x": x.numpy()})
+        for found in (layer, back, kept):
+            assert torch.equal(found(x), torch.from_numpy(wanted))
+
+
+@pytest.mark.parametrize("pads", [[1, 0, -1, 0], [1, 0, 0], 1])
+def test_pads_that_are_none_are_refused(pads: object, tmp_path: Path) -> None:
+    (tmp_path / "m").write_bytes(onnx_of(nn.Conv2d(2, 3, (2, 3)), pads=pads).SerializeToString())
+    stored = read_checkpoint(tmp_path / "m").convolutions["a.b"]
+    assert stored.spec is None
+    assert "padding" in str(stored.problem)
 
 
 def test_external_data_of_an_onnx_model_are_read_from_its_folder(tmp_path: Path) -> None:

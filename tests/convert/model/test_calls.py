@@ -37,9 +37,10 @@ class Bare(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.kernel = nn.Parameter(torch.randn(6, 4, 3, 3))
-        self.register_buffer("blur", torch.ones(6, 1, 2, 2) / 4)
+        self.blur = nn.Buffer(torch.ones(6, 1, 2, 2) / 4)
         self.held = nn.Conv2d(6, 4, 3)
         self.layer = nn.Conv2d(4, 4, 1)
+        self.note: Any = None
 
     def forward(self, x: Tensor) -> Tensor:
         """A small network."""
@@ -61,7 +62,9 @@ class Around(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Goes on as the numbers say."""
-        return self.inner(x) if x.sum() > -1e9 and self.inner.note == "kept" else x
+        inner: Any = self.inner
+        output: Tensor = inner(x) if x.sum() > -1e9 and inner.note == "kept" else x
+        return output
 
 
 class OneCall(nn.Module):
@@ -74,7 +77,8 @@ class OneCall(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Its call."""
-        return self.call(self, x)
+        call: Callable[[OneCall, Tensor], Tensor] = self.call
+        return call(self, x)
 
 
 def image() -> Tensor:
@@ -107,7 +111,7 @@ def test_the_way_back_has_convolutions_in_the_places_of_calls() -> None:
     restored = restore_model(convert_model(model, trace=True).model)
     assert not attention(restored)
     assert torch.equal(restored(x), model(x))
-    assert restored.get_submodule("conv2d").weight.tolist() == model.kernel.tolist()
+    assert restored.get_parameter("conv2d.weight").tolist() == model.kernel.tolist()
     assert "kernel" not in restored.state_dict()
 
 
@@ -138,13 +142,15 @@ def test_every_function_means_the_module_s_convolution(spec: ConvSpec) -> None:
             self.kernel, self.shift = conv.weight, conv.bias
 
         def forward(self, x: Tensor) -> Tensor:
-            return function(x, self.kernel, self.shift, **options)
+            output: Tensor = function(x, self.kernel, self.shift, **options)
+            return output
 
     x = torch.randn(2, spec.in_channels, *size, dtype=torch.float64)
     made = convert_model(fx.symbolic_trace(Function()), trace=True).model
     (layer,) = attention(made).values()
     assert layer.spec.arguments() == spec.arguments()
-    assert torch.equal(made(x), attention_from_conv(conv)(x))
+    output: Tensor = attention_from_conv(conv)(x)
+    assert torch.equal(made(x), output)
 
 
 @pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")  # PyTorch's own, when it copies
@@ -229,7 +235,8 @@ def test_all_kinds_of_convolution_are_known_as_functions() -> None:
     assert len(CONVOLUTIONS) == 6
     for axes, transposed in CONVOLUTIONS:
         name = f"conv{'_transpose' if transposed else ''}{axes}d"
-        model = OneCall(lambda self, x, name=name: getattr(F, name)(x, self.kernel), (2, 2, *(2,) * axes))
+        function = getattr(F, name)
+        model = OneCall(lambda self, x, function=function: function(x, self.kernel), (2, 2, *(2,) * axes))  # type: ignore[misc]
         graph = fx.symbolic_trace(model)
         x = torch.randn(1, 2, *(4,) * axes)
         assert torch.equal(convert_model(graph, trace=True).model(x), model(x))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ....errors import GeometryError
+from ....padded import has_class
 from ....spec import ConvSpec
 from .stored import StoredTensor
 
@@ -19,7 +20,7 @@ class StoredConvolution:
     Attributes:
         weight: Key of its weight among the file's tensors.
         bias: Key of its bias, or None.
-        spec: Its geometry, or None if no convolution of PyTorch has it.
+        spec: Its geometry, or None if no class of convolutions has it.
         problem: Why ``spec`` is None.
         note: What the user should know of its weights, or None.
         original: What the file calls the layer, or None if that is its name.
@@ -39,7 +40,12 @@ class StoredConvolution:
 
 
 def describe(
-    tensors: Mapping[str, object], weight: str | None, bias: str | None, geometry: Mapping[str, object]
+    tensors: Mapping[str, object],
+    weight: str | None,
+    bias: str | None,
+    geometry: Mapping[str, object],
+    *,
+    uneven: bool = False,
 ) -> StoredConvolution:
     """A convolution by what a file says of it.
 
@@ -50,6 +56,7 @@ def describe(
         bias: Key of the bias, [out_channels], or None.
         geometry: Stride, dilation, padding, padding_mode, groups, transposed and output_padding, as ``ConvSpec`` takes
             them; others are its defaults. Channels and kernel are the weight's.
+        uneven: Whether the file means what it says where no convolution of PyTorch has the padding (``padded.py``).
     """
     values = tensors.get(weight) if weight is not None else None
     if weight is None or not isinstance(values, StoredTensor) or values.flaw() is not None:
@@ -67,7 +74,7 @@ def describe(
         spec = ConvSpec.from_json({**geometry, **channels, "bias": bias is not None})
     except GeometryError as error:
         return StoredConvolution.refused(str(error))
-    if spec.is_uneven:
+    if spec.is_uneven and not (uneven and has_class(spec)):
         return StoredConvolution.refused("its padding is one that no convolution of PyTorch has")
     if not _is_whole(spec):
         return StoredConvolution.refused("its geometry is not one of integers")
@@ -92,7 +99,7 @@ def layer_name(weight: str) -> str:
 
 def _is_whole(spec: ConvSpec) -> bool:
     """Whether the numbers that a file gave are integers, and not only compare like them."""
-    pairs = [spec.kernel_size, spec.stride, spec.dilation, spec.output_padding, *spec.pads]
+    pairs = [spec.kernel_size, spec.stride, spec.dilation, spec.output_padding, *(() if spec.is_dynamic else spec.pads)]
     return all(type(value) is int and value < 2**31 for pair in pairs for value in pair)
 
 

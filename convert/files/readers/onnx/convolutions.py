@@ -67,7 +67,7 @@ def _described(node: Node, weight: Known, bias: Known | None, tensors: Mapping[s
     geometry = transposed_geometry(node, kernel) if node.operator == "ConvTranspose" else plain_geometry(node, kernel)
     if isinstance(geometry, str):
         return StoredConvolution.refused(geometry)
-    return describe(tensors, weight.key, None if bias is None else bias.key, geometry)
+    return describe(tensors, weight.key, None if bias is None else bias.key, geometry, uneven=True)
 
 
 def _known(node: Node, scope: Scope, number: int, what: str) -> Known | str:

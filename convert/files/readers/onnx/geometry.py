@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from .nodes import Node
 
-_UNEVEN = 'its padding is neither symmetric nor that of PyTorch\'s "same"'
-
 
 def plain_geometry(node: Node, kernel: list[int]) -> dict[str, object] | str:
-    """The geometry of a Conv, as ``describe`` takes it, or why no convolution of PyTorch has it.
+    """The geometry of a Conv, as ``describe`` takes it, or why it has none.
 
-    "same" puts an odd pixel at the far end; SAME_UPPER does too, and depends on the input's size where the stride is
-    not 1.
+    PyTorch's "same" puts an odd pixel at the far end, as SAME_UPPER does, which depends on the input's size where the
+    stride is not 1.
 
     Args:
         node: The node.
@@ -27,17 +25,17 @@ def plain_geometry(node: Node, kernel: list[int]) -> dict[str, object] | str:
     spans = [step * (taps - 1) for step, taps in zip(dilation, kernel, strict=True)]
     if automatic in ("SAME_UPPER", "SAME_LOWER"):
         odd = any(span % 2 for span in spans)
-        return (
-            {**geometry, "padding": "same"} if stride == ones and not (odd and automatic == "SAME_LOWER") else _UNEVEN
-        )
+        is_same = stride == ones and not (odd and automatic == "SAME_LOWER")
+        return {**geometry, "padding": "same" if is_same else automatic.lower()}
     pads = _pads(node, kernel)
     if pads is None:
-        return _UNEVEN
+        return "its padding is not one number for each end of each axis"
     before, after = pads
     if before == after:
         return {**geometry, "padding": before}
     is_same = before == [span // 2 for span in spans] and after == [span - span // 2 for span in spans]
-    return {**geometry, "padding": "same"} if is_same and stride == ones else _UNEVEN
+    pairs = [list(pair) for pair in zip(before, after, strict=True)]
+    return {**geometry, "padding": "same" if is_same and stride == ones else pairs}
 
 
 def transposed_geometry(node: Node, kernel: list[int]) -> dict[str, object] | str:

@@ -1,0 +1,73 @@
+"""Convolutions with paddings that PyTorch's classes do not have are converted and come back like any other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from conv2attn.convert import ConvSpec, attention_from_conv, conv_from_attention
+from conv2attn.convert.engines import ENGINES
+from conv2attn.convert.errors import UnsupportedLayerError
+from conv2attn.convert.padded import PADDED, convolution, has_class, spec_of
+from conv2attn.convert.spec import reversed_pads
+
+NUMBERS = st.integers(1, 3)
+
+
+@st.composite
+def uneven_specs(draw: st.DrawFn) -> ConvSpec:
+    """Geometries whose padding is a pair for each axis, or depends on the input's size."""
+    axes = draw(NUMBERS)
+    pairs = st.tuples(*[st.tuples(st.integers(0, 3), st.integers(0, 3))] * axes)
+    lengths = st.tuples(*[NUMBERS] * axes)
+    padding: Any = draw(pairs | st.sampled_from(["same_upper", "same_lower"]))
+    return ConvSpec(2, 4, draw(lengths), draw(lengths), draw(lengths), padding, groups=draw(st.sampled_from([1, 2])))
+
+
+def whole(*shape: int) -> torch.Tensor:
+    return torch.randint(-3, 4, shape).double()
+
+
+@given(uneven_specs())
+def test_what_is_padded_is_what_the_attention_attends_to(spec: ConvSpec) -> None:
+    conv = convolution(spec, dtype=torch.float64)
+    for parameter in conv.parameters():
+        parameter.data = whole(*parameter.shape)
+    x = whole(2, 2, *(reach + 3 for reach in spec.reach))
+    function = (F.conv1d, F.conv2d, F.conv3d)[spec.axes - 1]
+    padded = F.pad(x, reversed_pads(spec.pads_at(x.shape[2:])))
+    expected = function(padded, conv.weight, conv.bias, spec.stride, 0, spec.dilation, spec.groups)
+    assert torch.equal(conv(x), expected)
+    assert torch.equal(conv(x[0]), expected[0])
+    for engine in ENGINES:
+        layer = attention_from_conv(conv, engine=engine)
+        assert torch.equal(layer(x), expected), engine
+    back = conv_from_attention(layer)
+    assert type(back) is PADDED[spec.axes]
+    assert spec_of(back) == spec
+    assert torch.equal(back(x), expected)
+
+
+def test_a_geometry_changed_after_it_was_made_is_refused() -> None:
+    conv = convolution(ConvSpec(1, 1, (2, 2), padding=((1, 0), (0, 0))))
+    conv.stride = (2, 2)
+    with pytest.raises(UnsupportedLayerError, match="attributes were changed"):
+        attention_from_conv(conv)
+
+
+def test_only_zeros_around_a_plain_convolution_have_a_class() -> None:
+    assert has_class(ConvSpec(1, 1, (2, 2), padding=((1, 0), (0, 0))))
+    assert has_class(ConvSpec(1, 1, (2, 2), padding=(1, 1), padding_mode="reflect"))
+    assert not has_class(ConvSpec(1, 1, (2, 2), padding=((1, 0), (0, 0)), padding_mode="reflect"))
+    assert not has_class(ConvSpec(1, 1, (2, 2), padding=((1, 0), (0, 0)), transposed=True))
+
+
+def test_the_class_says_its_geometry() -> None:
+    conv = convolution(ConvSpec(1, 2, (2,), padding="same_lower"))
+    assert repr(nn.Sequential(conv)).count("padding same_lower") == 1
