@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PARALLEL := --numprocesses=auto --dist=worksteal
 
-.PHONY: demo test quick cuda browser bench pictures docs mutants formal coq venv check format lint types clean
+.PHONY: demo test quick cuda browser bench pictures docs mutants formal coq checker venv check format lint types clean
 
 demo: .venv/runtime  ## Convert the embedded trained networks and compare them with their attention.
 	$(BIN)/conv2attn demo
@@ -30,12 +30,23 @@ docs: .venv/docs  ## Build the site of the documents in build/site, with warning
 bench: .venv/runtime  ## Measure the attention beside the convolution.
 	$(BIN)/conv2attn bench
 
-formal: coq .venv/dev  ## Check the theorems of proofs/formal with Coq, and that planted faults and tampered certificates are refused.
+formal: coq checker .venv/dev  ## Check the theorems of proofs/formal with Coq, and that planted faults and tampered certificates are refused.
 	$(BIN)/conv2attn formal
-	$(BIN)/python -m pytest tests/kernel_faults.py tests/kernel_certificates.py
+	$(BIN)/python -m pytest tests/kernel_faults.py tests/kernel_certificates.py tests/proofs/formal/checker
 
 coq:
 	@{ command -v coqc && command -v coqchk && test -d "$$(coqc -where)/user-contrib/Flocq"; } >/dev/null || { echo "make formal needs Coq 8.16 or later and Flocq: apt-get install coq libcoq-flocq" >&2; exit 2; }
+
+checker: build/checker/conv2attn-checker  ## Build the program of `conv2attn check` from its proof in Coq.
+
+CHECKER := proofs/formal/_CoqProject $(wildcard proofs/formal/*.v proofs/formal/checker/*.v proofs/formal/checker/*.ml)
+
+build/checker/conv2attn-checker: $(CHECKER)
+	@$(MAKE) --no-print-directory coq
+	@ocamlfind query zarith >/dev/null && command -v ocamlopt >/dev/null || { echo "make checker needs OCaml and Zarith: apt-get install ocaml ocaml-findlib libzarith-ocaml-dev" >&2; exit 2; }
+	rm -rf build/checker && mkdir -p build/checker && cp $(CHECKER) build/checker
+	cd build/checker && for file in $$(grep '\.v$$' _CoqProject) Extraction.v; do coqc -q -Q . Conv2Attn $$file || exit 1; done
+	cd build/checker && ocamlfind ocamlopt -package zarith -linkpkg checker.mli checker.ml main.ml -o partial && mv partial conv2attn-checker
 
 venv: .venv/dev  ## Make .venv with everything a developer needs.
 

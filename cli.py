@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import gc
-import signal
 import sys
 import traceback
 from contextlib import redirect_stdout
@@ -42,11 +41,7 @@ from .proofs.terminal.options import (
 )
 from .proofs.terminal.outcome import Outcome, Wrote, outcome_json, print_outcome
 from .proofs.terminal.output import prepare_streams, progress, say, say_document
-
-_ENDING = [
-    signal.SIGTERM,
-    *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []),
-]  # a closed terminal sends the latter
+from .proofs.terminal.signals import ended_by_signals
 
 app = typer.Typer(
     name="conv2attn",
@@ -294,6 +289,19 @@ def formal(
 
 
 @app.command()
+def check(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What convert wrote.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Check each layer's certificate with a program that Coq proves right; make checker builds it."""
+    from .proofs.formal.checker.folder import check_folder
+
+    with progress("Checking certificates", total=None) as advance:
+        checked = check_folder(folder, progress=advance)
+    _finish("check", checked, as_json=as_json)
+
+
+@app.command()
 def bench(
     table: Annotated[
         list[str] | None,
@@ -456,23 +464,14 @@ def merge(
 def main() -> None:
     """Runs the command line; every outcome becomes an exit code."""
     atexit.register(gc.freeze)  # or the interpreter looks through all of torch once more, for a second, before it ends
-    heard = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores one
-    before = [signal.signal(number, _end) for number in heard]
-    prepare_streams()
-    try:
-        sys.exit(app(standalone_mode=False) or 0)
-    except Exception as error:
-        if _debug:
-            say(*"".join(traceback.format_exception(error)).splitlines(), err=True)
-        sys.exit(explain(error))
-    finally:
-        for number, handler in zip(heard, before, strict=True):
-            signal.signal(number, handler)
-
-
-def _end(number: int, _: object) -> None:
-    """Ends the run as an error would, so that nothing is left behind."""
-    sys.exit(128 + number)
+    with ended_by_signals():
+        prepare_streams()
+        try:
+            sys.exit(app(standalone_mode=False) or 0)
+        except Exception as error:
+            if _debug:
+                say(*"".join(traceback.format_exception(error)).splitlines(), err=True)
+            sys.exit(explain(error))
 
 
 if __name__ == "__main__":

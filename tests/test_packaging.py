@@ -75,6 +75,7 @@ def test_the_wheel_holds_the_tree_and_nothing_else(wheel: zipfile.Path) -> None:
     data += (ROOT / "convert" / "examples" / "weights").iterdir()
     formal = ROOT / "proofs" / "formal"
     data += [*formal.glob("*.v"), formal / "_CoqProject", formal / "README.md"]
+    data += [formal / "checker" / "Extraction.v", formal / "checker" / "main.ml"]
     data += (ROOT / "proofs" / "show" / "page" / "static").iterdir()
     paths = [*SHIPPED_MODULES, *(path.relative_to(ROOT) for path in data)]
     found = in_wheel(wheel)

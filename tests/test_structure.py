@@ -38,6 +38,7 @@ ROOMS = [
     "proofs/claims/sharper",
     "proofs/claims/errata",
     "proofs/formal/coq",
+    "proofs/formal/checker",
     "proofs/prover/document",
     "proofs/evidence",
     "proofs/evidence/campaign/checks",

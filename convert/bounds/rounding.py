@@ -166,7 +166,7 @@ def _absolute_error(layer: AttentionLayer, sums: Sums, scale: Tensor, relative: 
     if not (math.isfinite(relative) and float(scale.max()) * (1 + relative) < output.max):
         return torch.full_like(scale, math.inf)
     narrowing = unit_roundoff(layer.weight.dtype) * (1 + relative) if output.dtype != computed.dtype else 0.0
-    losses = 2.0**7 * (layer.spec.axes + 2)  # eps = 2 u
+    losses = 2.0**7 * (max(layer.spec.axes, 2) + 2)  # eps = 2 u; not less than with two axes, as ExactRegime.v has it
     underflow = (1 + relative) * sums.flushed + (1 + sums.weights) * computed.smallest_normal * losses / computed.eps
     if output.dtype != computed.dtype:
         underflow = underflow + (2 + sums.weights) * output.smallest_normal * output.eps

@@ -13,6 +13,7 @@ from torch import nn
 from ..certificate.comparison import LayerComparison
 from ..certificate.layer import Certificate, certify
 from ..certificate.propagation.certificate import NetworkCertificate, certify_network
+from ..certificate.seal import seal
 from ..errors import ConversionError
 from ..model.report import Report
 from .config import attention_named
@@ -28,15 +29,24 @@ class CertifiedLayer:
     Attributes:
         certificate: Bound on the difference for inputs within the range, or None.
         reason: Why there is no certificate, or None.
+        dtype: Precision of the layer's weights, or None without a certificate.
+        seal: What the certificate and the layer's numbers are sealed with, or None without a certificate.
     """
 
     certificate: Certificate | None
     reason: str | None = None
+    dtype: str | None = None
+    seal: str | None = None
 
     @property
     def in_words(self) -> str:
         """The bound, or why there is none."""
         return str(self.reason) if self.certificate is None else self.certificate.in_words
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``conv2attn check`` reads beside the layer's geometry and alpha; floats are written exactly."""
+        certificate = None if self.certificate is None else self.certificate.to_json()
+        return {"certificate": certificate, "uncertified": self.reason, "dtype": self.dtype, "seal": self.seal}
 
 
 @dataclass(frozen=True)
@@ -93,12 +103,7 @@ class CertifiedReport:
             "version": REPORT_VERSION,
             "certified_range": list(self.input_range),
             "layers": [
-                layer.to_json()
-                | {
-                    "certificate": None if bound.certificate is None else bound.certificate.to_json(),
-                    "uncertified": bound.reason,
-                }
-                for layer, bound in zip(self.report.layers, self.bounds, strict=True)
+                layer.to_json() | bound.to_json() for layer, bound in zip(self.report.layers, self.bounds, strict=True)
             ],
             "network": self.network.to_json(),
             "comparison": None if self.comparison is None else [layer.to_json() for layer in self.comparison],
@@ -108,10 +113,12 @@ class CertifiedReport:
 
 def _bound(model: nn.Module, name: str, input_range: tuple[float, float]) -> CertifiedLayer:
     try:
+        layer = attention_named(model, name)
         with torch.no_grad():
-            certificate = certify(attention_named(model, name), input_range=input_range)
+            certificate = certify(layer, input_range=input_range)
     except ConversionError as error:
         return CertifiedLayer(None, str(error))
     if not math.isfinite(certificate.bound):
         return CertifiedLayer(None, "no finite bound is known for these weights and this alpha")
-    return CertifiedLayer(certificate)
+    dtype = str(layer.weight.dtype).removeprefix("torch.")
+    return CertifiedLayer(certificate, None, dtype, seal(layer, input_range))

@@ -2,7 +2,8 @@
 
     [check] takes what a report claims of a layer and what is stored of it, all in integers, and says [Accepted] only if
     [certificate_of_one_hot_attention] gives the claimed bound. Beside proofs/claims/certificate/rounding.py (claim
-    rounded-sum); it is extracted to OCaml by checker/Extraction.v. *)
+    rounded-sum); it is extracted to OCaml by checker/Extraction.v, with
+    what StoredNumbers.v makes of bits. *)
 
 From Coq Require Import ZArith Reals List Bool Lia Lra Psatz.
 From Flocq Require Import Core.
@@ -144,9 +145,10 @@ Definition check_channels (c : claim) (s : stored) (m : Z) (r : dyadic) : verdic
     | _ => acc
     end) (channels s) (Accepted, (0, 0)).
 
-(** A bound that is more than 2^-20 larger than the theorem's is not the theorem's: it is another layer's or range's. *)
-Definition not_loose (c : claim) (m q : Z) (needed : dyadic) : bool :=
-  at_most (mul (claimed_bound c) (q, 0)) (mul needed (2 ^ 20 + 1, -20)).
+(** A bound that is more than 2^-20 larger than the theorem's is not the theorem's: it is another layer's or range's.
+    Added is what underflow may come to where every weight is about 0. *)
+Definition not_loose (f : format) (c : claim) (q : Z) (needed : dyadic) : bool :=
+  at_most (mul (claimed_bound c) (q, 0)) (add (mul needed (2 ^ 20 + 1, -20)) (1, lowest f + 3 * precision f + 10)).
 
 Definition input_size (c : claim) : dyadic := larger (size (low c)) (size (high c)).
 
@@ -167,7 +169,7 @@ Definition check (c : claim) (s : stored) : verdict :=
       && (e <=? lowest (sum_format (stored_dtype s)) + precision (sum_format (stored_dtype s)) - 1)) then Malformed
     else if negb (same (seal c) (seal_of e c s, e)) then Other_numbers
     else match check_channels c s m (input_size c) with
-    | (Accepted, needed) => if not_loose c m q needed then Accepted else Too_large
+    | (Accepted, needed) => if not_loose (sum_format (stored_dtype s)) c q needed then Accepted else Too_large
     | (other, _) => other
     end
   | _, _ => Malformed

@@ -229,12 +229,18 @@ def _rounded_sum() -> Claim:
             ),
             Check(f"a sum of {LONG_SUM} terms in 24 bits reaches 99 % of the bound", Kind.EXACT, sharpness_failures),
         ),
-        justifies=("conv2attn.convert.bounds.rounding.gamma", "conv2attn.convert.bounds.rounding.convolution_error"),
+        justifies=(
+            "conv2attn.convert.bounds.rounding.gamma",
+            "conv2attn.convert.bounds.rounding.convolution_error",
+            "conv2attn.convert.certificate.seal.seal",
+            "conv2attn.proofs.formal.checker.folder.check_layer",
+        ),
         source="Higham, Accuracy and Stability of Numerical Algorithms, lemma 3.1 and section 4.2",
         tests=(
             "proofs.claims.test_rounding.test_the_gamma_of_the_code_is_that_of_the_proof",
             "proofs.claims.test_rounding.test_the_rounding_of_the_proof_is_that_of_binary64",
             "proofs.formal.test_formal_bridge.test_the_certificate_of_one_hot_attention_lies_on_the_formal_one",
+            "proofs.formal.checker.test_check.test_tampered_certificates_are_refused",
         ),
         formal=(
             "Summation.tree_error",
@@ -243,6 +249,7 @@ def _rounded_sum() -> Claim:
             "ExactRegime.certificate_of_one_hot_attention",
             "Checker.check_is_right",
             "Checker.one_change_breaks_the_seal",
+            "StoredNumbers.decoded_is_the_number",
         ),
     )
 

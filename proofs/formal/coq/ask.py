@@ -2,7 +2,8 @@
 
 Every file is compiled; Print Assumptions lists the axioms of every theorem, and an axiom beyond those of the real
 numbers is an objection, so that nothing admitted passes; coqchk, a checker of its own, reads the compiled files once
-more; last, Coq evaluates its formulas for tau, and ``proofs/prover/enclosure.py`` must give the same fractions.
+more, and all of the standard library and Flocq that they need; last, Coq evaluates its formulas for tau, and
+``proofs/prover/enclosure.py`` must give the same fractions.
 
 Everything is written to a temporary folder. Coq is not installed with conv2attn: it is no Python package.
 """
@@ -72,13 +73,18 @@ def count_steps(folder: Path = FOLDER) -> int:
 
 
 def check_formal(
-    *, folder: Path = FOLDER, limit: float = DEFAULT_LIMIT, progress: Callable[[int], None] = lambda _: None
+    *,
+    folder: Path = FOLDER,
+    limit: float = DEFAULT_LIMIT,
+    whole: bool = True,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> FormalResult:
     """Checks the formal proofs with Coq.
 
     Args:
         folder: The library: its files and _CoqProject.
         limit: Seconds that each file, and each later check, may take.
+        whole: Have coqchk read what the library needs of other libraries, too.
         progress: Called with 1 after each of ``count_steps`` steps.
 
     Raises:
@@ -98,7 +104,7 @@ def check_formal(
             theorems = _theorems(place, limit)
             failures += _axiom_objections(theorems)
             progress(1)
-            failures += _checker_objections(place, limit)
+            failures += _checker_objections(place, limit, whole=whole)
             progress(1)
             failures += _tau_objections(place, limit)
             progress(1)
@@ -178,9 +184,10 @@ def _axiom_objections(theorems: Sequence[FormalTheorem]) -> list[str]:
     return [f"{theorem.statement} rests on {name}" for theorem in theorems for name in unexpected(theorem.axioms)]
 
 
-def _checker_objections(place: Path, limit: float) -> list[str]:
-    """What coqchk finds. It reads this library; the standard library was read when Coq was packaged."""
-    modules = [word for source in sources(place) for word in ("-norec", f"{LIBRARY}.{source.stem}")]
+def _checker_objections(place: Path, limit: float, *, whole: bool) -> list[str]:
+    """What coqchk finds in this library, and if asked for the whole, in all that it needs."""
+    alone = () if whole else ("-norec",)
+    modules = [word for source in sources(place) for word in (*alone, f"{LIBRARY}.{source.stem}")]
     return summary_objections(_run(place, limit, "coqchk", "-silent", "-o", "-Q", ".", LIBRARY, *modules))
 
 

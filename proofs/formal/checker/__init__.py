@@ -1,0 +1,1 @@
+"""Has a program that Coq proves right check the certificates of a converted network."""
