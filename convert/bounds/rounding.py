@@ -6,6 +6,8 @@ No bound of another size holds for every order. So the convolution, whose order 
 
     m = K^2 C_in / groups products and one bias.
 
+Half precision is computed in binary32 and rounded once, but for transposed convolutions: there each tap may be.
+
 In the exact regime all probabilities are 0 and 1. The literal, the separable and the sdpa engine then sum over channels
 first and over heads afterwards, so that a term goes through C_in / groups + K^2 roundings only; the factored engine
 calls the convolution. Each engine names its formula here (``Engine.error``).
@@ -118,8 +120,13 @@ def attention_rounding(layer: AttentionLayer, sums: Sums, relative: float) -> Te
 
 
 def convolution_error(layer: AttentionLayer) -> float:
-    """Largest error of the convolution relative to sum |w||x|, whatever the order of its sum."""
-    return gamma(_terms(layer.spec), unit_roundoff(layer.regime.dtype))
+    """Largest error of the convolution relative to sum |w||x|, whatever the order of its sum.
+
+    PyTorch's own loops for transposed convolutions round what a tap gives to the layer's precision, and add taps and
+    bias there: a term goes through K^2 + 1 roundings more.
+    """
+    sums, taps = gamma(_terms(layer.spec), unit_roundoff(layer.regime.dtype)), _taps_rounded(layer)
+    return _compounded(sums, gamma(taps + 1, unit_roundoff(layer.weight.dtype))) if taps else sums
 
 
 def literal_error(layer: AttentionLayer) -> float:
@@ -169,8 +176,14 @@ def _absolute_error(layer: AttentionLayer, sums: Sums, scale: Tensor, relative: 
     losses = 2.0**7 * (max(layer.spec.axes, 2) + 2)  # eps = 2 u; not less than with two axes, as ExactRegime.v has it
     underflow = (1 + relative) * sums.flushed + (1 + sums.weights) * computed.smallest_normal * losses / computed.eps
     if output.dtype != computed.dtype:
-        underflow = underflow + (2 + sums.weights) * output.smallest_normal * output.eps
+        underflow = underflow + (2 + _taps_rounded(layer) + sums.weights) * output.smallest_normal * output.eps
     return scale * (relative + narrowing) + underflow
+
+
+def _taps_rounded(layer: AttentionLayer) -> int:
+    """How many taps of the convolution may be added up in a precision that is narrower than that of their products."""
+    narrow = layer.weight.dtype != layer.regime.dtype
+    return layer.spec.num_heads if layer.spec.transposed and narrow else 0
 
 
 def _terms(spec: ConvSpec) -> int:

@@ -104,10 +104,10 @@ class Arithmetic:
         """The smallest normal number of that precision; smaller ones may be taken for 0."""
         return torch.finfo(self.computed).smallest_normal
 
-    def relative(self, terms: int) -> float:
+    def relative(self, terms: int, narrowings: int = 1) -> float:
         """Relative error of a sum of so many products, accumulated in at least float32 and rounded to the dtype."""
         narrowing = unit_roundoff(self.dtype) if self.computed != self.dtype else 0.0
-        return (1 + gamma(terms, unit_roundoff(self.computed))) * (1 + narrowing) - 1
+        return (1 + gamma(terms, unit_roundoff(self.computed))) * (1 + narrowing) ** narrowings - 1
 
     def scalar(self, value: float) -> Interval:
         """A number as an operand, which is rounded to the dtype if that does not hold it."""
@@ -117,7 +117,14 @@ class Arithmetic:
         return Interval(*(Interval.of(end, end).low for end in (value - spread, value + spread, 0.0)))
 
     def rounded(
-        self, exact: Interval, scale: Tensor, terms: int, *, same: bool, lost: Tensor | float = 0.0
+        self,
+        exact: Interval,
+        scale: Tensor,
+        terms: int,
+        *,
+        same: bool,
+        lost: Tensor | float = 0.0,
+        narrowings: int = 1,
     ) -> Interval:
         """Bounds on the computed result of an operation.
 
@@ -128,11 +135,12 @@ class Arithmetic:
             same: Whether both networks do it on the same numbers.
             lost: What is lost where operands are taken for 0, beside 5 times ``smallest`` a term (claim
                 ``underflow-errors``).
+            narrowings: How often a term is rounded to the dtype, if that is narrower than what is computed in.
         """
-        limits, relative = torch.finfo(self.dtype), self.relative(terms)
+        limits, relative = torch.finfo(self.dtype), self.relative(terms, narrowings)
         underflow = (lost + 5 * terms * self.smallest) * (1 + relative)
         if self.computed != self.dtype:
-            underflow = underflow + limits.smallest_normal * limits.eps
+            underflow = underflow + narrowings * limits.smallest_normal * limits.eps * (1 + relative)
         rounding = scale * relative + underflow
         low, high = exact.low - rounding, exact.high + rounding
         error = torch.zeros_like(rounding) if same else (exact.error + 2 * rounding) * OUTWARD

@@ -25,14 +25,18 @@ def convolution(call: Call) -> Interval:
 
 
 def transposed_convolution(call: Call) -> Interval:
-    """A transposed convolution along any number of axes, of whose products some are with stuffed zeros."""
+    """A transposed convolution along any number of axes, of whose products some are with stuffed zeros.
+
+    Each tap may be rounded to half precision by itself (``bounds/rounding.py``).
+    """
     x, weight, bias = call.first, call.values(1, "weight"), call.optional_values(2, "bias")
     groups = call.argument(6, "groups", 1)
     call.ignore("stride", "padding", "output_padding", "dilation")
     if x.fake.ndim != weight.ndim:
         raise UnboundedError("only a batch of images is convolved with a bound")
     kernel = weight.flatten(2).unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
-    return _mapped(call, x.interval.expanded(x.fake.shape[1]).with_zero(), kernel, bias, groups)
+    inputs = x.interval.expanded(x.fake.shape[1]).with_zero()
+    return _mapped(call, inputs, kernel, bias, groups, narrowings=kernel[0, 0].numel() + 2)
 
 
 def linear(call: Call) -> Interval:
@@ -43,7 +47,9 @@ def linear(call: Call) -> Interval:
     return output if x.fake.ndim == 2 else output.merged()
 
 
-def _mapped(call: Call, x: Interval, weight: Tensor, bias: Tensor | None, groups: int) -> Interval:
+def _mapped(
+    call: Call, x: Interval, weight: Tensor, bias: Tensor | None, groups: int, *, narrowings: int = 1
+) -> Interval:
     """A sum of products, of which subnormal weights may be taken for 0."""
     exact, scale = affine(x, weight, bias, groups=groups)
     largest = Interval(-x.largest, x.largest, torch.zeros_like(x.largest))
@@ -51,7 +57,8 @@ def _mapped(call: Call, x: Interval, weight: Tensor, bias: Tensor | None, groups
     small = is_subnormal(weight).double().cpu() * smallest
     flushed = affine(largest, small, None, groups=groups)[1]
     lost = flushed + smallest * magnitudes(weight).sum((1, 2))
-    return call.arithmetic.rounded(exact, scale, weight[0].numel() + 1, same=x.is_equal, lost=2 * lost)
+    terms, same = weight[0].numel() + 1, x.is_equal
+    return call.arithmetic.rounded(exact, scale, terms, same=same, lost=2 * lost, narrowings=narrowings)
 
 
 def batch_norm(call: Call) -> Interval:
