@@ -25,6 +25,7 @@ from conv2attn.convert import (
 from conv2attn.convert.attention.computed import detached
 from conv2attn.convert.errors import ArchitectureNeededError, UnsupportedLayerError
 from conv2attn.convert.files.restore import restored_checkpoint
+from conv2attn.convert.spec import CONVOLUTIONS
 
 
 class Doubled(nn.Module):
@@ -74,6 +75,32 @@ def model(request: pytest.FixtureRequest) -> nn.Sequential:
 
 def image() -> Tensor:
     return torch.randn(2, 4, 7, 6)
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("way", ["weight_norm", "spectral_norm, by a hook", "pruned"])
+def test_weights_are_computed_along_any_axes_and_transposed(way: str, transposed: bool, axes: int) -> None:
+    conv = CONVOLUTIONS[axes, transposed](4, 6, 3, stride=2, padding=1, groups=2)
+    model, x = nn.Sequential(WAYS[way](conv)).eval(), torch.randn(2, 4, *(6,) * axes)
+    converted = convert_model(model).model
+    assert torch.equal(converted(x), model(x))
+    assert list(restore_model(converted).state_dict()) == list(model.state_dict())
+    assert torch.equal(restore_model(converted)(x), model(x))
+
+
+LAZY = [getattr(nn, f"LazyConv{kind}{axes}d") for kind in ("", "Transpose") for axes in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("lazy", LAZY)
+@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
+def test_a_lazy_convolution_is_converted_after_its_first_call_and_refused_before(lazy: Any) -> None:
+    axes = int(lazy.__name__[-2])
+    model, x = nn.Sequential(lazy(4, 3, padding=1)), torch.randn(2, 5, *(6,) * axes)
+    with pytest.raises(UnsupportedLayerError, match="is lazy and has no weights yet; run it once first"):
+        convert_model(model)
+    expected = model(x)
+    assert torch.equal(convert_model(model).model(x), expected)
 
 
 def stepped(model: nn.Module, x: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

@@ -26,8 +26,15 @@ from conv2attn.convert import (
     restore_model,
     save_converted,
 )
+from conv2attn.convert.attention import mmcv
 from conv2attn.convert.attention import reader as readers
-from conv2attn.convert.attention.timm import perhaps_same_padded, same_padded, scaled_standardised, standardised
+from conv2attn.convert.attention.timm import (
+    perhaps_same_padded,
+    same_padded,
+    scaled_standardised,
+    standardised,
+    zero_padded,
+)
 from conv2attn.convert.errors import ArchitectureNeededError, OutputError, UnsupportedLayerError
 from conv2attn.convert.files.restore import restored_checkpoint
 
@@ -84,6 +91,40 @@ class Scaled(Standardised):
         return F.conv2d(x, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
+class ByDeviation(nn.Conv2d):
+    """Of the shape of mmcv's ConvWS2d."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.eps = 1e-5
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As the class of mmcv."""
+        c = self.weight.size(0)
+        flat = self.weight.view(c, -1)
+        mean = flat.mean(dim=1, keepdim=True).view(c, 1, 1, 1)
+        std = flat.std(dim=1, keepdim=True).view(c, 1, 1, 1)
+        weight = (self.weight - mean) / (std + self.eps)
+        return F.conv2d(x, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class Adapted(nn.Conv2d):
+    """Of the shape of mmcv's ConvAWS2d: scaled and shifted by buffers."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.weight_gamma = nn.Buffer(torch.rand(self.out_channels, 1, 1, 1))
+        self.weight_beta = nn.Buffer(torch.rand(self.out_channels, 1, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As the class of mmcv."""
+        flat = self.weight.view(self.weight.size(0), -1)
+        mean = flat.mean(dim=1).view(-1, 1, 1, 1)
+        std = torch.sqrt(flat.var(dim=1) + 1e-5).view(-1, 1, 1, 1)
+        weight = self.weight_gamma * ((self.weight - mean) / std) + self.weight_beta
+        return F.conv2d(x, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
 def half_as_wide(parts: Any) -> Tensor:
     """A weight that is wrong by a factor."""
     weight: Tensor = parts.weight * 0.5
@@ -110,6 +151,8 @@ READERS: dict[type[nn.Conv2d], Reader] = {
     Same: Reader(same_padded),
     Standardised: Reader(perhaps_same_padded, standardised),
     Scaled: Reader(perhaps_same_padded, scaled_standardised),
+    ByDeviation: Reader(zero_padded, mmcv.standardised),
+    Adapted: Reader(zero_padded, mmcv.adapted),
 }
 CONVOLUTIONS = {
     "same": lambda: Same(2, 4, (3, 2), stride=(2, 3), groups=2),
@@ -118,6 +161,8 @@ CONVOLUTIONS = {
     "standardised, same": lambda: Standardised(4, 4, 3, stride=2, groups=2, bias=False, same=True),
     "scaled": lambda: Scaled(2, 4, (2, 3), padding=1),
     "scaled, same": lambda: Scaled(2, 6, (5, 2), stride=(3, 2), same=True),
+    "by its deviation": lambda: ByDeviation(2, 4, (3, 2), stride=(1, 2), padding=(2, 1)),
+    "adapted": lambda: Adapted(4, 4, 3, stride=2, groups=2, bias=False),
 }
 
 
