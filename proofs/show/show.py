@@ -168,14 +168,15 @@ def _shown(subject: Subject, image: Tensor, view: View, *, all_layers: bool) -> 
         SelectionError: The network does not use the layer.
         ConversionError: A layer cannot be drawn, or none can.
     """
-    layer = None if view.layer is None else find_layer(subject.model, view.layer)
-    if isinstance(subject.model, Layers):
+    model = subject.model
+    layer = None if view.layer is None else find_layer(model, view.layer)
+    if isinstance(model, Layers):
         found = _own_scenes(subject, image, view, all_layers=all_layers)
     else:
-        found = scenes(subject.model, image, pixel=view.query)
+        found = scenes(model, image, pixel=view.query)
     if layer is None:
         return found
-    chosen = [replace(scene, name=str(view.layer)) for scene in found if scene.layer is layer]
+    chosen = [replace(scene, name=str(view.layer)) for scene in found if model.get_submodule(scene.name) is layer]
     if not chosen:
         raise SelectionError(f"the network does not use its layer {view.layer!r} when it sees the image")
     return chosen

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...convert.attention.layer import SelfAttention2d, check_alpha
+from ...convert.attention.layer import SelfAttention, check_alpha
 from ...convert.errors import CheckpointError, Problem
 from ...convert.files.architecture import Architecture
 from ...convert.files.network import open_network
@@ -61,7 +61,7 @@ def set_alpha(model: nn.Module, alpha: float) -> None:
     Raises:
         ConversionError: It is not positive and finite in a layer's precision.
     """
-    layers = [module for module in model.modules() if isinstance(module, SelfAttention2d)]
+    layers = [module for module in model.modules() if isinstance(module, SelfAttention)]
     for layer in layers:
         check_alpha(alpha, layer.alpha.dtype)
     with torch.no_grad():

@@ -148,7 +148,7 @@ def _scene_data(scene: Scene, channels: int) -> dict[str, Any]:
     data = {
         "kernel_size": list(spec.kernel_size),
         "stride": list(spec.stride),
-        "pads": [number for pair in spec.pads for number in pair],
+        "pads": [number for pair in spec.pads_at(scene.size) for number in pair],
         "padding_mode": spec.padding_mode,
         "out_channels": spec.out_channels,
         "in_channels": spec.in_channels,
@@ -161,8 +161,10 @@ def _scene_data(scene: Scene, channels: int) -> dict[str, Any]:
         "positional": layer.content is None and layer.axis_scores is None,
         "at_taps": layer.regime.at_taps,
         "picture": _picture(scene),
+        "drawn": scene.note,
+        "alpha": finite(list(layer.regime.alpha)),
     }
-    if channels:
+    if channels and scene.is_whole:
         data |= _difference(scene)
     if channels and data["positional"]:
         data |= channels_data(scene, channels)

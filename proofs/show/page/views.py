@@ -7,22 +7,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from ....convert.attention.layer import SelfAttention2d
+from ....convert.attention.layer import SelfAttention
 from ....convert.errors import ConversionError, SelectionError
 from ....convert.files.config import attention_named
 from ....convert.files.layers import Layers
 from ....convert.model.report import LayerReport
 from ....convert.size import Size
 from ....convert.spec import ConvSpec
+from ..pictures.plane import plane_of
 from ..pictures.scene import Scene, Work, own_scene, query_pixel, scenes
 from .room import Room
 
-_UNSEEN = 32  # pixels of the side of an input that no network has computed
+_UNSEEN = 32  # pixels of the side of an input that no network has computed; a quarter of a volume's
+_VOLUME = 3  # axes
 
 
 class Look(NamedTuple):
@@ -57,19 +59,21 @@ def look(
     seen, unseen = (own_views if isinstance(model, Layers) else _views)(model, entries, image, pixel, limit)
     room, found, left_out = Room(), {}, {}
     for entry in entries:
-        if entry.spec.axes != 2 or entry.spec.transposed:
-            left_out[entry.name] = "only convolutions over images that are not transposed are drawn"
-            continue
         is_unseen = "" in unseen or entry.name in unseen
         if not is_unseen and entry.name not in seen:
             continue
-        size = _unseen_size(entry.spec) if is_unseen else seen[entry.name].size
-        reason = room.take(entry.spec, size)
+        spec, size = entry.spec, _unseen_size(entry.spec)
+        if not is_unseen:
+            spec, size = seen[entry.name].layer.spec, seen[entry.name].size
+        try:
+            reason = room.take(spec, size)
+            if reason is None:
+                layer = attention_named(model, entry.name)
+                found[entry.name] = _unseen(entry.name, layer, size) if is_unseen else seen[entry.name]
+        except ConversionError as error:
+            reason = str(error)
         if reason is not None:
             left_out[entry.name] = reason
-        else:
-            layer = cast(SelfAttention2d, attention_named(model, entry.name))
-            found[entry.name] = _unseen(entry.name, layer, size) if is_unseen else seen[entry.name]
     return Look(found, unseen, left_out)
 
 
@@ -97,9 +101,7 @@ def own_views(
     seen, unseen = {}, {}
     for entry in entries:
         try:
-            layer = attention_named(model, entry.name)
-            if isinstance(layer, SelfAttention2d):
-                seen[entry.name] = own_scene(entry.name, layer, image, query, work)
+            seen[entry.name] = own_scene(entry.name, attention_named(model, entry.name), image, query, work)
         except ConversionError as error:
             unseen[entry.name] = str(error)
     if unseen and not seen:
@@ -111,10 +113,13 @@ def _unseen_size(spec: ConvSpec) -> Size:
     """The size of an input that is not known: large enough for the kernel and the padding."""
     span = (d * (k - 1) + 1 for d, k in zip(spec.dilation, spec.kernel_size, strict=True))
     wrapped = 0 if spec.padding_mode in ("zeros", "replicate") else max(map(max, spec.pads)) + 1
-    return Size(*(max(_UNSEEN, n, wrapped) for n in span))
+    side = _UNSEEN if spec.axes < _VOLUME else _UNSEEN // 4
+    return Size(*(max(side, n, wrapped) for n in span))
 
 
-def _unseen(name: str, layer: SelfAttention2d, size: Size) -> Scene:
+def _unseen(name: str, layer: SelfAttention, size: Size) -> Scene:
     """The scene of a layer whose input is unknown: zeros of this size."""
-    output = layer.spec.output_size(size)
-    return Scene(name, layer, torch.zeros(1, layer.spec.in_channels, *size), (output.rows // 2, output.columns // 2))
+    plane = plane_of(layer, torch.zeros(1, layer.spec.in_channels, *size))
+    output = plane.layer.spec.output_size(Size(*plane.x.shape[2:]))
+    is_whole = plane.layer.num_heads == layer.num_heads
+    return Scene(name, plane.layer, plane.x, (output.rows // 2, output.columns // 2), plane.note, is_whole)

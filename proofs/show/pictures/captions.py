@@ -25,10 +25,11 @@ def marks_caption(scenes: Sequence[Scene]) -> str:
     alphas = [value for scene in scenes for value in scene.layer.regime.alpha]
     low, high = min(alphas), max(alphas)
     alpha = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+    drawn = "".join(f" Layer {scene.title} is {scene.note}." for scene in scenes if scene.note)
     return (
         "Square: the query, the pixel under the middle of the kernel. Dotted: the border of the layer's input; "
         f"hatched: its padding, which heads see as well. Locality strength \u03b1 = {alpha}; the window is cut out "
-        "around the query."
+        f"around the query.{drawn}"
     )
 
 

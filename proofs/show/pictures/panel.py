@@ -76,7 +76,7 @@ def mark_places(axes: Any, scene: Scene, window: Window) -> None:
 def _hatch_padding(axes: Any, spec: ConvSpec, size: Size, window: Window) -> None:
     from matplotlib.patches import Rectangle
 
-    (top, _), (left, _) = spec.pads
+    (top, _), (left, _) = spec.pads_at(size)
     bottom, right = top + size.rows, left + size.columns
     strips = [
         (window.left, window.top, window.right, top),

@@ -3,6 +3,7 @@
 Layers without their network each see an image that is drawn for them.
 
 A query is named by a pixel of the image. A layer's own query is the output pixel at the same place of its output.
+Layers over sequences and volumes, and transposed ones, are drawn on a plane (``plane.py``).
 """
 
 from __future__ import annotations
@@ -10,20 +11,22 @@ from __future__ import annotations
 import difflib
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from ....convert.attention.layer import SelfAttention2d
+from ....convert.attention.layer import SelfAttention, SelfAttention2d
 from ....convert.errors import ConversionError, SelectionError
 from ....convert.files.layers import Layers
 from ....convert.names import names_by_module
 from ....convert.size import Size
+from ....convert.spec import Convolution
 from ...terminal.layout import short_name
 from ...terminal.printable import CELL, printable
 from .image import drawn_image
+from .plane import network_input, plane_of
 
 MOST_NUMBERS = 2**28  # of a layer's padded input, or of its output: 1 GB in single precision
 _LISTED = 5  # layers named where none comes close
@@ -40,12 +43,16 @@ class Scene:
         layer: The layer.
         x: Its input for the image, [1, in_channels, rows, columns].
         query: Row and column of the output pixel.
+        note: What is drawn of a layer that is not over images, or None.
+        is_whole: Whether that is all of its heads.
     """
 
     name: str
     layer: SelfAttention2d
     x: Tensor
     query: tuple[int, int]
+    note: str | None = None
+    is_whole: bool = True
 
     @property
     def size(self) -> Size:
@@ -73,11 +80,14 @@ class Scene:
 
 def image_channels(model: nn.Module) -> int:
     """Channels of the images that the network takes: those of its first convolution or attention layer."""
-    layers = (module for module in model.modules() if isinstance(module, nn.Conv2d | SelfAttention2d))
-    return next((int(layer.in_channels) for layer in layers), 3)
+    return next((int(layer.in_channels) for layer in _convolutional(model)), 3)
 
 
-def find_layer(model: nn.Module, name: str) -> SelfAttention2d:
+def _convolutional(model: nn.Module) -> Iterator[Convolution | SelfAttention]:
+    return (module for module in model.modules() if isinstance(module, Convolution | SelfAttention))
+
+
+def find_layer(model: nn.Module, name: str) -> SelfAttention:
     """The attention layer of this name.
 
     Raises:
@@ -86,7 +96,7 @@ def find_layer(model: nn.Module, name: str) -> SelfAttention2d:
     layers = {
         name: module
         for name, module in model.named_modules(remove_duplicate=False)
-        if isinstance(module, SelfAttention2d) and _is_drawn(module)
+        if isinstance(module, SelfAttention)
     }
     if name in layers:
         return layers[name]
@@ -115,20 +125,13 @@ def scenes(
         ConversionError: The network does not run on the image, or not within the limit, or not within ``MOST_NUMBERS``.
     """
     pixel = query_pixel(image, pixel)
-    groups = names_by_module(model, _is_drawn)
-    layers = {
-        names[0]: layer for names in groups if isinstance(layer := model.get_submodule(names[0]), SelfAttention2d)
-    }
+    groups = names_by_module(model, lambda module: isinstance(module, SelfAttention))
+    layers = {names[0]: layer for names in groups if isinstance(layer := model.get_submodule(names[0]), SelfAttention)}
     if isinstance(model, Layers):
         work = Work(limit)
         return [own_scene(name, layer, image, pixel, work) for name, layer in layers.items()]
     inputs = _inputs(model, list(layers), image, limit)
     return [_scene(name, layers[name], inputs[name], image, pixel) for name in layers if name in inputs]
-
-
-def _is_drawn(module: nn.Module) -> bool:
-    """Whether a module is attention over images, of a convolution that is not transposed."""
-    return isinstance(module, SelfAttention2d) and not module.spec.transposed
 
 
 def query_pixel(image: Tensor, pixel: tuple[int, int] | None) -> tuple[int, int]:
@@ -144,7 +147,7 @@ def query_pixel(image: Tensor, pixel: tuple[int, int] | None) -> tuple[int, int]
     return pixel
 
 
-def own_scene(name: str, layer: SelfAttention2d, image: Tensor, pixel: tuple[int, int], work: Work) -> Scene:
+def own_scene(name: str, layer: SelfAttention, image: Tensor, pixel: tuple[int, int], work: Work) -> Scene:
     """The scene of a layer without its network: before an image of its own channels, as large as the one that is given.
 
     Raises:
@@ -152,19 +155,22 @@ def own_scene(name: str, layer: SelfAttention2d, image: Tensor, pixel: tuple[int
     """
     size = Size(*image.shape[-2:])
     try:
-        work.draw(layer.in_channels * math.prod(size))
-        work.add(layer, 1, size)
+        x = network_input(image[:, :1], layer.spec.axes)
+        work.draw(layer.in_channels * x.numel())
+        work.add(layer, 1, Size(*x.shape[2:]))
     except TooMuchError as error:
         raise ConversionError(f"the layers take too long, or have too many channels, for images of {size}") from error
     planes = drawn_image(min(layer.in_channels, _PLANES), size)
-    x = planes[:, torch.arange(layer.in_channels) % _PLANES].to(layer.weight)
+    x = network_input(planes[:, torch.arange(layer.in_channels) % _PLANES].to(layer.weight), layer.spec.axes)
     return _scene(name, layer, x, image, pixel)
 
 
-def _scene(name: str, layer: SelfAttention2d, x: Tensor, image: Tensor, pixel: tuple[int, int]) -> Scene:
+def _scene(name: str, layer: SelfAttention, x: Tensor, image: Tensor, pixel: tuple[int, int]) -> Scene:
     """A layer before its input, with its query at the same place as a pixel of the image."""
-    output = layer.spec.output_size(Size(*x.shape[-2:]))
-    return Scene(name, layer, x, _scaled(pixel, Size(*image.shape[-2:]), output))
+    plane = plane_of(layer, x)
+    output = plane.layer.spec.output_size(Size(*plane.x.shape[-2:]))
+    query, is_whole = _scaled(pixel, Size(*image.shape[-2:]), output), plane.layer.num_heads == layer.num_heads
+    return Scene(name, plane.layer, plane.x, query, plane.note, is_whole)
 
 
 def _inputs(model: nn.Module, names: Sequence[str], image: Tensor, limit: float) -> dict[str, Tensor]:
@@ -178,7 +184,8 @@ def _inputs(model: nn.Module, names: Sequence[str], image: Tensor, limit: float)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model(image.to(parameter))
+            axes = next((len(layer.kernel_size) for layer in _convolutional(model)), 2)
+            model(network_input(image.to(parameter), axes))
     except TooMuchError as error:
         raise ConversionError("the network takes too much time or memory on an image of this size") from error
     except Exception as error:
@@ -209,7 +216,7 @@ class Work:
     def __init__(self, limit: float) -> None:
         self._left, self._numbers = limit, _MOST_NUMBERS
 
-    def add(self, layer: SelfAttention2d, images: int, size: Size) -> None:
+    def add(self, layer: SelfAttention, images: int, size: Size) -> None:
         """Counts a layer that is about to run on so many images, or refuses it and counts nothing.
 
         Raises:
@@ -236,10 +243,10 @@ class Work:
 
 def _record(inputs: dict[str, Tensor], name: str, work: Work) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
     def hook(layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
-        if arguments and name not in inputs and isinstance(layer, SelfAttention2d):
-            x = arguments[0]
-            work.add(layer, math.prod(x.shape[:-3]), Size(*x.shape[-2:]))
-            inputs[name] = (x if x.ndim == 4 else x.unsqueeze(0))[:1].detach().clone()
+        if arguments and name not in inputs and isinstance(layer, SelfAttention):
+            x, axes = arguments[0], layer.spec.axes
+            work.add(layer, math.prod(x.shape[: -axes - 1]), Size(*x.shape[-axes:]))
+            inputs[name] = (x if x.ndim == axes + 2 else x.unsqueeze(0))[:1].detach().clone()
 
     return hook
 

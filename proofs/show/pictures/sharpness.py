@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ....convert.attention.layer import SelfAttention2d
 from ....convert.bounds.tail import tail_fraction
@@ -47,4 +48,4 @@ def draw_sharpness(scene: Scene, head: int, alphas: Sequence[float] = ALPHAS) ->
 def _with_alpha(scene: Scene, alpha: float) -> Scene:
     layer = scene.layer
     soft = SelfAttention2d(layer.spec, weight=layer.weight, bias=layer.bias, alpha=alpha)
-    return Scene(scene.name, soft, scene.x, scene.query)
+    return replace(scene, layer=soft)

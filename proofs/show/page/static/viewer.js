@@ -74,7 +74,7 @@ class Viewer {
   }
 
   makeHeads() {
-    const { kernel_size: [, columns], heads } = this.layer, many = heads > MANY;
+    const { kernel_size: [, columns], centers: { length: heads } } = this.layer, many = heads > MANY;
     const panels = Array.from({ length: heads }, (_, head) => {
       const host = document.createElement("div"), caption = document.createElement("figcaption");
       const figure = document.createElement("figure");
@@ -217,7 +217,8 @@ class Viewer {
 
   writeWords() {
     find("image-title").textContent = `Input, ${this.layer.input_size.join(" × ")}`;
-    find("heads-title").textContent = this.layer.heads === 1 ? "One head" : `${this.layer.heads} heads, as their taps lie in the kernel`;
+    const { heads, centers: { length: drawn } } = this.layer, count = drawn < heads ? `${drawn} of ${heads}` : heads;
+    find("heads-title").textContent = heads === 1 ? "One head" : `${count} heads, as their taps lie in the kernel`;
     find("query-text").textContent = `Query: output pixel (${this.query.join(", ")}). Drag it, or use the arrow keys.`;
     find("caption").textContent = viewerCaption(this);
     if (!this.pointed) find("readout").textContent = "Point at a head for its numbers.";

@@ -44,14 +44,16 @@ function layerName(layer) { return layer.names[0] || "(the network itself)"; }
 function viewerCaption({ layer, data, window, cropped, channel }) {
   const input = layer.seen ? `Left: what the layer sees of ${data.seen}` : "Left: an empty input, since the network's is not known";
   const mean = layer.picture.channels === 3 || layer.in_channels === 1 ? "" : `, the mean of its ${layer.in_channels} channels`;
-  const parts = [`Layer ${layerName(layer)}, ${layer.geometry}. ${input}${mean}.`,
+  const drawn = layer.drawn ? ` The layer is ${layer.drawn}.` : "", all = layer.centers.length === layer.heads;
+  const parts = [`Layer ${layerName(layer)}, ${layer.geometry}. ${input}${mean}.${drawn}`,
     "Orange: the query, under the middle of the kernel; blue: where the heads' centres lie.",
     "Right: each head's attention, over the faint input."];
   if (layer.pads.some((width) => width > 0)) {
     parts.push(`Hatched: the padding, ${PADDING[layer.padding_mode]}, which heads see as well; dashed: the input's border.`);
   }
   if (cropped) parts.push(`Heads show ${window.rows} × ${window.columns} pixels around the query, the frame in the input.`);
-  if (channel) parts.push("Each head adds its mean value under its attention; together with the bias they are the output.");
+  const sum = all ? "the output" : "what these taps and the bias give, as attention and as a convolution";
+  if (channel) parts.push(`Each head adds its mean value under its attention; together with the bias they are ${sum}.`);
   else if (layer.seen) parts.push("This layer's values would make the file too large: conv2attn show --layer makes a page with them.");
   return parts.join(" ");
 }
