@@ -32,7 +32,7 @@ bench: .venv/runtime  ## Measure the attention beside the convolution.
 
 formal: coq checker .venv/dev  ## Check the theorems of proofs/formal with Coq, and that planted faults and tampered certificates are refused.
 	$(BIN)/conv2attn formal
-	$(BIN)/python -m pytest tests/kernel_faults.py tests/kernel_certificates.py tests/proofs/formal/checker
+	$(BIN)/python -m pytest $(PARALLEL) tests/kernel_faults.py tests/kernel_certificates.py tests/proofs/formal/checker
 
 coq:
 	@{ command -v coqc && command -v coqchk && test -d "$$(coqc -where)/user-contrib/Flocq"; } >/dev/null || { echo "make formal needs Coq 8.16 or later and Flocq: apt-get install coq libcoq-flocq" >&2; exit 2; }

@@ -11,5 +11,6 @@ ORDER = (
     "one_hot",
     "assembly",
     "stuffing",
+    "patches",
     "padded_keys",
 )

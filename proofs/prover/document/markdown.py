@@ -9,6 +9,7 @@ from ...claims.common.notation import NOTATION
 from ..claim import Formula, Kind
 from ..prose import render
 from ..runner import Result
+from .overview import HEADER, LEGEND, rows
 from .wording import GENERATED, INTRODUCTION, KINDS, TITLE, sentence, summary, verdict
 
 _COMMAND = "conv2attn prove --format markdown --out docs/theorem.md"
@@ -18,13 +19,15 @@ def render_markdown(results: Sequence[Result]) -> str:
     """The document as Markdown."""
     names = [result.claim.name for result in results]
     kinds = [f"- *{kind}*: {KINDS[kind]}" for kind in Kind]
-    contents = [f"- [{_prose(result.claim.title, names)}](#{result.claim.name}): {result.status}" for result in results]
+    titles = {result.claim.name: _prose(result.claim.title, names) for result in results}
+    contents = [f"| [{titles[name]}](#{name}) | {' | '.join(cells)} |" for name, *cells in rows(results)]
     notation = [f"| ${formula.latex}$ | {_prose(meaning, names)} |" for formula, meaning in NOTATION]
     head = [
         f"<!-- {GENERATED}; to renew it: {_COMMAND} -->",
         *("", f"# {TITLE}", "", INTRODUCTION[0], "", INTRODUCTION[1], "", *kinds),
         *("", "## Notation", "", "| symbol | meaning |", "| --- | --- |", *notation),
-        *("", "## Claims", "", summary(results), "", *contents, ""),
+        *("", "## Claims", "", summary(results), "", LEGEND, ""),
+        *(f"| {' | '.join(HEADER)} |", f"|{' --- |' * len(HEADER)}", *contents, ""),
     ]
     return "\n".join([*head, *(line for result in results for line in _claim(result, names))])
 

@@ -222,3 +222,15 @@ def test_the_command_refuses_an_unknown_name_as_wrong_usage(
     assert capsys.readouterr().err.startswith(
         "conv2attn: there is no claim 'softmax-shfit'; the claims are softmax-shift, "
     )
+
+
+def test_the_document_says_of_each_claim_what_stands_behind_it() -> None:
+    (listing,) = re.findall(r"^## Claims\n(.*?)^## ", THEOREM.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    found = {
+        row[0]: row[1:] for row in re.findall(r"\(#([\w-]+)\) \| (.*?) \| (.*?) \| (.*?) \| (.*?) \|$", listing, re.M)
+    }
+    assert list(found) == [entry.claim.name for entry in entries()]
+    assert found["encoding-identity"] == ("printed", "proved: symbolic", "1", "-")
+    assert found["errata-limit"][0] == "printed, corrected here"
+    assert found["dimension-assembly"] == ("new", "proved: instances", "-", "-")
+    assert found["rounded-sum"][3] == "`certify`, `check`"
