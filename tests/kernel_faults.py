@@ -176,6 +176,16 @@ FALSE_VARIANTS = {
         "snd acc * at_exponent e x, snd acc + 1)) l start.",
         "snd acc * at_exponent e x, snd acc - 1)) l start.",
     ),
+    "probabilities whose sum does not err": (
+        "SoftmaxRounding",
+        "Rabs (computed k - p k) <= (1 + E) * (1 + u) / ((1 - E) * (1 - T)) - 1.",
+        "Rabs (computed k - p k) <= (1 + E) * (1 + u) / (1 - E) - 1.",
+    ),
+    "quotients that are not rounded": (
+        "SoftmaxRounding",
+        "Rabs (computed k - p k) <= (1 + E) * (1 + u) / ((1 - E) * (1 - T)) - 1.",
+        "Rabs (computed k - p k) <= (1 + E) / ((1 - E) * (1 - T)) - 1.",
+    ),
     "bits with the other sign": (
         "StoredNumbers",
         "Some (if negative then Zneg m else Zpos m, e)",

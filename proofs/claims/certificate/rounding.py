@@ -297,7 +297,11 @@ def _softmax() -> Claim:
             Check("$e^s - 1 <= 5/4 s$", Kind.SYMBOLIC, exponential_failures),
         ),
         justifies=("conv2attn.convert.bounds.rounding.literal_error",),
-        tests=("convert.certificate.test_certificate.test_each_part_bounds_what_it_says_in_exact_arithmetic",),
+        tests=(
+            "convert.certificate.test_certificate.test_each_part_bounds_what_it_says_in_exact_arithmetic",
+            "proofs.formal.test_formal_bridge.test_the_error_of_probabilities_lies_on_the_formal_one",
+        ),
+        formal=("SoftmaxRounding.probabilities_error",),
     )
 
 

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import attention_from_conv, certify
+from conv2attn.convert.bounds import rounding
 from conv2attn.convert.bounds.rounding import gamma
 from conv2attn.convert.bounds.tail import tail_fraction
 from conv2attn.proofs.claims.common.lattice import Kernel, smoothed_bound
@@ -210,6 +211,20 @@ def test_the_certificate_of_one_hot_attention_lies_on_the_formal_one(
     found = certify(attention_from_conv(conv), input_range=(-large, large / 2)).bound
     formal = formal_rounding(conv, Fraction(large))
     assert formal <= Fraction(found) <= formal * (1 + Fraction(1, 2**20))
+
+
+@given(alpha=st.floats(0.05, 100), scores=st.floats(0, 1e-6), axes=st.integers(1, 3))
+@settings(max_examples=40)
+def test_the_error_of_probabilities_lies_on_the_formal_one(alpha: float, scores: float, axes: int) -> None:
+    for unit in (2.0**-24, 2.0**-53):
+        exponentials = Fraction(64 * unit) + Fraction(5, 4) * Fraction(scores) + Fraction(1, 2**100)
+        total = Fraction(rounding._accumulation(alpha, unit, axes=axes))
+        formal = (1 + exponentials) * (1 + Fraction(unit)) / ((1 - exponentials) * (1 - total)) - 1
+        found = Fraction(rounding._softmax_error(alpha, scores, unit, axes=axes))
+        assert formal <= found * Fraction(rounding.OUTWARD)
+        assert found <= formal * Fraction(rounding.OUTWARD)
+    text = " ".join((FOLDER / "SoftmaxRounding.v").read_text(encoding="utf-8").split())
+    assert "Sum k in keys, Rabs (computed k - p k) <= (1 + E) * (1 + u) / ((1 - E) * (1 - T)) - 1." in text
 
 
 def test_the_formula_of_the_rounding_is_that_of_the_file() -> None:
