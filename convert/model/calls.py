@@ -7,11 +7,9 @@ as it is. In the graph, each call whose kernel is a tensor of the module becomes
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import operator
-from collections.abc import Iterator, Sequence
-from types import CodeType, FunctionType, ModuleType
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -23,18 +21,20 @@ from ..errors import ConversionError, Problem
 from ..names import names_by_module
 from ..padded import convolution
 from ..spec import CONVOLUTIONS, Convolution, ConvSpec
+from .code import graph_of, words
 from .replace import replace
 
 _PLAIN = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 _TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
 _ANY = ("input", "weight", "bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups")
-_NAMES = frozenset(f"conv{kind}{axes}d" for axes, kind in ((n, k) for n in (1, 2, 3) for k in ("", "_transpose")))
+_KINDS = [f"conv{kind}{axes}d" for kind in ("", "_transpose") for axes in (1, 2, 3)]
+_NAMES = frozenset((*_KINDS, "convolution"))
 _aten = torch.ops.aten
 _FUNCTIONS: dict[Any, tuple[str, ...]] = {
-    **{getattr(torch, name): _TRANSPOSED if "transpose" in name else _PLAIN for name in _NAMES},
+    **{getattr(torch, name): _TRANSPOSED if "transpose" in name else _PLAIN for name in _KINDS},
     **{
         getattr(getattr(_aten, name), overload): _TRANSPOSED if "transpose" in name else _PLAIN
-        for name in _NAMES
+        for name in _KINDS
         for overload in getattr(_aten, name).overloads()
         if overload != "out"
     },
@@ -50,17 +50,6 @@ class Traced(NamedTuple):
     left: tuple[Problem, ...]
 
 
-class _OwnCode(fx.Tracer):
-    """Follows the code of one module; its children are single calls."""
-
-    def __init__(self) -> None:
-        super().__init__(param_shapes_constant=True)
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Always."""
-        return True
-
-
 def calls_as_modules(model: nn.Module) -> Traced:
     """Gives each convolution that a model calls as a function a module of its own.
 
@@ -73,11 +62,15 @@ def calls_as_modules(model: nn.Module) -> Traced:
     left: list[Problem] = []
     for names in reversed(names_by_module(model, _may_call)):  # children first
         module = model.get_submodule(names[0])
-        graph_module = _as_graph(module, names[0], left)
-        if graph_module is not None and _calls(graph_module.graph):
-            _rewrite(graph_module, names[0], left)
-            if graph_module is not module:
-                model = replace(model, names, module, graph_module)
+        try:
+            graph = module if isinstance(module, fx.GraphModule) else graph_of(module)
+        except ConversionError as error:
+            left.append(Problem(names[0], f"it calls a convolution as a function, and {error}"))
+            continue
+        if _calls(graph.graph):
+            _rewrite(graph, names[0], left)
+            if graph is not module:
+                model = replace(model, names, module, graph)
     return Traced(model, tuple(left))
 
 
@@ -86,72 +79,7 @@ def _may_call(module: nn.Module) -> bool:
     if isinstance(module, fx.GraphModule):
         return True
     is_own = isinstance(module, SelfAttention | nn.modules.conv._ConvNd) or type(module).__module__.startswith("torch.")
-    return not is_own and _named(type(module).forward, module, set())
-
-
-def _named(function: Any, owner: nn.Module, seen: set[CodeType]) -> bool:
-    """Whether a function, or one that its code names, names a convolution."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    if not isinstance(code, CodeType) or code in seen:
-        return False
-    seen.add(code)
-    words = set(_words(code))
-    if words & (_NAMES | {"convolution"}):
-        return True
-    known = getattr(inspect.unwrap(function), "__globals__", {})
-    named = [known[word] for word in words if word in known]
-    places = [owner, *(found for found in named if isinstance(found, ModuleType) and not _is_torch(found.__name__))]
-    named += [inspect.getattr_static(place, word, None) for place in places for word in words]
-    named = [getattr(found, "__func__", found) for found in named]  # of a static method
-    functions = [found for found in named if isinstance(found, FunctionType) and not _is_torch(found.__module__)]
-    return any(_named(found, owner, seen) for found in functions)
-
-
-def _is_torch(module: str | None) -> bool:
-    return module is None or module.partition(".")[0] == "torch"
-
-
-def _words(code: CodeType) -> Iterator[str]:
-    """All names that a function's code and the functions inside it use."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _words(constant)
-
-
-def _as_graph(module: nn.Module, name: str, left: list[Problem]) -> fx.GraphModule | None:
-    """A module as a graph of the same function, in training as in evaluation."""
-    if isinstance(module, fx.GraphModule):
-        return module
-    if "forward" in vars(module):
-        left.append(Problem(name, "it calls a convolution as a function, and its forward was replaced on the instance"))
-        return None
-    try:
-        graphs = [_trace(module, training=training) for training in (not module.training, module.training)]
-    except Exception as error:  # other people's code, on what is not a tensor
-        reason = str(error).partition("\n")[0]
-        left.append(Problem(name, f"it calls a convolution as a function, and torch.fx cannot trace it: {reason}"))
-        return None
-    if graphs[0].python_code("self").src != graphs[1].python_code("self").src:
-        left.append(Problem(name, "it calls a convolution as a function, and computes something else in training"))
-        return None
-    found = fx.GraphModule(module, graphs[1], type(module).__name__)
-    for kind in ("_modules", "_parameters", "_buffers"):
-        for child, value in getattr(module, kind).items():
-            getattr(found, kind).setdefault(child, value)
-    found._non_persistent_buffers_set = set(module._non_persistent_buffers_set)
-    for attribute, value in vars(module).items():
-        vars(found).setdefault(attribute, value)
-    return found
-
-
-def _trace(module: nn.Module, *, training: bool) -> fx.Graph:
-    before = module.training
-    try:
-        module.training = training
-        return _OwnCode().trace(module)
-    finally:
-        module.training = before
+    return not is_own and not _NAMES.isdisjoint(words(module))
 
 
 def _calls(graph: fx.Graph) -> list[fx.Node]:

@@ -193,6 +193,7 @@ def test_gradients_reach_the_kernel_of_a_call() -> None:
         (lambda self, x: F.conv2d(x, self.kernel, x.new_zeros(4)), "its bias is computed from others"),
         (lambda self, x: F.conv2d(x, self.kernel, stride=x.shape[0]), "its stride is computed"),
         (lambda self, x: F.conv2d(x, self.kernel) if x.sum() > 0 else x, "torch.fx cannot trace it"),
+        (lambda self, x: F.conv2d(x, self.kernel) if isinstance(x, Tensor) else x, "its code asks isinstance"),
         (lambda self, x: F.dropout(F.conv2d(x, self.kernel), training=self.training), "something else in training"),
     ],
 )
@@ -207,6 +208,39 @@ def test_a_call_that_no_layer_can_replace_is_refused_by_name(call: Any, reason: 
     assert [problem.name.partition(".")[0] for problem in report.skipped] == ["1"]
     x = torch.randn(2, 3, 8, 8)
     assert torch.equal(converted(x), model(x))
+
+
+class WithDefault(nn.Module):
+    """A call whose code asks what a trace cannot know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernel, self.calls = nn.Parameter(torch.randn(3, 3, 1, 1)), 0
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, scale: float = 2.0) -> Tensor:
+        """Its call."""
+        x = F.conv2d(x if mask is None else x * mask, self.kernel) * scale
+        return x if scale != 1.0 else -x
+
+
+def test_an_argument_with_a_default_keeps_it_or_the_call_fails() -> None:
+    model, x = WithDefault(), torch.randn(1, 3, 4, 4)
+    converted = convert_model(model, trace=True).model
+    assert torch.equal(converted(x), model(x))
+    assert torch.equal(converted(x, None, scale=2.0), model(x))
+    for other in ({"mask": x}, {"scale": 1.0}):
+        with pytest.raises(AssertionError, match="specialized"):
+            converted(x, **other)
+
+
+def test_code_that_changes_its_module_is_refused() -> None:
+    class Counting(WithDefault):
+        def forward(self, x: Tensor, mask: Tensor | None = None, scale: float = 2.0) -> Tensor:
+            self.calls += 1
+            return F.conv2d(x, self.kernel)
+
+    with pytest.raises(UnsupportedLayerError, match="its code changes its calls"):
+        convert_model(Counting(), trace=True)
 
 
 def test_a_forward_of_the_instance_is_not_traced() -> None:
