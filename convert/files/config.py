@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -160,9 +161,17 @@ def is_converted(folder: Path) -> bool:
     """Whether a folder is one that ``save_converted`` wrote, of any version.
 
     Raises:
-        CheckpointError: What would tell is a link that leaves the folder.
+        CheckpointError: What would tell is a link that leaves the folder, or may not be read.
     """
-    return (folder / CONFIG).is_file() and is_ours(path_in(folder, CONFIG))
+    try:
+        if not (folder / CONFIG).is_file():
+            return False
+    except PermissionError as error:
+        raise CheckpointError(f"{folder} is not readable, or lies in a folder that is not") from error
+    path = path_in(folder, CONFIG)
+    if not os.access(path, os.R_OK):
+        raise CheckpointError(f"{path}, which says whether {folder} is a converted model, is not readable")
+    return is_ours(path)
 
 
 def read_config(folder: Path, budget: Budget | None = None) -> tuple[int, Config]:

@@ -54,7 +54,8 @@ def test_what_may_not_be_read_or_written_is_refused_and_stays(tmp_path: Path) ->
     (work / "secret.pt").write_bytes((work / "module.pt").read_bytes())
     modes = {"secret.pt": 0o000, "fixed/module.pt": 0o444, "fixed/out": 0o755, "fixed": 0o555}
     modes |= {"kept/config.json": 0o444, "kept": 0o555, "hidden/config.json": 0o000, "hidden": 0o755}
-    for name in ("fixed/out", "kept", "hidden"):
+    modes |= {"locked": 0o000}
+    for name in ("fixed/out", "kept", "hidden", "locked"):
         save_converted(convert_model(nn.Sequential(nn.Conv2d(3, 2, 3))).model, work / name)
     (work / "fixed" / "module.pt").write_bytes((work / "module.pt").read_bytes())
     for name, mode in modes.items():
@@ -70,7 +71,15 @@ def test_what_may_not_be_read_or_written_is_refused_and_stays(tmp_path: Path) ->
             ["verify", "module.pt", "--out", "fixed/result.json"],
         ],
         "conv2attn did not write it; it stays": [["convert", "module.pt", "--out", "hidden", "--force"]],
-        "is not readable": [["plan", "secret.pt"], ["convert", "secret.pt", "--out", "new"]],
+        "is not readable": [
+            ["plan", "secret.pt"],
+            ["convert", "secret.pt", "--out", "new"],
+            ["show", "hidden", "--out", "../page.html"],
+            ["verify", "hidden"],
+            ["restore", "hidden", "--out", "../cnn.pt"],
+            ["plan", "locked/config.json"],
+            ["show", "locked", "--out", "../page.html"],
+        ],
         "": [["plan", "fixed/module.pt"], ["restore", "kept", "--out", "../cnn.pt"]],
     }
     runs = [(reason, run) for reason, some in refused.items() for run in some]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.hostile.steps import told
 
 STEPS = 60  # more than a run has
 
@@ -16,8 +15,8 @@ STEPS = 60  # more than a run has
 RUN = """
 import json, os, sys
 from pathlib import Path
-from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.files.writing import atomic
+from tests.hostile.steps import at_step, ending
 
 kind, swapped, steps = sys.argv[1], sys.argv[2], int(sys.argv[3])
 OURS = '{"format": "conv2attn"}'
@@ -27,19 +26,12 @@ def write(folder):
     (folder / "report.json").write_text("new")
 
 def run(top, fatal):
-    seen, done = 0, False
-    def swap(event, arguments):
-        nonlocal seen, done
-        if done or not event.startswith(("open", "os.")):
-            return
-        seen += 1
-        if seen == fatal:
-            done = True
-            place = top / "parent" if swapped == "parent" else target
-            os.rename(place, top / "moved")
-            os.symlink(top / "precious", place)
     target = top / "parent" / ("out" if kind == "folder" else "file")
-    sys.addaudithook(swap)
+    def swap():
+        place = top / "parent" if swapped == "parent" else target
+        os.rename(place, top / "moved")
+        os.symlink(top / "precious", place)
+    at_step(fatal, swap)
     if kind == "folder":
         atomic.write_folder(target, write, force=True)
     else:
@@ -53,18 +45,7 @@ for step in range(1, steps):
         (top / "precious" / name).write_text("years of work")
     (top / "parent" / "out" / "config.json").write_text(OURS)
     (top / "parent" / "file").write_text("old")
-    child = os.fork()
-    if child == 0:
-        code = 0
-        try:
-            run(top, step)
-        except ConversionError as error:
-            code = 3
-        except BaseException as error:
-            print(repr(error), file=sys.stderr)
-            code = 70
-        os._exit(code)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = ending(lambda: run(top, step))
     held = {
         str(path.relative_to(top / "precious")): path.read_text()
         for path in sorted((top / "precious").rglob("*")) if path.is_file()
@@ -78,14 +59,11 @@ for step in range(1, steps):
 def test_a_link_that_comes_during_a_run_leads_to_nothing_that_is_removed(
     kind: str, swapped: str, tmp_path: Path
 ) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", RUN, kind, swapped, str(STEPS)]
-    told = subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
-    runs = [json.loads(line) for line in told.stdout.splitlines()]
+    runs = [json.loads(line) for line in told(RUN, kind, swapped, STEPS, folder=tmp_path)]
     before = dict.fromkeys(("config.json", "file", "out/notes.txt", "report.json"), "years of work")
     assert len(runs) == STEPS - 1
     assert {came for _, came, _ in runs} == {True, False}  # every step was tried
-    assert all(code in (0, 3) for code, _, _ in runs), told.stderr
+    assert all(code in (0, 3) for code, _, _ in runs)
     allowed = [before]
     if (kind, swapped) == ("file", "parent"):  # one file is replaced, whoever wrote it, where links lead to it
         allowed.append(before | {"file": "new"})

@@ -19,6 +19,7 @@ from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.writing.atomic import write_folder
 from conv2attn.convert.files.writing.locks import lock, unlock
 from conv2attn.convert.files.writing.uninterrupted import uninterrupted
+from tests.hostile.steps import told
 from tests.processes import PATIENCE, finished, started
 
 STEPS = 70  # more than a run has
@@ -29,6 +30,7 @@ import os, signal, sys
 from pathlib import Path
 from conv2attn.convert.files.writing import atomic
 from conv2attn.convert.files.writing.marked import marked_file
+from tests.hostile.steps import at_step, ending
 
 kind, way, sent, times, steps = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
 OURS = '{"format": "conv2attn"}'
@@ -43,14 +45,7 @@ def write(folder):
     (folder / "report.json").write_text("new")
 
 def run(parent, fatal):
-    seen = 0
-    def count(event, arguments):
-        nonlocal seen
-        if event.startswith(("open", "os.")):
-            seen += 1
-            if fatal <= seen < fatal + times:
-                os.kill(os.getpid(), sent)
-    sys.addaudithook(count)
+    at_step(fatal, lambda: os.kill(os.getpid(), sent), times=times)
     if kind == "folder":
         atomic.write_folder(parent / "out", write, force=True)
     elif kind == "file":
@@ -64,17 +59,7 @@ for step in range(1, steps):
     (parent / "out").mkdir(parents=True)
     (parent / "out" / "config.json").write_text(OURS)
     (parent / "out" / "report.html").write_text("old")
-    child = os.fork()
-    if child == 0:
-        code = 0
-        try:
-            run(parent, step)
-        except SystemExit as end:
-            code = end.code
-        except KeyboardInterrupt:
-            code = 130
-        os._exit(code)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = ending(lambda: run(parent, step))
     print(code, *sorted(os.listdir(parent)), "|", *sorted(os.listdir(parent / "out")))
 """
 OLD, NEW = ["config.json", "report.html"], ["config.json", "report.json"]
@@ -90,10 +75,7 @@ OLD, NEW = ["config.json", "report.html"], ["config.json", "report.json"]
 def test_a_signal_at_any_step_leaves_the_old_output_or_the_new_one_and_nothing_beside_it(
     kind: str, way: str, sent: signal.Signals, times: int, tmp_path: Path
 ) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", ENDED, kind, way, str(int(sent)), str(times), str(STEPS)]
-    told = subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True).stdout
-    ends = [line.split() for line in told.splitlines()]
+    ends = [line.split() for line in told(ENDED, kind, way, int(sent), times, STEPS, folder=tmp_path)]
     codes = [int(code) for code, *_ in ends]
     ended = 128 + sent
     assert len(ends) == STEPS - 1

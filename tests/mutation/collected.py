@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import signal
 import tempfile
+import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
@@ -15,12 +17,13 @@ from tests.mutation.patch import Patches
 from tests.mutation.reached import Reached
 
 ALL = 3600.0  # seconds of computing that the tests of an unchanged module have
+SLOW = 20  # seconds, after which a test is left out
 
 
 class Collected:
     """A pytest plugin that answers requests instead of running what was collected.
 
-    Answers first what the tests reach, or None if one fails; then requests of a module, a mutant's text and the names
+    Answers first what the tests reach, or which of them fails; then requests of a module, a mutant's text and the names
     of tests: True or False for whether they pass, or None if the mutant must be imported anew, and the place of the
     last test that began.
 
@@ -45,9 +48,9 @@ class Collected:
         """Answers until nobody asks any more."""
         self._patches.stop()
         self._items = {item.nodeid: item for item in session.items}
-        reached = None if session.testsfailed else self._reached()
+        reached = "one that cannot be imported" if session.testsfailed else self._reached()
         self._asked.send(reached)
-        while reached is not None:
+        while isinstance(reached, Reached):
             try:
                 module, text, tests = self._asked.recv()
             except EOFError:
@@ -59,26 +62,40 @@ class Collected:
         """Hears of a test that fails."""
         self._failed |= report.failed
 
-    def _reached(self) -> Reached | None:
-        """What the tests reach, all of which run in a fork; None if one fails."""
+    def _reached(self) -> Reached | str:
+        """What the tests reach, all of which run in a fork; or the name of one that fails.
 
-        def trace() -> bool:
+        Those that take too long to run for every mutant are left out.
+        """
+
+        def note() -> bool:
             reached = Reached(self._modules)
+            for module in self._modules:
+                self._patches.give(module, reached.noting(module))
+            signal.signal(signal.SIGALRM, _too_slow)
             for item, following in itertools.pairwise([*self._items.values(), None]):
                 assert item is not None
-                with reached.tracing(item.nodeid):
+                start = time.monotonic()
+                with reached.during(item.nodeid):
+                    signal.setitimer(signal.ITIMER_REAL, SLOW, SLOW)
                     item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-                if self._failed:
-                    return False
-            pickle.dump(reached, notes)
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                if time.monotonic() - start > SLOW:
+                    reached.leave_out(item.nodeid)
+                elif self._failed:
+                    pickle.dump(item.nodeid, notes)
+                    break
+                self._failed = False
+            else:
+                pickle.dump(reached, notes)
             notes.flush()
             return True
 
         with tempfile.TemporaryFile() as notes:
-            if not holds(trace, seconds=ALL):
-                return None
+            if not holds(note, seconds=ALL):
+                return "one of them, whose process ended"
             notes.seek(0)
-            reached: Reached = pickle.load(notes)
+            reached: Reached | str = pickle.load(notes)
             return reached
 
     def _answer(self, module: str, text: str, tests: list[str], seconds: dict[str, float]) -> bool | None:
@@ -100,11 +117,15 @@ class Collected:
         for place, (item, following) in enumerate(itertools.pairwise([*items, None])):
             assert item is not None
             self._begun.value = place
-            with at_most(10 + 10 * seconds[item.nodeid]):
+            with at_most(3 + 5 * seconds[item.nodeid]):
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if self._failed:
                 return False
         return True
+
+
+def _too_slow(*_: object) -> None:
+    raise RuntimeError(f"it takes more than {SLOW} s")
 
 
 def limit(tests: list[str], seconds: dict[str, float]) -> float:

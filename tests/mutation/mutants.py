@@ -35,8 +35,8 @@ def run(session: str, module: str, socket: str) -> None:
         if not items:
             return
         server.send(module)
-        if not server.recv():
-            sys.exit(f"the tests of {module} fail without a mutation")
+        if (failing := server.recv()) is not None:
+            sys.exit(f"of the tests of {module} fails without a mutation: {failing}")
         for item in items:
             text = _mutate(pristine, item.mutations[0])
             if text is None:

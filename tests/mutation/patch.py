@@ -69,12 +69,15 @@ class Patches:
         for code in changed:
             if code is None or _key(module, code) in self._ran or not self._functions[_key(module, code)]:
                 return False
-        for code in filter(None, changed):
-            for inner in (code, *_inside(code)):
-                for function in self._functions[_key(module, inner)]:
-                    if function.__code__.co_freevars != inner.co_freevars:
-                        return False
-                    function.__code__ = inner
+        return all(self.give(module, code) for code in changed if code is not None)
+
+    def give(self, module: str, code: CodeType) -> bool:
+        """Gives the functions of a code, and those in it, their code; says whether that was possible."""
+        for inner in (code, *_inside(code)):
+            for function in self._functions[_key(module, inner)]:
+                if function.__code__.co_freevars != inner.co_freevars:
+                    return False
+                function.__code__ = inner
         return True
 
 
