@@ -186,6 +186,15 @@ def exported_weights(path: Path) -> None:
     write_zip(path, dict(zip((names[3], *names[:3]), contents, strict=True)))
 
 
+def nested_graphs(path: Path) -> None:
+    """A program of graphs in graphs, whose names together are a megabyte long, and 20,000 convolutions in the last."""
+    nodes: list[object] = [{"target": "torch.ops.aten.conv2d.default"}] * 20_000
+    for _ in range(40):
+        graph = {"name": "g" * (MEGABYTE // 40), "graph": {"nodes": nodes}}
+        nodes = [{"target": "torch.ops.higher_order.cond", "inputs": [{"arg": {"as_graph": graph}}]}]
+    write_exported(path, {"config": {}}, graph={"graph_module": {"graph": {"nodes": nodes}, "signature": {}}})
+
+
 def deep_names(path: Path) -> None:
     """Modules that hold each other twice, 15 deep, each under a name of 3,000 letters."""
     names = [text(letter * 3000) for letter in (b"a", b"b")]
@@ -285,6 +294,7 @@ MEMORY: dict[str, Write] = {
     "300 tensors over one unaligned file": unaligned_external(300, lambda number: MEGABYTE),
     "400 unaligned tensors of different lengths": unaligned_external(400, lambda number: MEGABYTE - number),
     "400 weights over one unaligned entry": exported_weights,
+    "graphs in graphs with long names": nested_graphs,
     "400 storages of a class with a name of 4 MB": pickled(
         kept(persistent(b"c" + b"a" * (4 * MEGABYTE) + b"\nb\n")[:-1], value("storage")),
         numbered(get(0) + b"Q", 400),

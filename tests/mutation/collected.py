@@ -6,7 +6,6 @@ import itertools
 import pickle
 import signal
 import tempfile
-import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
@@ -17,7 +16,7 @@ from tests.mutation.patch import Patches
 from tests.mutation.reached import Reached
 
 ALL = 3600.0  # seconds of computing that the tests of an unchanged module have
-SLOW = 20  # seconds, after which a test is left out
+SLOW, ENDLESS = 2.0, 20.0  # seconds of computing: a test that takes more is left out, and ended
 
 
 class Collected:
@@ -72,15 +71,14 @@ class Collected:
             reached = Reached(self._modules)
             for module in self._modules:
                 self._patches.give(module, reached.noting(module))
-            signal.signal(signal.SIGALRM, _too_slow)
+            signal.signal(signal.SIGPROF, _too_slow)
             for item, following in itertools.pairwise([*self._items.values(), None]):
                 assert item is not None
-                start = time.monotonic()
                 with reached.during(item.nodeid):
-                    signal.setitimer(signal.ITIMER_REAL, SLOW, SLOW)
+                    signal.setitimer(signal.ITIMER_PROF, ENDLESS, ENDLESS)
                     item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-                    signal.setitimer(signal.ITIMER_REAL, 0)
-                if time.monotonic() - start > SLOW:
+                    signal.setitimer(signal.ITIMER_PROF, 0)
+                if reached.seconds[item.nodeid] > SLOW:
                     reached.leave_out(item.nodeid)
                 elif self._failed:
                     pickle.dump(item.nodeid, notes)
@@ -125,7 +123,7 @@ class Collected:
 
 
 def _too_slow(*_: object) -> None:
-    raise RuntimeError(f"it takes more than {SLOW} s")
+    raise RuntimeError(f"it takes more than {ENDLESS} s")
 
 
 def limit(tests: list[str], seconds: dict[str, float]) -> float:

@@ -15,8 +15,11 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from types import CodeType
+
+ENOUGH = 10.0  # seconds of computing for a mutant
 
 
 class Reached:
@@ -45,13 +48,13 @@ class Reached:
 
     @contextmanager
     def during(self, test: str) -> Iterator[None]:
-        """Notes what one test with its fixtures reaches."""
+        """Notes what one test with its fixtures reaches, and what it computes, with the processes that it starts."""
         self._lines[test] = {module: set() for module in self._modules}
         for place, lines in enumerate(self._lines[test].values()):
             setattr(builtins, _probe(place), lines.add)
         start, ended = time.process_time(), _ended()
         yield
-        self.seconds[test] = time.process_time() - start
+        self.seconds[test] = time.process_time() - start + sum(_ended()[:2]) - sum(ended[:2])
         if _ended() != ended or _running():
             self._elsewhere.add(test)
 
@@ -65,12 +68,16 @@ class Reached:
 
         Those come first that noticed the most mutants before, in the time that they take. The second may reach one in
         another process. Lines that no test reaches run when the module is imported; then all tests that reach any line
-        are of the first kind.
+        are of the first kind. Of each kind, as many as take ``ENOUGH`` seconds.
         """
         best = sorted(self.seconds, key=lambda test: (self.seconds[test] + 0.01) / (kills[test] + 0.1))
         reached = {test: self._lines[test][module] for test in best}
         first = [test for test in best if reached[test] & lines] or [test for test in best if reached[test]]
-        return first, [test for test in best if test in self._elsewhere - set(first)]
+        return self._enough(first), self._enough([test for test in best if test in self._elsewhere - set(first)])
+
+    def _enough(self, tests: list[str]) -> list[str]:
+        together = accumulate(self.seconds[test] for test in tests)
+        return [test for test, seconds in zip(tests, together, strict=True) if seconds <= ENOUGH]
 
 
 def _probe(place: int) -> str:

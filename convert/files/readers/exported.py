@@ -18,7 +18,7 @@ from .common.geometry import StoredConvolution, add_layer, describe, layer_name
 from .common.limits import MAX_HEADER, MAX_TENSORS, parse_json
 from .common.quantised import DEQUANTISED
 from .common.stored import OddTensor, StoredTensor
-from .graph import TRANSPOSED, Graph, Node, arguments, module, target
+from .graph import TRANSPOSED, Graph, Node, arguments, module, node_name, target
 from .quantised_program import dequantised_weight
 
 MODEL = "models/model.json"
@@ -53,6 +53,7 @@ ATTENTION = (
     "it is attention whose program is not that of a convolution; read the weights with the network's architecture, or "
     "the folder that save_converted writes"
 )
+INNER = "it is computed in a part of the program that runs on a condition, in a loop or in another mode of PyTorch"
 _GEOMETRY = ("stride", "padding", "dilation", "groups")
 _ALONG = ("stride", "padding", "dilation", "output_padding")  # a number for each axis, or one for all
 
@@ -80,7 +81,9 @@ def read_exported(archive: Archive, root: str) -> tuple[dict[str, object], dict[
     graph = Graph(_list(_mapping(program, "graph").get("nodes")), archive.source.budget)
     for node in graph.convolutions:
         name, convolution = _convolution(node, graph, keys, tensors)
-        add_layer(convolutions, name, convolution, otherwise=_name(node))
+        add_layer(convolutions, name, convolution, otherwise=node_name(node))
+    for name in graph.inner:
+        convolutions.setdefault(name, StoredConvolution.refused(INNER))
     for name in _attention_layers(tensors):
         if convolutions.setdefault(name, StoredConvolution.refused(ATTENTION)).spec is not None:
             for part in ("alpha", "centers"):  # the program checks them, and computes without them
@@ -144,11 +147,11 @@ def _convolution(
     """A node's layer name and convolution; a weight that is dequantised is added to the tensors."""
     given, kind = arguments(node), target(node)
     weight, bias = (keys.get(str(given.get(part))) for part in ("weight", "bias"))
-    note, name = None, _name(node) if weight is None else layer_name(weight)
+    note, name = None, node_name(node) if weight is None else layer_name(weight)
     found = dequantised_weight(graph.maker(node, "weight"), keys, tensors) if weight is None else None
     if found is not None:
         integers, tensor = found
-        weight, note = f"{integers} (dequantised for {_name(node)})", DEQUANTISED
+        weight, note = f"{integers} (dequantised for {node_name(node)})", DEQUANTISED
         tensors.setdefault(weight, tensor)
         name = module(node) or layer_name(integers)
     if not _PLAIN.fullmatch(kind):
@@ -156,6 +159,8 @@ def _convolution(
         return name, StoredConvolution.refused(f"{kind} is not a plain convolution")
     if bias is None and "bias" in given:
         return name, StoredConvolution.refused("its bias is computed")
+    if graph.written & {str(given.get(part)) for part in ("weight", "bias")}:
+        return name, StoredConvolution.refused("the program changes its weight or bias")
     geometry = _geometry(kind, given, tensors.get(weight or ""))
     if weight is not None:
         padding, problem = graph.within(node, name)
@@ -183,11 +188,6 @@ def _attention_layers(tensors: Mapping[str, object]) -> list[str]:
     prefixes = [key.removesuffix("weight") for key in weights]
     found = [prefix for prefix in prefixes if f"{prefix}alpha" in tensors and f"{prefix}centers" in tensors]
     return [prefix.removesuffix(".") for prefix in found]
-
-
-def _name(node: Node) -> str:
-    name = node.get("name")
-    return name if isinstance(name, str) else ""
 
 
 def _along(value: object, axes: int) -> object:

@@ -30,12 +30,16 @@ class Graph:
 
     Attributes:
         convolutions: The nodes that are convolutions of any kind.
+        inner: Names of those in graphs that nodes take, such as the branches of a condition.
+        written: Names of the tensors that nodes write into.
     """
 
     def __init__(self, nodes: list[object], budget: Budget) -> None:
         found = [node for node in nodes if isinstance(node, dict)]
         budget.spend(memory=_NODE * len(found))
         self.convolutions = [node for node in found if target(node).startswith(CONV)]
+        self.inner = list(_inner_convolutions(found, budget))
+        self.written = frozenset(name for node in found for name in _written(node))
         self._makers = {name: node for node in found for name in _outputs(node)}
         self._users: dict[str, list[Node]] = {name: [] for node in self.convolutions for name in _outputs(node)}
         for node in found:
@@ -77,6 +81,44 @@ class Graph:
         if not (own == "valid" or (isinstance(own, list) and not any(own))) or value not in (None, 0):
             return None
         return {"padding": pads[::-2], "padding_mode": "zeros" if mode == "constant" else mode}
+
+
+def _inner_convolutions(nodes: list[Node], budget: Budget) -> Iterator[str]:
+    """Names of the convolutions in the graphs that nodes take, each behind the name of its graph."""
+    graphs = [graph for node in nodes for graph in _graphs(node)]
+    while graphs:
+        name, inner = graphs.pop()
+        budget.spend(memory=(_NODE + 4 * len(name)) * len(inner), steps=len(inner))
+        for place, node in enumerate(inner):
+            if target(node).startswith(CONV):
+                yield f"{name}.{node_name(node) or place}"
+            graphs += ((f"{name}.{own}", parts) for own, parts in _graphs(node))
+
+
+def _graphs(node: Node) -> Iterator[tuple[str, list[Node]]]:
+    """Names and nodes of the graphs that a node takes."""
+    for entry in _list(node.get("inputs")):
+        argument = entry.get("arg") if isinstance(entry, dict) else None
+        taken = argument.get("as_graph") if isinstance(argument, dict) else None
+        graph = taken.get("graph") if isinstance(taken, dict) else None
+        if isinstance(taken, dict) and isinstance(graph, dict):
+            yield str(taken.get("name")), [inner for inner in _list(graph.get("nodes")) if isinstance(inner, dict)]
+
+
+def _written(node: Node) -> Iterator[str]:
+    """Names of the tensors that a node changes: PyTorch's operations do so that end in _, or are given an output."""
+    given = arguments(node)
+    operation = target(node).removeprefix("torch.ops.").split(".")
+    if len(operation) > 1 and operation[1].endswith("_") and "self" in given:
+        yield str(given["self"])
+    if "out" in given:
+        yield str(given["out"])
+
+
+def node_name(node: Node) -> str:
+    """What a program calls a node."""
+    name = node.get("name")
+    return name if isinstance(name, str) else ""
 
 
 def module(node: Node) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from conv2attn.convert.files.checkpoint import read_checkpoint
 from conv2attn.convert.files.layers import layer_tree
 from conv2attn.convert.files.network import open_network
 from conv2attn.convert.files.readers.common.geometry import StoredConvolution
-from conv2attn.convert.files.readers.exported import ATTENTION, MODEL
+from conv2attn.convert.files.readers.exported import ATTENTION, INNER, MODEL
 from conv2attn.convert.spec import ConvSpec
+from tests.hostile.files import tensor_input, weight, write_exported
 
 PADDINGS: dict[str, dict[str, Any]] = {
     "no padding": {},
@@ -185,3 +187,66 @@ class Twice(nn.Module):
 def test_a_layer_that_is_called_twice_is_one_convolution(tmp_path: Path) -> None:
     model = Twice().eval()
     assert exported(model, tmp_path / "x.pt2")["conv"].spec == ConvSpec.from_conv(model.conv)
+
+
+class Branches(nn.Module):
+    """Another convolution for bright images than for dark ones, behind one for both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.bright, self.dark = (nn.Conv2d(2, 2, 3) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Which branch runs, the image says."""
+        x = self.first(x)
+        found: list[Tensor] | Tensor = torch.cond(
+            x.sum() > 0, lambda x: self.bright(x).sum((2, 3)), lambda x: self.dark(x).sum((2, 3)), [x]
+        )
+        assert isinstance(found, Tensor)
+        return found
+
+
+class WithoutGradient(nn.Module):
+    """A convolution that is not trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.fixed = nn.Conv2d(2, 2, 3), nn.Conv2d(2, 2, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Without a gradient, PyTorch's program has a graph of its own."""
+        x = self.first(x)
+        with torch.no_grad():
+            y: Tensor = self.fixed(x)
+        return y
+
+
+@pytest.mark.parametrize(("make", "count"), [(Branches, 2), (WithoutGradient, 1)])
+def test_convolutions_in_graphs_within_a_program_are_named(
+    make: Callable[[], nn.Module], count: int, tmp_path: Path
+) -> None:
+    found = exported(make().eval().requires_grad_(make is WithoutGradient), tmp_path / "x.pt2")
+    assert found.pop("first").spec is not None
+    assert [stored.problem for stored in found.values()] == [INNER] * count
+
+
+@pytest.mark.parametrize("write", ["self", "out"])
+@pytest.mark.parametrize("part", ["weight", "bias"])
+def test_a_weight_that_a_program_changes_is_not_taken_for_what_is_stored(part: str, write: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.pt2"
+    signature = [{"parameter": {"arg": {"name": name}, "parameter_name": f"c.{name}"}} for name in ("weight", "bias")]
+    change = {
+        "target": "torch.ops.aten.mul_.Scalar" if write == "self" else "torch.ops.aten.mul.out",
+        "name": "mul",
+        "inputs": [tensor_input(write, part)],
+    }
+    node = {
+        "target": "torch.ops.aten.conv2d.default",
+        "name": "conv2d",
+        "inputs": [tensor_input(name, name) for name in ("weight", "bias")],
+    }
+    config = {"config": {"c.weight": weight((2, 3, 2, 2)), "c.bias": weight((2,))}}
+    for nodes, problem in (([node], None), ([change, node], "the program changes its weight or bias")):
+        graph = {"graph_module": {"graph": {"nodes": nodes}, "signature": {"input_specs": signature}}}
+        write_exported(path, config, graph=graph)
+        assert read_checkpoint(path).convolutions["c"].problem == problem
