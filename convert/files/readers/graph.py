@@ -7,7 +7,7 @@ same module around it. A padding that ``nn.Conv2d`` has a word for is given back
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from .common.limits import Budget
 
@@ -83,7 +83,7 @@ class Graph:
         return {"padding": pads[::-2], "padding_mode": "zeros" if mode == "constant" else mode}
 
 
-def _inner_convolutions(nodes: list[Node], budget: Budget) -> Iterator[str]:
+def _inner_convolutions(nodes: Sequence[Node], budget: Budget) -> Iterator[str]:
     """Names of the convolutions in the graphs that nodes take, each behind the name of its graph."""
     graphs = [graph for node in nodes for graph in _graphs(node)]
     while graphs:
@@ -95,7 +95,7 @@ def _inner_convolutions(nodes: list[Node], budget: Budget) -> Iterator[str]:
             graphs += ((f"{name}.{own}", parts) for own, parts in _graphs(node))
 
 
-def _graphs(node: Node) -> Iterator[tuple[str, list[Node]]]:
+def _graphs(node: Node) -> Iterator[tuple[str, Sequence[Node]]]:
     """Names and nodes of the graphs that a node takes."""
     for entry in _list(node.get("inputs")):
         argument = entry.get("arg") if isinstance(entry, dict) else None

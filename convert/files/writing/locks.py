@@ -34,7 +34,7 @@ def lock(folder: Path, *, wait: bool = False) -> int | None:
     if sys.platform == "win32":
         return -1  # there, folders have no locks
     try:
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)  # to open a pipe would wait for who writes to it
     except OSError:
         return None
     try:

@@ -260,16 +260,19 @@ def nested() -> Tensor:
         return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
 
 
-def compressed() -> Tensor:
+def compressed(shape: tuple[int, int] = (3, 3)) -> Tensor:
+    """A matrix of zeros whose rows are stored."""
     with warnings.catch_warnings(action="ignore"):
-        return torch.eye(3).to_sparse_csr()
+        return torch.sparse_csr_tensor(torch.zeros(shape[0] + 1, dtype=torch.int64), [], [], shape)
 
 
 @pytest.mark.parametrize(
     ("make", "word"),
     [
         (lambda: torch.eye(3).to_sparse(), "sparse"),
+        (lambda: torch.sparse_coo_tensor(torch.zeros(4, 1, dtype=torch.int64), [1.0], (2**15,) * 4), "sparse"),
         (compressed, "sparse"),
+        (lambda: compressed((2, 2**40)), "sparse"),
         (quantized, "quantized"),
         (nested, "nested"),
         (lambda: torch.empty(3, device="meta"), "meta"),
