@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from conv2attn.convert.errors import ConversionError
+from tests.processes import finished
 
 
 def at_step(step: int, happens: Callable[[], object], *, times: int = 1) -> None:
@@ -56,7 +56,6 @@ def ending(run: Callable[[], object]) -> int:
 def told(program: str, *arguments: object, folder: Path) -> list[str]:
     """The lines that a program prints, run in a folder by a Python that finds what this one finds."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", program, *map(str, arguments)]
-    return subprocess.run(
-        command, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True
-    ).stdout.splitlines()
+    ended = finished([sys.executable, "-c", program, *arguments], cwd=folder, env=environment)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.splitlines()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,13 @@ for step in range(1, steps):
     print(json.dumps([code, (top / "moved").exists(), held]))
 """
 
+WRITE = """
+from pathlib import Path
+from conv2attn.convert.files.writing.atomic import write_file
+
+write_file(Path("out"), lambda path: path.write_text("new"))
+"""
+
 
 @pytest.mark.parametrize("swapped", ["target", "parent"])
 @pytest.mark.parametrize("kind", ["folder", "file"])
@@ -68,3 +76,9 @@ def test_a_link_that_comes_during_a_run_leads_to_nothing_that_is_removed(
     if (kind, swapped) == ("file", "parent"):  # one file is replaced, whoever wrote it, where links lead to it
         allowed.append(before | {"file": "new"})
     assert all(held in allowed for _, _, held in runs)
+
+
+def test_a_pipe_that_is_called_like_another_run_s_folder_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".out.tmp-1")
+    told(WRITE, folder=tmp_path)
+    assert (tmp_path / "out").read_text() == "new"

@@ -35,6 +35,7 @@ _CERTIFYING = (
 _FOLLOWING = (
     "convert/certificate/test_comparison",
     "convert/certificate/test_followed",
+    "convert/certificate/test_followed_images",
     "convert/certificate/test_propagation",
     "convert/certificate/test_propagation_rules",
     "convert/certificate/test_wording",
@@ -43,6 +44,7 @@ _READING = (
     "convert/files/readers/test_limits",
     "convert/files/readers/test_protobuf",
     "convert/files/readers/test_safetensors",
+    "convert/files/readers/test_sniff",
     "convert/files/readers/test_stored",
     "convert/files/test_axes_in_files",
     "convert/files/test_checkpoint",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ from safetensors.torch import load
 
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.checkpoint import read_checkpoint
+from conv2attn.convert.files.readers import safetensors
+from conv2attn.convert.files.readers.common.limits import Budget
+from conv2attn.convert.files.readers.common.stored import Source
 from tests.hostile.files import entry
 
 DATA = bytes(range(96))
@@ -107,3 +111,64 @@ def test_a_file_that_its_own_library_refuses_is_refused(name: str, tmp_path: Pat
             load(content)
     else:
         load(content)
+
+
+@pytest.mark.parametrize(("tensors", "aliases"), [(3, 0), (4, 0), (2, 1), (3, 1), (2, 2), (1, 3)])
+def test_names_are_read_up_to_their_largest_number_whether_they_share_tensors_or_not(
+    tensors: int, aliases: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(safetensors, "MAX_TENSORS", 3)
+    header = {str(n): entry((1,), begin=4 * n, end=4 * n + 4) for n in range(tensors)}
+    metadata = {"__metadata__": {f"a{n}": "0" for n in range(aliases)}}
+    (tmp_path / "w").write_bytes(file({**header, **metadata}, DATA[: 4 * tensors]))
+    if tensors + aliases == 3:
+        assert len(read_checkpoint(tmp_path / "w").state_dict) == 3
+    else:
+        with pytest.raises(CheckpointError, match=r"at most 3 are read|names for more than 3 tensors"):
+            read_checkpoint(tmp_path / "w")
+
+
+def test_a_header_is_read_up_to_its_largest_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "w").write_bytes(file(PLAIN))
+    monkeypatch.setattr(safetensors, "MAX_HEADER", len(PLAIN))
+    assert set(read_checkpoint(tmp_path / "w").state_dict) == {"w"}
+    monkeypatch.setattr(safetensors, "MAX_HEADER", len(PLAIN) - 1)
+    with pytest.raises(CheckpointError, match=f"a header of {len(PLAIN)} bytes; at most {len(PLAIN) - 1} are read"):
+        read_checkpoint(tmp_path / "w")
+
+
+def test_what_stays_of_a_header_is_charged_and_the_header_is_not(tmp_path: Path) -> None:
+    metadata = {"first": "x" * 100, "second": "y" * 1000}
+    header = {str(n): entry((1,), begin=4 * n, end=4 * n + 4) for n in range(24)}
+    (tmp_path / "w").write_bytes(file({**header, "__metadata__": metadata}))
+    source = Source(tmp_path / "w", Budget())
+    before = source.budget.memory
+    safetensors.read_safetensors(source)
+    texts = sum(sys.getsizeof(text) for pair in metadata.items() for text in pair)
+    assert before - source.budget.memory == 24 * 400 + texts
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (file(PLAIN, DATA + b"x"), f"its header declares {8 + len(PLAIN) + 96} bytes"),
+        (file({"w": entry() | {"data_offsets": [-1, 95]}}), "'w' lies beyond its end"),
+        (file({"w": entry() | {"data_offsets": [0]}}), "it does not say where 'w' lies"),
+        (file({"w": entry() | {"data_offsets": [0, 96, 96]}}), "it does not say where 'w' lies"),
+    ],
+)
+def test_a_damaged_file_is_told_what_is_wrong_with_it(content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "w").write_bytes(content)
+    with pytest.raises(CheckpointError, match=said):
+        read_checkpoint(tmp_path / "w")
+
+
+def test_a_name_that_says_how_a_file_was_written_is_no_tensor_s_and_a_tensor_s_own_numbers_come_first(
+    tmp_path: Path,
+) -> None:
+    header = {"w": entry((12,), end=48), "v": entry((12,), begin=48)}
+    (tmp_path / "w").write_bytes(file({**header, "__metadata__": {"format": "w", "v": "w", "u": "w"}}))
+    found = read_checkpoint(tmp_path / "w").state_dict
+    assert set(found) == {"u", "v", "w"}
+    assert torch.equal(found["u"], found["w"])
+    assert not torch.equal(found["v"], found["w"])
