@@ -1,0 +1,107 @@
+"""Intervals hold what they say, and the roundings that widen them are those that were derived, in exact numbers."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+import torch
+
+from conv2attn.convert.bounds.rounding import OUTWARD
+from conv2attn.convert.certificate.propagation.interval import Arithmetic, Interval
+
+# The unit roundoffs of a dtype and of what is computed in, and the smallest numbers of both: normal, and of all.
+FORMATS = {
+    torch.float64: (Fraction(0), Fraction(1, 2**53), Fraction(1, 2**1022), Fraction(0)),
+    torch.float32: (Fraction(0), Fraction(1, 2**24), Fraction(1, 2**126), Fraction(0)),
+    torch.bfloat16: (Fraction(1, 2**8), Fraction(1, 2**24), Fraction(1, 2**126), Fraction(1, 2**133)),
+    torch.float16: (Fraction(1, 2**11), Fraction(1, 2**24), Fraction(1, 2**126), Fraction(1, 2**24)),
+}
+TERMS, NARROWINGS = 7, 2
+
+
+def is_rounded(found: float, exact: Fraction, operations: int) -> bool:
+    """Whether a double is what some operations on positive numbers, each rounded once, make of an exact number."""
+    return abs(Fraction(found) - exact) <= ((1 + Fraction(1, 2**53)) ** operations - 1) * exact
+
+
+def relative(dtype: torch.dtype) -> Fraction:
+    narrow, unit, _, _ = FORMATS[dtype]
+    return (1 + TERMS * unit / (1 - TERMS * unit)) * (1 + narrow) ** NARROWINGS - 1
+
+
+def tensors(interval: Interval) -> list[list[float]]:
+    return [bound.tolist() for bound in (interval.low, interval.high, interval.error)]
+
+
+def test_the_unbounded_interval_holds_for_any_values() -> None:
+    assert tensors(Interval.unknown()) == [[-math.inf], [math.inf], [math.inf]]
+
+
+def test_bounds_are_given_to_each_channel_if_they_are_known_by_channel() -> None:
+    low, high, error = (torch.tensor(values, dtype=torch.float64) for values in ([-1, -2, 0], [0, 3, 5], [1, 0, 2]))
+    known = Interval(low, high, error)
+    assert tensors(known.expanded(3)) == tensors(known)
+    assert tensors(known.expanded(2)) == [[-2, -2], [5, 5], [2, 2]]
+    assert tensors(Interval.of(-1, 2, 0.5).expanded(3)) == [[-1] * 3, [2] * 3, [0.5] * 3]
+
+
+def test_padding_adds_zero_and_nothing_else() -> None:
+    assert tensors(Interval.of(0.25, 0.5).with_zero()) == [[0], [0.5], [0]]
+    assert tensors(Interval.of(-0.5, -0.25, 0.125).with_zero()) == [[-0.5], [0], [0.125]]
+    assert tensors(Interval.of(-0.5, 0.25).with_zero()) == [[-0.5], [0.25], [0]]
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_a_sum_s_relative_error_is_that_of_its_terms_and_of_narrowing_its_result(dtype: torch.dtype) -> None:
+    found = 1 + Arithmetic(dtype).relative(TERMS, NARROWINGS)
+    assert is_rounded(found, 1 + relative(dtype), 10)
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_a_number_that_a_dtype_holds_is_itself_and_another_is_as_wide_as_its_rounding(dtype: torch.dtype) -> None:
+    arithmetic = Arithmetic(dtype)
+    assert tensors(arithmetic.scalar(-0.375)) == [[-0.375], [-0.375], [0]]
+    if dtype == torch.float64:
+        return
+    narrow, unit, smallest, _ = FORMATS[dtype]
+    for value in (1 / 3, -1 / 3, 0.1, 1e-3):
+        spread = (narrow or unit) * abs(Fraction(value)) * Fraction(OUTWARD) + smallest
+        ((low,), (high,), (error,)) = tensors(arithmetic.scalar(value))
+        assert low <= torch.tensor(value, dtype=dtype).item() <= high
+        assert low < value < high
+        assert error == 0
+        for width in (Fraction(high) - Fraction(value), Fraction(value) - Fraction(low)):
+            assert abs(width - spread) <= Fraction(2, 2**53) * abs(Fraction(value))  # the sum's rounding, and theirs
+
+
+@pytest.mark.parametrize("lost", [0.0, 0.25])
+@pytest.mark.parametrize("scale", [0.0, 3.0])
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_what_an_operation_loses_is_rounding_and_underflow(dtype: torch.dtype, scale: float, lost: float) -> None:
+    _, _, smallest, subnormal = FORMATS[dtype]
+    exact, terms = Interval.of(0.0, 0.0, 1e-300), torch.tensor([scale], dtype=torch.float64)
+    rounding = Fraction(scale) * relative(dtype) + (1 + relative(dtype)) * (
+        Fraction(lost) + 5 * TERMS * smallest + NARROWINGS * subnormal
+    )
+    for same in (False, True):
+        found = Arithmetic(dtype).rounded(exact, terms, TERMS, same=same, lost=lost, narrowings=NARROWINGS)
+        ((low,), (high,), (error,)) = tensors(found)
+        assert low == -high
+        # the relative error is a double less 1, which leaves 2**-53 of 1 unknown beside the roundings
+        assert abs(Fraction(high) - rounding) <= Fraction(12, 2**53) * (Fraction(scale) + rounding)
+        assert error == (0 if same else high - low)
+
+
+def test_an_error_is_carried_with_the_rounding_of_both_networks() -> None:
+    exact = Interval.of(-1.0, 2.0, 0.5)
+    found = Arithmetic(torch.float32).rounded(exact, torch.tensor([3.0], dtype=torch.float64), TERMS, same=False)
+    ((_,), (high,), (error,)) = tensors(found)
+    assert error == (0.5 + 2 * (3.0 * Arithmetic(torch.float32).relative(TERMS) + _underflow())) * OUTWARD
+    assert 0.5 + 2 * (high - 2) <= error
+
+
+def _underflow() -> float:
+    arithmetic = Arithmetic(torch.float32)
+    return (5 * TERMS * arithmetic.smallest) * (1 + arithmetic.relative(TERMS))
