@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -155,3 +157,39 @@ def test_the_file_of_a_result_is_whole_json_whatever_the_seed(run: object) -> No
     assert callable(run)
     assert run("soak", "--layers", "1", "--seed", str(2**64), "--out", "x.json") in (0, 2)
     assert not Path("x.json").exists() or isinstance(json.loads(Path("x.json").read_text()), dict)
+
+
+def odd_places(folder: Path) -> dict[str, Path]:
+    """What is no plain file, by what it is."""
+    os.mkfifo(folder / "pipe")
+    for name in ("weights", "description"):
+        (folder / name).mkdir()
+    os.mkfifo(folder / "weights" / "model.safetensors")
+    os.mkfifo(folder / "description" / "config.json")
+    (folder / "circle").symlink_to("circle")
+    (folder / "to nothing").symlink_to("nothing")
+    with socket.socket(socket.AF_UNIX) as held:
+        held.bind("socket")
+    names = ("pipe", "weights", "description", "circle", "to nothing", "socket")
+    return {name: folder / name for name in names} | {"zeros": Path("/dev/zero"), "nothing": Path("/dev/null")}
+
+
+def test_what_is_no_file_is_refused_as_a_checkpoint_and_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    places = odd_places(tmp_path)
+    assert {name: exit_code("plan", str(path)) for name, path in places.items()} == dict.fromkeys(places, 3)
+
+
+def test_what_is_no_folder_is_refused_as_an_output_and_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_conv(tmp_path / "w.onnx")
+    places = odd_places(tmp_path) | {"root": Path("/"), "here": Path(), "long": tmp_path / ("a" * 300)}
+    del places["to nothing"], places["circle"]  # links are followed
+    for name, path in places.items():
+        assert exit_code("convert", "w.onnx", "--out", str(path), "--force") == 3, name
+    assert not (tmp_path / "nothing").exists()
+    assert exit_code("convert", "w.onnx", "--out", "a\nb") == 0
+    assert exit_code("convert", "w.onnx", "--out", "to nothing") == 0
+    assert (tmp_path / "nothing" / "config.json").is_file()

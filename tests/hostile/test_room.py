@@ -50,6 +50,7 @@ finally:
     print("grown", (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 """
 
+TRANSPOSED = "strides between pixels"
 FILES: dict[str, tuple[Sequence[int], dict[str, Any]]] = {
     "pads": ((1, 1, 1, 1), {"pads": [8192] * 4}),
     "more pads": ((1, 1, 1, 1), {"pads": [10**6] * 4}),
@@ -57,6 +58,9 @@ FILES: dict[str, tuple[Sequence[int], dict[str, Any]]] = {
     "outputs": ((10**6, 1, 1, 1), {}),
     "inputs": ((1, 10**6, 1, 1), {}),
     "heads": ((1, 1, 400, 400), {}),
+    "heads of a row": ((1, 1, 200_000), {}),
+    "pads of a volume": ((1, 1, 1, 1, 1), {"pads": [500] * 6}),
+    TRANSPOSED: ((1, 1, 2, 2), {"strides": [30_000] * 2, "output_padding": [29_999] * 2}),
 }
 
 
@@ -65,8 +69,9 @@ def write(name: str) -> None:
     shape, attributes = FILES[name]
     weight = np.ones(shape, np.float32)
     tensor = helper.make_tensor("w", TensorProto.FLOAT, shape, weight.tobytes(), raw=True)
-    node = helper.make_node("Conv", ["x", "w"], ["y"], name="layer", **attributes)
-    image = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, shape[1], None, None])
+    operator, channels = ("ConvTranspose", shape[0]) if name == TRANSPOSED else ("Conv", shape[1])
+    node = helper.make_node(operator, ["x", "w"], ["y"], name="layer", **attributes)
+    image = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, channels, *(None for _ in shape[2:])])
     result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     onnx.save(helper.make_model(helper.make_graph([node], "graph", [image], [result], [tensor])), "model.onnx")
 
@@ -96,7 +101,7 @@ def test_a_small_file_is_converted_in_little_memory_and_told_what_is_left_out(
     assert grown < MEMORY
     assert Path("out", "report.html").stat().st_size < PAGE
     note = json.loads(Path("out", "report.json").read_text())["layers"][0]["note"]
-    assert "not drawn in the page: it" in note
+    assert "not drawn in the page: " in note
     assert note in printed
     assert "not drawn in the page" in Path("out", "report.html").read_text()
 

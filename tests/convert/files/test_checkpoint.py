@@ -260,10 +260,16 @@ def nested() -> Tensor:
         return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
 
 
+def quietly(make: Callable[[], Tensor]) -> Tensor:
+    """A tensor of a kind that PyTorch warns of."""
+    with warnings.catch_warnings(action="ignore"):
+        return make()
+
+
 def compressed(shape: tuple[int, int] = (3, 3)) -> Tensor:
     """A matrix of zeros whose rows are stored."""
-    with warnings.catch_warnings(action="ignore"):
-        return torch.sparse_csr_tensor(torch.zeros(shape[0] + 1, dtype=torch.int64), [], [], shape)
+    rows = torch.zeros(shape[0] + 1, dtype=torch.int64)
+    return quietly(lambda: torch.sparse_csr_tensor(rows, [], [], shape))
 
 
 @pytest.mark.parametrize(
@@ -273,6 +279,10 @@ def compressed(shape: tuple[int, int] = (3, 3)) -> Tensor:
         (lambda: torch.sparse_coo_tensor(torch.zeros(4, 1, dtype=torch.int64), [1.0], (2**15,) * 4), "sparse"),
         (compressed, "sparse"),
         (lambda: compressed((2, 2**40)), "sparse"),
+        (lambda: quietly(lambda: torch.eye(4).to_sparse_csc()), "sparse"),
+        (lambda: quietly(lambda: torch.eye(4).to_sparse_bsr((2, 2))), "sparse"),
+        (lambda: torch.ones(2, dtype=torch.complex64).conj(), "conjugated or negated"),
+        (lambda: torch._neg_view(torch.ones(2)), "conjugated or negated"),
         (quantized, "quantized"),
         (nested, "nested"),
         (lambda: torch.empty(3, device="meta"), "meta"),

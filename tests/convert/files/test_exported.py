@@ -230,6 +230,43 @@ def test_convolutions_in_graphs_within_a_program_are_named(
     assert [stored.problem for stored in found.values()] == [INNER] * count
 
 
+class Computed(nn.Module):
+    """A convolution whose weight is computed from a parameter."""
+
+    def __init__(self, compute: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.conv, self.compute = nn.Conv2d(2, 2, 3), compute
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolves with what is made of the weight."""
+        return functional.conv2d(x, self.compute(self.conv.weight), self.conv.bias)
+
+
+@pytest.mark.parametrize("compute", [lambda weight: 3 * weight, lambda weight: weight.flip(3), Tensor.detach_])
+def test_a_weight_that_a_program_computes_is_not_taken_for_what_is_stored(
+    compute: Callable[[Tensor], Tensor], tmp_path: Path
+) -> None:
+    (stored,) = exported(Computed(compute).eval().requires_grad_(False), tmp_path / "x.pt2").values()
+    assert stored.problem is not None
+
+
+class Again(nn.Module):
+    """A convolution, and another with the same weight and a stride of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 2, 3, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolves twice."""
+        return functional.conv2d(self.conv(x), self.conv.weight, stride=2)
+
+
+def test_a_weight_of_two_geometries_is_two_layers(tmp_path: Path) -> None:
+    found = exported(Again().eval(), tmp_path / "x.pt2")
+    assert [stored.spec and stored.spec.stride for stored in found.values()] == [(1, 1), (2, 2)]
+
+
 @pytest.mark.parametrize("write", ["self", "out"])
 @pytest.mark.parametrize("part", ["weight", "bias"])
 def test_a_weight_that_a_program_changes_is_not_taken_for_what_is_stored(part: str, write: str, tmp_path: Path) -> None:
