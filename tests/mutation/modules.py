@@ -36,11 +36,13 @@ _FOLLOWING = (
     "convert/certificate/test_comparison",
     "convert/certificate/test_followed",
     "convert/certificate/test_followed_images",
+    "convert/certificate/test_interval",
     "convert/certificate/test_propagation",
     "convert/certificate/test_propagation_rules",
     "convert/certificate/test_wording",
 )
 _READING = (
+    "convert/files/readers/test_beside",
     "convert/files/readers/test_limits",
     "convert/files/readers/test_protobuf",
     "convert/files/readers/test_safetensors",

@@ -7,9 +7,10 @@ from fractions import Fraction
 
 import pytest
 import torch
+from torch import Tensor
 
 from conv2attn.convert.bounds.rounding import OUTWARD
-from conv2attn.convert.certificate.propagation.interval import Arithmetic, Interval
+from conv2attn.convert.certificate.propagation.interval import Arithmetic, Interval, UnboundedError, affine, checked
 
 # The unit roundoffs of a dtype and of what is computed in, and the smallest numbers of both: normal, and of all.
 FORMATS = {
@@ -105,3 +106,36 @@ def test_an_error_is_carried_with_the_rounding_of_both_networks() -> None:
 def _underflow() -> float:
     arithmetic = Arithmetic(torch.float32)
     return (5 * TERMS * arithmetic.smallest) * (1 + arithmetic.relative(TERMS))
+
+
+def test_values_that_reach_the_largest_number_have_no_bound_and_unknown_ones_stay_so() -> None:
+    below = math.nextafter(8.0, 0.0)
+    for bounds in ((-8.0, 0.0), (0.0, 8.0), (0.0, 9.0)):
+        with pytest.raises(UnboundedError):
+            checked(Interval.of(*bounds), 8.0)
+        assert tensors(checked(Interval.of(*bounds))) == [[bounds[0]], [bounds[1]], [0]]
+    assert tensors(checked(Interval.of(-below, below, 1.0), 8.0)) == [[-below], [below], [1]]
+    for unknown in (Interval.unknown(), Interval.of(math.nan, 1.0), Interval.of(0.0, math.nan, math.nan)):
+        assert tensors(checked(unknown, 8.0))[:2] == [[-math.inf], [math.inf]]
+    assert tensors(checked(Interval.of(-1.0, 2.0, 9.0), 8.0)) == [[-1], [2], [3]]
+
+
+def test_an_affine_map_s_bounds_are_reached_by_each_input_at_one_of_its_ends() -> None:
+    x = Interval(*(torch.tensor(values, dtype=torch.float64) for values in ([-1, 2], [3, 5], [0.5, 0.25])))
+    weight = torch.tensor([[[1.0, -2.0], [4.0, 0.0]], [[-1.0, 0.0], [0.0, -3.0]]])  # two outputs, two inputs, two taps
+    ends = [1 * -1 - 2 * 3 + 4 * 2 + 10, -1 * 3 - 3 * 5 - 10], [1 * 3 + 2 * 1 + 4 * 5 + 10, 1 * 1 - 3 * 2 - 10]
+    assert_affine(affine(x, weight, torch.tensor([10.0, -10.0])), *ends, [2.5, 1.25], [39, 28])
+    assert_affine(affine(x, weight[:, :1], None, groups=2), [-7, -5], [5, -2], [1.5, 0.25], [9, 5])
+
+
+def assert_affine(
+    found: tuple[Interval, Tensor], low: list[float], high: list[float], error: list[float], scale: list[float]
+) -> None:
+    """Compares with small numbers, which need no rounding: bounds are moved out by what larger ones might."""
+    outward = [size * (OUTWARD - 1) for size in scale]
+    assert found[1].tolist() == [size * OUTWARD for size in scale]
+    assert tensors(found[0]) == [
+        [end - more for end, more in zip(low, outward, strict=True)],
+        [end + more for end, more in zip(high, outward, strict=True)],
+        [difference * OUTWARD for difference in error],
+    ]

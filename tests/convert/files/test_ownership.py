@@ -17,6 +17,7 @@ from conv2attn.convert.errors import OutputError
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.files.writing import atomic
 from conv2attn.convert.files.writing.atomic import write_folder
+from conv2attn.convert.files.writing.marked import marked_file
 from conv2attn.convert.files.writing.safetensors import write_safetensors
 from tests.command import exit_code
 
@@ -204,9 +205,11 @@ def test_what_is_written_has_the_permissions_of_any_new_file(mask: int, mode: in
         assert run("convert", "module.pt", "--out", "new")[0] == 0
         assert run("restore", "new", "--out", "cnn.safetensors")[0] == 0
         assert run("restore", "new", "--out", "cnn.pt")[0] == 0
+        with marked_file(Path("result.md"), marks=["ours"], room=9) as put:
+            put("ours")
     finally:
         os.umask(before)
-    written = [*Path("new").iterdir(), Path("cnn.safetensors"), Path("cnn.pt")]
+    written = [*Path("new").iterdir(), Path("cnn.safetensors"), Path("cnn.pt"), Path("result.md")]
     assert {path.name: oct(path.stat().st_mode & 0o777) for path in written} == dict.fromkeys(
         [path.name for path in written], oct(mode)
     )
