@@ -123,7 +123,10 @@ def test_values_that_reach_the_largest_number_have_no_bound_and_unknown_ones_sta
 def test_an_affine_map_s_bounds_are_reached_by_each_input_at_one_of_its_ends() -> None:
     x = Interval(*(torch.tensor(values, dtype=torch.float64) for values in ([-1, 2], [3, 5], [0.5, 0.25])))
     weight = torch.tensor([[[1.0, -2.0], [4.0, 0.0]], [[-1.0, 0.0], [0.0, -3.0]]])  # two outputs, two inputs, two taps
-    ends = [1 * -1 - 2 * 3 + 4 * 2 + 10, -1 * 3 - 3 * 5 - 10], [1 * 3 + 2 * 1 + 4 * 5 + 10, 1 * 1 - 3 * 2 - 10]
+    ends: tuple[list[float], list[float]] = (
+        [1 * -1 - 2 * 3 + 4 * 2 + 10, -1 * 3 - 3 * 5 - 10],
+        [1 * 3 + 2 * 1 + 4 * 5 + 10, 1 * 1 - 3 * 2 - 10],
+    )
     assert_affine(affine(x, weight, torch.tensor([10.0, -10.0])), *ends, [2.5, 1.25], [39, 28])
     assert_affine(affine(x, weight[:, :1], None, groups=2), [-7, -5], [5, -2], [1.5, 0.25], [9, 5])
 
