@@ -97,14 +97,14 @@ def run(library: str, name: str) -> Record:
     except ConversionError as error:
         return record | {"converted": False, "why": str(error)}
     record |= {"converted": True, "compared": part}
-    found = _first_that_runs(model, called)
-    if found is None:
-        record |= {"ran": False}
-    else:
-        inputs, expected = found
+    record |= {"ran": False}
+    for inputs, expected in _that_run(model, part, called):
         record |= {"ran": True, "input": [list(each.shape) for each in _tensors(inputs)]}
         record |= {"equal": _same(_call(converted, part, inputs), expected)}
-        record |= {} if record["equal"] else {"deterministic": _same(_call(model, part, inputs), expected)}
+        if record["equal"]:
+            break
+        record |= {"deterministic": _same(_call(model, part, inputs), expected)}
+        record.setdefault("unequal", []).append(record["input"])  # a larger input is tried then
     restored = restore_model(converted, inplace=True)
     before, after = model.state_dict(), restored.state_dict()
     kinds = [type(module) for module in model.modules()] == [type(module) for module in restored.modules()]
@@ -121,7 +121,7 @@ def _called(library: str, name: str, model: nn.Module) -> tuple[str, Iterator[tu
         return "", ((torch.randn(1, channels, side, side),) for side in sides)
     home = _home(name)
     if "detection" in home:
-        return "backbone", ((torch.randn(1, 3, side, side),) for side in sides)
+        return "backbone", ((torch.randn(1, 3, side, side),) for side in (*sides, 300))
     if "video" in home:
         return "", ((torch.randn(1, 3, n, side, side),) for n, side in ((4, 64), (16, 64), (16, 112), (16, 224)))
     if "optical_flow" in home:
@@ -129,14 +129,14 @@ def _called(library: str, name: str, model: nn.Module) -> tuple[str, Iterator[tu
     return "", ((torch.randn(1, 3, side, side),) for side in (*sides, 299))
 
 
-def _first_that_runs(model: nn.Module, called: Iterator[tuple[Any, ...]]) -> tuple[tuple[Any, ...], Any] | None:
-    part = "backbone" if isinstance(getattr(model, "backbone", None), nn.Module) and hasattr(model, "transform") else ""
+def _that_run(model: nn.Module, part: str, called: Iterator[tuple[Any, ...]]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """The inputs that a network takes, each with its output."""
     for inputs in called:
         try:
-            return inputs, _call(model, part, inputs)
+            expected = _call(model, part, inputs)
         except Exception:  # the network wants another size
             continue
-    return None
+        yield inputs, expected
 
 
 def _call(model: nn.Module, part: str, inputs: tuple[Any, ...]) -> Any:
@@ -202,7 +202,9 @@ def table(records: dict[tuple[str, str, str], Record]) -> str:
         "",
         f"Made by `benchmarks/architectures.py` on {date.today().isoformat()}, with {versions}.",
         "*meta only*: built on the meta device, and every convolution is of a class that is converted, but not run. Of",
-        "detection networks the backbone is compared, since torchvision's own operators do not load here.",
+        "detection networks the backbone is compared, since torchvision's own operators do not load here. Each network",
+        "sees the smallest of a few images that it takes, and a larger one if the outputs differ there: a call that torch",
+        "may get wrong is computed another way ([verification.md](verification.md)), and then rounds otherwise.",
         "",
         *itertools.chain.from_iterable(_summary(library, records) for library in LIBRARIES),
     ]
@@ -272,7 +274,9 @@ def _equal(record: Record) -> str:
         return "no input was found that it takes"
     if not record["equal"] and not record["deterministic"]:
         return "no: nor do two runs of the network itself"
-    return "yes" if record["equal"] else "no"
+    sizes = ", ".join("x".join(map(str, shape)) for inputs in record.get("unequal", []) for shape in inputs)
+    at = "x".join(map(str, record["input"][0]))
+    return ("yes" if not sizes else f"yes for {at}, no for {sizes}") if record["equal"] else f"no for {sizes or at}"
 
 
 def _cell(text: str) -> str:
