@@ -44,6 +44,11 @@ KINDS = [
 ]
 
 
+def is_covered(kind: nn.Module, dtype: torch.dtype) -> bool:
+    """PyTorch rounds each tap of a transposed convolution in half precision, which no theorem is about."""
+    return not (isinstance(kind, nn.modules.conv._ConvTransposeNd) and dtype in (torch.float16, torch.bfloat16))
+
+
 def with_values(kind: nn.Module, dtype: torch.dtype, values: str) -> nn.Module:
     conv = deepcopy(kind).to(dtype)
     with torch.no_grad():
@@ -105,9 +110,10 @@ def asked(built: None) -> Iterator[Running]:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_certificates_of_one_hot_layers_are_accepted(tmp_path: Path, dtype: torch.dtype, values: str) -> None:
     torch.manual_seed(0)
-    folder = saved(tmp_path / "folder", *(with_values(kind, dtype, values) for kind in KINDS))
+    kinds = [kind for kind in KINDS if is_covered(kind, dtype)]
+    folder = saved(tmp_path / "folder", *(with_values(kind, dtype, values) for kind in kinds))
     checked = check_folder(folder)
-    assert [(layer.verdict, layer.reason) for layer in checked.layers] == [(Verdict.ACCEPTED, None)] * len(KINDS)
+    assert [(layer.verdict, layer.reason) for layer in checked.layers] == [(Verdict.ACCEPTED, None)] * len(kinds)
     assert checked.exit_code == 0
 
 
@@ -170,7 +176,8 @@ def test_tampered_certificates_are_refused(asked: Running, tmp_path: Path) -> No
     torch.manual_seed(0)
     draw = random.Random(0)
     dtypes = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-    layers, state = honest(saved(tmp_path / "folder", *(deepcopy(kind).to(d) for kind in KINDS for d in dtypes)))
+    kinds = [deepcopy(kind).to(dtype) for kind in KINDS for dtype in dtypes if is_covered(kind, dtype)]
+    layers, state = honest(saved(tmp_path / "folder", *kinds))
     found: dict[str, set[str | None]] = {}
     for _ in range(TAMPERED):
         record, entry = draw.choice(layers)
@@ -228,6 +235,16 @@ def test_soft_attention_is_named_as_not_covered_whatever_the_report_says(tmp_pat
     (layer,) = check_folder(folder).layers
     assert layer.verdict is Verdict.NOT_COVERED
     assert check_folder(folder).exit_code == 1
+
+
+@pytest.mark.usefixtures("built")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_transposed_layers_in_half_precision_are_named_as_not_covered(tmp_path: Path, dtype: torch.dtype) -> None:
+    (layer,) = check_folder(saved(tmp_path / "folder", nn.ConvTranspose2d(2, 3, 3).to(dtype))).layers
+    assert (layer.verdict, layer.reason) == (
+        Verdict.NOT_COVERED,
+        "it is transposed and in half precision, where PyTorch rounds each tap",
+    )
 
 
 @pytest.mark.usefixtures("built")
