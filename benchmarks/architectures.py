@@ -203,8 +203,8 @@ def table(records: dict[tuple[str, str, str], Record]) -> str:
         f"Made by `benchmarks/architectures.py` on {date.today().isoformat()}, with {versions}.",
         "*meta only*: built on the meta device, and every convolution is of a class that is converted, but not run. Of",
         "detection networks the backbone is compared, since torchvision's own operators do not load here. Each network",
-        "sees the smallest of a few images that it takes, and a larger one if the outputs differ there: a call that torch",
-        "may get wrong is computed another way ([verification.md](verification.md)), and then rounds otherwise.",
+        "sees the smallest of a few images that it takes, and a larger one if the outputs differ there: a call that",
+        "torch may get wrong is computed another way ([verification.md](verification.md)), and then rounds otherwise.",
         "",
         *itertools.chain.from_iterable(_summary(library, records) for library in LIBRARIES),
     ]
