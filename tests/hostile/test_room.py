@@ -54,6 +54,8 @@ TRANSPOSED = "strides between pixels"
 FILES: dict[str, tuple[Sequence[int], dict[str, Any]]] = {
     "pads": ((1, 1, 1, 1), {"pads": [8192] * 4}),
     "more pads": ((1, 1, 1, 1), {"pads": [10**6] * 4}),
+    "uneven pads": ((1, 1, 1, 1), {"pads": [0, 1, 2**31 - 1, 2**31 - 1]}),
+    "automatic pads": ((1, 1, 2, 2), {"auto_pad": "SAME_LOWER", "strides": [2, 3], "dilations": [2**24, 2**24]}),
     "dilation": ((1, 1, 2, 2), {"dilations": [16384, 16384]}),
     "outputs": ((10**6, 1, 1, 1), {}),
     "inputs": ((1, 10**6, 1, 1), {}),
