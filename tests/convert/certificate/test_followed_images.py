@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -104,3 +105,37 @@ def test_what_was_lost_is_named_by_the_module_that_reads_it() -> None:
     certificate, _ = certified(Unseen(), 2)
     assert certificate.bound is None
     assert [problem.name for problem in certificate.unbounded] == ["act"]
+
+
+class Changing(nn.Module):
+    """A convolution in a module that changes what it holds while it runs."""
+
+    def __init__(self, change: Callable[[Any], None]) -> None:
+        super().__init__()
+        self.conv, self.change, self.calls, self.spare = nn.Conv2d(2, 2, 3), change, 0, 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolves, and changes."""
+        self.change(self)
+        y: Tensor = self.conv(x)
+        return y
+
+
+def count(module: Any) -> None:
+    module.calls += 1
+
+
+def lose(module: Any) -> None:
+    vars(module).pop("spare", None)
+
+
+@pytest.mark.parametrize(("change", "name"), [(count, "calls"), (lose, "spare")])
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_module_that_changes_what_it_holds_has_no_bound_by_its_name(
+    inside: bool, change: Callable[[Any], None], name: str
+) -> None:
+    cnn: nn.Module = Changing(change)
+    model = convert_model(nn.Sequential(cnn) if inside else cnn).model.eval()
+    certificate = certify_network(model, input_range=RANGE, size=SIZES[2])
+    assert certificate.bound is None
+    assert f"it changes its own {'0.' if inside else ''}{name} while it runs" in certificate.unbounded[0].reason
