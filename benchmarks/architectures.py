@@ -181,7 +181,7 @@ def measure(path: Path, seconds: float) -> None:
         if (library, name, "meta") not in before:
             add(path, library, name, "meta", looked_at(library, name))
     meta = known(path)
-    for library, name in sorted(networks, key=lambda each: meta[(*each, "meta")].get("parameters", 10**9)):
+    for library, name in sorted(networks, key=lambda each: meta[(*each, "meta")].get("parameters", 0)):
         if time.monotonic() > end:
             return
         if (library, name, "real") not in before and (library, name, "begun") not in before:

@@ -2,8 +2,8 @@
 
 The seal is sum (i + 1) x_i over the ends of the input's range, the claimed alpha, the heads' alphas, and each output
 channel's weights and bias, an exact integer times a power of two. If one number is another, so is the seal
-(``proofs/formal/Checker.v``, theorem one_change_breaks_the_seal). It is no signature: whoever changes several numbers
-can make the seal fit.
+(``proofs/formal/Checker.v``, theorem one_change_breaks_the_seal; ``proofs/claims/certificate/rounding.py``). It is no
+signature: whoever changes several numbers can make the seal fit.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 The report says geometry, dtype, alpha, range, bound and seal. What is stored of the layers is read from ``config.json``
 and the weights alone, and so is whether a layer is one that the theorem covers: the report cannot change that.
+``proofs/claims/certificate/rounding.py`` names the theorems.
 """
 
 from __future__ import annotations
