@@ -363,6 +363,15 @@ def test_weights_that_are_not_finite_are_converted_with_a_warning_and_without_a_
 # What a plan shows
 
 
+def test_a_plan_warns_of_weights_that_are_not_finite(run: Run) -> None:
+    cnn = network()
+    nn.init.constant_(cnn.get_parameter("2.weight"), math.inf)
+    save(cnn)
+    outcome = run(*plan())
+    assert outcome.code == 0
+    assert outcome.err == "warning: NaN or infinity in 2.weight; these layers are not certified\n"
+
+
 def test_a_plan_shows_heads_parameters_and_memory_and_writes_nothing(run: Run) -> None:
     save(network("large"))
     before = tree()

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto
 
-from tests.hostile.bombs import field
+from tests.hostile.bombs import field, onnx_graph
 from tests.hostile.files import (
     FLOATS,
     entry,
@@ -61,6 +61,13 @@ def zipped(change: Callable[[bytes], bytes]) -> Write:
         path.write_bytes(change(path.read_bytes()))
 
     return write
+
+
+def many_children() -> bytes:
+    """A pickled module of one child under more names than are read."""
+    shared = MODULE + b"}ubq\x09"
+    children = b"".join(value(str(number))[:-2] + b"h\x09" for number in range(MANY))
+    return shared + b"0" + MODULE + b"}(" + children + b"uub"
 
 
 def doubled(path: Path) -> None:
@@ -320,6 +327,21 @@ REFUSED: dict[str, tuple[Write, str]] = {
         lambda path: write_safetensors(path, dict.fromkeys(map(str, range(MANY)), entry((0,), end=0)), data=b""),
         "100001 tensors; at most 100000 are read",
     ),
+    "more than 100,000 names of one pickled tensor": (
+        lambda path: write_torch(
+            path, state({"w": tensor() + b"q\x09", **dict.fromkeys(map(str, range(MANY)), b"h\x09")})
+        ),
+        "100002 tensors; at most 100000 are read",
+    ),
+    "more than 100,000 tensors of a program": (
+        lambda path: write_exported(path, {"config": dict.fromkeys(map(str, range(MANY)))}),
+        "100001 tensors; at most 100000 are read",
+    ),
+    "more than 100,000 tensors of ONNX": (
+        onnx_graph(*(field(5, b"\x08\x00\x10\x01" + field(8, b"%d" % number)) for number in range(MANY))),
+        "more than 100000 tensors",
+    ),
+    "more than 100,000 modules in one": (pickled(many_children()), "more than 100000 modules$"),
     # exported programs
     "a pickled weight": (exported(weight(use_pickle=True)), "holds a pickled tensor"),
     "a weight's file that leads away": (exported(weight(path_name="../weight_0")), "does not say where"),

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import load_file
 from torch import nn
 
 from conv2attn.convert import convert_model, save_converted
+from conv2attn.convert.files.config import FORMAT_VERSION
 from conv2attn.convert.files.writing.safetensors import write_safetensors
 
 
@@ -59,12 +61,9 @@ def described(folder: Path) -> None:
     """A description as large as one may be, of empty lists, before a header as large as one may be, of names."""
     layers_folder(folder, [["a"]])
     config = (folder / "config.json").read_text().rstrip().removesuffix("}")
-    (folder / "config.json").write_text(
-        config + ', "x": [' + "[]," * 1_000_000 + '"\\ud83d\\ude00' + "a" * 10**7 + '"]}'
-    )
-    weights = folder / "model.safetensors"
-    header = b'{"__metadata__":{' + b",".join(b'"%x":"0"' % number for number in range(1_000_000)) + b"}}"
-    weights.write_bytes(len(header).to_bytes(8, "little") + header)
+    (folder / "config.json").write_text(config + ', "x": [' + "[]," * 500_000 + '"\\ud83d\\ude00' + "a" * 10**7 + '"]}')
+    metadata = {"conv2attn": str(FORMAT_VERSION), **{f"{number:x}": "0" for number in range(1_000_000)}}
+    write_safetensors(load_file(folder / "model.safetensors"), folder / "model.safetensors", metadata)
 
 
 FOLDERS = {"deep": deep, "wide": wide, "many": many, "several": several, "described": described}

@@ -13,12 +13,15 @@ import pytest
 import torch
 from torch import nn
 
+from conv2attn.convert import convert_model, load_converted, save_converted
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.checkpoint import fit_keys, load_into, read_checkpoint
+from conv2attn.convert.files.config import read_config
+from conv2attn.convert.files.folder import read_folder
 from conv2attn.convert.files.layers import Layers
 from conv2attn.convert.files.writing.safetensors import write_safetensors as write
 from tests.hostile.files import FLOATS, entry, write_safetensors
-from tests.hostile.folders import FOLDERS
+from tests.hostile.folders import FOLDERS, described, many, several
 from tests.hostile.measuring import ALLOWED, OPEN, SECONDS, measuring
 
 
@@ -34,6 +37,23 @@ def test_a_folder_takes_at_most_twice_its_size_and_256_megabytes_and_a_second_a_
             assert outcome.startswith("read" if name == "several" else ("read", "refused: ")), outcome
             assert memory <= 2 * size + ALLOWED
             assert seconds < SECONDS + size / 2**20
+
+
+def test_a_description_and_a_header_that_are_read_alone_are_refused_together(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    described(folder)
+    read_config(folder)
+    read_checkpoint(folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match="it takes more memory to read"):
+        read_folder(folder)
+
+
+def test_more_layers_than_any_network_has_are_refused_before_they_are_built(tmp_path: Path) -> None:
+    several(tmp_path / "several")
+    assert len(read_config(tmp_path / "several")[1].layers) == 1_500
+    many(tmp_path / "many")
+    with pytest.raises(CheckpointError, match="it takes more memory to read"):
+        read_config(tmp_path / "many")
 
 
 def test_names_with_many_prefixes_take_linear_time() -> None:
@@ -126,6 +146,14 @@ def test_a_link_out_of_a_folder_is_not_even_opened(name: str, tmp_path: Path) ->
     told = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
     assert told.count("\n") == 1
     assert told.endswith(f"{folder / name} is a link that leaves its folder\n")
+
+
+def test_the_description_of_a_converted_folder_is_not_read_through_a_link_out_of_it(tmp_path: Path) -> None:
+    save_converted(convert_model(nn.Conv2d(2, 3, 3)).model, tmp_path / "out")
+    (tmp_path / "out" / "config.json").rename(tmp_path / "outside")
+    (tmp_path / "out" / "config.json").symlink_to(tmp_path / "outside")
+    with pytest.raises(CheckpointError, match="is a link that leaves its folder"):
+        load_converted(tmp_path / "out")
 
 
 def test_a_link_within_a_folder_is_read(tmp_path: Path) -> None:

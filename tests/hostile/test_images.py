@@ -177,6 +177,20 @@ def test_a_hostile_image_is_refused_in_one_sentence(name: str) -> None:
     assert not Path("RAN").exists()
 
 
+SHOW = READ.replace(
+    "list(read_images(Path('images'), channels=3).shape)", "read_picture(next(Path('images').iterdir()), 3).shape"
+).replace("image_folder import read_images", "images import read_picture")
+
+
+@pytest.mark.parametrize("name", [name for name in REFUSED if "picture" in name])
+def test_a_hostile_picture_that_is_to_be_shown_is_refused_as_one_of_a_folder(name: str) -> None:
+    make, reason = REFUSED[name]
+    make(Path("images"))
+    found, grown = in_a_process(SHOW)
+    assert reason in found
+    assert grown < MEMORY
+
+
 FITTING: dict[str, Callable[[Path], object]] = {
     "array": lambda folder: np.save(folder / "x.npy", np.arange(96, dtype=np.float64).reshape(3, 4, 8)),
     "Fortran's order": lambda folder: np.save(folder / "x.npy", np.asfortranarray(np.arange(96.0).reshape(3, 4, 8))),

@@ -74,6 +74,7 @@ import os
 from torch import nn
 
 os.system("echo LEAK; echo LEAK >&2")
+os.system("true <&0 && true >&1 && true >&2 && echo open >> STREAMS")
 
 def net():
     return nn.Sequential(nn.Conv2d(1, 1, 1))
@@ -101,6 +102,7 @@ def test_with_closed_streams_a_run_ends_as_with_open_ones_and_nothing_goes_into_
     for folder in "abc":
         assert all(b"LEAK" not in path.read_bytes() for path in Path(folder).iterdir())
         load_converted(folder, architecture=nn.Sequential(nn.Conv2d(1, 1, 1)))
+    assert Path("STREAMS").read_text() == 3 * "open\n"  # so it is for the programs that a run starts
 
 
 def closed(stream: int, arguments: Sequence[str]) -> tuple[int, str]:

@@ -173,6 +173,8 @@ def test_hostile_layer_names_are_planned_converted_and_restored(arguments: Seque
     assert run("plan", *arguments).code == 0
     assert run("convert", *arguments, "--out", "out", "--skip-unsupported").code == 0
     check_text(Path("out", "report.html").read_text())
+    for name in ("config.json", "report.json"):
+        assert Path("out", name).read_bytes().isascii()
     assert run("restore", "out", "--out", "cnn.pt").code == 0
     assert run("plan", *arguments, "--json").code == 0
 

@@ -18,8 +18,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert.errors import CheckpointError
+from conv2attn.convert.files import checkpoint as module
 from conv2attn.convert.files.checkpoint import Checkpoint, fit_keys, load_into, non_finite_keys, read_checkpoint
+from conv2attn.convert.files.readers import archive
 from conv2attn.convert.spec import ConvSpec
+from tests.hostile.files import FLOATS, state, tensor, write_zip
 
 
 class Network(nn.Module):
@@ -91,6 +94,30 @@ def test_the_kind_of_a_file_is_told_by_its_content(
     }
     assert checkpoint.path == tmp_path / name
     assert checkpoint.sha256 == hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
+
+
+def test_the_sum_of_a_file_is_of_all_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PART", 100)
+    save_safetensors(a_state_dict(), tmp_path / "weights")
+    content, read = (tmp_path / "weights").read_bytes(), list[int]()
+    checkpoint = read_checkpoint(tmp_path / "weights", progress=read.append)
+    assert checkpoint.sha256 == hashlib.sha256(content).hexdigest()
+    assert len(read) > 1
+    assert sum(read) == len(content)
+
+
+@pytest.mark.parametrize("others", [3, 4])
+def test_an_archive_has_so_many_entries_beside_its_tensors(
+    others: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "MAX_TENSORS", 1)
+    monkeypatch.setattr(archive, "_OTHER_ENTRIES", 4)
+    pickled = {"data.pkl": state({"w": tensor()}), "data/0": FLOATS}
+    write_zip(tmp_path / "w", {**pickled, **dict.fromkeys(map(str, range(others)), b"")})
+    if others == 3:
+        assert read_checkpoint(tmp_path / "w").state_dict.keys() == {"w"}
+    else:
+        assert "has 6 entries; at most 1 tensors are read" in refusal(tmp_path / "w")
 
 
 def test_a_safetensors_header_that_starts_like_a_pickle_is_read(tmp_path: Path) -> None:
@@ -476,6 +503,13 @@ def test_tensors_with_a_value_that_is_not_finite_are_named(value: float, dtype: 
 def test_float8_tensors_are_looked_at_too(dtype: torch.dtype) -> None:
     sick = torch.tensor([1.0, float("nan")]).to(dtype)
     assert non_finite_keys({"good": torch.ones(2).to(dtype), "sick": sick}) == ["sick"]
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_a_value_that_is_not_finite_is_found_wherever_it_is(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PART", 2)
+    sick = torch.arange(5.0).where(torch.arange(5) != place, torch.inf)
+    assert non_finite_keys({"good": torch.ones(5), "sick": sick}) == ["sick"]
 
 
 def test_large_float64_values_are_finite() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import sys
 import tempfile
 from collections.abc import Callable
@@ -233,6 +234,7 @@ class WithExtraState(nn.Module):
         (nn.Sequential(nn.Conv2d(2, 3, 1)), None, "no self-attention layer"),
         (nn.Sequential(convert_model(nn.Conv2d(2, 3, 1)).model, WithExtraState()), None, "1._extra_state"),
         (convert_model(nn.Conv2d(2, 3, 1)).model, Architecture("a:b", {"norm": nn.ReLU}), "cannot be written as JSON"),
+        (convert_model(nn.Conv2d(2, 3, 1)).model, Architecture("a:b", {"p": math.nan}), "cannot be written as JSON"),
     ],
 )
 def test_what_cannot_be_written_is_refused_and_nothing_is_left(

@@ -10,6 +10,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -348,7 +349,8 @@ def test_a_checkpoint_in_several_files_is_read_as_one(pickled: bool, tmp_path: P
         checkpoint = read_checkpoint(path)
         assert checkpoint.state_dict.keys() == model.state_dict().keys()
         assert all(torch.equal(checkpoint.state_dict[key], value) for key, value in model.state_dict().items())
-        assert len(checkpoint.sha256) == 64
+        sums = [f"{file.name} {sha256(file.read_bytes()).hexdigest()}\n" for file in sorted(tmp_path.iterdir())]
+        assert checkpoint.sha256 == sha256("".join(sums[1:]).encode()).hexdigest()  # all but config.json
 
 
 def test_a_hugging_face_cache_is_read_through_its_links(tmp_path: Path) -> None:
@@ -396,6 +398,7 @@ def test_restore_writes_the_state_dict_of_the_cnn_bit_for_bit(
 def test_a_converted_folder_is_a_checkpoint_wherever_one_is_taken(converted: tuple[Path, nn.Module]) -> None:
     folder, model = converted
     assert specs(open_network(folder).cnn()) == specs(model)
+    assert restored_checkpoint(folder).sha256 == sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     cnn = open_network(folder, architecture=Architecture(f"{__name__}:Net")).cnn()
     assert all(torch.equal(cnn.state_dict()[key], value) for key, value in model.state_dict().items())
 

@@ -125,6 +125,14 @@ def test_marks_tell_mathematics_code_and_claims_from_words() -> None:
     assert (shown_as_data["title"], shown_as_data["assumptions"]) == ("n of _", [plain(assumption)])
 
 
+def test_json_is_ascii_and_holds_every_reason_whole() -> None:
+    reason = "the process ended: \u03b1\u202e\ud800"
+    claim = Claim("a-claim", "title", Formula("x", "x"), (), (), ())
+    text = render([Result(claim, Status.ERROR, 0.0, (reason,), ())], "json")
+    assert text.isascii()
+    assert json.loads(text)["claims"][0]["failures"] == [reason]
+
+
 OPERATORS = {"fl", "floor", "op", "osc", "rank", "softmax", "vec", "GELU", "SiLU"}
 # A sign, an index, a Greek letter or a single letter is mathematics; "1->2", "n-D" and "a" may be words.
 UNMARKED = re.compile(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conv2attn.convert.errors import CheckpointError
-from conv2attn.convert.files.readers.common.beside import Beside
+from conv2attn.convert.files.readers.common.beside import Beside, path_in
 from conv2attn.convert.files.readers.common.limits import Budget
 from conv2attn.convert.files.readers.common.stored import Source
 
@@ -34,3 +34,29 @@ def test_a_name_that_leads_away_or_to_no_file_is_refused(name: str, tmp_path: Pa
     (tmp_path / "sub").mkdir()
     with pytest.raises(CheckpointError):
         Beside(Source(tmp_path / "index", Budget())).open(name)
+
+
+@pytest.mark.parametrize(
+    ("folder", "place", "is_read"),
+    [
+        ("model/snapshots/a", "model/blobs", True),
+        ("model/snapshots/a", "model/snapshots/b", False),
+        ("model/snapshots/a", "model", False),
+        ("model/snapshots/a", "blobs", False),
+        ("model/snapshots/a/b", "model/blobs", False),
+        ("model/revisions/a", "model/blobs", False),
+        ("model/snapshots", "blobs", False),
+    ],
+)
+def test_only_a_snapshot_has_links_that_leave_it_and_only_to_the_blobs_beside_the_snapshots(
+    folder: str, place: str, is_read: bool, tmp_path: Path
+) -> None:
+    for path in (tmp_path / folder, tmp_path / place):
+        path.mkdir(parents=True, exist_ok=True)
+    (tmp_path / place / "0123").write_bytes(b"{}")
+    (tmp_path / folder / "w").symlink_to(tmp_path / place / "0123")
+    if is_read:
+        assert path_in(tmp_path / folder, "w").read_bytes() == b"{}"
+    else:
+        with pytest.raises(CheckpointError, match="is a link that leaves its folder"):
+            path_in(tmp_path / folder, "w")

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv, convert_model, save_converted
-from conv2attn.convert.errors import ToolError
+from conv2attn.convert.errors import CheckpointError, ToolError
 from conv2attn.convert.files.config import LayerEntry
 from conv2attn.convert.files.folder import read_folder
 from conv2attn.convert.model.report import Report
@@ -302,6 +302,14 @@ def test_a_report_that_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.Ca
     (folder / "report.json").write_text(text, encoding="utf-8")
     assert exit_code("check", folder) == 3
     assert "report.json" in capsys.readouterr().err
+
+
+def test_a_report_that_is_a_link_out_of_its_folder_is_not_read(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "folder", nn.Conv2d(2, 3, 3))
+    (folder / "report.json").rename(tmp_path / "report.json")
+    (folder / "report.json").symlink_to(tmp_path / "report.json")
+    with pytest.raises(CheckpointError, match="is a link that leaves its folder"):
+        check_folder(folder)
 
 
 def test_without_the_program_the_command_says_how_it_is_built(
