@@ -14,27 +14,36 @@ import typer
 
 from .proofs.show.failure import explain
 from .proofs.terminal.options import (
+    AcceleratorOption,
     AlphaOption,
     ArchArgOption,
     ArchOption,
     CheckpointArgument,
+    DataOption,
     DeviceOption,
+    DevicesOption,
     Dtype,
     DtypeOption,
     EmaOption,
     EngineOption,
     ExcludeOption,
     ForceOption,
+    FormOption,
     IncludeOption,
     JsonOption,
     Picture,
+    PictureSizeOption,
+    PrecisionOption,
     ProofFormat,
     ResultOption,
     SkipOption,
+    StrategyOption,
+    Target,
     architecture_of,
     pixel_of,
     positive,
     range_of,
+    refuse_options,
     size_of,
     torch_device,
     torch_dtype,
@@ -101,10 +110,11 @@ def convert(
             metavar="ROWSxCOLUMNS", help="Image size that the whole network's bound is for; by default 224x224."
         ),
     ] = None,
+    form: FormOption = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Convert the checkpoint of a CNN to self-attention."""
+    """Convert the checkpoint of a CNN to self-attention; an ONNX file as a whole network, too."""
     from .proofs.show.conversion import convert_checkpoint
 
     converted = convert_checkpoint(
@@ -120,6 +130,7 @@ def convert(
         skip_unsupported=skip_unsupported,
         input_range=range_of(input_range),
         size=None if size is None else size_of(size),
+        form=form,
         force=force,
     )
     _finish("convert", converted, as_json=as_json)
@@ -197,13 +208,19 @@ def demo(
 
 @app.command()
 def show(
-    source: Annotated[Path, typer.Argument(metavar="FOLDER|CHECKPOINT", help="What convert wrote, or a checkpoint.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="FOLDER|CHECKPOINT", help="What convert or learn wrote, or a checkpoint.")
+    ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="Ends in .png, .svg, .pdf, or .html for a page.")],
     arch: ArchOption = None,
     arch_arg: ArchArgOption = None,
     ema: EmaOption = False,
-    layer: Annotated[str | None, typer.Option(metavar="NAME", help="Show this layer only.")] = None,
-    picture: Annotated[Picture | None, typer.Option(help="Which picture; by default maps.")] = None,
+    layer: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Show this layer only; of training heads, its number.")
+    ] = None,
+    picture: Annotated[
+        Picture | None, typer.Option(help="Which picture; by default maps, of what learn wrote contours.")
+    ] = None,
     image: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Image to look at; by default one is drawn.")
     ] = None,
@@ -228,6 +245,52 @@ def show(
     with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
         layers = show(source, out, view, architecture=architecture, ema=ema, force=force)
     _finish("show", Wrote(out, {"layers": layers}), as_json=as_json)
+
+
+@app.command()
+def learn(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
+    data: Annotated[str, typer.Option(metavar="KIND", help="digits, drawn, cifar10:PATH or folder:PATH.")] = "digits",
+    encoding: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="quadratic, gaussian, learned, learned+content, sinusoidal, absolute, resnet10, resnet18; several "
+            "with commas between them, or all.",
+        ),
+    ] = "quadratic",
+    recipe: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="small, for minutes on a CPU, or paper, the widths and 300 epochs of it."),
+    ] = "small",
+    depth: Annotated[int | None, typer.Option(min=1, help="Blocks of attention; 6 by default.")] = None,
+    heads: Annotated[int | None, typer.Option(min=1, help="Heads of each; 9 by default.")] = None,
+    padding: Annotated[int, typer.Option(min=0, help="Pixels of zeros around the image that heads see, too.")] = 0,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs, in place of the recipe's.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each encoding, with the seeds 0, 1, ...")] = 1,
+    accelerator: Annotated[str, typer.Option(help="Passed to Lightning: auto, cpu, gpu, ...")] = "auto",
+    devices: Annotated[int, typer.Option(min=1, help="Processes, a device each.")] = 1,
+    strategy: Annotated[str, typer.Option(help="Passed to Lightning: auto, ddp, fsdp, ...")] = "auto",
+    precision: Annotated[str, typer.Option(help="Passed to Lightning: 32-true, bf16-mixed, ...")] = "32-true",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what the folder holds.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Train networks of attention from nothing, beside residual networks: the paper's experiments."""
+    from .learn.experiment.recipes import encodings_of, setting_of
+    from .learn.training.recipe import Machine
+    from .proofs.show.trained.learn import learn
+
+    learned = learn(
+        data,
+        encodings_of(encoding),
+        setting_of(recipe, depth=depth, heads=heads, padding=padding, epochs=epochs),
+        out,
+        seeds=seeds,
+        machine=Machine(accelerator=accelerator, devices=devices, strategy=strategy, precision=precision),
+        resume=resume,
+        progress=sys.stderr.isatty(),
+    )
+    _finish("learn", learned, as_json=as_json)
 
 
 @app.command()
@@ -305,7 +368,10 @@ def check(
 def bench(
     table: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="resnet50, mobilenetv2, ladder or network; repeatable; all by default."),
+        typer.Option(
+            metavar="NAME",
+            help="resnet50, mobilenetv2, ladder, positions, content or network; repeatable; all by default.",
+        ),
     ] = None,
     device: Annotated[str, typer.Option(help="Where to measure: cpu, cuda, ...")] = "cpu",
     dtype: Annotated[Dtype, typer.Option(help="Precision of weights and inputs.")] = Dtype.float32,
@@ -370,16 +436,43 @@ def verify(
         str | None,
         typer.Option(metavar="ROWSxCOLUMNS", help="Size of random inputs, 224x224 by default, and of pictures."),
     ] = None,
+    original: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The ONNX file that the folder CHECKPOINT was converted from: run both."),
+    ] = None,
+    form: FormOption = None,
     out: ResultOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a network beside its CNN, and hold each layer and the whole against their bounds."""
+    """Run a network beside its CNN, and hold each layer and the whole against their bounds.
+
+    An ONNX file without --arch is run by ONNX Runtime, beside the same file with attention.
+    """
     from .proofs.evidence.campaign.outputs import check_stdout, result_file
     from .proofs.evidence.network import DEFAULT_ENGINES, choose_inputs, load_pair, verify_network
+    from .proofs.evidence.onnx_network import verify_onnx_file
+    from .proofs.show.program import is_onnx
 
     scaled = None if size is None else size_of(size)
     if as_json:
         check_stdout()
+    if original is not None or form is not None or (arch is None and is_onnx(checkpoint)):
+        given = {"--arch": arch, "--engine": engine, "--data": data, "--dtype": dtype, "--ema": ema}
+        refuse_options("an ONNX file that ONNX Runtime runs", given)
+        with result_file(out, "verify", sources=[checkpoint]) as write:
+            found = verify_onnx_file(
+                checkpoint,
+                original=original,
+                form=form,
+                alpha=alpha,
+                skip_unsupported=skip_unsupported,
+                count=random,
+                size=scaled,
+                seed=seed,
+            )
+            write(outcome_json("verify", found))
+        _finish("verify", found, as_json=as_json)
+        return
     with result_file(out, "verify", sources=[checkpoint]) as write:
         with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
             pair = load_pair(
@@ -397,6 +490,41 @@ def verify(
             check = verify_network(pair, inputs, engines=engines, progress=advance)
         write(outcome_json("verify", check))
     _finish("verify", check, as_json=as_json)
+
+
+@app.command()
+def export(
+    source: CheckpointArgument,
+    to: Annotated[Target, typer.Option(help="What to write: an ONNX file, or nn.MultiheadAttention's tensors.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write: .onnx, or .safetensors.")],
+    arch: ArchOption = None,
+    arch_arg: ArchArgOption = None,
+    ema: EmaOption = False,
+    alpha: AlphaOption = None,
+    skip_unsupported: SkipOption = False,
+    size: Annotated[
+        str | None, typer.Option(metavar="ROWSxCOLUMNS", help="Size of the images; by default 224x224.")
+    ] = None,
+    form: FormOption = None,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a network's attention for other people's tools, converting it first where it is a CNN."""
+    from .proofs.show.export import export_network
+
+    wrote = export_network(
+        source,
+        out,
+        to=to,
+        architecture=architecture_of(arch, arch_arg),
+        ema=ema,
+        alpha=alpha,
+        skip_unsupported=skip_unsupported,
+        size=None if size is None else size_of(size),
+        form=form,
+        force=force,
+    )
+    _finish("export", wrote, as_json=as_json)
 
 
 @app.command()
@@ -459,6 +587,111 @@ def merge(
         found = Soak(merge(files))
         write(outcome_json(COMMAND, found))
     _finish(COMMAND, found, as_json=as_json)
+
+
+@app.command()
+def melt(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to make; it keeps every run, and can be resumed.")],
+    checkpoint: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FOLDER|CHECKPOINT]",
+            help="A CNN, or what convert made of one; without it a small CNN learns the data first.",
+        ),
+    ] = None,
+    arch: ArchOption = None,
+    arch_arg: ArchArgOption = None,
+    ema: EmaOption = False,
+    data: DataOption = "digits",
+    size: PictureSizeOption = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(callback=positive, help="Start each layer this near to its convolution, for inputs on [-1, 1]."),
+    ] = None,
+    alpha: Annotated[float | None, typer.Option(callback=positive, help="Locality strength at first; 4.")] = None,
+    content: Annotated[
+        int | None, typer.Option(min=1, metavar="DIM", help="Add content attention behind gates, of this dimension.")
+    ] = None,
+    include: IncludeOption = None,
+    exclude: ExcludeOption = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of fine-tuning.")] = 10,
+    batch: Annotated[int, typer.Option(min=1, help="Images of a step, over all processes.")] = 64,
+    lr: Annotated[
+        float, typer.Option(callback=positive, help="Highest learning rate; of positions, ten times it.")
+    ] = 1e-4,
+    weight_decay: Annotated[float, typer.Option(min=0, help="Of weights; positions and gates never decay.")] = 0.01,
+    seeds: Annotated[int, typer.Option(min=1, help="How many runs, whose spread the table has.")] = 5,
+    seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
+    accelerator: AcceleratorOption = "auto",
+    devices: DevicesOption = 1,
+    strategy: StrategyOption = "auto",
+    precision: PrecisionOption = "32-true",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what a killed run left in DIR.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Fine-tune a CNN as attention, and equally as a CNN, and say which is better."""
+    from dataclasses import replace
+
+    from .learn.melting.compare import FINE_TUNING, Melting
+    from .learn.training.recipe import Machine
+    from .proofs.show.melting import melt_checkpoint
+
+    recipe = replace(FINE_TUNING, epochs=epochs, batch_size=batch, lr=lr, weight_decay=weight_decay, seed=seed)
+    melted = melt_checkpoint(
+        checkpoint,
+        out,
+        architecture=architecture_of(arch, arch_arg),
+        ema=ema,
+        data=data,
+        size=None if size is None else size_of(size),
+        melting=Melting(tolerance, alpha, content),
+        include=include or (),
+        exclude=exclude or (),
+        recipe=recipe,
+        seeds=seeds,
+        machine=Machine(accelerator, devices, strategy, precision),
+        resume=resume,
+        progress=sys.stderr.isatty(),
+        say=lambda line: say(line, err=True),
+    )
+    _finish("melt", melted, as_json=as_json)
+
+
+@app.command()
+def freeze(
+    checkpoint: CheckpointArgument,
+    out: Annotated[Path, typer.Option(metavar="FILE.pt2", help="Program to write, which torch.export loads.")],
+    tolerance: Annotated[
+        float, typer.Option(callback=positive, help="Largest difference of a layer's outputs, away from borders.")
+    ],
+    arch: ArchOption = None,
+    arch_arg: ArchArgOption = None,
+    ema: EmaOption = False,
+    input_range: Annotated[
+        str, typer.Option(metavar="LOW,HIGH", help="Values of each layer's input that bounds are for.")
+    ] = "-1,1",
+    size: Annotated[str, typer.Option(metavar="ROWSxCOLUMNS", help="Image size of the program.")] = "224x224",
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw kernel size against tolerance: .png, .svg, .pdf.")
+    ] = None,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make convolutions of attention that was trained: the smallest within a tolerance."""
+    from .proofs.show.freezing import freeze_checkpoint
+
+    frozen = freeze_checkpoint(
+        checkpoint,
+        out,
+        architecture=architecture_of(arch, arch_arg),
+        ema=ema,
+        tolerance=tolerance,
+        input_range=range_of(input_range),
+        size=size_of(size),
+        plot=plot,
+        force=force,
+    )
+    _finish("freeze", frozen, as_json=as_json)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The size of a grid of pixels."""
+"""The size of a grid of pixels, and of what it takes."""
 
 from __future__ import annotations
 
@@ -32,3 +32,12 @@ class Size(tuple[int, ...]):
 
 # What networks usually take, where nobody says: a second of sound, an image, a short film.
 USUAL_SIZES = {1: Size(16_000), 2: Size(224, 224), 3: Size(16, 112, 112)}
+
+
+def format_bytes(count: float) -> str:
+    """A number of bytes as people read it: 84.2 GiB."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} bytes" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

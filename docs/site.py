@@ -20,7 +20,7 @@ _LINK = re.compile(r"(!?)\[([^\]]+)\]\(([^)\s]+)\)")
 def rooms() -> dict[str, list[str]]:
     """The modules of each folder of the package."""
     found: dict[str, list[str]] = {}
-    for top in ("convert", "proofs"):
+    for top in ("convert", "learn", "proofs"):
         for path in sorted((ROOT / top).rglob("*.py")):
             room, name = path.relative_to(ROOT).parent.as_posix(), path.stem
             found.setdefault(room, []).append(name)
@@ -38,7 +38,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the first page and the reference."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     home = re.sub(r"\]\(docs/", "](", readme)
-    home = re.sub(r"\]\((convert|proofs|benchmarks|tests)/", r"](../\1/", home)
+    home = re.sub(r"\]\((convert|learn|proofs|benchmarks|tests)/", r"](../\1/", home)
     files.append(File.generated(config, "index.md", content=home))
     listed = ["# Reference", "", "What users need is in [convert](convert/index.md); the rest is for contributors.", ""]
     for room, modules in rooms().items():

@@ -25,7 +25,7 @@ def output_bound(layer: SelfAttention, x: Tensor) -> float:
     """
     keys = layer.spec.pad(x)[0, 0].numel()
     terms = layer.num_heads * keys * x.shape[1] + 8 * EXP_ULPS + 2 * keys + 8
-    scale = x.abs().max() * layer.weight.detach().abs().sum((1, 2, 3)).max()
+    scale = x.abs().max() * layer.kernel.detach().abs().flatten(1).sum(1).max()
     if layer.bias is not None:
         scale = scale + layer.bias.detach().abs().max()
     return 2 * gamma(terms, unit_roundoff(x.dtype)) * scale.item()

@@ -15,11 +15,11 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
-SHIPPED = ("convert", "proofs")
+SHIPPED = ("convert", "learn", "proofs")
 COPIED = (*SHIPPED, "tests", "cli.py", "pyproject.toml", "README.md", "LICENSE")
 WHEEL_ONLY = {"METADATA", "WHEEL", "RECORD", "top_level.txt", "entry_points.txt", "licenses/LICENSE"}
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".yml", ".yaml", ".json", ".html", ".cfg", ""}
-FOLDERS = ("convert", "proofs", "tests", "benchmarks", "docs", ".ci")
+FOLDERS = ("convert", "learn", "proofs", "tests", "benchmarks", "docs", ".ci")
 
 
 def project() -> dict[str, Any]:
@@ -76,7 +76,7 @@ def test_the_wheel_holds_the_tree_and_nothing_else(wheel: zipfile.Path) -> None:
     formal = ROOT / "proofs" / "formal"
     data += [*formal.glob("*.v"), formal / "_CoqProject", formal / "README.md"]
     data += [formal / "checker" / "Extraction.v", formal / "checker" / "main.ml"]
-    data += (ROOT / "proofs" / "show" / "page" / "static").iterdir()
+    data += [*(ROOT / "proofs" / "show").glob("*/static/*")]
     paths = [*SHIPPED_MODULES, *(path.relative_to(ROOT) for path in data)]
     found = in_wheel(wheel)
     assert {name for name in found if ".dist-info/" not in name} == {f"conv2attn/{path.as_posix()}" for path in paths}

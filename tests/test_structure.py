@@ -17,6 +17,7 @@ ROOMS = [
     "convert",
     "convert/heads",
     "convert/bounds",
+    "convert/engines/sums",
     "convert/engines",
     "convert/attention",
     "convert/certificate",
@@ -28,6 +29,15 @@ ROOMS = [
     "convert/files/readers",
     "convert/files/writing",
     "convert/files",
+    "convert/export/onnx",
+    "convert/export",
+    "learn/heads",
+    "learn/networks",
+    "learn/data",
+    "learn/training",
+    "learn/melting",
+    "learn/freezing",
+    "learn/experiment",
     "proofs/terminal",
     "proofs/prover",
     "proofs/claims/common",
@@ -48,10 +58,12 @@ ROOMS = [
     "proofs/benchmark/measuring",
     "proofs/benchmark",
     "proofs/show/page",
+    "proofs/show/film",
+    "proofs/show/trained",
     "proofs/show",
     ".",
 ]
-DOORS = {"convert/__init__.py", "proofs/__init__.py"}  # they gather what users import
+DOORS = {"convert/__init__.py", "learn/__init__.py", "proofs/__init__.py"}  # they gather what users import
 KEPT_OUT_OF_CONVERT = {"sympy", "hypothesis", "typer", "rich", "jinja2", "matplotlib"}
 MOST_MODULES = 14
 MOST_LINES = 260
@@ -65,6 +77,7 @@ LONG = {
     "convert/files/checkpoint.py": "one checkpoint, from its file to a network",
     "convert/files/readers/pickle_machine.py": "one machine, an operation a method",
     "proofs/claims/certificate/rounding.py": "one derivation, formula after formula",
+    "proofs/claims/certificate/frozen_kernel.py": "one claim",
     "proofs/claims/theorem/assembly.py": "one derivation, with every symbol",
     "proofs/claims/sharper/head_count.py": "one claim",
     "proofs/claims/sharper/mixed_taps.py": "one claim",
@@ -76,7 +89,7 @@ def modules(*folders: str) -> list[str]:
     return sorted(path.relative_to(ROOT).as_posix() for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
-PACKAGE = ["cli.py", *modules("convert", "proofs")]
+PACKAGE = ["cli.py", *modules("convert", "learn", "proofs")]
 OUTSIDE = modules("tests", "benchmarks")
 SUITES = [module for module in OUTSIDE if Path(module).name.startswith("test_")]
 
@@ -122,13 +135,13 @@ def test_a_module_imports_from_its_own_room_and_those_before_it(module: str) -> 
 @pytest.mark.parametrize("module", PACKAGE)
 def test_imports_inside_the_package_are_relative(module: str) -> None:
     names = {name.partition(".")[0] for name, level, _ in imported(module) if not level}
-    assert names.isdisjoint({"conv2attn", "convert", "proofs", "cli"})
+    assert names.isdisjoint({"conv2attn", "convert", "learn", "proofs", "cli"})
 
 
 @pytest.mark.parametrize("module", OUTSIDE)
 def test_outside_the_package_imports_are_absolute(module: str) -> None:
     assert all(level == 0 for _, level, _ in imported(module))
-    assert {"convert", "proofs", "cli"}.isdisjoint(name.partition(".")[0] for name, _, _ in imported(module))
+    assert {"convert", "learn", "proofs", "cli"}.isdisjoint(name.partition(".")[0] for name, _, _ in imported(module))
 
 
 @pytest.mark.parametrize("module", modules("convert"))

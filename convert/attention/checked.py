@@ -62,17 +62,7 @@ def checked_layer(layer: Any) -> AttentionLayer:
 def _as_values(layer: AttentionLayer, module: nn.Module) -> LayerValues:
     """A layer whose weights are computed, with what they are in eval mode."""
     weight, bias = (value(module, name) for name in COMPUTABLE)
-    return LayerValues(
-        layer.spec,
-        cast(torch.Tensor, weight),
-        bias,
-        layer.alpha,
-        layer.centers,
-        layer.content,
-        layer.axis_scores,
-        layer.memory_limit,
-        layer.regime,
-    )
+    return LayerValues.of(layer)._replace(weight=cast(torch.Tensor, weight), bias=bias)
 
 
 def _wrapper(module: nn.Module) -> str | None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self, overload
 
 import torch
 from torch import Tensor, fx, nn
@@ -25,18 +25,18 @@ from ..arguments import as_heads, as_integer, as_number, as_queries, as_size, as
 from ..autocast import autocast_dtype, rounded, without_autocast
 from ..engines import AUTO, ENGINES, Engine, check_engine_name, choose_engine, exact_engine
 from ..engines.base import are_trained, positions_are_trained
-from ..engines.literal import all_queries, attention_maps, format_bytes
+from ..engines.literal import all_queries, attention_maps
 from ..errors import ConversionError, GeometryError
 from ..heads.axis_scores import AXES, AxisScores
 from ..heads.content import ContentTerms
 from ..heads.encoding import encoding_dim, head_vectors
 from ..heads.graphs import assume_positive, assume_unchanged, one_call
-from ..heads.regime import EXACT_ALPHA, Regime, compute_dtype
+from ..heads.regime import EXACT_ALPHA, SMALLEST_TRAINED_ALPHA, Regime, compute_dtype
 from ..heads.regime_cache import RegimeCache
 from ..heads.values import LayerValues
-from ..size import Size
+from ..size import Size, format_bytes
 from ..spec import ConvSpec, batch_shape
-from ..transforms import is_traced
+from ..transforms import is_differentiating, is_traced, is_transformed
 from .checked import checked_model
 
 DEFAULT_MEMORY_LIMIT = 2**30  # bytes
@@ -63,7 +63,8 @@ class SelfAttention(nn.Module):
         weight: The value projections, as the convolution holds them (``ConvSpec.weight_shape``): head h, at kernel tap
             (m, n), has W_val^(h) = kernel[:, :, m, n], block diagonal in the groups.
         bias: Bias of the output projection, [out_channels], or None.
-        alpha: Locality strength of each head, positive, [num_heads]. Positions are numbers about the grid, not about
+        alpha: Locality strength of each head, positive, [num_heads]; one that is trained stays at least
+            ``SMALLEST_TRAINED_ALPHA``. Positions are numbers about the grid, not about
             the channels: alpha and centers are float64 in a layer of float64, and float32 in any other. Where
             attention is exactly one-hot their gradients are zero; they are then None, so that an optimizer's weight
             decay does not move them. On a GPU, write to them under ``torch.no_grad()``: a change through ``.data`` is
@@ -129,7 +130,21 @@ class SelfAttention(nn.Module):
     @property
     def regime(self) -> Regime:
         """What the present values of ``alpha`` and ``centers`` allow."""
+        self._keep_positive()
         return self._regime_cache.get(self.spec, alpha=self.alpha, centers=self.centers)
+
+    def _keep_positive(self) -> None:
+        """Moves locality strengths that a step of training took too low, or below 0, back to the smallest.
+
+        The layer does so whenever it reads or saves them. Their gradient there is that of the softmax, so it may lead
+        back, which that of a function that is cut off would not.
+        """
+        if self.alpha.requires_grad and not (self.alpha.is_meta or is_transformed()):
+            self.alpha.data.clamp_(min=SMALLEST_TRAINED_ALPHA)
+
+    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self._keep_positive()
+        super()._save_to_state_dict(*args, **kwargs)
 
     def _look_at_positions(self) -> None:
         """Reads the regime now, because it cannot be read while the layer is traced.
@@ -156,8 +171,9 @@ class SelfAttention(nn.Module):
 
     def _without_narrow_positions(self, fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
         """What ``.half()`` or ``.to()`` does to each parameter, but never less than float32 for positions."""
-        positions = [tensor for parameter in (self.alpha, self.centers) for tensor in (parameter, parameter.grad)]
-        kept = {id(tensor) for tensor in positions if tensor is not None}
+        gate = None if self.content is None else self.content.gate
+        precise_ones = [parameter for parameter in (self.alpha, self.centers, gate) if parameter is not None]
+        kept = {id(tensor) for one in precise_ones for tensor in (one, one.grad) if tensor is not None}
 
         def apply(tensor: Tensor) -> Tensor:
             moved = fn(tensor)
@@ -200,7 +216,29 @@ class SelfAttention(nn.Module):
     transposed = property(lambda self: self.spec.transposed)
     output_padding = property(lambda self: self.spec.output_padding)
 
-    def forward(self, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+    @overload
+    def forward(
+        self, x: Tensor, output_size: Sequence[int] | None = ..., *, need_weights: Literal[False] = ...
+    ) -> Tensor: ...
+
+    @overload
+    def forward(
+        self,
+        x: Tensor,
+        output_size: Sequence[int] | None = ...,
+        *,
+        need_weights: Literal[True],
+        average_attn_weights: bool = ...,
+    ) -> tuple[Tensor, Tensor]: ...
+
+    def forward(
+        self,
+        x: Tensor,
+        output_size: Sequence[int] | None = None,
+        *,
+        need_weights: bool = False,
+        average_attn_weights: bool = True,
+    ) -> Tensor | tuple[Tensor, Tensor]:
         """Computes the layer.
 
         Args:
@@ -208,33 +246,49 @@ class SelfAttention(nn.Module):
                 dimension; any size that the convolution accepts, with finite values.
             output_size: Of a transposed convolution, the size of its output, as its class takes it; it chooses the
                 output padding.
+            need_weights: Whether to return the attention probabilities too, as ``nn.MultiheadAttention`` does.
+            average_attn_weights: Whether these are averaged over the heads.
 
         Returns:
             [batch, out_channels, *output size]; under ``torch.autocast`` in autocast's dtype, as a convolution's
-            (``autocast.py``).
+            (``autocast.py``). With need_weights a pair, of this and the probabilities in at least float32: averaged
+            [batch, queries, keys], else [batch, num_heads, queries, keys]; queries are the output's pixels, and keys
+            those of the padded input, both row by row.
 
         Raises:
-            ConversionError: The input's shape or dtype does not fit, or the engine cannot compute it.
+            ConversionError: The input's shape or dtype does not fit, the engine cannot compute it, or the weights are
+                larger than ``memory_limit``.
         """
         if not isinstance(x, Tensor):
-            return self._forward_other(x)
-        if x.ndim == self.spec.axes + 1:
-            return self.forward(x.unsqueeze(0), output_size).squeeze(0)
-        spec = self.spec if output_size is None else self.spec.with_output_size(x.shape[2:], output_size)
+            return self._forward_other(x, need_weights=need_weights)
+        is_single = x.ndim == self.spec.axes + 1
+        images = x.unsqueeze(0) if is_single else x
+        spec = self.spec if output_size is None else self.spec.with_output_size(images.shape[2:], output_size)
+        average = average_attn_weights if need_weights else None
         dtype = autocast_dtype(x.device)
         if dtype is None:
-            return self._attend(x, self._values()._replace(spec=spec))
-        with torch.autocast(x.device.type, enabled=False):
-            return self._attend(rounded(x, dtype), self._values()._replace(spec=spec).rounded(dtype))
+            results = self._results(images, self._values()._replace(spec=spec), average)
+        else:
+            with torch.autocast(x.device.type, enabled=False):
+                values = self._values()._replace(spec=spec).rounded(dtype)
+                results = self._results(rounded(images, dtype), values, average)
+        if is_single:
+            results = tuple(result.squeeze(0) for result in results)
+        return (results[0], results[1]) if need_weights else results[0]
+
+    def _results(self, x: Tensor, values: LayerValues, average: bool | None) -> tuple[Tensor, ...]:
+        """The output; and the attention weights, averaged over the heads or not, unless ``average`` is None."""
+        output = self._attend(x, values)
+        return (output,) if average is None else (output, _attention_weights(values, x, average=average))
 
     def _attend(self, x: Tensor, values: LayerValues) -> Tensor:
         if x.dtype != values.weight.dtype:
             raise ConversionError(f"input must have the layer's dtype {values.weight.dtype}; got {x.dtype}")
         return self._engine_for(values, x.shape).attend(values, x)
 
-    def _forward_other(self, x: Any) -> Any:
+    def _forward_other(self, x: Any, *, need_weights: bool) -> Any:
         """Handles an input that is not a tensor: traces the proxy of torch.fx, and refuses anything else."""
-        if isinstance(x, fx.Proxy):
+        if isinstance(x, fx.Proxy) and (isinstance(need_weights, fx.Proxy) or not need_weights):
             return one_call(self, x)
         return as_tensor(x, "input")  # which it is not
 
@@ -246,15 +300,16 @@ class SelfAttention(nn.Module):
         )
 
     def _values(self) -> LayerValues:
+        self._keep_positive()
         alpha: Tensor = self.alpha
         centers: Tensor = self.centers
+        joined = self.content is not None and self.content.gate is None  # in one softmax with the positions
         if are_trained(alpha, centers):
-            with_content = self.content is not None
-            regime = self._regime_cache.get_in_training(self.spec, alpha=alpha, centers=centers, content=with_content)
+            regime = self._regime_cache.get_in_training(self.spec, alpha=alpha, centers=centers, content=joined)
         else:
             regime = self._regime_cache.get(self.spec, alpha=alpha, centers=centers)
         trained = alpha.requires_grad or centers.requires_grad
-        if trained and regime.is_exact and self.content is None:  # then no output changes with the positions
+        if trained and regime.is_exact and not joined:  # then no output changes with the positions
             alpha, centers = alpha.detach(), centers.detach()
         return LayerValues(
             self.spec,
@@ -262,15 +317,22 @@ class SelfAttention(nn.Module):
             self.bias,
             alpha,
             centers,
-            self.content,
+            self._content_that_counts(),
             self.axis_scores,
             self.memory_limit,
             regime,
         )
 
+    def _content_that_counts(self) -> ContentTerms | None:
+        """The content terms, but where a closed gate is known without waiting, and nothing is to be learned of it."""
+        content = self.content
+        if content is None or content.gate is None or is_transformed() or not content.gate.is_cpu:
+            return content
+        return None if not are_trained(content.gate) and content.is_off() else content
+
     def _engine_for(self, values: LayerValues, shape: torch.Size) -> Engine:
         """The engine for inputs of a shape, chosen once for each."""
-        scores = values.content is None, values.axis_scores is None, positions_are_trained(values)
+        scores = values.content is None, values.axis_scores is None, positions_are_trained(values), is_differentiating()
         key = self.engine, shape, values.spec.output_padding, scores
         return values.regime.remember(key, lambda: self._choose_engine(values, shape))
 
@@ -335,15 +397,18 @@ class SelfAttention(nn.Module):
             maps = attention_maps(self, size, positions, None if x is None else self.spec.pad(x))
         return torch.unflatten(maps[..., head_numbers, :].transpose(-3, -2), -1, tuple(padded_size))
 
-    def add_content(self, key_dim: int) -> ContentTerms:
+    def add_content(self, key_dim: int, *, gated: bool = False) -> ContentTerms:
         """Adds the content terms (a), (b) and (c), without changing what the layer computes.
 
-        W_qry and u start at zero, so the new scores are zero until training changes them
-        (``proofs/claims/theorem/position_alone.py``). From then on the layer is more than a convolution. Only the
-        literal engine computes content terms.
+        In one softmax with the positions, as eq. (7) has it, W_qry and u start at zero, so the new scores are zero
+        until training changes them (``proofs/claims/theorem/position_alone.py``). Behind a gate the terms have a
+        softmax of their own, p = (1 - g) p_position + g p_content, and the gate g of every head starts at zero
+        (``heads/gate.py``); this can be trained from any alpha on. Once training has changed either, the layer is more
+        than a convolution.
 
         Args:
             key_dim: Dimension D_k in which queries and keys are compared.
+            gated: Whether the terms are behind a gate.
 
         Raises:
             ConversionError: key_dim is not a positive integer.
@@ -353,6 +418,7 @@ class SelfAttention(nn.Module):
             self.spec.in_channels,
             key_dim=as_integer(key_dim, "key_dim", least=1),
             encoding_dim=encoding_dim(self.spec.axes),
+            gated=gated,
             device=self.weight.device,
             dtype=self.weight.dtype,
         )
@@ -383,6 +449,8 @@ class SelfAttention(nn.Module):
         size, batch = as_size(size, self.spec.axes), as_integer(batch, "batch", least=1)
         chosen = choose_engine(self, self.engine, size, batch=batch)
         why = "asked for" if self.engine != AUTO else "the cheapest that is exact for these parameters"
+        if self.engine == AUTO and self.content is not None and chosen is not ENGINES["literal"]:
+            why += " and takes memory linear in the pixels"
         lines = [f"{chosen.name}: {why}, for input {size}, batch {batch}"]
         for name, engine in ENGINES.items():
             cost, reason = engine.cost(self, size, batch=batch), engine.refusal(self)
@@ -414,6 +482,16 @@ class SelfAttention3d(SelfAttention):
 
 
 LAYERS: dict[int, type[SelfAttention]] = {1: SelfAttention1d, 2: SelfAttention2d, 3: SelfAttention3d}
+
+
+def _attention_weights(values: LayerValues, x: Tensor, *, average: bool) -> Tensor:
+    """The probabilities behind ``forward(x, need_weights=True)``; its docstring has the shapes."""
+    size = Size(*x.shape[2:])
+    padded = None if values.content is None else values.spec.pad(x)
+    maps = attention_maps(values, size, all_queries(values.spec, size, like=x), padded).transpose(-3, -2)
+    if average:
+        maps = maps.mean(-3)
+    return maps.expand(len(x), *maps.shape) if padded is None else maps
 
 
 def _shown(alpha: Tensor) -> str:

@@ -12,8 +12,9 @@ In the exact regime all probabilities are 0 and 1. The literal, the separable an
 first and over heads afterwards, so that a term goes through C_in / groups + K^2 roundings only; the factored engine
 calls the convolution. Each engine names its formula here (``Engine.error``).
 
-In the soft regime two more errors are relative to sum |w| max |x|: that of the computed probabilities (claims
-``softmax-rounding`` and ``score-rounding``) and that of adding up keys (claim ``key-accumulation``). The latter must
+In the soft regime three more errors are relative to sum |w| max |x|: that of the computed probabilities (claims
+``softmax-rounding`` and ``score-rounding``), that of leaving out keys that weigh no more than u together (claim
+``left-out-keys``), and that of adding up the others (claim ``key-accumulation``). The latter must
 not grow with the image. An addition errs by at most u |a + b|, and by at most min(|a|, |b|), since either term is
 itself a floating-point number. Call the n keys within radius r of the target near. Of all additions, at most n - 1 join
 two partial sums that both hold near keys; the others err, together, by at most twice the weight of the far keys, as
@@ -21,6 +22,9 @@ long as at most 1 / (4 u) keys weigh something. So any order gives at most (n - 
 ``_accumulation`` takes the best. How many keys weigh something does not depend on the image, because exp(-alpha D^2) is
 0 from some distance D on: ``weighing_keys`` counts them, and where they are too many, for a very small alpha in single
 precision, no error is known.
+
+Tables of probabilities along one axis may leave out those below 2^-8 u (``NEGLIGIBLE``). At most ``weighing_keys`` of a
+row are not 0 anyway, so what is left out is at most 2^-8 u times as many, relative to sum |w| max |x|.
 
 Underflow is absolute. With lambda the smallest normal number, a weight below lambda that is read as 0 loses |w||x|, an
 input that is loses at most lambda |w|, and every product and sum at most 5 lambda more (claim ``underflow-errors``),
@@ -31,8 +35,8 @@ so that m terms lose at most
 Only the first of these is more than a rounding error of zero, since x may be huge. No partial sum of a side is larger
 than (1 + its relative error) times what the error is relative to: where that could overflow, the error is infinite.
 
-``proofs/claims/certificate/rounding.py``, ``proofs/claims/certificate/accumulation.py`` and
-``proofs/claims/certificate/underflow.py`` prove the claims.
+The claims are proved in ``proofs/claims/certificate/rounding.py``, ``proofs/claims/certificate/left_out.py``,
+``proofs/claims/certificate/accumulation.py`` and ``proofs/claims/certificate/underflow.py``.
 """
 
 from __future__ import annotations
@@ -55,7 +59,11 @@ EXP_ULPS = 32  # torch's fastest exp, inside softmax on a CPU, promises 20
 # Covers the rounding of a certificate's own arithmetic: fewer than 2^22 operations on non-negative numbers.
 OUTWARD = 1 + 2.0**-30
 
+JOINT_KEYS = 2**8  # most keys that are added up in one sum for both axes of an image
+
 SMALLEST_ALPHA = 1e-6  # a flatter softmax is not worth a sum over thousands of pixels: nothing is claimed
+
+NEGLIGIBLE = 2.0**-8  # times u: smaller probabilities along one axis may be taken for 0
 
 _DOUBLE = 2.0**-53  # unit roundoff of binary64
 _NEGLIGIBLE = 746.0  # exp(-746) rounds to 0 in binary64; sums over all integers stop there
@@ -68,6 +76,11 @@ _LARGEST_SCORE = 2.0**60
 def unit_roundoff(dtype: torch.dtype) -> float:
     """u: half the distance from 1 to the next number."""
     return torch.finfo(dtype).eps / 2
+
+
+def left_out(dtype: torch.dtype) -> float:
+    """What an engine may leave out of a softmax along one axis: keys that weigh no more than u together."""
+    return unit_roundoff(dtype)
 
 
 def gamma(terms: int, unit: float) -> float:
@@ -137,6 +150,14 @@ def literal_error(layer: AttentionLayer) -> float:
 def separable_error(layer: AttentionLayer) -> float:
     """As ``literal_error``, where row tables, channels and column tables come one after the other."""
     return staged_error(layer) if layer.regime.is_exact else _worst_head(layer, _separable_error)
+
+
+def joined_error(layer: AttentionLayer) -> float:
+    """As ``separable_error``, where sums over heads are joined with those over channels and keys, in any order.
+
+    In the exact regime, that is a sum of the convolution's products, in some order.
+    """
+    return convolution_error(layer) if layer.regime.is_exact else _worst_head(layer, _joined_error)
 
 
 def factored_error(layer: AttentionLayer) -> float:
@@ -212,25 +233,52 @@ def _literal_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
 
 
 def _separable_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
-    """Tables along all axes but the last, channels, tables along the last, heads."""
-    return _compounded(*[_one_pass(alpha, unit)] * layer.spec.axes, gamma(_staged_terms(layer.spec), unit))
+    """Tables along all axes, what they leave out, and channels and heads in either order."""
+    small = NEGLIGIBLE * unit * weighing_keys(alpha, unit, axes=1)
+    passes = [_one_pass(alpha, unit), small] * layer.spec.axes
+    return _compounded(*passes, gamma(_staged_terms(layer.spec), unit))
+
+
+def _joined_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
+    """Tables along every axis, a sum over heads and channels, one over heads and keys, none counted too small."""
+    spec = layer.spec
+    mixing = gamma(spec.num_heads * spec.in_channels // spec.groups + 1, unit)
+    return _compounded(
+        *[_one_pass(alpha, unit)] * spec.axes, mixing, _accumulation(alpha, unit, axes=1, copies=spec.num_heads)
+    )
 
 
 def _factored_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
-    """A smoothing pass an axis and the convolution; what lies between is rounded, twice where channels come first."""
-    passes, narrowings = [_one_pass(alpha, unit)] * layer.spec.axes, 2 if layer.spec.num_heads == 1 else 1
+    """The smoothing and the convolution; what lies between is rounded, twice where channels come first."""
+    narrowings = 2 if layer.spec.num_heads == 1 else 1
     narrowing = 0.0 if layer.weight.dtype == layer.regime.dtype else unit_roundoff(layer.weight.dtype)
-    return _compounded(*passes, *[narrowing] * narrowings, gamma(_terms(layer.spec), unit))
+    smoothing = max(_compounded(*[_one_pass(alpha, unit)] * layer.spec.axes), _joint(alpha, unit))
+    return _compounded(smoothing, *[narrowing] * narrowings, gamma(_terms(layer.spec), unit))
 
 
 def _one_pass(alpha: float, unit: float) -> float:
-    """The error of attention along one axis, with a table or with a stencil, both made in double precision.
+    """The error of attention along one axis, with a table or with a stencil, both made in double precision."""
+    return _compounded(_weighing(alpha, unit), _accumulation(alpha, unit, axes=1))
+
+
+def _joint(alpha: float, unit: float) -> float:
+    """The error of attention along both axes of an image in one sum, of two tables or of two stencils.
+
+    The outer products of two rounded weights, and of two rounded scales, are rounded once more, where the passes round
+    once more between them.
+    """
+    summing = min(gamma(JOINT_KEYS, unit), _accumulation(alpha, unit, axes=2))
+    return _compounded(*[_weighing(alpha, unit)] * 2, summing)
+
+
+def _weighing(alpha: float, unit: float) -> float:
+    """What the weights of one axis err by, and the products with them.
 
     A product with a table rounds the entry and the product; a stencil rounds the weight, the product, the scale and the
-    product with it.
+    product with it. Both leave out keys that weigh ``left_out``.
     """
     table = _softmax_error(alpha, 2 * _DOUBLE * alpha * moment(alpha, 2), _DOUBLE, axes=1)
-    return _compounded(table, unit, unit, unit, unit, _accumulation(alpha, unit, axes=1))
+    return _compounded(table, unit, unit, unit, unit, unit)
 
 
 def _score_error(alpha: float, reach: float, *, axes: int) -> float:

@@ -42,7 +42,7 @@ from ..bounds.subnormal import is_subnormal, magnitudes
 from ..bounds.tail import absolute_products, softmax_tail
 from ..engines import AUTO, check_engine_name, engine_error
 from ..errors import ConversionError
-from ..heads.values import AttentionLayer
+from ..heads.values import AttentionLayer, without_closed_gate
 from ..spec import ConvSpec
 from .wording import told
 
@@ -99,23 +99,37 @@ def certify(
             the range is not one, the sums are not, or there is no such engine.
     """
     check_engine_name(engine)
-    layer = checked_layer(layer)
-    if layer.content is not None or layer.axis_scores is not None or not layer.regime.at_taps:
-        raise ConversionError(
-            "only a layer with quadratic scores alone and its heads at the kernel's taps is certified"
-        )
+    layer = without_closed_gate(checked_layer(layer))
+    _check_certifiable(layer)
+    return certify_error(layer, engine_error(layer, engine), input_range=input_range, sums=sums)
+
+
+def certify_error(
+    layer: AttentionLayer, relative: float, *, input_range: InputRange, sums: Tensor | None = None
+) -> Certificate:
+    """As ``certify``, for whatever computes the attention with a relative error that is known."""
+    layer = without_closed_gate(layer)
+    _check_certifiable(layer)
     low, high = padded_range(layer.spec, input_range)
     _check_parameters(layer)
     largest = _sums(layer, torch.maximum(low.abs(), high.abs()), sums)
     found = (
         softmax_tail(layer, _variation(low, high)),
-        attention_rounding(layer, largest, engine_error(layer, engine)),
+        attention_rounding(layer, largest, relative),
         convolution_rounding(layer, largest),
     )
     parts = [part.nan_to_num(nan=math.inf, posinf=math.inf) * OUTWARD for part in found]  # 0 * inf is a NaN
     total = (parts[0] + parts[1] + parts[2]) * OUTWARD
     worst = [float(part.max()) for part in (*parts, largest.read)]
     return Certificate(float(total.max()), tuple(total.tolist()), *worst)
+
+
+def _check_certifiable(layer: AttentionLayer) -> None:
+    if layer.content is not None or layer.axis_scores is not None or not layer.regime.at_taps:
+        raise ConversionError(
+            "only a layer with quadratic scores alone (or content behind a closed gate) and its heads at the kernel's "
+            "taps is certified"
+        )
 
 
 def _check_parameters(layer: AttentionLayer) -> None:

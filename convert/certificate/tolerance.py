@@ -88,17 +88,7 @@ def _certified(layer: AttentionLayer, alpha: float, input_range: InputRange) -> 
     """The certificate that the layer would have with this locality strength."""
     alphas = torch.full_like(layer.alpha.detach(), alpha)
     regime = Regime.of(layer.spec, alpha=alphas, centers=layer.centers)
-    values = LayerValues(
-        layer.spec,
-        layer.weight,
-        layer.bias,
-        alphas,
-        layer.centers,
-        layer.content,
-        layer.axis_scores,
-        layer.memory_limit,
-        regime,
-    )
+    values = LayerValues.of(layer)._replace(alpha=alphas, regime=regime)
     return certify(values, input_range=input_range)
 
 

@@ -36,9 +36,12 @@ def check_engine_name(name: str) -> str:
 def choose_engine(layer: AttentionLayer, name: str, size: Size, *, batch: int = 1) -> Engine:
     """The engine that a forward call on inputs of this size uses.
 
+    FLOPs do not tell what a number for every query and key costs in memory, and in time. So content, which takes about
+    as many in each engine, is left to the literal engine only where no other is exact.
+
     Args:
         layer: The layer.
-        name: What the user asked for: an engine, or "auto" for the cheapest exact one.
+        name: What the user asked for: an engine, or "auto" for the exact one that takes the fewest FLOPs.
         size: Size of the input, without padding.
         batch: Number of inputs.
 
@@ -48,6 +51,8 @@ def choose_engine(layer: AttentionLayer, name: str, size: Size, *, batch: int = 
     if name != AUTO:
         return exact_engine(layer, name)
     exact = [engine for engine in ENGINES.values() if engine.refusal(layer) is None]
+    if layer.content is not None:
+        exact = [engine for engine in exact if engine.name != LiteralEngine.name] or exact
     return min(exact, key=lambda engine: engine.cost(layer, size, batch=batch).flops)
 
 

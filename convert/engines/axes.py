@@ -1,7 +1,8 @@
 """Softmax along one axis: tables of probabilities, and their products with images.
 
-A table whose far entries underflow to zero is a band. The rows of the table are then taken in blocks, and each
-block is multiplied with the few pixels that it reads. What is left out is exactly zero, so nothing changes.
+Far keys weigh next to nothing: they are left out (``without_far_keys``), which makes the table a band. The rows of the
+table are then taken in blocks, and each block is multiplied with the few pixels that it reads.
+``proofs/claims/certificate/left_out.py`` proves what that costs.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..bounds.rounding import NEGLIGIBLE, left_out, unit_roundoff
+from ..heads.values import AttentionLayer
+from ..size import Size
 from ..transforms import is_transformed
 
 _CALL = 500_000  # what one more product costs, in multiply-adds that could have been done meanwhile
 _NARROW = 12  # a product with few columns is as slow as one with this many more
 _SHORT = 16  # sums of fewer terms than this take as long
+_JOINING = 50  # bringing a result of one block to those of the others
 _BLOCKS = (16, 24, 32, 48, 64)  # queries in a block
 
 
@@ -121,7 +126,49 @@ class AxisTable:
         return torch.cat(parts, dim=-1).view(*x.shape[:-1], -1)
 
 
+def axis_probabilities(layer: AttentionLayer, size: Size, axis: int) -> Tensor:
+    """Softmax of every head along one axis, computed in double precision: [num_heads, queries, keys]."""
+    device = layer.alpha.device
+    num_keys = layer.spec.padded_size(size)[axis]
+    num_queries = layer.spec.output_size(size)[axis]
+    steps = torch.arange(num_queries, dtype=torch.float64, device=device)
+    queries = layer.spec.middle[axis] + layer.spec.query_stride[axis] * steps
+    if layer.axis_scores is not None:
+        scores = layer.axis_scores.along(axis, queries, num_keys)
+    else:
+        targets = queries + layer.centers.double()[:, axis, None]
+        keys = torch.arange(num_keys, dtype=torch.float64, device=device)
+        scores = -layer.alpha.double()[:, None, None] * (keys - targets.unsqueeze(-1)).square()
+    return scores.softmax(dim=-1).to(layer.regime.dtype)
+
+
+def without_negligible(probabilities: Tensor) -> Tensor:
+    """Probabilities with 0 in place of those below ``NEGLIGIBLE`` units of rounding, which change no sum.
+
+    It makes bands narrower, and spares the processor subnormal numbers, which it multiplies many times slower.
+    """
+    return probabilities.masked_fill(probabilities < NEGLIGIBLE * unit_roundoff(probabilities.dtype), 0)
+
+
+def without_far_keys(probabilities: Tensor, dtype: torch.dtype) -> Tensor:
+    """The table with zeros for the first and the last keys of each query that weigh no more than ``left_out``.
+
+    Not only are zeros not multiplied: numbers close to the smallest, which they replace, can take a processor a hundred
+    times as long.
+
+    Args:
+        probabilities: [queries, keys], non-negative.
+        dtype: Precision that they are used in.
+    """
+    if is_transformed():
+        return probabilities
+    most = 0.49 * left_out(dtype)  # on either side; less than half, because sums are rounded
+    before, after = probabilities.double().cumsum(1), probabilities.double().flip(1).cumsum(1).flip(1)
+    return probabilities.where((before > most) & (after > most), 0.0)
+
+
 def _cost(blocks: tuple[Block, ...], vectors: int) -> int:
     """Multiply-adds, and what small products lose."""
     widths = ((max(block.last_key - block.first_key, _SHORT), block.stop - block.start + _NARROW) for block in blocks)
-    return sum(keys * queries * vectors + _CALL for keys, queries in widths) + (len(blocks) > 1) * 8 * vectors
+    joining = _JOINING * blocks[-1].stop * vectors if len(blocks) > 1 else 0
+    return sum(keys * queries * vectors + _CALL for keys, queries in widths) + joining

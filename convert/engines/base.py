@@ -33,6 +33,10 @@ class Cost:
     flops: int
     bytes: int
 
+    def __add__(self, other: Cost) -> Cost:
+        """The cost of both."""
+        return Cost(self.flops + other.flops, self.bytes + other.bytes)
+
 
 class Engine(ABC):
     """One way to compute a layer.
@@ -79,11 +83,11 @@ def positions_are_trained(layer: AttentionLayer) -> bool:
     return are_trained(layer.alpha, layer.centers)
 
 
-def are_trained(alpha: Tensor, centers: Tensor) -> bool:
-    """As ``positions_are_trained``, of the positions themselves."""
-    if torch.is_grad_enabled() and (alpha.requires_grad or centers.requires_grad):
+def are_trained(*parameters: Tensor) -> bool:
+    """Whether derivatives with respect to any of these are asked for, backward or forward."""
+    if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters):
         return True
-    return is_differentiating() and (is_differentiated(alpha) or is_differentiated(centers))
+    return is_differentiating() and any(map(is_differentiated, parameters))
 
 
 def convolution_padding(spec: ConvSpec) -> tuple[int, ...]:

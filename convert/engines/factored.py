@@ -37,10 +37,12 @@ from ..heads.values import AttentionLayer
 from ..size import Size
 from ..spec import ConvSpec
 from ..transforms import is_traced
+from .axes import without_far_keys
 from .base import Cost, Engine, convolution_flops, convolution_padding, pad_as_convolution, positions_are_trained
-from .convolution import Geometry, convolve, laid_out_like
+from .convolution import Geometry, convolve, is_channels_last, laid_out_like
+from .joint import JointStencil, JointTable, joint_forms
 from .passes import Axis, Passes, cheapest_passes, stencils_are_fast
-from .stencil import keys_above_zero
+from .stencil import keys_read
 from .transposed import convolve_transposed
 
 
@@ -78,7 +80,7 @@ class FactoredEngine(Engine):
         held, smoothing, lengths = padded, 0, list(grid)
         for axis, keys in enumerate(grid):
             lengths[axis] = _targets(spec, size, axis).queries
-            smoothing += math.prod(lengths) * keys_above_zero(flattest, keys, layer.regime.dtype)
+            smoothing += math.prod(lengths) * keys_read(flattest, keys, layer.regime.dtype)
             held += channels * math.prod(lengths)
         if spec.transposed:  # a convolution with stride 1
             flops = 2 * batch * math.prod(spec.output_size(size)) * spec.out_channels * _terms(spec)
@@ -93,7 +95,7 @@ class FactoredEngine(Engine):
         spec, weight, bias = layer.spec, layer.weight, layer.bias
         if layer.regime.is_exact:
             return _convolution(spec, x, weight, bias)
-        source, smoothing = pad_as_convolution(spec, x), _smoothing(layer, x.shape)
+        source, smoothing = pad_as_convolution(spec, x), _smoothing(layer, x)
         kernel, unmoved = layer.kernel, (0,) * spec.axes
         if _channels_first(spec):
             mixed = smoothing(convolve(source, kernel, None, Geometry.of(spec.axes, groups=spec.groups)))
@@ -122,24 +124,21 @@ class Smoothing:
     """S_row X S_col^T, and likewise along any number of axes.
 
     Attributes:
-        passes: S along each axis.
-        dtype: Precision they are computed in.
+        attention: S along each axis, or along both axes of images at once.
+        dtype: Precision it is computed in.
     """
 
-    passes: Passes
+    attention: Passes | JointStencil | JointTable
     dtype: torch.dtype
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the passes hold."""
-        return self.passes.nbytes
+        """Bytes that it holds."""
+        return self.attention.nbytes
 
     def __call__(self, x: Tensor) -> Tensor:
         """Smooths images [batch, channels, *size], and gives them back in their dtype."""
-        smoothed = x.to(self.dtype, memory_format=self.passes.memory_format)
-        for axis in range(len(self.passes.axes)):
-            smoothed = self.passes.along(axis, 0, smoothed)
-        return smoothed.to(x.dtype)
+        return self.attention(x.to(self.dtype)).to(x.dtype)
 
 
 def smoothing_matrix(length: int, alpha: float, *, like: Tensor, targets: int | None = None, step: int = 1) -> Tensor:
@@ -161,22 +160,28 @@ def smoothing_matrix(length: int, alpha: float, *, like: Tensor, targets: int | 
     return scores.softmax(dim=-1).to(torch.promote_types(like.dtype, torch.float32))
 
 
-def _smoothing(layer: AttentionLayer, shape: torch.Size) -> Smoothing:
-    """The smoothing for inputs of a shape, made once."""
-    key = "smoothing", shape, layer.spec.output_padding
-    return layer.regime.remember(key, lambda: _make_smoothing(layer, shape))
+def _smoothing(layer: AttentionLayer, x: Tensor) -> Smoothing:
+    """The smoothing for inputs of a shape and a memory format, made once."""
+    channels_last = x.ndim == 4 and is_channels_last(x)
+    key = "smoothing", x.shape, channels_last, layer.spec.output_padding
+    return layer.regime.remember(key, lambda: _make_smoothing(layer, x.shape, channels_last=channels_last))
 
 
-def _make_smoothing(layer: AttentionLayer, shape: torch.Size) -> Smoothing:
+def _make_smoothing(layer: AttentionLayer, shape: torch.Size, *, channels_last: bool) -> Smoothing:
     spec, alpha, like, dtype = layer.spec, layer.regime.alpha[0], layer.weight, layer.regime.dtype
     axes = [_targets(spec, Size(*shape[2:]), axis) for axis in range(spec.axes)]
-    tables = [[a.seen(smoothing_matrix(a.keys, alpha, like=like, targets=a.queries, step=a.stride))] for a in axes]
-    stencils = None
-    channels = spec.out_channels if _channels_first(spec) else spec.in_channels
-    if stencils_are_fast(like.device, dtype):
-        stencils = [[axis.stencil(alpha, 0.0, dtype)] for axis in axes]
-    images = shape[0] * channels
-    return Smoothing(cheapest_passes(tables, stencils, images=(images, images)), dtype)
+    full = [smoothing_matrix(a.keys, alpha, like=like, targets=a.queries, step=a.stride) for a in axes]
+    tables = [[without_far_keys(a.seen(table), dtype)] for a, table in zip(axes, full, strict=True)]
+    images = shape[0] * (spec.out_channels if _channels_first(spec) else spec.in_channels)
+    if not stencils_are_fast(like.device, dtype):
+        return Smoothing(cheapest_passes(tables, None, images=(images, images)), dtype)
+    stencils = [axis.stencil(alpha, 0.0, dtype) for axis in axes]
+    along = [[stencil] for stencil in stencils]
+    passes = cheapest_passes(tables, along, images=(images, images), channels_last=channels_last)
+    if spec.axes != 2:
+        return Smoothing(passes, dtype)
+    joint = joint_forms([table for (table,) in tables], stencils, images=images, channels_last=channels_last)
+    return Smoothing(min((passes, *joint), key=lambda form: form.cost), dtype)
 
 
 def _targets(spec: ConvSpec, size: Size, axis: int) -> Axis:

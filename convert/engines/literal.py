@@ -4,6 +4,7 @@ For every query, head and key it forms the score r_delta . v_h, takes the softma
 the values with the probabilities, which tend to one-hot (``proofs/claims/theorem/one_hot.py``):
 
     probabilities_h = softmax_k( r_delta . v_h [+ content terms] )       [num_queries, num_keys]
+                      [or (1 - g_h) softmax_k( r_delta . v_h ) + g_h softmax_k( content terms ), behind a gate]
     values_h        = W_val^(h) x_k,   W_val^(h) = W_Delta               [num_keys, out_channels]
     output          = concat_h(probabilities_h values_h) W_out + b,      W_out = the identities, stacked
 
@@ -27,13 +28,15 @@ from ..heads.encoding import (
     encoding_dim,
     grid_points,
     head_vectors,
+    key_numbers,
     key_positions,
     positional_scores,
     relative_encoding,
     relative_positions,
 )
+from ..heads.gate import mixed
 from ..heads.values import AttentionLayer
-from ..size import Size
+from ..size import Size, format_bytes
 from ..spec import ConvSpec
 from ..transforms import is_traced
 from .base import Cost, Engine
@@ -55,6 +58,7 @@ class LiteralEngine(Engine):
         queries = math.prod(spec.output_size(size))
         pairs = spec.num_heads * queries * keys
         per_score = 2 * encoding_dim(spec.axes) + 4  # products and sums of r . v; maximum, exp, sum and division
+        per_score += batch * (0 if layer.content is None else layer.content.score_flops)
         project = 2 * batch * keys * spec.num_heads * spec.out_channels * spec.in_channels // spec.groups
         mix = 2 * batch * pairs * spec.out_channels
         memory = _Memory.of(layer, size, batch=batch)
@@ -121,15 +125,16 @@ def attention_probabilities(layer: AttentionLayer, size: Size, queries: Tensor, 
         scores = positional_scores(encoding, head_vectors(layer.alpha.to(dtype), layer.centers.to(dtype)))
     else:
         scores = layer.axis_scores.scores(queries, grid)
-    if layer.content is not None:
-        if padded is None:
-            raise EngineError("the layer has content terms, so its attention depends on the input: pass x")
-        index = queries[:, 0]
-        for axis in range(1, layer.spec.axes):
-            index = index * grid[axis] + queries[:, axis]
-        keys = padded.flatten(2).transpose(1, 2)
-        scores = scores + layer.content.scores(keys[:, index.long()], keys, encoding)
-    return scores.softmax(dim=-1).to(layer.regime.dtype)
+    if layer.content is None:
+        return scores.softmax(dim=-1).to(layer.regime.dtype)
+    if padded is None:
+        raise EngineError("the layer has content terms, so its attention depends on the input: pass x")
+    keys = padded.flatten(2).transpose(1, 2)
+    from_content = layer.content.scores(keys[:, key_numbers(queries, grid)], keys, encoding)
+    if layer.content.gate is None:
+        return (scores + from_content).softmax(dim=-1).to(layer.regime.dtype)
+    gated = mixed(layer.content.gate, scores.softmax(dim=-1), from_content.softmax(dim=-1))
+    return gated.to(layer.regime.dtype)
 
 
 def score_dtype(layer: AttentionLayer, grid: Size) -> torch.dtype:
@@ -197,11 +202,12 @@ class _Memory:
         keys = math.prod(grid)
         scores = spec.num_heads * keys * (1 if layer.content is None else batch)
         score_bytes = score_dtype(layer, grid).itemsize
+        copies = 3 if layer.content is None or layer.content.gate is None else 5  # gated, two softmaxes are mixed
         probability_bytes = layer.regime.dtype.itemsize
         return cls(
             limit=layer.memory_limit,
             values=spec.num_heads * keys * batch * spec.out_channels * probability_bytes if values else 0,
-            query=(2 * encoding_dim(spec.axes) * keys + 3 * scores) * score_bytes,
+            query=(2 * encoding_dim(spec.axes) * keys + copies * scores) * score_bytes,
             kept=scores * probability_bytes,
             what=f"{spec.num_heads} heads, {math.prod(spec.output_size(size)):,} queries, {keys:,} keys, batch {batch}",
         )
@@ -224,15 +230,6 @@ class _Memory:
                 f"{format_bytes(self.limit)}: raise it, or take the engine that layer.explain(size) names"
             )
         return min(queries, (self.limit - fixed) // self.query)
-
-
-def format_bytes(count: float) -> str:
-    """A number of bytes as people read it: 84.2 GiB."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if abs(count) < 1024:
-            return f"{count:.0f} bytes" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
 
 
 def _is_differentiated(layer: AttentionLayer, x: Tensor) -> bool:

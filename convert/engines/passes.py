@@ -22,10 +22,10 @@ from .axes import AxisTable
 from .base import convolution_padding, dropped
 from .stencil import Stencil
 
-_REORDERING = 40  # bringing the channels of a pixel together, and apart again
-_SHUFFLING = 18  # the same within one convolution
-_WIDEST_PADDING = 6  # with more columns of zeros, torch takes a slow way through images that are not channels last
-_MATRIX = 10_000  # multiplying one more small matrix
+REORDERING = 70  # bringing the channels of a pixel together, and apart again
+SHUFFLING = 40  # the same within one convolution
+WIDEST_PADDING = 6  # with more columns of zeros, torch takes a slow way through images that are not channels last
+_MATRIX = 2_000  # multiplying one more small matrix
 
 
 @dataclass(frozen=True)
@@ -106,15 +106,24 @@ class Passes:
     Attributes:
         axes: For each axis, the distinct attentions along it.
         memory_format: The fastest memory format of the images.
+        cost: What they cost, in multiply-adds of a large matrix product.
     """
 
     axes: tuple[tuple[AxisAttention, ...], ...]
     memory_format: torch.memory_format
+    cost: float = 0.0
 
     @property
     def nbytes(self) -> int:
         """Bytes that the passes hold."""
         return sum(attention.nbytes for axis in self.axes for attention in axis)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Applies the first attention along every axis: [batch, channels, *keys] -> [batch, channels, *queries]."""
+        attended = x.contiguous(memory_format=self.memory_format)
+        for axis in range(len(self.axes)):
+            attended = self.along(axis, 0, attended)
+        return attended
 
     def along(self, axis: int, number: int, x: Tensor) -> Tensor:
         """Applies one of the attentions along an axis: [batch, channels, *keys] -> [batch, channels, *queries].
@@ -149,6 +158,7 @@ def cheapest_passes(
     *,
     images: tuple[int, int],
     kept: bool = True,
+    channels_last: bool = False,
 ) -> Passes:
     """The cheapest form of the passes along the axes, each on the results of those before.
 
@@ -158,6 +168,7 @@ def cheapest_passes(
         images: Images, of one channel each, that the attentions along the last axis (second number), and along the
             others (first), are applied to.
         kept: Whether the passes are kept for later calls.
+        channels_last: Whether the channels of a pixel lie next to each other already.
     """
     if is_traced():  # sizes are symbols, and so would costs be
         return Passes(tuple(tuple(map(AxisTable.dense, part)) for part in tables), torch.contiguous_format)
@@ -169,30 +180,32 @@ def cheapest_passes(
         narrow = None if stencils is None else stencils[axis]
         choices.append(_Choice.of(part, narrow, before=before, after=after, kept=kept, is_last=is_last))
     pixels = images[0] * math.prod(part[0].shape[1] for part in tables)
-    best, *others = _forms(choices, pixels)
+    best, *others = _forms(choices, REORDERING * pixels, channels_last=channels_last)
     for form in others:  # not min(): torch.compile does not trace its key
-        best = form if form[0] < best[0] else best
-    return best[1]
+        best = form if form.cost < best.cost else best
+    return best
 
 
-def _forms(choices: Sequence[_Choice], pixels: int) -> Iterator[tuple[float, Passes]]:
-    """Every form with its cost: tables, stencils along all axes but the last, stencils on either memory format.
+def _forms(choices: Sequence[_Choice], reordering: float, *, channels_last: bool) -> Iterator[Passes]:
+    """Every form: tables, stencils along all axes but the last, stencils on either memory format.
 
     Args:
         choices: What there is along each axis.
-        pixels: Of all images, of one channel each, that the first pass is applied to.
+        reordering: Cost of bringing the images into the other memory format.
+        channels_last: Which one they are in.
     """
     *leading, last = choices
     tables, stencils = tuple(c.tables for c in choices), tuple(c.stencils for c in choices)
-    yield sum(c.table_cost for c in choices), Passes(tables, torch.contiguous_format)
+    apart, together = (reordering, 0.0) if channels_last else (0.0, reordering)
+    yield Passes(tables, torch.contiguous_format, sum(c.table_cost for c in choices) + apart)
     if leading and all(c.stencils for c in leading):
-        cost = sum(c.shuffled_cost for c in leading) + last.table_cost
-        yield cost, Passes((*stencils[:-1], last.tables), torch.contiguous_format)
+        cost = sum(c.shuffled_cost for c in leading) + last.table_cost + apart
+        yield Passes((*stencils[:-1], last.tables), torch.contiguous_format, cost)
     if all(stencils):
-        yield sum(c.shuffled_cost for c in choices), Passes(stencils, torch.contiguous_format)
+        yield Passes(stencils, torch.contiguous_format, sum(c.shuffled_cost for c in choices) + apart)
         if len(choices) == 2:
-            cost = sum(c.stencil_cost for c in choices) + _REORDERING * pixels
-            yield cost, Passes(stencils, torch.channels_last)
+            cost = sum(c.stencil_cost for c in choices) + together
+            yield Passes(stencils, torch.channels_last, cost)
 
 
 @dataclass(frozen=True)
@@ -242,6 +255,6 @@ class _Choice:
         if len(found) < len(made):
             return cls(made, table_cost, (), math.inf, math.inf)
         cost = sum(stencil.cost(lines) for stencil in found)
-        shuffled = cost + _SHUFFLING * lines * sum(len(stencil.scale) for stencil in found)
-        is_slow = is_last and any(stencil.padding > _WIDEST_PADDING for stencil in found)
+        shuffled = cost + SHUFFLING * lines * sum(len(stencil.scale) for stencil in found)
+        is_slow = is_last and any(stencil.padding > WIDEST_PADDING for stencil in found)
         return cls(made, table_cost, found, cost, math.inf if is_slow else shuffled)

@@ -11,7 +11,8 @@ so that head h reads R_h X C_h^T, and
 
 The quadratic score -alpha |delta - Delta|^2 is such a sum for any real centre and any alpha of each head's own, and so
 are learned tables; along n axes there are n terms, and n softmaxes. The product R_h X is computed once for all heads
-with the same row table, the product with C once for all heads with the same column table.
+with the same row table, the product with C once for all heads with the same column table. While positions are trained,
+no two heads have the same for long, and ``sums/head_sum.py`` computes the sum and its derivatives.
 
 ``proofs/claims/computing/separability.py`` proves that the softmax factors.
 """
@@ -29,11 +30,14 @@ from torch import Tensor
 from ..bounds.rounding import separable_error
 from ..heads.values import AttentionLayer
 from ..size import Size
-from ..transforms import is_traced
+from ..transforms import is_differentiating, is_traced, is_transformed
+from .axes import axis_probabilities, without_far_keys, without_negligible
 from .base import Cost, Engine, pad_as_convolution, positions_are_trained
+from .content import attend_content, content_cost, content_refusal, without_content
 from .convolution import Geometry, convolve, is_channels_last, laid_out_like
 from .passes import Axis, Passes, cheapest_passes, stencils_are_fast
-from .stencil import keys_above_zero
+from .stencil import keys_read
+from .sums.head_sum import head_sum, head_weights
 
 _CHUNK_BYTES = 4 * 2**20  # of one intermediate result: larger ones fall out of the cache
 
@@ -67,11 +71,16 @@ class SeparableEngine(Engine):
     summary: ClassVar[str] = "a softmax along rows and one along columns for each head, whose product is the attention"
 
     def refusal(self, layer: AttentionLayer) -> str | None:
-        """It needs scores that do not depend on the image."""
-        return "the layer has content terms" if layer.content is not None else None
+        """It needs positional scores that are a sum of one term an axis; ``content.py`` computes the others."""
+        return None if layer.content is None else content_refusal(layer, layer.content)
 
     def cost(self, layer: AttentionLayer, size: Size, *, batch: int = 1) -> Cost:
-        """Both passes over all distinct tables, and the channels in between."""
+        """Both passes over all distinct tables, and the channels in between; what content costs comes on top."""
+        if layer.content is not None:
+            behind = content_cost(layer, layer.content, size, batch=batch)
+            return (
+                behind if layer.content.gate is None else behind + self.cost(without_content(layer), size, batch=batch)
+            )
         spec, output, grid = layer.spec, layer.spec.output_size(size), layer.spec.padded_size(size)
         names = _table_names(layer)
         leading, lengths = 0, list(grid)
@@ -94,38 +103,37 @@ class SeparableEngine(Engine):
 
     def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
         """Computes the layer."""
-        size = Size(*x.shape[2:])
-        tables = _tables(layer, size, x.shape[0])
-        source = pad_as_convolution(layer.spec, x).to(layer.regime.dtype, memory_format=tables.passes.memory_format)
-        weight = head_weights(layer, source.dtype)
-        images = [source] if is_traced() else torch.split(source, _images(layer, size))
-        parts = [_attend(weight, tables, part) for part in images]
-        output = torch.cat(parts) if len(parts) > 1 else parts[0]
+        if layer.content is not None:
+            return attend_content(layer, layer.content, x, self.attend)
+        output = _by_head(layer, x) if _is_by_head(layer, x) else _by_table(layer, x)
         if layer.bias is not None:
             output = output + layer.bias.to(output.dtype).view(-1, *(1,) * layer.spec.axes)
         return laid_out_like(x, output.to(x.dtype))
 
 
-def head_weights(layer: AttentionLayer, dtype: torch.dtype) -> Tensor:
-    """The value projections, [num_heads, groups, out_channels / groups, in_channels / groups]."""
-    weight = layer.kernel.to(dtype).flatten(2).permute(2, 0, 1)
-    return torch.unflatten(weight, 1, (layer.spec.groups, -1)).contiguous()
+def _is_by_head(layer: AttentionLayer, x: Tensor) -> bool:
+    """Whether the heads' tables are taken to differ, and differentiated by hand: on a CPU, and not in a transform."""
+    return not _is_at_rest(layer) and x.is_cpu and not is_transformed() and not is_differentiating()
 
 
-def axis_probabilities(layer: AttentionLayer, size: Size, axis: int) -> Tensor:
-    """Softmax of every head along one axis, computed in double precision: [num_heads, queries, keys]."""
-    device = layer.alpha.device
-    num_keys = layer.spec.padded_size(size)[axis]
-    num_queries = layer.spec.output_size(size)[axis]
-    steps = torch.arange(num_queries, dtype=torch.float64, device=device)
-    queries = layer.spec.middle[axis] + layer.spec.query_stride[axis] * steps
-    if layer.axis_scores is not None:
-        scores = layer.axis_scores.along(axis, queries, num_keys)
-    else:
-        targets = queries + layer.centers.double()[:, axis, None]
-        keys = torch.arange(num_keys, dtype=torch.float64, device=device)
-        scores = -layer.alpha.double()[:, None, None] * (keys - targets.unsqueeze(-1)).square()
-    return scores.softmax(dim=-1).to(layer.regime.dtype)
+def _by_head(layer: AttentionLayer, x: Tensor) -> Tensor:
+    """sum_h W_h (R_h X C_h^T), each head with tables of its own."""
+    spec, size = layer.spec, Size(*x.shape[2:])
+    source = pad_as_convolution(spec, x).to(layer.regime.dtype)
+    found = [axis_probabilities(layer, size, axis) for axis in range(spec.axes)]
+    tables = [Axis.of(spec, size, axis).seen(without_negligible(table)) for axis, table in enumerate(found)]
+    return head_sum(source, head_weights(layer, source.dtype), tables)
+
+
+def _by_table(layer: AttentionLayer, x: Tensor) -> Tensor:
+    """The same, where heads with equal tables share the passes."""
+    size = Size(*x.shape[2:])
+    tables = _tables(layer, size, x.shape[0])
+    source = pad_as_convolution(layer.spec, x).to(layer.regime.dtype, memory_format=tables.passes.memory_format)
+    weight = head_weights(layer, source.dtype)
+    images = [source] if is_traced() else torch.split(source, _images(layer, size))
+    parts = [_attend(weight, tables, part) for part in images]
+    return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
 def _is_at_rest(layer: AttentionLayer) -> bool:
@@ -146,7 +154,7 @@ def _keys_read(layer: AttentionLayer, keys: int, axis: int) -> int:
     names = set(_table_names(layer)[axis])
     if not _is_at_rest(layer):
         return len(names) * keys
-    return sum(keys_above_zero(alpha, keys, layer.regime.dtype) for alpha, _ in cast(set[tuple[float, float]], names))
+    return sum(keys_read(alpha, keys, layer.regime.dtype) for alpha, _ in cast(set[tuple[float, float]], names))
 
 
 def _tables(layer: AttentionLayer, size: Size, batch: int) -> _Tables:
@@ -165,6 +173,8 @@ def _make_tables(layer: AttentionLayer, size: Size, batch: int) -> _Tables:
     heads = [[first[axis][name] for name in dict.fromkeys(part)] for axis, part in enumerate(names)]
     seen = [axis.seen(axis_probabilities(layer, size, number)) for number, axis in enumerate(axes)]
     tables = [[probabilities[head] for head in part] for probabilities, part in zip(seen, heads, strict=True)]
+    if _is_at_rest(layer):
+        tables = [[without_far_keys(table, dtype) for table in part] for part in tables]
     stencils = None
     if _is_at_rest(layer) and stencils_are_fast(layer.weight.device, dtype):
         alpha, centers = layer.regime.alpha, layer.regime.centers

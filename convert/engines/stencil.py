@@ -6,9 +6,9 @@ that normalises it notices where the image ends:
     softmax_k(-alpha (k - q - c)^2) = g(k - q) scale(q),      g(d) = exp(-alpha (d - c)^2) / Z,
     scale(q) = Z / sum_k exp(-alpha (k - q - c)^2),           Z = sum_d exp(-alpha (d - c)^2)
 
-Where g underflows, to less than the smallest normal number, it is left out, and a few taps remain: a convolution along
-the axis, channel by channel. On a CPU torch computes it fast for binary32 images, mostly fastest if the channels of a
-pixel lie next to each other (``torch.channels_last``). Elsewhere tables of all probabilities are used: ``axes.py``.
+Far keys are left out, as many as weigh no more than u together (``bounds.rounding.left_out``, which the certificate
+counts), and a few taps remain: a convolution along the axis, channel by channel. On a CPU torch computes it fast for
+binary32 images. Elsewhere tables of all probabilities are used: ``axes.py``. ``joint.py`` takes two axes at once.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..heads.regime import ONE_HOT_ALPHA
+from ..bounds.rounding import left_out
+from .axes import without_far_keys
 from .convolution import Geometry, convolve
 
-_MOVING = 7  # what reading, scaling and writing a pixel costs, in multiply-adds of a large matrix product
+MOVING = 30  # what reading, scaling and writing a pixel costs, in multiply-adds of a large matrix product
 _LARGEST_SCALE = 2.0**20  # beyond, the keys are so far from the target that g underflows where they are
 
 
@@ -63,7 +64,8 @@ class Stencil:
         scale = bell.sum() / bell.unfold(0, keys, stride).sum(-1).flip(0)
         if not bool((scale <= _LARGEST_SCALE).all()):
             return None
-        used = (first + (bell / bell.sum() >= torch.finfo(dtype).smallest_normal).nonzero()).flatten().tolist()
+        shares = without_far_keys((bell / bell.sum() * scale.max()).unsqueeze(0), dtype)
+        used = (first + shares[0].nonzero()).flatten().tolist()
         first, last, padding = _window(used[0], used[-1], keys=keys, queries=queries, stride=stride, zeros=zeros)
         weights = (_exponents(alpha, center, first, last) - exponents.max()).exp() / bell.sum()
         return cls(weights.to(dtype), scale.to(dtype), stride, padding)
@@ -75,7 +77,7 @@ class Stencil:
 
     def cost(self, vectors: int) -> int:
         """Cost of applying the stencil to ``vectors`` lines of pixels, in multiply-adds of a large matrix product."""
-        return len(self.scale) * (len(self.weights) + _MOVING) * vectors
+        return len(self.scale) * (len(self.weights) + MOVING) * vectors
 
     def rows_of(self, x: Tensor) -> Tensor:
         """Applies the stencil to the rows: [batch, channels, rows, columns] -> [batch, channels, queries, columns]."""
@@ -90,11 +92,11 @@ class Stencil:
         return attended.mul_(self.scale)
 
 
-def keys_above_zero(alpha: float, keys: int, dtype: torch.dtype) -> int:
-    """Most keys along one axis that a query can give a probability above zero, in a precision."""
+def keys_read(alpha: float, keys: int, dtype: torch.dtype) -> int:
+    """About how many keys along one axis a query reads, in a precision: all but those that weigh next to nothing."""
     if alpha <= 0:
         return keys
-    return min(2 * math.floor(math.sqrt(ONE_HOT_ALPHA[dtype] / alpha)) + 1, keys)
+    return min(2 * math.floor(math.sqrt(-math.log(left_out(dtype)) / alpha)) + 1, keys)
 
 
 def _exponents(alpha: float, center: float, first: int, last: int) -> Tensor:

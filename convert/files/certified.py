@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..attention.construction import not_a_convolution
 from ..certificate.comparison import LayerComparison
+from ..certificate.distance import told_distance
 from ..certificate.layer import Certificate, certify
 from ..certificate.propagation.certificate import NetworkCertificate, certify_network
 from ..certificate.seal import seal
@@ -117,7 +119,10 @@ def _bound(model: nn.Module, name: str, input_range: tuple[float, float]) -> Cer
         with torch.no_grad():
             certificate = certify(layer, input_range=input_range)
     except ConversionError as error:
-        return CertifiedLayer(None, str(error))
+        layer = attention_named(model, name)
+        changed = layer.regime.is_read and not_a_convolution(layer, tolerance=math.inf)
+        distance = told_distance(layer, input_range) if changed else ""
+        return CertifiedLayer(None, f"no longer a convolution{distance}" if distance else str(error))
     if not math.isfinite(certificate.bound):
         return CertifiedLayer(None, "no finite bound is known for these weights and this alpha")
     dtype = str(layer.weight.dtype).removeprefix("torch.")

@@ -48,6 +48,7 @@ class LayerEntry:
         content_key_dim: Dimension of its content terms, or None if it has none.
         axis_offsets: Offsets of its learned score tables along each axis, or None if its scores are quadratic.
         alpha_follows_dtype: As ``SelfAttention.alpha_follows_dtype``.
+        content_gated: Whether they are behind a gate.
         kind: What the convolution was where it is not a plain one of PyTorch's, so that only the architecture makes it.
 
     Raises:
@@ -62,11 +63,13 @@ class LayerEntry:
     axis_offsets: Sequence[int] | None
     alpha_follows_dtype: bool = True
     kind: str | None = None
+    content_gated: bool = False
 
     def __post_init__(self) -> None:
         names = isinstance(self.names, list | tuple) and all(isinstance(name, str) for name in self.names)
         others = isinstance(self.spec, Mapping) and isinstance(self.engine, str)
-        others = others and isinstance(self.alpha_follows_dtype, bool) and isinstance(self.kind, str | None)
+        others = others and isinstance(self.kind, str | None)
+        others = others and isinstance(self.alpha_follows_dtype, bool) and isinstance(self.content_gated, bool)
         dimensions = isinstance(self.content_key_dim, int | None) and isinstance(self.axis_offsets, list | tuple | None)
         if not (names and self.names and others and dimensions):
             raise TypeError(f"a layer is names, a geometry, an engine and dimensions or null; got {self}")
@@ -78,11 +81,12 @@ class LayerEntry:
         key_dim = None if layer.content is None else layer.content.key_weight.shape[1]
         tables = None if layer.axis_scores is None else tuple(table.shape[1] for table in layer.axis_scores.tables)
         kind = _kind(layer)
-        return cls(names, layer.spec.to_json(), layer.engine, key_dim, tables, layer.alpha_follows_dtype, kind)
+        gated = layer.content is not None and layer.content.gate is not None
+        return cls(names, layer.spec.to_json(), layer.engine, key_dim, tables, layer.alpha_follows_dtype, kind, gated)
 
     def to_json(self) -> dict[str, Any]:
-        """The entry as plain data."""
-        return {key: value for key, value in asdict(self).items() if key != "kind" or value is not None}
+        """The entry as plain data; what few layers have is left out of the others'."""
+        return {key: value for key, value in asdict(self).items() if value or key not in ("kind", "content_gated")}
 
     def stored(self, name: str, checkpoint: Checkpoint) -> StoredConvolution:
         """The convolution that the layer was made from, as the checkpoint stores it under one of the layer's names."""
@@ -115,7 +119,7 @@ class LayerEntry:
             shape = (layer.num_heads, self.content_key_dim, layer.in_channels)
             if key_weight is None or key_weight.shape != shape:
                 raise CheckpointError(f"layer {name} has no content terms of dimension {self.content_key_dim}")
-            layer.add_content(self.content_key_dim)
+            layer.add_content(self.content_key_dim, gated=self.content_gated)
         if self.axis_offsets is not None:
             names = AXES[-layer.spec.axes :]
             tables = [saved.get(f"{name}.axis_scores.{axis}".removeprefix(".")) for axis in names]

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..attention.construction import attention_with, not_a_convolution
 from ..attention.layer import SelfAttention
+from ..certificate.distance import told_distance
 from ..errors import ArchitectureNeededError, CheckpointError, NotAConvolutionError, OutputError
 from .architecture import Architecture
 from .checkpoint import Checkpoint, load_into, read_checkpoint
@@ -54,7 +55,7 @@ def restored_checkpoint(folder: str | Path) -> Checkpoint:
     for entry in config.layers:
         layer = stored_layer(entry, saved)
         if (reason := not_a_convolution(layer)) is not None:
-            problems.append(f"{entry.names[0] or 'the model itself'}: {reason}")
+            problems.append(f"{entry.names[0] or 'the model itself'}: {reason}{told_distance(layer)}")
         for name in entry.names:
             convolutions[name] = entry.stored(name, saved)
             for key in layer.state_dict().keys() - set(_PARAMETERS):

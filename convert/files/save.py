@@ -4,6 +4,7 @@
     model.safetensors   the converted model's state dict
     report.json         what the conversion did
     report.html         the same as a page for people, where one was given
+    model.onnx          the network as a program that runs by itself, where one was given (``export/onnx/``)
 
 Tensors that are one have their numbers under one name; the weights' metadata say which other names they have.
 Its content is a network, which an architecture is needed to build, or the attention layers alone, which their
@@ -13,7 +14,7 @@ entries describe.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -36,7 +37,7 @@ from .layers import Layers
 from .shared import aliases, independent
 from .writing.atomic import write_folder
 from .writing.json_text import json_text
-from .writing.ownership import CONFIG, FORMAT, PAGE, REPORT, WEIGHTS
+from .writing.ownership import CONFIG, FORMAT, PAGE, PROGRAM, REPORT, WEIGHTS
 from .writing.safetensors import write_safetensors
 
 
@@ -48,6 +49,7 @@ def save_converted(
     architecture: Architecture | None = None,
     source: Checkpoint | None = None,
     page: str | None = None,
+    program: Callable[[Path], None] | None = None,
     force: bool = False,
 ) -> None:
     """Writes a converted model, so that a killed run leaves the old folder or the new one.
@@ -60,6 +62,7 @@ def save_converted(
         architecture: How the CNN was built, for those who load the folder.
         source: The checkpoint that the weights came from; the folder must not hold it.
         page: An HTML page about the conversion, to keep with it (``proofs/show/page/write.py`` makes one).
+        program: Writes the network as an ONNX file, at the path that it is given.
         force: Replace a folder that conv2attn wrote.
 
     Raises:
@@ -104,6 +107,8 @@ def save_converted(
         write_safetensors(tensors, temporary / WEIGHTS, {FORMAT: str(FORMAT_VERSION), **shared})
         for name, text in texts.items():
             (temporary / name).write_text(text, encoding="utf-8")
+        if program is not None:
+            program(temporary / PROGRAM)
 
     write_folder(folder, write, force=force, sources=() if source is None else source.files)
 

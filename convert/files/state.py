@@ -24,7 +24,7 @@ from .migration import query_under_middle_tap
 ATTENTION_KEYS = (
     "alpha",
     "centers",
-    *(f"content.{name}" for name in ("query_weight", "key_weight", "position_weight", "key_bias")),
+    *(f"content.{name}" for name in ("query_weight", "key_weight", "position_weight", "key_bias", "gate")),
     *(f"axis_scores.{name}" for name in ("rows", "columns")),
 )
 """What the state dict of an attention layer can have beside its convolution's keys."""
@@ -107,4 +107,5 @@ def _entry(names: tuple[str, ...], conv: Convolution, state: Mapping[str, Tensor
     tables = [state.get(_key(names[0], f"axis_scores.{axis}")) for axis in AXES[-spec.axes :]]
     found = [table for table in tables if table is not None and table.ndim == 2]
     offsets = tuple(table.shape[1] for table in found) if len(found) == len(tables) else None
-    return LayerEntry(names, spec.to_json(), AUTO, key_dim, offsets)
+    gated = _key(names[0], "content.gate") in state
+    return LayerEntry(names, spec.to_json(), AUTO, key_dim, offsets, content_gated=gated)

@@ -6,15 +6,23 @@
           + v . r                          (d) the relative position alone: ``encoding.py``
 
 A convolution does not look at the image to decide where to look, so a converted layer has no content terms
-at all. ``SelfAttention.add_content`` adds them, with W_qry = 0 and u = 0: the function of the layer stays
-what it was, and training can change it. ``proofs/claims/theorem/decomposition.py`` derives the terms,
-``proofs/claims/theorem/position_alone.py`` which parameters must be zero for (d) alone.
+at all. ``SelfAttention.add_content`` adds them so that the function of the layer stays what it was, and training can
+change it. ``proofs/claims/theorem/decomposition.py`` derives the terms, ``proofs/claims/theorem/position_alone.py``
+which parameters must be zero for (d) alone. There are two ways:
+
+    one softmax, as eq. (7) has it      p = softmax((a) + (b) + (c) + (d)),    W_qry = 0 and u = 0 at first
+    gated (``gate.py``)                 p = (1 - g) softmax((d)) + g softmax((a) + (b) + (c)),    g = 0 at first
+
+In one softmax, a position that is sharp drowns content: at alpha = 128 content scores have no gradient. Behind a gate
+they have their own softmax, so the gate has a gradient however sharp the position is, and position stays separable.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+
+from .regime import compute_dtype
 
 
 class ContentTerms(nn.Module):
@@ -25,15 +33,20 @@ class ContentTerms(nn.Module):
         in_channels: Channels of the layer's input.
         key_dim: Dimension D_k in which queries and keys are compared.
         encoding_dim: Dimension D_p of the relative positional encoding.
+        gated: Whether the terms have a softmax of their own, behind a gate.
         device: Where the parameters live.
         dtype: Their precision.
 
     Attributes:
-        query_weight: W_qry, [num_heads, key_dim, in_channels]; zero at first.
+        query_weight: W_qry, [num_heads, key_dim, in_channels]; zero at first, but behind a gate.
         key_weight: W_key, [num_heads, key_dim, in_channels].
-        position_weight: W^_key, [num_heads, key_dim, encoding_dim].
+        position_weight: W^_key, [num_heads, key_dim, encoding_dim]; zero at first behind a gate.
         key_bias: u, [num_heads, key_dim]; zero at first.
+        gate: [num_heads], zero at first; g is ``opening`` of it. None without a gate. It is in at least float32, since
+            steps of training are smaller than what half precision can tell from 1.
     """
+
+    gate: nn.Parameter | None
 
     def __init__(
         self,
@@ -42,6 +55,7 @@ class ContentTerms(nn.Module):
         *,
         key_dim: int,
         encoding_dim: int,
+        gated: bool = False,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -55,10 +69,23 @@ class ContentTerms(nn.Module):
         self.position_weight = parameter(encoding_dim)
         self.key_bias = nn.Parameter(torch.zeros(num_heads, key_dim, device=device, dtype=dtype))
         nn.init.normal_(self.key_weight, std=in_channels**-0.5)
-        nn.init.normal_(self.position_weight, std=encoding_dim**-0.5)
+        self.register_parameter("gate", None)
+        if gated:
+            nn.init.normal_(self.query_weight, std=(in_channels * key_dim) ** -0.5)  # scores of about unit size
+            precise = compute_dtype(self.query_weight.dtype)
+            self.gate = nn.Parameter(torch.zeros(num_heads, device=device, dtype=precise))
+        else:
+            nn.init.normal_(self.position_weight, std=encoding_dim**-0.5)
+
+    @property
+    def score_flops(self) -> int:
+        """FLOPs of the terms of one head, query and key, and of their part in a softmax."""
+        return 2 * (self.key_weight.shape[1] + self.position_weight.shape[2]) + 4
 
     def is_off(self) -> bool:
-        """Whether every score is zero whatever the image: W_qry = 0 and u = 0."""
+        """Whether attention ignores the image: by a closed gate, or W_qry = 0 and u = 0 without one."""
+        if self.gate is not None:
+            return bool((self.gate <= 0).all())
         return not (self.query_weight.any() or self.key_bias.any())
 
     def scores(self, queries: Tensor, keys: Tensor, encoding: Tensor) -> Tensor:

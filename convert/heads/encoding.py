@@ -81,6 +81,14 @@ def key_positions(padded: Size, *, like: Tensor) -> Tensor:
     return grid_points(*(torch.arange(length, dtype=like.dtype, device=like.device) for length in padded))
 
 
+def key_numbers(positions: Tensor, padded: Size) -> Tensor:
+    """The numbers, row by row, of the keys at some positions of the key grid: [positions, axes] -> [positions]."""
+    index = positions[:, 0]
+    for axis in range(1, len(padded)):
+        index = index * padded[axis] + positions[:, axis]
+    return index.long()
+
+
 def grid_points(*along: Tensor) -> Tensor:
     """Every point with one of these coordinates along each axis, row by row: [number of points, axes]."""
     grid = [coordinates.shape[0] for coordinates in along]  # unlike len(), not fixed in a trace

@@ -27,6 +27,9 @@ ONE_HOT_ALPHA = {torch.float32: 104.0, torch.float64: 746.0}
 # The default locality strengths: the next powers of two, with which the scores are exact as well.
 EXACT_ALPHA = {torch.float32: 128.0, torch.float64: 1024.0}
 
+# Training keeps alpha at least here, where a head reaches over some 90 pixels: never 0, and with a gradient.
+SMALLEST_TRAINED_ALPHA = 2.0**-10
+
 # Why an engine that needs the values of alpha and centers refuses.
 UNREAD = (
     "the values of alpha and centers cannot be read here: torch.vmap maps over different ones, or they have none, as "

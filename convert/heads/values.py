@@ -71,6 +71,11 @@ class LayerValues(NamedTuple):
     memory_limit: int
     regime: Regime
 
+    @classmethod
+    def of(cls, layer: AttentionLayer) -> LayerValues:
+        """The values of a layer as they are now."""
+        return cls._make(getattr(layer, name) for name in cls._fields)
+
     @property
     def kernel(self) -> Tensor:
         """As ``AttentionLayer.kernel``."""
@@ -80,3 +85,11 @@ class LayerValues(NamedTuple):
         """The layer as autocast makes it: weight and bias rounded to a dtype, positions as they are."""
         bias = None if self.bias is None else rounded(self.bias, dtype)
         return self._replace(weight=rounded(self.weight, dtype), bias=bias)
+
+
+def without_closed_gate(layer: AttentionLayer) -> AttentionLayer:
+    """The layer without content terms, where their gate is closed: they change no output then."""
+    content = layer.content
+    if content is None or content.gate is None or not content.is_off():
+        return layer
+    return LayerValues.of(layer)._replace(content=None)

@@ -27,6 +27,7 @@ from ..attention.computed import detached, value
 from ..attention.construction import attention_with, conv_with, not_a_convolution
 from ..attention.layer import SelfAttention, check_alpha
 from ..attention.supported import ForeignConvolution, unsupported_reason
+from ..certificate.distance import told_distance
 from ..engines import AUTO, check_engine_name
 from ..errors import ConversionError, NotAConvolutionError, Problem, UnsupportedLayerError
 from ..names import names_by_module
@@ -101,13 +102,12 @@ def convert_model(
         ConversionError: alpha is not positive and finite, there is no such engine, the model is not an ``nn.Module``
             in Python, cannot be copied, or is wrapped for training on several devices.
     """
-    model = changeable_model(model)
+    model, calls = changeable_model(model), tuple[Problem, ...]()
     if trace:
         model, calls = calls_as_modules(_copied(model, keep_tensors=inplace))
         inplace = True  # the copy
     plan = plan_conversion(model, filter_fn=filter_fn)
-    if trace:
-        plan = replace_fields(plan, unsupported=plan.unsupported + calls)
+    plan = replace_fields(plan, unsupported=plan.unsupported + calls)
     if plan.unsupported and not skip_unsupported:
         raise UnsupportedLayerError(_sentence(plan.unsupported), plan.unsupported)
     if not plan.chosen:
@@ -143,7 +143,9 @@ def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: 
     if not groups:
         raise NotAConvolutionError("the model has no self-attention layer to restore")
     reasons = ((names[0], not_a_convolution(_attention(model, names[0]), tolerance=tolerance)) for names in groups)
-    problems = [Problem(name, reason) for name, reason in reasons if reason is not None]
+    problems = [
+        Problem(name, reason + told_distance(_attention(model, name))) for name, reason in reasons if reason is not None
+    ]
     if problems:
         count = f"{len(problems)} of {len(groups)} attention layers compute what no convolution computes"
         raise NotAConvolutionError(f"{count}: {_listed(problems)}")

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ...convert.engines.literal import format_bytes
+from ...convert.size import format_bytes
 from ..terminal.printable import printable
 from ..terminal.table import Table
-from .candidates.results import Row, Summary
+from .candidates.results import MOST_UNSTEADY, UNSTEADY, Row, Summary, steadiness
 from .criteria import Criterion
 
 if TYPE_CHECKING:
@@ -90,12 +90,26 @@ def ratio_tables(rows: Iterable[Row]) -> Iterator[Table]:
         yield Table(header, tuple(lines), f"{name}, {phase}")
 
 
+def trust(rows: Sequence[Row]) -> str:
+    """Whether the machine was quiet enough to believe the numbers, in words."""
+    steady, measured = steadiness(rows)
+    found = f"in {steady} of {measured} measurements half of the rounds took less than {UNSTEADY} times the fastest"
+    if measured - steady > MOST_UNSTEADY * measured:
+        return f"Do not believe these numbers, the machine was busy: only {found}."
+    return f"The machine was quiet: {found}."
+
+
 def markdown(benchmark: Benchmark) -> str:
     """The run as a section of benchmarks/RESULTS.md."""
     machine, settings = benchmark.machine, benchmark.settings.to_json()
     where = machine.processor if machine.gpu is None else machine.gpu
     options = ", ".join(f"{name} {value}" for name, value in settings.items() if value not in (None, False))
-    parts = [f"## {where}, {settings['dtype']}, {machine.date}", f"{machine}.", f"Settings: {options}."]
+    parts = [
+        f"## {where}, {settings['dtype']}, {machine.date}",
+        f"{machine}.",
+        f"Settings: {options}.",
+        trust(benchmark.rows),
+    ]
     tables = [criteria_table(benchmark.criteria), summary_table(benchmark.summaries), *ratio_tables(benchmark.rows)]
     for table in tables:
         parts += [f"### {table.title}", _markdown_table(table)]

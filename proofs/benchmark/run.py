@@ -11,13 +11,14 @@ import torch
 from ...convert.errors import ConversionError
 from ..evidence.machine import Machine, kept_memory, torch_settings
 from ..terminal.table import Table
-from .candidates.results import Row, Summary, summarise
-from .candidates.shapes import NETWORK, TABLES, BenchmarkLayer, check_table_names
+from .candidates.results import Phase, Row, Summary, steadiness, summarise
+from .candidates.shapes import NETWORK, NETWORKS, TABLES, BenchmarkLayer, check_table_names
+from .candidates.trained import TRAINED
 from .criteria import Criterion, evaluate
 from .measuring.layers import measure_layer
 from .measuring.measure import Settings
 from .measuring.networks import measure_network
-from .report import criteria_table, layer_tables, summary_table
+from .report import criteria_table, layer_tables, summary_table, trust
 
 Tables = dict[str, tuple[BenchmarkLayer, ...]]
 
@@ -48,6 +49,7 @@ class Benchmark:
             "seed": self.settings.seed,
             "machine": self.machine.to_json(),
             "settings": self.settings.to_json(),
+            "steady": dict(zip(("measurements", "of"), steadiness(self.rows), strict=True)),
             **{name: [item.to_json() for item in getattr(self, name)] for name in lists},
         }
 
@@ -55,13 +57,16 @@ class Benchmark:
         """The run as tables and lines."""
         yield from layer_tables(self.rows)
         yield from (summary_table(self.summaries), criteria_table(self.criteria))
-        yield from (f"Machine: {self.machine}", f"Seed: {self.settings.seed}")
+        yield from (f"Machine: {self.machine}", trust(self.rows), f"Seed: {self.settings.seed}")
 
 
 def steps(names: Sequence[str], settings: Settings) -> int:
     """How often ``run_benchmark`` reports progress."""
-    phases = len(settings.phases)
-    return sum(phases + 1 if name == NETWORK else phases * len(TABLES[name]()) for name in check_table_names(names))
+    networks = (len(settings.phases) + 1) * len(NETWORKS)
+    return sum(
+        networks if name == NETWORK else len(_phases(name, settings)) * len(TABLES[name]())
+        for name in check_table_names(names)
+    )
 
 
 def run_benchmark(
@@ -92,11 +97,16 @@ def run_benchmark(
 
 def _measure(tables: Tables, settings: Settings, *, network: bool) -> Iterator[list[Row]]:
     for name, layers in tables.items():
-        for phase in settings.phases:
+        for phase in _phases(name, settings):
             for layer in layers:
                 yield measure_layer(name, layer, settings, phase)
-    if network:
-        yield from measure_network(settings)
+    for name in NETWORKS if network else ():
+        yield from measure_network(name, settings)
+
+
+def _phases(table: str, settings: Settings) -> tuple[Phase, ...]:
+    """What is timed on the layers of a table: of those that are trained, forward + backward only."""
+    return (Phase.training,) if table in TRAINED else settings.phases
 
 
 def check_device(device: torch.device) -> None:

@@ -14,7 +14,7 @@ from ...convert.errors import CheckpointError
 from ...convert.files.readers import read_contents
 from ...convert.files.readers.common.stored import OddTensor, StoredTensor
 from ...convert.size import Size
-from .images import SUFFIXES, ImageSizesError, check_plain_file, read_picture
+from ...learn.data.pictures import SUFFIXES, ImageSizesError, check_plain_file, read_picture
 
 MOST_NUMBERS = 2**29  # of all images together: 2 GB
 

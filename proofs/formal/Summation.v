@@ -226,6 +226,27 @@ Proof.
   - right. ring.
 Qed.
 
+(** A sum of two computed trees, rounded once. *)
+Lemma sum_error l r y z :
+  computes l y -> computes r z ->
+  Rabs (y - exact l) <= error_of (depth l) (absolute l) (products l) ->
+  Rabs (z - exact r) <= error_of (depth r) (absolute r) (products r) ->
+  Rabs (fl A (y + z) - (exact l + exact r))
+    <= error_of (S (Nat.max (depth l) (depth r))) (absolute l + absolute r) (products l + products r).
+Proof.
+  intros Hl Hr El Er. rewrite <- error_step.
+  apply Rle_trans with ((1 + u) * error_of (Nat.max (depth l) (depth r)) (absolute l + absolute r)
+    (products l + products r) + u * (absolute l + absolute r) + 0); [|right; ring].
+  apply (one_more_rounding _ _ _ (y + z)).
+  - rewrite Rplus_0_r. apply fl_sum_error; [now apply computes_number with l|now apply computes_number with r].
+  - replace (y + z - (exact l + exact r)) with ((y - exact l) + (z - exact r)) by ring.
+    eapply Rle_trans; [apply Rabs_triang|]. rewrite <- error_sum. apply Rplus_le_compat.
+    + eapply Rle_trans; [exact El|]. apply error_grows; [apply Nat.le_max_l|apply absolute_nonneg].
+    + eapply Rle_trans; [exact Er|]. apply error_grows; [apply Nat.le_max_r|apply absolute_nonneg].
+  - exact (exact_absolute (Plus l r)).
+  - exact (absolute_nonneg (Plus l r)).
+Qed.
+
 Lemma depth_swapped l r : depth (Plus r l) = depth (Plus l r).
 Proof. simpl. destruct (null l), (null r); try reflexivity. now rewrite Nat.max_comm. Qed.
 
@@ -272,17 +293,7 @@ Proof.
     destruct (null r) eqn:Hnr.
     { destruct (null_exact _ Hnr) as [-> ->]. rewrite (null_computes r z Hr Hnr), !Rplus_0_r, (null_products r Hnr).
       rewrite fl_of_number by now apply computes_number with l. now rewrite Nat.add_0_r. }
-    rewrite <- error_step.
-    apply Rle_trans with ((1 + u) * error_of (Nat.max (depth l) (depth r)) (absolute l + absolute r)
-      (products l + products r) + u * (absolute l + absolute r) + 0); [|right; ring].
-    apply (one_more_rounding _ _ _ (y + z)).
-    + rewrite Rplus_0_r. apply fl_sum_error; [now apply computes_number with l|now apply computes_number with r].
-    + replace (y + z - (exact l + exact r)) with ((y - exact l) + (z - exact r)) by ring.
-      eapply Rle_trans; [apply Rabs_triang|]. rewrite <- error_sum. apply Rplus_le_compat.
-      * eapply Rle_trans; [exact IHl|]. apply error_grows; [apply Nat.le_max_l|apply absolute_nonneg].
-      * eapply Rle_trans; [exact IHr|]. apply error_grows; [apply Nat.le_max_r|apply absolute_nonneg].
-    + exact (exact_absolute (Plus l r)).
-    + exact (absolute_nonneg (Plus l r)).
+    now apply sum_error.
   - destruct (null (Plus (Scale a t) r)) eqn:Hnull.
     { destruct (null_exact _ Hnull) as [-> _]. rewrite (null_computes _ _ (Computes_fused a t r y z Ht Hr) Hnull).
       replace (0 - 0) with 0 by ring. rewrite Rabs_R0. apply error_nonneg, absolute_nonneg. }
@@ -316,17 +327,7 @@ Proof.
       destruct (null r) eqn:Hnr.
       { destruct (null_exact _ Hnr) as [-> ->]. rewrite (null_computes r z Hr Hnr), !Rplus_0_r, (null_products r Hnr).
         rewrite fl_of_number by now apply computes_number with t. now rewrite Nat.add_0_r. }
-      rewrite <- error_step.
-      apply Rle_trans with ((1 + u) * error_of (Nat.max (depth t) (depth r)) (absolute t + absolute r)
-        (products t + products r) + u * (absolute t + absolute r) + 0); [|right; ring].
-      apply (one_more_rounding _ _ _ (y + z)).
-      + rewrite Rplus_0_r. apply fl_sum_error; [now apply computes_number with t|now apply computes_number with r].
-      + replace (y + z - (exact t + exact r)) with ((y - exact t) + (z - exact r)) by ring.
-        eapply Rle_trans; [apply Rabs_triang|]. rewrite <- error_sum. apply Rplus_le_compat.
-        * eapply Rle_trans; [exact IHt|]. apply error_grows; [apply Nat.le_max_l|apply absolute_nonneg].
-        * eapply Rle_trans; [exact IHr|]. apply error_grows; [apply Nat.le_max_r|apply absolute_nonneg].
-      + exact (exact_absolute (Plus t r)).
-      + exact (absolute_nonneg (Plus t r)). }
+      now apply sum_error. }
     destruct (scaled a t y Ht IHt Hsl Hn Ha1) as (Herr & Hp & Hd).
     change (depth (Plus (Scale a t) r)) with (if null (Scale a t) then if null r then 0%nat else depth r
       else if null r then depth (Scale a t) else S (Nat.max (depth (Scale a t)) (depth r))).

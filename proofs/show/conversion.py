@@ -26,6 +26,7 @@ from ..terminal.names import layer_name, non_finite_lines, note_lines, problem_l
 from ..terminal.output import progress, say
 from ..terminal.table import Table
 from .page.write import QUICK, make_page
+from .program import Program, program_of
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,12 @@ class Converted:
     Attributes:
         folder: Its path.
         certified: What was converted, with bounds.
+        program: The network as an ONNX file, where one was converted.
     """
 
     folder: Path
     certified: CertifiedReport
+    program: Program | None = None
     exit_code: ClassVar[int] = 0
 
     @property
@@ -48,7 +51,13 @@ class Converted:
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as plain data."""
-        return {"folder": str(self.folder), "page": str(self.page), "report": self.certified.to_json()}
+        program = None if self.program is None else self.program.to_json()
+        return {
+            "folder": str(self.folder),
+            "page": str(self.page),
+            "program": program,
+            "report": self.certified.to_json(),
+        }
 
     def shown(self) -> list[Table | str]:
         """The outcome as a table and lines."""
@@ -59,6 +68,7 @@ class Converted:
             *problem_lines("left alone", report.skipped),
             self._whole(),
             *problem_lines("without a known bound", network.unbounded),
+            *([] if self.program is None else self.program.lines),
             f"Wrote {self.folder}; open {self.page} to look at it",
         ]
 
@@ -102,6 +112,7 @@ def convert_checkpoint(
     skip_unsupported: bool,
     input_range: tuple[float, float],
     size: Size | None,
+    form: str | None,
     force: bool,
 ) -> Converted:
     """Converts a checkpoint, certifies it, and writes the folder.
@@ -119,9 +130,11 @@ def convert_checkpoint(
         skip_unsupported: Leave layers that cannot be converted as they are.
         input_range: Smallest and largest value of the images that bounds are for.
         size: Image size that the whole network's bound is for; None for the usual one.
+        form: How attention is written into a whole ONNX file; "separable" by default.
         force: Replace a folder that conv2attn wrote.
 
     Raises:
+        OptionError: A form is given, and no ONNX file is converted.
         ConversionError: The checkpoint cannot be opened or converted, or the folder cannot be written.
     """
     check_target(out, force=force, sources=[checkpoint])
@@ -142,7 +155,11 @@ def convert_checkpoint(
     with redirect_stdout(sys.stderr):  # as above
         page, left_out = make_page(model, report, title=checkpoint.name, limit=QUICK)
     certified = certified.noted(left_out)
-    with progress("Writing", total=None):
+    told = {layer.name: bound.to_json() for layer, bound in zip(report.layers, certified.bounds, strict=True)}
+    with (
+        program_of(network, model, form=form, skip_unsupported=skip_unsupported, told=told) as program,
+        progress("Writing", total=None),
+    ):
         save_converted(
             model,
             out,
@@ -150,6 +167,7 @@ def convert_checkpoint(
             architecture=network.architecture,
             source=network.checkpoint,
             page=page,
+            program=None if program is None or program.whole is None else program.write,
             force=force,
         )
-    return Converted(out, certified)
+    return Converted(out, certified, program)

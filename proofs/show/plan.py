@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ...convert.engines.literal import format_bytes
 from ...convert.errors import Problem
 from ...convert.files.architecture import Architecture
 from ...convert.files.network import open_network
 from ...convert.model.convert import plan_conversion
 from ...convert.model.plan import LayerPlan, plan_layers, usual_size
 from ...convert.model.selection import name_filter
-from ...convert.size import Size
+from ...convert.size import Size, format_bytes
 from ..terminal.names import layer_name, non_finite_lines, note_lines, problem_lines
 from ..terminal.output import say
 from ..terminal.table import Table

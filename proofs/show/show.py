@@ -15,12 +15,14 @@ from ...convert.files.layers import Layers
 from ...convert.files.writing.atomic import check_file, write_file
 from ...convert.files.writing.ownership import CONFIG, REPORT, WEIGHTS
 from ...convert.size import Size
-from ..evidence.images import LONGEST, read_picture
+from ...learn.data.pictures import LONGEST, read_picture
+from .film.write import film_page
 from .page.room import too_large
 from .page.views import own_views
 from .pictures.image import DRAWN_SIZE, drawn_image
 from .pictures.scene import Scene, find_layer, image_channels, scenes
 from .subject import Subject, load_subject, set_alpha
+from .trained.show import Runs, draw_runs, runs_at
 
 if TYPE_CHECKING:
     from .pictures.style import Sheet
@@ -76,6 +78,11 @@ def show(
     form = check_form(out)
     if form == PAGE and view.picture is not None:
         raise OptionError("a page holds every picture; one is chosen for png, svg and pdf")
+    runs = runs_at(source)
+    if runs is not None:
+        return _show_runs(runs, out, view, form, force=force)
+    if view.picture is not None and view.picture not in PICTURES:
+        raise OptionError(f"a picture of a network is one of {', '.join(PICTURES)}; got {view.picture}")
     sources = [source, *(source / name for name in (CONFIG, WEIGHTS, REPORT)), *([view.image] if view.image else [])]
     check_file(out, force=force, sources=sources)
     subject = load_subject(source, architecture, ema=ema)
@@ -94,6 +101,31 @@ def show(
         content = draw(shown, view.picture or DEFAULT_PICTURE, form)
     write_file(out, lambda path: path.write_bytes(content), force=force, sources=sources)
     return [scene.name for scene in shown]
+
+
+def _show_runs(runs: Runs, out: Path, view: View, form: str, *, force: bool) -> list[str]:
+    """Draws the picture, or the film, of an experiment; returns what it shows."""
+    if view != View(layer=view.layer, picture=view.picture):
+        raise OptionError("an experiment has its own images, queries and heads; only a picture and a layer are chosen")
+    check_file(out, force=force, sources=[runs.folder])
+    if form == PAGE:
+        if view.layer is not None:
+            raise OptionError("a film shows every layer")
+        content = film_page(runs.history(), title=runs.title).encode()
+    else:
+        from .pictures.style import drawn_in_style
+
+        with drawn_in_style():
+            content = draw_runs(runs, view.picture or "contours", layer=_layer_number(view.layer)).save(form)
+    write_file(out, lambda path: path.write_bytes(content), force=force, sources=[runs.folder])
+    return [runs.title]
+
+
+def _layer_number(name: str | None) -> int | None:
+    """The number that names a layer of an experiment."""
+    if name is not None and not (name.isascii() and name.isdigit()):
+        raise SelectionError(f"layers of an experiment are numbered, from 1; got {name!r}")
+    return None if name is None else int(name)
 
 
 def _check_room(shown: Sequence[Scene]) -> None:

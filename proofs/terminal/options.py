@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,12 +26,23 @@ class Dtype(StrEnum):
 
 
 class Picture(StrEnum):
-    """Pictures of a converted network."""
+    """Pictures of a converted network: the first four; of an experiment: maps, contours and the last three."""
 
     maps = "maps"
     contours = "contours"
     error = "error"
     kernel = "kernel"
+    training = "training"
+    curves = "curves"
+    table = "table"
+
+
+class Target(StrEnum):
+    """Other people's attention."""
+
+    onnx = "onnx"
+    mha = "mha"
+    gpsa = "gpsa"
 
 
 class ProofFormat(StrEnum):
@@ -85,10 +97,22 @@ SkipOption = Annotated[
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Replace what is there; a folder only if conv2attn wrote all of it.")
 ]
+FormOption = Annotated[
+    str | None,
+    typer.Option(metavar="FORM", help="How attention is written in ONNX: separable, literal or attention."),
+]
 EngineOption = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Verify this engine; repeatable; all by default.")
 ]
 ResultOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result as JSON, too.")]
+DataOption = Annotated[str, typer.Option(metavar="KIND", help="digits, drawn, cifar10:PATH or folder:PATH.")]
+PictureSizeOption = Annotated[
+    str | None, typer.Option("--size", metavar="ROWSxCOLUMNS", help="Scale a folder's pictures to this size.")
+]
+AcceleratorOption = Annotated[str, typer.Option(help="As for Lightning's Trainer: auto, cpu, gpu, ...")]
+DevicesOption = Annotated[int, typer.Option(min=1, help="As for Lightning's Trainer: how many.")]
+StrategyOption = Annotated[str, typer.Option(help="As for Lightning's Trainer: auto, ddp, ddp_spawn, fsdp, ...")]
+PrecisionOption = Annotated[str, typer.Option(help="As for Lightning's Trainer: 32-true, bf16-mixed, ...")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
@@ -101,6 +125,13 @@ def architecture_of(spec: str | None, arguments: list[str] | None) -> Architectu
             raise typer.BadParameter("goes with --arch", param_hint="--arch-arg")
         return None
     return Architecture(spec, parse_arguments(arguments or ()))
+
+
+def refuse_options(what: str, given: Mapping[str, object]) -> None:
+    """Refuses options that have no meaning with what is given."""
+    named = [option for option, value in given.items() if value]
+    if named:
+        raise typer.BadParameter(f"has no meaning for {what}", param_hint=named[0])
 
 
 def torch_dtype(dtype: Dtype | None) -> Any:

@@ -27,10 +27,12 @@ FLAGS = {"is_cpu", "is_cuda", "is_mps", "is_xpu", "is_hpu"}
 MODULES = {"cuda", "cudnn", "mkldnn", "nnpack", "mps", "xpu", "hip"}
 
 CONVERT = {
+    "convert/attention/layer.py::SelfAttention._content_that_counts": "a gate is read only where that does not wait",
     "convert/engines/axes.py::AxisTable.of": "a table of one call is read only where that does not wait",
     "convert/engines/convolution.py::_is_onednns": "what torch is known to compute wrongly, it does on the CPU",
     "convert/engines/passes.py::stencils_are_fast": "oneDNN convolves channel by channel fast, and only on the CPU",
     "convert/engines/sdpa.py::SdpaEngine.refusal": "fused kernels may round scores to TF32; refuses all but the CPU",
+    "convert/engines/separable.py::_is_by_head": "blocks that fit a cache, chosen by reading the tables, are the CPU's",
     "convert/heads/regime_cache.py::": "the devices whose assertions always fail loudly",
     "convert/heads/regime_cache.py::asserts": "AMD's builds call their device cuda, and leave assertions out",
 }
@@ -118,6 +120,24 @@ def test_only_convolutions_on_the_cpu_are_not_trusted() -> None:
     x, weight, geometry = torch.ones(1, 2, 5, 2), torch.ones(2, 1, 3, 2), Geometry.of(2, (1, 3), groups=2)
     assert known_fault(x, weight, geometry) == NARROW
     assert known_fault(x.to(PRETEND), weight.to(PRETEND), geometry) is None
+
+
+def test_trained_positions_are_the_same_on_a_device_where_tables_are_not_read() -> None:
+    x = torch.rand(1, 4, 8, 6)
+    here, there = (layer().requires_grad_(True) for _ in range(2))
+    there.load_state_dict(here.state_dict())
+    there = there.to(PRETEND)
+    assert (there(x.to(PRETEND)).cpu() - here(x)).abs().max().item() <= engines_bound(here, x)
+
+
+def test_a_closed_gate_is_the_convolution_on_a_device_where_it_is_not_read() -> None:
+    x = torch.rand(1, 4, 8, 6)
+    here, there = layer(), layer()
+    there.load_state_dict(here.state_dict())
+    there.add_content(2, gated=True)
+    there = there.to(PRETEND)
+    with torch.no_grad():
+        assert (there(x.to(PRETEND)).cpu() - here(x)).abs().max().item() <= engines_bound(here, x)
 
 
 def test_the_sdpa_engine_is_for_the_cpu() -> None:

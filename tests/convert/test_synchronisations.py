@@ -108,9 +108,10 @@ def test_learned_scores_are_not_read(device: str) -> None:
         assert found == []
 
 
-def test_content_is_not_read(device: str) -> None:
+@pytest.mark.parametrize("gated", [False, True])
+def test_content_is_not_read(gated: bool, device: str) -> None:
     layer, x = attention_from_conv(nn.Conv2d(3, 4, 3, device=device), alpha=1.0), image(device, (6, 5))
-    layer.add_content(2)
+    layer.add_content(2, gated=gated)
     layer(x)
     with synchronisations(device) as found:
         layer(x)
@@ -296,11 +297,14 @@ def test_a_look_between_a_forward_call_and_its_step_hides_no_step(options: dict[
             assert torch.equal(layer(x), copy.deepcopy(layer)(x))
 
 
-def test_alpha_that_training_made_negative_is_refused() -> None:
+def test_alpha_that_training_made_infinite_is_refused_and_one_made_negative_is_not() -> None:
     layer, x = attention_from_conv(nn.Conv2d(3, 2, 3), alpha=2.0).to("pretend").requires_grad_(), image("pretend")
     layer(x)
     with torch.no_grad():
         layer.alpha[3] = -1.0
+    layer(x)
+    with torch.no_grad():
+        layer.alpha[3] = torch.inf
     with pytest.raises(RuntimeError, match="alpha must be positive"):
         layer(x)
 

@@ -13,6 +13,8 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 _setup_privateuseone_for_python_backend("pretend")
 torch.pretend.get_amp_supported_dtype = lambda: [torch.bfloat16, torch.float16]  # type: ignore[attr-defined]  # autocast asks
+torch.pretend.get_rng_state = lambda _device: torch.get_rng_state()  # type: ignore[attr-defined]  # its chance is the CPU's,
+torch.pretend.set_rng_state = lambda _state, _device: None  # type: ignore[attr-defined]  # which fork_rng restores
 PRETEND = torch.device("pretend", 0)
 
 recorded: list[str] = []  # the operations for which the CPU would have waited

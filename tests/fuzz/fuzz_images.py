@@ -15,7 +15,7 @@ import atheris
 import torch  # noqa: F401  before the instrumented imports: torch's own coverage is not wanted
 
 with atheris.instrument_imports(
-    include=["PIL", "numpy.lib", "conv2attn.proofs.evidence.image_folder", "conv2attn.proofs.evidence.images"]
+    include=["PIL", "numpy.lib", "conv2attn.proofs.evidence.image_folder", "conv2attn.learn.data.pictures"]
 ):
     from tests.fuzz.images import one_image, seeds
 

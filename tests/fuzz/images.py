@@ -17,8 +17,8 @@ import torch
 from PIL import Image
 
 from conv2attn.convert.errors import ConversionError
+from conv2attn.learn.data.pictures import SUFFIXES
 from conv2attn.proofs.evidence.image_folder import read_images
-from conv2attn.proofs.evidence.images import SUFFIXES
 
 SECONDS = 5.0
 ENDINGS = (".npy", ".pt", *SUFFIXES)

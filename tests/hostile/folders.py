@@ -52,6 +52,11 @@ def many(folder: Path) -> None:
     layers_folder(folder, [[str(number)] for number in range(20_000)])
 
 
+def one_name(folder: Path) -> None:
+    """20,000 layers of one name."""
+    layers_folder(folder, [["a"]] * 20_000)
+
+
 def several(folder: Path) -> None:
     """1,500 layers over one weight: as many as any network has."""
     layers_folder(folder, [[f"stage.{number}"] for number in range(1_500)])

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,14 @@ from torch import nn
 
 from conv2attn.convert import convert_model, load_converted, save_converted
 from conv2attn.convert.errors import CheckpointError
-from conv2attn.convert.files.checkpoint import fit_keys, load_into, read_checkpoint
+from conv2attn.convert.files.checkpoint import charge_modules, fit_keys, load_into, read_checkpoint
 from conv2attn.convert.files.config import read_config
 from conv2attn.convert.files.folder import read_folder
 from conv2attn.convert.files.layers import Layers
+from conv2attn.convert.files.readers.common.limits import Budget
 from conv2attn.convert.files.writing.safetensors import write_safetensors as write
 from tests.hostile.files import FLOATS, entry, write_safetensors
-from tests.hostile.folders import FOLDERS, described, many, several
+from tests.hostile.folders import FOLDERS, described, many, one_name, several
 from tests.hostile.measuring import ALLOWED, OPEN, SECONDS, measuring
 
 
@@ -54,6 +56,18 @@ def test_more_layers_than_any_network_has_are_refused_before_they_are_built(tmp_
     many(tmp_path / "many")
     with pytest.raises(CheckpointError, match="it takes more memory to read"):
         read_config(tmp_path / "many")
+
+
+@pytest.mark.parametrize(("spent", "endless"), [("memory", "steps"), ("steps", "memory")])
+def test_entries_and_modules_are_each_charged_for_the_memory_and_for_the_steps_they_take(
+    spent: str, endless: str, tmp_path: Path
+) -> None:
+    one_name(tmp_path / "out")
+    for read in (partial(read_config, tmp_path / "out"), partial(charge_modules, map(str, range(200_000)))):
+        budget = Budget()
+        setattr(budget, endless, 10**12)
+        with pytest.raises(CheckpointError, match=f"it takes more {spent} to read"):
+            read(budget)
 
 
 def test_names_with_many_prefixes_take_linear_time() -> None:

@@ -21,9 +21,9 @@ from PIL import Image
 from torch import Tensor
 
 from conv2attn.convert.errors import ConversionError
+from conv2attn.learn.data.pictures import read_picture
 from conv2attn.proofs.evidence import image_folder
 from conv2attn.proofs.evidence.image_folder import read_images
-from conv2attn.proofs.evidence.images import read_picture
 
 MEMORY, SECONDS = 2**29, 60  # beyond the imports; the old code took 1.7 GB, or never ended
 
@@ -179,7 +179,7 @@ def test_a_hostile_image_is_refused_in_one_sentence(name: str) -> None:
 
 SHOW = READ.replace(
     "list(read_images(Path('images'), channels=3).shape)", "read_picture(next(Path('images').iterdir()), 3).shape"
-).replace("image_folder import read_images", "images import read_picture")
+).replace("proofs.evidence.image_folder import read_images", "learn.data.pictures import read_picture")
 
 
 @pytest.mark.parametrize("name", [name for name in REFUSED if "picture" in name])

@@ -11,7 +11,8 @@ import pytest
 from conv2attn.convert.files.config import FORMAT_VERSION
 from conv2attn.convert.files.readers.common import limits
 from conv2attn.convert.files.writing.ownership import OURS
-from conv2attn.proofs.evidence import image_folder, images
+from conv2attn.learn.data import pictures as images
+from conv2attn.proofs.evidence import image_folder
 from tests.hostile import measuring
 
 ROOT = Path(__file__).parents[2]

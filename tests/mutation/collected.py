@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from tests.mutation.forks import Counter, at_most, holds
+from tests.mutation.forks import Counter, at_most, holds, outcome
 from tests.mutation.patch import Patches
 from tests.mutation.reached import Reached
 
@@ -23,8 +23,8 @@ class Collected:
     """A pytest plugin that answers requests instead of running what was collected.
 
     Answers first what the tests reach, or which of them fails; then requests of a module, a mutant's text and the names
-    of tests: True or False for whether they pass, or None if the mutant must be imported anew, and the place of the
-    last test that began.
+    of tests: how the fork ends that runs them, or None if the mutant must be imported anew, and the place of the last
+    test that began.
 
     Args:
         modules: Paths in the tree.
@@ -96,7 +96,7 @@ class Collected:
             reached: Reached | str = pickle.load(notes)
             return reached
 
-    def _answer(self, module: str, text: str, tests: list[str], seconds: dict[str, float]) -> bool | None:
+    def _answer(self, module: str, text: str, tests: list[str], seconds: dict[str, float]) -> str | None:
         anew = Counter()
 
         def passes() -> bool:
@@ -106,8 +106,8 @@ class Collected:
             return self._pass(tests, seconds)
 
         self._begun.value = 0
-        passed = holds(passes, seconds=limit(tests, seconds))
-        return None if anew.value else passed
+        ended = outcome(passes, seconds=limit(tests, seconds))
+        return None if anew.value else ended
 
     def _pass(self, tests: list[str], seconds: dict[str, float]) -> bool:
         """Whether tests pass, each within a time that depends on what it took before."""

@@ -9,6 +9,7 @@ there may be new tests.
 from __future__ import annotations
 
 import difflib
+import json
 import sys
 from multiprocessing.connection import Client
 from pathlib import Path
@@ -43,12 +44,18 @@ def run(session: str, module: str, socket: str) -> None:
                 database.set_result(item.job_id, WorkResult(worker_outcome=WorkerOutcome.NO_TEST))
                 continue
             server.send(text)
-            outcome = TestOutcome.SURVIVED if server.recv() else TestOutcome.KILLED
+            noticed = server.recv()
+            outcome = TestOutcome.KILLED if noticed else TestOutcome.SURVIVED
             lines = difflib.unified_diff(pristine.splitlines(), text.splitlines(), module, module, lineterm="")
             result = WorkResult(
-                worker_outcome=WorkerOutcome.NORMAL, test_outcome=outcome, diff="\n".join(lines), output=""
+                worker_outcome=WorkerOutcome.NORMAL,
+                test_outcome=outcome,
+                diff="\n".join(lines),
+                output=json.dumps(noticed),
             )
             database.set_result(item.job_id, result)
+            place = f"{module}:{item.mutations[0].start_pos[0]}"
+            print(place, outcome.value, *(noticed or []), flush=True)
 
 
 def _mutate(text: str, mutation: MutationSpec) -> str | None:

@@ -19,7 +19,7 @@ from itertools import accumulate
 from pathlib import Path
 from types import CodeType
 
-ENOUGH = 4.0  # seconds of computing for a mutant
+ENOUGH = 2.0  # seconds of computing for a mutant
 
 
 class Reached:

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -131,4 +132,5 @@ def _outcomes(programs: Path, module: str) -> Iterator[tuple[str, str]]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends what it started, too
     main(Path(sys.argv[1]).resolve(), int(sys.argv[2]), sys.argv[3:] or list(TESTS))

@@ -9,7 +9,8 @@ mutants are imported anew, in a fork of the server. The mutant also stands in th
     python -m tests.mutation.server SOCKET        in the mutated tree
 
 A connection is for one module: it sends the path, and hears which test fails without a mutant, or None; then it sends
-the text of each mutant, and hears whether it survived. ``mutants.py`` asks.
+the text of each mutant, and hears None if it survived, or the test that noticed it and how that ended, as ``forks.py``
+names it. ``mutants.py`` asks.
 """
 
 from __future__ import annotations
@@ -96,42 +97,43 @@ class Modules:
             text, path = asking.recv(), Path(module)
             path.write_text(text, encoding="utf-8")
             try:
-                survived = self._survives(module, text, self._reached)
+                noticed = self._noticed(module, text, self._reached)
             finally:
                 path.write_text(self._pristine[module], encoding="utf-8")
-            asking.send(survived)
+            asking.send(noticed)
 
-    def _survives(self, module: str, text: str, reached: Reached) -> bool:
-        """Whether neither the tests nor the campaign's first layers notice a mutant."""
+    def _noticed(self, module: str, text: str, reached: Reached) -> tuple[str, str] | None:
+        """The test that notices a mutant, or the campaign's first layers, and how that ended; or None."""
         first, rest = reached.order(module, changed_lines(self._pristine[module], text), self._kills)
 
-        def passes(tests: list[str]) -> bool:
+        def by(tests: list[str]) -> tuple[str, str] | None:
             while tests:
-                passed, begun, anew = self._run(module, text, tests, reached.seconds)
-                if passed:
+                ended, begun, anew = self._run(module, text, tests, reached.seconds)
+                if ended == forks.HELD:
                     break
+                test = tests[begun]  # the last that began
                 if self._passes_without(module, tests[: begun + 1], reached.seconds, anew=anew):
-                    self._kills[tests[begun]] += 1  # it was the last that began
-                    return False
+                    self._kills[test] += 1
+                    return test, ended
                 reached.leave_out(tests.pop(begun))
-            return True
+            return None
 
         if module.startswith("convert/files/"):
-            return passes(first)  # what starts processes is slow, and what a campaign computes is not read
-        return passes(first) and forks.holds(_agrees, seconds=60) and passes(rest)
+            return by(first)  # what starts processes is slow, and what a campaign computes is not read
+        return by(first) or _by_the_campaign() or by(rest)
 
-    def _run(self, module: str, text: str, tests: list[str], seconds: dict[str, float]) -> tuple[bool, int, bool]:
-        """Whether tests pass, the place of the last that began, and whether what they test was imported anew."""
+    def _run(self, module: str, text: str, tests: list[str], seconds: dict[str, float]) -> tuple[str, int, bool]:
+        """How tests end, the place of the last that began, and whether what they test was imported anew."""
         self._collected.send((module, text, tests))
-        passed, begun = self._collected.recv()
-        if passed is not None:
-            return bool(passed), begun, False
+        ended, begun = self._collected.recv()
+        if ended is not None:
+            return ended, begun, False
         return *self._run_anew(tests, seconds), True
 
-    def _run_anew(self, tests: list[str], seconds: dict[str, float]) -> tuple[bool, int]:
+    def _run_anew(self, tests: list[str], seconds: dict[str, float]) -> tuple[str, int]:
         counter = forks.Counter()
-        passed = forks.holds(lambda: _pass_anew(tests, seconds, counter), seconds=limit(tests, seconds))
-        return passed, counter.value
+        ended = forks.outcome(lambda: _pass_anew(tests, seconds, counter), seconds=limit(tests, seconds))
+        return ended, counter.value
 
     def _passes_without(self, module: str, tests: list[str], seconds: dict[str, float], *, anew: bool) -> bool:
         """Whether the last of some tests passes without a mutant, behind the others; found out once for each."""
@@ -140,10 +142,11 @@ class Modules:
         if anew:
             mutant = Path(module).read_text(encoding="utf-8")
             Path(module).write_text(self._pristine[module], encoding="utf-8")
-            passed, _ = self._run_anew(tests, seconds)
+            ended, _ = self._run_anew(tests, seconds)
             Path(module).write_text(mutant, encoding="utf-8")
         else:
-            passed, _, _ = self._run(module, self._pristine[module], tests, seconds)
+            ended, _, _ = self._run(module, self._pristine[module], tests, seconds)
+        passed = ended == forks.HELD
         if passed:
             self._confirmed.add((tests[-1], anew))
         else:
@@ -174,6 +177,11 @@ def _pass_anew(tests: list[str], seconds: dict[str, float], begun: forks.Counter
     return (
         pytest.main([*_OPTIONS, *files], plugins=[_FewExamples(), _Only(tests, seconds, begun)]) == pytest.ExitCode.OK
     )
+
+
+def _by_the_campaign() -> tuple[str, str] | None:
+    ended = forks.outcome(_agrees, seconds=60)
+    return None if ended == forks.HELD else ("the campaign", ended)
 
 
 def _agrees() -> bool:

@@ -71,7 +71,7 @@ class Archive:
         found = [entry for entry in self.entries if entry.partition("/")[2] == name]
         if len(found) > 1:
             raise CheckpointError(f"{self.source.path} has {len(found)} entries called {name!r}")
-        return found[0].removesuffix(name) if found else None
+        return found.pop().removesuffix(name) if found else None
 
 
 def open_archive(source: Source) -> Archive:
@@ -91,7 +91,7 @@ def open_archive(source: Source) -> Archive:
         raise CheckpointError(f"{source.path} has {len(members)} entries; at most {MAX_TENSORS} tensors are read")
     source.budget.spend(memory=_ENTRY * len(members))
     entries: dict[str, Storage | None] = {}
-    if min((member.header_offset for member in members), default=0) != 0:
+    if members and all(member.header_offset for member in members):
         raise CheckpointError(f"{source.path} does not begin with its archive's first entry: it may hold two archives")
     position = 0
     for member in sorted(members, key=lambda member: member.header_offset):
@@ -112,7 +112,7 @@ def _alike(names: Iterable[str]) -> frozenset[str]:
 
 def _check_member(member: zipfile.ZipInfo, entries: dict[str, Storage | None], source: Source) -> None:
     name = member.orig_filename
-    if not 0 < len(name) < 1024 or re.search(r"^/|\\|\0|(^|/)\.\.?(/|$)|^[A-Za-z]:", name):
+    if not name or len(name) >= 1024 or re.search(r"^/|\\|\0|(^|/)\.\.?(/|$)|^[A-Za-z]:", name):
         raise CheckpointError(f"{source.path} has an entry whose name leads out of its folder")
     if member.filename in entries:
         raise CheckpointError(f"{source.path} has two entries called {name[:100]!r}")

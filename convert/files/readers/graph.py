@@ -75,7 +75,7 @@ class Graph:
         pads, mode = given.get("pad"), given.get("mode", "constant")
         if target(before) != _PAD or (first is not None and _are_of_one_call(first, node)) or mode not in _MODES:
             return None
-        if not isinstance(pads, list) or len(pads) % 2 or pads[::2] != pads[1::2] or TRANSPOSED in target(node):
+        if not isinstance(pads, list) or pads[::2] != pads[1::2] or TRANSPOSED in target(node):
             return None
         own, value = arguments(node).get("padding", [0]), given.get("value")
         if not (own == "valid" or (isinstance(own, list) and not any(own))) or value not in (None, 0):

@@ -94,8 +94,8 @@ class Stream:
 
     def readline(self) -> bytes:
         """The next bytes up to the end of a line."""
-        newline = self._content.find(b"\n", self.position, self._end)
-        return self._take(self._end if newline < 0 else newline + 1)
+        behind = self._content.find(b"\n", self.position, self._end) + 1
+        return self._take(behind or self._end)
 
     def tell(self) -> int:
         """Where the stream stands."""

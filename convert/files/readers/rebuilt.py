@@ -30,7 +30,7 @@ class Typed(NamedTuple):
 
     storage: Storage
     dtype: torch.dtype
-    is_quantised: bool = False
+    is_quantised: bool
 
 
 def plain_tensor(name: str, arguments: tuple[object, ...]) -> StoredTensor | OddTensor:
@@ -48,9 +48,9 @@ def plain_tensor(name: str, arguments: tuple[object, ...]) -> StoredTensor | Odd
         raise CheckpointError("its pickle describes a tensor without a storage")
     if typed.is_quantised:
         return OddTensor("quantized or unknown (without its scale)")
-    dtype, metadata = typed.dtype, arguments[6:7]
+    dtype, metadata = typed.dtype, arguments[6:]
     if name == "_rebuild_tensor_v3":
-        given, metadata = arguments[6] if len(arguments) > 6 else None, arguments[7:8]
+        given, metadata = arguments[6] if len(arguments) > 6 else None, arguments[7:]
         known = DTYPES.get(given.path.removeprefix("torch.")) if isinstance(given, Name) else None
         if known is None:
             return OddTensor(f"packed or unknown ({given.path if isinstance(given, Name) else 'no dtype'})")

@@ -17,7 +17,8 @@ from ..readers.common.limits import read_json
 
 FORMAT = "conv2attn"  # the value of "format" in a config.json of ours
 CONFIG, WEIGHTS, REPORT, PAGE = "config.json", "model.safetensors", "report.json", "report.html"
-OURS = (CONFIG, WEIGHTS, REPORT, PAGE)
+PROGRAM = "model.onnx"  # a whole network, where an ONNX file was converted
+OURS = (CONFIG, WEIGHTS, REPORT, PAGE, PROGRAM)
 _UNFINISHED = ".tmp"  # how the names of files begin that safetensors has not finished
 _LISTED = 5
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ....convert import SelfAttention2d, certify
 from ....convert.engines import ENGINES
-from ....convert.engines.literal import format_bytes
+from ....convert.size import format_bytes
 from .cases import Case, Regime
 from .dense import DenseAttention, dense_flops, score_bytes
 
@@ -69,7 +69,7 @@ class Candidate:
         if reason is None and self.method == LITERAL:
             return _excess(case, "probabilities", torch.float32, _flops(layer, case))
         if reason is None and self.method in ONE_HOT_ENGINES:
-            return _slow(case, _flops(layer, case))
+            return slow(case, _flops(layer, case))
         return reason
 
     def flops(self, case: Case) -> int | None:
@@ -143,10 +143,10 @@ def _excess(case: Case, scores: str, dtype: torch.dtype, flops: int) -> str | No
     needed = score_bytes(case.layer.spec, case.layer.size, dtype)
     if needed > case.limits.memory:
         return f"its {scores} would take {format_bytes(needed)}, the limit is {format_bytes(case.limits.memory)}"
-    return _slow(case, flops)
+    return slow(case, flops)
 
 
-def _slow(case: Case, flops: int) -> str | None:
+def slow(case: Case, flops: int) -> str | None:
     """By how much a call would exceed the limit of FLOPs, or None."""
     return (
         f"a call would take {flops:.1e} FLOPs, the limit is {case.limits.flops:.1e}"

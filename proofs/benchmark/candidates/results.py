@@ -11,6 +11,9 @@ from typing import Any
 
 from ....convert.size import Size
 
+UNSTEADY = 1.3
+MOST_UNSTEADY = 0.1  # of all measurements; with more, something else was running
+
 
 class Phase(StrEnum):
     """What is timed."""
@@ -51,6 +54,11 @@ class Measurement:
     def ratio(self) -> float:
         """Median of the ratios: what slows a whole round down does not touch them."""
         return median(self.ratios)
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether half of the rounds took less than ``UNSTEADY`` times as long as the fastest."""
+        return median(self.seconds) < UNSTEADY * min(self.seconds)
 
 
 @dataclass(frozen=True)
@@ -154,6 +162,12 @@ class Summary:
     def to_json(self) -> dict[str, Any]:
         """The summary as plain data."""
         return asdict(self)
+
+
+def steadiness(rows: Iterable[Row]) -> tuple[int, int]:
+    """How many measurements are steady, of how many."""
+    found = [row.measurement.is_steady for row in rows if row.measurement is not None]
+    return sum(found), len(found)
 
 
 def summarise(rows: Iterable[Row]) -> tuple[Summary, ...]:

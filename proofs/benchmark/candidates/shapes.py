@@ -73,15 +73,29 @@ def ladder_layers(sides: Sequence[int] = LADDER) -> tuple[BenchmarkLayer, ...]:
     return tuple(BenchmarkLayer(f"{side}x{side}", spec, Size(side, side)) for side in sides)
 
 
+def square_layer(channels: int, side: int) -> BenchmarkLayer:
+    """A 3x3 layer with as many channels out as in, on a square image."""
+    spec = ConvSpec(channels, channels, (3, 3), padding=(1, 1))
+    return BenchmarkLayer(f"{channels} channels, {side}x{side}", spec, Size(side, side))
+
+
+NETWORKS: dict[str, Callable[[], nn.Module]] = {"resnet50": resnet50, "mobilenetv2": mobilenet_v2}
+"""Networks that are measured as a whole, by name."""
+
+POSITIONS, CONTENT = "positions", "content"
+"""Names of the tables of layers that are trained, forward + backward."""
+
 TABLES: dict[str, Callable[[], tuple[BenchmarkLayer, ...]]] = {
     "resnet50": partial(network_layers, resnet50),
     "mobilenetv2": partial(network_layers, mobilenet_v2),
     "ladder": ladder_layers,
+    POSITIONS: lambda: (square_layer(64, 32), square_layer(256, 14), square_layer(128, 56)),
+    CONTENT: lambda: (square_layer(64, 16), square_layer(256, 14), square_layer(64, 56)),
 }
 """Tables of layers by name."""
 
 NETWORK = "network"
-"""Name of the table that is a whole network, not layers."""
+"""Name of the table of whole networks, not of layers."""
 
 TABLE_NAMES = (*TABLES, NETWORK)
 

@@ -8,15 +8,16 @@ from ..candidates.candidates import CANDIDATES, Built, Candidate, reference_outp
 from ..candidates.cases import Case, Regime
 from ..candidates.results import Kind, Measurement, Phase, Row
 from ..candidates.shapes import BenchmarkLayer
+from ..candidates.trained import TRAINED
 from .measure import LAYER_BATCH, Settings, forward_call, measure, training_call
 from .timing import Call
 
 
 def measure_layer(table: str, layer: BenchmarkLayer, settings: Settings, phase: Phase) -> list[Row]:
-    """Measures every candidate on a layer, in one phase; the forward phase checks what they compute."""
+    """Measures a table's candidates on a layer, in one phase; the forward phase checks what they compute."""
     like = torch.empty(0, device=settings.device, dtype=settings.dtype)
     case = Case.draw(layer, batch=settings.batch or LAYER_BATCH, seed=settings.seed, like=like, limits=settings.limits)
-    refused = {candidate: candidate.refusal(case) for candidate in CANDIDATES}
+    refused = {candidate: candidate.refusal(case) for candidate in TRAINED.get(table, CANDIDATES)}
     built = {candidate: candidate.build(case) for candidate, reason in refused.items() if reason is None}
     torch.compiler.reset()
     found = measure({c.name: _call(made, case, settings, phase) for c, made in built.items()}, settings)

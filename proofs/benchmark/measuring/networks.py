@@ -1,42 +1,51 @@
-"""Measures a whole network: the CNN, what it is converted to, and the conversion."""
+"""Measures whole networks: the CNN, what it is converted to in either regime, and the conversion."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import torch
 from torch import nn
 
 from ....convert import convert_model
 from ....convert.size import Size
-from ..candidates.networks import resnet50
+from ..candidates.cases import SOFT_ALPHA
 from ..candidates.results import Kind, Measurement, Phase, Row
-from ..candidates.shapes import IMAGE_SIZE, NETWORK
+from ..candidates.shapes import IMAGE_SIZE, NETWORK, NETWORKS
 from .measure import NETWORK_BATCH, Settings, forward_call, measure, training_call
 from .timing import Call
 
-NAME = "resnet50"
-BASE, CONVERTED = "CNN", "converted"
+BASE, CONVERTED, SOFT = "CNN", "converted", "converted, soft"
 COPY, CONVERSION = "copy.deepcopy", "convert_model"
 
 
-def measure_network(
-    settings: Settings, *, build: Callable[[], nn.Module] = resnet50, size: Size = IMAGE_SIZE
-) -> Iterator[list[Row]]:
-    """Measures a network beside its conversion, each phase by itself, then the conversion beside a copy."""
+def measure_network(name: str, settings: Settings, *, size: Size = IMAGE_SIZE) -> Iterator[list[Row]]:
+    """Measures a network beside its conversions, each phase by itself, then the conversion beside a copy.
+
+    Args:
+        name: Out of ``NETWORKS``.
+        settings: How.
+        size: Of the images.
+    """
     batch = settings.batch or NETWORK_BATCH
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        cnn, x = build(), torch.randn(batch, 3, *size)
+        cnn, x = NETWORKS[name](), torch.randn(batch, 3, *size)
     cnn, x = cnn.to(settings.device, settings.dtype), x.to(settings.device, settings.dtype)
-    networks = {BASE: cnn, CONVERTED: convert_model(cnn).model}
+    networks = {BASE: cnn, CONVERTED: convert_model(cnn).model, SOFT: convert_model(cnn, alpha=SOFT_ALPHA).model}
+    like = Row(NETWORK, name, _told(cnn), Kind.network, size, batch, 1, Phase.forward, BASE, None)
     for phase in settings.phases:
         torch.compiler.reset()
         calls = {name: _call(network, x, settings, phase) for name, network in networks.items()}
-        yield _rows(measure(calls, settings), phase, batch, size)
+        yield _rows(measure(calls, settings), replace(like, phase=phase))
     copies: dict[str, Call] = {COPY: lambda: copy.deepcopy(cnn), CONVERSION: lambda: convert_model(cnn)}
-    yield _rows(measure(copies, settings), Phase.conversion, batch, size)
+    yield _rows(measure(copies, settings), replace(like, phase=Phase.conversion))
+
+
+def _told(network: nn.Module) -> str:
+    return f"{sum(isinstance(module, nn.Conv2d) for module in network.modules())} convolutions"
 
 
 def _call(network: nn.Module, x: torch.Tensor, settings: Settings, phase: Phase) -> Call:
@@ -50,20 +59,11 @@ def _call(network: nn.Module, x: torch.Tensor, settings: Settings, phase: Phase)
     return training_call(function, x, [p for p in network.parameters() if p.requires_grad], cotangent)
 
 
-def _rows(found: Mapping[str, Measurement | str], phase: Phase, batch: int, size: Size) -> list[Row]:
+def _rows(found: Mapping[str, Measurement | str], like: Row) -> list[Row]:
+    """A row for every candidate, otherwise like the one given."""
     return [
-        Row(
-            table=NETWORK,
-            layer=NAME,
-            geometry="53 convolutions",
-            kind=Kind.network,
-            size=size,
-            batch=batch,
-            count=1,
-            phase=phase,
-            candidate=name,
-            measurement=outcome if isinstance(outcome, Measurement) else None,
-            reason=outcome if isinstance(outcome, str) else None,
-        )
+        replace(like, candidate=name, measurement=outcome)
+        if isinstance(outcome, Measurement)
+        else replace(like, candidate=name, reason=outcome)
         for name, outcome in found.items()
     ]

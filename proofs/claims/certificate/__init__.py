@@ -5,9 +5,11 @@ ORDER = (
     "tail",
     "error_bound",
     "smoothed_kernel",
+    "frozen_kernel",
     "rounding",
     "underflow",
     "accumulation",
+    "left_out",
     "propagation",
     "propagation_rules",
 )

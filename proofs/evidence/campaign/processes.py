@@ -13,9 +13,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+
+import torch
 
 from ....convert.errors import ConversionError
 from .checks.all import compare_layer
@@ -23,6 +25,7 @@ from .settings import Settings
 from .tally import Tally
 
 _BLOCK = 8  # layers; what an interrupt loses at most, for each process
+_AHEAD = 256  # blocks that an executor of the caller's, whose workers are not known, is given ahead
 
 _Submit = Callable[[Sequence[int]], Callable[[], Tally]]  # starts a block; gives what waits for its tally
 
@@ -39,9 +42,22 @@ def check_block(settings: Settings, seed: int, indices: Sequence[int]) -> Tally:
 
 @contextmanager
 def tallies_of(
-    settings: Settings, seed: int, indices: range, deadline: float | None, workers: int
+    settings: Settings,
+    seed: int,
+    indices: range,
+    deadline: float | None,
+    workers: int,
+    executor: Executor | None = None,
 ) -> Iterator[Iterator[Tally]]:
-    """Yields the tallies of the blocks in order; blocks that are not started by the deadline are left out."""
+    """Yields the tallies of the blocks in order; blocks that are not started by the deadline are left out.
+
+    An executor that is given runs the blocks in the place of processes of our own, and is left as it is.
+    """
+    if executor is not None:
+        yield _in_order(
+            indices, deadline, _AHEAD, lambda part: executor.submit(check_block, settings, seed, part).result
+        )
+        return
     if workers < 2:
         yield _in_order(indices, deadline, 1, lambda part: lambda: check_block(settings, seed, part))
         return
@@ -70,7 +86,7 @@ def _in_order(indices: range, deadline: float | None, ahead: int, submit: _Submi
 def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Processes that are killed when the context is left early, and do not hear an interrupt themselves."""
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin)
     others = set(multiprocessing.active_children())
     try:
         with _interrupts_ignored():
@@ -83,6 +99,12 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
         for process in set(multiprocessing.active_children()) - others:
             process.kill()
         pool.shutdown(cancel_futures=True)
+
+
+def _begin() -> None:
+    """Prepares a process: one thread, since there is one process a core; more would wait for each other."""
+    torch.set_num_threads(1)
+    _end_with_parent()
 
 
 def _end_with_parent() -> None:

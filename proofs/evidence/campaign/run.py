@@ -8,6 +8,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor
 
 import torch
 
@@ -32,6 +33,7 @@ def run_campaign(
     shard: Shard | None = None,
     minutes: float | None = None,
     workers: int | None = None,
+    executor: Executor | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Campaign:
     """Checks random layers. An interrupt ends it early, with what was found until then.
@@ -44,6 +46,8 @@ def run_campaign(
         minutes: Start no layer after this time.
         workers: Processes; by default one a core for large campaigns on the CPU, else none. They are started as
             ``multiprocessing`` does, so a script that calls this needs its ``if __name__ == "__main__"``.
+        executor: What runs the blocks instead of such processes, as Dask's ``Client.get_executor()`` does on a cluster
+            whose workers have conv2attn. The result is that of one process.
         progress: Called with the number of layers that were just checked.
 
     Raises:
@@ -55,7 +59,7 @@ def run_campaign(
     start, tally, stopped = time.monotonic(), Tally(), None
     deadline = None if minutes is None else start + 60 * minutes
     try:
-        with tallies_of(settings, seed, indices, deadline, _workers(settings, indices, workers)) as tallies:
+        with tallies_of(settings, seed, indices, deadline, _workers(settings, indices, workers), executor) as tallies:
             for block in tallies:
                 tally = tally + block
                 progress(block.layers)

@@ -19,8 +19,8 @@ from ....convert.files.layers import Layers
 from ....convert.model.report import LayerReport
 from ....convert.size import Size
 from ....convert.spec import ConvSpec
-from ..pictures.plane import plane_of
-from ..pictures.scene import Scene, Work, own_scene, query_pixel, scenes
+from ..pictures.scene import Scene, own_scene, query_pixel, scenes
+from ..pictures.work import Work
 from .room import Room
 
 _UNSEEN = 32  # pixels of the side of an input that no network has computed; a quarter of a volume's
@@ -119,7 +119,5 @@ def _unseen_size(spec: ConvSpec) -> Size:
 
 def _unseen(name: str, layer: SelfAttention, size: Size) -> Scene:
     """The scene of a layer whose input is unknown: zeros of this size."""
-    plane = plane_of(layer, torch.zeros(1, layer.spec.in_channels, *size))
-    output = plane.layer.spec.output_size(Size(*plane.x.shape[2:]))
-    is_whole = plane.layer.num_heads == layer.num_heads
-    return Scene(name, plane.layer, plane.x, (output.rows // 2, output.columns // 2), plane.note, is_whole)
+    x = torch.zeros(1, layer.spec.in_channels, *size)
+    return Scene.of(name, layer, x, lambda output: (output.rows // 2, output.columns // 2))

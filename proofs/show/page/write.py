@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from ....convert.model.report import Report
 from ...evidence.agreement import Agreement
+from ...terminal.numbers import scientific
 from ...terminal.printable import CELL, printable
 from ..pictures.image import drawn_image
-from ..pictures.numbers import scientific
 from ..pictures.scene import image_channels
 from .data import not_drawn, page_data
 from .table import COLUMNS, caption, layers_by_note, table_rows

@@ -70,9 +70,15 @@ def level(plane: Tensor, mass: float) -> float:
 
 
 def _draw_panel(axes: Any, scene: Scene) -> None:
-    """The contours of all heads."""
+    """The contours of all heads, and the query."""
     window = Window.around(scene, least=_BESIDE)
-    for head, plane in enumerate(scene.maps()):
+    contour_heads(axes, window, scene.maps())
+    mark_places(axes, scene, window)
+
+
+def contour_heads(axes: Any, window: Window, maps: Tensor) -> None:
+    """Draws the contours of attention maps [heads, rows, columns] inside a window."""
+    for head, plane in enumerate(maps):
         colour = HEAD_COLOURS[head % len(HEAD_COLOURS)]
         rows, columns, smooth = _smoothed(window, plane)
         half, most = (level(plane, mass) for mass in MASSES)
@@ -80,7 +86,6 @@ def _draw_panel(axes: Any, scene: Scene) -> None:
         axes.contour(columns, rows, smooth, levels=[half], colors=[colour], linewidths=1.3)
         if most < half:
             axes.contour(columns, rows, smooth, levels=[most], colors=[colour], linewidths=0.7)
-    mark_places(axes, scene, window)
 
 
 def _smoothed(window: Window, plane: Tensor) -> tuple[Any, Any, Any]:

@@ -8,9 +8,9 @@ from typing import Any
 
 from ....convert.errors import ConversionError
 from ....convert.heads.regime import ONE_HOT_ALPHA
+from ...terminal.numbers import raised
 from .captions import evenly
 from .curve import ALPHAS, Point, error_curve
-from .numbers import raised
 from .scene import Scene
 from .style import BLUE, FAINT, GREY, VERMILION, Sheet
 

@@ -37,16 +37,6 @@ class Plane(NamedTuple):
     note: str | None
 
 
-def is_plain(spec: ConvSpec) -> bool:
-    """Whether a layer is over images, and its keys are the pixels of its padded input."""
-    return spec.axes == _PLANE and not spec.transposed
-
-
-def seen_size(spec: ConvSpec, size: Size) -> Size:
-    """Rows and columns of what a layer is drawn before."""
-    return size if is_plain(spec) else Size(*(1, *spec.padded_size(size))[-2:])
-
-
 def plane_of(layer: SelfAttention, x: Tensor) -> Plane:
     """A layer and its input [1, in_channels, *size], as what is drawn of them.
 

@@ -27,11 +27,10 @@ from ...terminal.layout import short_name
 from ...terminal.printable import CELL, printable
 from .image import drawn_image
 from .plane import network_input, plane_of
+from .work import TooMuchError, Work
 
-MOST_NUMBERS = 2**28  # of a layer's padded input, or of its output: 1 GB in single precision
 _LISTED = 5  # layers named where none comes close
 _PLANES = 64  # different ones that are drawn for a layer, then repeated
-_MOST_NUMBERS = 2**26  # in the images that are drawn for layers without their network
 
 
 @dataclass(frozen=True)
@@ -53,6 +52,13 @@ class Scene:
     query: tuple[int, int]
     note: str | None = None
     is_whole: bool = True
+
+    @classmethod
+    def of(cls, name: str, layer: SelfAttention, x: Tensor, query: Callable[[Size], tuple[int, int]]) -> Scene:
+        """A layer before its input [1, in_channels, *size], with the query that is chosen on the size of its output."""
+        plane = plane_of(layer, x)
+        output = plane.layer.spec.output_size(Size(*plane.x.shape[2:]))
+        return cls(name, plane.layer, plane.x, query(output), plane.note, plane.layer.num_heads == layer.num_heads)
 
     @property
     def size(self) -> Size:
@@ -122,7 +128,7 @@ def scenes(
 
     Raises:
         SelectionError: The pixel is outside the image.
-        ConversionError: The network does not run on the image, or not within the limit, or not within ``MOST_NUMBERS``.
+        ConversionError: The network does not run on the image, or not within ``limit`` or ``work.MOST_NUMBERS``.
     """
     pixel = query_pixel(image, pixel)
     groups = names_by_module(model, lambda module: isinstance(module, SelfAttention))
@@ -167,10 +173,7 @@ def own_scene(name: str, layer: SelfAttention, image: Tensor, pixel: tuple[int, 
 
 def _scene(name: str, layer: SelfAttention, x: Tensor, image: Tensor, pixel: tuple[int, int]) -> Scene:
     """A layer before its input, with its query at the same place as a pixel of the image."""
-    plane = plane_of(layer, x)
-    output = plane.layer.spec.output_size(Size(*plane.x.shape[-2:]))
-    query, is_whole = _scaled(pixel, Size(*image.shape[-2:]), output), plane.layer.num_heads == layer.num_heads
-    return Scene(name, plane.layer, plane.x, query, plane.note, is_whole)
+    return Scene.of(name, layer, x, lambda output: _scaled(pixel, Size(*image.shape[-2:]), output))
 
 
 def _inputs(model: nn.Module, names: Sequence[str], image: Tensor, limit: float) -> dict[str, Tensor]:
@@ -200,45 +203,6 @@ def _inputs(model: nn.Module, names: Sequence[str], image: Tensor, limit: float)
         for module, mode in modes:
             module.training = mode
     return inputs
-
-
-class TooMuchError(Exception):
-    """Ends a run that takes more than it may."""
-
-
-class Work:
-    """What may still be computed and drawn.
-
-    Args:
-        limit: Multiply-adds of attention layers, which in the exact regime are their convolutions'.
-    """
-
-    def __init__(self, limit: float) -> None:
-        self._left, self._numbers = limit, _MOST_NUMBERS
-
-    def add(self, layer: SelfAttention, images: int, size: Size) -> None:
-        """Counts a layer that is about to run on so many images, or refuses it and counts nothing.
-
-        Raises:
-            TooMuchError: It takes more than is left.
-            ConversionError: It does not fit the images.
-        """
-        spec = layer.spec
-        padded, output = math.prod(spec.padded_size(size)), math.prod(spec.output_size(size))
-        work, numbers = layer.weight.numel() * output, max(spec.in_channels * padded, spec.out_channels * output)
-        if work > self._left or images * numbers > MOST_NUMBERS:
-            raise TooMuchError
-        self._left -= work
-
-    def draw(self, numbers: int) -> None:
-        """Counts the numbers of an image that is drawn for a layer.
-
-        Raises:
-            TooMuchError: They are more than are left.
-        """
-        if numbers > self._numbers:
-            raise TooMuchError
-        self._numbers -= numbers
 
 
 def _record(inputs: dict[str, Tensor], name: str, work: Work) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:

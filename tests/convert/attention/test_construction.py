@@ -122,6 +122,19 @@ def test_content_terms_are_no_convolution_once_they_are_on() -> None:
         conv_from_attention(layer)
 
 
+def test_content_behind_a_closed_gate_leaves_the_convolution_and_behind_an_open_one_does_not() -> None:
+    conv = nn.Conv2d(2, 2, 3)
+    layer = attention_from_conv(conv)
+    content = layer.add_content(4, gated=True)
+    assert content.gate is not None
+    assert content.query_weight.any()
+    assert torch.equal(conv_from_attention(layer).weight, conv.weight)
+    with torch.no_grad():
+        content.gate[3] = 1e-6
+    with pytest.raises(NotAConvolutionError, match="content terms are on"):
+        conv_from_attention(layer)
+
+
 def test_what_is_not_a_plain_convolution_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedLayerError, match="Linear is not one of PyTorch's convolutions"):
         attention_from_conv(nn.Linear(1, 1))  # type: ignore[call-overload]

@@ -303,7 +303,7 @@ def test_the_replaced_forward_of_the_attention_layer_leaves_no_bound(monkeypatch
 class LoudAttention(SelfAttention2d):
     """An attention layer that computes something else."""
 
-    def forward(self, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+    def forward(self, x: Tensor, output_size: Sequence[int] | None = None, **options: Any) -> Any:
         """Multiplies."""
         return 100 * super().forward(x, output_size)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conv2attn.convert.bounds.rounding import OUTWARD
+from conv2attn.convert.bounds.rounding import OUTWARD, unit_roundoff
 from conv2attn.convert.certificate.propagation.interval import Arithmetic, Interval, UnboundedError, affine, checked
 
 # The unit roundoffs of a dtype and of what is computed in, and the smallest numbers of both: normal, and of all.
@@ -142,3 +142,14 @@ def assert_affine(
         [end + more for end, more in zip(high, outward, strict=True)],
         [difference * OUTWARD for difference in error],
     ]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_result_in_half_precision_is_rounded_to_it_once(dtype: torch.dtype) -> None:
+    """A number just below the middle of two neighbours from 1 on is off by the unit roundoff."""
+    one = torch.ones(1, dtype=torch.float64)
+    found = Arithmetic(dtype).rounded(Interval.of(1.0, 1.0), one, 1, same=False)
+    unit = unit_roundoff(dtype)
+    assert unit <= float(found.error) / 2 < 2 * unit
+    assert unit <= float(found.high) - 1 < 2 * unit
+    assert unit <= 1 - float(found.low) < 2 * unit

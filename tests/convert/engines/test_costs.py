@@ -12,17 +12,23 @@ from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv
 from conv2attn.convert.engines import ENGINES, choose_engine, exact_engine, factored, passes, separable
-from conv2attn.convert.engines.axes import AxisTable, Block
+from conv2attn.convert.engines.axes import AxisTable, Block, axis_probabilities, without_far_keys
 from conv2attn.convert.engines.base import Cost, are_trained
 from conv2attn.convert.engines.convolution import laid_out_like
+from conv2attn.convert.engines.joint import JointStencil, JointTable, joint_forms
 from conv2attn.convert.engines.passes import cheapest_passes, stencils_are_fast
-from conv2attn.convert.engines.separable import axis_probabilities
-from conv2attn.convert.engines.stencil import Stencil, keys_above_zero
+from conv2attn.convert.engines.stencil import Stencil, keys_read
 from conv2attn.convert.size import Size
 
 SIZE = Size(11, 13)
-CALL, NARROW, SHORT, LENGTHS = 500_000, 12, 16, (16, 24, 32, 48, 64)  # what axes.py says of matrix products
-MATRIX, SHUFFLING, REORDERING, MOVING, WIDEST = 10_000, 18, 40, 7, 6  # what passes.py and stencil.py say
+CALL, NARROW, SHORT, JOINING, LENGTHS = (
+    500_000,
+    12,
+    16,
+    50,
+    (16, 24, 32, 48, 64),
+)  # what axes.py says of products
+MATRIX, SHUFFLING, REORDERING, MOVING, WIDEST = 2_000, 40, 70, 30, 6  # what passes.py and stencil.py say
 
 
 # Engines: 4 -> 6 channels in 2 groups, 3x2 taps, stride 1x2, dilation 1x3, on 11x13 pixels and 15x13 with padding.
@@ -48,8 +54,7 @@ def test_one_hot_attention_costs_what_the_convolution_costs_and_a_copy_where_tor
 
 def test_soft_factored_attention_costs_two_passes_more() -> None:
     cost = ENGINES["factored"].cost(layer(8.0), SIZE, batch=5)
-    keys = 2 * math.isqrt(104 // 8) + 1
-    assert keys < 13
+    keys = 2 * 1 + 1  # the next but one weighs exp(-4 * 8), less than 2^-24
     smoothing = 13 * 15 * keys + 15 * 13 * keys  # each pixel of the padded image, along the rows and along the columns
     assert cost.flops == CONVOLUTION + 2 * 5 * 4 * smoothing
     assert cost.bytes == 4 * (5 * 4 * 15 * 13 + 5 * 4 * 15 * (13 + 13))
@@ -113,9 +118,9 @@ def test_the_form_of_the_smoothing_is_chosen_for_the_channels_that_are_smoothed(
 ) -> None:
     asked, honest = [], cheapest_passes
 
-    def noted(*arguments: Any, images: tuple[int, int]) -> passes.Passes:
+    def noted(*arguments: Any, images: tuple[int, int], **options: Any) -> passes.Passes:
         asked.append(images)
-        return honest(*arguments, images=images)
+        return honest(*arguments, images=images, **options)
 
     monkeypatch.setattr(factored, "cheapest_passes", noted)
     attention_from_conv(nn.Conv2d(4, outputs, taps), alpha=1.0, engine="factored")(torch.randn(1, 4, 8, 8))
@@ -125,7 +130,7 @@ def test_the_form_of_the_smoothing_is_chosen_for_the_channels_that_are_smoothed(
 @pytest.mark.parametrize("alpha", [8.0, 0.1])
 def test_the_separable_engine_costs_its_distinct_tables_and_the_heads(alpha: float) -> None:
     cost = ENGINES["separable"].cost(layer(alpha), SIZE, batch=5)
-    keys = (7, 7) if alpha == 8.0 else (15, 13)
+    keys = (3, 3) if alpha == 8.0 else (15, 13)
     rows = 4 * 13 * 3 * keys[0] * 13  # 3 distinct rows of heads: channels, output rows, keys, columns
     mixing = 6 * 6 * 2 * 13 * 13
     columns = 6 * 13 * 5 * 2 * keys[1]
@@ -154,12 +159,13 @@ def test_heads_that_are_trained_have_a_table_each() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("alpha", [0.3, 2.0, 31.9, 32.0, 200.0])
-def test_keys_above_zero_are_those_that_a_softmax_gives_something(alpha: float, dtype: torch.dtype) -> None:
+def test_the_keys_of_a_query_are_about_those_that_are_not_left_out(alpha: float, dtype: torch.dtype) -> None:
     distances = torch.arange(-60, 61, dtype=torch.float64)
-    above = int(((-alpha * distances.square()).softmax(0).to(dtype) > 0).sum())
-    assert above <= keys_above_zero(alpha, 121, dtype) <= above + 2 * (math.sqrt(1100 / alpha) + 1)
-    assert keys_above_zero(alpha, 2, dtype) == min(2, keys_above_zero(alpha, 121, dtype))
-    assert keys_above_zero(0.0, 121, dtype) == 121
+    probabilities = (-alpha * distances.square()).softmax(0).unsqueeze(0)
+    left = int((without_far_keys(probabilities, dtype) > 0).sum())
+    assert abs(keys_read(alpha, 121, dtype) - left) <= 2
+    assert keys_read(alpha, 2, dtype) == min(2, keys_read(alpha, 121, dtype))
+    assert keys_read(0.0, 121, dtype) == 121
 
 
 # Tables
@@ -173,7 +179,7 @@ def test_a_table_costs_its_blocks_and_joining_them() -> None:
     for queries, keys in ((10, 20), (10, 5), (1, 16), (3, 17)):
         assert AxisTable.dense(torch.ones(queries, keys)).cost(7) == block_cost(queries, keys, 7)
     table = AxisTable(torch.ones(10, 20), (Block(0, 4, 0, 6), Block(4, 10, 3, 20)))
-    assert table.cost(7) == block_cost(4, 6, 7) + block_cost(6, 17, 7) + 8 * 7
+    assert table.cost(7) == block_cost(4, 6, 7) + block_cost(6, 17, 7) + JOINING * 10 * 7
     assert table.entries == 4 * 6 + 6 * 17
 
 
@@ -187,7 +193,7 @@ def test_the_blocks_of_a_band_are_the_cheapest(reach: int, vectors: int) -> None
         ends = [(start, min(start + size, length)) for start in range(0, length, size)]
         widths = [min(stop + reach, length) - max(start - reach, 0) for start, stop in ends]
         blocks = (block_cost(b - a, width, vectors) for (a, b), width in zip(ends, widths, strict=True))
-        costs.append(sum(blocks) + 8 * vectors)
+        costs.append(sum(blocks) + JOINING * length * vectors)
     table = AxisTable.of(band.float(), vectors)
     assert table.cost(vectors) == min(costs)
     assert (len(table.blocks) == 1) == (min(costs) == costs[0])
@@ -240,6 +246,57 @@ def test_the_cheapest_form_is_taken(taps: int) -> None:
     chosen = cheapest_passes(tables, [along_rows, along_columns], images=(6, 10))
     found = (*(type(axis[0]) for axis in chosen.axes), chosen.memory_format)
     assert costs[found] == min(costs.values())  # type: ignore[index]
+    assert chosen.cost == min(costs.values())
+
+
+def test_images_whose_channels_lie_together_are_reordered_for_all_forms_but_one() -> None:
+    tables, along = [[torch.ones(40, 90)], [torch.ones(50, 70)]], [[stencil(40, 5)], [stencil(50, 5)]]
+    chosen = {last: cheapest_passes(tables, along, images=(6, 6), channels_last=last) for last in (False, True)}
+    assert chosen[True].memory_format == torch.channels_last
+    assert chosen[False].memory_format == torch.contiguous_format
+    rows = passes._Choice.of(tables[0], along[0], before=6, after=70, kept=True, is_last=False)
+    columns = passes._Choice.of(tables[1], along[1], before=6 * 40, after=1, kept=True, is_last=True)
+    assert chosen[True].cost == rows.stencil_cost + columns.stencil_cost
+    tables_alone = cheapest_passes(tables, None, images=(6, 6), channels_last=True)
+    assert tables_alone.cost == rows.table_cost + columns.table_cost + REORDERING * 6 * 90 * 70
+
+
+# Both axes at once
+
+
+@pytest.mark.parametrize(("images", "ragged"), [(32, 1), (6, 4)])
+def test_both_axes_at_once_cost_one_pass(images: int, ragged: int) -> None:
+    rows, columns = torch.ones(4, 9), torch.ones(5, 7)
+    for last in (False, True):
+        joint = joint_forms((rows, columns), (stencil(4, 3), stencil(5, 2)), images=images, channels_last=last)
+        table, along = joint
+        moved = 0 if last else SHUFFLING * (4 * 5 + 9 * 7) // 2
+        assert along.cost == ragged * images * (4 * 5 * (3 * 2 + MOVING) + moved)
+        assert table.cost == block_cost(4 * 5, 9 * 7, images) + last * REORDERING * images * 9 * 7
+
+
+def test_both_axes_at_once_are_for_short_sums_and_little_padding() -> None:
+    def forms(pixels: tuple[int, int], *stencils: Stencil | None) -> list[type]:
+        tables = torch.ones(2, pixels[0]), torch.ones(3, pixels[1])
+        return [type(form) for form in joint_forms(tables, stencils, images=16, channels_last=False)]
+
+    assert forms((16, 16), stencil(2, 16), stencil(3, 16)) == [JointTable, JointStencil]
+    assert forms((16, 17), stencil(2, 16), stencil(3, 17)) == []
+    assert forms((16, 17), stencil(2, 16), stencil(3, 16, WIDEST)) == [JointStencil]
+    assert forms((16, 16), stencil(2, 16), stencil(3, 16, WIDEST + 1)) == [JointTable]
+    assert forms((16, 16), None, stencil(3, 16)) == forms((16, 16), stencil(3, 16), None) == [JointTable]
+
+
+def test_the_smoothing_takes_its_cheapest_form() -> None:
+    def form(conv: nn.Conv2d, *shape: int, layout: torch.memory_format = torch.contiguous_format) -> str:
+        x = torch.zeros(shape).contiguous(memory_format=layout)
+        return type(factored._smoothing(attention_from_conv(conv, alpha=2.0)._values(), x).attention).__name__
+
+    conv = nn.Conv2d(64, 64, 3, padding=1)
+    assert form(conv, 8, 64, 56, 56) == form(conv, 8, 64, 56, 56, layout=torch.channels_last) == "JointStencil"
+    assert form(conv, 8, 64, 7, 7) == "JointTable"
+    assert form(conv, 8, 64, 14, 14) == "Passes"
+    assert form(conv.double(), 8, 64, 56, 56) == "Passes"
 
 
 def test_a_form_needs_a_stencil_for_every_table_and_little_padding() -> None:

@@ -15,6 +15,9 @@ from torch import Tensor, nn
 from conv2attn.convert import attention_from_conv
 from conv2attn.convert.bounds.rounding import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.engines import factored, passes, separable
+from conv2attn.convert.engines.axes import without_far_keys
+from conv2attn.convert.engines.factored import smoothing_matrix
+from conv2attn.convert.engines.joint import JointStencil, JointTable, joint_forms
 from conv2attn.convert.engines.passes import Axis
 from conv2attn.convert.engines.stencil import Stencil
 from conv2attn.convert.size import Size
@@ -23,6 +26,7 @@ from conv2attn.proofs.evidence.strategies import convolutions_with_input
 
 # What a form makes cost nothing, where a layer has it, and the others infinitely much.
 FORMS = {"tables": "table_cost", "stencils": "shuffled_cost", "stencils, channels last": "stencil_cost"}
+JOINT = {"one stencil": JointStencil, "one table": JointTable}
 
 
 @st.composite
@@ -58,18 +62,18 @@ def test_a_stencil_is_its_table(axis: Axis, alpha: float, center: float) -> None
         assert targets.min() < 0 or targets.max() > axis.keys - 1
         return
     table, x = table_of(axis, alpha, center), torch.randn(2, 3, axis.keys, axis.keys, dtype=torch.float64)
-    relative = rounding(axis, alpha, center)
+    relative, left_out = rounding(axis, alpha, center), unit_roundoff(torch.float64) * float(x.abs().max())
     rows, columns = axis.seen(x.mT).mT, axis.seen(x)
     for observed, expected, scale in (
         (stencil.rows_of(rows), table @ rows, table @ rows.abs()),
         (stencil.columns_of(columns), columns @ table.T, columns.abs() @ table.T),
     ):
         assert observed.shape == expected.shape
-        assert ((observed - expected).abs() <= relative * scale + 2.0**-1000).all()
+        assert ((observed - expected).abs() <= relative * scale + left_out).all()
 
 
 @given(axes(), st.floats(0.01, 300), st.floats(-1, 3))
-def test_a_stencil_leaves_out_what_underflows(axis: Axis, alpha: float, center: float) -> None:
+def test_a_stencil_leaves_out_what_weighs_next_to_nothing(axis: Axis, alpha: float, center: float) -> None:
     stencil = axis.stencil(alpha, center, torch.float32)
     if stencil is None:
         return
@@ -78,13 +82,33 @@ def test_a_stencil_leaves_out_what_underflows(axis: Axis, alpha: float, center: 
     for query in range(axis.queries):
         start = axis.stride * query + first
         reached[query, max(start, 0) : max(start + len(stencil.weights), 0)] = True
-    left_out = table_of(axis, alpha, center)[~axis.seen(reached)]
-    assert (left_out <= 2.0**-126 * float(stencil.scale.max())).all()
+    left_out = table_of(axis, alpha, center).masked_fill(axis.seen(reached), 0.0).sum(1)
+    assert (left_out <= 2.0**-24 * (1 + rounding(axis, alpha, center))).all()
 
 
-@pytest.fixture(params=FORMS)
+@given(st.integers(1, 60), st.floats(0.01, 300), st.sampled_from([torch.float32, torch.float64]))
+def test_a_table_leaves_out_what_weighs_next_to_nothing(length: int, alpha: float, dtype: torch.dtype) -> None:
+    table = smoothing_matrix(length, alpha, like=torch.zeros(1, dtype=dtype))
+    near = without_far_keys(table, dtype)
+    assert torch.equal(near[near != 0], table[near != 0])
+    left_out, unit = (table - near).double(), unit_roundoff(dtype)
+    assert (left_out.sum(1) <= unit).all()
+    assert ((near != 0).sum(1) <= 2 * math.sqrt(math.log(4 / unit) / alpha) + 1).all()
+
+
+@pytest.fixture(params=[*FORMS, *JOINT])
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Makes every engine take its passes in one form, if the layer has it."""
+
+    def joint(*arguments: Any, **options: Any) -> list[JointStencil | JointTable]:
+        wanted = JOINT.get(request.param, ())
+        return [replace(form, cost=-1.0) for form in joint_forms(*arguments, **options) if isinstance(form, wanted)]
+
+    monkeypatch.setattr(factored, "joint_forms", joint)
+    for engine in (factored, separable):
+        monkeypatch.setattr(engine, "stencils_are_fast", lambda device, dtype: True)
+    if request.param in JOINT:
+        return str(request.param)
     honest, free = passes._Choice.of, FORMS[request.param]
 
     def only(*arguments: Any, **places: Any) -> passes._Choice:
@@ -93,8 +117,6 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
         return replace(choice, **costs if choice.stencils else {})
 
     monkeypatch.setattr(passes._Choice, "of", only)
-    for engine in (factored, separable):
-        monkeypatch.setattr(engine, "stencils_are_fast", lambda device, dtype: True)
     return str(request.param)
 
 
@@ -121,10 +143,14 @@ def check_forms(engine: str, data: st.DataObject) -> None:
     farthest = math.hypot(*grid) + 2 * float(layer.centers.detach().abs().max())
     exponent = float(layer.alpha.detach().max()) * (2 * farthest) ** 2 * gamma(8, unit_roundoff(torch.float64))
     relative = 2 * gamma(steps, unit_roundoff(torch.float64)) + 4 * math.expm1(2 * exponent)  # scores are rounded, too
-    for one, other, size in zip(
-        [*observed[0], observed[1]], [*expected[0], expected[1]], [*scale[0], scale[1]], strict=True
+    # What each axis leaves out weighs at most u, of whatever pixel, times all weights, outputs or pixels it meets.
+    weights, outputs, largest_pixel = conv.weight.abs().sum(), cotangent.abs().sum(), x.detach().abs().max()
+    met = outputs * weights, outputs * largest_pixel, weights * largest_pixel
+    for one, other, size, far in zip(
+        [*observed[0], observed[1]], [*expected[0], expected[1]], [*scale[0], scale[1]], met, strict=True
     ):
-        assert ((one - other).abs() <= relative * size + 2.0**-1000).all()
+        left_out = 2 * unit_roundoff(torch.float64) * far * (1 + relative)
+        assert ((one - other).abs() <= relative * size + left_out).all()
 
 
 @pytest.mark.parametrize("engine", ["factored", "separable"])
@@ -155,14 +181,12 @@ def test_the_result_lies_in_memory_as_that_of_the_convolution(
     assert layer(x).stride() == conv(x).stride()
 
 
-def test_wide_images_take_stencils_and_steep_layers_few_taps() -> None:
+@pytest.mark.parametrize(("alpha", "taps"), [(0.5, 11), (2.0, 5), (8.0, 3), (100.0, 1)])
+def test_steep_layers_have_few_taps(alpha: float, taps: int) -> None:
     axis = Axis.of(ConvSpec(64, 64, (3, 3), padding=(1, 1)), Size(56, 56), 0)
-    stencil = axis.stencil(2.0, 0.0, torch.float32)
+    stencil = axis.stencil(alpha, 0.0, torch.float32)
     assert stencil is not None
-    assert len(stencil.weights) == 13
-    layer = attention_from_conv(nn.Conv2d(64, 64, 3, padding=1), alpha=2.0)
-    smoothing = factored._make_smoothing(layer._values(), torch.Size((8, 64, 56, 56)))
-    assert smoothing.passes.memory_format == torch.channels_last
+    assert len(stencil.weights) == taps
 
 
 @pytest.mark.parametrize("engine", ["factored", "separable"])
@@ -174,3 +198,11 @@ def test_images_of_one_channel_are_attended_as_others(engine: str) -> None:
         for layout in (torch.contiguous_format, torch.channels_last):
             expected = conv.double()(x.double()).float()
             assert torch.equal(layer.float()(x.contiguous(memory_format=layout)), expected)
+
+
+@pytest.mark.parametrize("rows", [torch.rand(2, 1), torch.rand(1, 2).T, torch.rand(4, 3).T])
+def test_a_joint_table_is_the_product_of_both_axes_whatever_their_strides(rows: Tensor) -> None:
+    columns = torch.rand(3, 5)
+    joint = JointTable.of(rows, columns, images=1, channels_last=False).table.probabilities
+    expected = torch.einsum("qk,pl->qpkl", rows, columns)
+    assert torch.equal(joint.view(expected.shape), expected)

@@ -94,6 +94,11 @@ def content_terms(model: nn.Module) -> None:
     attention(model, "tied").add_content(1)
 
 
+def gated_content(model: nn.Module) -> None:
+    for parameter in attention(model, "stem").add_content(3, gated=True).parameters():
+        nn.init.uniform_(parameter)
+
+
 def mixed_engines(model: nn.Module) -> None:
     attention(model, "stem").engine = "literal"
     attention(model, "tied").engine = "factored"
@@ -103,7 +108,10 @@ def mixed_dtypes(model: nn.Module) -> None:
     model.get_submodule("head").double()
 
 
-@pytest.mark.parametrize("change", [unchanged, soft_heads, moved_centers, content_terms, mixed_engines, mixed_dtypes])
+CHANGES = [unchanged, soft_heads, moved_centers, content_terms, gated_content, mixed_engines, mixed_dtypes]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_what_was_saved_is_loaded_bit_for_bit(
     change: Callable[[nn.Module], None], dtype: torch.dtype, tmp_path: Path
@@ -188,6 +196,7 @@ def test_the_config_says_what_was_converted_from_what_with_what(tmp_path: Path) 
         "axis_offsets": None,
         "alpha_follows_dtype": True,
     }
+    assert not any("content_gated" in entry for entry in config["layers"])
     assert json.loads((tmp_path / "out" / REPORT).read_text()) == CertifiedReport.of(model, report).to_json()
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [CONFIG, WEIGHTS, REPORT]
 
@@ -273,6 +282,7 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_left(
         (lambda config: config["layers"][0].update(engine=["auto"]), "malformed"),
         (lambda config: config["layers"][0].update(engine="fast"), "there is no engine 'fast'"),
         (lambda config: config["layers"][0].update(content_key_dim="3"), "malformed"),
+        (lambda config: config["layers"][0].update(content_gated=1), "malformed"),
         (lambda config: config["layers"][0].update(content_key_dim=10**12), "no content terms of dimension"),
         (lambda config: config["layers"][0].update(unknown=1), "malformed"),
         (lambda config: config["layers"][0]["spec"].update(stride=[1, 1]), "layer stem is"),

@@ -199,7 +199,7 @@ def test_a_state_dict_of_an_earlier_version_opens_as_what_it_meant(alpha: float 
 def test_the_keys_of_an_attention_layer_are_all_known() -> None:
     layer = converted().get_submodule("zeroth")
     assert isinstance(layer, SelfAttention2d)
-    layer.add_content(2)
+    layer.add_content(2, gated=True)
     layer.set_axis_scores(torch.rand(6, 9), torch.rand(6, 9))
     assert set(layer.state_dict()) == {"weight", "bias", *ATTENTION_KEYS}
 

@@ -22,7 +22,14 @@ from conv2attn.convert import (
     save_converted,
 )
 from conv2attn.convert.engines import ENGINES
-from conv2attn.convert.heads.regime import _REMEMBERED, _REMEMBERED_BYTES, EXACT_ALPHA, ONE_HOT_ALPHA, compute_dtype
+from conv2attn.convert.heads.regime import (
+    _REMEMBERED,
+    _REMEMBERED_BYTES,
+    EXACT_ALPHA,
+    ONE_HOT_ALPHA,
+    SMALLEST_TRAINED_ALPHA,
+    compute_dtype,
+)
 from conv2attn.convert.size import Size
 
 SPEC = ConvSpec(1, 1, kernel_size=(3, 2), dilation=(2, 1))
@@ -124,7 +131,7 @@ def test_a_locality_strength_that_is_not_positive_and_finite_is_refused(value: f
         certify(layer, input_range=(-1, 1))
 
 
-def test_an_alpha_that_training_makes_negative_is_refused() -> None:
+def test_an_alpha_that_training_makes_negative_becomes_the_smallest() -> None:
     layer = SelfAttention2d(SPEC, alpha=0.01)
     layer.alpha.requires_grad_()
     optimizer = torch.optim.SGD([layer.alpha], lr=100.0)
@@ -132,6 +139,11 @@ def test_an_alpha_that_training_makes_negative_is_refused() -> None:
     (layer(x).square().sum() * layer.alpha.sum()).backward()
     optimizer.step()
     assert (layer.alpha < 0).any()
+    layer(x)
+    assert (layer.alpha >= SMALLEST_TRAINED_ALPHA).all()
+    assert (layer.alpha == SMALLEST_TRAINED_ALPHA).any()
+    with torch.no_grad():
+        layer.alpha[0] = math.nan
     with pytest.raises(ConversionError, match="alpha must be positive and finite"):
         layer(x)
 

@@ -18,12 +18,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conv2attn.convert import ConvSpec
+from conv2attn.convert import ConvSpec, SelfAttention2d
 from conv2attn.convert.attention.layer import DEFAULT_MEMORY_LIMIT
 from conv2attn.convert.bounds.rounding import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.size import Size
 from conv2attn.proofs.benchmark import criteria
+from conv2attn.proofs.benchmark.candidates import shapes
 from conv2attn.proofs.benchmark.candidates.candidates import (
     CANDIDATES,
     CONVOLUTION,
@@ -35,8 +36,17 @@ from conv2attn.proofs.benchmark.candidates.candidates import (
 )
 from conv2attn.proofs.benchmark.candidates.cases import FREE_ALPHAS, FREE_SHIFT, Case, Limits, Regime
 from conv2attn.proofs.benchmark.candidates.networks import mobilenet_v2, resnet50
-from conv2attn.proofs.benchmark.candidates.results import Kind, Measurement, Phase, Row, summarise
-from conv2attn.proofs.benchmark.candidates.shapes import NETWORK, TABLES, BenchmarkLayer, ladder_layers
+from conv2attn.proofs.benchmark.candidates.results import Kind, Measurement, Phase, Row, steadiness, summarise
+from conv2attn.proofs.benchmark.candidates.shapes import (
+    CONTENT,
+    NETWORK,
+    POSITIONS,
+    TABLES,
+    BenchmarkLayer,
+    ladder_layers,
+    square_layer,
+)
+from conv2attn.proofs.benchmark.candidates.trained import KEY_DIM, TRAINED
 from conv2attn.proofs.benchmark.criteria import MET, MISSED, NOT_MEASURED, Criterion, evaluate
 from conv2attn.proofs.benchmark.measuring.measure import CPU, Settings, measure
 from conv2attn.proofs.benchmark.measuring.memory import peak_bytes
@@ -44,7 +54,7 @@ from conv2attn.proofs.benchmark.measuring.networks import measure_network
 from conv2attn.proofs.benchmark.measuring.timing import time_interleaved
 from conv2attn.proofs.benchmark.outputs import CREATOR
 from conv2attn.proofs.benchmark.plot import draw_ladder, plot
-from conv2attn.proofs.benchmark.report import markdown
+from conv2attn.proofs.benchmark.report import markdown, trust
 from conv2attn.proofs.benchmark.run import Benchmark, run_benchmark, steps
 from conv2attn.proofs.evidence.machine import kept_memory
 from tests.command import exit_code
@@ -180,6 +190,42 @@ def test_quadratic_attention_beyond_a_limit_is_refused_with_the_reason(limits: L
     assert all("the limit is" in str(reason) for reason in refused.values())
 
 
+@pytest.mark.parametrize("table", TRAINED)
+def test_training_a_layer_asks_for_the_gradient_of_every_parameter_and_none_is_zero(table: str) -> None:
+    case = case_of(LAYERS[0])
+    for candidate in TRAINED[table][1:]:
+        built = candidate.build(case)
+        assert isinstance(built.function, SelfAttention2d)
+        names = [name for name, _ in built.function.named_parameters()]
+        parameters = [parameter.requires_grad_() for parameter in built.parameters]
+        gradients = torch.autograd.grad(built.function(case.x).square().sum(), parameters)
+        assert {"weight", "bias", "alpha", "centers"} <= set(names)
+        assert [name for name, gradient in zip(names, gradients, strict=True) if not gradient.any()] == []
+
+
+def test_the_table_of_content_has_it_in_one_softmax_and_behind_half_open_gates() -> None:
+    case = case_of(LAYERS[0])
+    layers = [candidate.build(case).function for candidate in TRAINED[CONTENT][1:]]
+    contents = [layer.content for layer in layers if isinstance(layer, SelfAttention2d) and layer.content is not None]
+    assert [None if content.gate is None else content.gate.tolist() for content in contents] == [None, [0.5] * 9]
+    assert all(content.query_weight.shape[1] == KEY_DIM == 8 and not content.is_off() for content in contents)
+
+
+@pytest.mark.parametrize("table", TRAINED)
+def test_what_is_drawn_depends_on_the_seed_alone(table: str) -> None:
+    case = case_of(LAYERS[0])
+    for candidate in TRAINED[table]:
+        one, other = (candidate.build(case).parameters for _ in range(2))
+        assert all(torch.equal(*pair) for pair in zip(one, other, strict=True))
+
+
+def test_content_beyond_the_limit_of_flops_is_refused_and_trained_positions_are_not() -> None:
+    case = case_of(LAYERS[0], limits=Limits(DEFAULT_MEMORY_LIMIT, 100.0))
+    refused = {candidate.name: candidate.refusal(case) for table in TRAINED.values() for candidate in table}
+    assert {name for name, reason in refused.items() if reason} == set(criteria.TRAINED_CONTENT)
+    assert all("the limit is 1.0e+02" in reason for reason in refused.values() if reason)
+
+
 # How they are measured
 
 
@@ -267,7 +313,7 @@ def test_a_run_has_a_row_for_each_layer_phase_and_candidate(benchmark: Benchmark
 
 def test_the_json_has_the_documented_fields_and_no_nan(benchmark: Benchmark) -> None:
     data = json.loads(json.dumps(benchmark.to_json(), allow_nan=False))
-    assert set(data) == {"seed", "machine", "settings", "rows", "summaries", "criteria"}
+    assert set(data) == {"seed", "machine", "settings", "steady", "rows", "summaries", "criteria"}
     assert all(set(row) == ROW_FIELDS for row in data["rows"])
     assert all(len(row["seconds"]) in (0, 5) for row in data["rows"])
     assert data["settings"]["dtype"] == "float32"
@@ -282,6 +328,19 @@ def test_the_section_of_the_results_holds_every_table(benchmark: Benchmark) -> N
         assert word in section
     tables = [part.splitlines() for part in section.split("\n\n") if part.startswith("|")]
     assert all(len({line.count("|") for line in table}) == 1 for table in tables)
+
+
+def test_layers_that_are_trained_are_measured_forward_and_backward_whatever_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for table in TRAINED:
+        monkeypatch.setitem(TABLES, table, lambda: (square_layer(2, 5),))
+    settings, advanced = Settings(rounds=5, batch=1, threads=1), list[int]()
+    found = run_benchmark(list(TRAINED), settings, progress=advanced.append)
+    expected = [(table, candidate.name) for table, candidates in TRAINED.items() for candidate in candidates]
+    assert [(row.table, row.candidate) for row in found.rows] == expected
+    assert all(row.phase is Phase.training and row.measurement is not None for row in found.rows)
+    assert sum(advanced) == steps(list(TRAINED), settings) == 2
 
 
 def row(candidate: str, ratio: float | None, **changes: Any) -> Row:
@@ -303,9 +362,9 @@ def test_nothing_is_judged_that_was_not_measured() -> None:
 
 
 def test_means_count_each_layer_as_often_as_the_network_has_it() -> None:
-    rows = [row(criteria.EXACT, 1.01, count=3), row(criteria.EXACT, 1.16, layer="b")]
+    rows = [row(criteria.EXACT, 0.97, count=3), row(criteria.EXACT, 1.16, layer="b")]
     (summary,) = summarise(rows)
-    assert math.isclose(summary.mean, (1.01**3 * 1.16) ** 0.25)
+    assert math.isclose(summary.mean, (0.97**3 * 1.16) ** 0.25)
     assert summary.layers == summary.measured == 4
     found = verdicts(rows)
     name = "exact regime / F.conv2d, ResNet-50, forward"
@@ -329,22 +388,60 @@ def test_single_layers_and_the_network_are_judged_by_their_own_rows() -> None:
             row(criteria.SOFT, 9.0, **ladder | {"layer": "224x224"}),
             row("CNN", 1.0, **network),
             row(criteria.CONVERTED, 1.06, **network),
+            row(criteria.CONVERTED_SOFT, 1.19, **network),
+            row(criteria.CONVERTED_SOFT, 1.51, **network | {"layer": "mobilenetv2"}),
             row(criteria.CONVERSION, 1.9, **network | {"phase": Phase.conversion}),
         ]
     )
     assert [name for name, verdict in found.items() if verdict == MISSED] == [
         "dense SDPA with bias / separable, free heads, 56x56",
         "whole ResNet-50, converted / CNN: time",
+        "whole MobileNetV2, soft / CNN, forward: time",
     ]
     assert [name for name, verdict in found.items() if verdict == MET] == [
         "separable, free heads / F.conv2d, 56x56",
         "peak memory, soft factored, 224x224",
+        "whole ResNet-50, soft / CNN, forward: time",
         "whole ResNet-50, converted / CNN: peak memory",
         "convert_model / copy.deepcopy of ResNet-50: time",
     ]
 
 
+def test_trained_layers_are_judged_by_their_own_rows() -> None:
+    training = {"phase": Phase.training}
+    softmax, gated = criteria.TRAINED_CONTENT
+    large = Measurement((1.0,) * 5, (99.0,) * 5, 2**30 + 1)
+    rows = [
+        row(criteria.TRAINED_POSITIONS, 2.5, table=POSITIONS, layer="64 channels, 32x32", **training),
+        row(criteria.TRAINED_POSITIONS, 2.6, table=POSITIONS, layer="256 channels, 14x14", **training),
+        row(softmax, 29.0, table=CONTENT, layer="64 channels, 16x16", **training),
+        row(gated, 6.1, table=CONTENT, layer="256 channels, 14x14", **training),
+        row(softmax, 99.0, table=CONTENT, layer="64 channels, 56x56", **training),
+        row(gated, 1.0, table=CONTENT, layer="64 channels, 56x56", **training | {"measurement": large}),
+    ]
+    found = verdicts(rows)
+    assert [name for name, verdict in found.items() if verdict == MET] == [
+        "trained positions / F.conv2d, 64 channels, 32x32, forward + backward",
+        "trained positions and content in one softmax / F.conv2d, 64 channels, 16x16, forward + backward",
+        "peak memory, trained positions and content in one softmax, 64 channels, 56x56, forward + backward",
+    ]
+    assert [name for name, verdict in found.items() if verdict == MISSED] == [
+        "trained positions / F.conv2d, 256 channels, 14x14, forward + backward",
+        "trained positions and gated content / F.conv2d, 256 channels, 14x14, forward + backward",
+        "peak memory, trained positions and gated content, 64 channels, 56x56, forward + backward",
+    ]
+
+
+def test_every_trained_layer_that_is_judged_is_measured() -> None:
+    judged = [criterion.name for criterion in evaluate([]) if "trained" in criterion.name]
+    measured = [layer.name for table in TRAINED for layer in TABLES[table]()]
+    assert len(judged) == 9
+    assert all(any(f", {name}, {Phase.training}" in criterion for name in measured) for criterion in judged)
+
+
 def test_the_candidates_that_are_judged_exist() -> None:
+    trained = {candidate.name for table in TRAINED.values() for candidate in table[1:]}
+    assert trained == {criteria.TRAINED_POSITIONS, *criteria.TRAINED_CONTENT}
     judged = {criteria.EXACT, criteria.SOFT, criteria.FREE, criteria.DENSE}
     assert judged <= {candidate.name for candidate in CANDIDATES}
     assert CANDIDATES[0].method == CONVOLUTION
@@ -354,13 +451,29 @@ def small_network() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 2, 3), nn.AdaptiveAvgPool2d(1))
 
 
-def test_a_network_is_measured_beside_its_conversion() -> None:
+def test_a_network_is_measured_beside_its_conversions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(shapes.NETWORKS, "small", small_network)
     settings = Settings(rounds=5, batch=2, backward=True)
-    parts = list(measure_network(settings, build=small_network, size=Size(9, 7)))
+    parts = list(measure_network("small", settings, size=Size(9, 7)))
+    assert {row.layer for part in parts for row in part} == {"small"}
+    assert {row.geometry for part in parts for row in part} == {"2 convolutions"}
     assert [part[0].phase for part in parts] == [Phase.forward, Phase.training, Phase.conversion]
     names = [tuple(row.candidate for row in part) for part in parts]
-    assert names == [("CNN", criteria.CONVERTED)] * 2 + [("copy.deepcopy", criteria.CONVERSION)]
+    assert names == [("CNN", criteria.CONVERTED, criteria.CONVERTED_SOFT)] * 2 + [
+        ("copy.deepcopy", criteria.CONVERSION)
+    ]
     assert all(row.measurement is not None for part in parts for row in part)
+
+
+@pytest.mark.parametrize(("slow", "believed"), [(1.29, True), (1.31, False)])
+def test_numbers_of_a_busy_machine_are_not_to_be_believed(slow: float, believed: bool) -> None:
+    steady, shaken = ((1.0, 1.0, 1.0), (1.0, slow, slow))
+    rows = [
+        replace(row("a", 1.0), measurement=Measurement(seconds, (1.0,) * 3, 0)) for seconds in (*[steady] * 8, shaken)
+    ]
+    assert steadiness(rows) == (9, 9) if believed else (8, 9)
+    assert trust(rows).startswith("The machine was quiet" if believed else "Do not believe")
+    assert trust([*rows, *rows[:1]]).startswith("The machine was quiet")
 
 
 # The plot
@@ -451,7 +564,7 @@ def test_the_command_prints_one_json_object(run: Run) -> None:
 @pytest.mark.parametrize(
     ("code", "words", "arguments"),
     [
-        (2, "the tables are resnet50, mobilenetv2, ladder, network", ("--table", "vgg")),
+        (2, "the tables are resnet50, mobilenetv2, ladder, positions, content, network", ("--table", "vgg")),
         (2, "a plot shows the table ladder", ("--table", "resnet50", "--plot", "a.svg")),
         (2, "there is no device", ("--device", "abacus")),
         (2, "5", ("--rounds", "4")),

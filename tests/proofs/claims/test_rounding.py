@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from conv2attn.convert.bounds import rounding as code
 from conv2attn.convert.certificate.propagation import activations
-from conv2attn.proofs.claims.certificate import propagation, underflow
+from conv2attn.proofs.claims.certificate import left_out, propagation, underflow
 from conv2attn.proofs.claims.certificate import propagation_rules as rules
 from conv2attn.proofs.claims.certificate.accumulation import (
     addition_failures,
@@ -65,6 +65,9 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "far terms counted once": partial(far_failures, factor=1),
     "more far terms": partial(far_failures, share=sympy.Rational(1, 2)),
     "a bound on all keys divided by 100": partial(sum_failures, factor=Fraction(1, 100)),
+    "two axes that leave out what one does": partial(left_out.axes_failures, bound=lambda e, _: e),
+    "keys that are left out twice as far": partial(left_out.sum_failures, share=Fraction(1)),
+    "what is left out divided by 100": partial(left_out.sum_failures, factor=Fraction(1, 100)),
     "an addition that loses one operand less": partial(underflow.addition_failures, factor=3),
     "subnormal weights that are always read": partial(underflow.order_failures, flushed=0),
     "inputs and results that are never lost": partial(underflow.order_failures, inputs=0, each=0),

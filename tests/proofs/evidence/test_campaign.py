@@ -6,8 +6,10 @@ import ast
 import copy
 import json
 import math
+import multiprocessing
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -31,7 +33,7 @@ from conv2attn.convert import (
 from conv2attn.convert.bounds import tail
 from conv2attn.convert.certificate import layer as certificate
 from conv2attn.convert.certificate.propagation import certificate as network_certificate
-from conv2attn.convert.engines import ENGINES, factored, literal, separable, stencil
+from conv2attn.convert.engines import ENGINES, axes, factored, literal, separable, stencil
 from conv2attn.convert.engines.axes import AxisTable
 from conv2attn.convert.engines.convolution import Geometry, is_narrow
 from conv2attn.convert.errors import CheckpointError, ConversionError, SelectionError
@@ -102,7 +104,7 @@ def certify_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def round_moved_centers(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = separable.axis_probabilities
+    honest = axes.axis_probabilities
 
     def rounded(layer: LayerValues, size: Size, axis: int) -> Tensor:
         return honest(layer._replace(centers=layer.centers.round()), size, axis)
@@ -466,6 +468,14 @@ def test_several_processes_find_what_one_finds(monkeypatch: pytest.MonkeyPatch) 
     one = run_campaign(settings, layers=40, workers=0)
     two = run_campaign(settings, layers=40, workers=2)
     assert plain(one) == plain(two)
+
+
+def test_an_executor_of_the_callers_finds_what_one_process_finds() -> None:
+    settings = Settings(engines=("literal",), max_size=4)
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
+        theirs = run_campaign(settings, layers=40, executor=executor)
+        assert executor.submit(len, "left as it is").result() == 13
+    assert plain(theirs) == plain(run_campaign(settings, layers=40, workers=0))
 
 
 def test_a_process_that_dies_ends_the_campaign(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from hypothesis import Phase, given, settings
 from torch import Tensor, nn
 
 from conv2attn.convert import Certificate, ConversionError, attention_from_conv, certify
-from conv2attn.convert.engines import factored, separable
+from conv2attn.convert.engines import axes, factored, separable
 from conv2attn.convert.heads.values import AttentionLayer
 from conv2attn.convert.size import Size
 from conv2attn.proofs.evidence.strategies import convolutions_with_input
@@ -48,7 +48,7 @@ def test_smoothing_the_wrong_way_is_caught(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_columns_read_with_the_tables_of_rows_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = separable.axis_probabilities
+    honest = axes.axis_probabilities
 
     def rows_only(layer: AttentionLayer, size: Size, axis: int) -> Tensor:
         grid, probabilities = layer.spec.padded_size(size), honest(layer, size, 0)

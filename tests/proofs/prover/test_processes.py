@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -55,8 +56,8 @@ import sys
 from pathlib import Path
 from conv2attn.proofs.formal.coq.leash import run_leashed
 
-print("checking", flush=True)
-run_leashed([sys.executable, "-c", "import time; time.sleep(10**6)"], folder=Path(), limit=10**6)
+program = "import time; alive = open('alive', 'w'); print('checking', file=alive, flush=True); time.sleep(10**6)"
+run_leashed([sys.executable, "-c", program], folder=Path(), limit=10**6)
 """
 
 SLOW = """
@@ -69,7 +70,6 @@ def claims():
 
 COMMANDS = {
     "campaign": [sys.executable, "-c", CAMPAIGN],
-    "program": [sys.executable, "-c", PROGRAM],
     "proof": [sys.executable, "-c", PROOF],
     "soak": [sys.executable, "-c", SOAK],
 }
@@ -85,7 +85,7 @@ def started(*command: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])
-@pytest.mark.parametrize("kind", ["campaign", "program", "proof"])
+@pytest.mark.parametrize("kind", ["campaign", "proof"])
 def test_workers_end_with_their_parent_and_show_no_traceback(
     kind: str, sent: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,6 +97,20 @@ def test_workers_end_with_their_parent_and_show_no_traceback(
         _, errors = process.communicate(timeout=LONG)  # until the last process has closed its end
     assert process.returncode == -sent
     assert "Traceback" not in errors  # multiprocessing itself may say what it has cleared away
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])
+def test_a_program_on_a_leash_ends_with_its_parent(
+    sent: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("alive")
+    with started(sys.executable, "-c", PROGRAM) as process, open("alive") as alive:
+        assert alive.readline() == "checking\n"
+        process.send_signal(sent)
+        assert process.wait(LONG) == -sent
+        assert select.select([alive], [], [], LONG)[0] == [alive]
+        assert alive.read() == ""  # the program, which would have held it open for ever, has ended
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])

@@ -25,8 +25,8 @@ from conv2attn.convert.files.save import save_converted
 from conv2attn.convert.files.writing.atomic import write_file
 from conv2attn.convert.model.report import Report
 from conv2attn.convert.size import Size
+from conv2attn.learn.data.pictures import LONGEST, read_picture
 from conv2attn.proofs.evidence.image_folder import read_images
-from conv2attn.proofs.evidence.images import LONGEST, read_picture
 from conv2attn.proofs.evidence.strategies import convolutions_with_input
 from conv2attn.proofs.show.pictures.contours import level
 from conv2attn.proofs.show.pictures.curve import convolution, error_curve

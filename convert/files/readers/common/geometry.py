@@ -76,8 +76,6 @@ def describe(
         return StoredConvolution.refused(str(error))
     if spec.is_uneven and not (uneven and has_class(spec)):
         return StoredConvolution.refused("its padding is one that no convolution of PyTorch has")
-    if not _is_whole(spec):
-        return StoredConvolution.refused("its geometry is not one of integers")
     out_channels = spec.out_channels
     if bias is not None and not _is_bias(tensors.get(bias), out_channels):
         return StoredConvolution.refused("its bias is computed or not one number a channel")
@@ -95,12 +93,6 @@ def add_layer(
 def layer_name(weight: str) -> str:
     """The layer that a weight's key belongs to: all before its last part, if that is "weight"."""
     return "" if weight == "weight" else weight.removesuffix(".weight")
-
-
-def _is_whole(spec: ConvSpec) -> bool:
-    """Whether the numbers that a file gave are integers, and not only compare like them."""
-    pairs = [spec.kernel_size, spec.stride, spec.dilation, spec.output_padding, *(() if spec.is_dynamic else spec.pads)]
-    return all(type(value) is int and value < 2**31 for pair in pairs for value in pair)
 
 
 def _is_bias(values: object, channels: int) -> bool:

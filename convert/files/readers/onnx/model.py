@@ -15,12 +15,12 @@ from dataclasses import replace
 
 from ....errors import CheckpointError
 from ..common.beside import OpenBeside
-from ..common.geometry import StoredConvolution, add_layer, layer_name
+from ..common.geometry import StoredConvolution
 from ..common.limits import MAX_DEPTH, MAX_TENSORS
 from ..common.stored import Source
 from .constants import DERIVING, constant, derived
-from .convolutions import CONVOLUTIONS, convolution
-from .folding import folding_note
+from .convolutions import CONVOLUTIONS
+from .found import ConvolutionNode, Found, named_layers
 from .naming import layer_names
 from .nodes import Node, attribute_name, read_node
 from .protobuf import Message
@@ -36,7 +36,6 @@ _DESCRIPTION = 400  # bytes that the description of a tensor takes
 _NODE_STEPS, _CALL_STEPS, _CONVOLUTION_STEPS = 10, 60, 120  # a node; what a graph in it, or a convolution, adds
 _NORMALISATION = "BatchNormalization"
 _READ = frozenset((*DERIVING, *FOLLOWED, "Constant"))  # operators besides convolutions whose inputs are read
-_QUANTISED = "_quantized"  # what ONNX Runtime's tools put behind a weight's name
 _GIVEN = Unknown("an input of its graph, computed when it runs")
 
 
@@ -50,6 +49,18 @@ def read_onnx(source: Source, open_beside: OpenBeside) -> tuple[dict[str, object
     Raises:
         CheckpointError: The file is damaged, has no graph, or names external data that cannot be used.
     """
+    walk = _walked(source, open_beside)
+    return walk.tensors, walk.layers()
+
+
+def read_nodes(source: Source, open_beside: OpenBeside) -> list[ConvolutionNode]:
+    """The convolution nodes of an ONNX model, each with what ``read_onnx`` says of its layer; arguments likewise."""
+    walk = _walked(source, open_beside)
+    walk.layers()
+    return walk.nodes
+
+
+def _walked(source: Source, open_beside: OpenBeside) -> _Walk:
     model = Message(source, 0, source.size)
     walk = _Walk(source, open_beside)
     graphs = []
@@ -62,7 +73,7 @@ def read_onnx(source: Source, open_beside: OpenBeside) -> tuple[dict[str, object
         raise CheckpointError(f"{source.path} holds {len(graphs)} graphs")
     for graph in graphs:
         walk.graph(graph, Scope(source), {}, 0)
-    return walk.tensors, walk.layers()
+    return walk
 
 
 class _Walk:
@@ -74,13 +85,16 @@ class _Walk:
 
     Attributes:
         tensors: The tensors by name.
+        nodes: The convolution nodes, once ``layers`` was called.
     """
 
     def __init__(self, source: Source, open_beside: OpenBeside) -> None:
         self._source, self._open_beside = source, open_beside
         self.tensors: dict[str, object] = {}
         self._functions: dict[tuple[str, str, str], Message] = {}
-        self._found: list[tuple[Node, str, Scope]] = []
+        self.nodes: list[ConvolutionNode] = []
+        self._found: list[Found] = []
+        self._calls = 0  # functions that the walk is in
         self._scales = Scales()
         self._prefixes: dict[str, int] = {}
         self._is_normalised = False  # whether a batch normalisation is left in the graph
@@ -99,19 +113,10 @@ class _Walk:
         self._functions[key] = message
 
     def layers(self) -> dict[str, StoredConvolution]:
-        """The convolutions by the names of their layers."""
-        layers: dict[str, StoredConvolution] = {}
-        for number, (node, name, scope) in enumerate(self._found):
-            stored, used = convolution(node, scope, self._scales.of(number))
-            for known in used if stored.spec is not None else ():
-                self._keep(known)
-            origin = used[0].origin.removesuffix(_QUANTISED) if used else ""
-            bias = bool(node.input(2))
-            own = layer_name(origin) if origin.endswith("weight") else name
-            folding = folding_note(node, origin, has_bias=bias, normalised=self._is_normalised)
-            notes = [note for note in (stored.note, folding) if note is not None]
-            add_layer(layers, own, replace(stored, note="; ".join(notes) or None), otherwise=name)
+        """The convolutions by the names of their layers; ``nodes`` then has the node of each."""
+        self.nodes, layers = named_layers(self._found, self._scales, self._keep, normalised=self._is_normalised)
         names = layer_names(layers, self._source.budget)
+        self.nodes = [replace(node, layer=names[node.layer]) for node in self.nodes]
         return {
             names[name]: stored if names[name] == name else replace(stored, original=name)
             for name, stored in layers.items()
@@ -207,7 +212,7 @@ class _Walk:
     def _convolution(self, node: Node, scope: Scope) -> None:
         self._source.budget.spend(steps=_CONVOLUTION_STEPS)
         name = scope.prefix + (node.name or f"{node.operator}_{len(self._found)}")
-        self._found.append((node, name, scope))
+        self._found.append(Found(node, name, scope, is_called=self._calls > 0))
         self._check_count()
 
     def _call(self, function: Message, node: Node, scope: Scope, depth: int) -> None:
@@ -229,8 +234,10 @@ class _Walk:
             elif part.number == _BODY:
                 self._source.budget.spend(memory=_DESCRIPTION)
                 bodies.append(function.message(part))
+        self._calls += 1
         for body in bodies:
             self._node(body, inner, {**bound, **node.messages}, depth + 1)
+        self._calls -= 1
         for number, name in enumerate(node.outputs):
             found = inner.find(outputs[number]) if number < len(outputs) else None
             scope.define(name, found or Unknown(f"computed by {node.operator}"))

@@ -46,6 +46,7 @@ class Node:
         messages: The attributes as they are described, by name.
         graphs: Graphs that attributes hold, each with the attribute's name.
         metadata: The entries of its metadata.
+        span: Where its message begins in the file, and where it ends.
     """
 
     operator: str = ""
@@ -59,6 +60,7 @@ class Node:
     messages: dict[str, Message] = field(default_factory=dict)
     graphs: list[tuple[str, Message]] = field(default_factory=list)
     metadata: list[Message] = field(default_factory=list)
+    span: tuple[int, int] = (0, 0)
 
     def input(self, number: int) -> str:
         """The name of an input; "" if it is left out."""
@@ -87,6 +89,7 @@ def read_node(message: Message, bound: Mapping[str, Message], wanted: Wanted, op
             _last_text(message, parts, number) for number in (_OPERATOR, _DOMAIN, _OVERLOAD, _NAME)
         )
         node = Node(operator, "" if domain in _OWN_DOMAINS else domain, overload, name)
+        node.span = message.start, message.end
         node.outputs = [message.text(part) for part in parts.get(_OUTPUT, [])]
         attributes = [message.message(part) for part in parts.get(_ATTRIBUTE, [])]
         is_wanted = wanted(node)

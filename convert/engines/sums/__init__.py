@@ -1,0 +1,1 @@
+"""Sums over heads, with their derivatives by hand."""

@@ -1,0 +1,175 @@
+"""The sum over heads whose attention reads the image, forward and backward by hand, in memory linear in the pixels.
+
+    Y = sum_h W_h P_h X,     P_h = softmax over keys of S_h,     S_h = Q_h . K_h + sum_i (a delta_i^2 + b_i delta_i)
+
+where a, b_1, b_2, ... are numbers of every head and query, which eq. (7) multiplies with the relative encoding. The
+positional part of a score is so a sum of one term an axis, and no bias of queries times keys is ever formed. Positions
+are subtracted before they are multiplied: nothing cancels, as it does in a product of absolute positions.
+
+Queries are taken so many at a time that S stays small. X, W, Q, K, a and b are kept, and the backward pass computes P
+again:
+
+    dA_h = W_h^T dY       dP_h = dA_h X^T       dX   += sum_h P_h^T dA_h        (A_h = P_h X)
+    dW_h = dY A_h^T       dS_h = P_h (dP_h - sum_k P_h dP_h)
+    dQ_h = dS_h K_h       dK_h = dS_h^T Q_h     da, db_i: sums of dS_h |delta_i|^2 and of dS_h delta_i
+
+Derivatives of derivatives are autograd's, with all queries at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...size import Size
+from .head_sum import all_heads, by_head, by_query, differentiable_backward, product
+
+CHUNK_BYTES = 8 * 2**20  # of the scores of some queries
+
+
+class Scores(NamedTuple):
+    """What scores are made of.
+
+    Attributes:
+        queries: Q, [batch, num_heads, queries, key_dim].
+        keys: K, [batch, num_heads, key_dim, keys].
+        vectors: (a, b_1, b_2, ...), [batch, num_heads, queries, axes + 1].
+        positions: Positions of the queries, [queries, axes].
+        grid: Size of the key grid.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    vectors: Tensor
+    positions: Tensor
+    grid: Size
+
+
+def content_sum(source: Tensor, weight: Tensor, scores: Scores) -> Tensor:
+    """sum_h W_h P_h X.
+
+    Args:
+        source: X, the padded input [batch, in_channels, *grid].
+        weight: W, [num_heads, groups, out_channels / groups, in_channels / groups].
+        scores: What the scores are made of.
+
+    Returns:
+        [batch, queries, out_channels].
+    """
+    pixels = source.flatten(2).transpose(1, 2).contiguous()
+    inputs = pixels, all_heads(weight), scores.queries, scores.keys, scores.vectors
+    summed: Tensor = _ContentSum.apply(*inputs, scores.positions, scores.grid)  # type: ignore[no-untyped-call]
+    return summed
+
+
+class _ContentSum(torch.autograd.Function):
+    """``content_sum`` with its derivatives."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Tensor:
+        *tensors, ctx.grid = inputs
+        ctx.save_for_backward(*tensors)
+        pixels, mixing, queries = tensors[:3]
+        output: Tensor = pixels.new_empty(len(pixels), queries.shape[2], len(mixing) * mixing.shape[2])
+        for part in _parts(tensors, ctx.grid):
+            _, attended = part.attended()
+            output[part.image, part.chosen] = (
+                product(by_query(attended, len(mixing)), mixing).transpose(0, 1).flatten(1)
+            )
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            return *differentiable_backward(ctx, _plain(ctx), gradients[0]), None
+        found = list(map(torch.zeros_like, ctx.saved_tensors[:5]))
+        for part in _parts(ctx.saved_tensors, ctx.grid):
+            part.add_gradients(gradients[0][part.image, part.chosen], found)
+        return *found, None, None
+
+
+def _plain(ctx: Any) -> Tensor:
+    """The output, of operations that autograd follows."""
+    mixing, chosen = ctx.saved_tensors[1], slice(None)
+    images = range(len(ctx.saved_tensors[0]))
+    attended = [_Part(ctx.saved_tensors, ctx.grid, image, chosen).attended()[1] for image in images]
+    return torch.stack([product(by_query(read, len(mixing)), mixing).transpose(0, 1).flatten(1) for read in attended])
+
+
+class _Part:
+    """Some queries of one image.
+
+    Args:
+        tensors: X, W, Q, K, the vectors and the positions.
+        grid: Size of the key grid.
+        image: Number of the image.
+        chosen: The queries.
+    """
+
+    def __init__(self, tensors: tuple[Tensor, ...], grid: Size, image: int, chosen: slice) -> None:
+        self.image, self.chosen, self.grid = image, chosen, grid
+        pixels, self.mixing, queries, keys, vectors, positions = tensors
+        self.pixels, self.keys = pixels[image], keys[image]
+        self.queries, self.vectors = queries[image, :, chosen], vectors[image, :, chosen]
+        self.offsets = [
+            torch.arange(length, dtype=positions.dtype, device=positions.device) - positions[chosen, axis, None]
+            for axis, length in enumerate(grid)
+        ]
+
+    def attended(self) -> tuple[Tensor, Tensor]:
+        """P, [num_heads, queries, keys], and A, [num_heads, queries, in_channels]."""
+        first, *others = map(self._term, range(len(self.grid)))
+        for term in others:
+            first = (first.unsqueeze(-1) + term.unsqueeze(-2)).flatten(2)
+        scores = torch.baddbmm(first, self.queries, self.keys)
+        # Without what would be subnormal in a product: processors multiply subnormal numbers many times slower.
+        smallest = torch.finfo(scores.dtype).tiny ** 0.5
+        probabilities = F.threshold(scores.softmax(-1), smallest, 0.0, inplace=not torch.is_grad_enabled())
+        return probabilities, torch.unflatten(probabilities.flatten(0, 1) @ self.pixels, 0, probabilities.shape[:2])
+
+    def add_gradients(self, gradient: Tensor, found: list[Tensor]) -> None:
+        """Adds the part's derivatives of X, W, Q, K and the vectors; ``gradient`` is dY, [queries, out_channels]."""
+        pixels, mixing, queries, keys, vectors = found
+        probabilities, attended = self.attended()
+        grouped = torch.unflatten(gradient, 1, (len(mixing), -1)).transpose(0, 1)
+        mixing.add_(product(by_query(attended, len(mixing)).transpose(1, 2), grouped))
+        passed = by_head(product(grouped, self.mixing.transpose(1, 2)), len(probabilities)).flatten(2)
+        rows = passed.flatten(0, 1)
+        pixels[self.image].addmm_(probabilities.flatten(0, 1).T, rows)
+        mean = (passed * attended).sum(-1, keepdim=True)
+        scores = torch.unflatten(rows @ self.pixels.T, 0, probabilities.shape[:2]).sub_(mean).mul_(probabilities)
+        queries[self.image, :, self.chosen] = torch.bmm(scores, self.keys.transpose(1, 2))
+        keys[self.image].baddbmm_(self.queries.transpose(1, 2), scores)
+        self._add_to_vectors(torch.unflatten(scores, 2, tuple(self.grid)), vectors[self.image, :, self.chosen])
+
+    def _add_to_vectors(self, scores: Tensor, vectors: Tensor) -> None:
+        """Sums of dS |delta|^2 and of dS delta along each axis."""
+        for axis, delta in enumerate(self.offsets):
+            others = [other + 2 for other in range(len(self.grid)) if other != axis]
+            along = scores.sum(others) if others else scores
+            vectors[..., 0] += (along * delta.square()).sum(-1)
+            vectors[..., axis + 1] += (along * delta).sum(-1)
+
+    def _term(self, axis: int) -> Tensor:
+        """a delta^2 + b delta along one axis, [num_heads, queries, length]."""
+        delta = self.offsets[axis]
+        return self.vectors[..., :1] * delta.square() + self.vectors[..., axis + 1 : axis + 2] * delta
+
+
+def _parts(tensors: tuple[Tensor, ...] | list[Tensor], grid: Size) -> Iterator[_Part]:
+    """Parts whose scores have about ``CHUNK_BYTES``."""
+    queries = tensors[2]
+    chunk = queries_at_a_time(queries.shape[1], grid, queries.element_size())
+    for image in range(len(queries)):
+        for start in range(0, queries.shape[2], chunk):
+            yield _Part(tuple(tensors), grid, image, slice(start, start + chunk))
+
+
+def queries_at_a_time(heads: int, grid: Size, element_size: int) -> int:
+    """Queries whose scores have about ``CHUNK_BYTES``."""
+    return max(1, CHUNK_BYTES // (heads * math.prod(grid) * element_size))

@@ -1,0 +1,1 @@
+"""Takes attention into other people's tools, and back."""

@@ -1,0 +1,146 @@
+"""A network of PyTorch's as an ONNX file of attention.
+
+1. A copy of the network gets a plain convolution in the place of each attention layer: a node that can be found again.
+2. ``torch.onnx.export`` writes it, with batch and size left open where the network's code allows that.
+3. Every such node becomes the layer's attention, with its own centres and alpha (``onnx/whole.py``).
+4. onnx's checker looks at the result.
+"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+
+from ..attention.checked import checked_model
+from ..attention.layer import SelfAttention
+from ..errors import ConversionError, OutputError, Problem, ToolError, UnsupportedLayerError
+from ..files.writing.atomic import write_file
+from ..names import names_by_module
+from ..padded import convolution
+from .onnx.forms import DEFAULT_FORM, form_named, refusal
+from .onnx.standard import flaw
+from .onnx.whole import WholeModel, attention_model
+
+_OPSET = 18  # at least; what torch's exporter is made for
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A file that was written.
+
+    Attributes:
+        path: The file.
+        form: How attention is written.
+        layers: Names of the attention layers in it.
+    """
+
+    path: Path
+    form: str
+    layers: tuple[str, ...]
+
+
+def export_onnx(
+    model: nn.Module,
+    path: str | Path,
+    *,
+    size: Sequence[int],
+    form: str = DEFAULT_FORM,
+    force: bool = False,
+) -> Exported:
+    """Writes a converted network as an ONNX file without a convolution.
+
+    Args:
+        model: A network with attention layers that takes images [batch, channels, *size].
+        path: The file to write.
+        size: A size of image that the network runs on; others do where its code allows it.
+        form: How attention is written: "separable", "literal" or "attention".
+        force: Replace a file that is there.
+
+    Raises:
+        UnsupportedLayerError: A layer cannot be written in this form, or the exporter left a layer out.
+        ConversionError: torch cannot export the network, or onnx's checker refuses the file.
+        ToolError: The packages onnx and onnxscript are not installed.
+        OutputError: The file exists, or cannot be written.
+    """
+    checked_model(model)
+    opset = max(form_named(form).opset, _OPSET)
+    plain, layers = with_convolutions(model)
+    problems = [Problem(name, reason) for name, layer in layers.items() if (reason := refusal(layer._values(), form))]
+    if problems or not layers:
+        what = "; ".join(f"{problem.name}: {problem.reason}" for problem in problems) or "there is no attention layer"
+        raise UnsupportedLayerError(f"the network cannot be written in the form {form}: {what}", problems)
+    first = next(iter(layers.values()))
+    example = torch.zeros(2, first.in_channels, *size, dtype=first.weight.dtype)
+    with tempfile.TemporaryDirectory(prefix="conv2attn-") as folder:
+        traced = Path(folder) / "traced.onnx"
+        _trace(plain, example, opset).save(traced)
+        whole = attention_model(traced, layers.get, form=form)
+        _check_complete(whole, layers)
+        write_file(Path(path), lambda temporary: _write(whole, temporary), force=force)
+    return Exported(Path(path), form, whole.layers)
+
+
+def with_convolutions(model: nn.Module) -> tuple[nn.Module, dict[str, SelfAttention]]:
+    """A copy with a convolution of the same weights for each attention layer, and the layers by all their names."""
+    groups = names_by_module(model, lambda module: isinstance(module, SelfAttention))
+    plain, layers = copy.deepcopy(model).cpu().eval(), dict[str, SelfAttention]()
+    for names in groups:
+        layer = model.get_submodule(names[0])
+        if not isinstance(layer, SelfAttention):
+            continue
+        # With a bias in any case: torch's exporter would compute one of zeros.
+        conv = convolution(replace(layer.spec, bias=True), dtype=layer.weight.dtype).eval()
+        with torch.no_grad():
+            conv.weight.copy_(layer.weight)
+            if conv.bias is not None:
+                conv.bias.copy_(torch.zeros_like(conv.bias) if layer.bias is None else layer.bias)
+        layers |= dict.fromkeys(names, layer)
+        if names == ("",):
+            return conv, layers
+        for name in names:
+            plain.set_submodule(name, conv)
+    return plain, layers
+
+
+def _trace(plain: nn.Module, example: Tensor, opset: int) -> torch.onnx.ONNXProgram:
+    sizes = {axis: Dim.AUTO for axis in range(example.ndim) if axis != 1}
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's own, about its internals
+            program = torch.export.export(
+                plain, (example,), dynamic_shapes=(sizes,), prefer_deferred_runtime_asserts_over_guards=True
+            )
+            made = torch.onnx.export(program, (), dynamo=True, optimize=False, opset_version=opset, verbose=False)
+    except ImportError as error:
+        raise ToolError(f"exporting takes onnx and onnxscript (pip install conv2attn[onnx]): {error}") from error
+    except Exception as error:  # whatever the network's code and torch's exporter raise
+        raise ConversionError(f"torch cannot export the network: {str(error).splitlines()[0][:300]}") from error
+    if made is None:
+        raise ConversionError("torch gave no ONNX program")
+    return made
+
+
+def _check_complete(whole: WholeModel, layers: dict[str, SelfAttention]) -> None:
+    """Refuses a file that lacks a layer, or has a convolution of one."""
+    lost = {id(layer): name for name, layer in layers.items()}
+    for name in whole.layers:
+        lost.pop(id(layers[name]), None)
+    problems = [*whole.refused, *(Problem(name, "torch's exporter left it out") for name in lost.values())]
+    if problems:
+        listed = "; ".join(f"{problem.name}: {problem.reason}" for problem in problems)
+        raise UnsupportedLayerError(f"the network is not exported whole: {listed}", problems)
+
+
+def _write(whole: WholeModel, path: Path) -> None:
+    whole.write(path)
+    found = flaw(path)
+    if found is not None:
+        raise OutputError(f"onnx's checker refuses what would be written: {found}")

@@ -1,0 +1,92 @@
+"""The forms in which attention is written, and the nodes of one layer in one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ...bounds.rounding import joined_error, literal_error
+from ...errors import OptionError
+from ...heads.values import AttentionLayer, without_closed_gate
+from .grid import Grid
+from .heads import Heads
+from .literal import attention, literal
+from .nodes import COMPUTED, STORED, Nodes
+from .separable import separable
+
+
+class Form(NamedTuple):
+    """A way to write attention.
+
+    Attributes:
+        name: What it is called.
+        write: Adds the attention of all heads to a graph.
+        opset: The first version of the standard that has its operators.
+        error: Its error in floating point, as ``Engine.error``, whatever the order of its sums.
+        summary: What it is, for people.
+    """
+
+    name: str
+    write: Callable[[Nodes, Grid, Heads, str], str]
+    opset: int
+    error: Callable[[AttentionLayer], float]
+    summary: str
+
+
+FORMS = {
+    form.name: form
+    for form in (
+        Form("separable", separable, 11, joined_error, "a softmax an axis, which is affordable at any size"),
+        Form("literal", literal, 11, literal_error, "scores, softmax over all keys, products: as the paper writes it"),
+        Form("attention", attention, 23, literal_error, "the standard's Attention operator with absolute positions"),
+    )
+}
+"""The forms by name."""
+DEFAULT_FORM = "separable"
+
+
+def form_named(name: str) -> Form:
+    """A form.
+
+    Raises:
+        OptionError: There is none of that name.
+    """
+    if name not in FORMS:
+        raise OptionError(f"there is no form {name!r}; there are {', '.join(FORMS)}")
+    return FORMS[name]
+
+
+def refusal(layer: AttentionLayer, form: str) -> str | None:
+    """Why a layer cannot be written in a form, or None if it can."""
+    if without_closed_gate(layer).content is not None:
+        return "its content terms have no form in ONNX here"
+    if layer.axis_scores is not None:
+        return "its positional scores are learned tables, which have no form in ONNX here"
+    if not layer.regime.is_read:
+        return "its alpha and centers have no values, as on the meta device"
+    if form == "attention" and not Heads.of(layer).scores_are_exact:
+        return "its alpha is no power of two or a centre no integer, so an Attention operator would round its scores"
+    return None
+
+
+def layer_nodes(layer: AttentionLayer, form: str, *, x: str, weight: str, bias: str, output: str) -> list[bytes]:
+    """The nodes that compute a layer.
+
+    Args:
+        layer: The layer; only its geometry, positions and precision are looked at.
+        form: Name of the form.
+        x: Name of the input, [batch, in_channels, *size].
+        weight: Name of the weight as the convolution holds it.
+        bias: Name of the bias, or "".
+        output: Name that the output gets, [batch, out_channels, *output size].
+    """
+    nodes, spec, stored, computed = Nodes(output), layer.spec, layer.weight.dtype, layer.regime.dtype
+    if stored != computed:
+        x, weight = (nodes.cast(part, COMPUTED[computed]) for part in (x, weight))
+        bias = bias and nodes.cast(bias, COMPUTED[computed])
+    attended = FORMS[form].write(nodes, Grid.of(nodes, spec, x), Heads.of(layer), weight)
+    if bias:
+        own = nodes.reshaped(bias, -1, *[1] * spec.axes)
+        attended = nodes.add("Add", attended, own, name="with_bias", description="The bias of the output projection.")
+    nodes.add("Cast", attended, output=output, name="output", to=STORED[stored], description=str(spec))
+    return nodes.written

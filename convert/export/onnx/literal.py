@@ -1,0 +1,102 @@
+"""The forms with a probability for every query and key: ``literal`` and ``attention``.
+
+``literal`` is the paper's: term (d) of the draft's eq. (7), r_delta . v_h, a softmax over all keys, and what the
+probabilities weigh. ``attention`` is one Attention operator of the standard (opset 23 and later) with absolute
+positions: its queries are alpha (-1, 2 t) with the target t = q + Delta, its keys (|k|^2, k), whose product is the same
+score up to a number for each query, which the softmax ignores (``proofs/claims/theorem/absolute.py``).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .grid import Grid
+from .heads import Heads, value_weight
+from .nodes import COMPUTED, Nodes
+
+_NUMPY = {1: "float32", 11: "float64"}
+
+
+def literal(nodes: Nodes, grid: Grid, heads: Heads, weight: str) -> str:
+    """As ``separable``."""
+    spec, code = heads.spec, COMPUTED[heads.score_dtype]
+    queries, keys = _queries(nodes, grid, code), _keys(nodes, grid, code)
+    delta = nodes.add("Sub", keys, nodes.reshaped(queries, -1, 1, spec.axes), name="delta", description="k - q")
+    encoding = nodes.add("Concat", _squared(nodes, delta, spec.axes, code), delta, axis=2, name="relative_encoding")
+    vectors = nodes.constant(_head_vectors(heads).T, _NUMPY[code], name="head_vectors", description=_VECTORS)
+    scores = nodes.add("MatMul", encoding, vectors, name="scores", description="r_delta . v_h: [query, key, head].")
+    by_head = nodes.add("Transpose", scores, perm=[0, 2, 1])
+    probabilities = nodes.add("Softmax", by_head, axis=2, name="probabilities", description="Softmax over all keys.")
+    if heads.score_dtype != heads.dtype:
+        probabilities = nodes.cast(probabilities, COMPUTED[heads.dtype])
+    joined = nodes.reshaped(probabilities, grid.query_count, -1)
+    outputs = spec.out_channels // spec.groups
+    values = nodes.reshaped(_values(nodes, grid, heads, weight), grid.batch, spec.groups, -1, outputs)
+    attended = nodes.add("MatMul", joined, values, name="attended", description="Sum over heads and keys.")
+    turned = nodes.add("Transpose", attended, perm=[0, 1, 3, 2])
+    return nodes.reshaped(turned, grid.batch, spec.out_channels, grid.query_size)
+
+
+def attention(nodes: Nodes, grid: Grid, heads: Heads, weight: str) -> str:
+    """As ``separable``, for heads whose scores binary32 does not round."""
+    spec, code = heads.spec, COMPUTED[heads.dtype]
+    positions, dtype = _keys(nodes, grid, code), _NUMPY[code]
+    centers = nodes.constant([[center] for center in heads.centers], dtype, name="centers")
+    targets = nodes.add("Add", _queries(nodes, grid, code), centers, name="targets")
+    double = nodes.add("Mul", targets, nodes.constant(2, dtype))
+    ones = nodes.add("Expand", nodes.constant(-1, dtype), nodes.joined(spec.num_heads, grid.query_count, 1))
+    sharpness = nodes.constant([[[one]] for one in heads.alpha], dtype, name="alpha")
+    queries = nodes.add("Mul", nodes.add("Concat", ones, double, axis=2), sharpness, name="queries")
+    keys = nodes.add(
+        "Concat", _squared(nodes, positions, spec.axes, code), positions, axis=1, name="absolute_positions"
+    )
+    values = nodes.add("Transpose", _values(nodes, grid, heads, weight), perm=[0, 2, 3, 1, 4])
+    attended = nodes.add(
+        "Attention",
+        nodes.add("Expand", queries, nodes.joined(grid.batch, 1, 1, 1)),
+        nodes.add("Expand", keys, nodes.joined(grid.batch, spec.num_heads, 1, 1)),
+        nodes.reshaped(values, grid.batch, spec.num_heads, -1, spec.out_channels),
+        name="attention",
+        description="Multi-head attention with absolute quadratic positions.",
+        scale=1.0,
+    )
+    added = nodes.add("ReduceSum", attended, nodes.constant([1]), keepdims=0, description="Sum over heads.")
+    turned = nodes.add("Transpose", added, perm=[0, 2, 1])
+    return nodes.reshaped(turned, grid.batch, spec.out_channels, grid.query_size)
+
+
+def _queries(nodes: Nodes, grid: Grid, code: int) -> str:
+    """Positions of the queries on the padded input, [queries, axes]."""
+    along = [grid.query_coordinates(axis, code) for axis in range(grid.spec.axes)]
+    return grid.points(along, grid.query_size, "query_positions")
+
+
+def _keys(nodes: Nodes, grid: Grid, code: int) -> str:
+    """Positions of the keys, [keys, axes]."""
+    along = [grid.key_coordinates(axis, code) for axis in range(grid.spec.axes)]
+    return grid.points(along, grid.key_size, "key_positions")
+
+
+def _squared(nodes: Nodes, positions: str, axes: int, code: int) -> str:
+    """|.|^2 of positions [..., axes], as [..., 1]: a product with ones, which is the same in every opset."""
+    squares = nodes.add("Mul", positions, positions)
+    return nodes.add("MatMul", squares, nodes.constant(np.ones((axes, 1)), _NUMPY[code]), name="squared_length")
+
+
+def _values(nodes: Nodes, grid: Grid, heads: Heads, weight: str) -> str:
+    """W_val x of every head and key, [batch, groups, num_heads, keys, out_channels / groups]."""
+    spec = heads.spec
+    pixels = nodes.reshaped(grid.keys, grid.batch, spec.groups, 1, spec.in_channels // spec.groups, -1)
+    tokens = nodes.add("Transpose", pixels, perm=[0, 1, 2, 4, 3], name="tokens")
+    return nodes.add("MatMul", tokens, value_weight(nodes, spec, weight), name="values", description="W_val x.")
+
+
+def _head_vectors(heads: Heads) -> NDArray[np.float64]:
+    """v_h = -alpha_h (1, -2 Delta_h), [num_heads, axes + 1]."""
+    alpha, centers = np.array(heads.alpha)[:, None], np.array(heads.centers)
+    found: NDArray[np.float64] = -alpha * np.concatenate([np.ones_like(alpha), -2 * centers], axis=1)
+    return found
+
+
+_VECTORS = "v_h = -alpha_h (1, -2 Delta_h), which heads compare the relative encoding with: [axes + 1, head]."

@@ -1,0 +1,107 @@
+"""The nodes that take the place of one convolution node, in the order in which they compute.
+
+Every name begins with that of the node's output, which no other tensor of the file has, so none is taken. A constant is
+a node, not an initializer: files of the standard's first versions list each initializer as an input of the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from . import wire
+
+COMPUTED = {torch.float64: wire.DOUBLE, torch.float32: wire.FLOAT}
+"""ONNX's types of the precisions that attention is computed in."""
+STORED = {**COMPUTED, torch.float16: 10, torch.bfloat16: 16}
+"""ONNX's types of the precisions that a convolution's weights may have."""
+
+
+class Nodes:
+    """Nodes that are added one by one.
+
+    Args:
+        prefix: What the names of nodes and tensors begin with.
+
+    Attributes:
+        written: The nodes, each a NodeProto.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._taken: dict[str, int] = {}
+        self._constants: dict[tuple[str, bytes, tuple[int, ...]], str] = {}
+        self.written: list[bytes] = []
+
+    def add(
+        self,
+        operator: str,
+        *inputs: str,
+        name: str = "",
+        output: str = "",
+        description: str = "",
+        **attributes: int | float | list[int],
+    ) -> str:
+        """Adds a node.
+
+        Args:
+            operator: What it computes.
+            inputs: Names of the tensors that it takes.
+            name: What its output is called, behind the prefix; by default after the operator.
+            output: The whole name of the output, where that is given.
+            description: What it computes, for people.
+            attributes: As the operator takes them.
+
+        Returns:
+            The name of its output.
+        """
+        own = self._new(name or operator)
+        self.written.append(
+            wire.node(operator, list(inputs), output or own, name=own, description=description, **attributes)
+        )
+        return output or own
+
+    def constant(self, values: object, dtype: str = "int64", *, name: str = "", description: str = "") -> str:
+        """Adds a constant, once for all that have the same numbers, and gives its name."""
+        array = np.asarray(values, dtype)
+        key = array.dtype.name, array.tobytes(), array.shape
+        if key not in self._constants:
+            own = self._constants[key] = self._new(name or "constant")
+            self.written.append(wire.node("Constant", [], own, name=own, description=description, value=array))
+        return self._constants[key]
+
+    def numbers(self, values: Sequence[float], shape: tuple[int, ...], *, name: str) -> str:
+        """Adds a constant of double precision in a shape."""
+        return self.constant(np.reshape(values, shape), "float64", name=name)
+
+    def cast(self, value: str, code: int, *, name: str = "") -> str:
+        """Adds a Cast to one of ONNX's types."""
+        return self.add("Cast", value, name=name, to=code)
+
+    def reshaped(self, value: str, *sizes: int | str, name: str = "") -> str:
+        """Adds a Reshape to sizes that are numbers (-1 for what is left) or tensors of shape [] or [any]."""
+        return self.add("Reshape", value, self.joined(*sizes), name=name)
+
+    def joined(self, *sizes: int | str) -> str:
+        """One tensor of integers, [n], of numbers and tensors."""
+        if all(isinstance(size, int) for size in sizes):
+            return self.constant(list(sizes))
+        parts: list[str] = []
+        run: list[int] = []
+        for size in sizes:
+            if isinstance(size, int):
+                run.append(size)
+                continue
+            if run:
+                parts.append(self.constant(run))
+            run = []
+            parts.append(size)
+        if run:
+            parts.append(self.constant(run))
+        return self.add("Concat", *parts, axis=0)
+
+    def _new(self, name: str) -> str:
+        count = self._taken[name] = self._taken.get(name, 0) + 1
+        return f"{self._prefix}/{name}" + (f"_{count}" if count > 1 else "")

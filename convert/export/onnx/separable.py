@@ -1,0 +1,179 @@
+"""The form ``separable``: a softmax an axis, since the quadratic score is a sum of one term for each axis.
+
+    softmax_k(-alpha |k - q - Delta|^2)  =  product over the axes of  softmax_{k_i}(-alpha (k_i - q_i - Delta_i)^2)
+
+(``proofs/claims/computing/separability.py``). Table T^i_t holds the probabilities of heads t along axis i. Where the
+heads are a grid of taps (m, n), their sum is three products with tables and weights; a third axis adds one:
+
+    Y_n = X (T^1_n)^T        Z_m = sum_n W_mn Y_n        output = sum_m T^0_m Z_m
+
+Each of the two sums is one matrix product: over tables and channels, and over tables and keys.
+
+A table has an entry for every query and key of its axis, too much for a sequence and for kernels of hundreds of taps.
+Where attention is exactly one-hot, the probability of a key that is a pixel or more from a head's target rounds to
+0 (``heads/regime.py``); so along such an axis the scores and the softmax are those of a *window*: the keys from one
+pixel before the first head's target to one behind the last's. All queries then have one table, and behind the ends of
+the grid lie zeros, to which no head gives anything.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ...heads.regime import ONE_HOT_ALPHA
+from .grid import Grid
+from .heads import Heads, are_a_grid, mixing_weight, tables
+from .nodes import COMPUTED, Nodes
+from .wire import DOUBLE
+
+_MANY_TAPS = 32  # along an axis; with more, a window costs less than a table
+
+
+def separable(nodes: Nodes, grid: Grid, heads: Heads, weight: str) -> str:
+    """Adds the attention of all heads, and gives its output's name: [batch, out_channels, *output size].
+
+    Args:
+        nodes: What the graph is added to.
+        grid: Keys and queries.
+        heads: Where heads look.
+        weight: Name of the weight as the node holds it, in the precision of the attention.
+    """
+    spec = heads.spec
+    read = _Read.of(nodes, grid, heads)
+    for axis in reversed(range(spec.axes)):
+        if is_windowed(heads, axis):
+            read.windows_along(axis)
+        elif axis > 0:
+            read.tables_along(axis)
+    flat = nodes.reshaped(read.name, grid.batch, spec.groups, math.prod(read.counts) * read.channels, -1)
+    mixing = mixing_weight(nodes, heads, weight, joined=not is_windowed(heads, 0))
+    values = nodes.add("MatMul", mixing, flat, name="values", description="The heads' values, added up.")
+    if is_windowed(heads, 0):
+        return nodes.reshaped(values, grid.batch, spec.out_channels, grid.query_size)
+    others = grid.count(grid.query_lengths[1:]) if spec.axes > 1 else 1
+    apart = nodes.reshaped(values, grid.batch, spec.out_channels, -1, others)
+    table = nodes.add("Transpose", _probabilities(nodes, grid, heads, 0), perm=[1, 0, 2])  # [queries, tables, keys]
+    joined = nodes.reshaped(table, grid.one(grid.query_lengths[0]), -1)
+    output = nodes.add("MatMul", joined, apart, name="attended_0", description="Sum over the heads and keys of axis 0.")
+    return nodes.reshaped(output, grid.batch, spec.out_channels, grid.query_size)
+
+
+def is_windowed(heads: Heads, axis: int) -> bool:
+    """Whether a softmax along an axis goes over a window: attention is one-hot, and the axis or the kernel long."""
+    is_exact = are_a_grid(heads) and heads.at_taps and min(heads.alpha) >= ONE_HOT_ALPHA[heads.dtype]
+    return is_exact and (heads.spec.axes == 1 or heads.spec.kernel_size[axis] > _MANY_TAPS)
+
+
+@dataclass
+class _Read:
+    """What the heads have read along some axes.
+
+    Attributes:
+        nodes: What the graph is added to.
+        grid: Keys and queries.
+        heads: Where heads look.
+        name: [batch, groups, *counts, channels, *lengths].
+        counts: The tables along each axis; 1 where it was not read yet.
+        lengths: The queries along each axis; the keys where it was not read yet.
+    """
+
+    nodes: Nodes
+    grid: Grid
+    heads: Heads
+    name: str
+    counts: list[int]
+    lengths: list[str]
+
+    @classmethod
+    def of(cls, nodes: Nodes, grid: Grid, heads: Heads) -> _Read:
+        """The keys."""
+        spec = heads.spec
+        read = cls(nodes, grid, heads, grid.keys, [1] * spec.axes, list(grid.key_lengths))
+        read._reshape(grid.keys)
+        return read
+
+    @property
+    def channels(self) -> int:
+        """Channels of a group."""
+        return self.heads.spec.in_channels // self.heads.spec.groups
+
+    def tables_along(self, axis: int) -> None:
+        """Reads along one of the last two dimensions: its queries take the keys' place."""
+        nodes, spec, table = self.nodes, self.heads.spec, _probabilities(self.nodes, self.grid, self.heads, axis)
+        name, description = f"attended_{axis}", f"What the heads read along axis {axis}."
+        count = len(tables(self.heads, axis))
+        between = [1] * (2 * spec.axes - 2 - axis)  # tables of later axes, channels, and pixels of the axes before
+        ends = [self.grid.one(length) for length in (self.grid.query_lengths[axis], self.grid.key_lengths[axis])]
+        if axis < spec.axes - 1:
+            spread = nodes.reshaped(table, count, *between, *ends)
+            self.name = nodes.add("MatMul", spread, self.name, name=name, description=description)
+        else:
+            turned = nodes.add("Transpose", table, perm=[0, 2, 1])
+            spread = nodes.reshaped(turned, count, *between, *ends[::-1])
+            self.name = nodes.add("MatMul", self.name, spread, name=name, description=description)
+        self.counts[axis], self.lengths[axis] = count, self.grid.query_lengths[axis]
+
+    def windows_along(self, axis: int) -> None:
+        """Reads along an axis whose softmax goes over a window."""
+        nodes, spec = self.nodes, self.heads.spec
+        place, rank = 3 + spec.axes + axis, 2 * spec.axes + 3
+        one_more = nodes.constant([*[0] * place, 1, *[0] * (rank - 1), 1, *[0] * (spec.axes - 1 - axis)])
+        windows = nodes.add("Gather", nodes.add("Pad", self.name, one_more), self._window_indices(axis), axis=place)
+        others = [dimension for dimension in range(rank + 1) if dimension != place + 1]
+        keys_last = nodes.add("Transpose", windows, perm=[*others, place + 1])
+        read = nodes.add("MatMul", keys_last, self._window_table(axis), name=f"attended_{axis}")
+        slot = 2 + axis
+        heads_first = nodes.add("Transpose", read, perm=[*range(slot), rank, *range(slot, rank)])
+        self.counts[axis], self.lengths[axis] = len(tables(self.heads, axis)), self.grid.query_lengths[axis]
+        self._reshape(heads_first)
+
+    def _window_indices(self, axis: int) -> str:
+        """Which keys, with one pixel more at both ends of the axis, lie in the window of each query: [Q, keys]."""
+        nodes, spec = self.nodes, self.heads.spec
+        zero, one = nodes.constant(0), nodes.constant(1)
+        queries = nodes.add("Range", zero, self.grid.query_lengths[axis], one)
+        first = nodes.add("Mul", nodes.reshaped(queries, -1, 1), nodes.constant(spec.query_stride[axis]))
+        return nodes.add("Add", first, nodes.constant(list(range(spec.reach[axis] + 3))))
+
+    def _window_table(self, axis: int) -> str:
+        """The probabilities of the keys in a window, [keys, tables]."""
+        spec = self.heads.spec
+        delta = [[key - spec.middle[axis] - 1.0 for key in range(spec.reach[axis] + 3)]]
+        table = _softmax(self.nodes, self.heads, axis, self.nodes.constant(delta, "float64"), dimensions=2)
+        return self.nodes.add("Transpose", table, perm=[1, 0])
+
+    def _reshape(self, name: str) -> None:
+        channels, size = self.channels, self.grid.size(self.lengths)
+        self.name = self.nodes.reshaped(name, self.grid.batch, self.heads.spec.groups, *self.counts, channels, size)
+
+
+def _probabilities(nodes: Nodes, grid: Grid, heads: Heads, axis: int) -> str:
+    """The tables of an axis, [tables, queries, keys]."""
+    queries = nodes.reshaped(grid.query_coordinates(axis, DOUBLE), -1, 1)
+    delta = nodes.add("Sub", grid.key_coordinates(axis, DOUBLE), queries, name=f"delta_{axis}")
+    return _softmax(nodes, heads, axis, delta, dimensions=3)
+
+
+def _softmax(nodes: Nodes, heads: Heads, axis: int, delta: str, *, dimensions: int) -> str:
+    """The probabilities of keys at some offsets, made in double precision, which costs little here.
+
+    Args:
+        nodes: What the graph is added to.
+        heads: Where heads look.
+        axis: The axis.
+        delta: k - q, [queries, keys], or [1, keys] of a window.
+        dimensions: Of the result: 3 of [tables, queries, keys], 2 of [tables, keys].
+    """
+    alphas, centers = zip(*tables(heads, axis), strict=True)
+    shape = (-1, *[1] * (dimensions - 1))
+    distance = nodes.add("Sub", delta, nodes.numbers(centers, shape, name=f"centers_{axis}"))
+    squared = nodes.add("Mul", distance, distance)
+    sharpness = nodes.numbers([-alpha for alpha in alphas], shape, name=f"minus_alpha_{axis}")
+    scores = nodes.add("Mul", squared, sharpness, name=f"scores_{axis}", description=_SCORES)
+    table = nodes.add("Softmax", scores, name=f"probabilities_{axis}", axis=dimensions - 1, description=_SOFTMAX)
+    return table if COMPUTED[heads.dtype] == DOUBLE else nodes.cast(table, COMPUTED[heads.dtype])
+
+
+_SCORES = "Positional scores -alpha (k - q - Delta)^2 of queries q and keys k along one axis."
+_SOFTMAX = "Softmax over the keys of one axis."

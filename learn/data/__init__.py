@@ -1,0 +1,1 @@
+"""What is learned from: images with labels, of several kinds."""

@@ -1,0 +1,105 @@
+"""Images with labels, in three parts that no image is in two of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from ...convert.errors import ConversionError
+from ...convert.size import Size
+
+
+class Split(NamedTuple):
+    """Images and what they show.
+
+    Attributes:
+        images: [count, channels, rows, columns]: float32, or uint8, which ``as_numbers`` makes numbers from -1 to 1.
+        labels: [count], int64, indices into the classes.
+    """
+
+    images: Tensor
+    labels: Tensor
+
+    def taken(self, indices: Tensor) -> Split:
+        """Some of the images, in this order."""
+        return Split(self.images[indices], self.labels[indices])
+
+
+@dataclass(frozen=True)
+class ImageData:
+    """What a network is trained, chosen and judged with.
+
+    Attributes:
+        name: Its kind.
+        classes: What the labels mean.
+        train: Images to learn from.
+        validation: Images that choose between epochs.
+        test: Images that are looked at once.
+        flips: Whether an image and its mirror image mean the same.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    train: Split
+    validation: Split
+    test: Split
+    flips: bool = False
+
+    @property
+    def channels(self) -> int:
+        """Channels of an image."""
+        return self.train.images.shape[1]
+
+    @property
+    def size(self) -> Size:
+        """Rows and columns of an image."""
+        return Size(*self.train.images.shape[2:])
+
+    @property
+    def parts(self) -> tuple[Split, Split, Split]:
+        """The three parts."""
+        return self.train, self.validation, self.test
+
+    def for_channels(self, channels: int) -> Self:
+        """The same images for a network that takes so many channels: grey becomes equal red, green and blue.
+
+        Raises:
+            ConversionError: The images have other channels, and are not grey.
+        """
+        if self.channels not in (channels, 1):
+            raise ConversionError(
+                f"the network takes {channels} channels; the images of {self.name} have {self.channels}"
+            )
+        train, validation, test = (
+            Split(split.images.expand(-1, channels, -1, -1), split.labels) for split in self.parts
+        )
+        return replace(self, train=train, validation=validation, test=test)
+
+
+def as_numbers(images: Tensor) -> Tensor:
+    """Images as float32; grey values 0 to 255 become -1 to 1, as wherever a picture is read."""
+    return images.float().div_(127.5).sub_(1) if images.dtype == torch.uint8 else images
+
+
+def divided(images: Split, *, shares: tuple[float, ...], seed: int) -> tuple[Split, ...]:
+    """Parts of these shares, and one of the rest, each with about the same share of every class.
+
+    Args:
+        images: All images.
+        shares: Of every part but the last; every class has at least one image in each, if it has enough.
+        seed: Seed of the order in which the images of a class are dealt out.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    parts: list[list[Tensor]] = [[] for _ in (*shares, 1.0)]
+    for label in images.labels.unique():
+        (own,) = torch.where(images.labels == label)
+        own = own[torch.randperm(len(own), generator=generator)]
+        for part, share in zip(parts, shares, strict=False):
+            count = max(1, round(share * len(images.labels[images.labels == label])))
+            part.append(own[:count])
+            own = own[count:]
+        parts[-1].append(own)
+    return tuple(images.taken(torch.cat(part).sort().values) for part in parts)

@@ -1,0 +1,41 @@
+"""Which data a text like ``digits`` or ``folder:PATH`` means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...convert.errors import OptionError
+from ...convert.size import Size
+from .cifar10 import cifar10
+from .digits import digits
+from .drawn import drawn
+from .folder import folder
+from .images import ImageData
+
+KINDS = "digits, drawn, cifar10:PATH or folder:PATH"
+
+
+def load_data(text: str, *, channels: int | None = None, size: Size | None = None) -> ImageData:
+    """Loads images.
+
+    Args:
+        text: One of ``KINDS``.
+        channels: What the network takes; None takes what the images have.
+        size: What the pictures of a folder are scaled to; None takes the first one's.
+
+    Raises:
+        OptionError: There is no such kind of data.
+        CheckpointError: A file or folder cannot be read, or holds something else.
+        ToolError: scikit-learn is needed, and not installed.
+        ConversionError: The images do not have the network's channels.
+    """
+    kind, colon, path = text.partition(":")
+    wanted_path = kind in ("cifar10", "folder")
+    if kind not in ("digits", "drawn", "cifar10", "folder") or wanted_path != bool(colon and path):
+        raise OptionError(f"data must be {KINDS}; got {text!r:.200}")
+    if kind == "folder":
+        return folder(Path(path), channels=channels or 3, size=size)
+    if size is not None:
+        raise OptionError(f"the images of {kind} have their size; only a folder's are scaled")
+    data = cifar10(Path(path)) if kind == "cifar10" else digits() if kind == "digits" else drawn()
+    return data if channels is None else data.for_channels(channels)

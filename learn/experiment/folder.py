@@ -1,0 +1,142 @@
+"""The folder of an experiment: what it is, and its runs.
+
+DIR/experiment.json           data, encodings, seeds, sizes, recipe
+DIR/results.json              a row for each run, once all are over
+DIR/ENCODING/seed-N/          a run, as ``training/fit.py`` keeps it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...convert.errors import CheckpointError, ConversionError, OutputExistsError
+from ...convert.files.readers.common.limits import read_json
+from ...convert.files.writing.atomic import write_file
+from ...convert.files.writing.json_text import json_text
+from ..heads.grid import Grid
+from ..networks.attention import AttentionSizes
+from ..training.recipe import Recipe
+from .recipes import Setting
+from .results import Result
+
+EXPERIMENT, RESULTS = "experiment.json", "results.json"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What an experiment is.
+
+    Attributes:
+        data: The data, as a user named it.
+        images: Channels, rows and columns of an image, and classes.
+        encodings: Encodings and residual networks.
+        seeds: Runs of each, with the seeds 0, 1, ...
+        setting: Sizes and recipe of all.
+    """
+
+    data: str
+    images: tuple[int, int, int, int]
+    encodings: tuple[str, ...]
+    seeds: int
+    setting: Setting
+
+    @property
+    def grid(self) -> Grid:
+        """Queries and keys of every layer of attention."""
+        sizes = self.setting.sizes
+        return Grid(self.images[1] // sizes.pixels, self.images[2] // sizes.pixels, sizes.padding)
+
+    def to_json(self) -> dict[str, Any]:
+        """The experiment as plain data."""
+        return {"version": _VERSION, **asdict(self), "images": list(self.images), "encodings": list(self.encodings)}
+
+    @classmethod
+    def from_json(cls, found: Any) -> Experiment:
+        """What ``to_json`` wrote.
+
+        Raises:
+            KeyError, TypeError, ValueError: It is something else.
+        """
+        if found["version"] != _VERSION:
+            raise ValueError(f"unknown version {found['version']}")
+        setting = found["setting"]
+        sizes, recipe = AttentionSizes(**setting["sizes"]), Recipe(**setting["recipe"])
+        channels, rows, columns, classes = map(int, found["images"])
+        encodings = tuple(map(str, found["encodings"]))
+        made = Setting(sizes, int(setting["width"]), recipe, float(setting["faster"]))
+        return cls(str(found["data"]), (channels, rows, columns, classes), encodings, int(found["seeds"]), made)
+
+
+def begin(folder: Path, experiment: Experiment, *, resume: bool) -> None:
+    """Makes the folder, or sees that it holds this experiment, or one with fewer encodings or seeds.
+
+    Raises:
+        OutputExistsError: It holds an experiment, and ``resume`` is not given.
+        ConversionError: It holds another experiment.
+    """
+    file = folder / EXPERIMENT
+    if file.exists():
+        if not resume:
+            raise OutputExistsError(f"{folder} holds an experiment; it can be resumed, or another folder be taken")
+        found = read_experiment(folder)
+        smaller = set(found.encodings) <= set(experiment.encodings) and found.seeds <= experiment.seeds
+        if not smaller or replace(found, encodings=experiment.encodings, seeds=experiment.seeds) != experiment:
+            raise ConversionError(f"{folder} holds another experiment, which {file} describes")
+    folder.mkdir(exist_ok=True)
+    text = json_text(experiment.to_json()) + "\n"
+    write_file(file, lambda path: path.write_text(text, encoding="utf-8"), force=True)
+
+
+def run_folder(folder: Path, encoding: str, seed: int) -> Path:
+    """Where a run is kept."""
+    return folder / encoding / f"seed-{seed}"
+
+
+def is_experiment(folder: Path) -> bool:
+    """Whether a folder is an experiment's."""
+    return (folder / EXPERIMENT).is_file()
+
+
+def read_experiment(folder: Path) -> Experiment:
+    """What a folder's experiment is.
+
+    Raises:
+        CheckpointError: It cannot be read, or is something else.
+    """
+    try:
+        return Experiment.from_json(read_json(folder / EXPERIMENT))
+    except OSError as error:
+        raise CheckpointError(f"{folder} holds no experiment: {EXPERIMENT} cannot be read") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{folder / EXPERIMENT} does not describe an experiment: {error}") from error
+
+
+def write_results(folder: Path, results: Sequence[Result]) -> None:
+    """Writes the rows of all runs."""
+    text = json_text([result.to_json() for result in results]) + "\n"
+    write_file(folder / RESULTS, lambda path: path.write_text(text, encoding="utf-8"), force=True)
+
+
+def read_results(folder: Path, *, partly: bool = False) -> list[Result]:
+    """The rows of all runs.
+
+    Args:
+        folder: The experiment's folder.
+        partly: Give no rows where there are none yet.
+
+    Raises:
+        CheckpointError: The experiment is not over, or the file holds something else.
+    """
+    if partly and not (folder / RESULTS).exists():
+        return []
+    try:
+        rows: Any = read_json(folder / RESULTS)
+        return [Result(**row) for row in rows]
+    except OSError as error:
+        raise CheckpointError(f"{folder} holds an experiment that is not over: it has no {RESULTS}") from error
+    except TypeError as error:
+        raise CheckpointError(f"{folder / RESULTS} does not hold the results of an experiment") from error

@@ -1,0 +1,122 @@
+"""How large the networks of an experiment are, and how they are trained: a small default, and the paper's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from torch import nn
+
+from ...convert.errors import OptionError, SelectionError
+from ..data.images import ImageData
+from ..heads.positions import Positions
+from ..networks.attention import PAPER, AttentionNetwork, AttentionSizes, ImageKind
+from ..networks.encodings import ENCODINGS
+from ..networks.resnet import BLOCKS, WIDTH, resnet
+from ..training.recipe import Groups, Recipe
+
+ALL = (*ENCODINGS, *BLOCKS)
+"""What a comparison holds."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the runs of an experiment have in common.
+
+    Attributes:
+        sizes: Of the networks of attention; each run has its own encoding.
+        width: Channels of the first stage of residual networks.
+        recipe: How all of them are trained; each run has its own seed.
+        faster: How many times as fast scores of positions learn as all else.
+    """
+
+    sizes: AttentionSizes
+    width: int
+    recipe: Recipe
+    faster: float = 1.0
+
+
+SMALL = Setting(
+    AttentionSizes(hidden=64, feed_forward=128, spread=1.0, key_dim=16),
+    16,
+    Recipe(epochs=60, batch_size=32, lr=3e-3, weight_decay=0.01),
+    faster=5.0,
+)
+"""For images of a few pixels, on a CPU: about as many parameters in a network of attention as in ResNet10."""
+
+PAPERS = Setting(
+    PAPER, WIDTH, Recipe(epochs=300, batch_size=100, lr=0.1, weight_decay=1e-4, optimizer="sgd", warmup=0.05)
+)
+"""For CIFAR-10, on a GPU: the paper's widths, epochs and schedule; the weight decay, which it lacks, is ResNet's."""
+
+SETTINGS = {"small": SMALL, "paper": PAPERS}
+
+
+def setting_of(
+    name: str, *, depth: int | None = None, heads: int | None = None, padding: int = 0, epochs: int | None = None
+) -> Setting:
+    """A setting by name, with what is asked for otherwise.
+
+    Raises:
+        OptionError: There is no such setting.
+        ConversionError: A number is not positive.
+    """
+    if name not in SETTINGS:
+        raise OptionError(f"there is no recipe {name!r}; there are {', '.join(SETTINGS)}")
+    setting = SETTINGS[name]
+    if min(number for number in (depth, heads, 1) if number is not None) < 1 or padding < 0:
+        raise OptionError(f"depth and heads must be positive, padding not negative; got {depth}, {heads}, {padding}")
+    sizes = replace(
+        setting.sizes,
+        depth=depth or setting.sizes.depth,
+        num_heads=heads or setting.sizes.num_heads,
+        padding=padding,
+    )
+    recipe = setting.recipe if epochs is None else replace(setting.recipe, epochs=epochs)
+    return replace(setting, sizes=sizes, recipe=recipe)
+
+
+def encodings_of(text: str) -> tuple[str, ...]:
+    """The encodings, or residual networks, that a text asks for: "all", or names with commas between them.
+
+    Raises:
+        SelectionError: There is no such encoding.
+    """
+    names = ALL if text == "all" else tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    known = {*ALL, *(f"{name}+content" for name in ENCODINGS if "+" not in name)}
+    if unknown := [name for name in names if name not in known]:
+        raise SelectionError(f"there is no encoding {unknown[0]!r}; there are {', '.join(ALL)}, and all")
+    return names
+
+
+def build(name: str, setting: Setting, data: ImageData) -> nn.Module:
+    """An untrained network for these images; its weights are drawn from torch's generator.
+
+    Raises:
+        GeometryError: The images cannot be cut as the setting wants.
+    """
+    kind = ImageKind(data.channels, data.size.rows, data.size.columns, len(data.classes))
+    if name in BLOCKS:
+        return resnet(kind, blocks=BLOCKS[name], width=setting.width)
+    return AttentionNetwork(kind, replace(setting.sizes, encoding=name))
+
+
+def parameter_groups(network: nn.Module, setting: Setting) -> Groups:
+    """Weights of at least two dimensions decay; positions, with their own learning rate, biases and scales do not.
+
+    Decay would pull centres to the query and every Gaussian to one size.
+    """
+    positions = {
+        id(parameter)
+        for module in network.modules()
+        if isinstance(module, Positions)
+        for parameter in module.parameters()
+    }
+    recipe = setting.recipe
+    groups: Groups = [
+        {"params": [], "weight_decay": recipe.weight_decay},
+        {"params": [], "weight_decay": 0.0},
+        {"params": [], "weight_decay": 0.0, "lr": setting.faster * recipe.lr},
+    ]
+    for parameter in network.parameters():
+        groups[2 if id(parameter) in positions else parameter.ndim <= 1]["params"].append(parameter)
+    return [group for group in groups if group["params"]]

@@ -1,0 +1,118 @@
+"""Runs an experiment: seed after seed every encoding, on the same images with the same schedule.
+
+The test images are looked at when every run is over, once for each, with the network of its best epoch on the
+validation images. An experiment can be resumed with more encodings or seeds; what was tested is not tested again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from ..data.images import ImageData
+from ..training.evaluate import evaluate
+from ..training.fit import Trained, fit
+from ..training.recipe import Groups, Machine
+from .folder import Experiment, begin, read_results, run_folder, write_results
+from .recipes import Setting, build, parameter_groups
+from .recorder import HeadRecorder
+from .results import Result
+
+_SEEN = 16  # validation images that heads with content are recorded on
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """Makes parameter groups; picklable, for several processes."""
+
+    setting: Setting
+
+    def __call__(self, network: nn.Module) -> Groups:
+        return parameter_groups(network, self.setting)
+
+
+def run_experiment(
+    experiment: Experiment,
+    data: ImageData,
+    folder: Path,
+    *,
+    machine: Machine | None = None,
+    resume: bool = False,
+    progress: bool = False,
+    on_run: Callable[[str], None] = lambda text: None,
+) -> list[Result]:
+    """Trains every network, then tests each once.
+
+    Args:
+        experiment: What is run.
+        data: The images.
+        folder: Where it is kept; its parent must exist.
+        machine: What is passed to Lightning.
+        resume: Go on with an experiment that was killed, or is to have more encodings or seeds.
+        progress: Show bars on standard error.
+        on_run: Told of each run that ends.
+
+    Raises:
+        ConversionError: As ``begin`` and ``fit``.
+    """
+    begin(folder, experiment, resume=resume)
+    known = {(result.encoding, result.seed): result for result in read_results(folder, partly=True)}
+    trained = {}
+    for seed in range(experiment.seeds):
+        for encoding in experiment.encodings:
+            if (encoding, seed) in known:
+                continue
+            (folder / encoding).mkdir(exist_ok=True)
+            found = _train(experiment, data, folder, encoding, seed, machine, resume=resume, progress=progress)
+            trained[encoding, seed] = found
+            accuracy = found.records[found.best_epoch]["validation"]["accuracy"]
+            on_run(f"{encoding}, seed {seed}: {accuracy:.1%} of the validation images, in epoch {found.best_epoch}")
+    known |= {run: _tested(*run, found, data) for run, found in trained.items()}
+    results = [known[encoding, seed] for encoding in experiment.encodings for seed in range(experiment.seeds)]
+    write_results(folder, results)
+    return results
+
+
+def _train(
+    experiment: Experiment,
+    data: ImageData,
+    folder: Path,
+    encoding: str,
+    seed: int,
+    machine: Machine | None,
+    *,
+    resume: bool,
+    progress: bool,
+) -> Trained:
+    """One run, or what is left of it."""
+    setting = experiment.setting
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        network = build(encoding, setting, data)
+    return fit(
+        network,
+        data,
+        replace(setting.recipe, seed=seed),
+        run_folder(folder, encoding, seed),
+        groups=_Groups(setting),
+        recorder=HeadRecorder(data.validation.images[:_SEEN]),
+        machine=machine,
+        corrupt=False,
+        resume=resume,
+        progress=progress,
+    )
+
+
+def _tested(encoding: str, seed: int, trained: Trained, data: ImageData) -> Result:
+    return Result(
+        encoding,
+        seed,
+        sum(parameter.numel() for parameter in trained.network.parameters()),
+        trained.best_epoch,
+        trained.records[trained.best_epoch]["validation"]["accuracy"],
+        evaluate(trained.network, data.test).accuracy,
+    )

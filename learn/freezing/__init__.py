@@ -1,0 +1,1 @@
+"""From trained attention back to a convolution."""

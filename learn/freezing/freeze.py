@@ -1,0 +1,203 @@
+"""From attention that was trained back to a convolution: the smallest one within a tolerance of it.
+
+Away from borders, a layer whose heads go by position is a convolution with the kernel sum_h W_h p_h(delta) over all of
+Z^n. The frozen convolution keeps the offsets of a window, in which the query's pixel lies as in the layer; what the
+window leaves out is the *cut-off*, which the tolerance is for. At a border the layer's softmax has fewer keys, and the
+convolution reads padding that the layer has not: the *border* bound, for every query, includes both.
+``convert/certificate/distance.py`` derives the bounds, ``proofs/claims/certificate/frozen_kernel.py`` proves them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from ...convert.arguments import as_number
+from ...convert.attention.layer import SelfAttention
+from ...convert.certificate.distance import Window, kernel_at, kernel_difference
+from ...convert.certificate.layer import InputRange, padded_range
+from ...convert.errors import ConversionError, NotAConvolutionError, Problem
+from ...convert.model.replace import replace
+from ...convert.names import names_by_module
+from ...convert.spec import Convolution, ConvSpec
+
+INPUT_RANGE = -1.0, 1.0
+LARGEST = 31  # pixels that a kernel may reach beyond the layer's own, on each side
+_CLASSES: dict[int, type[nn.Conv1d | nn.Conv2d | nn.Conv3d]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+
+
+@dataclass(frozen=True)
+class FreezeCertificate:
+    """How far a frozen convolution can be from its attention, in exact arithmetic, for inputs within a range.
+
+    Attributes:
+        kernel_size: Of the convolution.
+        cut_off: Bound for queries whose window lies within the layer's padded input; at most the tolerance.
+        border: Bound for every query.
+    """
+
+    kernel_size: tuple[int, ...]
+    cut_off: float
+    border: float
+
+
+@dataclass(frozen=True)
+class FrozenLayer:
+    """A layer that became a convolution.
+
+    Attributes:
+        names: Its names in the model; empty for a layer alone.
+        convolution: ``nn.Conv1d``, ``nn.Conv2d`` or ``nn.Conv3d``.
+        certificate: How far it can be from the layer.
+    """
+
+    names: tuple[str, ...]
+    convolution: Convolution
+    certificate: FreezeCertificate
+
+
+@dataclass(frozen=True)
+class FrozenModel:
+    """A model whose attention layers became convolutions.
+
+    Attributes:
+        model: A copy, with a convolution in place of each attention layer.
+        layers: What became of each.
+    """
+
+    model: nn.Module
+    layers: tuple[FrozenLayer, ...]
+
+
+def freeze(model: nn.Module, tolerance: float, *, input_range: InputRange = INPUT_RANGE) -> FrozenModel:
+    """Replaces every attention layer of a model by the smallest convolution within a tolerance of it.
+
+    Args:
+        model: A model with attention layers, or one layer.
+        tolerance: Largest cut-off of a layer, for inputs within the range.
+        input_range: The smallest and largest value of every layer's input, or a pair of numbers for each channel.
+
+    Raises:
+        NotAConvolutionError: Layers look at the image to decide where to look, or have learned tables, all of them
+            named; or the model has no attention layer.
+        ConversionError: The tolerance is not positive, or no kernel meets it that reaches ``LARGEST`` pixels further.
+    """
+    groups = names_by_module(model, lambda module: isinstance(module, SelfAttention))
+    layers = [(names, model.get_submodule(names[0])) for names in groups]
+    reasons = ((names[0], unfrozen(layer)) for names, layer in layers if isinstance(layer, SelfAttention))
+    problems = [Problem(name, reason) for name, reason in reasons if reason is not None]
+    if problems or not layers:
+        listed = "; ".join(f"{problem.name or 'the layer'}: {problem.reason}" for problem in problems)
+        raise NotAConvolutionError(f"nothing is frozen: {listed or 'the model has no attention layer'}")
+    frozen = copy.deepcopy(model)
+    found = []
+    for names in groups:
+        layer = frozen.get_submodule(names[0])
+        if isinstance(layer, SelfAttention):
+            made = freeze_layer(layer, tolerance, input_range=input_range)
+            frozen = replace(frozen, names, layer, made.convolution)
+            found.append(FrozenLayer(names, made.convolution, made.certificate))
+    return FrozenModel(frozen, tuple(found))
+
+
+def unfrozen(layer: SelfAttention) -> str | None:
+    """Why a layer cannot be frozen, or None if it can."""
+    if layer.content is not None and not layer.content.is_off():
+        return "it looks at the image to decide where to look"
+    if layer.axis_scores is not None:
+        return "its scores are learned tables"
+    if layer.spec.transposed or layer.spec.is_dynamic:
+        return "its convolution was transposed, or padded by the input's size"
+    return None
+
+
+def freeze_layer(layer: SelfAttention, tolerance: float, *, input_range: InputRange = INPUT_RANGE) -> FrozenLayer:
+    """The smallest convolution within a tolerance: along no axis could its kernel be smaller.
+
+    Args:
+        layer: A layer that ``unfrozen`` has nothing against.
+        tolerance: As for ``freeze``.
+        input_range: As for ``freeze``.
+
+    Raises:
+        ConversionError: As ``freeze``.
+    """
+    if not as_number(tolerance, "tolerance") > 0:
+        raise ConversionError(f"tolerance must be positive; got {tolerance:g}")
+    spec = layer.spec
+    least = [max(0, -(-(sum(pads) - reach) // 2)) for pads, reach in zip(spec.pads, spec.reach, strict=True)]
+    padding = list(least)
+    while certificate(layer, padding, input_range=input_range).cut_off > tolerance:
+        padding = [each + 1 for each in padding]
+        if padding[0] > least[0] + LARGEST:
+            reached = certificate(layer, padding, input_range=input_range).cut_off
+            raise ConversionError(
+                f"no kernel of up to {padding[0]} pixels of padding meets the tolerance {tolerance:g}; the largest "
+                f"tried is within {reached:.3g}"
+            )
+    for axis, smallest in enumerate(least):
+        while padding[axis] > smallest:
+            smaller = [each - (number == axis) for number, each in enumerate(padding)]
+            if certificate(layer, smaller, input_range=input_range).cut_off > tolerance:
+                break
+            padding = smaller
+    return FrozenLayer((), frozen_convolution(layer, padding), certificate(layer, padding, input_range=input_range))
+
+
+@torch.no_grad()
+def certificate(layer: SelfAttention, padding: Sequence[int], *, input_range: InputRange) -> FreezeCertificate:
+    """How far the convolution of this padding is from its layer."""
+    spec, window = layer.spec, _window(layer, padding)
+    low, high = padded_range(spec, input_range)
+    if any(padding) and spec.padding_mode == "zeros":
+        low, high = low.clamp(max=0), high.clamp(min=0)
+    taps = tuple(-start for start in spec.middle), tuple(r - m for r, m in zip(spec.reach, spec.middle, strict=True))
+    both = tuple(map(min, taps[0], window.first)), tuple(map(max, taps[1], window.last))
+    cut_off = kernel_difference(layer, window, low=low, high=high, keys=both)
+    border = kernel_difference(layer, window, low=low, high=high, keys=taps, padded=True)
+    return FreezeCertificate(tuple(window.kernel.shape[2:]), float(cut_off.max()), float(border.max()))
+
+
+@torch.no_grad()
+def frozen_convolution(layer: SelfAttention, padding: Sequence[int]) -> Convolution:
+    """The convolution of the layer's outputs with so many pixels of padding along each axis."""
+    spec, window = layer.spec, _window(layer, padding)
+    conv = _CLASSES[spec.axes](
+        spec.in_channels,
+        spec.out_channels,
+        tuple(window.kernel.shape[2:]),  # type: ignore[arg-type]
+        stride=spec.stride,  # type: ignore[arg-type]
+        padding=tuple(padding),  # type: ignore[arg-type]
+        groups=spec.groups,
+        bias=layer.bias is not None,
+        padding_mode=spec.padding_mode,
+        device=layer.weight.device,
+        dtype=layer.weight.dtype,
+    )
+    conv.weight.copy_(window.kernel)
+    if layer.bias is not None and conv.bias is not None:
+        conv.bias.copy_(layer.bias)
+    conv.train(layer.training)
+    return conv
+
+
+def _window(layer: SelfAttention, padding: Sequence[int]) -> Window:
+    """The kernel at the offsets that a convolution of this padding reads, as it is stored in the layer's precision."""
+    first, last = _offsets(layer.spec, padding)
+    kernel = kernel_at(layer, first, last).to(layer.weight.dtype)
+    return Window(kernel.double(), first)
+
+
+def _offsets(spec: ConvSpec, padding: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """First and last offset from the query along each axis.
+
+    Query i sits at s i + m of the padded input, m pixels after the first tap; a convolution with padding p' in place of
+    (p, q) begins its window p' - p pixels further outside, and ends it p' - q further, so the outputs are as many.
+    """
+    along = list(zip(padding, spec.pads, spec.middle, spec.reach, strict=True))
+    first = tuple(-(new - before + middle) for new, (before, _), middle, _ in along)
+    return first, tuple(new - after + reach - middle for new, (_, after), middle, reach in along)

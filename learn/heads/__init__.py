@@ -1,0 +1,1 @@
+"""Heads that are trained: encodings of positions, content, and the layer that computes them."""

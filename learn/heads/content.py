@@ -1,0 +1,75 @@
+"""Heads that look at the image: terms (a), (b) and (c) of the draft's eq. 7, as vectors of queries and of keys.
+
+    score = (W_q x_q) . (W_k x_k)                               (a) content of the query with content of the key
+          + (W_q x_q) . (rows[delta_1] + columns[delta_2])      (b) content of the query with the relative position
+          + u . (W_k x_k)                                       (c) content of the key
+
+each divided by sqrt(D_k). The offsets' vectors are learned, and the same for all heads (Bello et al.). With the key's
+vector (W_k x_k, a one at its row, a one at its column) the sum is one dot product, so the whole attention is one call
+of ``F.scaled_dot_product_attention`` without a bias for every pair. Its position term (d) is the encoding's.
+
+So the weights of a filter depend on the input: (a) and (c) let a head choose among pixels by what they show, (b) lets
+the pixel under the query choose where the head looks. Only (d) alone is a convolution
+(``proofs/claims/theorem/position_alone.py``).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ...convert.heads.axis_scores import AxisScores
+from .grid import Grid
+from .positions import places
+
+
+class Content(nn.Module):
+    """Parameters of the terms (a), (b) and (c).
+
+    Args:
+        num_heads: Heads.
+        in_channels: Channels of the image.
+        key_dim: D_k, in which queries and keys are compared.
+        reach: Most keys along an axis.
+
+    Attributes:
+        query_weight: W_q, [num_heads, key_dim, in_channels].
+        key_weight: W_k, [num_heads, key_dim, in_channels].
+        key_bias: u, [num_heads, key_dim].
+        offsets: Vectors of the row offsets and of the column offsets, [key_dim, 2 reach - 1] each.
+    """
+
+    def __init__(self, num_heads: int, in_channels: int, *, key_dim: int, reach: int) -> None:
+        super().__init__()
+        shape = (num_heads, key_dim, in_channels)
+        self.query_weight = nn.Parameter(torch.randn(shape) * in_channels**-0.5)
+        self.key_weight = nn.Parameter(torch.randn(shape) * in_channels**-0.5)
+        self.key_bias = nn.Parameter(torch.zeros(num_heads, key_dim))
+        self.offsets = AxisScores(*(torch.randn(key_dim, 2 * reach - 1) for _ in range(2)))
+
+    def vectors(self, queries: Tensor, keys: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
+        """Vectors whose dot products are the sum of the three terms.
+
+        Args:
+            queries: The image's pixels, [batch, num_queries, in_channels].
+            keys: The keys' pixels, [batch, num_keys, in_channels].
+            grid: Where they are.
+
+        Returns:
+            [batch, num_heads, num_queries, D_k + key_rows + key_columns] and the same of the keys.
+        """
+        asked = torch.einsum("bqc,hdc->bhqd", queries, self.query_weight) * self.key_bias.shape[-1] ** -0.5
+        shown = torch.einsum("bkc,hdc->bhkd", keys, self.key_weight)
+        bias = self.key_bias.unsqueeze(1) * self.key_bias.shape[-1] ** -0.5
+        at_place = places(grid, like=asked).expand(*shown.shape[:2], -1, -1)
+        return torch.cat([asked + bias, self._by_offset(asked, grid)], -1), torch.cat([shown, at_place], -1)
+
+    def _by_offset(self, asked: Tensor, grid: Grid) -> Tensor:
+        """Scores of each query's content with every row and column: [batch, num_heads, num_queries, rows + columns]."""
+        first = torch.arange(grid.rows, device=asked.device) + grid.padding
+        second = torch.arange(grid.columns, device=asked.device) + grid.padding
+        rows = self.offsets.along(0, first, grid.key_rows).to(asked.dtype)
+        columns = self.offsets.along(1, second, grid.key_columns).to(asked.dtype)
+        on_grid = asked.unflatten(2, (grid.rows, grid.columns))
+        both = torch.einsum("bhpqd,dpk->bhpqk", on_grid, rows), torch.einsum("bhpqd,dqk->bhpqk", on_grid, columns)
+        return torch.cat(both, dim=-1).flatten(2, 3)

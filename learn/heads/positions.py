@@ -1,0 +1,115 @@
+"""Scores of positions: what a head adds up for a query and a key without looking at the image.
+
+There are two kinds, and each is one dot product of a vector of the query with a vector of the key:
+
+* scores that separate, score(q, k) = rows(q_1, k_1) + columns(q_2, k_2): the softmax over the grid is the product of
+  one softmax a row and one a column. As a dot product: the key's vector says in which row and in which column it is.
+* scores that do not: the encoding gives the vectors.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from .grid import Grid
+
+
+class Shape(NamedTuple):
+    """Where heads look, as ellipses.
+
+    Attributes:
+        centers: Means of the attended offsets, in pixels (row, column) from the query, [num_heads, 2].
+        covariances: Their covariances, in square pixels, [num_heads, 2, 2].
+    """
+
+    centers: Tensor
+    covariances: Tensor
+
+
+class Positions(nn.Module, ABC):
+    """Scores of positions of several heads.
+
+    Args:
+        num_heads: Heads.
+    """
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+
+    @abstractmethod
+    def along_axes(self, grid: Grid) -> tuple[Tensor, Tensor] | None:
+        """Scores along the rows and the columns, each [num_heads, queries on it, keys on it]; None: not separable."""
+
+    @abstractmethod
+    def vectors(self, grid: Grid) -> tuple[Tensor, Tensor]:
+        """Vectors whose dot products are the scores, up to a constant of head and query, which the softmax ignores.
+
+        Returns:
+            [num_heads, num_queries, dimension] and [num_keys, dimension].
+        """
+
+    @abstractmethod
+    def scores(self, grid: Grid) -> Tensor:
+        """Scores of all pairs, up to a constant of head and query, [num_heads, num_queries, num_keys]."""
+
+    def shape(self, grid: Grid) -> Shape:
+        """Where heads look: here the moments of the attention of the query in the middle of the image."""
+        offsets = grid.offsets(self.scores(grid))[grid.middle]
+        return moments(self.scores(grid)[:, grid.middle].softmax(-1), offsets)
+
+
+class SeparablePositions(Positions):
+    """Scores that are the sum of a row's and a column's."""
+
+    @abstractmethod
+    def along_axes(self, grid: Grid) -> tuple[Tensor, Tensor]:
+        """Scores along the rows and along the columns, each [num_heads, queries on it, keys on it]."""
+
+    def scores(self, grid: Grid) -> Tensor:
+        """The sums, for all pairs."""
+        rows, columns = self.along_axes(grid)
+        return (rows[:, :, None, :, None] + columns[:, None, :, None, :]).flatten(3).flatten(1, 2)
+
+    def vectors(self, grid: Grid) -> tuple[Tensor, Tensor]:
+        """A query's scores of every row and every column, and for each key a one at its row and at its column."""
+        rows, columns = self.along_axes(grid)
+        return spread_over_grid(rows, columns), places(grid, like=rows)
+
+
+def spread_over_grid(rows: Tensor, columns: Tensor) -> Tensor:
+    """Tables of an axis each, for every query of a grid.
+
+    Args:
+        rows: [num_heads, query rows, key rows].
+        columns: [num_heads, query columns, key columns].
+
+    Returns:
+        [num_heads, query rows * query columns, key rows + key columns].
+    """
+    height, width = rows.shape[1], columns.shape[1]
+    both = rows[:, :, None].expand(-1, -1, width, -1), columns[:, None].expand(-1, height, -1, -1)
+    return torch.cat(both, dim=-1).flatten(1, 2)
+
+
+def places(grid: Grid, *, like: Tensor) -> Tensor:
+    """For each key a one at its row and a one at its column, [num_keys, key_rows + key_columns]."""
+    row = torch.eye(grid.key_rows, dtype=like.dtype, device=like.device)
+    column = torch.eye(grid.key_columns, dtype=like.dtype, device=like.device)
+    return spread_over_grid(row.unsqueeze(0), column.unsqueeze(0))[0]
+
+
+def moments(probabilities: Tensor, offsets: Tensor) -> Shape:
+    """Mean and covariance of attended offsets.
+
+    Args:
+        probabilities: [num_heads, num_keys], each row a distribution.
+        offsets: Offsets of the keys, [num_keys, 2].
+    """
+    centers = probabilities @ offsets
+    away = offsets - centers.unsqueeze(1)
+    return Shape(centers, torch.einsum("hk,hki,hkj->hij", probabilities, away, away))

@@ -1,0 +1,97 @@
+"""Sinusoidal encodings (Vaswani et al.), of relative and of absolute positions: the draft's empty section 3.3.
+
+The angles of a number x are w_f x, with the frequencies w_f = 10000^(-f / F), f = 0, ..., F - 1.
+
+* Relative (Dai et al.): r_delta holds the sines and cosines of delta_1 and of delta_2, and a head compares it with a
+  vector of its own. The score is a sum of a row's and a column's. With w_0 = 1 alone, A cos(delta - Delta) is largest
+  at delta = Delta and nowhere else, since no whole number but 0 is a multiple of 2 pi; the other frequencies widen the
+  gap to far pixels (``proofs/claims/other_encodings/sinusoidal.py``).
+* Absolute: U_p holds the same of the pixel p, and the score is term (d) of eq. 5, U_q^T W_q^T W_k U_k. It can do what
+  the relative one does, because cos(w (k - q)) = cos(w k) cos(w q) + sin(w k) sin(w q), but nothing makes it: the score
+  may depend on q and k, not only on k - q, and the row of a query may matter for the column of a key. It does not
+  separate.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from .grid import Grid
+from .positions import Positions, SeparablePositions
+
+FREQUENCIES = 8  # along an axis
+_LONGEST = 10_000.0
+
+
+def sines_and_cosines(x: Tensor, frequencies: int) -> Tensor:
+    """Sines, then cosines, of the angles of numbers [...]: [..., 2 * frequencies]."""
+    powers = torch.arange(frequencies, dtype=x.dtype, device=x.device) / frequencies
+    angles = x.unsqueeze(-1) * _LONGEST**-powers
+    return torch.cat([angles.sin(), angles.cos()], dim=-1)
+
+
+class SinusoidalRelative(SeparablePositions):
+    """v_h . r_delta for the sines and cosines of the relative position.
+
+    Args:
+        num_heads: Heads.
+        frequencies: F, along each axis.
+
+    Attributes:
+        amplitudes: v_h, for the rows and for the columns, [2, num_heads, 2 * frequencies].
+    """
+
+    def __init__(self, num_heads: int, *, frequencies: int = FREQUENCIES) -> None:
+        super().__init__(num_heads)
+        self.frequencies = frequencies
+        self.amplitudes = nn.Parameter(torch.randn(2, num_heads, 2 * frequencies))
+
+    def along_axes(self, grid: Grid) -> tuple[Tensor, Tensor]:
+        """The sums of sines and cosines along the rows and along the columns."""
+        rows, columns = (
+            torch.einsum("qkf,hf->hqk", self._encoding(grid, axis), amplitudes)
+            for axis, amplitudes in enumerate(self.amplitudes)
+        )
+        return rows, columns
+
+    def _encoding(self, grid: Grid, axis: int) -> Tensor:
+        return sines_and_cosines(grid.offsets_along(axis, self.amplitudes), self.frequencies)
+
+
+class SinusoidalAbsolute(Positions):
+    """U_q^T W_q^T W_k U_k for the sines and cosines of the pixels' positions.
+
+    Args:
+        num_heads: Heads.
+        frequencies: F, along each axis.
+        key_dim: D_k, in which queries and keys are compared.
+
+    Attributes:
+        query_weight: W_q, [num_heads, key_dim, 4 * frequencies].
+        key_weight: W_k, [num_heads, key_dim, 4 * frequencies].
+    """
+
+    def __init__(self, num_heads: int, *, frequencies: int = FREQUENCIES, key_dim: int = 16) -> None:
+        super().__init__(num_heads)
+        self.frequencies = frequencies
+        shape, std = (num_heads, key_dim, 4 * frequencies), (2 * frequencies) ** -0.5  # |U|^2 = 2 F
+        self.query_weight = nn.Parameter(torch.randn(shape) * std)
+        self.key_weight = nn.Parameter(torch.randn(shape) * std)
+
+    def along_axes(self, grid: Grid) -> None:
+        """None: the scores do not separate."""
+
+    def scores(self, grid: Grid) -> Tensor:
+        """The dot products of the vectors."""
+        queries, keys = self.vectors(grid)
+        return queries @ keys.T
+
+    def vectors(self, grid: Grid) -> tuple[Tensor, Tensor]:
+        """W_k^T W_q U_q / sqrt(D_k) and U_k."""
+        queries, keys = (
+            sines_and_cosines(pixels, self.frequencies).flatten(1)
+            for pixels in (grid.queries(self.query_weight), grid.keys(self.query_weight))
+        )
+        projected = torch.einsum("hdu,qu->hqd", self.query_weight, queries) * self.query_weight.shape[1] ** -0.5
+        return torch.einsum("hdu,hqd->hqu", self.key_weight, projected), keys

@@ -1,0 +1,1 @@
+"""From a CNN to attention that trains, with the distance known."""

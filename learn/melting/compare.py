@@ -1,0 +1,202 @@
+"""The experiment: a CNN goes on as attention and, beside it, as the CNN that it is: same data, schedule and seeds.
+
+    FOLDER/seed-0/start      the CNN's own training, where none was given
+    FOLDER/seed-0/cnn        its fine-tuning
+    FOLDER/seed-0/attention  its fine-tuning as attention
+    FOLDER/seed-1/...
+
+Each is a run of ``fit``; the best epoch of each is chosen on the validation images, and the test images are looked at
+once, at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...convert.errors import OutputError, OutputExistsError
+from ..data.corruptions import corrupted
+from ..data.images import ImageData, Split, as_numbers
+from ..training.evaluate import evaluate
+from ..training.fit import Trained, fit
+from ..training.recipe import Machine, Recipe
+from ..training.records import Record
+from .groups import parameter_groups
+from .melt import melt
+from .record import AttentionRecorder
+from .start import small_cnn
+
+START = Recipe(epochs=15, lr=3e-3)
+FINE_TUNING = Recipe(epochs=10, lr=1e-4, batch_statistics=False)
+CLEAN = "clean"
+_LOOKED_AT = 4  # images that layers are looked at with
+
+
+@dataclass(frozen=True)
+class Melting:
+    """How a CNN is melted.
+
+    Attributes:
+        tolerance: As for ``melt``.
+        alpha: As for ``melt``.
+        content: As for ``melt``.
+        chosen: Names of the layers that are melted; None means all.
+    """
+
+    tolerance: float | None = None
+    alpha: float | None = None
+    content: int | None = None
+    chosen: tuple[str, ...] | None = None
+
+    def __call__(self, cnn: nn.Module) -> nn.Module:
+        """A melted copy of a CNN."""
+        chosen = self.chosen
+        selected = None if chosen is None else lambda _, name: name in chosen
+        return melt(cnn, tolerance=self.tolerance, alpha=self.alpha, content=self.content, filter_fn=selected)
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """What came of one seed.
+
+    Attributes:
+        seed: The seed.
+        test: Accuracy on test images of each network ("start", "cnn", "attention"), clean and under each corruption.
+        validation: Accuracy of the start on validation images, and of each run's best epoch.
+        best_epoch: Of each run.
+        layers: What was recorded of each attention layer after the best epoch.
+    """
+
+    seed: int
+    test: dict[str, dict[str, float]]
+    validation: dict[str, float]
+    best_epoch: dict[str, int]
+    layers: dict[str, Record]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came of all seeds.
+
+    Attributes:
+        data: The kind of data.
+        recipe: How both were fine-tuned.
+        melting: How the CNN was melted.
+        results: A seed each.
+        attention: The first seed's network, with the weights of its best epoch.
+    """
+
+    data: str
+    recipe: Recipe
+    melting: Melting
+    results: tuple[SeedResult, ...]
+    attention: nn.Module
+
+    def to_json(self) -> dict[str, Any]:
+        """The comparison as plain data, without the network."""
+        return {
+            "data": self.data,
+            "recipe": self.recipe.to_json(),
+            "melting": asdict(self.melting),
+            "seeds": [asdict(result) for result in self.results],
+        }
+
+
+def compare(
+    data: ImageData,
+    folder: Path,
+    *,
+    cnn: nn.Module | None = None,
+    melting: Melting | None = None,
+    recipe: Recipe = FINE_TUNING,
+    seeds: int = 5,
+    machine: Machine | None = None,
+    resume: bool = False,
+    progress: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> Comparison:
+    """Melts a CNN and fine-tunes both, for several seeds.
+
+    Args:
+        data: The images.
+        folder: Where runs are kept; its parent must exist.
+        cnn: Where to start from; None trains a small CNN on the data for each seed.
+        melting: How the CNN is melted.
+        recipe: How both are fine-tuned; its seed is the first.
+        seeds: How many.
+        machine: As for ``fit``.
+        resume: Go on with what a killed run left in the folder.
+        progress: As for ``fit``.
+        say: Told what begins.
+
+    Raises:
+        ConversionError: As ``melt`` and ``fit``.
+        OutputExistsError: The folder exists, and ``resume`` is not given.
+    """
+    if folder.exists() and not resume:
+        raise OutputExistsError(f"{folder} exists; it can be resumed if it is what a killed run left")
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{folder} cannot be made: {error.strerror}") from error
+    train = partial(fit, data=data, machine=machine, resume=resume, progress=progress)
+    melting, found = melting or Melting(), []
+    tests = {CLEAN: data.test, **corrupted(data.test)}
+    for seed in range(recipe.seed, recipe.seed + seeds):
+        found.append(_one_seed(data, tests, folder, cnn, melting, replace(recipe, seed=seed), train, say))
+    results, networks = zip(*found, strict=True)
+    return Comparison(data.name, recipe, melting, tuple(results), networks[0])
+
+
+def _one_seed(
+    data: ImageData,
+    tests: dict[str, Split],
+    folder: Path,
+    cnn: nn.Module | None,
+    melting: Melting,
+    recipe: Recipe,
+    train: Callable[..., Trained],
+    say: Callable[[str], None],
+) -> tuple[SeedResult, nn.Module]:
+    place = folder / f"seed-{recipe.seed}"
+    place.mkdir(exist_ok=True)
+    start = cnn
+    if start is None:
+        say(f"Seed {recipe.seed}: a CNN learns {data.name}")
+        start = train(
+            _new_cnn(data, recipe.seed), recipe=replace(START, seed=recipe.seed), folder=place / "start"
+        ).network
+    groups = partial(parameter_groups, lr=recipe.lr, weight_decay=recipe.weight_decay)
+    say(f"Seed {recipe.seed}: the CNN is fine-tuned")
+    as_cnn = train(start, recipe=recipe, folder=place / "cnn", groups=groups)
+    say(f"Seed {recipe.seed}: its attention is fine-tuned")
+    with torch.random.fork_rng():
+        torch.manual_seed(recipe.seed)  # of the content terms
+        melted = melting(start)
+    recorder = AttentionRecorder.of(melted, as_numbers(data.validation.images[:_LOOKED_AT]))
+    attention = train(melted, recipe=recipe, folder=place / "attention", groups=groups, recorder=recorder)
+    runs = {"cnn": as_cnn, "attention": attention}
+    result = SeedResult(
+        recipe.seed,
+        {
+            name: {kind: evaluate(network, split).accuracy for kind, split in tests.items()}
+            for name, network in (("start", start), *((name, run.network) for name, run in runs.items()))
+        },
+        {"start": evaluate(start, data.validation).accuracy}
+        | {name: run.records[run.best_epoch]["validation"]["accuracy"] for name, run in runs.items()},
+        {name: run.best_epoch for name, run in runs.items()},
+        attention.records[attention.best_epoch]["layers"],
+    )
+    return result, attention.network
+
+
+def _new_cnn(data: ImageData, seed: int) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return small_cnn(channels=data.channels, classes=len(data.classes))

@@ -1,0 +1,68 @@
+"""The parameters of a melted network in an optimizer's groups: positions do not decay, and go faster.
+
+Decay pulls a parameter to 0. For a weight that means "simpler"; for alpha it means attention without a place, for a
+centre the query itself, for a gate nothing. So alpha, centres and gates never decay.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from ...convert.errors import ConversionError
+from .melt import attention_layers
+
+POSITION_RATE = 10.0  # times the learning rate: a step of Adam's is about the rate, and positions are in pixels
+Groups = list[dict[str, Any]]
+
+
+def parameter_groups(model: nn.Module, lr: float, weight_decay: float, *, position_lr: float | None = None) -> Groups:
+    """What an optimizer of ``torch.optim`` takes: weights that decay; biases and scales; alpha, centres and gates.
+
+    Args:
+        model: A network, melted or not.
+        lr: Learning rate.
+        weight_decay: Of weights of at least two dimensions, content's projections included.
+        position_lr: Learning rate of alpha, centres and gates; by default ``POSITION_RATE`` times ``lr``.
+
+    Raises:
+        ConversionError: A parameter requires a gradient that is always 0: alpha and centres of attention that is
+            exactly one-hot, or in whose place learned tables are.
+    """
+    _check_gradients(model)
+    places = {id(parameter) for _, layer in attention_layers(model) for parameter in (layer.alpha, layer.centers)}
+    gates = (layer.content.gate for _, layer in attention_layers(model) if layer.content is not None)
+    places |= {id(gate) for gate in gates if gate is not None}
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    still = [parameter for parameter in trained if id(parameter) not in places]
+    groups = (
+        {"params": [each for each in still if each.ndim > 1], "lr": lr, "weight_decay": weight_decay},
+        {"params": [each for each in still if each.ndim <= 1], "lr": lr, "weight_decay": 0.0},
+        {
+            "params": [each for each in trained if id(each) in places],
+            "lr": POSITION_RATE * lr if position_lr is None else position_lr,
+            "weight_decay": 0.0,
+        },
+    )
+    return [group for group in groups if group["params"]]
+
+
+def _check_gradients(model: nn.Module) -> None:
+    still = [
+        name
+        for name, layer in attention_layers(model)
+        if (layer.alpha.requires_grad or layer.centers.requires_grad)
+        and (layer.axis_scores is not None or (layer.regime.is_exact and not _joined(layer.content)))
+    ]
+    if still:
+        raise ConversionError(
+            f"alpha and centers of {', '.join(still[:10])} are to be trained, and have no gradient: attention there is "
+            "exactly one-hot, or goes by learned tables; melt(model) makes it soft, requires_grad_(False) leaves "
+            "positions out"
+        )
+
+
+def _joined(content: Any) -> bool:
+    """Whether content shares a softmax with the positions, which then have a gradient from any alpha on."""
+    return content is not None and content.gate is None

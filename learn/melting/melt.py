@@ -1,0 +1,109 @@
+"""From a CNN to attention that trains: soft by a known amount, positions free, content behind a closed gate.
+
+1. convert the layers that are chosen, if they are not attention yet
+2. give each an alpha below the exact regime: one that is given, or the smallest that is certified for a tolerance
+3. let alpha and centres train; add content behind a gate that is 0, if it is asked for
+
+At step 0 the network's function is the CNN's within its certificate, and every new parameter has a gradient.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from ...convert.arguments import as_integer, as_number
+from ...convert.attention.checked import changeable_model
+from ...convert.attention.layer import SelfAttention
+from ...convert.certificate.layer import InputRange
+from ...convert.certificate.tolerance import alpha_for
+from ...convert.errors import ConversionError, OptionError
+from ...convert.heads.regime import ONE_HOT_ALPHA
+from ...convert.model.convert import Filter, convert_model
+from ...convert.names import names_by_module
+
+MELTED_ALPHA = 4.0  # a head keeps 93 % of its attention; docs/melting.md has what that costs, and what others do
+INPUT_RANGE = -1.0, 1.0
+
+
+def melt(
+    model: nn.Module,
+    *,
+    tolerance: float | None = None,
+    alpha: float | None = None,
+    content: int | None = None,
+    filter_fn: Filter | None = None,
+    input_range: InputRange = INPUT_RANGE,
+) -> nn.Module:
+    """Makes a copy of a CNN that trains as attention.
+
+    Args:
+        model: A CNN, or a network that ``convert_model`` made of one.
+        tolerance: Each layer gets the smallest alpha with which it is certified to be so near to its convolution.
+        alpha: The alpha of all heads; by default, and without a tolerance, ``MELTED_ALPHA``.
+        content: Dimension of queries and keys of content attention behind a gate; None adds none.
+        filter_fn: Called with each layer and its name; False leaves it as it is.
+        input_range: What a tolerance is certified for: the smallest and largest value of every layer's input.
+
+    Returns:
+        The network, in train mode; ``parameter_groups`` gives what an optimizer takes.
+
+    Raises:
+        ConversionError: alpha is so large, or the tolerance so small, that attention would be exactly one-hot and have
+            no gradient; both are given; no layer is chosen or one cannot be converted; a layer's scores are learned
+            tables.
+    """
+    if alpha is not None and tolerance is not None:
+        raise OptionError("alpha and tolerance both say how soft attention is; give one of them")
+    model = copy.deepcopy(changeable_model(model))
+    if not any(isinstance(module, SelfAttention) for module in model.modules()):
+        model = convert_model(model, filter_fn=filter_fn, inplace=True).model
+    chosen = [(name, layer) for name, layer in attention_layers(model) if filter_fn is None or filter_fn(layer, name)]
+    if not chosen:
+        raise ConversionError("nothing would be melted: no attention layer of the model is chosen")
+    alphas = [_alpha(name, layer, alpha, tolerance, input_range) for name, layer in chosen]  # before anything changes
+    for (_, layer), value in zip(chosen, alphas, strict=True):
+        _free(layer, value, None if content is None else as_integer(content, "content", least=1))
+    return model.train()
+
+
+def attention_layers(model: nn.Module) -> Iterator[tuple[str, SelfAttention]]:
+    """The attention layers of a model, a shared one once, with their first names."""
+    for names in names_by_module(model, lambda module: isinstance(module, SelfAttention)):
+        layer = model.get_submodule(names[0])
+        if isinstance(layer, SelfAttention):
+            yield names[0], layer
+
+
+def _alpha(
+    name: str, layer: SelfAttention, alpha: float | None, tolerance: float | None, input_range: InputRange
+) -> float:
+    """The locality strength that a layer gets; refused where it would have no gradient."""
+    if layer.axis_scores is not None:
+        raise ConversionError(f"the layer {name!r} has learned tables of scores, which alpha and centers do not enter")
+    largest = ONE_HOT_ALPHA[layer.alpha.dtype]
+    if tolerance is not None:
+        found = alpha_for(tolerance, layer, input_range)
+        advice = f"the tolerance {tolerance:g} needs alpha {found:g} in layer {name!r}; allow more"
+    else:
+        found = MELTED_ALPHA if alpha is None else as_number(alpha, "alpha")
+        advice = f"alpha {found:g} was given; give less"
+    if not 0 < found < largest:
+        raise ConversionError(
+            f"{advice}: from alpha {largest:g} on attention is exactly one-hot in {layer.alpha.dtype}, and positions "
+            "have no gradient"
+        )
+    return found
+
+
+@torch.no_grad()
+def _free(layer: SelfAttention, alpha: float, content: int | None) -> None:
+    layer.alpha.fill_(alpha)
+    layer.alpha_follows_dtype = False
+    layer.alpha.requires_grad_(True)
+    layer.centers.requires_grad_(True)
+    if content is not None:
+        layer.add_content(content, gated=True)

@@ -1,0 +1,120 @@
+"""What is recorded of each attention layer after an epoch: where its heads look, and how far it has come.
+
+Non-locality is ConViT's (arXiv 2103.10697): the mean distance in pixels between a query and what it attends to, over
+heads and queries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...convert.attention.layer import SelfAttention
+from ...convert.certificate.distance import distance_from_convolution
+from ...convert.certificate.layer import InputRange
+from ...convert.engines.literal import all_queries
+from ...convert.heads.encoding import key_positions
+from ...convert.heads.gate import opening
+from ...convert.size import Size
+from ..training.records import Record
+from .melt import INPUT_RANGE, attention_layers
+
+_QUERIES = 64  # at most, spread evenly over the image
+
+
+@dataclass(frozen=True)
+class AttentionRecorder:
+    """Looks at the attention layers of a network.
+
+    Attributes:
+        origin: The weight and bias of the convolution that each layer came from, by the layer's name.
+        images: A few images [batch, channels, rows, columns] in float32, whose sizes and contents layers see.
+        input_range: What distances are for.
+    """
+
+    origin: dict[str, tuple[Tensor, Tensor | None]]
+    images: Tensor
+    input_range: InputRange = INPUT_RANGE
+
+    @classmethod
+    def of(cls, model: nn.Module, images: Tensor) -> AttentionRecorder:
+        """For a network that was just melted, whose weights are still the convolutions'."""
+        origin = {
+            name: (layer.weight.detach().clone(), None if layer.bias is None else layer.bias.detach().clone())
+            for name, layer in attention_layers(model)
+        }
+        return cls(origin, images)
+
+    def __call__(self, model: nn.Module) -> Record:
+        """Records every attention layer, by name."""
+        inputs = _inputs(model, self.images)
+        return {
+            "layers": {
+                name: {
+                    **positions(layer),
+                    "distance": distance_from_convolution(
+                        layer, input_range=self.input_range, weight=weight, bias=bias
+                    ).bound,
+                    "nonlocality": nonlocality(layer, inputs[name]),
+                }
+                for name, layer in attention_layers(model)
+                for weight, bias in [self.origin[name]]
+            }
+        }
+
+
+def positions(layer: SelfAttention) -> dict[str, Any]:
+    """Alpha, centres and gates of every head."""
+    gate = None if layer.content is None else layer.content.gate
+    return {
+        "alpha": list(layer.regime.alpha),
+        "centers": [list(center) for center in layer.regime.centers],
+        "gate": None if gate is None else opening(gate.detach()).tolist(),
+    }
+
+
+@torch.no_grad()
+def nonlocality(layer: SelfAttention, x: Tensor) -> float:
+    """The mean distance, in pixels, between a query and what a head attends to, over heads, queries and images.
+
+    Args:
+        layer: The layer.
+        x: Its input, [batch, in_channels, *size].
+    """
+    size = Size(*x.shape[2:])
+    output = layer.spec.output_size(size)
+    every = torch.cartesian_prod(*(torch.arange(length) for length in output)).view(-1, len(output))
+    taken = every[torch.linspace(0, len(every) - 1, min(_QUERIES, len(every))).long()]
+    maps = layer.attention_probabilities(size, queries=taken.tolist(), x=x if layer.content is not None else None)
+    like = maps.new_empty((), device="cpu")
+    at = all_queries(layer.spec, size, like=like)[[int(_row(query, output)) for query in taken]]
+    far = torch.cdist(at.double(), key_positions(layer.spec.padded_size(size), like=like).double())
+    return float((maps.cpu().double().flatten(-layer.spec.axes) * far).sum(-1).mean())
+
+
+def _row(query: Tensor, output: Size) -> int:
+    """The number of a query, row by row."""
+    number = 0
+    for coordinate, length in zip(query.tolist(), output, strict=True):
+        number = number * length + coordinate
+    return number
+
+
+def _inputs(model: nn.Module, images: Tensor) -> dict[str, Tensor]:
+    """What each attention layer gets for some images."""
+    found: dict[str, Tensor] = {}
+    handles = [
+        layer.register_forward_pre_hook(lambda _, args, name=name: found.setdefault(name, args[0].detach()))
+        for name, layer in attention_layers(model)
+    ]
+    weight = next(model.parameters())
+    try:
+        with torch.no_grad():
+            model(images.to(weight))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found

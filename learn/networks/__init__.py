@@ -1,0 +1,1 @@
+"""Networks for small images: blocks of attention, and the residual networks beside them."""

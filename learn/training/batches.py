@@ -1,0 +1,83 @@
+"""The batches of each epoch: which images, in which order, shifted how; all of it decided by a seed and the epoch.
+
+Every process draws the same order, and takes every n-th image of each batch, n being the number of processes. So the
+batches of n processes together are those of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from ...convert.errors import ConversionError
+from ..data.augmented import DRAWS, augmented
+from ..data.images import ImageData, as_numbers
+from .recipe import Recipe
+
+Key = tuple[Tensor, Tensor | None]
+_EPOCHS = 1_000_000  # epochs of one seed, and no other has these orders
+
+
+class Order(Sampler[Key]):
+    """For each batch of an epoch, the indices of a process's images and what their augmentation draws.
+
+    Args:
+        count: Images to learn from.
+        recipe: Batch size, seed, and whether images are augmented.
+        process: Number of this process, of ``processes``.
+        processes: How many take part.
+    """
+
+    def __init__(self, count: int, recipe: Recipe, *, process: int = 0, processes: int = 1) -> None:
+        if recipe.batch_size % processes:
+            raise ConversionError(
+                f"batches of {recipe.batch_size} images cannot be shared alike by {processes} processes"
+            )
+        self._count, self._recipe, self._process, self._processes = count, recipe, process, processes
+        self._size = min(recipe.batch_size, count // processes * processes)
+        if not self._size:
+            raise ConversionError(f"{count} images are too few for {processes} processes")
+        self._epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the epoch; Lightning calls it."""
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        return self._count // self._size
+
+    def __iter__(self) -> Iterator[Key]:
+        generator = torch.Generator().manual_seed(self._recipe.seed * _EPOCHS + self._epoch)
+        order = torch.randperm(self._count, generator=generator)
+        draws = torch.rand(self._count, DRAWS, generator=generator)
+        for batch in range(len(self)):
+            places = slice(batch * self._size + self._process, (batch + 1) * self._size, self._processes)
+            yield order[places], draws[places] if self._recipe.augment else None
+
+
+class _Batches(Dataset[tuple[Tensor, Tensor]]):
+    """The images of a key, and their labels."""
+
+    def __init__(self, data: ImageData) -> None:
+        self._data = data
+
+    def __getitem__(self, key: Key) -> tuple[Tensor, Tensor]:
+        indices, draws = key
+        images, labels = self._data.train.taken(indices)
+        images = as_numbers(images)
+        return images if draws is None else augmented(images, draws, flips=self._data.flips), labels
+
+
+def batches(
+    data: ImageData, recipe: Recipe, *, process: int = 0, processes: int = 1
+) -> DataLoader[tuple[Tensor, Tensor]]:
+    """What Lightning takes a process's training batches from.
+
+    Raises:
+        ConversionError: The processes cannot share the batches alike.
+    """
+    order = Order(len(data.train.labels), recipe, process=process, processes=processes)
+    return DataLoader(_Batches(data), sampler=order, batch_size=None)

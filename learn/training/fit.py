@@ -1,0 +1,158 @@
+"""Training a network: the one way in, which needs Lightning only when it is called.
+
+    trained = fit(network, load_data("digits"), Recipe(epochs=10), Path("run"))
+    evaluate(trained.network, data.test)
+
+The folder then holds ``records.json`` and ``metrics.csv``, an epoch each, ``best.ckpt`` and ``last.ckpt``, and
+``tensorboard/``. A run that was killed goes on with ``resume=True``.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...convert.errors import CheckpointError, ConversionError, OutputExistsError, ToolError
+from ...convert.files.readers.common.limits import read_json
+from ...convert.files.writing.atomic import write_file
+from ...convert.files.writing.json_text import json_text
+from ..data.images import ImageData, as_numbers
+from .recipe import Groups, Machine, Recipe, plain_groups
+from .records import Record, Recorder, nothing_more
+
+RUN = "run.json"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A network that was trained.
+
+    Attributes:
+        network: With the weights of its best epoch on the validation images, in eval mode, on the CPU.
+        best_epoch: The first epoch of the highest accuracy on these; 1 is the first that was trained.
+        records: What was recorded before training and after each epoch.
+    """
+
+    network: nn.Module
+    best_epoch: int
+    records: tuple[Record, ...]
+
+
+def fit(
+    network: nn.Module,
+    data: ImageData,
+    recipe: Recipe,
+    folder: Path,
+    *,
+    groups: Callable[[nn.Module], Groups] | None = None,
+    recorder: Recorder = nothing_more,
+    machine: Machine | None = None,
+    corrupt: bool = True,
+    resume: bool = False,
+    progress: bool = False,
+) -> Trained:
+    """Trains a copy of a network; the same arguments give the same weights on the same machine.
+
+    Args:
+        network: From images [batch, channels, rows, columns] to class scores [batch, classes].
+        data: The images; its test images are not looked at.
+        recipe: How it is trained.
+        folder: Where the run is kept; its parent must exist.
+        groups: Makes the optimizer's parameter groups; ``plain_groups`` by default.
+        recorder: What else is recorded of the network before training and after each epoch.
+        machine: What is passed to Lightning; one process by default.
+        corrupt: Record the accuracy on corrupted validation images, too.
+        resume: Go on with a run that was killed.
+        progress: Show a bar on standard error.
+
+    Raises:
+        ToolError: Lightning or TensorBoard is not installed.
+        OutputExistsError: The folder holds a run, and ``resume`` is not given.
+        ConversionError: The network does not fit the data, the folder holds another run, or a loss is not
+            finite.
+    """
+    try:
+        from .loop import Training, run
+    except ModuleNotFoundError as error:
+        raise ToolError(
+            f"training needs Lightning and TensorBoard, and {error.name} is not installed: pip install conv2attn[learn]"
+        ) from error
+    network = copy.deepcopy(network)
+    check_fits(network, data)
+    _begin(folder, network, recipe, data, resume=resume)
+    made = plain_groups(network, weight_decay=recipe.weight_decay) if groups is None else groups(network)
+    training = Training(network, data, recipe, made, recorder, folder, corrupt=corrupt)
+    run(training, folder, recipe, machine or Machine(), resume=resume, progress=progress)
+    return trained_in(folder, network)
+
+
+def trained_in(folder: Path, network: nn.Module) -> Trained:
+    """What a run has come to: the network is given the weights of the best epoch, and is in eval mode.
+
+    Raises:
+        CheckpointError: The folder holds no epoch of this network.
+    """
+    from .loop import BEST, LAST, PREFIX, RECORDS_KEY, STATE, read_state
+
+    try:
+        best, last = read_state(folder / BEST), read_state(folder / LAST)
+        state = {key.removeprefix(PREFIX): value for key, value in best[STATE].items()}
+        network.load_state_dict(state)
+    except (OSError, KeyError, RuntimeError) as error:
+        raise CheckpointError(f"{folder} holds no epoch of this network: {str(error).splitlines()[0]}") from error
+    return Trained(network.cpu().eval(), best["epoch"] + 1, tuple(last[RECORDS_KEY]))
+
+
+def check_fits(network: nn.Module, data: ImageData) -> None:
+    """Refuses a network that cannot be trained on images.
+
+    Raises:
+        ConversionError: It takes other images, or gives other than a score for each class.
+    """
+    weight = next(network.parameters())
+    few = as_numbers(data.validation.images[:2]).to(weight)
+    try:
+        with torch.no_grad():
+            scores = copy.deepcopy(network).eval()(few)
+    except (RuntimeError, ValueError) as error:
+        raise ConversionError(
+            f"the network does not take the images of {data.name}, {data.channels} channels of {data.size} pixels: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+    if scores.shape != (len(few), len(data.classes)):
+        raise ConversionError(
+            f"the network gives scores {list(scores.shape[1:])}; {data.name} has {len(data.classes)} classes"
+        )
+
+
+def _begin(folder: Path, network: nn.Module, recipe: Recipe, data: ImageData, *, resume: bool) -> None:
+    """Makes the folder, or sees that it holds a run of this network, recipe and data."""
+    described: dict[str, Any] = {
+        "recipe": recipe.to_json(),
+        "data": {"name": data.name, "images": [len(split.labels) for split in data.parts]},
+        "network": _fingerprint(network),
+    }
+    file = folder / RUN
+    if not file.exists():
+        folder.mkdir(exist_ok=True)
+        write_file(file, lambda path: path.write_text(json_text(described) + "\n", encoding="utf-8"))
+    elif not resume:
+        raise OutputExistsError(f"{folder} holds a run; it can be resumed, or another folder be taken")
+    elif read_json(file) != described:
+        raise ConversionError(f"{folder} holds a run of another network, recipe or data, which {file} describes")
+
+
+def _fingerprint(network: nn.Module) -> str:
+    """A sum over the names and values of a network's state."""
+    found = hashlib.sha256()
+    for name, tensor in network.state_dict().items():
+        found.update(f"{name} {list(tensor.shape)} {tensor.dtype}".encode())
+        found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return found.hexdigest()

@@ -1,0 +1,237 @@
+"""The loop itself, which is Lightning's: what a step does, and what is recorded and kept of an epoch.
+
+Of a killed run, ``last.ckpt`` holds the last whole epoch: weights, optimizer, course of the learning rate, records.
+Chance is drawn anew for each epoch from the seed and the epoch's number, so the epochs that follow are those of a run
+that was never killed.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lightning
+import torch
+import torch.nn.functional as F
+from lightning.fabric.utilities.warnings import PossibleUserWarning
+from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
+from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.data import DataLoader
+
+from ...convert.errors import ConversionError
+from ...convert.files.writing.atomic import write_file
+from ..data.corruptions import corrupted
+from ..data.images import ImageData
+from .batches import batches
+from .evaluate import evaluate, in_eval_mode
+from .recipe import Groups, Machine, Recipe
+from .records import Record, Recorder, scalars, write_records
+
+LAST, BEST = "last.ckpt", "best.ckpt"
+STATE, RECORDS_KEY = "state_dict", "records"
+PREFIX = "network."  # of the network's own keys in the state of the module below
+MONITORED = "validation_accuracy"
+_SEEDS = 1_000_003
+
+
+class Training(lightning.LightningModule):
+    """A network, its data and its recipe, as Lightning takes them.
+
+    Args:
+        network: The network.
+        data: The images; those of the test are not looked at.
+        recipe: How it is trained.
+        groups: Its parameters, in groups.
+        recorder: What else is recorded of it.
+        folder: Where records go.
+        corrupt: Whether corrupted images are looked at after each epoch, too.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        data: ImageData,
+        recipe: Recipe,
+        groups: Groups,
+        recorder: Recorder,
+        folder: Path,
+        *,
+        corrupt: bool,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.records: list[Record] = []
+        self._data, self._recipe, self._groups, self._recorder, self._folder = data, recipe, groups, recorder, folder
+        self._corrupted = corrupted(data.validation) if corrupt else {}
+        self._losses: list[Tensor] = []
+
+    def train_dataloader(self) -> DataLoader[tuple[Tensor, Tensor]]:
+        """The batches of this process."""
+        return batches(self._data, self._recipe, process=self.global_rank, processes=self.trainer.world_size)
+
+    def configure_optimizers(self) -> Any:
+        """The optimizer, and a learning rate that changes with each step."""
+        optimizer = self._recipe.make_optimizer(self._groups)
+        schedule = self._recipe.make_schedule(optimizer, int(self.trainer.estimated_stepping_batches))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_train_start(self) -> None:
+        """Records the network as it is before the first step."""
+        if not self.records:
+            self._record(0, {})
+
+    def on_train_epoch_start(self) -> None:
+        """Draws chance anew, and leaves batch normalisation the statistics that it has, if the recipe says so."""
+        torch.manual_seed((self._recipe.seed * _SEEDS + self.current_epoch) * _SEEDS + self.global_rank)
+        self._losses = []
+        if not self._recipe.batch_statistics:
+            for module in self.network.modules():
+                if isinstance(module, _BatchNorm):
+                    module.eval()
+
+    def training_step(self, batch: tuple[Tensor, Tensor]) -> Tensor:
+        """The mean cross entropy of a batch."""
+        images, labels = batch
+        loss = F.cross_entropy(self.network(images), labels)
+        self._losses.append(loss.detach())
+        return loss
+
+    def on_train_epoch_end(self) -> None:
+        """Records the epoch."""
+        loss = float(torch.as_tensor(self.all_gather(torch.stack(self._losses).mean())).mean())
+        if not math.isfinite(loss):
+            raise ConversionError(f"the loss of epoch {self.current_epoch + 1} is {loss}; a smaller lr keeps it finite")
+        self._record(self.current_epoch + 1, {"train_loss": loss})
+        for name, value in scalars(self.records[-1]).items():
+            self.log(name, value, sync_dist=True)
+
+    def _record(self, epoch: int, known: Record) -> None:
+        with in_eval_mode(self.network), torch.no_grad():
+            on_clean = evaluate(self.network, self._data.validation)
+            on_corrupted = {name: evaluate(self.network, split).accuracy for name, split in self._corrupted.items()}
+            more = self._recorder(self.network)
+        validation = {"loss": on_clean.loss, "accuracy": on_clean.accuracy}
+        self.records.append({"epoch": epoch, **known, "validation": validation, "corrupted": on_corrupted, **more})
+        if self.global_rank == 0:
+            write_records(self.records, self._folder)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keeps the records with the weights."""
+        checkpoint[RECORDS_KEY] = self.records
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Takes the records of the epochs that are not trained again."""
+        self.records = list(checkpoint[RECORDS_KEY])
+
+
+class _AtomicFiles(TorchCheckpointIO):
+    """Writes a checkpoint so that a killed run leaves the old one or the new one; reads tensors and plain data only."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        write_file(Path(path), lambda file: torch.save(checkpoint, file), force=True)
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+        return read_state(Path(path))
+
+
+class _Kept(ModelCheckpoint):
+    """Knows its best epoch again also in a folder that was moved since."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes the paths of a killed run as they are now."""
+
+        def moved(path: str) -> str:
+            return str(Path(str(self.dirpath), Path(path).name)) if path else ""
+
+        paths = {
+            name: moved(state_dict[name]) for name in ("best_model_path", "kth_best_model_path", "last_model_path")
+        }
+        best = {moved(path): score for path, score in state_dict["best_k_models"].items()}
+        super().load_state_dict({**state_dict, **paths, "best_k_models": best, "dirpath": self.dirpath})
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """A checkpoint of ours, on the CPU: tensors and plain data."""
+    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    return state
+
+
+def run(training: Training, folder: Path, recipe: Recipe, machine: Machine, *, resume: bool, progress: bool) -> None:
+    """Trains; every epoch's records, the last epoch and the best one are then in the folder.
+
+    Args:
+        training: What is trained.
+        folder: An existing folder.
+        recipe: Epochs, and how steps are cut.
+        machine: What Lightning is told of the machine.
+        resume: Go on after the last epoch that the folder holds, if it holds one.
+        progress: Show a bar on standard error.
+    """
+    last = folder / LAST
+    kept = [  # in this order: the last epoch knows the best one
+        _Kept(
+            folder,
+            Path(name).stem,
+            monitor=monitored,
+            mode="max",
+            save_on_train_epoch_end=True,
+            enable_version_counter=False,
+        )
+        for name, monitored in ((BEST, MONITORED), (LAST, None))
+    ]
+    bar = [RichProgressBar(leave=False, console_kwargs={"stderr": True})] if progress else []
+    with _quiet(), _same_state(), torch.random.fork_rng():
+        trainer = lightning.Trainer(
+            accelerator=machine.accelerator,
+            devices=machine.devices,
+            strategy=machine.strategy,
+            precision=machine.precision,  # type: ignore[arg-type]
+            max_epochs=recipe.epochs,
+            gradient_clip_val=recipe.clip,
+            logger=TensorBoardLogger(folder, name="", version="tensorboard"),
+            log_every_n_steps=1,
+            callbacks=[*kept, *bar],
+            plugins=[_AtomicFiles()],
+            enable_progress_bar=progress,
+            enable_model_summary=False,
+            limit_val_batches=0,
+            use_distributed_sampler=False,
+            deterministic="warn",
+        )
+        trainer.fit(training, ckpt_path=last if resume and last.exists() else None)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without Lightning's remarks on the machine, on workers that load, and on products of its makers."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PossibleUserWarning)
+            warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
+            warnings.filterwarnings("ignore", message="`isinstance.treespec, LeafSpec", category=FutureWarning)
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+@contextmanager
+def _same_state() -> Iterator[None]:
+    """Torch's determinism as it was before."""
+    before, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warns)

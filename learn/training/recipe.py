@@ -1,0 +1,104 @@
+"""How a network is trained, and on what machine: all that a run depends on beside the network and the data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...convert.errors import ConversionError
+
+OPTIMIZERS = "adamw", "sgd"
+Groups = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a network is trained.
+
+    Attributes:
+        epochs: Times that every image is seen, but for those that do not fill a batch.
+        batch_size: Images of a step, over all processes.
+        lr: Learning rate at its highest.
+        weight_decay: Of the parameters that decay.
+        optimizer: "adamw", or "sgd" with momentum 0.9.
+        warmup: Share of the steps in which the learning rate rises; from there it falls to 0 as a cosine.
+        seed: Of the order of the images and their augmentation; a caller draws weights from it, too.
+        augment: Shift images, and mirror them where that means the same.
+        batch_statistics: Whether batch normalisation takes each batch's own statistics, and learns them. Without,
+            it keeps those it has, so that the network that is trained is the one that is evaluated.
+        clip: Largest norm of a step's gradient; None leaves it.
+    """
+
+    epochs: int = 10
+    batch_size: int = 64
+    lr: float = 1e-3
+    weight_decay: float = 0.01
+    optimizer: str = "adamw"
+    warmup: float = 0.05
+    seed: int = 0
+    augment: bool = True
+    batch_statistics: bool = True
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch_size < 1:
+            raise ConversionError(f"epochs and batch_size must be at least 1; got {self.epochs} and {self.batch_size}")
+        if not (self.lr > 0 and self.weight_decay >= 0 and 0 <= self.warmup < 1):
+            raise ConversionError(
+                "lr must be positive, weight_decay not negative, and warmup a share below 1; got "
+                f"{self.lr:g}, {self.weight_decay:g} and {self.warmup:g}"
+            )
+        if self.optimizer not in OPTIMIZERS:
+            raise ConversionError(f"optimizer must be one of {', '.join(OPTIMIZERS)}; got {self.optimizer!r}")
+
+    def make_optimizer(self, groups: Iterable[dict[str, Any]]) -> torch.optim.Optimizer:
+        """The optimizer of parameter groups, which may have their own rates and decay."""
+        if self.optimizer == "sgd":
+            return torch.optim.SGD(list(groups), lr=self.lr, momentum=0.9, weight_decay=self.weight_decay)
+        return torch.optim.AdamW(list(groups), lr=self.lr, weight_decay=self.weight_decay)
+
+    def make_schedule(self, optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LRScheduler:
+        """The course of the learning rate over so many steps: it rises linearly, and falls as a cosine."""
+        rise = round(self.warmup * steps)
+
+        def factor(step: int) -> float:
+            if step < rise:
+                return (step + 1) / (rise + 1)
+            return 0.5 + 0.5 * math.cos(math.pi * min(1.0, (step - rise) / max(1, steps - rise)))
+
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+    def to_json(self) -> dict[str, Any]:
+        """The recipe as plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where a network is trained; each is passed to Lightning's ``Trainer`` as it is.
+
+    Attributes:
+        accelerator: "auto", "cpu", "gpu", ...
+        devices: How many, or "auto".
+        strategy: "auto", "ddp", "ddp_spawn", "fsdp", ...
+        precision: "32-true", "bf16-mixed", ...
+    """
+
+    accelerator: str = "auto"
+    devices: int | str = 1
+    strategy: str = "auto"
+    precision: str = "32-true"
+
+
+def plain_groups(network: nn.Module, *, weight_decay: float) -> Groups:
+    """Two groups: weights of at least two dimensions, which decay, and biases and scales, which do not."""
+    trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    decaying = [parameter for parameter in trained if parameter.ndim > 1]
+    still = [parameter for parameter in trained if parameter.ndim <= 1]
+    groups = {"params": decaying, "weight_decay": weight_decay}, {"params": still, "weight_decay": 0.0}
+    return [group for group in groups if group["params"]]

@@ -1,0 +1,69 @@
+"""What a run writes down of each epoch, as JSON for programs and as CSV for spreadsheets."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ...convert.errors import CheckpointError
+from ...convert.files.readers.common.limits import read_json
+from ...convert.files.writing.atomic import write_file
+from ...convert.files.writing.json_text import json_text
+
+RECORDS, CSV = "records.json", "metrics.csv"
+Record = dict[str, Any]
+Recorder = Callable[[nn.Module], Record]
+"""Looks at a network in eval mode after an epoch and returns plain data; for several processes it must be picklable."""
+
+
+def nothing_more(_: nn.Module) -> Record:
+    """Records nothing but what every run does."""
+    return {}
+
+
+def write_records(records: Sequence[Record], folder: Path) -> None:
+    """Writes both files; each is the old one or the new one whenever the run ends."""
+    text, table = json_text(list(records)) + "\n", _csv(records)
+    write_file(folder / RECORDS, lambda path: path.write_text(text, encoding="utf-8"), force=True)
+    write_file(folder / CSV, lambda path: path.write_text(table, encoding="utf-8"), force=True)
+
+
+def read_records(folder: Path) -> list[Record]:
+    """The records of a run, an epoch each; the first is of the network before training.
+
+    Raises:
+        CheckpointError: They cannot be read, or are something else.
+    """
+    try:
+        found = read_json(folder / RECORDS)
+    except OSError as error:
+        raise CheckpointError(f"{folder} holds no run: {RECORDS} cannot be read ({error.strerror})") from error
+    if not (isinstance(found, list) and found and all(isinstance(each, dict) and "epoch" in each for each in found)):
+        raise CheckpointError(f"{folder / RECORDS} does not hold the records of a run")
+    return found
+
+
+def scalars(record: Record) -> dict[str, float]:
+    """The numbers of a record that are not of single layers, one level deep."""
+    found: dict[str, float] = {}
+    for name, value in record.items():
+        if isinstance(value, int | float):
+            found[name] = value
+        elif isinstance(value, dict):
+            found |= {f"{name}_{key}": inner for key, inner in value.items() if isinstance(inner, int | float)}
+    return found
+
+
+def _csv(records: Sequence[Record]) -> str:
+    rows = [scalars(record) for record in records]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

@@ -1,0 +1,185 @@
+"""Verifies a network in an ONNX file: its attention beside its convolutions, both run by ONNX Runtime.
+
+Each layer is held against its certificate on what comes to it in the network, as ``network.py`` does with PyTorch's.
+The two files are run beside each other as well; how far their outputs are apart is told, and no bound is known of it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ...convert.certificate.data import measure_input
+from ...convert.certificate.layer import certify_error
+from ...convert.errors import ConversionError, OptionError
+from ...convert.export.onnx.forms import DEFAULT_FORM, FORMS, form_named
+from ...convert.export.onnx.standard import fitted
+from ...convert.export.onnx.watched import Watched, watched_model
+from ...convert.export.onnx.whole import FORM, SOURCE, attention_model
+from ...convert.files.checkpoint import read_checkpoint
+from ...convert.files.network import open_network
+from ...convert.files.writing.ownership import PROGRAM
+from ...convert.model.convert import convert_model
+from ...convert.size import Size
+from .onnx_check import LayerCheck, OnnxCheck
+from .onnx_run import IMAGES, Feeds, random_feeds, session
+
+
+def verify_onnx(
+    path: Path,
+    model: nn.Module,
+    *,
+    form: str,
+    feeds: Callable[[Any], Feeds],
+    converted: Path | None = None,
+    seed: int | None = None,
+) -> OnnxCheck:
+    """Runs a network with attention beside the one with convolutions.
+
+    Args:
+        path: The network's ONNX file.
+        model: Its layers by their names, with attention among them.
+        form: How attention is written.
+        feeds: Makes the inputs, by name, for a session of ONNX Runtime's.
+        converted: A file with attention that was written before, and is to be the same.
+        seed: Of the inputs, to be told.
+
+    Raises:
+        ToolError: ONNX Runtime is not installed.
+        ConversionError: The file cannot be read or run.
+    """
+    named = dict(model.named_modules(remove_duplicate=False)).get
+    with ExitStack() as stack:
+        file = stack.enter_context(fitted(path, form))
+        whole = attention_model(file, named, form=form)
+        made = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="conv2attn-"))) / PROGRAM
+        whole.write(made)
+        try:
+            original, attention = session(path), session(made)
+            inputs = feeds(original)
+            ends = {port.name for port in (*original.get_inputs(), *original.get_outputs())}
+            content, watched = watched_model(file, named, form=form, given=ends)
+            outputs, is_kept = _apart(original, attention, inputs), True
+            if converted is not None:
+                is_kept = all(apart == 0 for apart, _ in _apart(attention, session(converted), inputs).values())
+            layers = _layer_checks(content, watched, inputs, form)
+        except ConversionError:
+            raise
+        except Exception as error:  # ONNX Runtime's own, which have no family
+            raise ConversionError(f"ONNX Runtime cannot run {path}: {str(error).splitlines()[0][:300]}") from error
+    return OnnxCheck(form, tuple(layers), outputs, (*whole.refused, *whole.left), seed, is_kept)
+
+
+def verify_onnx_file(
+    path: Path,
+    *,
+    original: Path | None,
+    form: str | None,
+    alpha: float | None,
+    skip_unsupported: bool,
+    count: int | None,
+    size: Size | None,
+    seed: int | None,
+) -> OnnxCheck:
+    """``conv2attn verify`` of a network in an ONNX file.
+
+    Args:
+        path: The file; or with ``original`` a folder that ``conv2attn convert`` wrote.
+        original: The file that the folder was converted from.
+        form: How attention is written; a folder's own by default, else "separable".
+        alpha: Locality strength, as for ``convert_model``; a folder has its own.
+        skip_unsupported: As for ``convert_model``.
+        count: Images in a batch, where the file leaves that open.
+        size: The inputs' last sizes, where the file leaves them open.
+        seed: Of the inputs.
+
+    Raises:
+        OptionError: The folder has no complete file, was made of another file, or is in another form.
+        ConversionError: As ``verify_onnx``.
+    """
+    seed = seed or 0
+
+    def feeds(model: Any) -> Feeds:
+        return random_feeds(model, size=size, count=count, seed=seed)
+
+    if original is None:
+        cnn = open_network(path).cnn()
+        made = convert_model(cnn, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported)
+        return verify_onnx(path, made.model, form=form or DEFAULT_FORM, feeds=feeds, seed=seed)
+    if alpha is not None or skip_unsupported:
+        raise OptionError(f"{path} is converted already, so alpha and skipping unsupported layers have no meaning")
+    converted = path / PROGRAM
+    if not converted.is_file():
+        raise OptionError(f"{path} holds no {PROGRAM}: it was not converted from an ONNX file, or not as a whole")
+    known = session(converted).get_modelmeta().custom_metadata_map
+    if known.get(SOURCE) != read_checkpoint(original).sha256:
+        raise OptionError(f"{path} was not converted from {original}")
+    own = form_named(str(known.get(FORM))).name
+    if form not in (None, own):
+        raise OptionError(f"{converted} is in the form {own}, not {form}")
+    model = open_network(path).model
+    return verify_onnx(original, model, form=own, feeds=feeds, converted=converted, seed=seed)
+
+
+def _apart(original: Any, converted: Any, inputs: Feeds) -> dict[str, tuple[float, float]]:
+    """The largest difference of each output, and its largest value."""
+    names = [port.name for port in original.get_outputs()]
+    pairs = zip(names, original.run(names, dict(inputs)), converted.run(names, dict(inputs)), strict=True)
+    return {name: (_difference(a, b), float(np.abs(a).max(initial=0))) for name, a, b in pairs if _is_numbers(a)}
+
+
+def _layer_checks(content: bytes, watched: Sequence[Watched], inputs: Feeds, form: str) -> list[LayerCheck]:
+    together = [one for one in watched if one.own is None]
+    wanted = list(dict.fromkeys(name for one in together for name in (one.x, one.convolution, one.attention)))
+    computed = [name for name in wanted if name not in inputs]
+    values = dict(inputs)
+    if computed:  # no names would mean all outputs
+        values |= dict(zip(computed, session(content).run(computed, dict(inputs)), strict=True))
+    checks = [_check(one, values, form) for one in together]
+    for one in watched:
+        if one.own is not None:
+            checks.append(_check(one, _run_alone(one, one.own), form))
+    return checks
+
+
+def _run_alone(one: Watched, network: bytes) -> Feeds:
+    """What a layer's own network gives for random numbers, of a size that its kernel fits into."""
+    spec = one.layer.spec
+    x = torch.randn(
+        IMAGES, spec.in_channels, *(reach + 8 for reach in spec.reach), dtype=one.layer.weight.dtype
+    ).numpy()
+    names = [one.convolution, one.attention]
+    return {one.x: x} | dict(zip(names, session(network).run(names, {one.x: x}), strict=True))
+
+
+def _check(one: Watched, values: Feeds, form: str) -> LayerCheck:
+    conv, attention = values[one.convolution], values[one.attention]
+    seen = measure_input(one.layer, [torch.from_numpy(values[one.x])])
+    error = FORMS[form].error(one.layer._values())
+    bound = certify_error(one.layer._values(), error, input_range=seen.input_range, sums=seen.sums).bound
+    return LayerCheck(
+        one.name,
+        str(one.layer.spec),
+        _difference(conv, attention),
+        bound,
+        float(np.abs(conv.astype("float64")).max(initial=0)),
+        one.own is not None,
+    )
+
+
+def _difference(a: Any, b: Any) -> float:
+    """The largest difference; infinite for two shapes."""
+    if a.shape != b.shape:
+        return float("inf")
+    return float(np.abs(a.astype("float64") - b.astype("float64")).max(initial=0))
+
+
+def _is_numbers(values: object) -> bool:
+    return isinstance(values, np.ndarray) and values.dtype.kind in "fiu"

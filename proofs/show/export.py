@@ -1,0 +1,146 @@
+"""``conv2attn export``: a network's attention in other people's formats."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ...convert.attention.layer import SelfAttention
+from ...convert.errors import ConversionError, OptionError
+from ...convert.export.multihead import MultiheadConvolution, multihead_from_attention
+from ...convert.export.network import export_onnx
+from ...convert.export.onnx.forms import DEFAULT_FORM
+from ...convert.files.architecture import Architecture
+from ...convert.files.network import open_network
+from ...convert.files.writing.atomic import check_file, write_file
+from ...convert.files.writing.safetensors import write_safetensors
+from ...convert.model.convert import convert_model
+from ...convert.names import names_by_module
+from ...convert.size import USUAL_SIZES, Size
+from ..terminal.options import Target
+from ..terminal.outcome import Wrote
+
+_NO_GPSA = (
+    "GPSA cannot say these layers: a head of it reads embed_dim / heads channels, fewer than a kernel's tap mixes, and "
+    "its keys are the image without padding, so that heads beyond the border look elsewhere; take --to mha"
+)
+
+
+def export_network(
+    source: Path,
+    out: Path,
+    *,
+    to: Target,
+    architecture: Architecture | None,
+    ema: bool,
+    alpha: float | None,
+    skip_unsupported: bool,
+    size: Size | None,
+    form: str | None,
+    force: bool,
+) -> Wrote:
+    """Writes a network for another tool.
+
+    Args:
+        source: Whatever ``open_network`` opens; a CNN is converted first.
+        out: The file to write.
+        to: For which tool.
+        architecture: How to build the CNN.
+        ema: Take a checkpoint's moving average of the weights.
+        alpha: Locality strength of a conversion; a converted network has its own.
+        skip_unsupported: Leave layers that cannot be converted as they are.
+        size: Size of the images; None for the usual one.
+        form: How attention is written in ONNX; None for "separable".
+        force: Replace a file that is there.
+
+    Raises:
+        OptionError: A form is given for another tool than ONNX's, or alpha for a converted network.
+        ConversionError: The network cannot be opened, converted or said in the tool's terms.
+    """
+    if form is not None and to is not Target.onnx:
+        raise OptionError("a form is for ONNX files only")
+    check_file(out, force=force, sources=[source])
+    network = open_network(source, architecture=architecture, ema=ema)
+    model = network.whole()
+    if not network.is_converted:
+        model = convert_model(model, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported).model
+    elif alpha is not None or skip_unsupported:
+        raise OptionError(f"{source} is converted already, so alpha and skipping layers have no meaning")
+    if to is Target.gpsa:
+        raise ConversionError(_NO_GPSA)
+    layers = _layers(model)
+    size = size or USUAL_SIZES[next(iter(layers.values())).spec.axes]
+    if to is Target.onnx:
+        made = export_onnx(model, out, size=size, form=form or DEFAULT_FORM, force=force)
+        return Wrote(out, {"form": made.form, "layers": list(made.layers)})
+    modules = {
+        name: multihead_from_attention(layers[name], size=layer_size)
+        for name, layer_size in input_sizes(model, layers, size).items()
+    }
+    metadata = {"multihead_attention": json.dumps({name: arguments(module) for name, module in modules.items()})}
+    tensors = {
+        f"{name}.{key}".removeprefix("."): value for name, module in modules.items() for key, value in _state(module)
+    }
+    write_file(out, partial(write_safetensors, tensors, metadata=metadata), force=force, sources=[source])
+    return Wrote(out, {"layers": list(modules)})
+
+
+def arguments(module: MultiheadConvolution) -> dict[str, object]:
+    """What rebuilds the module: arguments of ``nn.MultiheadAttention``, and what lies around it."""
+    attention = module.attention
+    return {
+        "embed_dim": attention.embed_dim,
+        "num_heads": attention.num_heads,
+        "kdim": attention.kdim,
+        "vdim": attention.vdim,
+        "batch_first": True,
+        "size": list(module.size),
+        "pads": [list(pair) for pair in module.spec.pads_at(module.size)],
+        "output_size": list(module.spec.output_size(module.size)),
+        "geometry": module.spec.to_json(),
+    }
+
+
+@torch.no_grad()
+def input_sizes(model: nn.Module, layers: dict[str, SelfAttention], size: Sequence[int]) -> dict[str, Size]:
+    """The size of the images that come to each layer, for images of a size: of its last call.
+
+    Raises:
+        ConversionError: The network does not run on such images, or does not call a layer.
+    """
+    found: dict[str, Size] = {}
+
+    def note(name: str, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        found[name] = Size(*inputs[0].shape[2:])
+
+    handles = [layer.register_forward_pre_hook(partial(note, name)) for name, layer in layers.items()]
+    first = next(iter(layers.values()))
+    try:
+        model(torch.zeros(1, first.in_channels, *size, dtype=first.weight.dtype))
+    except (RuntimeError, TypeError) as error:
+        raise ConversionError(f"the network does not run on images of {Size(*size)}: {error}") from error
+    finally:
+        for handle in handles:
+            handle.remove()
+    if missing := layers.keys() - found.keys():
+        raise ConversionError(f"the network does not call {', '.join(sorted(missing))}")
+    return found
+
+
+def _layers(model: nn.Module) -> dict[str, SelfAttention]:
+    """The attention layers, each under its first name."""
+    named = ((names[0], model.get_submodule(names[0])) for names in names_by_module(model, _is_attention))
+    return {name: layer for name, layer in named if isinstance(layer, SelfAttention)}
+
+
+def _is_attention(module: nn.Module) -> bool:
+    return isinstance(module, SelfAttention)
+
+
+def _state(module: MultiheadConvolution) -> list[tuple[str, Tensor]]:
+    return [(key, value.contiguous()) for key, value in module.state_dict().items()]

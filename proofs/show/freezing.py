@@ -1,0 +1,184 @@
+"""``conv2attn freeze``: trained attention becomes convolutions again, in a program that PyTorch alone runs."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from ...convert.attention.layer import SelfAttention
+from ...convert.certificate.layer import InputRange
+from ...convert.errors import ConversionError, OutputError
+from ...convert.files.architecture import Architecture
+from ...convert.files.network import open_network
+from ...convert.files.writing.atomic import check_file, write_file
+from ...convert.size import Size
+from ...learn.freezing.freeze import FrozenModel, freeze, freeze_layer, unfrozen
+from ...learn.melting.melt import attention_layers
+from ..terminal.names import layer_name
+from ..terminal.table import Table
+
+ENDING = ".pt2"
+PLOTS = ".png", ".svg", ".pdf"
+TOLERANCES = tuple(10.0**power for power in (1.0, 0.5, 0.0, -0.5, -1.0, -1.5, -2.0, -2.5, -3.0, -3.5, -4.0))
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """A program that was written.
+
+    Attributes:
+        file: Its path.
+        tolerance: What each layer is within, away from borders.
+        input_range: What bounds are for.
+        frozen: The network and its layers.
+    """
+
+    file: Path
+    tolerance: float
+    input_range: tuple[float, float]
+    frozen: FrozenModel
+    exit_code: ClassVar[int] = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The outcome as plain data."""
+        layers = [{"names": list(each.names), **asdict(each.certificate)} for each in self.frozen.layers]
+        return {"file": str(self.file), "tolerance": self.tolerance, "range": list(self.input_range), "layers": layers}
+
+    def shown(self) -> list[Table | str]:
+        """The outcome as a table and lines."""
+        low, high = self.input_range
+        rows = tuple(
+            (
+                ", ".join(map(layer_name, each.names)),
+                str(Size(*each.certificate.kernel_size)),
+                f"{each.certificate.cut_off:.3g}",
+                f"{each.certificate.border:.3g}",
+            )
+            for each in self.frozen.layers
+        )
+        return [
+            Table(("layer", "kernel", "cut-off", "with borders"), rows),
+            f"Bounds on how far a layer's outputs are from its attention's, in exact arithmetic, for its inputs on "
+            f"[{low:g}, {high:g}]: away from borders, and anywhere",
+            f"Wrote {self.file}: torch.export.load({str(self.file)!r}).module() computes it",
+        ]
+
+
+def freeze_checkpoint(
+    checkpoint: Path,
+    out: Path,
+    *,
+    architecture: Architecture | None,
+    ema: bool,
+    tolerance: float,
+    input_range: tuple[float, float],
+    size: Size,
+    plot: Path | None,
+    force: bool,
+) -> Frozen:
+    """Freezes a network and writes it.
+
+    Args:
+        checkpoint: What ``conv2attn melt`` or convert wrote, or the state dict of a network that was trained further.
+        out: The file, which ends in .pt2.
+        architecture: How to build the CNN that the network was.
+        ema: Take a checkpoint's moving average of the weights.
+        tolerance: Of each layer, away from borders.
+        input_range: Of each layer's input.
+        size: Image size of the program; any number of images goes through it.
+        plot: Where to draw kernel size against tolerance.
+        force: Replace files that exist.
+
+    Raises:
+        ConversionError: The network cannot be opened or frozen, or a file cannot be written.
+    """
+    if out.suffix != ENDING:
+        raise OutputError(f"{out} must end in {ENDING}: a program of torch.export's")
+    if plot is not None and plot.suffix not in PLOTS:
+        raise OutputError(f"{plot} cannot be written: the name must end in {', '.join(PLOTS)}")
+    for file in (out, *(() if plot is None else (plot,))):
+        check_file(file, force=force, sources=[checkpoint])
+    with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
+        network = open_network(checkpoint, architecture=architecture, ema=ema)
+    model = network.whole()
+    frozen = freeze(model, tolerance, input_range=input_range)
+    program = _program(frozen.model, size)
+    if plot is not None:
+        write_file(plot, lambda path: path.write_bytes(_plot(model, input_range, plot.suffix[1:])), force=force)
+    write_file(out, lambda path: torch.export.save(program, path), force=force, sources=[checkpoint])
+    return Frozen(out, tolerance, input_range, frozen)
+
+
+def _program(model: nn.Module, size: Size) -> torch.export.ExportedProgram:
+    channels = next(module.in_channels for module in model.modules() if isinstance(module, nn.Conv2d))
+    images = torch.zeros(2, channels, *size, dtype=next(model.parameters()).dtype)
+    try:
+        with torch.no_grad():
+            return torch.export.export(
+                model.cpu().eval(), (images,), dynamic_shapes=({0: torch.export.Dim("batch")},), strict=False
+            )
+    except Exception as error:  # torch.export raises many things for code that it cannot follow
+        raise ConversionError(
+            f"torch.export cannot follow the network on images {list(images.shape)}: {str(error).splitlines()[0]}"
+        ) from error
+
+
+def kernel_sizes(
+    layer: SelfAttention, tolerances: Sequence[float], input_range: InputRange
+) -> list[tuple[float, float]]:
+    """The side of a frozen kernel for each tolerance that one meets: the geometric mean over the axes."""
+    found = []
+    for tolerance in tolerances:
+        try:
+            size = freeze_layer(layer, tolerance, input_range=input_range).certificate.kernel_size
+        except ConversionError:  # a smaller one is not met either
+            break
+        found.append((tolerance, math.prod(size) ** (1 / len(size))))
+    return found
+
+
+def _plot(model: nn.Module, input_range: tuple[float, float], form: str) -> bytes:
+    from .pictures.style import drawn_in_style
+
+    with drawn_in_style():
+        content: bytes = _sheet(model, input_range).save(form)
+    return content
+
+
+def _sheet(model: nn.Module, input_range: tuple[float, float]) -> Any:
+    from .pictures.style import FAINT, GREY, Sheet
+
+    low, high = input_range
+    sheet = Sheet(
+        6.4,
+        3.4,
+        title="Kernel size against tolerance",
+        caption="Side of the smallest convolution whose outputs are, away from borders, within the tolerance of the "
+        f"layer's attention, for inputs on [{low:g}, {high:g}], in the units of its outputs. A line for each layer.",
+    )
+    axes = sheet.axes(0.6, 0.1, 4.0, 2.8)
+    axes.set(xscale="log", xlabel="tolerance", ylabel="kernel side, pixels")
+    layers = [(name, layer) for name, layer in attention_layers(model) if unfrozen(layer) is None]
+    for name, layer in layers:
+        points = kernel_sizes(layer, TOLERANCES, input_range)
+        axes.plot(
+            [tolerance for tolerance, _ in points],
+            [side for _, side in points],
+            marker="o",
+            markersize=2.5,
+            linewidth=1.1,
+            label=layer_name(name),
+        )
+    axes.invert_xaxis()
+    axes.grid(color=FAINT, linewidth=0.4)
+    axes.tick_params(colors=GREY)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), fontsize=6, frameon=False)
+    return sheet

@@ -1,0 +1,202 @@
+"""``conv2attn melt``: a CNN goes on as attention beside itself, and a table says who is ahead."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from torch import nn
+
+from ...convert.files.architecture import Architecture
+from ...convert.files.network import open_network
+from ...convert.files.save import save_converted
+from ...convert.files.writing.atomic import write_file
+from ...convert.files.writing.json_text import json_text
+from ...convert.model.convert import is_convolution
+from ...convert.model.selection import name_filter
+from ...convert.names import names_by_module
+from ...convert.size import Size
+from ...learn.data.kinds import load_data
+from ...learn.melting.compare import CLEAN, Comparison, Melting, compare
+from ...learn.training.recipe import Machine, Recipe
+from ..terminal.names import layer_name
+from ..terminal.table import Table
+
+NETWORK, COMPARISON = "network", "melt.json"
+_ROWS = {"start": "the CNN at the start", "cnn": "fine-tuned as the CNN", "attention": "fine-tuned as attention"}
+
+
+@dataclass(frozen=True)
+class Melted:
+    """A comparison that was made.
+
+    Attributes:
+        folder: Where its runs are.
+        comparison: What came of it.
+    """
+
+    folder: Path
+    comparison: Comparison
+    exit_code: ClassVar[int] = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The outcome as plain data."""
+        return {"folder": str(self.folder), **self.comparison.to_json(), "ahead": self.ahead()}
+
+    def shown(self) -> list[Table | str]:
+        """The outcome as tables and lines."""
+        first = self.comparison.results[0]
+        return [
+            self._table(),
+            *(self._verdict(kind, points) for kind, points in self.ahead().items()),
+            self._layers(),
+            "A layer with a distance is no longer the convolution that it came from: freeze makes a new one of it, "
+            "restore refuses it",
+            f"Seeds {', '.join(str(result.seed) for result in self.comparison.results)}. Wrote {self.folder}; "
+            f"{self.folder / NETWORK} is the attention of seed {first.seed}",
+        ]
+
+    def ahead(self) -> dict[str, list[float]]:
+        """Accuracy of attention minus that of the fine-tuned CNN, in points, for each seed: clean, and corrupted."""
+        pairs = [(result.test["attention"], result.test["cnn"]) for result in self.comparison.results]
+        return {
+            CLEAN: [100 * (one[CLEAN] - other[CLEAN]) for one, other in pairs],
+            "corrupted": [100 * (_corrupted(one) - _corrupted(other)) for one, other in pairs],
+        }
+
+    def _table(self) -> Table:
+        results = self.comparison.results
+        kinds = list(results[0].test["start"])
+        rows = []
+        for name, title in _ROWS.items():
+            found = [result.test[name] for result in results]
+            cells = [_spread([100 * each[kind] for each in found]) for kind in kinds]
+            rows.append((title, *cells, _spread([100 * _corrupted(each) for each in found])))
+        return Table(("test accuracy, %", *kinds, "mean corrupted"), tuple(rows))
+
+    def _verdict(self, kind: str, points: Sequence[float]) -> str:
+        better = sum(each > 0 for each in points), sum(each < 0 for each in points)
+        mean = statistics.fmean(points)
+        who = "attention is ahead" if mean > 0 else "the CNN is ahead" if mean < 0 else "neither is ahead"
+        return (
+            f"On {kind} test images {who}: attention minus CNN is {_spread(list(points), signed=True)} points; "
+            f"attention is better for {better[0]} of {len(points)} seeds, the CNN for {better[1]}"
+        )
+
+    def _layers(self) -> Table:
+        first = self.comparison.results[0]
+        rows = []
+        for name, layer in first.layers.items():
+            gates = layer["gate"]
+            rows.append(
+                (
+                    layer_name(name),
+                    f"{min(layer['alpha']):.3g} to {max(layer['alpha']):.3g}",
+                    "none" if gates is None else f"{min(gates):.2g} to {max(gates):.2g}",
+                    f"{layer['nonlocality']:.2f}",
+                    f"{layer['distance']:.3g}",
+                )
+            )
+        header = (
+            "layer",
+            "alpha",
+            "gates",
+            "mean attended distance, pixels",
+            "at most from its convolution, on [-1, 1]",
+        )
+        return Table(header, tuple(rows))
+
+
+def melt_checkpoint(
+    checkpoint: Path | None,
+    out: Path,
+    *,
+    architecture: Architecture | None,
+    ema: bool,
+    data: str,
+    size: Size | None,
+    melting: Melting,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    recipe: Recipe,
+    seeds: int,
+    machine: Machine,
+    resume: bool,
+    progress: bool,
+    say: Callable[[str], None],
+) -> Melted:
+    """Fine-tunes a CNN and its attention, and keeps both.
+
+    Args:
+        checkpoint: Whatever ``open_network`` opens; None trains a small CNN on the data first.
+        out: The folder.
+        architecture: How to build the CNN.
+        ema: Take a checkpoint's moving average of the weights.
+        data: As ``load_data`` takes it.
+        size: What a folder's pictures are scaled to.
+        melting: How the CNN is melted.
+        include: Patterns of the names of layers to melt; none means all.
+        exclude: Patterns of the names of layers to leave.
+        recipe: How both are fine-tuned.
+        seeds: How many times.
+        machine: What is passed to Lightning.
+        resume: Go on with what a killed run left.
+        progress: Show bars on standard error.
+        say: Told what begins.
+
+    Raises:
+        ConversionError: The checkpoint or the data cannot be opened, or do not fit, or the folder cannot be written.
+    """
+    cnn: nn.Module | None = None
+    if checkpoint is not None:
+        with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
+            network = open_network(checkpoint, architecture=architecture, ema=ema)
+            network.whole()
+            cnn = network.cnn()
+        architecture = network.architecture
+    if cnn is not None and (include or exclude):
+        melting = Melting(melting.tolerance, melting.alpha, melting.content, _names(cnn, include, exclude))
+    images = load_data(data, channels=None if cnn is None else _channels(cnn), size=size)
+    comparison = compare(
+        images,
+        out,
+        cnn=cnn,
+        melting=melting,
+        recipe=recipe,
+        seeds=seeds,
+        machine=machine,
+        resume=resume,
+        progress=progress,
+        say=say,
+    )
+    save_converted(comparison.attention, out / NETWORK, architecture=architecture, force=True)
+    found = Melted(out, comparison)
+    write_file(out / COMPARISON, lambda path: path.write_text(json_text(found.to_json()) + "\n", "utf-8"), force=True)
+    return found
+
+
+def _names(cnn: nn.Module, include: Sequence[str], exclude: Sequence[str]) -> tuple[str, ...]:
+    chosen = name_filter(cnn, include=include, exclude=exclude)
+    groups = names_by_module(cnn, is_convolution)
+    return tuple(name for names in groups for name in names if chosen(cnn.get_submodule(name), name))
+
+
+def _channels(cnn: nn.Module) -> int | None:
+    """What the first convolution of a network takes."""
+    first = next((module for module in cnn.modules() if is_convolution(module)), None)
+    return None if first is None else int(getattr(first, "in_channels", 3))
+
+
+def _corrupted(accuracies: dict[str, float]) -> float:
+    return statistics.fmean(value for kind, value in accuracies.items() if kind != CLEAN)
+
+
+def _spread(values: list[float], *, signed: bool = False) -> str:
+    """Mean and standard deviation over seeds."""
+    mean = f"{statistics.fmean(values):{'+' if signed else ''}.1f}"
+    return mean if len(values) == 1 else f"{mean} \u00b1 {statistics.stdev(values):.1f}"

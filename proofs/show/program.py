@@ -1,0 +1,122 @@
+"""The whole network that ``conv2attn convert`` writes where the network came as an ONNX file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ...convert.errors import CheckpointError, OptionError, Problem, ToolError
+from ...convert.export.onnx.forms import DEFAULT_FORM
+from ...convert.export.onnx.standard import fitted, flaw
+from ...convert.export.onnx.whole import WholeModel, attention_model
+from ...convert.files.network import Network
+from ...convert.files.readers.sniff import HEAD_BYTES, Kind, sniff
+from ...convert.files.writing.ownership import PROGRAM
+from ..terminal.names import problem_lines
+
+
+@dataclass
+class Program:
+    """A network as an ONNX file in which convolutions are attention.
+
+    Attributes:
+        source: The file that it is made of.
+        whole: The network, or None if some of its nodes cannot be replaced.
+        left: The nodes that are left, or that cannot be replaced.
+        notes: What else there is to say of it.
+    """
+
+    source: Path
+    whole: WholeModel | None
+    left: tuple[Problem, ...]
+    notes: list[str] = field(default_factory=list)
+
+    def write(self, path: Path) -> None:
+        """Writes the file, and has onnx's checker look at it.
+
+        Raises:
+            CheckpointError: The checker refuses it, and not the file that it is made of.
+        """
+        if self.whole is None:
+            return
+        self.whole.write(path)
+        try:
+            found = flaw(path)
+            if found is not None and flaw(self.source) is None:
+                raise CheckpointError(f"onnx's checker refuses what would be written: {found}")
+        except ToolError as error:
+            self.notes.append(f"{PROGRAM} was not checked: {error}")
+        else:
+            self.notes += [] if found is None else [f"onnx's checker refuses the file, and the original too: {found}"]
+
+    @property
+    def lines(self) -> list[str]:
+        """What is told of it."""
+        if self.whole is None:
+            return [f"No {PROGRAM} was written:", *problem_lines("cannot be replaced", self.left)]
+        count = len(self.whole.layers)
+        told = f"{PROGRAM} runs by itself, with attention in the form {self.whole.form} for {count} convolution nodes."
+        return [told, *problem_lines("left in it", self.left), *self.notes]
+
+    def to_json(self) -> dict[str, Any]:
+        """The file as plain data."""
+        written = self.whole is not None
+        return {
+            "file": PROGRAM if written else None,
+            "form": self.whole.form if self.whole is not None else None,
+            "nodes": len(self.whole.layers) if self.whole is not None else 0,
+            "left": [vars(problem) for problem in self.left],
+            "notes": self.notes,
+        }
+
+
+@contextmanager
+def program_of(
+    network: Network,
+    model: nn.Module,
+    *,
+    form: str | None,
+    skip_unsupported: bool,
+    told: Mapping[str, Mapping[str, object]],
+) -> Iterator[Program | None]:
+    """The program to write beside a converted network, while the context lasts; None if it is no ONNX file.
+
+    Args:
+        network: What was read.
+        model: Its layers, converted.
+        form: How attention is written; None for the usual one.
+        skip_unsupported: Leave nodes that cannot be replaced as they are.
+        told: What the file says of each layer.
+
+    Raises:
+        OptionError: A form is given, and it is no ONNX file.
+    """
+    path = network.checkpoint.path
+    if network.architecture is not None or not is_onnx(path):
+        if form is not None:
+            raise OptionError("a form is for ONNX files, of which a whole network is written")
+        yield None
+        return
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(fitted(path, form or DEFAULT_FORM))
+        except ToolError as error:
+            yield Program(path, None, (Problem("", str(error)),))
+            return
+        named, sha256 = dict(model.named_modules(remove_duplicate=False)).get, network.checkpoint.sha256
+        whole = attention_model(file, named, form=form or DEFAULT_FORM, source_sha256=sha256, told=told)
+        is_whole = bool(whole.layers) and (skip_unsupported or not whole.refused)
+        yield Program(path, whole if is_whole else None, (*whole.refused, *whole.left))
+
+
+def is_onnx(path: Path) -> bool:
+    """Whether a file is an ONNX model, by its first bytes."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return sniff(file.read(HEAD_BYTES)) is Kind.ONNX

@@ -1,0 +1,135 @@
+"""``conv2attn show`` on the folder of an experiment: one picture, or the film."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ....convert.errors import OptionError, SelectionError
+from ....learn.experiment.folder import Experiment, is_experiment, read_experiment, read_results, run_folder
+from ....learn.experiment.history import History, accuracies, read_history
+from ....learn.experiment.results import lines
+from ....learn.networks.resnet import BLOCKS
+from ....learn.training.records import read_records
+
+if TYPE_CHECKING:
+    from ..pictures.style import Sheet
+
+PICTURES = ("contours", "training", "curves", "maps", "table")
+DRAFT_LAYER = 3  # of the draft's Figure 3
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs that a path names.
+
+    Attributes:
+        folder: The experiment's folder.
+        encoding: The encoding whose folder the path is, or None: the path is the experiment's.
+    """
+
+    folder: Path
+    encoding: str | None
+
+    @property
+    def experiment(self) -> Experiment:
+        """What the experiment is."""
+        return read_experiment(self.folder)
+
+    @property
+    def title(self) -> str:
+        """What is shown, for people."""
+        return self.encoding or f"an experiment on {self.experiment.data.partition(':')[0]}"
+
+    def history(self) -> History:
+        """The first seed's heads of the encoding, or of the first one that has heads.
+
+        Raises:
+            SelectionError: There are no heads.
+        """
+        names = [name for name in self.experiment.encodings if name not in BLOCKS]
+        if self.encoding is None and not names:
+            raise SelectionError(f"{self.folder} holds no network of attention")
+        return read_history(self.folder, self.encoding or names[0])
+
+
+def runs_at(path: Path) -> Runs | None:
+    """The runs of an experiment's folder, or of an encoding's folder in it; None if it is neither."""
+    if is_experiment(path):
+        return Runs(path, None)
+    if is_experiment(path.parent) and path.name in read_experiment(path.parent).encodings:
+        return Runs(path.parent, path.name)
+    return None
+
+
+def draw_runs(runs: Runs, picture: str, *, layer: int | None = None) -> Sheet:
+    """Draws one picture.
+
+    Args:
+        runs: What is shown.
+        picture: One of ``PICTURES``.
+        layer: For "training" the layer, from 1; by default 3, or the last of fewer.
+
+    Raises:
+        OptionError: There is no such picture of an experiment, or it has no layer.
+        SelectionError: There is no such layer.
+        CheckpointError: The folder cannot be read, or the experiment is not over.
+    """
+    drawings: dict[str, Callable[[], Sheet]] = {
+        "contours": lambda: _contours(runs.history()),
+        "maps": lambda: _maps(runs.history()),
+        "training": lambda: _training(runs.history(), layer),
+        "curves": lambda: _curves(runs),
+        "table": lambda: _table(runs),
+    }
+    if picture not in drawings:
+        raise OptionError(f"a picture of an experiment is one of {', '.join(PICTURES)}; got {picture}")
+    if layer is not None and picture != "training":
+        raise OptionError("a layer of an experiment is chosen for the picture training")
+    return drawings[picture]()
+
+
+# Matplotlib, which the modules that draw need, may not be installed: they are imported only now.
+
+
+def _contours(history: History) -> Sheet:
+    from .heads import draw_layers
+
+    return draw_layers(history)
+
+
+def _maps(history: History) -> Sheet:
+    from .heads import draw_head_maps
+
+    return draw_head_maps(history)
+
+
+def _training(history: History, layer: int | None) -> Sheet:
+    depth = len(history.layers[0])
+    chosen = min(DRAFT_LAYER, depth) if layer is None else layer
+    if not 1 <= chosen <= depth:
+        raise SelectionError(f"layers are numbered 1 to {depth}; got {chosen}")
+    from .heads import draw_training
+
+    return draw_training(history, chosen)
+
+
+def _curves(runs: Runs) -> Sheet:
+    from .curves import draw_curves
+
+    experiment = runs.experiment
+    names = experiment.encodings if runs.encoding is None else (runs.encoding,)
+    found = {
+        name: [accuracies(read_records(run_folder(runs.folder, name, seed))) for seed in range(experiment.seeds)]
+        for name in names
+    }
+    return draw_curves(found, data=experiment.data.partition(":")[0])
+
+
+def _table(runs: Runs) -> Sheet:
+    from .table import draw_table
+
+    wanted = [result for result in read_results(runs.folder) if runs.encoding in (None, result.encoding)]
+    return draw_table(lines(wanted), data=runs.experiment.data.partition(":")[0])

@@ -1,0 +1,83 @@
+"""The sum over heads and its derivatives are those of the formula: bitwise on integers, in blocks of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from conv2attn.convert.engines.sums import head_sum as module
+from conv2attn.convert.engines.sums.head_sum import head_sum
+
+AXES = "ab", "cd", "ef"  # of queries and pixels, for einsum
+
+
+def formula(source: Tensor, weight: Tensor, tables: list[Tensor]) -> Tensor:
+    """sum_h W_h A_h as one contraction."""
+    names = AXES[: len(tables)]
+    pixels, queries = "".join(name[1] for name in names), "".join(name[0] for name in names)
+    grouped = torch.unflatten(source, 1, (weight.shape[1], -1))
+    operands = f"ngi{pixels},hgoi," + ",".join(f"h{name}" for name in names)
+    return torch.einsum(f"{operands}->ngo{queries}", grouped, weight, *tables).flatten(1, 2)
+
+
+def integers(generator: torch.Generator, *shape: int) -> Tensor:
+    return torch.randint(-2, 3, shape, generator=generator).double()
+
+
+@st.composite
+def inputs(draw: st.DrawFn) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Images, weights and tables of integers, with bands of zeros along the first axis."""
+    sizes = st.integers(1, 5)
+    heads, groups, into, out, batch, axes = (draw(s) for s in (sizes, *[st.integers(1, 3)] * 5))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
+    grid = [(draw(sizes), draw(sizes)) for _ in range(axes)]
+    tables = [integers(generator, heads, queries, pixels) for queries, pixels in grid]
+    tables[0] = torch.triu(torch.tril(tables[0], draw(st.integers(0, 3))), -draw(st.integers(0, 3)))
+    source = integers(generator, batch, groups * into, *(pixels for _, pixels in grid))
+    return source, integers(generator, heads, groups, out, into), tables
+
+
+def assert_same(found: Sequence[Tensor], right: Sequence[Tensor], given: tuple[Tensor, Tensor, list[Tensor]]) -> None:
+    """Equal derivatives, but for those of zeros of the first table, which may be left out."""
+    kept = [torch.tensor(True)] * len(found)
+    kept[2] = given[2][0] != 0
+    assert all(torch.equal(f * k, r * k) for f, r, k in zip(found, right, kept, strict=True))
+
+
+@given(inputs(), st.sampled_from([1, 500, 2**20]))
+def test_the_sum_and_its_derivatives_are_the_formulas(given: tuple[Tensor, Tensor, list[Tensor]], limit: int) -> None:
+    source, weight, tables = given
+    leaves = [tensor.requires_grad_() for tensor in (source, weight, *tables)]
+    expected = formula(source, weight, tables)
+    cotangent = integers(torch.Generator().manual_seed(0), *expected.shape)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_BLOCK_BYTES", limit)
+        observed = head_sum(source, weight, tables)
+        gradients = torch.autograd.grad(observed, leaves, cotangent)
+    assert torch.equal(observed, expected)
+    assert_same(gradients, torch.autograd.grad(expected, leaves, cotangent), given)
+
+
+@given(inputs())
+def test_derivatives_can_be_differentiated(given: tuple[Tensor, Tensor, list[Tensor]]) -> None:
+    source, weight, tables = given
+    leaves = [tensor.requires_grad_() for tensor in (source, weight, *tables)]
+
+    def second(output: Tensor) -> tuple[Tensor, ...]:
+        first = torch.autograd.grad(output.square().sum(), leaves, create_graph=True)
+        return torch.autograd.grad(sum(tensor.sum() for tensor in first), leaves)  # type: ignore[arg-type]
+
+    assert_same(second(head_sum(*given)), second(formula(*given)), given)
+
+
+def test_only_what_is_wanted_is_differentiated() -> None:
+    generator = torch.Generator().manual_seed(1)
+    weight, tables = integers(generator, 2, 1, 3, 4), [integers(generator, 2, 3, 5)]
+    source = integers(generator, 2, 4, 5).requires_grad_()
+    (first,) = torch.autograd.grad(head_sum(source, weight, tables).square().sum(), source, create_graph=True)
+    assert torch.autograd.grad(first.sum(), source)[0].shape == source.shape

@@ -1,0 +1,161 @@
+"""Content terms, some queries at a time: what the literal engine computes, forward and backward, in linear memory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from conv2attn.convert import SelfAttention, attention_from_conv
+from conv2attn.convert.engines import ENGINES
+from conv2attn.convert.engines.sums import content_sum
+from conv2attn.convert.errors import EngineError
+from conv2attn.convert.size import Size
+from tests.bounds import output_bound
+
+CASES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
+    "sequence": (nn.Conv1d(2, 3, 3, stride=2, padding=1), (7,)),
+    "image": (nn.Conv2d(2, 3, (2, 3), stride=(1, 2), padding=(1, 0), padding_mode="circular"), (4, 5)),
+    "groups": (nn.Conv2d(4, 6, 2, groups=2, dilation=2, bias=False), (5, 4)),
+    "volume": (nn.Conv3d(1, 2, (2, 1, 2)), (3, 2, 4)),
+    "transposed": (nn.ConvTranspose2d(4, 4, (2, 3), stride=2, groups=2), (2, 3)),
+}
+KEY_DIM = 3
+
+
+def integers(*shape: int) -> Tensor:
+    return torch.randint(-1, 2, shape).double()
+
+
+def layer_and_input(case: str, *, gated: bool) -> tuple[SelfAttention, Tensor]:
+    """A layer with content terms of small integers, all of whose positions and parameters are trained, and an input."""
+    conv, size = CASES[case]
+    layer = attention_from_conv(conv.double(), alpha=0.5)  # type: ignore[call-overload]
+    assert isinstance(layer, SelfAttention)
+    content = layer.add_content(KEY_DIM, gated=gated)
+    with torch.no_grad():
+        for parameter in (layer.weight, *content.parameters()):
+            parameter.copy_(integers(*parameter.shape))
+        layer.weight.abs_().add_(1)
+        if content.gate is not None:
+            content.gate.copy_(torch.linspace(0, 1, layer.num_heads))
+    for parameter in layer.parameters():
+        parameter.requires_grad_()
+    return layer, integers(2, layer.spec.in_channels, *size).requires_grad_()
+
+
+def gradient_bound(layer: SelfAttention, x: Tensor, cotangent: Tensor) -> float:
+    """How far apart two computations of a derivative can be.
+
+    A derivative of an output is a sum over keys of p_k (s'_k - mean s') w x_k, or of p_k w, p_k x_k. So it errs by at
+    most twice what an output errs by, times the largest derivative s' of a score: by a pixel or a parameter at most
+    key_dim * channels times the square of (1 + max |x|), times the largest entry of the encoding.
+    """
+    grid = layer.spec.padded_size(Size(*x.shape[2:]))
+    reach = math.hypot(*grid) + float(layer.centers.detach().abs().max())
+    steepest = KEY_DIM * x.shape[1] * (1 + float(x.detach().abs().max())) ** 2 * (1 + reach**2)
+    return 4 * steepest * float(cotangent.abs().sum()) * output_bound(layer, x.detach())
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("chunk", [1, 2**20])
+def test_values_and_derivatives_are_the_literal_engines(
+    case: str, gated: bool, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(content_sum, "CHUNK_BYTES", chunk)
+    layer, x = layer_and_input(case, gated=gated)
+    found: dict[str, tuple[Tensor, tuple[Tensor, ...]]] = {}
+    for engine in ("literal", "separable"):
+        layer.engine = engine
+        output = layer(x)
+        cotangent = torch.ones_like(output)
+        found[engine] = output, torch.autograd.grad(output, [x, *layer.parameters()], cotangent)
+    (expected, wanted), (observed, gradients) = found["literal"], found["separable"]
+    assert (observed - expected).abs().max() <= output_bound(layer, x.detach())
+    for gradient, right in zip(gradients, wanted, strict=True):
+        assert (gradient - right).abs().max() <= gradient_bound(layer, x, cotangent)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_derivatives_can_be_differentiated(gated: bool) -> None:
+    layer, x = layer_and_input("image", gated=gated)
+    assert layer.content is not None
+    second = []
+    for engine in ("literal", "separable"):
+        layer.engine = engine
+        (first,) = torch.autograd.grad(layer(x).sum(), layer.content.query_weight, create_graph=True)
+        second.append(torch.autograd.grad(first.sum(), x)[0])
+    scale = float(second[0].abs().max())
+    assert scale > 0
+    assert (second[1] - second[0]).abs().max() <= gradient_bound(layer, x, torch.ones(1)) * (1 + scale)
+
+
+class Largest(TorchDispatchMode):
+    """Remembers the most elements of a tensor that an operation made."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        sizes = [
+            leaf.untyped_storage().nbytes() // leaf.element_size() for leaf in tree_leaves(made) if _is_tensor(leaf)
+        ]
+        self.elements = max([self.elements, *sizes])
+        return made
+
+
+def _is_tensor(leaf: object) -> bool:
+    return isinstance(leaf, Tensor)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_no_tensor_has_an_entry_for_every_query_and_key(gated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(content_sum, "CHUNK_BYTES", 2**16)
+    layer = attention_from_conv(nn.Conv2d(2, 3, 3, padding=1), alpha=1.0)
+    layer.add_content(KEY_DIM, gated=gated)
+    with Largest() as seen:
+        torch.autograd.backward(layer(torch.randn(2, 2, 20, 24)).square().sum())
+    assert seen.elements < 20 * 24 * 22 * 26  # of one head of one image
+
+
+def test_auto_takes_the_separable_engine_and_the_literal_one_in_a_transform() -> None:
+    layer, x = layer_and_input("image", gated=True)
+    assert layer.explain(x.shape[2:]).startswith("separable")
+    x = x.detach()
+    layer.engine = "literal"
+    with torch.no_grad():
+        expected = layer(x)
+    layer.engine = "auto"
+    mapped = torch.func.vmap(lambda image: layer(image.unsqueeze(0)).squeeze(0))(x)
+    assert (mapped - expected).abs().max() <= output_bound(layer, x)
+    layer.engine = "separable"
+    with pytest.raises(EngineError, match="content terms"):
+        torch.func.vmap(layer)(x.unsqueeze(1))
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_auto_takes_linear_memory_also_where_the_literal_engine_takes_fewer_flops(gated: bool) -> None:
+    layer = attention_from_conv(nn.Conv2d(16, 2, 3, padding=1), alpha=2.0)
+    layer.add_content(KEY_DIM, gated=gated)
+    layer.requires_grad_(True)
+    flops = {name: engine.cost(layer, Size(9, 8)).flops for name, engine in ENGINES.items()}
+    assert flops["literal"] < flops["separable"]
+    assert layer.explain((9, 8)).splitlines()[0] == (
+        "separable: the cheapest that is exact for these parameters and takes memory linear in the pixels, "
+        "for input 9x8, batch 1"
+    )
+
+
+def test_content_in_one_softmax_with_learned_tables_is_the_literal_engines() -> None:
+    layer, x = layer_and_input("sequence", gated=False)
+    layer.set_axis_scores(torch.randn(3, 21, dtype=torch.float64))
+    assert "learned tables" in str(ENGINES["separable"].refusal(layer))
+    assert layer.explain(x.shape[2:]).startswith("literal: the cheapest that is exact for these parameters, for")

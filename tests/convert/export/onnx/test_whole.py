@@ -1,0 +1,170 @@
+"""A network's ONNX file comes back whole: attention in the place of its convolutions, everything else as it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import ModelProto, TensorProto, helper
+from torch import nn
+
+from conv2attn.convert import ConversionError, convert_model
+from conv2attn.convert.export.onnx.forms import FORMS
+from conv2attn.convert.export.onnx.standard import fitted, flaw
+from conv2attn.convert.export.onnx.whole import LAYERS, WholeModel, attention_model
+from conv2attn.convert.files.network import open_network
+from tests.onnx_files import network, operators, port, run, tensor
+
+
+def whole_of(path: Path, form: str = "separable", **options: Any) -> WholeModel:
+    model = convert_model(open_network(path).model, skip_unsupported=True, **options).model
+    with fitted(path, form) as file:
+        return attention_model(file, dict(model.named_modules(remove_duplicate=False)).get, form=form)
+
+
+def written(whole: WholeModel, path: Path) -> ModelProto:
+    whole.write(path)
+    assert flaw(path) is None
+    return onnx.load(path)
+
+
+def integers(*shape: int) -> Any:
+    return np.random.default_rng(3).integers(-4, 5, size=shape).astype(np.float32)
+
+
+def branching() -> ModelProto:
+    """Two convolutions with one weight, a transposed one within an If, and nodes that are no convolutions."""
+    inner = helper.make_graph(
+        [helper.make_node("ConvTranspose", ["b", "up"], ["inner"], name="up", strides=[2, 2])],
+        "then",
+        [],
+        [port("inner", None)],
+    )
+    other = helper.make_graph([helper.make_node("Identity", ["x"], ["same"])], "else", [], [port("same", None)])
+    nodes = [
+        helper.make_node("Conv", ["x", "weight", "bias"], ["a"], name="first", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["r"], doc_string="kept"),
+        helper.make_node("Conv", ["r", "weight", "bias"], ["b"], name="second", auto_pad="SAME_UPPER", strides=[2, 2]),
+        helper.make_node("If", ["flag"], ["y"], then_branch=inner, else_branch=other),
+    ]
+    tensors = [tensor("weight", integers(2, 2, 3, 3)), tensor("bias", integers(2)), tensor("up", integers(2, 3, 2, 2))]
+    inputs = [port("x", ["n", 2, "h", "w"]), port("flag", [], TensorProto.BOOL)]
+    return network(nodes, tensors, inputs=inputs, outputs=[port("y", ["n", "c", "u", "v"])])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_network_with_a_branch_computes_the_same_bits(form: str, tmp_path: Path) -> None:
+    original = branching()
+    onnx.save(original, tmp_path / "in.onnx")
+    whole = whole_of(tmp_path / "in.onnx", form)
+    assert len(whole.layers) == 3
+    assert not whole.left
+    made = written(whole, tmp_path / "out.onnx")
+    assert operators(made.graph).isdisjoint({"Conv", "ConvTranspose"})
+    for shape in ((1, 2, 7, 6), (3, 2, 8, 9)):
+        for flag in (True, False):
+            feeds = {"x": integers(*shape), "flag": np.array(flag)}
+            assert np.array_equal(*(run(model, **feeds)[0] for model in (original, made)))
+
+
+def test_everything_else_stays_and_weights_are_kept_once(tmp_path: Path) -> None:
+    original = branching()
+    onnx.save(original, tmp_path / "in.onnx")
+    made = written(whole_of(tmp_path / "in.onnx"), tmp_path / "out.onnx")
+    assert list(made.graph.initializer) == list(original.graph.initializer)
+    assert (made.graph.input, made.graph.output) == (original.graph.input, original.graph.output)
+    assert original.graph.node[1] in made.graph.node
+    records = json.loads({entry.key: entry.value for entry in made.metadata_props}[LAYERS])
+    assert {record["heads"] for record in records.values()} == {4, 9}
+
+
+def test_tensors_beside_the_file_move_into_it(tmp_path: Path) -> None:
+    original = branching()
+    onnx.save(original, tmp_path / "in.onnx", save_as_external_data=True, location="numbers", size_threshold=0)
+    made = written(whole_of(tmp_path / "in.onnx"), tmp_path / "out.onnx")
+    feeds = {"x": integers(2, 2, 7, 6), "flag": np.array(True)}
+    assert np.array_equal(run(made, **feeds)[0], run(branching(), **feeds)[0])
+
+
+def test_a_function_of_the_model_is_put_into_its_graph(tmp_path: Path) -> None:
+    body = [helper.make_node("Conv", ["a", "w"], ["b"])]
+    function = helper.make_function("own", "Block", ["a", "w"], ["b"], body, [helper.make_opsetid("", 17)])
+    nodes = [helper.make_node("Block", ["x", "weight"], ["y"], domain="own", name="block")]
+    ports = [port("x", ["n", 2, "h", "w"])], [port("y", ["n", 2, "u", "v"])]
+    original = network(
+        nodes, [tensor("weight", integers(2, 2, 3, 3))], inputs=ports[0], outputs=ports[1], functions=[function]
+    )
+    onnx.save(original, tmp_path / "in.onnx")
+    made = written(whole_of(tmp_path / "in.onnx"), tmp_path / "out.onnx")
+    x = integers(2, 2, 5, 6)
+    assert np.array_equal(run(made, x=x)[0], run(original, x=x)[0])
+    assert not made.functions
+
+
+def test_an_operator_over_integers_is_named_and_left(tmp_path: Path) -> None:
+    weight = np.ones((2, 2, 3, 3), np.int8)
+    nodes = [helper.make_node("ConvInteger", ["x", "weight"], ["y"], name="q")]
+    ports = [port("x", ["n", 2, "h", "w"], TensorProto.INT8)], [port("y", None, TensorProto.INT32)]
+    onnx.save(network(nodes, [tensor("weight", weight)], inputs=ports[0], outputs=ports[1]), tmp_path / "in.onnx")
+    whole = whole_of(tmp_path / "in.onnx")
+    assert not whole.layers
+    assert [problem.reason for problem in whole.refused] == [
+        "ConvInteger computes with integers, and its layer without their rounding"
+    ]
+
+
+def test_a_layer_that_was_not_chosen_stays_a_convolution(tmp_path: Path) -> None:
+    onnx.save(branching(), tmp_path / "in.onnx")
+    whole = whole_of(tmp_path / "in.onnx", filter_fn=lambda conv, _: isinstance(conv, nn.ConvTranspose2d))
+    made = written(whole, tmp_path / "out.onnx")
+    assert operators(made.graph) >= {"Conv"}
+    assert len(whole.left) == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_halves_and_doubles_are_computed_as_the_layer_computes_them(dtype: torch.dtype, tmp_path: Path) -> None:
+    kind = {torch.float16: TensorProto.FLOAT16, torch.float64: TensorProto.DOUBLE}[dtype]
+    values = torch.from_numpy(integers(2, 2, 3, 3)).to(dtype)
+    nodes = [helper.make_node("Conv", ["x", "weight"], ["y"], pads=[1, 1, 1, 1])]
+    ports = [port("x", ["n", 2, "h", "w"], kind)], [port("y", ["n", 2, "h", "w"], kind)]
+    original = network(nodes, [tensor("weight", values)], inputs=ports[0], outputs=ports[1])
+    onnx.save(original, tmp_path / "in.onnx")
+    made = written(whole_of(tmp_path / "in.onnx"), tmp_path / "out.onnx")
+    x = integers(2, 2, 5, 6).astype(values.numpy().dtype)
+    (output,) = run(made, x=x)
+    expected = torch.nn.functional.conv2d(torch.from_numpy(x), values, padding=1)
+    assert output.dtype == x.dtype
+    assert torch.equal(torch.from_numpy(output), expected)
+
+
+def test_a_damaged_file_is_refused_or_gives_a_file_and_raises_nothing_else(tmp_path: Path) -> None:
+    content, generator = branching().SerializeToString(), np.random.default_rng(11)
+    path, refused = tmp_path / "in.onnx", 0
+    for number in range(200):
+        damaged = bytearray(content)
+        if number % 2:
+            damaged = damaged[: generator.integers(1, len(content))]
+        else:
+            damaged[generator.integers(len(content))] = generator.integers(256)
+        path.write_bytes(damaged)
+        try:
+            whole_of(path)
+        except ConversionError:
+            refused += 1
+    assert refused > 50
+
+
+def test_a_layer_in_another_precision_does_not_take_a_nodes_place(tmp_path: Path) -> None:
+    onnx.save(branching(), tmp_path / "in.onnx")
+    model = convert_model(open_network(tmp_path / "in.onnx").model.double()).model
+    named = dict(model.named_modules(remove_duplicate=False)).get
+    whole = attention_model(tmp_path / "in.onnx", named, form="separable")
+    assert not whole.layers
+    assert {problem.reason for problem in whole.refused} == {
+        "its layer is in torch.float64, and the file in torch.float32"
+    }

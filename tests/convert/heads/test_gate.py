@@ -1,0 +1,155 @@
+"""Behind a gate, content leaves a converted layer what it was, and the gate can be trained from there."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+
+from conv2attn.convert import ConversionError, SelfAttention2d, attention_from_conv, certify
+from conv2attn.convert.heads.gate import opening
+from conv2attn.convert.size import Size
+from tests.bounds import output_bound, softmax_bound
+
+SIZE = Size(4, 5)
+GATE = torch.tensor([-1.0, 0.0, 0.25, 1.0, 2.0], dtype=torch.float64)
+
+
+def convolution(dtype: torch.dtype = torch.float64) -> nn.Conv2d:
+    conv = nn.Conv2d(2, 3, (3, 2), stride=(1, 2), padding=(1, 1), dtype=dtype)
+    with torch.no_grad():
+        for parameter in conv.parameters():
+            parameter.copy_(integers(*parameter.shape))
+    return conv
+
+
+def integers(*shape: int) -> Tensor:
+    return torch.randint(-2, 3, shape).double()
+
+
+def gated_layer(conv: nn.Conv2d, **options: object) -> SelfAttention2d:
+    layer = attention_from_conv(conv, **options)  # type: ignore[call-overload]
+    layer.add_content(4, gated=True)
+    assert isinstance(layer, SelfAttention2d)
+    return layer
+
+
+def gate_of(layer: SelfAttention2d) -> nn.Parameter:
+    assert layer.content is not None
+    assert layer.content.gate is not None
+    return layer.content.gate
+
+
+def open_gate(layer: SelfAttention2d) -> Tensor:
+    """Opens every head's gate by another amount, from not at all to all the way."""
+    with torch.no_grad():
+        return gate_of(layer).copy_(torch.linspace(0, 1, layer.num_heads))
+
+
+def test_a_gate_stays_between_0_and_1() -> None:
+    assert opening(GATE).tolist() == [0, 0, 0.25, 1, 1]
+    assert opening(GATE.clone().requires_grad_()).tolist() == [0, 0, 0.25, 1, 1]
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # PyTorch's own, when it first loads this
+def test_a_gate_has_a_gradient_at_its_ends_and_on_the_way_back() -> None:
+    gate = GATE.clone().requires_grad_()
+    rising, falling = (torch.autograd.grad(sign * opening(gate).sum(), gate)[0] for sign in (1, -1))
+    assert rising.tolist() == [0, 1, 1, 1, 1]  # descent would take the first further away
+    assert falling.tolist() == [-1, -1, -1, -1, 0]
+    with forward_ad.dual_level():
+        opened = opening(forward_ad.make_dual(gate, torch.ones_like(GATE)))
+        assert forward_ad.unpack_dual(opened).tangent.tolist() == [0, 1, 1, 1, 0]
+
+
+def test_gates_are_differentiated_in_ensembles() -> None:
+    gates = torch.stack([GATE, GATE.flip(0)])
+    gradients = torch.func.vmap(torch.func.grad(lambda gate: opening(gate).sum()))(gates)
+    assert gradients.tolist() == [[0, 1, 1, 1, 1], [1, 1, 1, 1, 0]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_closed_gate_leaves_the_convolution_bit_for_bit(dtype: torch.dtype) -> None:
+    conv, x = convolution(dtype), integers(3, 2, *SIZE).to(dtype)
+    layer = gated_layer(conv)
+    assert torch.equal(layer(x), conv(x))  # computed with its content, whose gate is trained
+    with torch.no_grad():
+        assert torch.equal(layer(x), conv(x))
+
+
+def test_a_closed_gate_that_is_not_trained_costs_nothing() -> None:
+    conv, x = nn.Conv2d(2, 3, 3), torch.randn(2, 2, 8, 8)
+    layer = gated_layer(conv)
+    with torch.no_grad():
+        assert torch.equal(layer(x), conv(x))
+        layer.engine = "factored"
+        layer(x)
+        gate_of(layer)[0] = 0.5
+        with pytest.raises(ConversionError, match="content terms"):
+            layer(x)
+
+
+@pytest.mark.parametrize("alpha", [None, 2.0])
+def test_a_closed_gate_has_a_gradient_at_every_alpha(alpha: float | None) -> None:
+    layer = gated_layer(nn.Conv2d(2, 3, 3, padding=1), alpha=alpha)
+    layer.alpha.requires_grad_()
+    layer.centers.requires_grad_()
+    torch.autograd.backward(layer(torch.randn(2, 2, *SIZE)).square().sum())
+    gradient = gate_of(layer).grad
+    assert gradient is not None
+    assert (gradient != 0).all()
+    if alpha is not None:
+        assert layer.alpha.grad is not None
+        assert (layer.alpha.grad != 0).all()
+        assert layer.centers.grad is not None
+        assert (layer.centers.grad != 0).all()
+
+
+def test_content_has_gradients_once_the_gate_is_open() -> None:
+    layer = gated_layer(nn.Conv2d(2, 3, 3))
+    open_gate(layer)
+    torch.autograd.backward(layer(torch.randn(2, 2, *SIZE)).square().sum())
+    assert layer.content is not None
+    for name, parameter in layer.content.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.any(), name
+
+
+@pytest.mark.parametrize("alpha", [None, 0.5])
+def test_probabilities_are_mixed_by_the_gate(alpha: float | None) -> None:
+    layer, x = gated_layer(convolution(), alpha=alpha), integers(2, 2, *SIZE)
+    by_position = attention_from_conv(convolution(), alpha=alpha).attention_probabilities(SIZE)
+    opened = open_gate(layer).view(-1, 1, 1, 1)
+    gate_of(layer).data.fill_(1)
+    by_content = layer.attention_probabilities(SIZE, x=x)
+    gate_of(layer).data.copy_(opened.flatten())
+    mixed = (1 - opened) * by_position + opened * by_content
+    bound = (1 - opened) * softmax_bound(by_position) + opened * softmax_bound(by_content)
+    difference = (layer.attention_probabilities(SIZE, x=x) - mixed).abs()
+    assert (difference <= bound + 8 * torch.finfo(torch.float64).eps * mixed).all()
+
+
+def test_an_open_gate_ignores_the_positions() -> None:
+    x = integers(2, 2, *SIZE)
+    sharp, flat = (gated_layer(convolution(), alpha=alpha) for alpha in (8.0, 0.5))
+    flat.load_state_dict(sharp.state_dict() | {"alpha": flat.alpha})
+    for layer in (sharp, flat):
+        gate_of(layer).data.fill_(1)
+    assert ((sharp(x) - flat(x)).abs() <= output_bound(sharp, x)).all()
+
+
+def test_a_gate_is_never_less_than_single_precision() -> None:
+    layer = gated_layer(nn.Conv2d(2, 3, 3)).bfloat16()
+    assert layer.content is not None
+    assert (gate_of(layer).dtype, layer.content.key_weight.dtype) == (torch.float32, torch.bfloat16)
+    assert gate_of(layer.double()).dtype == torch.float64
+
+
+def test_a_layer_is_certified_while_its_gate_is_closed() -> None:
+    conv = nn.Conv2d(2, 3, 3)
+    layer = gated_layer(conv, alpha=4.0)
+    assert certify(layer, input_range=(-1, 1)) == certify(attention_from_conv(conv, alpha=4.0), input_range=(-1, 1))
+    open_gate(layer)
+    with pytest.raises(ConversionError, match="closed gate"):
+        certify(layer, input_range=(-1, 1))

@@ -1,0 +1,102 @@
+"""CIFAR-10 is read from every form its authors give, and nothing else is."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from conv2attn.convert.errors import CheckpointError
+from conv2attn.learn.data.cifar10 import cifar10
+from conv2attn.learn.data.images import ImageData
+from tests.learn.cifar10 import Batch, as_binary, as_python_2, as_today, batches, write_archive
+
+FORMS: dict[str, tuple[str, str, Callable[..., bytes]]] = {
+    "python 2": ("cifar-10-batches-py", "", as_python_2),
+    "python": ("cifar-10-batches-py", "", as_today),
+    "binary": ("cifar-10-batches-bin", ".bin", as_binary),
+}
+
+
+def files(form: str, data: dict[str, Batch]) -> dict[str, bytes]:
+    folder, ending, written = FORMS[form]
+    return {f"{folder}/{name}{ending}": written(*batch) for name, batch in data.items()}
+
+
+def check(found: ImageData, data: dict[str, Batch]) -> None:
+    images, labels = data["test_batch"]
+    assert torch.equal(found.test.images, torch.from_numpy(images.reshape(-1, 3, 32, 32)))
+    assert found.test.labels.tolist() == labels
+    known = torch.cat([found.train.images, found.validation.images]).flatten(1)
+    whole = torch.from_numpy(np.concatenate([batch[0] for name, batch in data.items() if name != "test_batch"]))
+    assert sorted(map(tuple, known.tolist())) == sorted(map(tuple, whole.tolist()))
+    assert (len(found.train.labels), len(found.validation.labels)) == (90, 10)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_archive_and_its_folders_hold_the_images_that_were_packed(form: str, tmp_path: Path) -> None:
+    data = batches()
+    check(cifar10(write_archive(tmp_path / "cifar.tar.gz", files(form, data))), data)
+    for name, content in files(form, data).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    check(cifar10(tmp_path), data)
+    check(cifar10(tmp_path / FORMS[form][0]), data)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_batch_that_is_missing_is_named(form: str, tmp_path: Path) -> None:
+    contents = files(form, batches())
+    gone = list(contents)[2]
+    del contents[gone]
+    with pytest.raises(CheckpointError, match=f"lacks {gone}"):
+        cifar10(write_archive(tmp_path / "cifar.tar.gz", contents))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("left", [0, 1, 100, -1000, -1])
+def test_a_batch_that_is_cut_short_is_named(form: str, left: int, tmp_path: Path) -> None:
+    contents = files(form, batches())
+    cut = list(contents)[-1]
+    contents[cut] = contents[cut][:left]
+    with pytest.raises(CheckpointError, match=f"{cut} in .*(cut short|not a batch)"):
+        cifar10(write_archive(tmp_path / "cifar.tar.gz", contents))
+
+
+def test_labels_of_other_data_are_refused(tmp_path: Path) -> None:
+    images, labels = batches()["test_batch"]
+    for wrong in ([10, *labels[1:]], labels[1:]):
+        contents = files("python", batches()) | {"cifar-10-batches-py/test_batch": as_today(images, wrong)}
+        with pytest.raises(CheckpointError, match="must be 0 to 9"):
+            cifar10(write_archive(tmp_path / "cifar.tar.gz", contents))
+
+
+class Evil:
+    """What a pickle that runs code holds."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return exec, ("raise SystemExit('it ran')",)
+
+
+@pytest.mark.parametrize(
+    "payload", [Evil(), {"data": Evil(), "labels": [1]}, [1, 2], {"data": b"0" * 6144, "labels": [1, 2]}]
+)
+def test_a_pickle_of_something_else_is_refused_and_not_run(payload: object, tmp_path: Path) -> None:
+    contents = files("python", batches()) | {"cifar-10-batches-py/data_batch_1": pickle.dumps(payload)}
+    with pytest.raises(CheckpointError, match=r"data_batch_1 in .* is not a batch of CIFAR-10"):
+        cifar10(write_archive(tmp_path / "cifar.tar.gz", contents))
+
+
+def test_a_foreign_file_gets_one_sentence(tmp_path: Path) -> None:
+    for name, content in (("text", b"hello"), ("empty", b""), ("gzip", b"\x1f\x8b\x08\x00" + b"0" * 40)):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(CheckpointError, match=f"{name} cannot be read"):
+            cifar10(tmp_path / name)
+    with pytest.raises(CheckpointError, match=r"other\.tar\.gz is not CIFAR-10"):
+        cifar10(write_archive(tmp_path / "other.tar.gz", {"readme.txt": b"hello"}))
+    with pytest.raises(CheckpointError, match="No such file"):
+        cifar10(tmp_path / "nowhere.tar.gz")

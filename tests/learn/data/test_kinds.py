@@ -1,0 +1,125 @@
+"""Data: what a text means, that its parts share no image, and that bad data gets one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from conv2attn.convert.errors import CheckpointError, ConversionError, OptionError
+from conv2attn.convert.size import Size
+from conv2attn.learn.data.augmented import DRAWS, augmented
+from conv2attn.learn.data.corruptions import corrupted, corruptions
+from conv2attn.learn.data.images import ImageData, as_numbers
+from conv2attn.learn.data.kinds import load_data
+from tests.learn.cifar10 import as_binary, batches, write_archive
+
+
+def check_parts(data: ImageData) -> None:
+    """Every part has every class, and no image is in two parts."""
+    seen = [set(map(bytes, split.images.flatten(1).numpy())) for split in data.parts]
+    assert all(seen[i].isdisjoint(seen[j]) for i in range(3) for j in range(i))
+    for split in data.parts:
+        assert split.labels.unique().tolist() == list(range(len(data.classes)))
+        numbers = as_numbers(split.images)
+        assert numbers.dtype == torch.float32
+        assert numbers.shape == (len(split.labels), data.channels, *data.size)
+
+
+def test_digits_are_the_ones_that_scikit_learn_ships() -> None:
+    data = load_data("digits")
+    check_parts(data)
+    assert sum(len(split.labels) for split in data.parts) == 1797
+    assert (data.channels, data.size, len(data.classes)) == (1, Size(8, 8), 10)
+    assert (float(data.train.images.min()), float(data.train.images.max())) == (-1, 1)
+    assert torch.equal(load_data("digits").train.images, data.train.images)
+    assert torch.equal(load_data("digits", channels=3).test.images, data.test.images.expand(-1, 3, -1, -1))
+
+
+def test_drawn_images_are_new_to_the_networks_that_were_trained_on_drawn_images() -> None:
+    data = load_data("drawn")
+    check_parts(data)
+    assert (data.channels, data.size, len(data.classes)) == (3, Size(24, 24), 8)
+
+
+def write_pictures(folder: Path, *, count: int = 10, size: tuple[int, int] = (6, 8)) -> dict[str, list[np.ndarray]]:
+    rng = np.random.default_rng(0)
+    found: dict[str, list[np.ndarray]] = {}
+    for name in ("cats", "dogs"):
+        (folder / name).mkdir(parents=True)
+        for index in range(count):
+            pixels = rng.integers(0, 256, (*size, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{index}.png")
+            found.setdefault(name, []).append(pixels)
+    return found
+
+
+def test_a_folder_s_pictures_are_divided_class_by_class(tmp_path: Path) -> None:
+    pixels = write_pictures(tmp_path)
+    data = load_data(f"folder:{tmp_path}")
+    check_parts(data)
+    assert data.classes == ("cats", "dogs")
+    assert [len(split.labels) for split in data.parts] == [14, 2, 4]
+    for split in data.parts:
+        for image, label in zip(split.images.permute(0, 2, 3, 1).numpy(), split.labels, strict=True):
+            assert any((image == one).all() for one in pixels[data.classes[label]])
+    assert load_data(f"folder:{tmp_path}", size=Size(4, 5), channels=1).train.images.shape == (14, 1, 4, 5)
+
+
+def test_a_folder_that_is_something_else_gets_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        load_data(f"folder:{tmp_path / 'nowhere'}")
+    with pytest.raises(CheckpointError, match="at least two classes; it holds 0"):
+        load_data(f"folder:{tmp_path}")
+    write_pictures(tmp_path / "few", count=2)
+    with pytest.raises(CheckpointError, match="fewer than three pictures: cats, dogs"):
+        load_data(f"folder:{tmp_path / 'few'}")
+    write_pictures(tmp_path / "bad")
+    (tmp_path / "bad" / "dogs" / "3.png").write_bytes(b"not a picture")
+    with pytest.raises(CheckpointError, match=r"3\.png"):
+        load_data(f"folder:{tmp_path / 'bad'}")
+
+
+@pytest.mark.parametrize("text", ["", "digit", "digits:x", "folder", "folder:", "cifar10", "cifar10:", "x:y"])
+def test_a_text_that_names_no_data_is_refused(text: str) -> None:
+    with pytest.raises(OptionError, match="data must be digits, drawn, cifar10:PATH or folder:PATH"):
+        load_data(text)
+
+
+def test_images_are_not_bent_to_a_network(tmp_path: Path) -> None:
+    with pytest.raises(ConversionError, match="takes 1 channels; the images of drawn have 3"):
+        load_data("drawn", channels=1)
+    with pytest.raises(OptionError, match="only a folder's are scaled"):
+        load_data("digits", size=Size(16, 16))
+    contents = {f"cifar-10-batches-bin/{name}.bin": as_binary(*batch) for name, batch in batches().items()}
+    archive = write_archive(tmp_path / "cifar.tar.gz", contents)
+    assert load_data(f"cifar10:{archive}", channels=3).size == Size(32, 32)
+
+
+@pytest.mark.parametrize("kind", ["digits", "drawn"])
+def test_corrupted_images_are_always_the_same_and_never_the_clean_ones(kind: str) -> None:
+    split = load_data(kind).validation
+    few = type(split)(split.images[:20], split.labels[:20])
+    torch.rand(3)
+    found, again = corrupted(few), corrupted(few)
+    assert set(found) == set(corruptions()) == {"noise", "blur", "contrast", "brightness", "pixelate", "jpeg"}
+    for name, changed in found.items():
+        assert torch.equal(changed.images, again[name].images)
+        assert torch.equal(changed.labels, few.labels)
+        assert changed.images.shape == few.images.shape
+        assert changed.images.abs().max() <= 1
+        assert (changed.images - few.images.clamp(-1, 1)).abs().mean() > 0.01, name
+
+
+def test_augmented_images_are_shifted_and_mirrored() -> None:
+    image = torch.arange(16 * 24.0).view(1, 1, 16, 24)
+    middle = torch.tensor([[0.5, 0.5, 0.9]])
+    assert torch.equal(augmented(image, middle, flips=True), image)
+    assert torch.equal(augmented(image, torch.tensor([[0.5, 0.5, 0.1]]), flips=True), image.flip(3))
+    assert torch.equal(augmented(image, torch.tensor([[0.5, 0.5, 0.1]]), flips=False), image)
+    moved = augmented(image, torch.tensor([[0.0, 0.999, 0.9]]), flips=False)
+    assert torch.equal(moved[..., 2:, :-3], image[..., :-2, 3:])
+    assert middle.shape[1] == DRAWS

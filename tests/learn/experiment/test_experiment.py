@@ -1,0 +1,240 @@
+"""An experiment: what it records, what chooses, what it refuses, and that it goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from conv2attn.convert.errors import CheckpointError, ConversionError, OptionError, OutputExistsError, SelectionError
+from conv2attn.learn.experiment import run as run_module
+from conv2attn.learn.experiment.folder import Experiment, read_experiment, read_results, run_folder
+from conv2attn.learn.experiment.history import read_history
+from conv2attn.learn.experiment.recipes import (
+    ALL,
+    PAPERS,
+    SMALL,
+    build,
+    encodings_of,
+    parameter_groups,
+    setting_of,
+)
+from conv2attn.learn.experiment.recorder import HeadRecorder, packed, unpacked
+from conv2attn.learn.experiment.results import Result, lines
+from conv2attn.learn.experiment.run import run_experiment
+from conv2attn.learn.networks.attention import AttentionNetwork
+from conv2attn.learn.training.fit import trained_in
+from tests.learn.experiments import TINY, run_tiny, stripes, tiny_experiment
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("experiments") / "run"
+    run_tiny(folder, "quadratic", "learned+content", "resnet10", seeds=2)
+    return folder
+
+
+def test_every_run_has_a_row(finished: Path) -> None:
+    found = [(result.encoding, result.seed) for result in read_results(finished)]
+    assert found == [(name, seed) for name in ("quadratic", "learned+content", "resnet10") for seed in (0, 1)]
+
+
+def test_the_network_that_is_tested_is_the_best_on_the_validation_images(finished: Path) -> None:
+    data = stripes()
+    for result in read_results(finished):
+        network = build(result.encoding, TINY, data)
+        trained = trained_in(run_folder(finished, result.encoding, result.seed), network)
+        accuracies = [record["validation"]["accuracy"] for record in trained.records]
+        assert result.best_epoch == 1 + accuracies[1:].index(max(accuracies[1:]))
+        assert result.validation == max(accuracies[1:])
+        with torch.no_grad():
+            right = trained.network(data.test.images).argmax(1) == data.test.labels
+        assert result.test == right.double().mean().item()
+
+
+def noted(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[tuple[str, tuple[Any, ...]]]:
+    """Calls of functions of the run's module, from now on."""
+    seen: list[tuple[str, tuple[Any, ...]]] = []
+
+    def note(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*arguments: Any, **options: Any) -> Any:
+            seen.append((name, arguments))
+            return function(*arguments, **options)
+
+        return called
+
+    for name in names:
+        monkeypatch.setattr(run_module, name, note(name, getattr(run_module, name)))
+    return seen
+
+
+def test_test_images_are_looked_at_when_every_run_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = noted(monkeypatch, "_train", "_tested")
+    run_tiny(tmp_path / "run", "quadratic", "resnet10")
+    assert [name for name, _ in seen] == ["_train", "_train", "_tested", "_tested"]
+
+
+def test_what_is_recorded_is_where_the_heads_look(finished: Path) -> None:
+    history = read_history(finished, "quadratic")
+    assert len(history.layers) == len(history.accuracies) == TINY.recipe.epochs + 1
+    network = build("quadratic", TINY, stripes())
+    assert isinstance(network, AttentionNetwork)
+    trained_in(run_folder(finished, "quadratic", 0), network)
+    with torch.no_grad():
+        for layer, recorded in zip(network.layers, history.layers[history.best], strict=True):
+            wanted = layer.probabilities(network.grid)[:, network.grid.middle].view(3, 4, 3)
+            assert ((recorded.maps - wanted).abs() <= 0.5 / 255 + 2**-20).all()
+            centers, covariances = layer.positions.shape(network.grid)
+            assert ((recorded.centers - centers).abs() <= 0.5e-4 + 2**-20).all()
+            assert ((recorded.covariances[:, 1] - covariances[:, 0, 1]).abs() <= 0.5e-4 + 2**-20).all()
+
+
+def test_before_training_heads_are_as_they_were_drawn(finished: Path) -> None:
+    torch.manual_seed(1)
+    network = build("quadratic", TINY, stripes())
+    assert isinstance(network, AttentionNetwork)
+    drawn = HeadRecorder(stripes().validation.images)(network)["layers"]
+    assert (
+        read_history(finished, "quadratic", seed=1).layers[0][1].centers.tolist()
+        == torch.tensor(drawn[1]["centers"]).tolist()
+    )
+
+
+def test_heads_with_content_are_recorded_on_images(finished: Path) -> None:
+    history = read_history(finished, "learned+content")
+    assert all(((layer.maps.sum((1, 2)) - 1).abs() <= 12 * 0.5 / 255 + 2**-20).all() for layer in history.layers[-1])
+
+
+def test_a_network_without_heads_has_no_history(finished: Path) -> None:
+    with pytest.raises(SelectionError, match="resnet10 has no heads"):
+        read_history(finished, "resnet10")
+    with pytest.raises(SelectionError, match="no run of quadratic with seed 2"):
+        read_history(finished, "quadratic", seed=2)
+
+
+def test_an_experiment_is_read_as_it_was_written(finished: Path) -> None:
+    assert read_experiment(finished) == tiny_experiment("quadratic", "learned+content", "resnet10", seeds=2)
+    assert Experiment.from_json(json.loads(json.dumps(tiny_experiment("learned").to_json()))) == tiny_experiment(
+        "learned"
+    )
+
+
+def test_a_resumed_experiment_ends_as_an_unbroken_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    run_tiny(whole, "quadratic", "gaussian")
+    train = run_module._train
+
+    def stops(*args: object, **options: object) -> object:
+        if "gaussian" in args:
+            raise KeyboardInterrupt
+        return train(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(run_module, "_train", stops)
+    with pytest.raises(KeyboardInterrupt):
+        run_tiny(broken, "quadratic", "gaussian")
+    monkeypatch.setattr(run_module, "_train", train)
+    run_experiment(tiny_experiment("quadratic", "gaussian"), stripes(), broken, resume=True)
+    assert read_results(broken) == read_results(whole)
+    records = [(folder / "gaussian" / "seed-0" / "records.json").read_text() for folder in (whole, broken)]
+    assert records[0] == records[1]
+
+
+def test_a_folder_that_holds_an_experiment_is_kept(finished: Path) -> None:
+    with pytest.raises(OutputExistsError, match="holds an experiment"):
+        run_tiny(finished, "quadratic")
+    with pytest.raises(ConversionError, match="holds another experiment"):
+        run_experiment(tiny_experiment("quadratic"), stripes(), finished, resume=True)
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "{", '{"version": 9}', '{"version": 1, "setting": {"sizes": {"a": 1}}}'])
+def test_a_damaged_description_is_refused_in_one_sentence(text: str, tmp_path: Path) -> None:
+    (tmp_path / "experiment.json").write_text(text)
+    with pytest.raises(CheckpointError):
+        read_experiment(tmp_path)
+
+
+def test_an_experiment_that_is_not_over_has_no_results(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="is not over"):
+        read_results(tmp_path)
+
+
+def test_a_byte_a_pixel_is_within_half_of_a_255th() -> None:
+    maps = torch.rand(3, 4, 5)
+    assert ((unpacked(packed(maps), (3, 4, 5)) - maps).abs() <= 0.5 / 255 + 2**-23).all()
+
+
+def test_positions_biases_and_scales_do_not_decay() -> None:
+    network = build("gaussian", TINY, stripes())
+    groups = parameter_groups(network, replace(TINY, faster=2.0))
+    assert [group["weight_decay"] for group in groups] == [TINY.recipe.weight_decay, 0.0, 0.0]
+    assert [group.get("lr") for group in groups] == [None, None, 2 * TINY.recipe.lr]
+    names = {id(parameter): name for name, parameter in network.named_parameters()}
+    assert sum(len(group["params"]) for group in groups) == len(names)
+    ends = [{names[id(parameter)].rpartition(".")[2] for parameter in group["params"]} for group in groups]
+    assert ends == [{"weight"}, {"weight", "bias"}, {"centers", "log_diagonal", "below"}]
+
+
+def test_a_residual_network_has_no_positions() -> None:
+    assert len(parameter_groups(build("resnet10", TINY, stripes()), TINY)) == 2
+
+
+def test_an_experiment_grows_and_what_was_tested_is_not_tested_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    run_tiny(folder, "quadratic")
+    before = read_results(folder)
+    seen = noted(monkeypatch, "_tested")
+    run_experiment(tiny_experiment("resnet10", "quadratic"), stripes(), folder, resume=True)
+    assert [arguments[:2] for _, arguments in seen] == [("resnet10", 0)]
+    assert read_results(folder)[1:] == before
+    with pytest.raises(ConversionError, match="holds another experiment"):
+        run_experiment(tiny_experiment("quadratic"), stripes(), folder, resume=True)
+
+
+def test_the_paper_s_recipe_is_the_paper_s() -> None:
+    recipe, sizes = PAPERS.recipe, PAPERS.sizes
+    assert (recipe.epochs, recipe.batch_size, recipe.optimizer, recipe.lr, recipe.warmup) == (
+        300,
+        100,
+        "sgd",
+        0.1,
+        0.05,
+    )
+    assert (sizes.depth, sizes.num_heads, sizes.hidden, PAPERS.width) == (6, 9, 400, 64)
+
+
+def test_a_setting_takes_what_is_asked_for() -> None:
+    setting = setting_of("small", depth=2, heads=16, padding=1, epochs=5)
+    assert setting == replace(
+        SMALL,
+        sizes=replace(SMALL.sizes, depth=2, num_heads=16, padding=1),
+        recipe=replace(SMALL.recipe, epochs=5),
+    )
+    assert setting_of("paper") == PAPERS
+    for wrong in ({"depth": 0}, {"heads": 0}, {"padding": -1}):
+        with pytest.raises(OptionError):
+            setting_of("small", **wrong)
+    with pytest.raises(OptionError, match="no recipe 'large'; there are small, paper"):
+        setting_of("large")
+
+
+def test_encodings_are_named_one_by_one_or_all_together() -> None:
+    assert encodings_of("all") == ALL
+    assert encodings_of("resnet10, gaussian+content,resnet10") == ("resnet10", "gaussian+content")
+    with pytest.raises(SelectionError, match="no encoding 'cubic'"):
+        encodings_of("quadratic,cubic")
+
+
+def test_a_line_is_the_mean_over_the_seeds() -> None:
+    results = [Result("a", 0, 7, 1, 0.5, 0.5), Result("a", 1, 7, 1, 0.5, 1.0), Result("b", 0, 9, 1, 0.5, 0.25)]
+    first, second = lines(results)
+    assert (first.encoding, first.seeds, first.mean, first.lowest, first.parameters) == ("a", 2, 0.75, 0.5, 7)
+    assert first.deviation == math.sqrt(0.125)
+    assert math.isnan(second.deviation)

@@ -1,0 +1,203 @@
+"""The layer against convolutions and against its formula, bit for bit where attention is one-hot or dyadic."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from conv2attn.convert.attention.construction import attention_from_conv
+from conv2attn.convert.errors import ConversionError, GeometryError
+from conv2attn.convert.heads.encoding import grid_points
+from conv2attn.learn.heads import attention as layer_module
+from conv2attn.learn.heads.attention import HeadAttention
+from conv2attn.learn.heads.content import Content
+from conv2attn.learn.heads.gaussian import Gaussian, IsotropicGaussian
+from conv2attn.learn.heads.grid import Grid
+from conv2attn.learn.heads.learned import Learned
+from conv2attn.learn.heads.positions import Positions
+from conv2attn.learn.heads.sinusoidal import SinusoidalRelative
+
+TAPS = grid_points(torch.arange(-1, 2), torch.arange(-1, 2))  # of a 3x3 kernel
+ROWS, COLUMNS, REACH = 4, 6, 8
+SHARP = 2048.0
+
+
+def whole_numbers(*shape: int) -> Tensor:
+    return torch.randint(-4, 5, shape).double()
+
+
+def at_taps(name: str) -> Positions:
+    """Heads that look at the taps of a 3x3 kernel, and nowhere else in double precision."""
+    positions: Positions
+    if name == "quadratic":
+        positions = IsotropicGaussian(9, alpha=SHARP)
+    elif name == "gaussian":
+        positions = Gaussian(9, alpha=SHARP)
+        with torch.no_grad():
+            positions.below.fill_(0.5)
+    elif name == "learned":
+        positions = Learned(9, reach=REACH)
+        with torch.no_grad():
+            for axis, table in enumerate(positions.table.tables):
+                offsets = torch.arange(1 - REACH, REACH)
+                table.copy_(-SHARP * (offsets != TAPS[:, axis, None]))
+    else:
+        positions = SinusoidalRelative(9, frequencies=1)
+        with torch.no_grad():
+            for axis in (0, 1):
+                tap = TAPS[:, axis].double()
+                positions.amplitudes[axis].copy_(2 * SHARP * torch.stack([tap.sin(), tap.cos()], 1))
+    if isinstance(positions, IsotropicGaussian | Gaussian):
+        with torch.no_grad():
+            positions.centers.copy_(TAPS)
+    return positions.double()
+
+
+def layer_of(positions: Positions, content: Content | None = None) -> HeadAttention:
+    layer = HeadAttention(3, 5, positions, content=content, padding=1).double()
+    with torch.no_grad():
+        layer.weight.copy_(whole_numbers(*layer.weight.shape))
+        layer.bias.copy_(whole_numbers(5))
+    return layer
+
+
+def convolution(layer: HeadAttention, x: Tensor) -> Tensor:
+    """The convolution whose taps are the heads' targets."""
+    kernel = layer.weight.detach().transpose(1, 2).unflatten(2, (3, 3))
+    output: Tensor = F.conv2d(x.permute(0, 3, 1, 2), kernel, layer.bias.detach(), padding=1)
+    return output.permute(0, 2, 3, 1)
+
+
+@pytest.fixture(params=[True, False], ids=["two passes", "one pass"])
+def passes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layer_module, "_separable_is_cheaper", lambda grid: request.param)
+
+
+@pytest.mark.usefixtures("passes")
+@pytest.mark.parametrize("name", ["quadratic", "gaussian", "learned", "sinusoidal"])
+def test_sharp_heads_at_the_taps_are_the_convolution(name: str) -> None:
+    layer, x = layer_of(at_taps(name)), whole_numbers(2, ROWS, COLUMNS, 3)
+    assert torch.equal(layer(x), convolution(layer, x))
+
+
+@pytest.mark.parametrize("name", ["quadratic", "gaussian", "learned", "sinusoidal"])
+def test_content_that_is_off_changes_nothing(name: str) -> None:
+    content = Content(9, 3, key_dim=4, reach=REACH)
+    with torch.no_grad():
+        content.query_weight.zero_()
+    layer, x = layer_of(at_taps(name), content), whole_numbers(2, ROWS, COLUMNS, 3)
+    assert torch.equal(layer(x), convolution(layer, x))
+
+
+@pytest.mark.usefixtures("passes")
+def test_rows_and_columns_are_not_mixed_up() -> None:
+    learned = Learned(9, reach=REACH)
+    with torch.no_grad():
+        for axis, table in enumerate(learned.table.tables):  # all four rows alike, and the column of the query alone
+            table.copy_(-SHARP * (torch.arange(1 - REACH, REACH) != 0) if axis else torch.zeros_like(table))
+    layer = HeadAttention(3, 5, learned).double()
+    with torch.no_grad():
+        layer.weight.copy_(whole_numbers(*layer.weight.shape))
+    x = whole_numbers(2, ROWS, COLUMNS, 3)
+    means = x.mean(1, keepdim=True).expand_as(x)  # quarters
+    assert torch.equal(layer(x), means @ layer.weight.detach().sum(1).T)
+
+
+def test_a_soft_layer_is_the_converted_layer_with_these_positions() -> None:
+    conv = nn.Conv2d(3, 5, 3, padding=1).double()
+    converted = attention_from_conv(conv, alpha=1.0)
+    positions = IsotropicGaussian(9, alpha=1.0).double()
+    with torch.no_grad():
+        positions.centers.copy_(TAPS)
+        scores = positions.scores(Grid(ROWS, COLUMNS, padding=1))  # whole numbers
+        wanted = converted.attention_probabilities((ROWS, COLUMNS)).flatten(2)
+    difference = (scores.softmax(-1) - wanted).abs() / wanted
+    # each side: two exponentials, 2 units of rounding each, their product, sums of 48 terms, a quotient
+    assert difference.max() <= 2 * (2 * 2 + 48 + 3) * 2**-53
+
+
+def literal_probabilities(layer: HeadAttention, x: Tensor, grid: Grid) -> Tensor:
+    """Eq. 7 as it is written, one pair after the other: [batch, num_heads, num_queries, num_keys]."""
+    content = layer.content
+    assert content is not None
+    keys = F.pad(x, (0, 0, *[layer.padding] * 4)).flatten(1, 2)
+    queries, offsets = x.flatten(1, 2), grid.offsets(x).long()
+    rows, columns = content.offsets.tables
+    scores = torch.zeros(len(x), layer.num_heads, queries.shape[1], keys.shape[1]).double()
+    for head in range(layer.num_heads):
+        asked, shown = queries @ content.query_weight[head].T, keys @ content.key_weight[head].T
+        for q, k in torch.cartesian_prod(torch.arange(queries.shape[1]), torch.arange(keys.shape[1])).tolist():
+            first, second = (offsets[q, k] + REACH - 1).tolist()
+            relative = rows[:, first] + columns[:, second]
+            terms = asked[:, q] @ relative + (asked[:, q] * shown[:, k]).sum(-1) + shown[:, k] @ content.key_bias[head]
+            scores[:, head, q, k] = terms / math.sqrt(len(relative))
+    return (scores + layer.positions.scores(grid)).softmax(-1)
+
+
+@pytest.mark.parametrize("name", ["quadratic", "learned"])
+def test_content_is_eq_7(name: str) -> None:
+    torch.manual_seed(2)  # without ties
+    content = Content(9, 3, key_dim=4, reach=REACH)
+    layer = layer_of(at_taps(name), content)
+    with torch.no_grad():
+        for parameter in content.parameters():
+            parameter.copy_(128 * torch.randint(-9, 10, parameter.shape))
+        x = whole_numbers(2, 3, 2, 3)
+        grid = layer.grid(3, 2)
+        wanted = literal_probabilities(layer, x, grid)
+        assert ((wanted == 0) | (wanted == 1)).all()
+        targets = wanted.argmax(-1)
+        assert len(targets.unique()) > 5  # content moves the heads, and not all to one pixel
+        assert torch.equal(layer.probabilities(grid, x), wanted)
+        keys = F.pad(x, (0, 0, 1, 1, 1, 1)).flatten(1, 2).unsqueeze(1)
+        read = (wanted @ keys).transpose(1, 2).flatten(2)
+        assert torch.equal(layer(x).flatten(1, 2), F.linear(read, layer.weight.flatten(1), layer.bias))
+
+
+@pytest.mark.usefixtures("passes")
+@pytest.mark.parametrize("with_content", [False, True])
+def test_gradients_are_those_of_finite_differences(with_content: bool) -> None:
+    torch.manual_seed(2)
+    content = Content(2, 2, key_dim=2, reach=4) if with_content else None
+    positions = IsotropicGaussian(2)
+    layer = HeadAttention(2, 2, positions, content=content, padding=1).double()
+    names, values = zip(*layer.named_parameters(), strict=True)
+
+    def output(x: Tensor, *parameters: Tensor) -> Tensor:
+        result: Tensor = torch.func.functional_call(layer, dict(zip(names, parameters, strict=True)), x)
+        return result
+
+    x = torch.randn(1, 2, 2, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(output, (x, *values))
+
+
+def test_heads_can_be_any_number() -> None:
+    for heads in (1, 7, 16):
+        layer = HeadAttention(3, 5, IsotropicGaussian(heads))
+        assert layer(torch.randn(2, ROWS, COLUMNS, 3)).shape == (2, ROWS, COLUMNS, 5)
+        assert layer.num_heads == heads
+
+
+def test_an_input_of_another_shape_is_refused() -> None:
+    with pytest.raises(GeometryError, match=r"\[batch, rows, columns, 3\]; got \[2, 3, 4, 6\]"):
+        HeadAttention(3, 5, IsotropicGaussian(2))(torch.randn(2, 3, 4, 6))
+
+
+def test_where_content_looks_needs_an_image() -> None:
+    layer = layer_of(at_taps("learned"), Content(9, 3, key_dim=4, reach=REACH))
+    with pytest.raises(ConversionError, match="x is needed"):
+        layer.probabilities(layer.grid(ROWS, COLUMNS))
+
+
+def test_autocast_does_not_reach_the_probabilities() -> None:
+    layer = layer_of(at_taps("quadratic")).float()
+    with torch.no_grad():
+        layer.positions.get_parameter("centers").mul_(1 + 2**-12)  # bfloat16 would round that away
+    outside = layer.probabilities(layer.grid(ROWS, COLUMNS))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(layer.probabilities(layer.grid(ROWS, COLUMNS)), outside)
+        assert layer(torch.randn(1, ROWS, COLUMNS, 3)).dtype == torch.bfloat16

@@ -1,0 +1,166 @@
+"""Scores of positions, each against another way to write them; on dyadic numbers nothing is rounded."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from conv2attn.convert.errors import GeometryError
+from conv2attn.learn.heads.gaussian import Gaussian, IsotropicGaussian
+from conv2attn.learn.heads.grid import Grid
+from conv2attn.learn.heads.learned import Learned
+from conv2attn.learn.heads.positions import Positions, SeparablePositions, moments
+from conv2attn.learn.heads.sinusoidal import SinusoidalAbsolute, SinusoidalRelative
+
+GRIDS = [Grid(3, 5), Grid(4, 2, padding=1), Grid(5, 3, padding=2)]
+HEADS = 4
+
+
+def eighths(*shape: int) -> Tensor:
+    """Multiples of 1/8 between -2 and 2."""
+    return torch.randint(-16, 17, shape).double() / 8
+
+
+def encoding(name: str) -> Positions:
+    torch.manual_seed(3)
+    made: dict[str, Positions] = {
+        "quadratic": IsotropicGaussian(HEADS),
+        "gaussian": Gaussian(HEADS),
+        "learned": Learned(HEADS, reach=9),
+        "sinusoidal": SinusoidalRelative(HEADS, frequencies=3),
+        "absolute": SinusoidalAbsolute(HEADS, frequencies=3, key_dim=4),
+    }
+    return made[name].double()
+
+
+def dyadic_gaussian() -> Gaussian:
+    """exp(0) = 1 on the diagonal of L, and multiples of 1/8 elsewhere."""
+    gaussian = Gaussian(HEADS, alpha=0.5).double()
+    with torch.no_grad():
+        gaussian.centers.copy_(eighths(HEADS, 2))
+        gaussian.below.copy_(eighths(HEADS))
+    return gaussian
+
+
+def without_constant(scores: Tensor) -> Tensor:
+    """Scores relative to those of the first key: all that the softmax sees."""
+    return scores - scores[..., :1]
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_the_vectors_of_gaussian_heads_have_the_scores_of_eq_16(grid: Grid) -> None:
+    gaussian = dyadic_gaussian()
+    queries, keys = gaussian.vectors(grid)
+    assert queries.shape[-1] == 5
+    assert torch.equal(without_constant(queries @ keys.T), without_constant(gaussian.scores(grid)))
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_a_gaussian_head_without_cross_term_is_isotropic(grid: Grid) -> None:
+    gaussian, isotropic = dyadic_gaussian(), IsotropicGaussian(HEADS, alpha=1.0).double()
+    with torch.no_grad():
+        gaussian.below.zero_()
+        isotropic.centers.copy_(gaussian.centers)
+    assert torch.equal(2 * gaussian.scores(grid), isotropic.scores(grid))
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_a_quadratic_score_is_alpha_times_the_squared_distance_from_the_centre(grid: Grid) -> None:
+    isotropic = IsotropicGaussian(HEADS, alpha=1.0).double()
+    with torch.no_grad():
+        isotropic.centers.copy_(eighths(HEADS, 2))
+    away = grid.offsets(isotropic.centers) - isotropic.centers[:, None, None]
+    assert torch.equal(isotropic.scores(grid), -away.square().sum(-1))
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("name", ["quadratic", "learned", "sinusoidal"])
+def test_the_vectors_of_separable_scores_are_their_row_and_column(name: str, grid: Grid) -> None:
+    positions = encoding(name)
+    queries, keys = positions.vectors(grid)
+    assert torch.equal((queries.unsqueeze(2) * keys).sum(-1), positions.scores(grid))  # two terms are not zero
+
+
+@pytest.mark.parametrize("name", ["quadratic", "gaussian", "learned", "sinusoidal"])
+def test_relative_scores_depend_on_the_offset_only(name: str) -> None:
+    grid = Grid(4, 5)
+    scores, offsets = encoding(name).scores(grid), grid.offsets(torch.zeros(())).long()
+    for other in ([0, 0], [1, 2], [-3, 1]):
+        same = scores[:, (offsets == torch.tensor(other)).all(-1)]
+        assert torch.equal(same, same[:, :1].expand_as(same))
+
+
+def test_absolute_scores_depend_on_more_than_the_offset() -> None:
+    grid = Grid(4, 5)
+    at_home = encoding("absolute").scores(grid).diagonal(dim1=1, dim2=2)
+    assert (at_home.amax(1) - at_home.amin(1) > 0.01).all()
+
+
+def test_learned_scores_are_the_table_s_entries() -> None:
+    grid = Grid(2, 3, padding=1)
+    learned = Learned(HEADS, reach=5)
+    rows, columns = (table.detach() for table in learned.table.tables)
+    delta = grid.offsets(rows)[4, 17].long()  # query (1, 1) of the image, key (3, 2) of the padded image
+    assert delta.tolist() == [1, 0]
+    assert torch.equal(learned.scores(grid)[:, 4, 17].detach(), rows[:, 4 + 1] + columns[:, 4 + 0])
+
+
+def test_tables_refuse_a_grid_that_they_do_not_reach() -> None:
+    with pytest.raises(GeometryError, match="the tables reach 4"):
+        Learned(HEADS, reach=4).scores(Grid(3, 3, padding=1))
+
+
+@given(diagonal=st.tuples(*[st.floats(-4, 4)] * 2), below=st.floats(-20, 20))
+def test_the_precision_is_positive_definite_whatever_the_parameters(
+    diagonal: tuple[float, float], below: float
+) -> None:
+    gaussian = Gaussian(1).double()
+    with torch.no_grad():
+        gaussian.log_diagonal.copy_(torch.tensor([diagonal]))
+        gaussian.below.fill_(below)
+    precision = gaussian.precision()[0].detach()
+    assert torch.equal(precision, precision.T)
+    assert bool((torch.linalg.cholesky(precision).diagonal() > 0).all())  # raises unless it is positive definite
+
+
+def test_the_ellipse_of_a_gaussian_head_is_its_own() -> None:
+    gaussian = dyadic_gaussian()
+    centers, covariances = gaussian.shape(Grid(4, 4))
+    assert centers is gaussian.centers
+    identity = torch.eye(2, dtype=torch.float64).expand(HEADS, 2, 2)
+    largest = (covariances.abs() @ gaussian.precision().abs()).max()
+    assert ((covariances @ gaussian.precision() - identity).abs() <= 32 * largest**2 * 2**-53).all()
+
+
+def test_the_ellipse_of_other_heads_is_that_of_what_they_attend_to() -> None:
+    centers, covariances = moments(torch.tensor([[0.5, 0.5, 0.0]]), torch.tensor([[0.0, -1.0], [0.0, 3.0], [9.0, 9.0]]))
+    assert centers.tolist() == [[0.0, 1.0]]
+    assert covariances.tolist() == [[[0.0, 0.0], [0.0, 4.0]]]
+
+
+def test_the_ellipse_of_an_isotropic_head_has_the_radius_of_its_gaussian() -> None:
+    isotropic = IsotropicGaussian(HEADS, alpha=1.0)
+    assert torch.equal(isotropic.shape(Grid(3, 3)).covariances, torch.eye(2).expand(HEADS, 2, 2) / 2)
+
+
+def test_separable_encodings_are_called_so() -> None:
+    separable = {name for name in ("quadratic", "gaussian", "learned", "sinusoidal", "absolute") if is_separable(name)}
+    assert separable == {"quadratic", "learned", "sinusoidal"}
+
+
+def is_separable(name: str) -> bool:
+    positions = encoding(name)
+    assert (positions.along_axes(Grid(2, 2)) is not None) == isinstance(positions, SeparablePositions)
+    return isinstance(positions, SeparablePositions)
+
+
+def test_alpha_is_positive_wherever_training_takes_it() -> None:
+    isotropic = IsotropicGaussian(1)
+    with torch.no_grad():
+        isotropic.log_alpha.fill_(-50)
+    assert 0 < isotropic.alpha.item() < math.inf

@@ -1,0 +1,211 @@
+"""A melted network computes what the CNN does, within its certificate, and every parameter of it learns."""
+
+from __future__ import annotations
+
+import copy
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from conv2attn.convert import certify_network, convert_model, restore_model
+from conv2attn.convert.errors import ConversionError, NotAConvolutionError, OptionError
+from conv2attn.convert.examples.images import draw_images
+from conv2attn.convert.examples.networks import NETWORKS
+from conv2attn.convert.examples.pretrained import load_example
+from conv2attn.convert.files.certified import CertifiedReport
+from conv2attn.convert.heads.regime import SMALLEST_TRAINED_ALPHA
+from conv2attn.convert.model.report import Report
+from conv2attn.learn.melting.groups import POSITION_RATE, parameter_groups
+from conv2attn.learn.melting.melt import MELTED_ALPHA, attention_layers, melt
+from conv2attn.learn.melting.record import AttentionRecorder
+from tests.learn.small import network
+from tests.processes import finished
+
+IMAGES, LABELS = draw_images(12, seed=77)
+NOISE = torch.rand(IMAGES.shape, generator=torch.Generator().manual_seed(1)) * 2 - 1
+
+
+def learned(model: nn.Module) -> dict[str, Tensor]:
+    """The gradients that a batch of images gives."""
+    model.eval()
+    F.cross_entropy(model(IMAGES), LABELS).backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("images", [IMAGES.clamp(-1, 1), NOISE], ids=["drawn", "noise"])
+def test_at_step_0_the_network_is_the_cnn_within_its_certificate(name: str, images: Tensor) -> None:
+    cnn = load_example(name).double()
+    melted = melt(cnn, alpha=12.0).eval()
+    bound = certify_network(melted, input_range=(-1, 1), size=(24, 24)).bound
+    with torch.no_grad():
+        difference = float((melted(images.double()) - cnn(images.double())).abs().max())
+    assert bound is not None
+    assert 0 < difference <= bound
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("content", [None, 3])
+def test_every_position_gate_and_weight_has_a_gradient(name: str, content: int | None) -> None:
+    torch.manual_seed(0)
+    model = melt(load_example(name), content=content)
+    gradients = learned(model)
+    assert gradients.keys() == dict(model.named_parameters()).keys()
+    kinds = ("alpha", "centers", "gate") if content else ("alpha", "centers")
+    for kind in kinds:
+        own = [gradient for key, gradient in gradients.items() if key.endswith(f".{kind}")]
+        assert len(own) == len(list(attention_layers(model)))
+        assert all(bool((gradient != 0).all()) for gradient in own), kind
+
+
+def test_content_has_a_gradient_as_soon_as_its_gate_is_open() -> None:
+    torch.manual_seed(0)
+    model = melt(load_example("plain"), content=3)
+    with torch.no_grad():
+        for _, layer in attention_layers(model):
+            assert layer.content is not None
+            assert layer.content.gate is not None
+            layer.content.gate.fill_(0.1)
+    gradients = learned(model)
+    own = {key: gradient for key, gradient in gradients.items() if ".content." in key and "gate" not in key}
+    assert own
+    assert all(bool((gradient != 0).any()) for gradient in own.values())
+
+
+def test_content_behind_closed_gates_changes_nothing() -> None:
+    cnn = load_example("residual")
+    with torch.no_grad():
+        wanted, found = melt(cnn).eval()(IMAGES), melt(cnn, content=2).eval()(IMAGES)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=float(wanted.abs().max()) * 2.0**-16)  # of other engines
+
+
+def test_alpha_is_the_given_one_or_that_of_a_tolerance_layer_by_layer() -> None:
+    cnn = load_example("plain")
+    assert {layer.alpha[0].item() for _, layer in attention_layers(melt(cnn))} == {MELTED_ALPHA}
+    by_tolerance = [layer.alpha[0].item() for _, layer in attention_layers(melt(cnn, tolerance=0.01))]
+    assert len(set(by_tolerance)) == len(by_tolerance)
+    looser = [layer.alpha[0].item() for _, layer in attention_layers(melt(cnn, tolerance=0.1))]
+    assert all(one < other for one, other in zip(looser, by_tolerance, strict=True))
+    with pytest.raises(OptionError, match="give one of them"):
+        melt(cnn, alpha=4, tolerance=0.1)
+
+
+def test_only_chosen_layers_melt_and_the_model_is_left_alone() -> None:
+    cnn = load_example("plain")
+    before = copy.deepcopy(cnn.state_dict())
+    model = melt(cnn, filter_fn=lambda _, name: name == "3")
+    assert [name for name, _ in attention_layers(model)] == ["3"]
+    converted = convert_model(cnn).model
+    chosen = melt(converted, filter_fn=lambda _, name: name == "3", alpha=2)
+    assert [layer.alpha.requires_grad for _, layer in attention_layers(chosen)] == [False, True, False, False]
+    assert all(torch.equal(value, before[name]) for name, value in cnn.state_dict().items())
+    assert not any(layer.alpha.requires_grad for _, layer in attention_layers(converted))
+
+
+@pytest.mark.parametrize("alpha", [104.0, 128.0, 0.0, -1.0])
+def test_an_alpha_without_a_gradient_is_refused(alpha: float) -> None:
+    with pytest.raises(ConversionError, match=r"no gradient|positive"):
+        melt(network(), alpha=alpha)
+
+
+def test_a_tolerance_that_only_one_hot_attention_meets_is_refused() -> None:
+    exact = {name: layer.regime for name, layer in attention_layers(convert_model(network()).model)}
+    assert all(regime.is_exact for regime in exact.values())
+    with pytest.raises(ConversionError, match=r"rounding alone|allow more"):
+        melt(network(), tolerance=1e-9)
+
+
+def test_groups_hold_every_trained_parameter_once_and_positions_do_not_decay() -> None:
+    model = melt(network(), content=2)
+    groups = parameter_groups(model, 0.01, 0.1)
+    ids = [id(parameter) for group in groups for parameter in group["params"]]
+    assert sorted(ids) == sorted(map(id, model.parameters()))
+    decay = {id(p): (g["weight_decay"], g["lr"]) for g in groups for p in g["params"]}
+    for key, parameter in model.named_parameters():
+        is_position = key.endswith(("alpha", "centers", "gate"))
+        wanted = (0.1 if parameter.ndim > 1 and not is_position else 0.0, 0.01 * (POSITION_RATE if is_position else 1))
+        assert decay[id(parameter)] == pytest.approx(wanted)
+    torch.optim.AdamW(groups)
+
+
+def test_positions_without_a_gradient_are_refused_with_what_to_do() -> None:
+    model = convert_model(network()).model
+    assert len(parameter_groups(model, 0.1, 0.0)) == 2  # their positions are not to be trained
+    for _, layer in attention_layers(model):
+        layer.alpha.requires_grad_(True)
+    with pytest.raises(ConversionError, match=r"of 0, 3 are to be trained, and have no gradient.*melt\(model\)"):
+        parameter_groups(model, 0.1, 0.0)
+
+
+def test_alpha_stays_positive_whatever_an_optimizer_does() -> None:
+    model = melt(network(), alpha=0.5).double()
+    layers = [layer for _, layer in attention_layers(model)]
+    x = torch.rand(2, 1, 6, 7, dtype=torch.float64)
+    optimizer = torch.optim.SGD(parameter_groups(model, 1.0, 0.0))
+    for _ in range(3):
+        optimizer.zero_grad()
+        (model(x).sum() + 1e6 * sum(layer.alpha.sum() for layer in layers)).backward()
+        optimizer.step()  # by -1e6 and more
+        saved = model.state_dict()
+        assert all(bool((saved[f"{name}.alpha"] == SMALLEST_TRAINED_ALPHA).all()) for name in ("0", "3"))
+        assert all(set(layer.regime.alpha) == {SMALLEST_TRAINED_ALPHA} for layer in layers)
+    optimizer.zero_grad()
+    model(x).square().sum().backward()
+    assert all(bool((layer.alpha.grad != 0).any()) for layer in layers if layer.alpha.grad is not None)
+
+
+def test_a_melted_network_is_an_ordinary_one() -> None:
+    model = melt(network(), alpha=3.0)
+    other = convert_model(network(seed=1)).model
+    other.load_state_dict(model.state_dict())
+    x = torch.rand(2, 1, 6, 7)
+    with torch.no_grad():  # gradients of positions take another engine
+        assert torch.equal(other.eval()(x), model.eval()(x))
+        assert torch.equal(copy.deepcopy(model)(x), model(x))
+    restored = restore_model(model, tolerance=10.0)
+    assert all(torch.equal(value, network().state_dict()[name]) for name, value in restored.state_dict().items())
+    with torch.no_grad():
+        next(attention_layers(model))[1].centers.add_(0.25)
+    with pytest.raises(
+        NotAConvolutionError, match=r"not at its kernel tap .*, at most [0-9.]+ from the convolution of its weights"
+    ):
+        restore_model(model, tolerance=10.0)
+
+
+def test_the_report_says_how_far_a_trained_layer_is_from_a_convolution() -> None:
+    model = melt(network(), alpha=3.0)
+    with torch.no_grad():
+        next(attention_layers(model))[1].centers.add_(0.25)
+    report = CertifiedReport.of(model, Report.of(model), size=(6, 7))
+    first, other = report.bounds
+    assert first.certificate is None
+    assert first.in_words.startswith("no longer a convolution, at most ")
+    assert other.certificate is not None
+
+
+def test_what_is_recorded_is_what_the_layers_have() -> None:
+    model = melt(load_example("plain"), content=2).eval()
+    record = AttentionRecorder.of(model, IMAGES[:2])
+    at_first = record(model)["layers"]
+    with torch.no_grad():
+        for _, layer in attention_layers(model):
+            layer.alpha.sub_(2.0)
+            layer.centers.add_(0.3)
+            if layer.content is not None and layer.content.gate is not None:
+                layer.content.gate.fill_(0.2)
+    later = record(model)["layers"]
+    for name, layer in attention_layers(model):
+        assert later[name]["alpha"] == layer.alpha.tolist()
+        assert later[name]["centers"] == layer.centers.tolist()
+        assert later[name]["gate"] == pytest.approx([0.2] * layer.num_heads)
+        assert at_first[name]["gate"] == [0.0] * layer.num_heads
+        assert later[name]["distance"] > at_first[name]["distance"] > 0
+        assert later[name]["nonlocality"] > at_first[name]["nonlocality"] > 0
+
+
+def test_melting_and_freezing_need_no_lightning() -> None:
+    code = "import sys; from conv2attn.learn import freeze, melt, parameter_groups; print('lightning' in sys.modules)"
+    assert finished([sys.executable, "-c", code]).stdout == "False\n"

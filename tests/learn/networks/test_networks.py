@@ -1,0 +1,90 @@
+"""The networks: how many parameters they have, that all of them learn, and what they refuse."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from conv2attn.convert.errors import GeometryError, SelectionError
+from conv2attn.learn.networks.attention import PAPER, AttentionNetwork, AttentionSizes, ImageKind
+from conv2attn.learn.networks.encodings import ENCODINGS
+from conv2attn.learn.networks.resnet import BLOCKS, resnet
+
+CIFAR = ImageKind(3, 32, 32)
+DIGITS = ImageKind(1, 8, 8)
+SMALL = AttentionSizes(depth=2, num_heads=5, hidden=8, feed_forward=12, key_dim=4)
+EVERY = (*ENCODINGS, "quadratic+content", "gaussian+content", "absolute+content")
+
+
+def parameters(network: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def test_resnet10_has_the_parameters_of_table_2() -> None:
+    assert round(parameters(resnet(CIFAR, blocks=BLOCKS["resnet10"])) / 1e6, 1) == 4.9
+
+
+def test_resnet18_has_the_parameters_that_are_published() -> None:
+    assert round(parameters(resnet(CIFAR, blocks=BLOCKS["resnet18"])) / 1e6, 1) == 11.2
+
+
+def test_a_network_of_attention_has_the_parameters_that_its_widths_say() -> None:
+    layer = 9 * 400 * 400 + 400 + 9 * 3 + 2 * 400 * 512 + 512 + 400 + 4 * 400
+    around = 12 * 400 + 400 + 400 * 10 + 10
+    assert parameters(AttentionNetwork(CIFAR, PAPER)) == 6 * layer + around
+
+
+@pytest.mark.parametrize("encoding", EVERY)
+@pytest.mark.parametrize("padding", [0, 1])
+def test_every_parameter_of_every_encoding_has_a_gradient(encoding: str, padding: int) -> None:
+    torch.manual_seed(0)
+    network = AttentionNetwork(DIGITS, replace(SMALL, encoding=encoding, padding=padding))
+    scores = network(torch.randn(3, 1, 8, 8))
+    assert scores.shape == (3, 10)
+    scores[:, 0].sum().backward()
+    without = [name for name, value in network.named_parameters() if value.grad is None or not value.grad.any()]
+    assert without == [name for name in without if name.startswith("classifier")] == []
+
+
+@pytest.mark.parametrize("encoding", EVERY)
+def test_where_heads_look_is_a_distribution_for_every_query(encoding: str) -> None:
+    network = AttentionNetwork(DIGITS, replace(SMALL, encoding=encoding, padding=1)).double()
+    maps = network.attended(torch.randn(2, 1, 8, 8).double())
+    assert [tuple(layer.shape) for layer in maps] == [(5, 16, 36)] * 2
+    assert all(((layer.sum(-1) - 1).abs() <= 4 * 36 * 2**-53).all() for layer in maps)
+
+
+def test_where_content_looks_depends_on_images() -> None:
+    with pytest.raises(GeometryError, match="none were given"):
+        AttentionNetwork(DIGITS, replace(SMALL, encoding="learned+content")).attended()
+
+
+def test_four_pixels_become_one() -> None:
+    network = AttentionNetwork(ImageKind(2, 6, 4), SMALL)
+    with torch.no_grad():
+        network.embedding.weight.copy_(torch.eye(8))
+        network.embedding.bias.zero_()
+    images = torch.arange(48.0).view(1, 2, 6, 4)
+    assert network.embed(images)[0, 2, 1].tolist() == images[0, :, 4:6, 2:4].flatten().tolist()
+
+
+def test_images_that_cannot_be_cut_are_refused() -> None:
+    with pytest.raises(GeometryError, match="images of 7x8 cannot be cut into 2x2 pixels"):
+        AttentionNetwork(ImageKind(1, 7, 8), SMALL)
+
+
+def test_an_unknown_encoding_is_refused_by_name() -> None:
+    with pytest.raises(SelectionError, match="no encoding 'quadratc'; there are quadratic, gaussian"):
+        AttentionNetwork(DIGITS, replace(SMALL, encoding="quadratc"))
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_residual_network_classifies_images_of_any_size(name: str) -> None:
+    network = resnet(DIGITS, blocks=BLOCKS[name], width=4)
+    convolutions = [module for module in network.modules() if isinstance(module, nn.Conv2d)]
+    layers = sum(conv.kernel_size == (3, 3) for conv in convolutions) + 1
+    assert layers == int(name.removeprefix("resnet"))
+    assert network(torch.randn(2, 1, 9, 7)).shape == (2, 10)

@@ -1,0 +1,67 @@
+"""ONNX files that tests make, and runs of them by ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from torch import Tensor
+
+from conv2attn.convert import SelfAttention
+from conv2attn.convert.export.onnx.forms import layer_nodes
+
+FLOAT = TensorProto.FLOAT
+
+
+def port(name: str, shape: Sequence[int | str] | None, kind: int = FLOAT) -> Any:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def tensor(name: str, values: Tensor | Any) -> TensorProto:
+    return numpy_helper.from_array(values.detach().numpy() if isinstance(values, Tensor) else np.asarray(values), name)
+
+
+def network(
+    nodes: Sequence[NodeProto],
+    tensors: Sequence[TensorProto],
+    *,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    opset: int = 17,
+    **more: Any,
+) -> ModelProto:
+    graph = helper.make_graph(nodes, "network", inputs, outputs, tensors)
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("own", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10, **more)
+
+
+def layer_network(layer: SelfAttention, form: str, opset: int) -> ModelProto:
+    """A network of one attention layer alone."""
+    bias = "bias" if layer.bias is not None else ""
+    nodes = []
+    for content in layer_nodes(layer, form, x="x", weight="weight", bias=bias, output="y"):
+        node = NodeProto()
+        node.ParseFromString(content)
+        nodes.append(node)
+    tensors = [tensor("weight", layer.weight), *([] if layer.bias is None else [tensor("bias", layer.bias)])]
+    kind = helper.np_dtype_to_tensor_dtype(layer.weight.detach().numpy().dtype)
+    ports = [port(name, [f"{name}{axis}" for axis in range(layer.spec.axes + 2)], kind) for name in ("x", "y")]
+    return network(nodes, tensors, inputs=ports[:1], outputs=ports[1:], opset=opset)
+
+
+def run(model: ModelProto | bytes, **feeds: Any) -> list[Any]:
+    """All outputs of a network."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    content = model if isinstance(model, bytes) else model.SerializeToString()
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    return list(session.run(None, feeds))
+
+
+def operators(graph: Any) -> set[str]:
+    """The operators of a graph and of those within it."""
+    inner = [a.g for node in graph.node for a in node.attribute if a.HasField("g")]
+    return {node.op_type for node in graph.node}.union(*map(operators, inner))

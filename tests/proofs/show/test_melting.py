@@ -1,0 +1,100 @@
+"""The commands that melt and freeze, from the data to the table and the program."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from conv2attn.convert.examples.networks import residual_cnn
+from conv2attn.convert.files.network import open_network
+from conv2attn.learn.data import kinds
+from conv2attn.learn.data.images import ImageData
+from conv2attn.learn.melting.melt import attention_layers
+from conv2attn.learn.melting.start import small_cnn
+from tests.command import exit_code, result_of
+from tests.learn.small import data as small_data
+
+
+@pytest.fixture(autouse=True)
+def _few_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few images in the place of the digits."""
+
+    def few() -> ImageData:
+        return small_data(count=40)
+
+    monkeypatch.setattr(kinds, "digits", few)
+
+
+def melt(out: Path, *arguments: object) -> int:
+    return exit_code("melt", *arguments, "--out", out, "--epochs", 1, "--batch", 20, "--seeds", 1)
+
+
+def test_melting_ends_in_a_table_and_a_network_that_can_be_frozen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert melt(tmp_path / "melted", "--json") == 0
+    found = result_of("melt", capsys.readouterr().out)
+    (result,) = found["seeds"]
+    assert set(result["test"]) == {"start", "cnn", "attention"}
+    assert set(result["test"]["cnn"]) == {"clean", "noise", "blur", "contrast", "brightness", "pixelate", "jpeg"}
+    assert found["ahead"]["clean"] == [100 * (result["test"]["attention"]["clean"] - result["test"]["cnn"]["clean"])]
+    assert json.loads((tmp_path / "melted" / "melt.json").read_text(encoding="utf-8"))["seeds"] == found["seeds"]
+    assert all(layer["distance"] > 0 for layer in result["layers"].values())
+
+    architecture = ("--arch", "conv2attn.learn.melting.start:small_cnn", "--arch-arg", "classes=3")
+    network = tmp_path / "melted" / "network"
+    plot = tmp_path / "sizes.svg"
+    options = ("--tolerance", "0.05", "--size", "6x7", "--plot", plot)
+    assert exit_code("freeze", network, *architecture, "--out", tmp_path / "frozen.pt2", *options, "--json") == 0
+    frozen = result_of("freeze", capsys.readouterr().out)
+    assert len(frozen["layers"]) == 4
+    assert all(layer["cut_off"] <= 0.05 for layer in frozen["layers"])
+    assert plot.read_text(encoding="utf-8").startswith("<?xml")
+
+    program = torch.export.load(tmp_path / "frozen.pt2").module()
+    model = open_network(network, architecture=small_cnn(classes=3)).model
+    assert len(list(attention_layers(model))) == 4
+    images = small_data().test.images
+    with torch.no_grad():
+        apart = (program(images) - model(images)).abs().max()
+    assert 0 < float(apart) < 0.5
+
+    assert exit_code("restore", network, "--out", tmp_path / "cnn.pth") == 3
+    assert "from the convolution of its weights" in capsys.readouterr().err
+
+
+def test_without_json_the_tables_say_who_is_ahead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert melt(tmp_path / "melted") == 0
+    printed = capsys.readouterr()
+    assert "fine-tuned as attention" in printed.out
+    assert "On clean test images" in printed.out
+    assert "On corrupted test images" in printed.out
+    assert "a CNN learns" in printed.err
+    assert melt(tmp_path / "melted") == 3
+    assert "it can be resumed" in capsys.readouterr().err
+    assert melt(tmp_path / "melted", "--resume") == 0
+    assert capsys.readouterr().out == printed.out
+
+
+def test_a_checkpoint_melts_in_the_layers_that_are_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    torch.save(small_cnn(classes=3).state_dict(), tmp_path / "cnn.pth")
+    architecture = ("--arch", "conv2attn.learn.melting.start:small_cnn", "--arch-arg", "classes=3")
+    assert melt(tmp_path / "one", tmp_path / "cnn.pth", *architecture, "--include", "3", "--content", 2, "--json") == 0
+    found = result_of("melt", capsys.readouterr().out)
+    assert set(found["seeds"][0]["layers"]) == {"3"}
+    assert len(found["seeds"][0]["layers"]["3"]["gate"]) == 9
+
+
+def test_what_does_not_fit_gets_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.save(residual_cnn().state_dict(), tmp_path / "cnn.pth")
+    architecture = ("--arch", "conv2attn.convert.examples.networks:residual_cnn")
+    assert melt(tmp_path / "out", tmp_path / "cnn.pth", *architecture) == 3
+    assert "small has 3 classes" in capsys.readouterr().err
+    assert melt(tmp_path / "other", "--data", "nothing") == 2
+    assert "data must be digits" in capsys.readouterr().err
+    assert exit_code("freeze", tmp_path / "cnn.pth", *architecture, "--out", tmp_path / "a.pth", "--tolerance", 1) == 3
+    assert "must end in .pt2" in capsys.readouterr().err

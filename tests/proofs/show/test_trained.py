@@ -1,0 +1,129 @@
+"""Pictures of an experiment: every form, what each is of, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from conv2attn.convert.errors import OptionError, OutputExistsError, SelectionError
+from conv2attn.learn.experiment.folder import read_results
+from conv2attn.learn.experiment.history import read_history
+from conv2attn.learn.experiment.results import Line, lines
+from conv2attn.proofs.show.show import View, show
+from conv2attn.proofs.show.trained.heads import draw_head_maps
+from conv2attn.proofs.show.trained.show import PICTURES, Runs, draw_runs, runs_at
+from conv2attn.proofs.show.trained.table import HEADER, table_rows
+from tests.learn.experiments import run_tiny
+
+HEADS = ("contours", "training", "maps")
+_STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("experiments") / "run"
+    run_tiny(folder, "resnet10", "quadratic", "learned")
+    return folder
+
+
+@pytest.mark.parametrize("form", _STARTS)
+@pytest.mark.parametrize("picture", PICTURES)
+def test_every_picture_is_drawn_in_every_form(picture: str, form: str, experiment: Path, tmp_path: Path) -> None:
+    files = [tmp_path / f"{number}.{form}" for number in (0, 1)]
+    for file in files:
+        show(experiment, file, View(picture=picture), architecture=None)
+    first, second = (file.read_bytes() for file in files)
+    assert first.startswith(_STARTS[form])
+    assert first == second
+
+
+def words(experiment: Path, picture: str, layer: int | None = None) -> str:
+    """All texts of a picture."""
+    from matplotlib.text import Text
+
+    runs = runs_at(experiment)
+    assert runs is not None
+    return "\n".join(text.get_text() for text in draw_runs(runs, picture, layer=layer).figure.findobj(Text))
+
+
+def test_a_picture_of_heads_is_of_the_encoding_whose_folder_it_is_made_of(experiment: Path) -> None:
+    for picture in HEADS:
+        assert "quadratic" in words(experiment, picture)  # the first that has heads
+        assert "learned" in words(experiment / "learned", picture)
+
+
+def test_training_shows_one_layer_at_every_epoch(experiment: Path) -> None:
+    found = words(experiment, "training", layer=1)
+    assert "layer 1" in found
+    assert [f"epoch {epoch}" in found for epoch in range(4)] == [True, True, True, False]
+    assert "layer 2" in words(experiment, "training")  # of two; of more it is the third
+
+
+def test_curves_and_table_are_of_every_network(experiment: Path) -> None:
+    for picture in ("curves", "table"):
+        assert all(name in words(experiment, picture) for name in ("resnet10", "quadratic", "learned"))
+        assert "quadratic" not in words(experiment / "learned", picture)
+
+
+def test_the_table_has_the_results_of_the_run(experiment: Path) -> None:
+    found = words(experiment, "table")
+    for line in lines(read_results(experiment)):
+        assert f"{line.parameters:,}" in found
+        assert f"{100 * line.mean:.1f} %" in found
+
+
+def test_a_row_says_what_the_encoding_is() -> None:
+    row = dict(zip(HEADER, table_rows([Line("learned+content", 1234, 3, 0.5, 0.125, 0.25)])[0], strict=True))
+    assert row == {
+        "network": "learned+content",
+        "positions": "relative, tables",
+        "content": "yes",
+        "parameters": "1,234",
+        "seeds": "3",
+        "test accuracy": "50.0 \u00b1 12.5 %",
+        "worst seed": "25.0 %",
+    }
+
+
+def test_maps_show_what_was_recorded_after_the_best_epoch(experiment: Path) -> None:
+    from matplotlib.image import AxesImage
+
+    history = read_history(experiment, "learned")
+    images = draw_head_maps(history).figure.findobj(AxesImage)
+    shown = sorted(torch.as_tensor(image.get_array()).flatten().tolist() for image in images)
+    recorded = torch.cat([layer.maps for layer in history.layers[history.best]])
+    assert shown == sorted(plane.flatten().tolist() for plane in recorded)
+
+
+def test_what_is_no_experiment_is_none(experiment: Path) -> None:
+    assert runs_at(experiment) == Runs(experiment, None)
+    assert runs_at(experiment / "learned") == Runs(experiment, "learned")
+    assert runs_at(experiment / "learned" / "seed-0") is None
+    assert runs_at(experiment.parent) is None
+
+
+def test_what_an_experiment_has_not_is_refused(experiment: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.png"
+    with pytest.raises(OptionError, match="one of contours, training, curves, maps, table; got kernel"):
+        show(experiment, out, View(picture="kernel"), architecture=None)
+    with pytest.raises(OptionError, match="its own images"):
+        show(experiment, out, View(alpha=2.0), architecture=None)
+    with pytest.raises(SelectionError, match="numbered 1 to 2; got 3"):
+        show(experiment, out, View(picture="training", layer="3"), architecture=None)
+    with pytest.raises(SelectionError, match="numbered, from 1; got 'first'"):
+        show(experiment, out, View(picture="training", layer="first"), architecture=None)
+    with pytest.raises(OptionError, match="chosen for the picture training"):
+        show(experiment, out, View(picture="maps", layer="1"), architecture=None)
+    with pytest.raises(SelectionError, match="resnet10 has no heads"):
+        show(experiment / "resnet10", out, View(picture="maps"), architecture=None)
+    assert not out.exists()
+
+
+def test_a_file_is_replaced_only_if_it_may_be(experiment: Path, tmp_path: Path) -> None:
+    out = tmp_path / "film.html"
+    show(experiment, out, View(), architecture=None)
+    assert out.read_text().startswith("<!doctype html>")
+    with pytest.raises(OutputExistsError):
+        show(experiment, out, View(), architecture=None)
