@@ -83,8 +83,11 @@ def test_batch_normalisation_keeps_its_statistics_if_the_recipe_says_so(tmp_path
 
 
 _KILLED = """
-import os, signal, sys, time
+import os, signal, sys
 from pathlib import Path
+
+import torch
+
 from conv2attn.learn.training.fit import fit
 from conv2attn.learn.training.recipe import Recipe
 from tests.learn.small import data, network
@@ -98,6 +101,7 @@ def recorder(model):
     return {}
 
 if __name__ == "__main__":
+    torch.set_num_threads(int(sys.argv[3]))  # sums are in the order of the run it is compared with
     fit(network(), data(), Recipe(epochs=3, batch_size=8, lr=0.01), Path(sys.argv[1]), recorder=recorder, resume=True)
 """
 
@@ -105,7 +109,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("call", [1, 2, 4])
 def test_a_killed_run_goes_on_as_if_it_had_not_been(call: int, tmp_path: Path) -> None:
     whole = fit(network(), data(), RECIPE, tmp_path / "whole")
-    command = [sys.executable, "-c", _KILLED, str(tmp_path / "killed"), str(call)]
+    command = [sys.executable, "-c", _KILLED, str(tmp_path / "killed"), str(call), str(torch.get_num_threads())]
     killed = finished(command, cwd=Path(__file__).parents[3])
     assert killed.returncode == -signal.SIGKILL
     if call > 1:

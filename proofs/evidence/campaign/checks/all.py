@@ -133,13 +133,18 @@ def check_extremes(layer: RandomLayer, engines: Sequence[str], device: torch.dev
 @torch.no_grad()
 def check_content(layer: RandomLayer, engines: Sequence[str], device: torch.device) -> Iterator[Comparison]:
     """Attention that reads the image to decide where to look is what it is when written out, in double precision."""
-    if "literal" not in engines or number_of_scores(layer) > MOST_SCORES:
+    if number_of_scores(layer) > MOST_SCORES:
         return
     conv = convolution(layer, CPU, integers=True).double()
     attention, x = _attention(conv, 0.5), images(layer, CPU, integers=True).double()
-    add_content(layer, attention)
-    bound, compare = torch.tensor(engines_bound(attention, x)), Comparer("content", SOFT)
-    yield compare.within("output, literal", attention(x), written_out(attention, x), bound)
+    add_content(layer, attention, gated=choose(layer, "gate", (False, True)))
+    bound, compare, expected = (
+        torch.tensor(engines_bound(attention, x)),
+        Comparer("content", SOFT),
+        written_out(attention, x),
+    )
+    for computed in _in_engines(attention, engines):
+        yield compare.within(f"output, {computed.engine}", computed(x), expected, bound)
 
 
 @torch.no_grad()

@@ -2,8 +2,9 @@
 
     score = (W_qry x_q) . (W_key x_k)  +  (W_qry x_q) . (W^_key r)  +  u . (W_key x_k)  -  alpha |delta - Delta|^2
 
-with delta = k - q and r = (|delta|^2, delta). The pixel under the query is read by a convolution whose kernel
-is 1 at its middle tap.
+with delta = k - q and r = (|delta|^2, delta). Behind a gate g there are two softmaxes, of the last term and of the
+others; the probabilities are (1 - g) times the first plus g times the second. The pixel under the query is read by a
+convolution whose kernel is 1 at its middle tap.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ...random_layers import RandomLayer, random_integers
 KEY_DIM = 2
 MOST_SCORES = 2**16  # of a layer that is written out
 _LIMIT = 1  # of the integers that content terms are made of: every score is then exact
+_GATES = torch.tensor([-0.5, 0, 0.25, 0.75, 1, 1.5], dtype=torch.float64)  # closed below 0, open above 1
 
 
 def number_of_scores(layer: RandomLayer) -> int:
@@ -30,11 +32,13 @@ def number_of_scores(layer: RandomLayer) -> int:
 
 
 @torch.no_grad()
-def add_content(layer: RandomLayer, attention: SelfAttention) -> None:
-    """Gives an attention layer content terms of small integers."""
-    generator = layer.generator("content")
-    for parameter in attention.add_content(KEY_DIM).parameters():
+def add_content(layer: RandomLayer, attention: SelfAttention, *, gated: bool) -> None:
+    """Gives an attention layer content terms of small integers, and behind a gate each head one of the ``_GATES``."""
+    generator, content = layer.generator("content"), attention.add_content(KEY_DIM, gated=gated)
+    for parameter in content.parameters():
         parameter.copy_(random_integers(parameter.shape, _LIMIT, generator))
+    if content.gate is not None:
+        content.gate.copy_(_GATES[torch.randint(len(_GATES), content.gate.shape, generator=generator)])
 
 
 @torch.no_grad()
@@ -57,7 +61,13 @@ def written_out(attention: SelfAttention, x: Tensor) -> Tensor:
         distance = (delta - attention.centers[head].view(-1, 1, 1)).square().sum(0)
         scores = torch.einsum("bdq,bdk->bqk", asked, keys) + torch.einsum("bdq,dqk->bqk", asked, places)
         scores = scores + torch.einsum("d,bdk->bk", content.key_bias[head], keys).unsqueeze(1)
-        read = torch.einsum("bqk,bck->bcq", (scores - attention.alpha[head] * distance).softmax(2), padded.flatten(2))
+        by_position = -attention.alpha[head] * distance
+        if content.gate is None:
+            probabilities = (scores + by_position).softmax(2)
+        else:
+            opened = content.gate[head].clamp(0, 1)
+            probabilities = (1 - opened) * by_position.softmax(1) + opened * scores.softmax(2)
+        read = torch.einsum("bqk,bck->bcq", probabilities, padded.flatten(2))
         tap = attention.kernel.flatten(2)[:, :, head, None]
         output += F.conv1d(read, tap, groups=spec.groups)
     output = torch.unflatten(output, 2, under_query.shape[2:])
