@@ -24,7 +24,7 @@ pictures: .venv/dev  ## Draw the pictures of docs/theory.md again.
 	$(BIN)/python -m conv2attn.proofs.show.theory docs/pictures
 
 docs: .venv/docs  ## Build the site of the documents in build/site, with warnings as errors.
-	mkdir -p build/types && ln -sfn ../.. build/types/conv2attn
+	mkdir -p build/documented/conv2attn && ln -sfn $(CURDIR)/convert $(CURDIR)/learn $(CURDIR)/proofs build/documented/conv2attn
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: .venv/runtime  ## Measure the attention beside the convolution.
