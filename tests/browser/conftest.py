@@ -30,19 +30,14 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
-    """Opens the page of a network in a fresh profile; afterwards no error was logged and nothing was asked for."""
+def open_html(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+    """Opens HTML as one file in a fresh profile; afterwards no error was logged and nothing was asked for."""
     complaints: list[str] = []
     asked: list[str] = []
 
-    def open_page(
-        network: nn.Module, *, alpha: float | None = None, image: Tensor | None = None, **options: Any
-    ) -> Page:
-        model, _ = convert_model(network.eval())
-        if alpha is not None:
-            set_alpha(model, alpha)
-        path = tmp_path / "report.html"
-        path.write_text(viewer_page(model, Report.of(model), title="A network", image=image), encoding="utf-8")
+    def open_html(html: str, **options: Any) -> Page:
+        path = tmp_path / "page.html"
+        path.write_text(html, encoding="utf-8")
         page = browser.new_context(**({"viewport": {"width": 1280, "height": 1000}} | options)).new_page()
         page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -50,9 +45,24 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
         page.goto(path.as_uri())
         return page
 
-    yield open_page
+    yield open_html
     for context in browser.contexts:
         context.close()
     assert complaints == []
     assert [url for url in asked if not url.startswith(("file://", "data:"))] == []
     assert len([url for url in asked if url.startswith("file://")]) == 1
+
+
+@pytest.fixture
+def open_page(open_html: Open) -> Open:
+    """Opens the page of a network, as ``open_html``."""
+
+    def open_page(
+        network: nn.Module, *, alpha: float | None = None, image: Tensor | None = None, **options: Any
+    ) -> Page:
+        model, _ = convert_model(network.eval())
+        if alpha is not None:
+            set_alpha(model, alpha)
+        return open_html(viewer_page(model, Report.of(model), title="A network", image=image), **options)
+
+    return open_page

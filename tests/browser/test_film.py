@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Page
 
 from conv2attn.learn.experiment.history import History, LayerRecord
 from conv2attn.learn.heads.grid import Grid
@@ -48,27 +47,13 @@ def history(*, epochs: int = 12, layers: int = 3, heads: int = 4, grid: Grid = S
 
 
 @pytest.fixture
-def open_film(browser: Browser, tmp_path: Path) -> Iterator[OpenFilm]:
-    """Opens the film of a run in a fresh profile; afterwards no error was logged and nothing was asked for."""
-    complaints: list[str] = []
-    asked: list[str] = []
+def open_film(open_html: OpenFilm) -> OpenFilm:
+    """Opens the film of a run, as ``open_html``."""
 
     def open_film(run: History, *, title: str = "A run", **options: Any) -> Page:
-        path = tmp_path / "training.html"
-        path.write_text(film_page(run, title=title), encoding="utf-8")
-        page = browser.new_context(**({"viewport": {"width": 1280, "height": 1000}} | options)).new_page()
-        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(path.as_uri())
-        return page
+        return open_html(film_page(run, title=title), **options)
 
-    yield open_film
-    for context in browser.contexts:
-        context.close()
-    assert complaints == []
-    assert [url for url in asked if not url.startswith(("file://", "data:"))] == []
-    assert len([url for url in asked if url.startswith("file://")]) == 1
+    return open_film
 
 
 def set_epoch(page: Page, frame: int) -> None:
