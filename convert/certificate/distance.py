@@ -210,7 +210,7 @@ def _probabilities(layer: AttentionLayer, window: Window) -> tuple[Tensor | None
 def _part(table: Tensor, start: Sequence[int], first: Sequence[int], last: Sequence[int]) -> Tensor:
     """The entries first, ..., last along each axis of a table [.., .., *lengths] that begins at ``start``: a view."""
     for axis, (begin, low, high) in enumerate(zip(start, first, last, strict=True), start=2):
-        begun = max(low - begin, 0)
+        begun = min(max(low - begin, 0), table.shape[axis])
         table = table.narrow(axis, begun, max(min(high - begin + 1, table.shape[axis]) - begun, 0))
     return table
 

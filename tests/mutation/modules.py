@@ -28,6 +28,7 @@ _CERTIFYING = (
     "convert/bounds/test_rounding",
     "convert/bounds/test_tail",
     "convert/certificate/test_certificate",
+    "convert/certificate/test_distance",
     "convert/certificate/test_tightness",
     "convert/certificate/test_tolerance",
     "convert/engines/test_equivalence",
@@ -116,13 +117,13 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
         "convert/engines/sums": ("content_sum", "head_sum"),
         "convert/engines": (
             *("__init__", "axes", "base", "convolution", "factored", "literal", "passes"),
-            *("content", "sdpa", "separable", "stencil", "transposed"),
+            *("content", "joint", "sdpa", "separable", "stencil", "transposed"),
         ),
     },
     _CERTIFYING: {
         "convert/attention": ("construction",),
         "convert/bounds": ("rounding", "subnormal", "tail"),
-        "convert/certificate": ("data", "layer", "tolerance"),
+        "convert/certificate": ("data", "distance", "layer", "tolerance"),
     },
     _FOLLOWING: {
         "convert/certificate": ("comparison", "wording"),

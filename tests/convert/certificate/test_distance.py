@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
-from conv2attn.convert import attention_from_conv, certify
+from conv2attn.convert import ConvSpec, SelfAttention2d, attention_from_conv, certify
 from conv2attn.convert.attention.layer import SelfAttention
-from conv2attn.convert.certificate.distance import distance_from_convolution
+from conv2attn.convert.certificate.distance import (
+    Window,
+    distance_from_convolution,
+    kernel_at,
+    kernel_difference,
+    told_distance,
+)
 from conv2attn.convert.errors import ConversionError
+from conv2attn.convert.spec import CONVOLUTIONS, Convolution
 from tests.convert.certificate.trained import CASES, ROUNDING, trained
 
+CLOSE = 1e-9  # far above what sums in double precision, and the slack for them, make of the formula
 RANGES = [(-1.0, 1.0), (0.0, 3.0), (2.0, 2.5)]
 
 
@@ -73,3 +85,166 @@ def test_what_has_no_known_distance_is_refused() -> None:
         content.query_weight.fill_(1.0)
     with pytest.raises(ConversionError, match="without a gate"):
         distance_from_convolution(layer, input_range=(-1, 1))
+
+
+# The formula, offset by offset
+
+GEOMETRIES: dict[int, dict[str, Any]] = {
+    1: {"kernel_size": 4, "dilation": 2, "padding": 1},
+    2: {"kernel_size": (2, 3), "dilation": (3, 1), "padding": (0, 2)},
+    3: {"kernel_size": (1, 2, 2), "stride": 2, "bias": False},
+}
+REACH = {1: 20, 2: 20, 3: 14}  # pixels: more than any head below looks
+LOW, HIGH = torch.tensor([-1.0, 0.5, 2.0, -3.0]).double(), torch.tensor([0.5, 1.5, 2.0, 4.0]).double()
+Offset = tuple[int, ...]
+
+
+def moved(axes: int, gates: Sequence[float] = ()) -> tuple[Convolution, SelfAttention]:
+    """A convolution of two groups, and a layer whose heads left its taps, each in its own way."""
+    torch.manual_seed(axes)
+    conv = CONVOLUTIONS[axes, False](4, 6, groups=2, dtype=torch.float64, **GEOMETRIES[axes])
+    layer = attention_from_conv(conv)
+    with torch.no_grad():
+        layer.alpha.uniform_(0.4, 3.0)
+        layer.centers.add_(torch.randn_like(layer.centers))
+        layer.weight.mul_(torch.rand_like(layer.weight) + 0.5)
+        if layer.bias is not None:
+            layer.bias.add_(torch.randn_like(layer.bias))
+        if gates:
+            content = layer.add_content(2, gated=True)
+            assert content.gate is not None
+            content.gate.copy_(torch.tensor([gates[head % len(gates)] for head in range(layer.spec.num_heads)]))
+    return conv, layer
+
+
+def looks(layer: SelfAttention) -> tuple[list[Offset], Tensor]:
+    """Offsets from the query, and what each head gives to each of them: [heads, offsets]."""
+    reach = REACH[layer.spec.axes]
+    offsets = list(product(range(-reach, reach + 1), repeat=layer.spec.axes))
+    away = torch.tensor(offsets).double() - layer.centers.detach()[:, None]
+    return offsets, (-layer.alpha.detach()[:, None] * away.square().sum(-1)).softmax(-1)
+
+
+def formula(
+    layer: SelfAttention,
+    read: dict[Offset, Tensor],
+    keys: set[Offset],
+    ends: tuple[Tensor, Tensor] = (LOW, HIGH),
+    gates: Sequence[float] = (0.0,),
+) -> Tensor:
+    """sum_c |m_c||s| + osc_c / 2 (sum_z |D(z)| + sum_h (1 - P_h)(1 - g_h)|W_h| + sum_h g_h |W_h|): [out_channels].
+
+    Args:
+        layer: The layer.
+        read: R at the offsets that the convolution reads: [out_channels, in_channels / groups] each.
+        keys: The offsets that are keys of every query.
+        ends: Lowest and highest value of each channel.
+        gates: g_h of the first heads, and so on around.
+    """
+    weight, (offsets, given) = layer.weight.detach().flatten(2), looks(layer)
+    opened = torch.tensor([gates[head % len(gates)] for head in range(layer.spec.num_heads)]).double()
+    inside = given[:, [offset in keys for offset in offsets]].sum(-1)
+    kernel = (weight * (1 - opened)) @ given
+    for offset, taps in read.items():
+        kernel[..., offsets.index(offset)] -= taps
+    each = kernel.abs().sum(-1) + weight.abs() @ ((1 - inside) * (1 - opened) + opened)
+    shift = (weight.sum(-1) - torch.stack(list(read.values())).sum(0)).abs()
+    halves, middles = ((ends[1] - ends[0]) / 2).split(2), ((ends[1] + ends[0]) / 2).abs().split(2)
+    rows = (slice(0, 3), slice(3, 6))
+    return torch.cat([each[row] @ half + shift[row] @ at for row, half, at in zip(rows, halves, middles, strict=True)])
+
+
+def box(first: Sequence[int], last: Sequence[int]) -> list[Offset]:
+    """The offsets between two."""
+    return list(product(*(range(low, high + 1) for low, high in zip(first, last, strict=True))))
+
+
+@pytest.mark.parametrize("gates", [(), (0.25, 0.0, 1.0)], ids=["open to nothing", "gated"])
+@pytest.mark.parametrize("axes", GEOMETRIES)
+def test_the_distance_is_its_formula(axes: int, gates: tuple[float, ...]) -> None:
+    conv, layer = moved(axes, gates)
+    taps = [tuple(map(int, tap)) for tap in layer.spec.tap_offsets]
+    read = dict(zip(taps, conv.weight.detach().flatten(2).unbind(-1), strict=True))
+    keys = set(box([min(places) for places in zip(*taps, strict=True)], [max(p) for p in zip(*taps, strict=True)]))
+    ends = (LOW.clamp(max=0), HIGH.clamp(min=0)) if layer.spec.adds_zeros else (LOW, HIGH)
+    expected = formula(layer, read, keys, ends, gates or (0.0,))
+    if layer.bias is not None and conv.bias is not None:
+        expected = expected + (layer.bias - conv.bias).detach().abs()
+    found = distance_from_convolution(layer, input_range=(LOW, HIGH), weight=conv.weight, bias=conv.bias)
+    assert list(found.per_channel) == pytest.approx(expected.tolist(), rel=CLOSE)
+    assert found.bound == max(found.per_channel)
+
+
+@pytest.mark.parametrize("axes", GEOMETRIES)
+@pytest.mark.parametrize("beyond", [0, 4, 12])
+def test_the_distance_of_any_other_kernel_is_its_formula(axes: int, beyond: int) -> None:
+    """One that reads more than the queries have for keys, at places of its own."""
+    _, layer = moved(axes)
+    lengths = [4 + beyond, 3, 2][:axes]
+    first = tuple(-2 - axis - beyond // 2 for axis in range(axes))
+    window = Window(torch.randn(6, 2, *lengths).double(), first)
+    offsets = box(first, window.last)
+    assert offsets[-1] == tuple(start + length - 1 for start, length in zip(first, lengths, strict=True))
+    keys = (-1, -2, -2)[:axes], (2, 0, 1)[:axes]
+    expected = formula(
+        layer, dict(zip(offsets, window.kernel.flatten(2).unbind(-1), strict=True)), keys=set(box(*keys))
+    )
+    found = kernel_difference(layer, window, low=LOW, high=HIGH, keys=keys)
+    assert found.tolist() == pytest.approx(expected.tolist(), rel=CLOSE)
+    outside = [
+        taps
+        for offset, taps in zip(offsets, window.kernel.abs().flatten(2).unbind(-1), strict=True)
+        if offset not in box(*keys)
+    ]
+    twice = torch.stack(outside).sum(0)
+    more = torch.cat([twice[:3] @ (HIGH - LOW)[:2] / 2, twice[3:] @ (HIGH - LOW)[2:] / 2])
+    padded = kernel_difference(layer, window, low=LOW, high=HIGH, keys=keys, padded=True)
+    assert padded.tolist() == pytest.approx((expected + more).tolist(), rel=CLOSE)
+
+
+@pytest.mark.parametrize("axes", GEOMETRIES)
+def test_the_kernel_of_a_layer_is_what_its_heads_give_to_each_offset(axes: int) -> None:
+    _, layer = moved(axes)
+    first, last = (-3, 0, 1)[:axes], (1, 2, 1)[:axes]
+    kernel, (offsets, given) = kernel_at(layer, first, last), looks(layer)
+    expected = layer.weight.detach().flatten(2) @ given[:, [offsets.index(offset) for offset in box(first, last)]]
+    assert kernel.shape == (6, 2, *(5, 3, 1)[:axes])
+    assert torch.allclose(kernel.flatten(2), expected, rtol=CLOSE, atol=CLOSE)
+
+
+def test_where_heads_reach_over_too_much_every_weight_counts_and_half_of_what_the_input_varies() -> None:
+    conv, layer = moved(2, (0.25, 0.0, 1.0))
+    with torch.no_grad():
+        layer.alpha.fill_(2.0**-16)
+    found = distance_from_convolution(layer, input_range=(-2, 2), weight=conv.weight, bias=conv.bias)
+    weight, other = layer.weight.detach().abs(), conv.weight.detach().abs()
+    assert layer.bias is not None
+    assert conv.bias is not None
+    apart = (layer.bias - conv.bias).detach().abs()
+    expected = 2 * (2 * weight + other).sum((1, 2, 3)) + apart
+    assert list(found.per_channel) == pytest.approx(expected.tolist(), rel=CLOSE)
+    with pytest.raises(ConversionError, match="reach over too many pixels"):
+        kernel_at(layer, (0, 0), (1, 1))
+
+
+def test_learned_tables_have_no_kernel_and_no_distance() -> None:
+    layer = SelfAttention2d(ConvSpec(1, 1, kernel_size=(2, 2)))
+    layer.set_axis_scores(torch.zeros(4, 7), torch.zeros(4, 7))
+    with pytest.raises(ConversionError, match="learned tables of scores"):
+        distance_from_convolution(layer, input_range=(-1, 1))
+    with pytest.raises(ConversionError, match="go by learned tables"):
+        kernel_at(layer, (0, 0), (1, 1))
+    assert told_distance(layer) == ""
+
+
+def test_the_distance_is_told_with_its_range() -> None:
+    layer = attention_from_conv(nn.Conv2d(1, 1, 3, padding=1), alpha=1.0)
+    for given, ends, told in (
+        ((), (-1.0, 1.0), "[-1, 1]"),
+        (((0.0, 2.5),), (0.0, 2.5), "[0, 2.5]"),
+        ((([0.0], [2.5]),), ([0.0], [2.5]), "the given range"),
+    ):
+        bound = distance_from_convolution(layer, input_range=ends).bound
+        assert told_distance(layer, *given) == (
+            f", at most {bound:.3g} from the convolution of its weights for inputs on {told}"
+        )
