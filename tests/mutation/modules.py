@@ -4,7 +4,7 @@ from __future__ import annotations
 
 LAYERS = 6  # random layers of a campaign that what computes is tried on
 
-_COMPUTING = (
+COMPUTING = (
     "convert/attention/test_attention",
     "convert/attention/test_axes",
     "convert/attention/test_construction",
@@ -110,7 +110,7 @@ _WRITING = (
 )
 
 _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
-    _COMPUTING: {
+    COMPUTING: {
         "convert": ("spec",),
         "convert/certificate": ("reference",),
         "convert/heads": ("encoding", "gate"),

@@ -38,7 +38,7 @@ import typer.testing  # noqa: F401
 
 from tests.mutation import forks
 from tests.mutation.collected import Collected, limit
-from tests.mutation.modules import LAYERS, TESTS
+from tests.mutation.modules import COMPUTING, LAYERS, TESTS
 from tests.mutation.reached import Reached, changed_lines
 
 
@@ -118,8 +118,8 @@ class Modules:
                 reached.leave_out(tests.pop(begun))
             return None
 
-        if module.startswith("convert/files/"):
-            return by(first)  # what starts processes is slow, and what a campaign computes is not read
+        if TESTS[module] is not COMPUTING:
+            return by(first)  # what starts processes is slow, and a campaign is about what is computed
         return by(first) or _by_the_campaign() or by(rest)
 
     def _run(self, module: str, text: str, tests: list[str], seconds: dict[str, float]) -> tuple[str, int, bool]:

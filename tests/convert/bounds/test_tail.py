@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import pytest
 import torch
 from mpmath import mp, mpf
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
-from conv2attn.convert import ConvSpec, SelfAttention2d
-from conv2attn.convert.bounds.tail import absolute_products, softmax_tail
+from conv2attn.convert import ConvSpec, SelfAttention1d, SelfAttention2d
+from conv2attn.convert.bounds.rounding import SMALLEST_ALPHA
+from conv2attn.convert.bounds.tail import absolute_products, softmax_tail, tail_fraction, tail_per_unit
 
 DIGITS = 40
 CLOSE = 1e-8  # of every head's tail by itself; a few times what the code adds for its own rounding
@@ -108,3 +111,76 @@ def test_sums_of_absolute_products_are_rounded_up() -> None:
     layer = SelfAttention2d(spec, weight=nn.Parameter(weight), alpha=1.0)
     (found,) = absolute_products(layer, layer.weight, torch.ones(4096, dtype=torch.float64))
     assert found.item() >= 1 + 4095 * Fraction(1, 2**25)
+
+
+@pytest.mark.parametrize("alpha", [0.01, 1.0, 40.0, 700.0, 744.0, 800.0])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_the_share_that_misses_is_rounded_up_also_where_it_vanishes(alpha: float, axes: int) -> None:
+    with mp.workdps(400):
+        beside = mp.fsum(mp.exp(-mpf(alpha) * n * n) for n in range(1, 1 + math.ceil(math.sqrt(900 / alpha))))
+        exact = 1 - (1 + 2 * beside) ** -axes
+        assert exact < tail_fraction(alpha, axes=axes) <= exact * (1 + mpf(2) ** -29) + axes * mpf(2) ** -999
+    assert tail_fraction(alpha) == tail_fraction(alpha, axes=2)
+
+
+def test_only_attention_flatter_than_a_limit_may_miss_with_all_it_has() -> None:
+    assert tail_fraction(0.999 * SMALLEST_ALPHA) == 1
+    assert tail_fraction(SMALLEST_ALPHA) < 1 == tail_fraction(SMALLEST_ALPHA, axes=3)
+
+
+def test_what_an_input_that_varies_by_one_can_miss_is_rounded_up() -> None:
+    layer = layer_of(SPEC, [1.0])
+    largest = softmax_tail(layer, torch.ones(4, dtype=torch.float64)).max()
+    assert Fraction(tail_per_unit(layer)) > Fraction(float(largest)) * (1 + Fraction(1, 2**31))
+
+
+def test_flat_heads_count_each_with_its_own_tail() -> None:
+    alphas = [0.1, 0.2, 3.0]
+    layer = layer_of(SPEC, alphas)
+    found = softmax_tail(layer, torch.tensor([2.0, 0.0, 1.0, 0.5], dtype=torch.float64)).tolist()
+    tails = torch.tensor([tail_fraction(alpha) for alpha in alphas] * 2, dtype=torch.float64)
+    each = layer.weight.detach().abs().flatten(2) @ tails
+    expected = [2 * each[0, 0], 2 * each[1, 0], each[2, 0] + each[2, 1] / 2, each[3, 0] + each[3, 1] / 2]
+    assert found == pytest.approx(list(map(float, expected)), rel=CLOSE)
+
+
+def test_two_heads_count_together_already() -> None:
+    layer = SelfAttention1d(
+        ConvSpec(1, 1, kernel_size=(2,), bias=False), weight=nn.Parameter(torch.ones(1, 1, 2)), alpha=1.0
+    )
+    alone = 2 * tail_fraction(1.0, axes=1)
+    assert float(softmax_tail(layer, torch.ones(1, dtype=torch.float64))) < 0.8 * alone
+
+
+class Largest(TorchFunctionMode):
+    """Notes the largest result of an operation, in entries; ``beside`` those of one size."""
+
+    def __init__(self, beside: int) -> None:
+        super().__init__()
+        self.entries, self._beside = 0, beside
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """One operation."""
+        result = func(*args, **kwargs or {})
+        if isinstance(result, Tensor) and result.numel() != self._beside:
+            self.entries = max(self.entries, result.numel())
+        return result
+
+
+def test_what_heads_give_each_other_counts_as_long_as_it_fits_a_table() -> None:
+    """Of 2^23 entries, and 2^22 at a time for the weights; columns of one sign, where that makes a difference."""
+    alpha, margin, heads = 1.0, 7, 30  # the margin is the root of 46, rounded up
+    rows = 14 + 2 * margin + 1
+    fits = 2**23 // (heads * rows) - 2 * margin - 1
+    found = {}
+    for reach in (fits, fits + 1):
+        spec = ConvSpec(2, 8, kernel_size=(15, 2), dilation=(1, reach), bias=False)
+        layer = SelfAttention2d(spec, weight=nn.Parameter(torch.ones(8, 2, 15, 2)), alpha=alpha)
+        points = rows * (reach + 2 * margin + 1)
+        with Largest(beside=heads * points) as largest:
+            found[reach] = float(softmax_tail(layer, torch.ones(2, dtype=torch.float64)).max())
+        if reach == fits:
+            assert 2**22 - points < largest.entries <= 2**22
+    alone = 60 * tail_fraction(alpha)
+    assert found[fits + 1] == pytest.approx(alone, rel=CLOSE)
+    assert found[fits] < 0.9 * alone
