@@ -16,7 +16,7 @@ from tests.mutation.patch import Patches
 from tests.mutation.reached import Reached
 
 ALL = 3600.0  # seconds of computing that the tests of an unchanged module have
-SLOW, ENDLESS = 2.0, 20.0  # seconds of computing: a test that takes more is left out, and ended
+SLOW, ENDLESS = 2.0, 5.0  # seconds of computing: a test that takes more is left out, and ended
 
 
 class Collected:

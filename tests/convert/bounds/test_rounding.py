@@ -16,13 +16,15 @@ from torch import nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv, certify
 from conv2attn.convert.bounds.rounding import (
-    EXP_ULPS,
+    OUTWARD,
     SMALLEST_ALPHA,
     Sums,
     attention_rounding,
     convolution_error,
     gamma,
+    left_out,
     moment,
+    powers,
     unit_roundoff,
     weighing_keys,
 )
@@ -33,6 +35,7 @@ from conv2attn.convert.spec import ConvSpec
 DIGITS = 60
 UNITS = {torch.float64: mpf(2) ** -53, torch.float32: mpf(2) ** -24, torch.bfloat16: mpf(2) ** -8}
 DOUBLE = UNITS[torch.float64]
+EXP_ULPS = 32  # units in the last place that an exponential may err by
 CLOSE = 1e-9  # far above what double precision makes of these few sums, far below any change of a constant
 
 
@@ -242,3 +245,39 @@ def test_attention_with_too_many_keys_to_add_up_has_no_bound() -> None:
     counted = {alpha: heads * weighing_keys(alpha, unit_roundoff(torch.float32), axes=2) for alpha in alphas}
     assert counted[2.0**-10] <= 2**22 < counted[2.0**-11]
     assert {alpha: math.isfinite(error) for alpha, error in alphas.items()} == {2.0**-10: True, 2.0**-11: False}
+
+
+def test_what_is_counted_as_rounding_outward_covers_two_to_the_22_operations_and_not_many_more() -> None:
+    with mp.workdps(DIGITS):
+        assert (1 + DOUBLE) ** (2**22) < OUTWARD < (1 + DOUBLE) ** (2**23 + 1)
+
+
+@pytest.mark.parametrize(("dtype", "vanishes"), [(torch.float32, 105), (torch.float64, 747)])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_keys_are_counted_as_far_as_their_weight_can_be_more_than_zero(
+    axes: int, vanishes: int, dtype: torch.dtype
+) -> None:
+    """A ten pixels' distance, where alpha times 100 is within 1 of what an exponential still tells from 0."""
+    unit = unit_roundoff(dtype)
+    assert weighing_keys(vanishes / 100.001, unit, axes=axes) == 21**axes
+    assert weighing_keys(vanishes / 99.999, unit, axes=axes) == 19**axes
+
+
+def test_sums_over_all_integers_leave_out_what_double_precision_takes_for_zero_and_nothing_else() -> None:
+    for alpha in (0.3, 1.0, 746 / 25.0, 9.0):
+        terms = powers(alpha, 1)
+        assert terms == tuple(n * math.exp(-alpha * n * n) for n in range(1, len(terms) + 1))
+        assert math.exp(-alpha * (len(terms) + 1) ** 2) == 0
+        assert len(terms) <= math.sqrt(746 / alpha) + 2
+
+
+def test_scores_may_grow_with_the_square_of_a_grid_of_two_to_the_28_pixels_a_side() -> None:
+    for dtype, limit in ((torch.float32, 2.0**68), (torch.float64, 2.0**964)):
+        bounded, unbounded = layer_of(limit * 0.999, dtype), layer_of(limit * 1.001, dtype)
+        assert attention_rounding(bounded, sums([1.0], [1.0]), 0.1).isfinite().all()
+        assert attention_rounding(unbounded, sums([1.0], [1.0]), 0.1).isinf().all()
+
+
+@pytest.mark.parametrize("dtype", UNITS)
+def test_keys_that_weigh_no_more_than_half_a_unit_in_the_last_place_may_be_left_out(dtype: torch.dtype) -> None:
+    assert left_out(dtype) == UNITS[dtype]

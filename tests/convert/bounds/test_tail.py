@@ -152,6 +152,37 @@ def test_two_heads_count_together_already() -> None:
     assert float(softmax_tail(layer, torch.ones(1, dtype=torch.float64))) < 0.8 * alone
 
 
+@pytest.mark.parametrize("terms", [4096, 4097])
+def test_sums_of_absolute_products_count_a_rounding_for_each_term_and_two_more(terms: int) -> None:
+    """Of terms that a sum rounds nowhere, so that what is added shows to the last bit."""
+    spec = ConvSpec(terms, 1, kernel_size=(1, 1), bias=False)
+    weight = torch.ones(1, terms, 1, 1, dtype=torch.float64)
+    weight[0, 4095:] /= terms - 4095
+    layer = SelfAttention2d(spec, weight=nn.Parameter(weight), alpha=1.0)
+    (found,) = absolute_products(layer, layer.weight, torch.ones(terms, dtype=torch.float64))
+    unit = Fraction(1, 2**53)
+    expected = 4096 * (1 + (terms + 2) * unit / (1 - (terms + 2) * unit))
+    assert abs(Fraction(found.item()) - expected) <= 4096 * unit
+
+
+def test_sums_of_absolute_products_count_what_may_be_taken_for_zero() -> None:
+    """Twice the smallest normal number for each product, and as much times the input; nothing where the input is 0."""
+    spec = ConvSpec(4, 2, kernel_size=(1, 3), groups=2, bias=False)
+    layer = SelfAttention2d(spec, weight=nn.Parameter(torch.zeros(2, 2, 1, 3)), alpha=1.0)
+    inputs = torch.tensor([0.0, 3.0, 0.25, 0.5]).double(), torch.tensor([1.0, 0.0, 0.0, 0.0]).double()
+    smallest = 2.0**-1022
+    found = [sums.tolist() for sums in absolute_products(layer, layer.weight, *inputs)]
+    assert found == [[2 * smallest * 3 * 4, 2 * smallest * 3 * 2.75], [2 * smallest * 3 * 2, 0.0]]
+
+
+def test_the_tail_counts_what_may_be_taken_for_zero_for_each_head_and_point() -> None:
+    spec = ConvSpec(2, 1, kernel_size=(3, 2), bias=False)
+    layer = SelfAttention2d(spec, weight=nn.Parameter(torch.zeros(1, 2, 3, 2, dtype=torch.float64)), alpha=1.0)
+    points = (3 + 2 * 7) * (2 + 2 * 7)
+    (found,) = softmax_tail(layer, torch.tensor([1.0, 3.0], dtype=torch.float64)).tolist()
+    assert found == pytest.approx(4 * 2 * 2.0**-1022 * 6 * (1 + points), rel=CLOSE, abs=0)
+
+
 class Largest(TorchFunctionMode):
     """Notes the largest result of an operation, in entries; ``beside`` those of one size."""
 

@@ -19,11 +19,11 @@ from conv2attn.convert import (
     attention_from_conv,
     certify,
 )
-from conv2attn.convert.certificate.tolerance import FLATTEST_ALPHA
 from conv2attn.convert.heads.regime import EXACT_ALPHA, ONE_HOT_ALPHA, compute_dtype
 from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of
 
 SPEC = ConvSpec(2, 3, kernel_size=(3, 2), padding=(1, 1))
+FLATTEST_ALPHA = 2.0**-6
 DTYPES = st.sampled_from([torch.float64, torch.float32, torch.bfloat16, torch.float16])
 
 
