@@ -99,13 +99,13 @@ def trained_in(folder: Path, network: nn.Module) -> Trained:
     Raises:
         CheckpointError: The folder holds no epoch of this network.
     """
-    from .loop import BEST, LAST, PREFIX, RECORDS_KEY, STATE, read_state
+    from .loop import BEST, LAST, PREFIX, RECORDS_KEY, STATE, read_epoch
 
+    best, last = read_epoch(folder / BEST), read_epoch(folder / LAST)
+    state = {key.removeprefix(PREFIX): value for key, value in best[STATE].items()}
     try:
-        best, last = read_state(folder / BEST), read_state(folder / LAST)
-        state = {key.removeprefix(PREFIX): value for key, value in best[STATE].items()}
         network.load_state_dict(state)
-    except (OSError, KeyError, RuntimeError) as error:
+    except RuntimeError as error:
         raise CheckpointError(f"{folder} holds no epoch of this network: {str(error).splitlines()[0]}") from error
     return Trained(network.cpu().eval(), best["epoch"] + 1, tuple(last[RECORDS_KEY]))
 

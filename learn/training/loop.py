@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 
-from ...convert.errors import ConversionError
+from ...convert.errors import CheckpointError, ConversionError
 from ...convert.files.writing.atomic import write_file
 from ..data.corruptions import corrupted
 from ..data.images import ImageData
@@ -40,6 +40,7 @@ STATE, RECORDS_KEY = "state_dict", "records"
 PREFIX = "network."  # of the network's own keys in the state of the module below
 MONITORED = "validation_accuracy"
 _SEEDS = 1_000_003
+_KEYS = {STATE, RECORDS_KEY, "epoch", "optimizer_states", "lr_schedulers", "loops", "pytorch-lightning_version"}
 
 
 class Training(lightning.LightningModule):
@@ -139,7 +140,8 @@ class _AtomicFiles(TorchCheckpointIO):
         write_file(Path(path), lambda file: torch.save(checkpoint, file), force=True)
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
-        return read_state(Path(path))
+        state: dict[str, Any] = _read(Path(path))
+        return state
 
 
 class _Kept(ModelCheckpoint):
@@ -158,10 +160,26 @@ class _Kept(ModelCheckpoint):
         super().load_state_dict({**state_dict, **paths, "best_k_models": best, "dirpath": self.dirpath})
 
 
-def read_state(path: Path) -> dict[str, Any]:
-    """A checkpoint of ours, on the CPU: tensors and plain data."""
-    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+def read_epoch(path: Path) -> dict[str, Any]:
+    """What a run kept of an epoch.
+
+    Raises:
+        CheckpointError: The file cannot be read, or holds something else.
+    """
+    state = _read(path)
+    if not isinstance(state, dict) or not state.keys() >= _KEYS:
+        raise CheckpointError(f"{path} is no checkpoint of a run")
     return state
+
+
+def _read(path: Path) -> Any:
+    """Tensors and plain data, on the CPU."""
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+    except Exception as error:  # of a damaged file, torch's reader raises whatever its bytes lead to
+        raise CheckpointError(f"{path} is damaged, or no checkpoint of a run") from error
 
 
 def run(training: Training, folder: Path, recipe: Recipe, machine: Machine, *, resume: bool, progress: bool) -> None:
@@ -176,6 +194,9 @@ def run(training: Training, folder: Path, recipe: Recipe, machine: Machine, *, r
         progress: Show a bar on standard error.
     """
     last = folder / LAST
+    goes_on = resume and last.exists()
+    if goes_on:
+        read_epoch(last)  # before Lightning does, which takes the file at its word
     kept = [  # in this order: the last epoch knows the best one
         _Kept(
             folder,
@@ -206,7 +227,7 @@ def run(training: Training, folder: Path, recipe: Recipe, machine: Machine, *, r
             use_distributed_sampler=False,
             deterministic="warn",
         )
-        trainer.fit(training, ckpt_path=last if resume and last.exists() else None)
+        trainer.fit(training, ckpt_path=last if goes_on else None)
 
 
 @contextmanager

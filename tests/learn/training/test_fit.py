@@ -5,8 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
+import pickle
+import re
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -121,6 +125,20 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(call: int, tmp_path: Path) -
 def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
     whole = fit(network(), data(), RECIPE, tmp_path / "run")
     assert equal(fit(network(), data(), RECIPE, tmp_path / "run", resume=True), whole)
+
+
+def test_a_damaged_checkpoint_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    recipe = replace(RECIPE, epochs=1)
+    fit(network(), data(), recipe, tmp_path / "run")
+    torch.save({"state_dict": {}}, tmp_path / "other")
+    contents = b"", b"text", pickle.dumps([1, 2]), pickle.dumps(os.getcwd), (tmp_path / "other").read_bytes()
+    for file in (tmp_path / "run" / "best.ckpt", tmp_path / "run" / "last.ckpt"):
+        whole = file.read_bytes()
+        for content in (*contents, whole[: len(whole) // 2]):
+            file.write_bytes(content)
+            with pytest.raises(CheckpointError, match=re.escape(str(file))):
+                fit(network(), data(), recipe, tmp_path / "run", resume=True)
+        file.write_bytes(whole)
 
 
 def test_two_processes_compute_what_one_does(tmp_path: Path) -> None:
