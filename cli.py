@@ -495,7 +495,10 @@ def verify(
 @app.command()
 def export(
     source: CheckpointArgument,
-    to: Annotated[Target, typer.Option(help="What to write: an ONNX file, or nn.MultiheadAttention's tensors.")],
+    to: Annotated[
+        Target,
+        typer.Option(help="What to write: ONNX, or the tensors of nn.MultiheadAttention (mha) or ConViT's GPSA."),
+    ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="File to write: .onnx, or .safetensors.")],
     arch: ArchOption = None,
     arch_arg: ArchArgOption = None,

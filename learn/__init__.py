@@ -1,7 +1,8 @@
 """Trains: networks that learn where their heads look, from nothing or from what a trained convolution knows."""
 
 from .freezing.freeze import freeze
+from .imported.attention_from import attention_from
 from .melting.groups import parameter_groups
 from .melting.melt import melt
 
-__all__ = ["freeze", "melt", "parameter_groups"]
+__all__ = ["attention_from", "freeze", "melt", "parameter_groups"]

@@ -32,6 +32,7 @@ ROOMS = [
     "convert/export/onnx",
     "convert/export",
     "learn/heads",
+    "learn/imported",
     "learn/networks",
     "learn/data",
     "learn/training",

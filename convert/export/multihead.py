@@ -134,7 +134,7 @@ def multihead_from_attention(layer: SelfAttention, *, size: Sequence[int]) -> Mu
         query[:, axis + 1, 0], query[:, axis + 1, axis + 1] = 2 * alpha * layer.centers[:, axis], 2 * alpha
     attention.k_proj_weight.view(spec.num_heads, head_dim, -1)[:, : axes + 1] = torch.eye(axes + 1)
     attention.v_proj_weight.view(spec.num_heads, head_dim, -1)[:, : spec.in_channels] = torch.eye(spec.in_channels)
-    kernel = _dense_kernel(layer)  # [out_channels, num_heads, in_channels]
+    kernel = dense_kernel(layer)  # [out_channels, num_heads, in_channels]
     out = attention.out_proj.weight.view(-1, spec.num_heads, head_dim)
     out[: spec.out_channels, :, : spec.in_channels] = kernel
     if layer.bias is not None:
@@ -154,7 +154,7 @@ def attention_from_multihead(module: MultiheadConvolution) -> SelfAttention:
     alpha = -query[:, 0, 0] / math.isqrt(head_dim)
     centers = query[:, 1 : spec.axes + 1, 0] / (2 * alpha * math.isqrt(head_dim)).unsqueeze(-1)
     blocks = attention.out_proj.weight.view(-1, spec.num_heads, head_dim)
-    weight = _weight_of(spec, blocks[: spec.out_channels, :, : spec.in_channels])
+    weight = weight_of(spec, blocks[: spec.out_channels, :, : spec.in_channels])
     layer = LAYERS[spec.axes](
         spec,
         weight=nn.Parameter(weight),
@@ -179,7 +179,7 @@ def _head_dim(spec: ConvSpec) -> int:
     return dimension
 
 
-def _dense_kernel(layer: SelfAttention) -> Tensor:
+def dense_kernel(layer: SelfAttention) -> Tensor:
     """W_Delta of every head with the zeros between groups, [out_channels, num_heads, in_channels]."""
     spec = layer.spec
     blocks = layer.kernel.flatten(2).transpose(1, 2).unflatten(0, (spec.groups, -1))
@@ -189,8 +189,8 @@ def _dense_kernel(layer: SelfAttention) -> Tensor:
     return torch.flatten(dense.flatten(3), 0, 1)
 
 
-def _weight_of(spec: ConvSpec, dense: Tensor) -> Tensor:
-    """The weight as the convolution's class holds it, from what ``_dense_kernel`` gives."""
+def weight_of(spec: ConvSpec, dense: Tensor) -> Tensor:
+    """The weight as the convolution's class holds it, from what ``dense_kernel`` gives."""
     apart = dense.unflatten(2, (spec.groups, -1)).unflatten(0, (spec.groups, -1))
     blocks = torch.stack([apart[group, :, :, group] for group in range(spec.groups)])
     kernel = torch.unflatten(blocks.flatten(0, 1).transpose(1, 2), 2, spec.kernel_size)

@@ -58,6 +58,21 @@ class HeadAttention(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out_channels))
         nn.init.xavier_uniform_(self.weight.flatten(1))
 
+    @classmethod
+    def of(cls, positions: Positions, weight: Tensor, bias: Tensor | None = None) -> HeadAttention:
+        """The layer whose keys are the image's pixels, with copies of these projections.
+
+        Args:
+            positions: Scores of positions, in the precision of the weight.
+            weight: W_h, [out_channels, num_heads, in_channels].
+            bias: [out_channels], or None for zeros.
+        """
+        layer = cls(weight.shape[2], weight.shape[0], positions).to(weight)
+        with torch.no_grad():
+            layer.weight.copy_(weight)
+            layer.bias.zero_() if bias is None else layer.bias.copy_(bias)
+        return layer
+
     @property
     def num_heads(self) -> int:
         """Heads."""

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from ...convert.attention.layer import SelfAttention
-from ...convert.errors import ConversionError, OptionError
+from ...convert.errors import ConversionError, OptionError, Problem, UnsupportedLayerError
+from ...convert.export.gpsa import GPSAConvolution, gpsa_from_attention
 from ...convert.export.multihead import MultiheadConvolution, multihead_from_attention
 from ...convert.export.network import export_onnx
 from ...convert.export.onnx.forms import DEFAULT_FORM
@@ -25,10 +26,8 @@ from ...convert.size import USUAL_SIZES, Size
 from ..terminal.options import Target
 from ..terminal.outcome import Wrote
 
-_NO_GPSA = (
-    "GPSA cannot say these layers: a head of it reads embed_dim / heads channels, fewer than a kernel's tap mixes, and "
-    "its keys are the image without padding, so that heads beyond the border look elsewhere; take --to mha"
-)
+_NAMES = {Target.mha: "multihead_attention", Target.gpsa: "gpsa"}  # of the file's metadata
+_Module = MultiheadConvolution | GPSAConvolution
 
 
 def export_network(
@@ -71,18 +70,13 @@ def export_network(
         model = convert_model(model, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported).model
     elif alpha is not None or skip_unsupported:
         raise OptionError(f"{source} is converted already, so alpha and skipping layers have no meaning")
-    if to is Target.gpsa:
-        raise ConversionError(_NO_GPSA)
     layers = _layers(model)
     size = size or USUAL_SIZES[next(iter(layers.values())).spec.axes]
     if to is Target.onnx:
         made = export_onnx(model, out, size=size, form=form or DEFAULT_FORM, force=force)
         return Wrote(out, {"form": made.form, "layers": list(made.layers)})
-    modules = {
-        name: multihead_from_attention(layers[name], size=layer_size)
-        for name, layer_size in input_sizes(model, layers, size).items()
-    }
-    metadata = {"multihead_attention": json.dumps({name: arguments(module) for name, module in modules.items()})}
+    modules = _modules(layers, input_sizes(model, layers, size), to)
+    metadata = {_NAMES[to]: json.dumps({name: arguments(module) for name, module in modules.items()})}
     tensors = {
         f"{name}.{key}".removeprefix("."): value for name, module in modules.items() for key, value in _state(module)
     }
@@ -90,15 +84,35 @@ def export_network(
     return Wrote(out, {"layers": list(modules)})
 
 
-def arguments(module: MultiheadConvolution) -> dict[str, object]:
-    """What rebuilds the module: arguments of ``nn.MultiheadAttention``, and what lies around it."""
+def _modules(layers: dict[str, SelfAttention], sizes: dict[str, Size], to: Target) -> dict[str, _Module]:
+    """Each layer as the tool's attention.
+
+    Raises:
+        UnsupportedLayerError: Layers cannot be said in its terms, all of them named.
+    """
+    make = gpsa_from_attention if to is Target.gpsa else multihead_from_attention
+    modules: dict[str, _Module] = {}
+    problems = []
+    for name, size in sizes.items():
+        try:
+            modules[name] = make(layers[name], size=size)
+        except ConversionError as error:
+            problems.append(Problem(name, str(error)))
+    if problems:
+        listed = "; ".join(f"{problem.name or 'the layer'}: {problem.reason}" for problem in problems)
+        raise UnsupportedLayerError(f"the network cannot be written as {to}: {listed}", problems)
+    return modules
+
+
+def arguments(module: _Module) -> dict[str, object]:
+    """What rebuilds the module: arguments of its attention's class, and what lies around it."""
     attention = module.attention
-    return {
-        "embed_dim": attention.embed_dim,
-        "num_heads": attention.num_heads,
-        "kdim": attention.kdim,
-        "vdim": attention.vdim,
-        "batch_first": True,
+    if isinstance(module, GPSAConvolution):
+        made: dict[str, object] = {"dim": attention.dim, "num_heads": attention.num_heads}
+    else:
+        names = ("embed_dim", "num_heads", "kdim", "vdim", "batch_first")
+        made = {name: getattr(attention, name) for name in names}
+    return made | {
         "size": list(module.size),
         "pads": [list(pair) for pair in module.spec.pads_at(module.size)],
         "output_size": list(module.spec.output_size(module.size)),
@@ -142,5 +156,5 @@ def _is_attention(module: nn.Module) -> bool:
     return isinstance(module, SelfAttention)
 
 
-def _state(module: MultiheadConvolution) -> list[tuple[str, Tensor]]:
+def _state(module: _Module) -> list[tuple[str, Tensor]]:
     return [(key, value.contiguous()) for key, value in module.state_dict().items()]

@@ -15,6 +15,7 @@ from conv2attn.learn.heads.gaussian import Gaussian, IsotropicGaussian
 from conv2attn.learn.heads.grid import Grid
 from conv2attn.learn.heads.learned import Learned
 from conv2attn.learn.heads.positions import Positions, SeparablePositions, moments
+from conv2attn.learn.heads.quadratic import Quadratic
 from conv2attn.learn.heads.sinusoidal import SinusoidalAbsolute, SinusoidalRelative
 
 GRIDS = [Grid(3, 5), Grid(4, 2, padding=1), Grid(5, 3, padding=2)]
@@ -50,6 +51,35 @@ def dyadic_gaussian() -> Gaussian:
 def without_constant(scores: Tensor) -> Tensor:
     """Scores relative to those of the first key: all that the softmax sees."""
     return scores - scores[..., :1]
+
+
+@pytest.mark.parametrize("crossed", [True, False])
+@pytest.mark.parametrize("grid", GRIDS)
+def test_the_vectors_of_quadratic_forms_have_their_scores(grid: Grid, crossed: bool) -> None:
+    positions = Quadratic(eighths(HEADS, 2), eighths(HEADS, 2), eighths(HEADS) if crossed else None)
+    queries, keys = positions.vectors(grid)
+    assert torch.equal(without_constant(queries @ keys.T), without_constant(positions.scores(grid)))
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_a_quadratic_form_without_a_cross_term_separates_and_one_with_it_does_not(grid: Grid) -> None:
+    squares, linear = eighths(HEADS, 2), eighths(HEADS, 2)
+    along = Quadratic(squares, linear).along_axes(grid)
+    assert along is not None
+    rows, columns = along
+    both = (rows[:, :, None, :, None] + columns[:, None, :, None, :]).flatten(3).flatten(1, 2)
+    crossed = Quadratic(squares, linear, torch.zeros(HEADS).double())
+    assert torch.equal(both, crossed.scores(grid))
+    assert crossed.along_axes(grid) is None
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_a_gaussian_is_the_quadratic_form_of_its_precision(grid: Grid) -> None:
+    gaussian = dyadic_gaussian()
+    whole = gaussian.precision()
+    pulled = (whole @ gaussian.centers.unsqueeze(-1)).squeeze(-1)
+    form = Quadratic(-whole.diagonal(dim1=1, dim2=2) / 2, pulled, -whole[:, 0, 1])
+    assert torch.equal(without_constant(form.scores(grid)), without_constant(gaussian.scores(grid)))
 
 
 @pytest.mark.parametrize("grid", GRIDS)

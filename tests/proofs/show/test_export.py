@@ -10,9 +10,10 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-from conv2attn.convert import ConversionError, convert_model, save_converted
+from conv2attn.convert import ConversionError, ConvSpec, SelfAttention2d, convert_model, load_converted, save_converted
 from conv2attn.convert.errors import OptionError
 from conv2attn.convert.examples.networks import plain_cnn
+from conv2attn.convert.export.gpsa import GatedPositionalAttention, GPSAConvolution, attention_from_gpsa
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.size import Size
 from conv2attn.proofs.show.export import export_network
@@ -27,10 +28,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "net"
 
 
-def export(folder: Path, out: Path, to: Target, form: str | None = None) -> None:
+def export(folder: Path, out: Path, to: Target, form: str | None = None, size: Size | None = None) -> None:
     export_network(
         folder, out, to=to, architecture=None, ema=False, alpha=None, skip_unsupported=False,
-        size=Size(12, 12), form=form, force=False,
+        size=size or Size(12, 12), form=form, force=False,
     )  # fmt: skip
 
 
@@ -52,9 +53,31 @@ def test_tensors_of_multihead_attention_are_loaded_by_pytorchs_own_class(folder:
             assert weights.shape[1] == torch.Size(about["output_size"]).numel()
 
 
-def test_gpsa_says_what_is_missing(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConversionError, match="reads embed_dim / heads channels"):
-        export(folder, tmp_path / "gpsa", Target.gpsa)
+def test_tensors_of_gpsa_hold_the_networks_layers(folder: Path, tmp_path: Path) -> None:
+    export(folder, tmp_path / "heads.safetensors", Target.gpsa)
+    layers = {n: m for n, m in load_converted(folder).named_modules() if isinstance(m, SelfAttention2d)}
+    with safe_open(tmp_path / "heads.safetensors", "pt") as file:
+        described = json.loads(file.metadata()["gpsa"])
+        assert described.keys() == layers.keys()
+        for name, about in described.items():
+            module = GatedPositionalAttention(about["dim"], about["num_heads"])
+            prefix = f"{name}.attention."
+            module.load_state_dict(
+                {k.removeprefix(prefix): file.get_tensor(k) for k in file.keys() if k.startswith(prefix)}  # noqa: SIM118
+            )
+            places, (rows, columns) = file.get_tensor(f"{name}.places"), about["output_size"]
+            assert len(places) == rows * columns
+            whole = GPSAConvolution(ConvSpec.from_json(about["geometry"]), Size(*about["size"]), dtype=torch.float32)
+            whole.attention = module
+            again = attention_from_gpsa(whole).state_dict()
+            assert all(torch.equal(value, again[key]) for key, value in layers[name].state_dict().items())
+
+
+def test_gpsa_says_of_every_layer_what_is_missing(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        ConversionError, match=r"as gpsa: .*GPSA is for square images; the layer's keys are 14x12 pixel"
+    ):
+        export(folder, tmp_path / "gpsa", Target.gpsa, size=Size(12, 10))
     assert [path.name for path in tmp_path.iterdir()] == ["net"]
 
 

@@ -1,0 +1,113 @@
+"""Other people's heads over padded keys: a convolution where they are one-hot, the same function away from borders."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from conv2attn.convert import ConversionError, certify, conv_from_attention
+from conv2attn.convert.export.gpsa import GatedPositionalAttention
+from conv2attn.learn import attention_from, freeze
+from conv2attn.learn.heads.attention import HeadAttention
+from conv2attn.learn.heads.gaussian import Gaussian, IsotropicGaussian
+from conv2attn.learn.heads.quadratic import Quadratic
+from conv2attn.learn.imported.padded import with_padded_keys
+from tests.learn.imported.modules import GaussianAttention
+
+ROWS, COLUMNS = 7, 9
+ROUNDING = 2.0**-30  # of double precision, as in test_attention_from.py
+
+
+def whole(*shape: int) -> torch.Tensor:
+    return torch.randint(-3, 4, shape).float()
+
+
+def heads_at(centers: torch.Tensor, alpha: float = 128.0) -> HeadAttention:
+    positions = Quadratic(torch.full((len(centers), 2), -alpha), 2 * alpha * centers)
+    return HeadAttention.of(positions, whole(4, len(centers), 3), whole(4))
+
+
+@pytest.mark.parametrize("heads", [1, 4, 5, 9])
+@torch.no_grad()
+def test_one_hot_heads_are_a_convolution_and_agree_with_it_where_their_targets_are_pixels(heads: int) -> None:
+    taps = torch.cartesian_prod(torch.arange(-1.0, 2), torch.arange(-1.0, 2))
+    layer = heads_at(taps[torch.randperm(9)[:heads]])
+    padded = with_padded_keys(layer)
+    conv = conv_from_attention(padded)
+    assert certify(padded, input_range=(-1, 1)).bound < float("inf")
+    x = whole(2, 3, ROWS, COLUMNS)
+    ours = layer(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    assert torch.equal(conv(x), padded(x))
+    assert torch.equal(conv(x)[..., 1:-1, 1:-1], ours[..., 1:-1, 1:-1])
+
+
+@torch.no_grad()
+def test_at_borders_they_differ() -> None:
+    layer = heads_at(torch.tensor([[-1.0, 0.0]]))
+    x = whole(1, 3, ROWS, COLUMNS) + 10
+    ours = layer(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    difference = (with_padded_keys(layer)(x) - ours).abs().amax((0, 1))
+    assert (difference[1:] == 0).all()
+    assert (difference[0] > 0).any()
+
+
+@torch.no_grad()
+def test_heads_far_away_are_reached_by_dilation() -> None:
+    layer = heads_at(torch.tensor([[-3.0, 0.0], [0.0, 2.0]]))
+    padded = with_padded_keys(layer)
+    assert (padded.spec.kernel_size, padded.spec.dilation, padded.spec.padding) == ((3, 3), (3, 3), (3, 3))
+    x = whole(1, 3, ROWS, COLUMNS)
+    ours = layer(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    assert torch.equal(padded(x)[..., 3:, :-2], ours[..., 3:, :-2])
+
+
+@torch.no_grad()
+def test_soft_heads_agree_in_the_middle_and_can_be_frozen() -> None:
+    module = GaussianAttention(3, 4, isotropic=True).double()
+    module.attention_spreads.fill_(2)  # alpha = 2: beyond the border, 7 pixels from the heads, it is exp(-98)
+    module.attention_centers.clamp_(-1, 1)
+    layer = attention_from(module)
+    assert isinstance(layer, HeadAttention)
+    padded = with_padded_keys(layer)
+    x = torch.rand(1, 3, 15, 15, dtype=torch.float64)
+    ours = layer(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    assert (padded(x) - ours)[..., 7, 7].abs().max() < ROUNDING
+    frozen = freeze(padded, 1e-3, input_range=(0, 1)).layers[0]
+    assert frozen.certificate.cut_off <= 1e-3
+    assert (frozen.convolution(x) - ours)[..., 7, 7].abs().max() <= 1e-3
+
+
+def test_isotropic_gaussians_of_our_own_training_are_taken_too() -> None:
+    layer = HeadAttention(3, 4, IsotropicGaussian(4))
+    assert torch.equal(with_padded_keys(layer).alpha[:4].sort()[0], torch.ones(4))
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [
+        Gaussian(2),
+        Quadratic(torch.ones(2, 2), torch.ones(2, 2)),
+        Quadratic(torch.tensor([[-1.0, -2.0]]), torch.ones(1, 2)),
+        Quadratic(-torch.ones(2, 2), torch.ones(2, 2), torch.ones(2)),
+    ],
+)
+def test_other_scores_are_refused(positions: Quadratic | Gaussian) -> None:
+    with pytest.raises(ConversionError, match="scores"):
+        with_padded_keys(HeadAttention(3, 4, positions))
+
+
+def test_gpsa_of_a_convolution_becomes_its_convolution() -> None:
+    module = GatedPositionalAttention(12, 4)
+    with torch.no_grad():
+        module.gating_param.fill_(128)
+        corners = torch.tensor([[0, 0, -1], [2, 0, -1], [0, 2, -1], [2, 2, -1]])  # columns, rows, |delta|^2
+        module.pos_proj.weight.copy_(128 * corners)
+        for parameter in (module.v.weight, module.proj.weight, module.proj.bias):
+            parameter.copy_(whole(*parameter.shape))
+    layer = attention_from(module)
+    assert isinstance(layer, HeadAttention)
+    conv = conv_from_attention(with_padded_keys(layer))
+    x = whole(1, 12, 6, 6)
+    with torch.no_grad():
+        theirs = module(x.flatten(2).transpose(1, 2)).transpose(1, 2).unflatten(2, (6, 6))
+        assert torch.equal(conv(x)[..., :-1, :-1], theirs[..., :-1, :-1])
