@@ -68,8 +68,8 @@ def attention_from(
         _try(module, plant_gaussian, read_gaussian, lambda made, x: made(x, None))
     else:
         raise ConversionError(
-            f"{type(module).__name__} has the parts of no attention known here: GPSA (pos_proj, gating_param, v, proj), "
-            "Gaussian attention (attention_centers, attention_spreads, value), nn.MultiheadAttention"
+            f"{type(module).__name__} has the parts of no attention known here: GPSA (pos_proj, gating_param, v, "
+            "proj), Gaussian attention (attention_centers, attention_spreads, value), nn.MultiheadAttention"
         )
     return layer.train(module.training)
 

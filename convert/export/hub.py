@@ -1,0 +1,149 @@
+"""Converted networks on the Hugging Face Hub, by huggingface_hub's own conventions (the extra ``hub``).
+
+    network = HubNetwork(converted, architecture=Architecture("torchvision.models:resnet18", {}))
+    network.save_pretrained("folder")                      # or network.push_to_hub("user/name")
+    network = HubNetwork.from_pretrained("user/name", architecture=resnet18())
+
+A repository holds what ``save_converted`` writes, and a model card. What is loaded is read as any folder of ours is:
+tensors and JSON, never code.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ..attention.checked import checked_model
+from ..errors import ToolError
+from ..files.architecture import Architecture
+from ..files.certified import CertifiedReport
+from ..files.load import load_converted
+from ..files.save import save_converted
+from ..files.writing.ownership import CONFIG, REPORT, WEIGHTS
+from ..model.report import Report
+from .card import OURS, card_text
+
+try:
+    from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
+except ImportError as error:  # an extra
+    raise ToolError(f"the Hub takes huggingface_hub (pip install conv2attn[hub]): {error}") from error
+
+_CARD = "README.md"
+
+
+class HubNetwork(
+    nn.Module,
+    ModelHubMixin,
+    library_name="conv2attn",
+    tags=["self-attention", "convolution", "positional-encoding", "arxiv:1911.03584"],
+):
+    """A converted network with ``save_pretrained``, ``from_pretrained`` and ``push_to_hub``.
+
+    Args:
+        network: A network with attention layers.
+        built_by: How its CNN is built, for those who load it.
+
+    Attributes:
+        network: As above; ``forward`` is its.
+        built_by: As above.
+    """
+
+    def __init__(self, network: nn.Module, *, built_by: Architecture | None = None) -> None:
+        super().__init__()
+        self.network = checked_model(network, "network")
+        self.built_by = built_by
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the network computes."""
+        return self.network(*args, **kwargs)
+
+    def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
+        """As in huggingface_hub; what cannot be saved leaves the folder as it was.
+
+        Raises:
+            OutputError: As ``save_converted``.
+        """
+        config = Path(save_directory) / CONFIG
+        before = config.read_bytes() if config.is_file() else None
+        try:
+            done: str | None = super().save_pretrained(save_directory, **options)
+        except BaseException:
+            if before is not None:
+                config.write_bytes(before)  # huggingface_hub removes it first
+            raise
+        return done
+
+    def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
+        """The card, made from the report: theorem, layers, certificate, how to load."""
+        return self._card(CertifiedReport.of(self.network, Report.of(self.network)), kwargs.get("repo_id"))
+
+    def _card(self, report: CertifiedReport, repository: str | None) -> ModelCard:
+        about = self._hub_mixin_info.model_card_data.to_yaml()
+        text = card_text(report, architecture=self.built_by, repository=repository or "USER/NAME")
+        return ModelCard(f"---\n{about}\n---\n\n{text}")
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        """Writes our files and the card beside whatever else is there; a card that is not ours stays.
+
+        Raises:
+            OutputError: As ``save_converted``; then no file of it is there.
+        """
+        folder = Path(save_directory)
+        report = CertifiedReport.of(self.network, Report.of(self.network))
+        card = folder / _CARD
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".conv2attn-") as temporary:
+            made = Path(temporary) / "made"
+            save_converted(self.network, made, report=report, architecture=self.built_by)
+            if not card.exists() or OURS in card.read_text(encoding="utf-8", errors="replace"):
+                self._card(report, None).save(made / _CARD)
+            for path in sorted(made.iterdir()):
+                os.replace(path, folder / path.name)
+
+    @classmethod
+    def _from_pretrained(
+        cls,
+        *,
+        model_id: str,
+        revision: str | None,
+        cache_dir: str | Path | None,
+        force_download: bool,
+        local_files_only: bool,
+        token: str | bool | None,
+        architecture: nn.Module | Architecture | None = None,
+        **options: Any,
+    ) -> HubNetwork:
+        """Reads a folder or a repository.
+
+        Args:
+            model_id: A folder here, or a repository of the Hub.
+            revision: As in huggingface_hub; so are the four that follow.
+            cache_dir: Likewise.
+            force_download: Likewise.
+            local_files_only: Likewise.
+            token: Likewise.
+            architecture: The CNN as a new network, or how to build one; ``load_converted`` says when it is needed.
+            **options: None are known.
+
+        Raises:
+            TypeError: An option that is not known.
+            ConversionError: As ``load_converted``.
+        """
+        if options:
+            raise TypeError(f"from_pretrained has no option {', '.join(sorted(options))}")
+        folder = model_id
+        if not os.path.isdir(model_id):
+            folder = snapshot_download(
+                repo_id=model_id,
+                revision=revision,
+                cache_dir=cache_dir,
+                force_download=force_download,
+                local_files_only=local_files_only,
+                token=token,
+                allow_patterns=[CONFIG, WEIGHTS, REPORT],
+            )
+        built_by = architecture if isinstance(architecture, Architecture) else None
+        return cls(load_converted(folder, architecture=architecture), built_by=built_by)

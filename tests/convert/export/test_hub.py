@@ -1,0 +1,166 @@
+"""A converted network goes to the Hub's formats and back, bit for bit, with a card that says what it is. Offline."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from huggingface_hub.hf_api import HfApi
+from torch import nn
+
+from conv2attn.convert import ConversionError, SelfAttention, convert_model, restore_model
+from conv2attn.convert.errors import ToolError
+from conv2attn.convert.examples.networks import plain_cnn
+from conv2attn.convert.export import hub
+from conv2attn.convert.export.hub import HubNetwork
+from conv2attn.convert.files.architecture import Architecture
+
+SPEC = Architecture("conv2attn.convert.examples.networks:plain_cnn", {})
+FILES = {"README.md", "config.json", "model.safetensors", "report.json"}
+
+
+def network(alpha: float | None = None) -> HubNetwork:
+    return HubNetwork(convert_model(plain_cnn().eval(), alpha=alpha).model, built_by=SPEC).eval()
+
+
+@pytest.mark.parametrize("alpha", [None, 2.0])
+@torch.no_grad()
+def test_what_is_saved_comes_back_bit_for_bit(alpha: float | None, tmp_path: Path) -> None:
+    saved = network(alpha)
+    assert saved.save_pretrained(tmp_path / "net") is None
+    assert {path.name for path in (tmp_path / "net").iterdir()} == FILES
+    loaded = HubNetwork.from_pretrained(tmp_path / "net")
+    x = torch.rand(2, 3, 12, 10)
+    assert torch.equal(loaded(x), saved(x))
+    state = saved.state_dict()
+    assert state.keys() == loaded.state_dict().keys()
+    assert all(torch.equal(value, state[name]) for name, value in loaded.state_dict().items())
+    if alpha is None:
+        assert torch.equal(restore_model(loaded.network)(x), loaded(x))
+
+
+def test_a_network_of_the_users_own_code_needs_its_architecture(tmp_path: Path) -> None:
+    cnn = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+    HubNetwork(convert_model(cnn).model).save_pretrained(tmp_path / "net")
+    with pytest.raises(ConversionError, match="architecture"):
+        HubNetwork.from_pretrained(tmp_path / "net")
+    loaded = HubNetwork.from_pretrained(tmp_path / "net", architecture=nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()))
+    x = torch.randn(1, 3, 5, 6)
+    assert torch.equal(loaded(x), cnn(x))
+    assert "architecture=..." in (tmp_path / "net" / "README.md").read_text()
+
+
+def test_a_folder_cannot_name_code_that_runs(tmp_path: Path) -> None:
+    network().save_pretrained(tmp_path / "net")
+    config = tmp_path / "net" / "config.json"
+    config.write_text(config.read_text().replace(SPEC.spec, "os:getcwd"))
+    with pytest.raises(ConversionError, match="building it would run code"):
+        HubNetwork.from_pretrained(tmp_path / "net")
+
+
+def test_the_card_says_theorem_layers_certificate_and_how_to_load(tmp_path: Path) -> None:
+    saved = network()
+    saved.save_pretrained(tmp_path / "net")
+    card = ModelCard.load(tmp_path / "net" / "README.md")
+    assert card.data.library_name == "conv2attn"
+    assert {"self-attention", "arxiv:1911.03584"} <= set(card.data.tags or ())
+    text = card.text
+    for name, layer in saved.network.named_modules():
+        if isinstance(layer, SelfAttention):
+            row = next(line for line in text.splitlines() if line.startswith(f"| `{name}` |"))
+            assert f"| {layer.num_heads} | 128 | " in row
+    assert "can express any convolution of kernel size" in text
+    assert "Bound on the difference between its outputs and the convolutional network's" in text
+    assert f"Architecture({SPEC.spec!r}, {{}})" in text
+
+
+def test_the_cards_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = network()
+    saved.save_pretrained(tmp_path / "USER" / "NAME")
+    monkeypatch.chdir(tmp_path)
+    code = (tmp_path / "USER" / "NAME" / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    space: dict[str, Any] = {}
+    exec(code, space)
+    x = torch.rand(1, 3, 12, 10)
+    assert torch.equal(space["network"](x), saved(x))
+
+
+def test_a_card_of_ours_is_renewed_and_one_of_the_users_stays(tmp_path: Path) -> None:
+    card = tmp_path / "net" / "README.md"
+    network().save_pretrained(tmp_path / "net")
+    network(2.0).save_pretrained(tmp_path / "net")
+    assert "| 2 |" in card.read_text()
+    card.write_text("my own words")
+    (tmp_path / "net" / "notes.txt").write_text("kept")
+    network().save_pretrained(tmp_path / "net")
+    assert card.read_text() == "my own words"
+    assert {path.name for path in (tmp_path / "net").iterdir()} == {*FILES, "notes.txt"}
+
+
+def test_what_cannot_be_saved_replaces_nothing(tmp_path: Path) -> None:
+    network().save_pretrained(tmp_path / "net")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "net").iterdir()}
+    with pytest.raises(ConversionError, match="only a network with self-attention layers"):
+        HubNetwork(nn.Linear(2, 2)).save_pretrained(tmp_path / "net")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "net").iterdir()} == before
+
+
+def test_layer_names_cannot_break_the_cards_table(tmp_path: Path) -> None:
+    cnn = nn.Sequential()
+    cnn.add_module("a|b`\n<script>", nn.Conv2d(3, 4, 3))
+    HubNetwork(convert_model(cnn).model).save_pretrained(tmp_path / "net")
+    row = next(line for line in (tmp_path / "net" / "README.md").read_text().splitlines() if "3x3, 3->4" in line)
+    assert row.startswith("| `a\\|b' &lt;script>` |")
+
+
+def test_pushing_uploads_the_saved_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uploaded: dict[str, set[str]] = {}
+
+    def create(self: HfApi, repo_id: str, **_: Any) -> Any:
+        return type("Repository", (), {"repo_id": repo_id})()
+
+    def upload(self: HfApi, *, repo_id: str, folder_path: Any, **_: Any) -> str:
+        uploaded[repo_id] = {path.name for path in Path(folder_path).iterdir()}
+        return "url"
+
+    monkeypatch.setattr(HfApi, "create_repo", create)
+    monkeypatch.setattr(HfApi, "upload_folder", upload)
+    network().push_to_hub("user/name")
+    assert uploaded == {"user/name": FILES}
+
+
+def test_a_repository_is_downloaded_without_anything_but_our_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = network()
+    saved.save_pretrained(tmp_path / "net")
+    asked: dict[str, Any] = {}
+
+    def download(**options: Any) -> str:
+        asked.update(options)
+        return str(tmp_path / "net")
+
+    monkeypatch.setattr(hub, "snapshot_download", download)
+    monkeypatch.setattr("huggingface_hub.hub_mixin.hf_hub_download", lambda **_: str(tmp_path / "net" / "config.json"))
+    loaded = HubNetwork.from_pretrained("user/name", revision="main")
+    assert (asked["repo_id"], asked["revision"]) == ("user/name", "main")
+    assert set(asked["allow_patterns"]) == FILES - {"README.md"}
+    x = torch.rand(1, 3, 12, 10)
+    assert torch.equal(loaded(x), saved(x))
+
+
+def test_an_unknown_option_is_refused(tmp_path: Path) -> None:
+    network().save_pretrained(tmp_path / "net")
+    with pytest.raises(TypeError, match="no option archtecture"):
+        HubNetwork.from_pretrained(tmp_path / "net", archtecture=plain_cnn())
+
+
+def test_without_huggingface_hub_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ToolError, match=r"pip install conv2attn\[hub\]"):
+        importlib.reload(hub)
