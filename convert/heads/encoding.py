@@ -72,7 +72,7 @@ def positional_scores(encoding: Tensor, vectors: Tensor) -> Tensor:
     terms = encoding.unsqueeze(1)
     scores = terms[..., 0] * vectors[:, 0, None]
     for component in range(1, vectors.shape[1]):
-        scores = scores + terms[..., component] * vectors[:, component, None]
+        scores = torch.addcmul(scores, terms[..., component], vectors[:, component, None])
     return scores
 
 

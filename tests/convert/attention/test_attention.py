@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import math
 
 import pytest
 import torch
@@ -12,10 +13,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import ConversionError, ConvSpec, SelfAttention2d, attention_from_conv
-from conv2attn.convert.engines import ENGINES
+from conv2attn.convert.engines import ENGINES, literal
 from conv2attn.convert.engines.literal import score_dtype
 from conv2attn.convert.engines.sdpa import _score_dtype as sdpa_score_dtype
 from conv2attn.convert.errors import EngineError, GeometryError
+from conv2attn.convert.heads.values import AttentionLayer
 from conv2attn.convert.size import Size
 from conv2attn.proofs.evidence.strategies import conv_specs, convolutions_with_input, input_sizes
 from tests.bounds import output_bound
@@ -145,6 +147,30 @@ def test_chunks_of_queries_change_nothing() -> None:
         whole = layer(x)
         layer.memory_limit = 60_000
         assert torch.equal(layer(x), whole)
+
+
+def test_without_a_limit_the_literal_engine_s_scores_stay_near_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, x = SelfAttention2d(SPEC, engine="literal"), torch.randint(-8, 9, (2, 4, 9, 8)).float()
+    queries, chunks, honest = math.prod(SPEC.output_size(Size(9, 8))), [], literal.attention_probabilities
+
+    def noted(values: AttentionLayer, size: Size, part: Tensor, padded: Tensor | None) -> Tensor:
+        chunks.append(len(part))
+        return honest(values, size, part, padded)
+
+    monkeypatch.setattr(literal, "attention_probabilities", noted)
+    layer.memory_limit = 2**62
+    with torch.no_grad():
+        layer.weight.round_()
+        whole, at_once = layer(x), ENGINES["literal"].cost(layer, Size(9, 8), batch=2).bytes
+        monkeypatch.setattr(literal, "_NEAR", at_once // 4)
+        assert torch.equal(layer(x), whole)
+        assert 0 < at_once - ENGINES["literal"].cost(layer, Size(9, 8), batch=2).bytes < at_once
+        monkeypatch.setattr(literal, "_NEAR", 1)
+        assert torch.equal(layer(x), whole)
+    first, *parts = chunks
+    assert first == queries == sum(parts[:-queries])
+    assert max(parts[:-queries]) < queries
+    assert parts[-queries:] == [1] * queries
 
 
 def test_a_patch_embedding_is_computed_where_its_literal_form_would_not_fit() -> None:

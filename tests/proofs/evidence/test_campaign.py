@@ -48,6 +48,7 @@ from conv2attn.proofs.evidence.campaign.checks import all as checks
 from conv2attn.proofs.evidence.campaign.checks import extremes
 from conv2attn.proofs.evidence.campaign.checks.adversarial import PATTERNS
 from conv2attn.proofs.evidence.campaign.checks.all import CHECKS, compare_layer, violations
+from conv2attn.proofs.evidence.campaign.checks.case import Case
 from conv2attn.proofs.evidence.campaign.checks.comparison import Comparer, Comparison
 from conv2attn.proofs.evidence.campaign.checks.inputs import convolution, cotangent, images, integer_limit
 from conv2attn.proofs.evidence.campaign.counterexample import counterexample
@@ -318,6 +319,39 @@ def test_every_engine_is_compared_in_each_check_of_one_hot_attention() -> None:
     for check in ("integers", "certificate", "adversarial", "gradients"):
         words = [made.what for made in found if made.check == check and made.kind == "one-hot"]
         assert {what.rpartition(", ")[2] for what in words} - {"convolution"} == set(ENGINES), check
+
+
+def test_a_check_alone_finds_what_it_finds_among_the_others() -> None:
+    layer = draw_layer(0, 0)
+    together = compare_layer(layer)
+    alone = [made for check in CHECKS for made in compare_layer(layer, checks=[check])]
+    assert [(made.check, made.kind, made.what, made.bound) for made in alone] == [
+        (made.check, made.kind, made.what, made.bound) for made in together
+    ]
+
+
+def test_an_output_in_parts_has_several_of_them_in_the_literal_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks: list[int] = []
+    honest = literal.attention_probabilities
+
+    def noted(values: LayerValues, size: Size, part: Tensor, padded: Tensor | None) -> Tensor:
+        chunks.append(len(part))
+        return honest(values, size, part, padded)
+
+    monkeypatch.setattr(literal, "attention_probabilities", noted)
+    layer = draw_layer(0, 0)
+    queries = math.prod(layer.spec.output_size(layer.size))
+    compare_layer(layer, engines=["literal"], checks=["integers"])
+    assert queries in chunks
+    assert sum(part < queries for part in chunks) >= 4
+
+
+def test_a_check_leaves_an_attention_in_the_engine_that_it_had() -> None:
+    case = Case(draw_layer(0, 0), tuple(ENGINES), CPU)
+    with certified_arithmetic():
+        for check in CHECKS.values():
+            list(check(case))
+    assert [case.attention(alpha).engine for alpha in case.alphas] == ["auto", "auto"]
 
 
 @pytest.mark.parametrize("name", PATTERNS)
