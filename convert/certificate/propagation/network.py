@@ -90,7 +90,7 @@ class Follower(TorchFunctionMode):
         self._originals = {id(tensor) for tensor in originals}
         self._kept: list[Tensor] = []  # so that no other tensor gets their identity
         self._made: set[int] = set()
-        self._device = originals[0].device
+        self._placed = next(model.parameters()).detach()  # on the network's device
         self._tracked: dict[int, Tracked] = {}
         self._modules: list[tuple[str, nn.Module]] = []
         for tensor in originals:
@@ -127,8 +127,8 @@ class Follower(TorchFunctionMode):
         tensors = tensors_in((args, kwargs))
         if any(id(tensor) in self._originals for tensor in tensors):
             raise UntraceableError(f"{name} is called on the network's own tensors, which something else holds")
-        if name in _DEVICES and len(tensors) == 1:
-            return self._device if name == "device" else func(torch.empty(0, device=self._device))
+        if name in _DEVICES:
+            return func(self._placed)
         if not any(tensor.is_meta for tensor in tensors):
             return self._computed(func, args, kwargs, tensors)
         return self._followed(func, name, *replaced((args, kwargs), Tensor, self._known))

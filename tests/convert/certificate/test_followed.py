@@ -5,6 +5,7 @@ Every case computes something else than its classes' ``forward`` with its parame
 
 from __future__ import annotations
 
+import contextlib
 import types
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -227,6 +228,25 @@ def test_a_mode_that_is_on_leaves_no_bound(case: str) -> None:
     assert certificate.bound is None
     assert reason in certificate.unbounded[0].reason
     assert certified(model).bound is not None
+
+
+def test_the_first_of_two_modes_that_the_network_switches_on_is_named() -> None:
+    class Both(Network):
+        def forward(self, x: Tensor) -> Tensor:
+            with LoudOperations(), Logging():
+                return super().forward(x)
+
+    certificate = certified(convert_model(Both().eval()).model)
+    (problem,) = certificate.unbounded
+    assert problem.reason.endswith("it switches the mode LoudOperations on")
+
+
+class Logging(TorchDispatchMode):
+    """Computes what is asked for."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Calls a function."""
+        return func(*args, **(kwargs or {}))
 
 
 def switching(mode: Callable[[], AbstractContextManager[Any]]) -> nn.Module:
@@ -584,6 +604,68 @@ class Reaching(Network):
         return y
 
 
+class Catching(Network):
+    """A network that calls a layer with an image that does not fit, and goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = nn.Linear(1000, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Tries."""
+        with contextlib.suppress(RuntimeError):
+            self.wide(x)
+        return torch.cumsum(super().forward(x), 0)
+
+
+class Holding(Network):
+    """A network with a tensor that is neither a parameter nor a buffer, which it changes out of sight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = torch.ones(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Doubles it."""
+        with torch._C.DisableTorchFunction():
+            self.held.mul_(2)
+        return super().forward(x)
+
+
+class Choosing(Network):
+    """A network whose counter of calls is always the same number, and anew another tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.act.seen = torch.ones(2)  # type: ignore[assignment]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Replaces it."""
+        self.act.seen = torch.ones(2)  # type: ignore[assignment]
+        return super().forward(x)
+
+
+class Forgetting(Network):
+    """A network that has less after its first call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.more = 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Deletes it."""
+        del self.more
+        return super().forward(x)
+
+
+class Complaining(Network):
+    """A network that raises an error of two lines."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Raises it."""
+        raise ValueError("this way\nor that")
+
+
 class Outside:
     """Something that holds a tensor out of sight."""
 
@@ -597,7 +679,7 @@ class Hiding(Network):
     def forward(self, x: Tensor) -> Any:
         """Hides one of two results."""
         y = super().forward(x)
-        return y, Outside(100 * y)
+        return y, Outside(100 * y), {100}
 
 
 STATEFUL: dict[str, tuple[Callable[[], nn.Module], str]] = {
@@ -605,6 +687,10 @@ STATEFUL: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "a parameter": (Training, "changes a parameter or a buffer"),
     "a parameter's data": (ChangingData, "changes a parameter or a buffer"),
     "functional_call": (Functional, "is computed while it runs"),
+    "a tensor that is not registered": (Holding, "changes its own held while it runs"),
+    "a tensor anew": (Choosing, "changes its own act.seen while it runs"),
+    "an attribute less": (Forgetting, "changes its own more while it runs"),
+    "an error": (Complaining, "it does not run on them: ValueError: this way"),
     "a hidden result": (Hiding, "it returns a Outside"),
 }
 
@@ -616,6 +702,19 @@ def test_networks_whose_calls_are_not_alike_have_no_bound(case: str) -> None:
     certificate = certified(model)
     assert certificate.bound is None
     assert reason in " ".join(problem.reason for problem in certificate.unbounded)
+    assert not any("\n" in problem.reason for problem in certificate.unbounded)
+
+
+def test_what_follows_an_error_that_the_network_catches_is_not_taken_for_the_layer_that_raised_it() -> None:
+    certificate = certified(convert_model(Catching().eval()).model)
+    assert [(problem.name, problem.reason) for problem in certificate.unbounded] == [
+        ("cumsum", "no bound is known for cumsum")
+    ]
+
+
+def test_a_layer_that_reads_what_was_made_out_of_sight_is_named() -> None:
+    _, model = pair(between=made_out_of_sight)
+    assert certified(model).unbounded[0].name == "act"
 
 
 def test_a_network_that_reaches_into_its_original_has_no_bound() -> None:
