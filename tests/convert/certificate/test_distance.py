@@ -75,8 +75,12 @@ def test_heads_that_reach_over_everything_still_have_a_bound() -> None:
 
 def test_what_has_no_known_distance_is_refused() -> None:
     conv, layer = trained("padded", gated=False)
-    with pytest.raises(ConversionError, match="must have a weight"):
-        distance_from_convolution(layer, input_range=(-1, 1), weight=conv.weight[:, :1])
+    for other in (conv.weight[:, :1], torch.zeros(6, 3, 3, 4), torch.zeros(6, 3, 4, 3)):
+        with pytest.raises(ConversionError, match="must have a weight"):
+            distance_from_convolution(layer, input_range=(-1, 1), weight=other, bias=conv.bias)
+    bare, moved_bare = trained("grouped", gated=False)
+    with pytest.raises(ConversionError, match="bias as the layer"):
+        distance_from_convolution(moved_bare, input_range=(-1, 1), weight=bare.weight, bias=torch.zeros(6))
     with pytest.raises(ConversionError, match="bias as the layer"):
         distance_from_convolution(layer, input_range=(-1, 1), weight=conv.weight)
     content = layer.add_content(2)
@@ -248,3 +252,12 @@ def test_the_distance_is_told_with_its_range() -> None:
         assert told_distance(layer, *given) == (
             f", at most {bound:.3g} from the convolution of its weights for inputs on {told}"
         )
+
+
+def test_what_sums_in_double_precision_may_lose_is_all_that_is_left_of_one_hot_attention() -> None:
+    """1e-12 of both kernels, for what an input varies and for its middle."""
+    conv = nn.Conv2d(2, 3, (2, 3), bias=False, dtype=torch.float64)
+    with torch.no_grad():
+        conv.weight.fill_(0.75)
+    found = distance_from_convolution(attention_from_conv(conv), input_range=(2.0, 5.0), weight=conv.weight)
+    assert list(found.per_channel) == pytest.approx([1e-12 * 2 * 12 * 0.75 * (1.5 + 3.5)] * 3, rel=1e-3, abs=0)
