@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conv2attn.convert import ConvSpec, SelfAttention2d, attention_from_conv, certify
+from conv2attn.convert import ConvSpec, SelfAttention1d, SelfAttention2d, attention_from_conv, certify
 from conv2attn.convert.attention.layer import SelfAttention
 from conv2attn.convert.certificate.distance import (
     Window,
@@ -261,3 +261,12 @@ def test_what_sums_in_double_precision_may_lose_is_all_that_is_left_of_one_hot_a
         conv.weight.fill_(0.75)
     found = distance_from_convolution(attention_from_conv(conv), input_range=(2.0, 5.0), weight=conv.weight)
     assert list(found.per_channel) == pytest.approx([1e-12 * 2 * 12 * 0.75 * (1.5 + 3.5)] * 3, rel=1e-3, abs=0)
+
+
+def test_heads_may_reach_over_as_many_pixels_as_a_table_of_two_to_the_24_numbers_has() -> None:
+    """Eight pixels beyond the kernel here, the root of 49.5 rounded up, and one more, at both ends."""
+    layer = SelfAttention1d(ConvSpec(1, 1, kernel_size=(2,), bias=False), alpha=45 / 48.5)
+    last = 2**23 - 2 * 9 - 1
+    assert kernel_at(layer, (0,), (last,)).shape == (1, 1, last + 1)
+    with pytest.raises(ConversionError, match="reach over too many pixels"):
+        kernel_at(layer, (0,), (last + 1,))
