@@ -94,7 +94,6 @@ def certify_measured(layer: SelfAttention, measured: MeasuredInput, *, engine: s
     return certify(layer, input_range=measured.input_range, engine=engine, sums=measured.sums)
 
 
-@torch.no_grad()
 def _measured(layer: AttentionLayer, batch: Tensor) -> MeasuredInput:
     spec = layer.spec
     missing = spec.axes + 2 - batch.ndim

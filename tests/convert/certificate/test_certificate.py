@@ -26,9 +26,11 @@ from conv2attn.convert.bounds.rounding import OUTWARD, gamma, unit_roundoff
 from conv2attn.convert.bounds.tail import softmax_tail, tail_fraction, tail_per_unit
 from conv2attn.convert.certificate.layer import padded_range
 from conv2attn.convert.certificate.reference import right_convolutions
+from conv2attn.convert.certificate.wording import told
+from conv2attn.convert.errors import GeometryError
 from conv2attn.convert.heads.encoding import key_positions
 from conv2attn.convert.size import Size
-from conv2attn.convert.spec import Convolution, PaddingMode
+from conv2attn.convert.spec import CONVOLUTIONS, Convolution, PaddingMode
 from conv2attn.proofs.evidence.strategies import conv_specs, convolutions_with_input
 
 SPEC = ConvSpec(3, 4, kernel_size=(3, 2), padding=(1, 1))
@@ -217,6 +219,7 @@ def test_gamma_is_infinite_where_the_model_of_rounding_ends() -> None:
         ((0, float("nan")), "got 0 and nan"),
         ((float("-inf"), 0), "got -inf and 0"),
         (([0, 0], [1, 1]), "two sequences of 3; got 2 numbers and 2 numbers"),
+        (([], []), "two sequences of 3; got 0 numbers and 0 numbers"),
         (([0, 0, 0], 1, 2), "must be a pair"),
         ((1,), "must be a pair"),
         (1, "must be a pair"),
@@ -314,6 +317,43 @@ def test_an_engine_that_does_not_exist_is_refused() -> None:
         certify(SelfAttention2d(SPEC), input_range=(0, 1), engine="magic")
 
 
+@pytest.mark.parametrize("alpha", [None, 1.0])
+def test_what_the_bias_adds_to_a_sum_is_rounded_too(alpha: float | None) -> None:
+    weight = nn.Parameter(torch.ones(1, 3, 1, 2, dtype=torch.float64))
+    spec = ConvSpec(3, 1, kernel_size=(1, 2))
+    plain, biased = (
+        certify(
+            SelfAttention2d(spec, weight=weight, bias=nn.Parameter(torch.tensor([bias]).double()), alpha=alpha),
+            input_range=(-1, 1),
+        )
+        for bias in (0.0, -12.0)
+    )
+    assert biased.rounding_attention == pytest.approx(3 * plain.rounding_attention, rel=CLOSE, abs=0)
+    assert biased.rounding_convolution == pytest.approx(3 * plain.rounding_convolution, rel=CLOSE, abs=0)
+    assert biased.outputs == pytest.approx(18, rel=CLOSE)
+
+
+def test_every_part_is_rounded_up_and_their_sum_once_more() -> None:
+    layer = SelfAttention2d(ConvSpec(2, 1, kernel_size=(1, 2), bias=False), alpha=2.0, dtype=torch.float64)
+    certificate = certify(layer, input_range=(0, 1))
+    tail = float(softmax_tail(layer, torch.ones(2, dtype=torch.float64)))
+    outward = 1 + Fraction(1, 2**31)
+    assert Fraction(certificate.tail) > Fraction(tail) * outward
+    parts = certificate.tail, certificate.rounding_attention, certificate.rounding_convolution
+    assert Fraction(certificate.bound) > sum(map(Fraction, parts)) * outward
+
+
+def test_a_certificate_is_told_with_what_it_is_measured_by() -> None:
+    certificate = certify(SelfAttention2d(SPEC, alpha=1.0), input_range=(0, 1))
+    assert certificate.in_words == told(certificate.bound, certificate.outputs)
+
+
+def test_an_output_of_which_nothing_was_seen_has_no_rounding_to_speak_of() -> None:
+    layer = SelfAttention2d(ConvSpec(1, 2, kernel_size=(1, 1), bias=False))
+    certificate = certify(layer, input_range=(0, 1), sums=torch.zeros(2))
+    assert certificate.rounding_convolution < 1e-20
+
+
 # Measured input
 
 
@@ -350,6 +390,29 @@ def test_nothing_is_measured_without_finite_values() -> None:
         measure_input(layer, [])
     with pytest.raises(ConversionError, match="NaN or infinite"):
         measure_input(layer, [torch.full((1, 3, 4, 5), float("inf"))])
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_one_image_is_measured_as_a_batch_of_one_and_what_is_neither_is_refused(axes: int) -> None:
+    layer = attention_from_conv(CONVOLUTIONS[axes, False](4, 3, 2))
+    x = torch.rand(4, *(5, 3, 6)[:axes])
+    one, batch = measure_input(layer, [x]), measure_input(layer, [x.unsqueeze(0)])
+    assert all(torch.equal(getattr(one, name), getattr(batch, name)) for name in ("low", "high", "sums"))
+    assert torch.equal(one.high, x.flatten(1).amax(1).double())
+    for wrong in (x[:3], x[0], x.unsqueeze(0).unsqueeze(0), x.transpose(0, -1)):
+        with pytest.raises(GeometryError, match="inputs must be"):
+            measure_input(layer, [wrong])
+
+
+def test_what_is_measured_in_several_batches_is_what_was_seen_in_any() -> None:
+    layer = attention_from_conv(nn.Conv2d(1, 1, 1, bias=False))
+    with torch.no_grad():
+        layer.weight.fill_(-2)
+    measured = measure_input(layer, [torch.full((1, 1, 1, 1), value) for value in (3.0, -5.0, 1.0)])
+    assert (measured.low.item(), measured.high.item()) == (-5, 3)
+    assert measured.input_range == (measured.low, measured.high)
+    assert Fraction(measured.sums.item()) > 10
+    assert measured.sums.item() == pytest.approx(10, rel=CLOSE)
 
 
 @pytest.mark.parametrize(

@@ -233,7 +233,7 @@ def test_a_mode_that_is_on_leaves_no_bound(case: str) -> None:
 def test_the_first_of_two_modes_that_the_network_switches_on_is_named() -> None:
     class Both(Network):
         def forward(self, x: Tensor) -> Tensor:
-            with LoudOperations(), Logging():
+            with LoudOperations(), Logging():  # type: ignore[no-untyped-call]
                 return super().forward(x)
 
     certificate = certified(convert_model(Both().eval()).model)
@@ -637,11 +637,11 @@ class Choosing(Network):
 
     def __init__(self) -> None:
         super().__init__()
-        self.act.seen = torch.ones(2)  # type: ignore[assignment]
+        self.act.seen = torch.ones(2)
 
     def forward(self, x: Tensor) -> Tensor:
         """Replaces it."""
-        self.act.seen = torch.ones(2)  # type: ignore[assignment]
+        self.act.seen = torch.ones(2)
         return super().forward(x)
 
 
