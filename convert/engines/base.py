@@ -26,7 +26,9 @@ class Cost:
     """What one forward call costs.
 
     Attributes:
-        flops: Floating-point operations; a multiplication and an addition are two, an exponential is one.
+        flops: Floating-point operations; a multiplication and an addition are two, an exponential is one. Keys that
+            weigh next to nothing do not count. A table along an axis may multiply their zeros all the same, which tools
+            that count products do count.
         bytes: Memory held at the same time beside the input, the output and the parameters.
     """
 
