@@ -145,7 +145,8 @@ def axis_probabilities(layer: AttentionLayer, size: Size, axis: int) -> Tensor:
 def without_negligible(probabilities: Tensor) -> Tensor:
     """Probabilities with 0 in place of those below ``NEGLIGIBLE`` units of rounding, which change no sum.
 
-    It makes bands narrower, and spares the processor subnormal numbers, which it multiplies many times slower.
+    It makes bands narrower, and spares the processor subnormal numbers, which it multiplies many times slower. Learned
+    tables have them anywhere, also between two peaks, where ``without_far_keys`` would leave them.
     """
     return probabilities.masked_fill(probabilities < NEGLIGIBLE * unit_roundoff(probabilities.dtype), 0)
 
