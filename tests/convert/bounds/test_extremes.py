@@ -208,6 +208,16 @@ def test_subnormal_numbers_are_known_by_their_bits(dtype: torch.dtype, flushed: 
     assert largest.tolist() == [0, 0, smallest, smallest, 1, math.inf]
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_the_smallest_and_the_largest_of_subnormal_numbers_are_known_and_no_normal_one(dtype: torch.dtype) -> None:
+    computed = torch.promote_types(dtype, torch.float32)
+    normal = torch.finfo(computed).smallest_normal
+    smallest = normal * torch.finfo(dtype).eps
+    values = torch.tensor([smallest, normal - smallest, normal / 2 + smallest, normal + smallest], dtype=torch.float64)
+    assert is_subnormal(values.to(dtype)).tolist() == [True, True, True, False]
+    assert magnitudes(-values.to(dtype)).tolist() == [normal, normal, normal, normal + smallest]
+
+
 EXPONENTS = st.integers(-46, 37)
 
 

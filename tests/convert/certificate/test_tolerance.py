@@ -86,7 +86,7 @@ def test_a_tolerance_below_what_rounding_may_come_to_is_refused_with_the_smalles
     smallest = bound_with(layer, EXACT_ALPHA[torch.float32], -1, 1)
     with pytest.raises(ConversionError, match=f"rounding alone may come to {smallest:.3g}"):
         alpha_for(smallest * 0.999, layer, (-1, 1))
-    assert alpha_for(smallest, layer, (-1, 1)) >= ONE_HOT_ALPHA[torch.float32]
+    assert alpha_for(smallest, layer, (-1, 1)) == ONE_HOT_ALPHA[torch.float32]
 
 
 @pytest.mark.parametrize("tolerance", [0.0, -1.0, math.nan])
