@@ -94,7 +94,7 @@ def distance_from_convolution(
     low, high = padded_range(spec, input_range)
     window = Window(taps, first)
     found = kernel_difference(layer, window, low=low, high=high, keys=(first, window.last))
-    if weight is not None and layer.bias is not None and bias is not None:
+    if layer.bias is not None and bias is not None:
         found = found + (layer.bias.detach().double() - bias.detach().double()).abs().cpu()
     return Distance(float(found.max()), tuple(found.tolist()))
 
@@ -135,8 +135,8 @@ def kernel_difference(
         kernel = torch.tensordot(weight * shut, probabilities.flatten(1), dims=1).unflatten(-1, probabilities.shape[1:])
         _part(kernel, first, window.first, window.last).sub_(window.kernel)
         change = kernel.flatten(2).abs().sum(-1)
-        inside = _part(probabilities.unsqueeze(0), first, *keys)[0].flatten(1).sum(-1)
-        border = absolute @ (shut * (1 - inside).clamp(min=0))
+        inside = _part(probabilities.unsqueeze(0), first, *keys).flatten(2).sum(2).squeeze(0)
+        border = absolute @ (shut * (1 - inside))
     if padded:
         outside = window.kernel.abs()
         _part(outside, window.first, *keys).zero_()
@@ -147,7 +147,8 @@ def kernel_difference(
     )
     groups = spec.groups
     sizes, middles = (part.view(groups, 1, -1) for part in (size, middle))
-    found = change.view(groups, -1, change.shape[-1]) * sizes + shift.view(groups, -1, change.shape[-1]) * middles
+    changes, shifts = (part.unflatten(0, (groups, -1)) for part in (change, shift))
+    found = changes * sizes + shifts * middles
     total: Tensor = found.sum(-1).flatten()
     return total
 
@@ -190,7 +191,7 @@ def _probabilities(layer: AttentionLayer, window: Window) -> tuple[Tensor | None
     """p_h at the offsets that matter, [num_heads, *lengths], and the first offset; None where they are too many."""
     alpha = torch.tensor(layer.regime.alpha, dtype=torch.float64)
     centers = torch.tensor(layer.regime.centers, dtype=torch.float64)
-    margin = math.ceil(math.sqrt(1 + _BEYOND / float(alpha.min()))) + 1
+    margin = math.ceil(math.sqrt(_BEYOND / float(alpha.min()))) + 1
     first = tuple(
         min(math.floor(low), a) - margin for low, a in zip(centers.amin(0).tolist(), window.first, strict=True)
     )

@@ -28,14 +28,22 @@ _CERTIFYING = (
     "convert/bounds/test_rounding",
     "convert/bounds/test_tail",
     "convert/certificate/test_certificate",
-    "convert/certificate/test_distance",
     "convert/certificate/test_tightness",
-    "convert/certificate/test_tolerance",
     "convert/engines/test_equivalence",
     "convert/test_arguments",
     "proofs/claims/test_rounding",
     "proofs/claims/test_tail",
 )
+_FAR = ("convert/certificate/test_distance",)
+_SEARCHING = ("convert/certificate/test_tolerance",)
+_SMALL = ("convert/bounds/test_extremes",)
+_TAILS = (
+    "convert/bounds/test_extremes",
+    "convert/bounds/test_tail",
+    "convert/certificate/test_tightness",
+    "proofs/claims/test_tail",
+)
+_RUNNING = ("convert/certificate/test_followed", "convert/certificate/test_propagation")
 _FOLLOWING = (
     "convert/certificate/test_comparison",
     "convert/certificate/test_followed",
@@ -122,13 +130,18 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     },
     _CERTIFYING: {
         "convert/attention": ("construction",),
-        "convert/bounds": ("rounding", "subnormal", "tail"),
-        "convert/certificate": ("data", "distance", "layer", "tolerance"),
+        "convert/bounds": ("rounding",),
+        "convert/certificate": ("data", "layer"),
     },
+    _FAR: {"convert/certificate": ("distance",)},
+    _SEARCHING: {"convert/certificate": ("tolerance",)},
+    _SMALL: {"convert/bounds": ("subnormal",)},
+    _TAILS: {"convert/bounds": ("tail",)},
+    _RUNNING: {"convert/certificate/propagation": ("network",)},
     _FOLLOWING: {
         "convert/certificate": ("comparison", "wording"),
         "convert/certificate/propagation": (
-            *("activations", "call", "certificate", "functions", "interval", "layers", "network"),
+            *("activations", "call", "certificate", "functions", "interval", "layers"),
             *("program", "rearranging", "tracked", "weighted"),
         ),
     },

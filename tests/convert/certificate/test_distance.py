@@ -247,6 +247,7 @@ def test_the_distance_is_told_with_its_range() -> None:
         ((), (-1.0, 1.0), "[-1, 1]"),
         (((0.0, 2.5),), (0.0, 2.5), "[0, 2.5]"),
         ((([0.0], [2.5]),), ([0.0], [2.5]), "the given range"),
+        (((0.0, [2.5]),), (0.0, [2.5]), "the given range"),
     ):
         bound = distance_from_convolution(layer, input_range=ends).bound
         assert told_distance(layer, *given) == (
@@ -263,10 +264,35 @@ def test_what_sums_in_double_precision_may_lose_is_all_that_is_left_of_one_hot_a
     assert list(found.per_channel) == pytest.approx([1e-12 * 2 * 12 * 0.75 * (1.5 + 3.5)] * 3, rel=1e-3, abs=0)
 
 
-def test_heads_may_reach_over_as_many_pixels_as_a_table_of_two_to_the_24_numbers_has() -> None:
-    """Eight pixels beyond the kernel here, the root of 49.5 rounded up, and one more, at both ends."""
-    layer = SelfAttention1d(ConvSpec(1, 1, kernel_size=(2,), bias=False), alpha=45 / 48.5)
-    last = 2**23 - 2 * 9 - 1
-    assert kernel_at(layer, (0,), (last,)).shape == (1, 1, last + 1)
-    with pytest.raises(ConversionError, match="reach over too many pixels"):
-        kernel_at(layer, (0,), (last + 1,))
+@pytest.mark.parametrize(("dilation", "fits"), [(2048 - 2 * 9 - 1, True), (2048 - 2 * 9, False)])
+def test_heads_may_reach_over_as_many_pixels_as_a_table_of_two_to_the_24_numbers_has(dilation: int, fits: bool) -> None:
+    """Eight pixels beyond the kernel here, the root of 49.5 rounded up, and one more, on each side of four heads."""
+    spec = ConvSpec(1, 1, kernel_size=(2, 2), dilation=(dilation, dilation), bias=False)
+    layer = SelfAttention2d(spec, alpha=45 / 49.5)
+    if fits:
+        assert kernel_at(layer, (0, 0), (2, 0)).shape == (1, 1, 3, 1)
+    else:
+        with pytest.raises(ConversionError, match="reach over too many pixels"):
+            kernel_at(layer, (0, 0), (2, 0))
+
+
+def test_keys_that_begin_with_the_kernel_or_end_with_it_count_as_far_as_both_go() -> None:
+    """A kernel of five pixels, of which the keys are the first two, or the last two and more."""
+    layer = SelfAttention1d(ConvSpec(1, 1, kernel_size=(1,), bias=False), alpha=1.0, dtype=torch.float64)
+    window = Window(torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0], dtype=torch.float64).view(1, 1, 5), (-2,))
+    low, high = torch.tensor([-1.0]).double(), torch.tensor([1.0]).double()
+    for first, last, outside in ((-2, -1, 28.0), (1, 5, 7.0), (-5, -2, 30.0), (-3, 4, 0.0), (3, 4, 31.0)):
+        keys = (first,), (last,)
+        bare, padded = (
+            float(kernel_difference(layer, window, low=low, high=high, keys=keys, padded=padded))
+            for padded in (False, True)
+        )
+        assert padded - bare == pytest.approx(outside, rel=CLOSE, abs=CLOSE)
+
+
+def test_another_bias_alone_is_all_that_lies_between() -> None:
+    layer = attention_from_conv(nn.Conv2d(2, 3, 2, dtype=torch.float64))
+    assert layer.bias is not None
+    bias = layer.bias.detach() + torch.tensor([0.5, -2.0, 0.0], dtype=torch.float64)
+    found = distance_from_convolution(layer, input_range=(-1, 1), bias=bias)
+    assert list(found.per_channel) == pytest.approx([0.5, 2.0, 0.0], abs=CLOSE)
