@@ -19,15 +19,15 @@ class Learned(SeparablePositions):
     Args:
         num_heads: Heads.
         reach: Most keys along an axis.
-        spread: Standard deviation of the first scores.
+        sharpness: Standard deviation of the first scores.
 
     Attributes:
         table: The scores, [num_heads, 2 reach - 1] for each axis.
     """
 
-    def __init__(self, num_heads: int, *, reach: int, spread: float = 1.0) -> None:
+    def __init__(self, num_heads: int, *, reach: int, sharpness: float = 1.0) -> None:
         super().__init__(num_heads)
-        self.table = AxisScores(*(torch.randn(num_heads, 2 * reach - 1) * spread for _ in range(2)))
+        self.table = AxisScores(*(torch.randn(num_heads, 2 * reach - 1) * sharpness for _ in range(2)))
 
     def along_axes(self, grid: Grid) -> tuple[Tensor, Tensor]:
         """The tables' entries at the offsets.

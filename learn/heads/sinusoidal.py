@@ -37,15 +37,16 @@ class SinusoidalRelative(SeparablePositions):
     Args:
         num_heads: Heads.
         frequencies: F, along each axis.
+        sharpness: Standard deviation of the first amplitudes.
 
     Attributes:
         amplitudes: v_h, for the rows and for the columns, [2, num_heads, 2 * frequencies].
     """
 
-    def __init__(self, num_heads: int, *, frequencies: int = FREQUENCIES) -> None:
+    def __init__(self, num_heads: int, *, frequencies: int = FREQUENCIES, sharpness: float = 1.0) -> None:
         super().__init__(num_heads)
         self.frequencies = frequencies
-        self.amplitudes = nn.Parameter(torch.randn(2, num_heads, 2 * frequencies))
+        self.amplitudes = nn.Parameter(torch.randn(2, num_heads, 2 * frequencies) * sharpness)
 
     def along_axes(self, grid: Grid) -> tuple[Tensor, Tensor]:
         """The sums of sines and cosines along the rows and along the columns."""
@@ -66,17 +67,20 @@ class SinusoidalAbsolute(Positions):
         num_heads: Heads.
         frequencies: F, along each axis.
         key_dim: D_k, in which queries and keys are compared.
+        sharpness: Standard deviation of the first scores, about.
 
     Attributes:
         query_weight: W_q, [num_heads, key_dim, 4 * frequencies].
         key_weight: W_k, [num_heads, key_dim, 4 * frequencies].
     """
 
-    def __init__(self, num_heads: int, *, frequencies: int = FREQUENCIES, key_dim: int = 16) -> None:
+    def __init__(
+        self, num_heads: int, *, frequencies: int = FREQUENCIES, key_dim: int = 16, sharpness: float = 1.0
+    ) -> None:
         super().__init__(num_heads)
         self.frequencies = frequencies
         shape, std = (num_heads, key_dim, 4 * frequencies), (2 * frequencies) ** -0.5  # |U|^2 = 2 F
-        self.query_weight = nn.Parameter(torch.randn(shape) * std)
+        self.query_weight = nn.Parameter(torch.randn(shape) * std * sharpness)
         self.key_weight = nn.Parameter(torch.randn(shape) * std)
 
     def along_axes(self, grid: Grid) -> None:

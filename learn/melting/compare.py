@@ -5,8 +5,9 @@
     FOLDER/seed-0/attention  its fine-tuning as attention
     FOLDER/seed-1/...
 
-Each is a run of ``fit``; the best epoch of each is chosen on the validation images, and the test images are looked at
-once, at the end.
+Each is a run of ``fit``; the best epoch of both fine-tunings is chosen on the validation images. The start is its last
+epoch: its best one is high on these images by luck as well, and would be what the others are held against. The test
+images are looked at once, at the end.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ...convert.errors import OutputError, OutputExistsError
 from ..data.corruptions import corrupted
 from ..data.images import ImageData, Split, as_numbers
 from ..training.evaluate import evaluate
-from ..training.fit import Trained, fit
+from ..training.fit import Trained, fit, last_epoch
 from ..training.recipe import Machine, Recipe
 from ..training.records import Record
 from .groups import parameter_groups
@@ -169,9 +170,8 @@ def _one_seed(
     start = cnn
     if start is None:
         say(f"Seed {recipe.seed}: a CNN learns {data.name}")
-        start = train(
-            _new_cnn(data, recipe.seed), recipe=replace(START, seed=recipe.seed), folder=place / "start"
-        ).network
+        train(_new_cnn(data, recipe.seed), recipe=replace(START, seed=recipe.seed), folder=place / "start")
+        start = last_epoch(place / "start", _new_cnn(data, recipe.seed))
     groups = partial(parameter_groups, lr=recipe.lr, weight_decay=recipe.weight_decay)
     say(f"Seed {recipe.seed}: the CNN is fine-tuned")
     as_cnn = train(start, recipe=recipe, folder=place / "cnn", groups=groups)

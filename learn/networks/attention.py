@@ -34,6 +34,8 @@ class AttentionSizes:
         pixels: Rows, or columns, that become one first; 1 leaves the image as it is.
         spread: Standard deviation of the first centres of Gaussian heads, in pixels.
         key_dim: Dimension in which content is compared.
+        sharpness: Factor of the first scores of positions: alpha of Gaussian heads, and how far the first scores of
+            others are spread. The larger it is, the nearer a head's first attention is to one pixel.
     """
 
     encoding: str = "quadratic"
@@ -45,6 +47,7 @@ class AttentionSizes:
     pixels: int = 2
     spread: float = 2.0
     key_dim: int = 400
+    sharpness: float = 1.0
 
 
 PAPER = AttentionSizes()
@@ -115,7 +118,7 @@ class AttentionNetwork(nn.Module):
 
     def _block(self) -> Block:
         sizes, reach = self.sizes, max(self.grid.key_rows, self.grid.key_columns)
-        heads = HeadSizes(sizes.num_heads, sizes.hidden, reach, sizes.spread, sizes.key_dim)
+        heads = HeadSizes(sizes.num_heads, sizes.hidden, reach, sizes.spread, sizes.key_dim, sizes.sharpness)
         positions, content = heads_of(sizes.encoding, heads)
         attention = HeadAttention(sizes.hidden, sizes.hidden, positions, content=content, padding=sizes.padding)
         return Block(attention, sizes.feed_forward)

@@ -22,6 +22,7 @@ class HeadSizes:
         channels: Channels of the layer's input.
         reach: Most keys along an axis.
         spread: Standard deviation of the first centres of Gaussian heads, in pixels.
+        sharpness: Factor of the first scores of positions.
         key_dim: Dimension in which content is compared.
     """
 
@@ -30,14 +31,15 @@ class HeadSizes:
     reach: int
     spread: float = 1.0
     key_dim: int = 16
+    sharpness: float = 1.0
 
 
 _POSITIONS: dict[str, Callable[[HeadSizes], Positions]] = {
-    "quadratic": lambda sizes: IsotropicGaussian(sizes.num_heads, spread=sizes.spread),
-    "gaussian": lambda sizes: Gaussian(sizes.num_heads, spread=sizes.spread),
-    "learned": lambda sizes: Learned(sizes.num_heads, reach=sizes.reach),
-    "sinusoidal": lambda sizes: SinusoidalRelative(sizes.num_heads),
-    "absolute": lambda sizes: SinusoidalAbsolute(sizes.num_heads),
+    "quadratic": lambda sizes: IsotropicGaussian(sizes.num_heads, alpha=sizes.sharpness, spread=sizes.spread),
+    "gaussian": lambda sizes: Gaussian(sizes.num_heads, alpha=sizes.sharpness, spread=sizes.spread),
+    "learned": lambda sizes: Learned(sizes.num_heads, reach=sizes.reach, sharpness=sizes.sharpness),
+    "sinusoidal": lambda sizes: SinusoidalRelative(sizes.num_heads, sharpness=sizes.sharpness),
+    "absolute": lambda sizes: SinusoidalAbsolute(sizes.num_heads, sharpness=sizes.sharpness),
 }
 _CONTENT = "+content"
 ENCODINGS = ("quadratic", "gaussian", "learned", "learned+content", "sinusoidal", "absolute")

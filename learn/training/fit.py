@@ -99,15 +99,34 @@ def trained_in(folder: Path, network: nn.Module) -> Trained:
     Raises:
         CheckpointError: The folder holds no epoch of this network.
     """
-    from .loop import BEST, LAST, PREFIX, RECORDS_KEY, STATE, read_epoch
+    from .loop import BEST, LAST, RECORDS_KEY
 
-    best, last = read_epoch(folder / BEST), read_epoch(folder / LAST)
-    state = {key.removeprefix(PREFIX): value for key, value in best[STATE].items()}
+    best, last = _epoch(folder, BEST, network), _epoch(folder, LAST, copy.deepcopy(network))
+    return Trained(network.cpu().eval(), best["epoch"] + 1, tuple(last[RECORDS_KEY]))
+
+
+def last_epoch(folder: Path, network: nn.Module) -> nn.Module:
+    """The network after a run's last epoch, which validation images have not chosen, in eval mode, on the CPU.
+
+    Raises:
+        CheckpointError: The folder holds no epoch of this network.
+    """
+    from .loop import LAST
+
+    _epoch(folder, LAST, network)
+    return network.cpu().eval()
+
+
+def _epoch(folder: Path, name: str, network: nn.Module) -> dict[str, Any]:
+    """Gives the network an epoch's weights, and returns all that was kept of it."""
+    from .loop import PREFIX, STATE, read_epoch
+
+    found = read_epoch(folder / name)
     try:
-        network.load_state_dict(state)
+        network.load_state_dict({key.removeprefix(PREFIX): value for key, value in found[STATE].items()})
     except RuntimeError as error:
         raise CheckpointError(f"{folder} holds no epoch of this network: {str(error).splitlines()[0]}") from error
-    return Trained(network.cpu().eval(), best["epoch"] + 1, tuple(last[RECORDS_KEY]))
+    return found
 
 
 def check_fits(network: nn.Module, data: ImageData) -> None:

@@ -33,7 +33,7 @@ from ..data.images import ImageData
 from .batches import batches
 from .evaluate import evaluate, in_eval_mode
 from .recipe import Groups, Machine, Recipe
-from .records import Record, Recorder, scalars, write_records
+from .records import Record, Recorder, check_room, scalars, write_records
 
 LAST, BEST = "last.ckpt", "best.ckpt"
 STATE, RECORDS_KEY = "state_dict", "records"
@@ -88,6 +88,7 @@ class Training(lightning.LightningModule):
         """Records the network as it is before the first step."""
         if not self.records:
             self._record(0, {})
+            check_room(self.records[0], self._recipe.epochs)
 
     def on_train_epoch_start(self) -> None:
         """Draws chance anew, and leaves batch normalisation the statistics that it has, if the recipe says so."""

@@ -57,6 +57,21 @@ def test_where_heads_look_is_a_distribution_for_every_query(encoding: str) -> No
     assert all(((layer.sum(-1) - 1).abs() <= 4 * 36 * 2**-53).all() for layer in maps)
 
 
+@pytest.mark.parametrize("encoding", [name for name in ENCODINGS if "+" not in name])
+def test_sharpness_is_a_factor_of_the_first_scores(encoding: str) -> None:
+    """Parameters are float32; a logarithm of at most 2 that is rounded moves its exp by a part of at most 2^-23."""
+    found = []
+    for sharpness in (1.0, 3.0):
+        torch.manual_seed(0)
+        sizes = replace(SMALL, encoding=encoding, sharpness=sharpness)
+        network = AttentionNetwork(DIGITS, sizes).double()
+        scores = torch.cat([layer.positions.scores(network.grid) for layer in network.layers]).detach()
+        found.append(scores - scores.mean(-1, keepdim=True))
+    scale = float(found[1].abs().max())
+    torch.testing.assert_close(found[1], 3 * found[0], rtol=0, atol=scale * 2**-20)
+    assert scale > 1
+
+
 def test_where_content_looks_depends_on_images() -> None:
     with pytest.raises(GeometryError, match="none were given"):
         AttentionNetwork(DIGITS, replace(SMALL, encoding="learned+content")).attended()

@@ -14,6 +14,7 @@ from conv2attn.learn.data import kinds
 from conv2attn.learn.data.images import ImageData
 from conv2attn.learn.melting.melt import attention_layers
 from conv2attn.learn.melting.start import small_cnn
+from conv2attn.learn.training.records import read_records
 from tests.command import exit_code, result_of
 from tests.learn.small import data as small_data
 
@@ -43,6 +44,8 @@ def test_melting_ends_in_a_table_and_a_network_that_can_be_frozen(
     assert found["ahead"]["clean"] == [100 * (result["test"]["attention"]["clean"] - result["test"]["cnn"]["clean"])]
     assert json.loads((tmp_path / "melted" / "melt.json").read_text(encoding="utf-8"))["seeds"] == found["seeds"]
     assert all(layer["distance"] > 0 for layer in result["layers"].values())
+    start = read_records(tmp_path / "melted" / "seed-0" / "start")
+    assert result["validation"]["start"] == start[-1]["validation"]["accuracy"]  # not the best epoch's
 
     architecture = ("--arch", "conv2attn.learn.melting.start:small_cnn", "--arch-arg", "classes=3")
     network = tmp_path / "melted" / "network"

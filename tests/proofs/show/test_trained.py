@@ -10,11 +10,12 @@ import torch
 from conv2attn.convert.errors import OptionError, OutputExistsError, SelectionError
 from conv2attn.learn.experiment.folder import read_results
 from conv2attn.learn.experiment.history import read_history
+from conv2attn.learn.experiment.recipes import ALL
 from conv2attn.learn.experiment.results import Line, lines
 from conv2attn.proofs.show.show import View, show
 from conv2attn.proofs.show.trained.heads import draw_head_maps
 from conv2attn.proofs.show.trained.show import PICTURES, Runs, draw_runs, runs_at
-from conv2attn.proofs.show.trained.table import HEADER, table_rows
+from conv2attn.proofs.show.trained.table import HEADER, TYPES, marks, table_rows
 from tests.learn.experiments import run_tiny
 
 HEADS = ("contours", "training", "maps")
@@ -64,7 +65,7 @@ def test_training_shows_one_layer_at_every_epoch(experiment: Path) -> None:
 def test_curves_and_table_are_of_every_network(experiment: Path) -> None:
     for picture in ("curves", "table"):
         assert all(name in words(experiment, picture) for name in ("resnet10", "quadratic", "learned"))
-        assert "quadratic" not in words(experiment / "learned", picture)
+        assert "resnet10" not in words(experiment / "learned", picture)
 
 
 def test_the_table_has_the_results_of_the_run(experiment: Path) -> None:
@@ -84,6 +85,20 @@ def test_a_row_says_what_the_encoding_is() -> None:
         "seeds": "3",
         "test accuracy": "50.0 \u00b1 12.5 %",
         "worst seed": "25.0 %",
+    }
+
+
+def test_types_are_those_of_the_draft_s_table_1() -> None:
+    found = {name: {kind for kind, mark in zip(TYPES, marks(name), strict=True) if mark} for name in ALL}
+    assert found == {
+        "quadratic": {"quadratic", "relative"},
+        "gaussian": {"quadratic", "relative"},
+        "learned": {"learned", "relative"},
+        "learned+content": {"learned", "relative", "content"},
+        "sinusoidal": {"sinusoids", "relative"},
+        "absolute": {"sinusoids"},
+        "resnet10": set(),
+        "resnet18": set(),
     }
 
 

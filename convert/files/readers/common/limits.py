@@ -65,20 +65,21 @@ class Budget:
         raise CheckpointError(f"it takes more {what} to read than any checkpoint of its size needs")
 
 
-def parse_json(content: bytes, what: str, budget: Budget | None = None) -> object:
+def parse_json(content: bytes, what: str, budget: Budget | None = None, *, largest: int = MAX_HEADER) -> object:
     """Reads JSON in UTF-8 that no key appears twice in.
 
     Args:
         content: The text.
         what: What the error says is wrong.
         budget: Charged for what is built.
+        largest: Bytes that it may have.
 
     Raises:
         CheckpointError: The text is too long, holds too many values, is no JSON, holds half of a surrogate pair, or
             has a key twice.
     """
-    if len(content) > MAX_HEADER:
-        raise CheckpointError(f"{what} has {len(content)} bytes; at most {MAX_HEADER} are read")
+    if len(content) > largest:
+        raise CheckpointError(f"{what} has {len(content)} bytes; at most {largest} are read")
     values = sum(map(content.count, (b",", b"[", b"{")))
     if values > MAX_JSON_VALUES:
         raise CheckpointError(f"{what} holds more than {MAX_JSON_VALUES} values")
@@ -93,22 +94,23 @@ def parse_json(content: bytes, what: str, budget: Budget | None = None) -> objec
         raise CheckpointError(f"{what} is not JSON in UTF-8") from error
 
 
-def read_json(path: Path, budget: Budget | None = None) -> object:
+def read_json(path: Path, budget: Budget | None = None, *, largest: int = MAX_HEADER) -> object:
     """Reads a JSON file, of which no more is taken than ``parse_json`` accepts.
 
     Args:
         path: The file.
         budget: Of the checkpoint that it belongs to; charged for what is built.
+        largest: Bytes that it may have.
 
     Raises:
         OSError: The file cannot be read.
         CheckpointError: As ``parse_json``.
     """
     with path.open("rb") as file:
-        content = file.read(MAX_HEADER + 1)
+        content = file.read(largest + 1)
     if budget is not None:
         budget.add_file(len(content))
-    return parse_json(content, str(path), budget)
+    return parse_json(content, str(path), budget, largest=largest)
 
 
 _ESCAPES = re.compile(

@@ -1,0 +1,134 @@
+"""The command that learns: killed and resumed, several processes, data that cannot be read, the paper's recipe."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from conv2attn.learn.data import kinds
+from conv2attn.learn.experiment.recipes import PAPERS
+from conv2attn.learn.training.records import read_records
+from tests.command import exit_code, result_of
+from tests.learn.cifar10 import as_today, batches, write_archive
+from tests.learn.experiments import stripes
+from tests.processes import finished
+
+ENCODINGS = "quadratic,resnet10"
+_KILLED = """
+import os, signal, sys
+
+import torch
+
+from conv2attn.cli import main
+from conv2attn.learn.data import kinds
+from conv2attn.learn.experiment.recorder import HeadRecorder
+from tests.learn.experiments import stripes
+
+record, calls = HeadRecorder.__call__, 0
+def counted(self, network):
+    global calls
+    calls += 1
+    if calls == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return record(self, network)
+
+if __name__ == "__main__":
+    last = int(sys.argv.pop(1))
+    torch.set_num_threads(int(sys.argv.pop(1)))  # sums are in the order of the run it is compared with
+    kinds.digits = stripes
+    HeadRecorder.__call__ = counted
+    main()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _few_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few images in the place of the digits."""
+    monkeypatch.setattr(kinds, "digits", stripes)
+
+
+def arguments(out: Path, *more: object) -> tuple[object, ...]:
+    return "learn", "--encoding", ENCODINGS, "--depth", 2, "--heads", 3, "--epochs", 4, "--out", out, *more
+
+
+def kept(folder: Path) -> dict[str, bytes]:
+    """Every file of an experiment that says what came of it."""
+    names = ("results.json", "*/seed-*/records.json", "*/seed-*/metrics.csv", "*/training.html")
+    return {str(file.relative_to(folder)): file.read_bytes() for name in names for file in folder.glob(name)}
+
+
+@pytest.mark.parametrize("call", [1, 3, 8])
+def test_a_killed_command_goes_on_as_if_it_had_not_been(call: int, tmp_path: Path) -> None:
+    """It is killed before the first epoch, in the first network's third record, in the second network's third."""
+    assert exit_code(*arguments(tmp_path / "whole")) == 0
+    command = [sys.executable, "-c", _KILLED, call, torch.get_num_threads(), *arguments(tmp_path / "killed")]
+    assert finished(command, cwd=Path(__file__).parents[3]).returncode == -signal.SIGKILL
+    assert len(list((tmp_path / "killed").glob("*/seed-0/last.ckpt"))) == (call + 2) // 5
+    assert exit_code(*arguments(tmp_path / "killed")) == 3
+    assert exit_code(*arguments(tmp_path / "killed", "--resume")) == 0
+    assert len(kept(tmp_path / "whole")) == 6
+    assert kept(tmp_path / "killed") == kept(tmp_path / "whole")
+
+
+def test_two_processes_learn_what_one_does(tmp_path: Path) -> None:
+    """The two differ in the order of sums alone; the allowance is ``test_fit``'s."""
+    options = ("learn", "--encoding", "gaussian", "--depth", 2, "--heads", 3, "--epochs", 2)
+    assert exit_code(*options, "--out", tmp_path / "one") == 0
+    two = ("--accelerator", "cpu", "--devices", 2, "--strategy", "ddp_spawn")
+    assert exit_code(*options, "--out", tmp_path / "two", *two) == 0
+    one, pair = (read_records(tmp_path / name / "gaussian" / "seed-0") for name in ("one", "two"))
+    assert len(one) == len(pair) == 3
+    for alone, together in zip(one[1:], pair[1:], strict=True):
+        assert math.isclose(alone["train_loss"], together["train_loss"], rel_tol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "said"),
+    [
+        ("nothing", 2, "data must be digits"),
+        ("cifar10:nowhere.tar.gz", 3, "No such file"),
+        ("cifar10:short.tar.gz", 3, "cut short"),
+        ("folder:empty", 3, "a folder for each of at least two classes"),
+    ],
+)
+def test_data_that_cannot_be_read_gets_one_sentence(
+    data: str,
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    contents = {f"cifar-10-batches-py/{name}": as_today(*batch) for name, batch in batches().items()}
+    contents["cifar-10-batches-py/test_batch"] = contents["cifar-10-batches-py/test_batch"][:-1000]
+    write_archive(tmp_path / "short.tar.gz", contents)
+    assert exit_code(*arguments(tmp_path / "run", "--data", data)) == code
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert "Traceback" not in printed.err
+    assert not printed.out
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_paper_s_recipe_runs_on_an_archive_of_cifar_10_s_form(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    contents = {f"cifar-10-batches-py/{name}": as_today(*batch) for name, batch in batches(2).items()}
+    archive = write_archive(tmp_path / "cifar-10-python.tar.gz", contents)
+    command = ("learn", "--recipe", "paper", "--data", f"cifar10:{archive}", "--epochs", 1, "--json")
+    assert exit_code(*command, "--encoding", "quadratic,resnet18", "--out", tmp_path / "paper") == 0
+    found = result_of("learn", capsys.readouterr().out)
+    assert [row["parameters"] for row in found["results"]] == [11_124_444, 11_173_962]
+    assert json.loads((tmp_path / "paper" / "experiment.json").read_text())["setting"]["sizes"] == {
+        **vars(PAPERS.sizes)
+    }
+    (_, layers) = (record["layers"] for record in read_records(tmp_path / "paper" / "quadratic" / "seed-0"))
+    assert [len(layer["taps"]) for layer in layers] == [9] * 6
