@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,9 +65,15 @@ def random_feeds(model: Any, *, size: Size | None, count: int | None, seed: int)
 
 
 def _shape(declared: Sequence[object], size: Size | None, count: int | None) -> list[int]:
-    """A shape with numbers in the place of what is open: the batch, and then the size."""
+    """A shape with numbers in the place of what is open: the batch, and then the size.
+
+    The size is that of the last axes; of those before the last one where channels come last, as TensorFlow has them.
+    """
     usual = USUAL_SIZES.get(len(declared) - 2, Size(*[1] * max(len(declared) - 1, 0)))
     sizes = [count or IMAGES, *[1] * (len(declared) - 1)]
     wanted = (usual if size is None else size)[-max(len(declared) - 1, 0) :] if len(declared) > 1 else ()
-    sizes[len(sizes) - len(wanted) :] = wanted
-    return [known if isinstance(known, int) and known > 0 else sizes[axis] for axis, known in enumerate(declared)]
+    are_known = [isinstance(known, int) and known > 0 for known in declared]
+    channels_last = len(declared) > len(wanted) + 1 and are_known[-1] and not are_known[1]
+    end = len(sizes) - channels_last
+    sizes[end - len(wanted) : end] = wanted
+    return [cast(int, known) if are_known[axis] else sizes[axis] for axis, known in enumerate(declared)]

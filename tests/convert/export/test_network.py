@@ -57,6 +57,29 @@ def test_borders_shared_layers_and_transposed_ones(form: str, tmp_path: Path) ->
     checked(Up().eval(), tmp_path / "net.onnx", form, [(2, 8, 12), (1, 14, 10)])
 
 
+class UNet(nn.Module):
+    """Down and up again, with what was on the way down beside what comes up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
+        self.middle = nn.Sequential(nn.Conv2d(4, 6, 3, padding=1), nn.ReLU())
+        self.up = nn.ConvTranspose2d(6, 4, 2, 2)
+        self.last = nn.Conv2d(8, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[batch, 3, rows, columns] -> [batch, 2, rows, columns]."""
+        kept = self.down(x)
+        up = self.up(self.middle(nn.functional.max_pool2d(kept, 2)))
+        out: torch.Tensor = self.last(torch.cat([up, kept], dim=1))
+        return out
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_u_net_within_its_certificate(form: str, tmp_path: Path) -> None:
+    checked(UNet().eval(), tmp_path / "net.onnx", form, [(2, 8, 12), (1, 10, 6)])
+
+
 def test_soft_attention_keeps_its_alpha(tmp_path: Path) -> None:
     model = convert_model(Up().eval(), alpha=1.5).model
     export_onnx(model, tmp_path / "net.onnx", size=(8, 12), form="literal")

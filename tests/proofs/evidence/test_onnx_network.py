@@ -13,6 +13,7 @@ from conv2attn.convert.errors import OptionError
 from conv2attn.convert.size import Size
 from conv2attn.proofs.evidence.onnx_check import OnnxCheck
 from conv2attn.proofs.evidence.onnx_network import verify_onnx_file
+from conv2attn.proofs.evidence.onnx_run import random_feeds, session
 from conv2attn.proofs.show.conversion import convert_checkpoint
 from tests.onnx_files import network, port, tensor
 
@@ -42,6 +43,19 @@ def verify(
     return verify_onnx_file(
         path, original=original, form=form, alpha=alpha, skip_unsupported=False, count=2, size=Size(9, 11), seed=1
     )
+
+
+def save_channels_last(path: Path) -> Path:
+    """A layer between transpositions, as TensorFlow's exporter writes it; a kernel that no single row holds."""
+    weight = np.random.default_rng(6).standard_normal((4, 3, 5, 5)).astype(np.float32)
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["first"], perm=[0, 3, 1, 2]),
+        helper.make_node("Conv", ["first", "w"], ["c"]),
+        helper.make_node("Transpose", ["c"], ["y"], perm=[0, 2, 3, 1]),
+    ]
+    inputs = [port("x", ["n", "h", "w", 3])]
+    onnx.save(network(nodes, [tensor("w", weight)], inputs=inputs, outputs=[port("y", None)]), path)
+    return path
 
 
 def convert(path: Path, folder: Path) -> Path:
@@ -90,3 +104,10 @@ def test_a_changed_weight_in_the_folders_file_is_told(tmp_path: Path) -> None:
 def test_an_unknown_form_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="there is no form"):
         verify(save(tmp_path / "in.onnx"), form="fourier")
+
+
+def test_a_network_whose_channels_come_last_is_run_on_images_of_the_size(tmp_path: Path) -> None:
+    check = verify(save_channels_last(tmp_path / "in.onnx"))
+    assert check.passed
+    feeds = random_feeds(session(tmp_path / "in.onnx"), size=Size(9, 11), count=2, seed=0)
+    assert feeds["x"].shape == (2, 9, 11, 3)
