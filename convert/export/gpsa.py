@@ -35,7 +35,7 @@ from ..heads.encoding import key_numbers, key_positions, relative_encoding, rela
 from ..heads.regime import EXACT_ALPHA
 from ..size import Size
 from ..spec import ConvSpec
-from .multihead import LARGEST, dense_kernel, weight_of
+from .multihead import LARGEST, dense_kernel, refuse_autocast, weight_of
 
 OPEN = 128.0  # of a gate: sigmoid is 1 exactly in single and in double precision
 
@@ -128,7 +128,9 @@ class GPSAConvolution(nn.Module):
 
         Raises:
             GeometryError: The images have another size.
+            ConversionError: Autocast is on.
         """
+        refuse_autocast(x)
         outputs = self.attention(self.tokens(x))[:, self.places, : self.spec.out_channels].transpose(1, 2)
         return torch.unflatten(outputs, 2, tuple(self.spec.output_size(self.size)))
 

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from ..arguments import as_size
 from ..attention.checked import checked_layer
 from ..attention.layer import LAYERS, SelfAttention
+from ..autocast import autocast_dtype
 from ..engines.literal import all_queries
 from ..errors import ConversionError, EngineError, GeometryError
 from ..heads.encoding import key_positions
@@ -84,6 +85,7 @@ class MultiheadConvolution(nn.Module):
 
         Raises:
             GeometryError: The images have another size.
+            ConversionError: Autocast is on.
         """
         if tuple(x.shape[1:]) != (self.spec.in_channels, *self.size):
             raise GeometryError(f"input must be [batch, {self.spec.in_channels}, {self.size}]; got {list(x.shape)}")
@@ -97,6 +99,7 @@ class MultiheadConvolution(nn.Module):
         return weights
 
     def _attend(self, x: Tensor, *, need_weights: bool) -> tuple[Tensor, Tensor]:
+        refuse_autocast(x)
         values = self.spec.pad(x).flatten(2).transpose(1, 2)
         queries, keys = (tokens.expand(len(x), -1, -1) for tokens in (self.queries, self.keys))
         attended = self.attention(queries, keys, values, need_weights=need_weights, average_attn_weights=False)
@@ -168,6 +171,16 @@ def attention_from_multihead(module: MultiheadConvolution) -> SelfAttention:
     if changed:
         raise ConversionError(f"it computes what no layer of positions only does: {', '.join(changed)} were changed")
     return layer.train(module.training)
+
+
+def refuse_autocast(x: Tensor) -> None:
+    """Refuses to run another library's attention where its scores are rounded, and heads look at other pixels.
+
+    Raises:
+        ConversionError: The images' device is under autocast.
+    """
+    if (dtype := autocast_dtype(x.device)) is not None:
+        raise ConversionError(f"autocast would round scores of positions to {dtype}: run it outside of autocast")
 
 
 def _head_dim(spec: ConvSpec) -> int:

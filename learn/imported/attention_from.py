@@ -48,7 +48,8 @@ def attention_from(
         was made of, bit for bit. In the module's mode, precision and device.
 
     Raises:
-        ConversionError: The module is none of these, looks at content, or computes something else than its parts say.
+        ConversionError: The module is none of these, looks at content, computes something else than its parts
+            say, or has numbers that are not finite.
     """
     checked_model(module, "module")
     if isinstance(module, MultiheadConvolution):
@@ -58,6 +59,9 @@ def attention_from(
     dtypes = {parameter.dtype for parameter in module.parameters()}
     if not dtypes <= {torch.float32, torch.float64} or len(dtypes) > 1:
         raise ConversionError(f"its numbers must be all float32 or all float64: {sorted(map(str, dtypes))}")
+    numbers = [*module.parameters(), *(tensor for tensor in (tokens, keys) if isinstance(tensor, Tensor))]
+    if any(tensor.is_meta for tensor in numbers) or not all(bool(tensor.isfinite().all()) for tensor in numbers):
+        raise ConversionError("its numbers, or those of its tokens, are not all finite, or have no values")
     if isinstance(module, nn.MultiheadAttention):
         layer = read_multihead(module, tokens, keys, size)
     elif is_gpsa(module):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
 
 from conv2attn.convert import ConversionError, attention_from_conv, certify
 from conv2attn.convert.export.gpsa import GatedPositionalAttention, attention_from_gpsa, gpsa_from_attention
+from conv2attn.convert.export.multihead import multihead_from_attention
 from conv2attn.convert.spec import Convolution
 
 LAYERS: list[tuple[Convolution, tuple[int, int]]] = [
@@ -74,6 +77,13 @@ def test_a_padded_image_that_is_not_square_is_refused() -> None:
 def test_a_sequence_is_refused() -> None:
     with pytest.raises(ConversionError, match="the layer has 1 axes"):
         gpsa_from_attention(attention_from_conv(nn.Conv1d(2, 3, 3)), size=(4,))
+
+
+@pytest.mark.parametrize("way", [gpsa_from_attention, multihead_from_attention])
+def test_autocast_is_refused_since_it_would_move_heads(way: Callable[..., nn.Module]) -> None:
+    theirs = way(attention_from_conv(nn.Conv2d(2, 3, 3, padding=1)), size=(9, 9))
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(ConversionError, match="outside of autocast"):
+        theirs(torch.rand(1, 2, 9, 9))
 
 
 def test_half_precision_is_refused() -> None:

@@ -155,6 +155,22 @@ def test_half_precision_is_refused() -> None:
         attention_from(gpsa(torch.float16))
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_are_not_finite_are_refused(value: float) -> None:
+    module = gpsa()
+    with torch.no_grad():
+        module.v.weight[0, 0] = value
+    with pytest.raises(ConversionError, match="not all finite"):
+        attention_from(module)
+    with pytest.raises(ConversionError, match="not all finite"):
+        attention_from(nn.MultiheadAttention(8, 2), tokens=torch.full((24, 8), value), size=SIZE)
+
+
+def test_modules_without_values_are_refused() -> None:
+    with pytest.raises(ConversionError, match="have no values"):
+        attention_from(GatedPositionalAttention(12, 3, device="meta"))
+
+
 def test_shapes_that_do_not_fit_are_told() -> None:
     module = gpsa()
     module.pos_proj = nn.Linear(2, 3, dtype=torch.float64)
