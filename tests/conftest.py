@@ -15,6 +15,7 @@ SLOW = frozenset(
     for name in (
         "convert/certificate/test_tolerance",
         "convert/engines/test_convolution",
+        "convert/export/test_head_parallel",
         "convert/files/test_atomic",
         "convert/files/test_checkpoint",
         "convert/files/test_exported",
