@@ -154,7 +154,7 @@ def _plot(model: nn.Module, input_range: tuple[float, float], form: str) -> byte
 
 
 def _sheet(model: nn.Module, input_range: tuple[float, float]) -> Any:
-    from .pictures.style import FAINT, GREY, Sheet
+    from .pictures.style import FAINT, GREY, HEAD_COLOURS, Sheet
 
     low, high = input_range
     sheet = Sheet(
@@ -162,10 +162,15 @@ def _sheet(model: nn.Module, input_range: tuple[float, float]) -> Any:
         3.4,
         title="Kernel size against tolerance",
         caption="Side of the smallest convolution whose outputs are, away from borders, within the tolerance of the "
-        f"layer's attention, for inputs on [{low:g}, {high:g}], in the units of its outputs. A line for each layer.",
+        f"layer's attention, for inputs on [{low:g}, {high:g}], in the units of its outputs; of a kernel that is not "
+        "square, the geometric mean. A line for each layer.",
     )
     axes = sheet.axes(0.6, 0.1, 4.0, 2.8)
     axes.set(xscale="log", xlabel="tolerance", ylabel="kernel side, pixels")
+    axes.set_prop_cycle(color=HEAD_COLOURS)
+    axes.minorticks_off()
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.get_major_locator().set_params(integer=True)
     layers = [(name, layer) for name, layer in attention_layers(model) if unfrozen(layer) is None]
     for name, layer in layers:
         points = kernel_sizes(layer, TOLERANCES, input_range)
