@@ -8,8 +8,9 @@ import json
 import math
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +18,7 @@ from typing import Any, cast
 import pytest
 import torch
 import torch.nn.functional as F
+from distributed import Client, LocalCluster
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -526,9 +528,28 @@ def test_several_processes_find_what_one_finds(monkeypatch: pytest.MonkeyPatch) 
     assert plain(one) == plain(two)
 
 
-def test_an_executor_of_the_callers_finds_what_one_process_finds() -> None:
-    settings = Settings(engines=("literal",), max_size=4)
+@contextmanager
+def processes() -> Iterator[Executor]:
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
+        yield executor
+
+
+@contextmanager
+def dask_cluster() -> Iterator[Executor]:
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+        client.get_executor() as executor,
+    ):
+        yield executor
+
+
+@pytest.mark.parametrize("executors", [processes, dask_cluster])
+def test_an_executor_of_the_callers_finds_what_one_process_finds(
+    executors: Callable[[], AbstractContextManager[Executor]],
+) -> None:
+    settings = Settings(engines=("literal",), max_size=4)
+    with executors() as executor:
         theirs = run_campaign(settings, layers=40, executor=executor)
         assert executor.submit(len, "left as it is").result() == 13
     assert plain(theirs) == plain(run_campaign(settings, layers=40, workers=0))
