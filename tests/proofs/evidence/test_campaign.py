@@ -537,8 +537,8 @@ def processes() -> Iterator[Executor]:
 @contextmanager
 def dask_cluster() -> Iterator[Executor]:
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,  # type: ignore[no-untyped-call]
+        Client(cluster) as client,  # type: ignore[no-untyped-call]
         client.get_executor() as executor,
     ):
         yield executor
