@@ -14,7 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ....convert.attention.construction import not_a_convolution
 from ....convert.attention.layer import SelfAttention
+from ....convert.certificate.distance import told_distance
 from ....convert.errors import Problem
 from ....convert.files.config import attention_named
 from ....convert.model.report import LayerReport, Report
@@ -125,7 +127,12 @@ def _names(names: Sequence[str]) -> list[str]:
 
 def _entry_data(entry: LayerReport, layer: SelfAttention, left_out: str | None, unknown: str | None) -> dict[str, Any]:
     """What the page says of a layer: also why it is not drawn, or drawn before an empty input."""
-    told = (entry.note, left_out and not_drawn(left_out), None if left_out else unknown and f"not computed: {unknown}")
+    told = (
+        entry.note,
+        _changed(layer),
+        left_out and not_drawn(left_out),
+        None if left_out else unknown and f"not computed: {unknown}",
+    )
     notes = [note for note in told if note]
     alphas = list(layer.regime.alpha)
     return {
@@ -138,6 +145,12 @@ def _entry_data(entry: LayerReport, layer: SelfAttention, left_out: str | None, 
         "note": printable("; ".join(notes), CELL) if notes else None,
         "seen": False,
     }
+
+
+def _changed(layer: SelfAttention) -> str | None:
+    """Why a layer, as one that was trained, is a convolution no more, and how far it is from one; None if it is one."""
+    reason = not_a_convolution(layer, tolerance=math.inf) if layer.regime.is_read else None
+    return None if reason is None else f"a convolution no more: {reason}{told_distance(layer)}"
 
 
 @torch.no_grad()

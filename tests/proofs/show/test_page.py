@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv, certify, convert_model
 from conv2attn.convert.bounds.tail import tail_fraction
+from conv2attn.convert.certificate.distance import distance_from_convolution
 from conv2attn.convert.errors import SelectionError
 from conv2attn.convert.examples.images import draw_images
 from conv2attn.convert.examples.pretrained import load_example
@@ -219,9 +220,9 @@ def layers_alone(**convolutions: nn.Conv2d) -> Layers:
     return tree
 
 
-def drawn(model: nn.Module, **options: Any) -> Reader:
-    """The page of a converted network, before 64x64 pixels."""
-    image = drawn_image(3, Size(64, 64))
+def drawn(model: nn.Module, side: int = 64, **options: Any) -> Reader:
+    """The page of a converted network, before an image of so many pixels a side."""
+    image = drawn_image(3, Size(side, side))
     return Reader(viewer_page(model, Report.of(model), title="", image=image, **options))
 
 
@@ -240,6 +241,32 @@ def test_a_layer_that_does_not_fit_its_image_leaves_the_others_their_values() ->
     assert large["note"].startswith("not computed: a kernel that spans 101x101 pixels does not fit")
     assert large["padded_size"] == [101, 101]
     assert padded["note"].startswith("not drawn in the page: its padded input")
+
+
+def test_a_layer_that_is_a_convolution_no_more_says_so_with_its_distance() -> None:
+    model = layers_alone(
+        kept=nn.Conv2d(2, 2, 3), soft=nn.Conv2d(2, 2, 3), moved=nn.Conv2d(2, 2, 3), looking=nn.Conv2d(2, 2, 3)
+    )
+    soft, moved, looking = (model.get_submodule(name) for name in ("soft", "moved", "looking"))
+    assert isinstance(soft, SelfAttention2d)
+    assert isinstance(moved, SelfAttention2d)
+    assert isinstance(looking, SelfAttention2d)
+    with torch.no_grad():
+        soft.alpha.fill_(4)
+        moved.alpha.fill_(4)
+        moved.centers[3] += torch.tensor([0.25, 0.0])
+        assert looking.add_content(2, gated=True).gate is not None
+        looking.content.gate.fill_(0.5)  # type: ignore[union-attr]
+    notes = [layer["note"] for layer in drawn(model, 8).data["layers"]]
+    far = (distance_from_convolution(layer, input_range=(-1, 1)).bound for layer in (moved, looking))
+    told = (f", at most {bound:.3g} from the convolution of its weights for inputs on [-1, 1]" for bound in far)
+    assert notes == [
+        None,
+        None,
+        "a convolution no more: the centre of head 3 is at (0.25, -1.0), not at its kernel tap (0, -1)" + next(told),
+        "a convolution no more: its content terms are on, so it looks at the image to decide where to look"
+        + next(told),
+    ]
 
 
 def test_a_layer_that_takes_too_long_leaves_the_others_their_values() -> None:
