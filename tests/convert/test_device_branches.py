@@ -30,6 +30,7 @@ CONVERT = {
     "convert/attention/layer.py::SelfAttention._content_that_counts": "a gate is read only where that does not wait",
     "convert/engines/axes.py::AxisTable.of": "a table of one call is read only where that does not wait",
     "convert/engines/convolution.py::_is_onednns": "what torch is known to compute wrongly, it does on the CPU",
+    "convert/engines/literal.py::_Memory.of": "chunks of scores are as large as a CPU's caches",
     "convert/engines/passes.py::stencils_are_fast": "oneDNN convolves channel by channel fast, and only on the CPU",
     "convert/engines/sdpa.py::SdpaEngine.refusal": "fused kernels may round scores to TF32; refuses all but the CPU",
     "convert/engines/separable.py::_is_by_head": "blocks that fit a cache, chosen by reading the tables, are the CPU's",

@@ -12,14 +12,27 @@ from subprocess import PIPE
 
 ALLOWED = 256 * 2**20  # bytes, and twice the file
 SECONDS = 5.0  # of processor time, and one for each megabyte of the file; half of that is used on a free machine
+MILLION = (
+    0.06  # seconds in which the processor of that machine counts to a million; the time of slower ones counts less
+)
 
 # Forks for each line that it is given; a ``work`` that precedes this maps the line to a text that begins with "read".
-_FORKS = """
+_FORKS = (
+    f"""
+MILLION = {MILLION}
+"""
+    + """
 import os, resource, sys, time
 from conv2attn.convert.errors import CheckpointError
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+def counting():
+    before, number = time.process_time(), 0
+    while number < 10**6:
+        number += 1
+    return time.process_time() - before
 
 for line in map(str.rstrip, sys.stdin):
     child = os.fork()
@@ -29,11 +42,13 @@ for line in map(str.rstrip, sys.stdin):
             outcome = work(line)
         except CheckpointError as error:
             outcome = f"refused: {error}"
-        print(peak() - before, time.process_time(), outcome, sep="|", flush=True)
+        taken = time.process_time()
+        print(peak() - before, taken * min(1, MILLION / counting()), outcome, sep="|", flush=True)
         os._exit(0)
     if os.waitpid(child, 0)[1]:
         print("-1|0|crashed", flush=True)
 """
+)
 
 # Reads a checkpoint, looks at every number, and builds the layers.
 READ = """
@@ -69,6 +84,9 @@ Measure = Callable[[Path], tuple[int, float, str]]
 @contextmanager
 def measuring(work: str) -> Iterator[Measure]:
     """Tells the memory in bytes and the processor time in seconds that reading a file takes, and how it ends.
+
+    A processor that counts slower than ``MILLION`` takes as many times longer for everything, and its time is told as
+    that of one which does not.
 
     Args:
         work: A program that defines ``work``, such as ``READ``: what is done with a path, and the text of how it ended.

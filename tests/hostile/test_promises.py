@@ -26,7 +26,8 @@ PAGE = " ".join((ROOT / "docs" / "security.md").read_text(encoding="utf-8").spli
     "sentence",
     [
         f"at most twice the files' size and {measuring.ALLOWED // 2**20} MB",
-        f"a second of processor time for each megabyte and {WORDS[measuring.SECONDS]}",
+        f"a second of processor time for each megabyte and {WORDS[measuring.SECONDS]}, of a processor that "
+        f"counts to a million in Python in {measuring.MILLION} seconds",
         f"{limits.MAX_TENSORS:,} tensors, {limits.MAX_HEADER // 2**20} MB of header or JSON",
         f"{limits.MAX_NAME:,} bytes of a name, {limits.MAX_STEPS // 10**6} million steps",
         f"more than {limits.MAX_MEMORY // 2**20} MB and the files' size",

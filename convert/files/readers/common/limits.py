@@ -65,19 +65,20 @@ class Budget:
         raise CheckpointError(f"it takes more {what} to read than any checkpoint of its size needs")
 
 
-def parse_json(content: bytes, what: str, budget: Budget | None = None, *, largest: int = MAX_HEADER) -> object:
+def parse_json(content: bytes, what: str, budget: Budget | None = None, *, largest: int | None = None) -> object:
     """Reads JSON in UTF-8 that no key appears twice in.
 
     Args:
         content: The text.
         what: What the error says is wrong.
         budget: Charged for what is built.
-        largest: Bytes that it may have.
+        largest: Bytes that it may have; ``MAX_HEADER`` by default.
 
     Raises:
         CheckpointError: The text is too long, holds too many values, is no JSON, holds half of a surrogate pair, or
             has a key twice.
     """
+    largest = MAX_HEADER if largest is None else largest
     if len(content) > largest:
         raise CheckpointError(f"{what} has {len(content)} bytes; at most {largest} are read")
     values = sum(map(content.count, (b",", b"[", b"{")))
@@ -94,18 +95,19 @@ def parse_json(content: bytes, what: str, budget: Budget | None = None, *, large
         raise CheckpointError(f"{what} is not JSON in UTF-8") from error
 
 
-def read_json(path: Path, budget: Budget | None = None, *, largest: int = MAX_HEADER) -> object:
+def read_json(path: Path, budget: Budget | None = None, *, largest: int | None = None) -> object:
     """Reads a JSON file, of which no more is taken than ``parse_json`` accepts.
 
     Args:
         path: The file.
         budget: Of the checkpoint that it belongs to; charged for what is built.
-        largest: Bytes that it may have.
+        largest: Bytes that it may have; ``MAX_HEADER`` by default.
 
     Raises:
         OSError: The file cannot be read.
         CheckpointError: As ``parse_json``.
     """
+    largest = MAX_HEADER if largest is None else largest
     with path.open("rb") as file:
         content = file.read(largest + 1)
     if budget is not None:
