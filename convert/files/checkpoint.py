@@ -7,6 +7,7 @@ Raises:
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -154,8 +155,9 @@ def _is_finite(tensor: Tensor) -> bool:
     if not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.numel():
         return True
     numbers = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
-    parts = numbers.reshape(-1).split(_PART)  # a part at a time, since float8 is widened
-    return all(bool(torch.isfinite(torch.stack(torch.aminmax(_computable(part)))).all()) for part in parts)
+    flat = numbers.reshape(-1)
+    parts = (flat,) if len(flat) <= _PART else flat.split(_PART)  # a part at a time, since float8 is widened
+    return all(math.isfinite(end.item()) for part in parts for end in torch.aminmax(_computable(part)))
 
 
 def _computable(tensor: Tensor) -> Tensor:
