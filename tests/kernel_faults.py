@@ -97,7 +97,11 @@ FALSE_VARIANTS = {
         "mhsa L keys (fun _ => x) q' o.",
         "mhsa L keys (fun _ c => x c + 1) q' o.",
     ),
-    "a rounding less for each sum": ("Summation", "S (Nat.max (depth l) (depth r))", "Nat.max (depth l) (depth r)"),
+    "a rounding less for each sum": (
+        "Summation",
+        "else if null r then depth l else S (Nat.max (depth l) (depth r))",
+        "else if null r then depth l else Nat.max (depth l) (depth r)",
+    ),
     "products that lose nothing by underflow": (
         "Summation",
         "else if is_one a then products t else 1",
