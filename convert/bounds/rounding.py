@@ -10,7 +10,8 @@ Half precision is computed in binary32 and rounded once, but for transposed conv
 
 In the exact regime all probabilities are 0 and 1. The literal, the separable and the sdpa engine then sum over channels
 first and over heads afterwards, so that a term goes through C_in / groups + K^2 roundings only; the factored engine
-calls the convolution. Each engine names its formula here (``Engine.error``).
+calls the convolution. Where positions are trained or learned tables, the separable engine joins both sums. Each engine
+names its formula here (``Engine.error``).
 
 In the soft regime three more errors are relative to sum |w| max |x|: that of the computed probabilities (claims
 ``softmax-rounding`` and ``score-rounding``), that of leaving out keys that weigh no more than u together (claim
@@ -149,7 +150,9 @@ def literal_error(layer: AttentionLayer) -> float:
 
 def separable_error(layer: AttentionLayer) -> float:
     """As ``literal_error``, where row tables, channels and column tables come one after the other."""
-    return staged_error(layer) if layer.regime.is_exact else _worst_head(layer, _separable_error)
+    if not layer.regime.is_exact:
+        return _worst_head(layer, _separable_error)
+    return gamma(_separable_terms(layer), unit_roundoff(layer.regime.dtype))
 
 
 def joined_error(layer: AttentionLayer) -> float:
@@ -211,6 +214,12 @@ def _terms(spec: ConvSpec) -> int:
     return spec.num_heads * spec.in_channels // spec.groups + 1
 
 
+def _separable_terms(layer: AttentionLayer) -> int:
+    """Roundings of a sum over channels and heads: in one sum if heads have tables of their own, which are trained."""
+    trained = layer.alpha.requires_grad or layer.centers.requires_grad or layer.axis_scores is not None
+    return (_terms if trained else _staged_terms)(layer.spec)
+
+
 def _staged_terms(spec: ConvSpec) -> int:
     return spec.in_channels // spec.groups + spec.num_heads
 
@@ -236,7 +245,7 @@ def _separable_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
     """Tables along all axes, what they leave out, and channels and heads in either order."""
     small = NEGLIGIBLE * unit * weighing_keys(alpha, unit, axes=1)
     passes = [_one_pass(alpha, unit), small] * layer.spec.axes
-    return _compounded(*passes, gamma(_staged_terms(layer.spec), unit))
+    return _compounded(*passes, gamma(_separable_terms(layer), unit))
 
 
 def _joined_error(layer: AttentionLayer, alpha: float, unit: float) -> float:

@@ -15,6 +15,7 @@ COMPUTING = (
     "convert/engines/test_passes",
     "convert/engines/test_separable",
     "convert/engines/sums/test_head_sum",
+    "convert/engines/sums/test_mixing",
     "convert/heads/test_content",
     "convert/heads/test_encoding",
     "convert/heads/test_gate",
@@ -122,7 +123,7 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
         "convert": ("spec",),
         "convert/certificate": ("reference",),
         "convert/heads": ("encoding", "gate"),
-        "convert/engines/sums": ("content_sum", "head_sum"),
+        "convert/engines/sums": ("content_sum", "head_sum", "mixing"),
         "convert/engines": (
             *("__init__", "axes", "base", "convolution", "factored", "literal", "passes"),
             *("content", "joint", "sdpa", "separable", "stencil", "transposed"),

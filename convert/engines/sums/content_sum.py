@@ -27,7 +27,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...size import Size
-from .head_sum import all_heads, by_head, by_query, differentiable_backward, product
+from .head_sum import differentiable_backward
+from .mixing import all_heads, mixed, mixing_gradients
 
 CHUNK_BYTES = 8 * 2**20  # of the scores of some queries
 
@@ -78,9 +79,7 @@ class _ContentSum(torch.autograd.Function):
         output: Tensor = pixels.new_empty(len(pixels), queries.shape[2], len(mixing) * mixing.shape[2])
         for part in _parts(tensors, ctx.grid):
             _, attended = part.attended()
-            output[part.image, part.chosen] = (
-                product(by_query(attended, len(mixing)), mixing).transpose(0, 1).flatten(1)
-            )
+            output[part.image, part.chosen] = mixed(attended, mixing)
         return output
 
     @staticmethod
@@ -98,7 +97,7 @@ def _plain(ctx: Any) -> Tensor:
     mixing, chosen = ctx.saved_tensors[1], slice(None)
     images = range(len(ctx.saved_tensors[0]))
     attended = [_Part(ctx.saved_tensors, ctx.grid, image, chosen).attended()[1] for image in images]
-    return torch.stack([product(by_query(read, len(mixing)), mixing).transpose(0, 1).flatten(1) for read in attended])
+    return torch.stack([mixed(read, mixing) for read in attended])
 
 
 class _Part:
@@ -136,9 +135,8 @@ class _Part:
         """Adds the part's derivatives of X, W, Q, K and the vectors; ``gradient`` is dY, [queries, out_channels]."""
         pixels, mixing, queries, keys, vectors = found
         probabilities, attended = self.attended()
-        grouped = torch.unflatten(gradient, 1, (len(mixing), -1)).transpose(0, 1)
-        mixing.add_(product(by_query(attended, len(mixing)).transpose(1, 2), grouped))
-        passed = by_head(product(grouped, self.mixing.transpose(1, 2)), len(probabilities)).flatten(2)
+        passed, by_weight = mixing_gradients(attended, self.mixing, gradient)
+        mixing.add_(by_weight)
         rows = passed.flatten(0, 1)
         pixels[self.image].addmm_(probabilities.flatten(0, 1).T, rows)
         mean = (passed * attended).sum(-1, keepdim=True)

@@ -14,7 +14,8 @@ sees are left out of its products: their probabilities are exactly zero, and the
 multiply a derivative that is zero, are not computed. Derivatives of derivatives are autograd's,
 of the formula as it stands.
 
-Inside, images are [first axis, batch, other axes, channels], so that the first table multiplies all of them at once.
+Inside, images are [*axes, batch, channels]: a product along an axis is then one of long vectors, of all places at once
+along the first axis, and Z and A are multiplied as they lie.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ import torch
 from torch import Tensor
 
 from ...heads.values import AttentionLayer
+from .mixing import all_heads, mixed, mixing_gradients
 
-_BLOCK_BYTES = 6 * 2**20  # of what all heads read, and of their tables
+_BLOCK_BYTES = 12 * 2**20  # of what all heads read, and of their tables
+_QUERIES = 8  # along the first axis: fewer are slower, more see more pixels in whose products most factors are zero
 
 
 def head_sum(source: Tensor, weight: Tensor, tables: Sequence[Tensor]) -> Tensor:
@@ -43,9 +46,9 @@ def head_sum(source: Tensor, weight: Tensor, tables: Sequence[Tensor]) -> Tensor
     Returns:
         [batch, out_channels, *queries].
     """
-    moved = source.permute(2, 0, *range(3, source.ndim), 1).contiguous()
+    moved = _moved(source)
     summed: Tensor = _HeadSum.apply(moved, all_heads(weight), *tables)  # type: ignore[no-untyped-call]
-    return summed.permute(1, -1, 0, *range(2, summed.ndim - 1))
+    return summed.movedim((-2, -1), (0, 1))
 
 
 class _HeadSum(torch.autograd.Function):
@@ -54,19 +57,19 @@ class _HeadSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, source: Tensor, mixing: Tensor, *tables: Tensor) -> Tensor:
         ctx.save_for_backward(source, mixing, *tables)
-        first, *others = (table.shape[1] for table in tables)
-        output = source.new_empty(first, source.shape[1], *others, len(mixing) * mixing.shape[2])
+        queries = (table.shape[1] for table in tables)
+        output = source.new_empty(*queries, source.shape[-2], len(mixing) * mixing.shape[2])
         for block in _blocks(source, tables):
-            part = output[block.queries, block.images]
-            part.copy_(_mixed(block.read(source)[-1], mixing).reshape(part.shape))
+            part = output[block.queries, ..., block.images, :]
+            part.copy_(mixed(block.read(source)[-1], mixing).view(part.shape))
         return output
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         source, mixing, *tables = ctx.saved_tensors
         if torch.is_grad_enabled():
-            whole = _Block.of(source, tables, slice(None), slice(None), slice(None))
-            output = _mixed(whole.read(source)[-1], mixing).reshape(gradients[0].shape)
+            whole = _Block.of(tables, slice(None), slice(None), slice(None))
+            output = mixed(whole.read(source)[-1], mixing).view(gradients[0].shape)
             return differentiable_backward(ctx, output, gradients[0])
         found = tuple(map(torch.zeros_like, ctx.saved_tensors))
         for block in _blocks(source, tables):
@@ -107,19 +110,23 @@ class _Block:
     tables: tuple[Tensor, ...]
 
     @classmethod
-    def of(cls, source: Tensor, tables: Sequence[Tensor], queries: slice, pixels: slice, images: slice) -> _Block:
+    def of(cls, tables: Sequence[Tensor], queries: slice, pixels: slice, images: slice) -> _Block:
         """Makes a block of its part of the tables."""
         first = tables[0][:, queries, pixels]
-        made, before = [first.flatten(0, 1)], first.shape[1] * source[:1, images].shape[1]
+        made, before = [first.flatten(0, 1)], first.shape[1]
         for table in tables[1:]:
             made.append(table.unsqueeze(1).expand(-1, before, -1, -1).flatten(0, 1))
             before *= table.shape[1]
         return cls(len(first), queries, pixels, images, tuple(made))
 
+    def seen(self, source: Tensor) -> Tensor:
+        """The pixels of the images, [pixels along the first axis, pixels along the others * images * channels]."""
+        return source[self.pixels, ..., self.images, :].flatten(1)
+
     def read(self, source: Tensor) -> list[Tensor]:
         """What all heads have read after each axis: Z, and A as [num_heads, places, in_channels]."""
         first, *others = self.tables
-        found = [first @ source[self.pixels, self.images].flatten(1)]
+        found = [first @ self.seen(source)]
         for table in others:
             found.append(torch.bmm(table, found[-1].view(len(table), table.shape[2], -1)))
         return [*found[:-1], found[-1].view(self.heads, -1, source.shape[-1])]
@@ -134,26 +141,21 @@ class _Block:
         """
         source, mixing, *tables = inputs
         read = self.read(source)
-        part = gradient[self.queries, self.images].reshape(-1, len(mixing), mixing.shape[2]).transpose(0, 1)
-        found[1].add_(product(by_query(read[-1], len(mixing)).transpose(1, 2), part))
-        passed = by_head(product(part, mixing.transpose(1, 2)), self.heads)
+        part = gradient[self.queries, ..., self.images, :].reshape(-1, gradient.shape[-1])
+        passed, by_weight = mixing_gradients(read[-1], mixing, part)
+        found[1].add_(by_weight)
         for axis in range(len(tables) - 1, 0, -1):
             table = self.tables[axis]
             passed = passed.view(*table.shape[:2], -1)
-            seen = read[axis - 1].view(len(table), table.shape[2], -1)
-            products = torch.bmm(passed, seen.transpose(1, 2))
+            before = read[axis - 1].view(len(table), table.shape[2], -1)
+            products = torch.bmm(passed, before.transpose(1, 2))
             found[2 + axis].add_(torch.unflatten(products, 0, (self.heads, -1)).sum(1))
             passed = torch.bmm(table.transpose(1, 2), passed)
         passed = passed.view(len(self.tables[0]), -1)
-        pixels = source[self.pixels, self.images]
         along = found[2][:, self.queries, self.pixels]
-        along.add_((passed @ pixels.flatten(1).T).view(along.shape))
-        found[0][self.pixels, self.images].add_((self.tables[0].T @ passed).view(pixels.shape))
-
-
-def _mixed(read: Tensor, mixing: Tensor) -> Tensor:
-    """sum_h W_h A_h for every query, [places, groups, out_channels / groups]."""
-    return product(by_query(read, len(mixing)), mixing).transpose(0, 1)
+        along.add_((passed @ self.seen(source).T).view(along.shape))
+        pixels = found[0][self.pixels, ..., self.images, :]
+        pixels.add_((self.tables[0].T @ passed).view(pixels.shape))
 
 
 def head_weights(layer: AttentionLayer, dtype: torch.dtype) -> Tensor:
@@ -162,51 +164,40 @@ def head_weights(layer: AttentionLayer, dtype: torch.dtype) -> Tensor:
     return torch.unflatten(weight, 1, (layer.spec.groups, -1)).contiguous()
 
 
-def all_heads(weight: Tensor) -> Tensor:
-    """W as one matrix for each group, [groups, num_heads * in, out] channels."""
-    return weight.permute(1, 0, 3, 2).flatten(1, 2)
-
-
-def by_query(read: Tensor, groups: int) -> Tensor:
-    """A with one head after the other at each place: [groups, places, num_heads * in_channels / groups]."""
-    return torch.unflatten(read, 2, (groups, -1)).permute(2, 1, 0, 3).flatten(2)
-
-
-def by_head(read: Tensor, heads: int) -> Tensor:
-    """The inverse of ``by_query``: [num_heads, places, groups, channels]."""
-    return torch.unflatten(read, 2, (heads, -1)).permute(2, 1, 0, 3).contiguous()
-
-
-def product(left: Tensor, right: Tensor) -> Tensor:
-    """``torch.bmm``; of a single pair as one matrix product, which is faster."""
-    return (left[0] @ right[0]).unsqueeze(0) if len(left) == 1 else torch.bmm(left, right)
+def _moved(images: Tensor) -> Tensor:
+    """[batch, channels, *pixels] as [*pixels, batch, channels], of images in rows as a transposed matrix."""
+    if not images.is_contiguous():
+        return images.movedim((0, 1), (-2, -1)).contiguous()
+    batch, channels, *pixels = images.shape
+    return images.view(batch * channels, -1).T.contiguous().view(*pixels, batch, channels)
 
 
 def _blocks(source: Tensor, tables: Sequence[Tensor]) -> Iterator[_Block]:
-    """Blocks whose intermediate results have about ``_BLOCK_BYTES``: some rows of one image, or some whole images."""
-    first, batch = tables[0], source.shape[1]
+    """Blocks whose intermediate results have about ``_BLOCK_BYTES``: of fewer images rather than ``_QUERIES``."""
+    first, batch = tables[0], source.shape[-2]
     queries = first.shape[1]
-    rows = max(1, _BLOCK_BYTES // _bytes_of_a_row(source, tables))
-    images = min(max(1, rows // queries), batch)
+    read, held = _bytes_of_a_row(source, tables)
+    images = min(max(1, _BLOCK_BYTES // (read * min(_QUERIES, queries))), batch)
+    images = math.ceil(batch / math.ceil(batch / images))
+    rows = min(max(1, _BLOCK_BYTES // (read * images + held)), queries)
     rows = math.ceil(queries / math.ceil(queries / rows))
     used = (first != 0).any(0)
     start = used.int().argmax(1).tolist()
     stop = (used.shape[1] - used.flip(1).int().argmax(1)).tolist()
     for query in range(0, queries, rows):
         part = slice(query, min(query + rows, queries))
-        pixels = slice(min(start[part]), max(stop[part]))
-        block = _Block.of(source, tables, part, pixels, slice(0, images))
-        for image in range(0, batch - images + 1, images):
-            yield replace(block, images=slice(image, image + images))
-        if batch % images:
-            yield _Block.of(source, tables, part, pixels, slice(batch - batch % images, batch))
+        block = _Block.of(tables, part, slice(min(start[part]), max(stop[part])), slice(0, images))
+        for image in range(0, batch, images):
+            yield replace(block, images=slice(image, min(image + images, batch)))
 
 
-def _bytes_of_a_row(source: Tensor, tables: Sequence[Tensor]) -> int:
-    """Bytes that all heads read for one query of the first axis in one image, with the tables of the other axes."""
-    lengths, held, before = list(source.shape[2:-1]), 0, 1
+def _bytes_of_a_row(source: Tensor, tables: Sequence[Tensor]) -> tuple[int, int]:
+    """For one query of the first axis, bytes that all heads read in one image, and bytes of the other axes' tables."""
+    lengths, read, held, before = list(source.shape[1:-2]), 0, 0, 1
     for table in tables[1:]:
-        held += before * math.prod(lengths) * source.shape[-1] + before * table.shape[1] * table.shape[2]
+        read += before * math.prod(lengths)
+        held += before * table.shape[1] * table.shape[2]
         before *= table.shape[1]
         lengths = lengths[1:]
-    return len(tables[0]) * (held + before * source.shape[-1]) * source.element_size()
+    element = len(tables[0]) * source.element_size()
+    return (read + before) * source.shape[-1] * element, held * element

@@ -165,6 +165,18 @@ def test_one_hot_attention_and_the_convolution_add_so_many_terms(dtype: torch.dt
         assert engine_error(layer, engine) == pytest.approx(float(exact_gamma(3 + 6, unit)), rel=CLOSE, abs=0)
 
 
+@pytest.mark.parametrize("trained", ["alpha", "centers"])
+def test_heads_with_trained_positions_are_added_up_in_one_sum_with_their_channels(trained: str) -> None:
+    layer = attention_from_conv(nn.Conv2d(6, 4, (2, 3), groups=2))
+    apart, together = (gamma(terms, 2.0**-24) for terms in (3 + 6, 3 * 6 + 1))
+    assert ENGINES["separable"].error(layer) == apart
+    getattr(layer, trained).requires_grad_()
+    assert ENGINES["separable"].error(layer) == together
+    frozen = attention_from_conv(nn.Conv2d(6, 4, (2, 3), groups=2))
+    frozen.set_axis_scores(torch.zeros(6, 9), torch.zeros(6, 9))
+    assert ENGINES["separable"].error(frozen) >= together
+
+
 @given(st.floats(0.05, 30), st.integers(0, 2))
 def test_moments_are_sums_over_all_integers(alpha: float, power: int) -> None:
     with mp.workdps(DIGITS):
