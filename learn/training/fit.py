@@ -13,6 +13,7 @@ import copy
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,16 +81,18 @@ def fit(
     """
     try:
         from .loop import Training, run
+        from .trainer import processes_to_start
     except ModuleNotFoundError as error:
         raise ToolError(
             f"training needs Lightning and TensorBoard, and {error.name} is not installed: pip install conv2attn[learn]"
         ) from error
-    network = copy.deepcopy(network)
+    network, machine = copy.deepcopy(network), machine or Machine()
     check_fits(network, data)
+    processes_to_start(machine)
     _begin(folder, network, recipe, data, resume=resume)
-    made = plain_groups(network, weight_decay=recipe.weight_decay) if groups is None else groups(network)
+    made = groups or partial(plain_groups, weight_decay=recipe.weight_decay)
     training = Training(network, data, recipe, made, recorder, folder, corrupt=corrupt)
-    run(training, folder, recipe, machine or Machine(), resume=resume, progress=progress)
+    run(training, folder, recipe, machine, resume=resume, progress=progress)
     return trained_in(folder, network)
 
 

@@ -7,33 +7,39 @@ that was never killed.
 
 from __future__ import annotations
 
-import logging
+import copy
 import math
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import lightning
 import torch
 import torch.nn.functional as F
-from lightning.fabric.utilities.warnings import PossibleUserWarning
 from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.plugins.io import TorchCheckpointIO
+from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 
+from ...convert.attention.layer import SelfAttention
 from ...convert.errors import CheckpointError, ConversionError
 from ...convert.files.writing.atomic import write_file
 from ..data.corruptions import corrupted
 from ..data.images import ImageData
+from ..heads.attention import HeadAttention
 from .batches import batches
 from .evaluate import evaluate, in_eval_mode
+from .processes import in_processes
 from .recipe import Groups, Machine, Recipe
 from .records import Record, Recorder, check_room, scalars, write_records
+from .trainer import make_trainer, processes_to_start, quiet
 
 LAST, BEST = "last.ckpt", "best.ckpt"
 STATE, RECORDS_KEY = "state_dict", "records"
@@ -50,7 +56,7 @@ class Training(lightning.LightningModule):
         network: The network.
         data: The images; those of the test are not looked at.
         recipe: How it is trained.
-        groups: Its parameters, in groups.
+        groups: Makes groups of its parameters.
         recorder: What else is recorded of it.
         folder: Where records go.
         corrupt: Whether corrupted images are looked at after each epoch, too.
@@ -61,7 +67,7 @@ class Training(lightning.LightningModule):
         network: nn.Module,
         data: ImageData,
         recipe: Recipe,
-        groups: Groups,
+        groups: Callable[[nn.Module], Groups],
         recorder: Recorder,
         folder: Path,
         *,
@@ -73,6 +79,17 @@ class Training(lightning.LightningModule):
         self._data, self._recipe, self._groups, self._recorder, self._folder = data, recipe, groups, recorder, folder
         self._corrupted = corrupted(data.validation) if corrupt else {}
         self._losses: list[Tensor] = []
+        self._unsharded: list[nn.Module] = []  # no submodule of this one
+
+    def configure_model(self) -> None:
+        """Shards the parameters, where the strategy is to do so: those of each attention layer, and the rest."""
+        if isinstance(self.trainer.strategy, ModelParallelStrategy) and not self._unsharded:
+            self._unsharded.append(copy.deepcopy(self.network))
+            mesh = self.trainer.strategy.device_mesh["data_parallel"]
+            for module in list(self.network.modules()):
+                if isinstance(module, SelfAttention | HeadAttention):
+                    fully_shard(module, mesh=mesh)
+            fully_shard(self.network, mesh=mesh)
 
     def train_dataloader(self) -> DataLoader[tuple[Tensor, Tensor]]:
         """The batches of this process."""
@@ -80,7 +97,7 @@ class Training(lightning.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """The optimizer, and a learning rate that changes with each step."""
-        optimizer = self._recipe.make_optimizer(self._groups)
+        optimizer = self._recipe.make_optimizer(self._parameter_groups())
         schedule = self._recipe.make_schedule(optimizer, int(self.trainer.estimated_stepping_batches))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
@@ -116,14 +133,32 @@ class Training(lightning.LightningModule):
             self.log(name, value, sync_dist=True)
 
     def _record(self, epoch: int, known: Record) -> None:
-        with in_eval_mode(self.network), torch.no_grad():
-            on_clean = evaluate(self.network, self._data.validation)
-            on_corrupted = {name: evaluate(self.network, split).accuracy for name, split in self._corrupted.items()}
-            more = self._recorder(self.network)
+        network = self._whole()
+        with in_eval_mode(network), torch.no_grad():
+            on_clean = evaluate(network, self._data.validation)
+            on_corrupted = {name: evaluate(network, split).accuracy for name, split in self._corrupted.items()}
+            more = self._recorder(network)
         validation = {"loss": on_clean.loss, "accuracy": on_clean.accuracy}
         self.records.append({"epoch": epoch, **known, "validation": validation, "corrupted": on_corrupted, **more})
         if self.global_rank == 0:
             write_records(self.records, self._folder)
+
+    def _parameter_groups(self) -> Groups:
+        """Groups of the network's parameters, by those of the unsharded one."""
+        network = self._unsharded[0] if self._unsharded else self.network
+        names = {id(parameter): name for name, parameter in network.named_parameters()}
+        ours = dict(self.network.named_parameters())
+        return [
+            {**group, "params": [ours[names[id(parameter)]] for parameter in group["params"]]}
+            for group in self._groups(network)
+        ]
+
+    def _whole(self) -> nn.Module:
+        """The network, with every parameter in this process."""
+        for network in self._unsharded:
+            network.load_state_dict(get_model_state_dict(self.network, options=StateDictOptions(full_state_dict=True)))
+            return network.to(self.device)
+        return self.network
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keeps the records with the weights."""
@@ -193,11 +228,27 @@ def run(training: Training, folder: Path, recipe: Recipe, machine: Machine, *, r
         machine: What Lightning is told of the machine.
         resume: Go on after the last epoch that the folder holds, if it holds one.
         progress: Show a bar on standard error.
+
+    Raises:
+        CheckpointError: The last epoch is damaged.
+        OptionError: Lightning cannot train so here.
+        ConversionError: What is trained was refused.
     """
     last = folder / LAST
     goes_on = resume and last.exists()
     if goes_on:
         read_epoch(last)  # before Lightning does, which takes the file at its word
+    train = partial(_train, training, folder, recipe, machine, resume=last if goes_on else None, progress=progress)
+    if count := processes_to_start(machine):
+        in_processes(count, train)
+    else:
+        train()
+
+
+def _train(
+    training: Training, folder: Path, recipe: Recipe, machine: Machine, *, resume: Path | None, progress: bool
+) -> None:
+    """Trains in this process, and in those that Lightning starts or that train with it."""
     kept = [  # in this order: the last epoch knows the best one
         _Kept(
             folder,
@@ -210,12 +261,9 @@ def run(training: Training, folder: Path, recipe: Recipe, machine: Machine, *, r
         for name, monitored in ((BEST, MONITORED), (LAST, None))
     ]
     bar = [RichProgressBar(leave=False, console_kwargs={"stderr": True})] if progress else []
-    with _quiet(), _same_state(), torch.random.fork_rng():
-        trainer = lightning.Trainer(
-            accelerator=machine.accelerator,
-            devices=machine.devices,
-            strategy=machine.strategy,
-            precision=machine.precision,  # type: ignore[arg-type]
+    with quiet(), _same_state(), torch.random.fork_rng():
+        trainer = make_trainer(
+            machine,
             max_epochs=recipe.epochs,
             gradient_clip_val=recipe.clip,
             logger=TensorBoardLogger(folder, name="", version="tensorboard"),
@@ -228,25 +276,7 @@ def run(training: Training, folder: Path, recipe: Recipe, machine: Machine, *, r
             use_distributed_sampler=False,
             deterministic="warn",
         )
-        trainer.fit(training, ckpt_path=last if goes_on else None)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without Lightning's remarks on the machine, on workers that load, and on products of its makers."""
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", PossibleUserWarning)
-            warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
-            warnings.filterwarnings("ignore", message="`isinstance.treespec, LeafSpec", category=FutureWarning)
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        trainer.fit(training, ckpt_path=resume)
 
 
 @contextmanager

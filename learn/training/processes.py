@@ -1,0 +1,70 @@
+"""Runs the same work in several processes at once, each of which knows which one it is, as ``torchrun`` tells it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import sys
+from collections.abc import Callable
+
+import torch
+from torch.multiprocessing import get_context, start_processes
+from torch.multiprocessing.queue import SimpleQueue
+from torch.multiprocessing.spawn import ProcessExitedException
+
+from ...convert.errors import ConversionError
+
+_HOST = "127.0.0.1"
+
+
+def in_processes(count: int, work: Callable[[], None]) -> None:
+    """Runs work in new processes of this machine, and waits for all of them; if one fails, the others are ended.
+
+    The environment of each has what ``torch.distributed`` and Lightning look for: its rank, how many there are, and
+    where they meet. Each gets a copy of the work, with tensors of its own, and its share of this process's threads.
+
+    Args:
+        count: How many processes.
+        work: Picklable; it returns nothing.
+
+    Raises:
+        ConversionError: What one of them was refused.
+    """
+    failures: SimpleQueue = get_context("spawn").SimpleQueue()
+    threads = max(1, torch.get_num_threads() // count)
+    try:
+        arguments = count, _free_port(), threads, pickle.dumps(work), failures  # tensors in bytes are not shared
+        start_processes(_one, arguments, count, start_method="spawn")
+    except ProcessExitedException:
+        if failures.empty():
+            raise
+        kind, text = failures.get()
+        raise kind(text) from None
+
+
+def _one(rank: int, count: int, port: int, threads: int, work: bytes, failures: SimpleQueue) -> None:
+    """What each of them does."""
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "GROUP_RANK": "0",
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+        "MASTER_ADDR": _HOST,
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_RUN_ID": "conv2attn",
+    }
+    torch.set_num_threads(threads)
+    try:
+        pickle.loads(work)()
+    except ConversionError as error:
+        failures.put((type(error), str(error)))
+        sys.exit(1)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,79 @@
+"""What Lightning's ``Trainer`` is told of the machine: accelerator, processes, strategy and precision."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import lightning
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.fabric.utilities.warnings import PossibleUserWarning
+from lightning.pytorch.strategies import ModelParallelStrategy
+
+from ...convert.errors import OptionError
+from .recipe import Machine
+
+FSDP = "fsdp"
+"""Sharded parameters: PyTorch's ``fully_shard``, which CPUs have as well, in place of Lightning's own "fsdp"."""
+
+_STARTS_PROCESSES = "spawn", "fork", "notebook"  # at the end of the names of strategies that do so by themselves
+
+
+def make_trainer(machine: Machine, **options: Any) -> lightning.Trainer:
+    """A trainer for this machine.
+
+    Args:
+        machine: What it is told of the machine.
+        options: More arguments of ``Trainer``.
+
+    Raises:
+        OptionError: Lightning cannot train so here.
+    """
+    strategy: Any = machine.strategy
+    try:
+        with quiet():
+            if strategy == FSDP:
+                count = lightning.Trainer(accelerator=machine.accelerator, devices=machine.devices).num_devices
+                strategy = ModelParallelStrategy(count, 1, save_distributed_checkpoint=False)
+            return lightning.Trainer(
+                accelerator=machine.accelerator,
+                devices=machine.devices,
+                strategy=strategy,
+                precision=machine.precision,  # type: ignore[arg-type]
+                **options,
+            )
+    except (ValueError, TypeError, RuntimeError, ImportError, MisconfigurationException) as error:
+        raise OptionError(f"Lightning cannot train so: {' '.join(str(error).split())}") from error
+
+
+def processes_to_start(machine: Machine) -> int:
+    """How many processes are to be started for a training; 0 where this one is enough, or Lightning starts them.
+
+    Raises:
+        OptionError: Lightning cannot train so here.
+    """
+    count = make_trainer(machine, logger=False, enable_checkpointing=False).num_devices
+    if machine.strategy.endswith(_STARTS_PROCESSES) or (count == 1 and machine.strategy != FSDP):
+        return 0
+    return count
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without Lightning's remarks on the machine, on workers that load, and on products of its makers."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PossibleUserWarning)
+            warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
+            warnings.filterwarnings("ignore", message="`isinstance.treespec, LeafSpec", category=FutureWarning)
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
