@@ -23,7 +23,7 @@ from .recipes import Setting
 from .results import Result
 
 EXPERIMENT, RESULTS = "experiment.json", "results.json"
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Experiment:
         """What ``to_json`` wrote.
 
         Raises:
-            KeyError, TypeError, ValueError: It is something else.
+            KeyError, TypeError, ValueError, AttributeError: It is something else.
         """
         if found["version"] != _VERSION:
             raise ValueError(f"unknown version {found['version']}")
@@ -67,7 +67,8 @@ class Experiment:
         sizes, recipe = AttentionSizes(**setting["sizes"]), Recipe(**setting["recipe"])
         channels, rows, columns, classes = map(int, found["images"])
         encodings = tuple(map(str, found["encodings"]))
-        made = Setting(sizes, int(setting["width"]), recipe, float(setting["faster"]))
+        rates = {str(name): float(rate) for name, rate in setting["rates"].items()}
+        made = Setting(sizes, int(setting["width"]), recipe, float(setting["faster"]), rates)
         return cls(str(found["data"]), (channels, rows, columns, classes), encodings, int(found["seeds"]), made)
 
 
@@ -111,7 +112,7 @@ def read_experiment(folder: Path) -> Experiment:
         return Experiment.from_json(read_json(folder / EXPERIMENT))
     except OSError as error:
         raise CheckpointError(f"{folder} holds no experiment: {EXPERIMENT} cannot be read") from error
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"{folder / EXPERIMENT} does not describe an experiment: {error}") from error
 
 

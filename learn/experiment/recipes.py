@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from torch import nn
 
@@ -27,23 +28,30 @@ class Setting:
         width: Channels of the first stage of residual networks.
         recipe: How all of them are trained; each run has its own seed.
         faster: How many times as fast scores of positions learn as all else.
+        rates: Learning rates of networks that do not have the recipe's, by name.
     """
 
     sizes: AttentionSizes
     width: int
     recipe: Recipe
     faster: float = 1.0
+    rates: Mapping[str, float] = field(default_factory=dict)
+
+    def of(self, encoding: str) -> Setting:
+        """The setting of one network, with its learning rate as the recipe's."""
+        return replace(self, recipe=replace(self.recipe, lr=self.rates.get(encoding, self.recipe.lr)))
 
 
 SMALL = Setting(
     AttentionSizes(hidden=64, feed_forward=128, spread=1.0, key_dim=16, sharpness=3.0),
     16,
-    Recipe(epochs=30, batch_size=32, lr=2e-3, weight_decay=0.01, clip=1.0),
+    Recipe(epochs=60, batch_size=32, lr=2e-3, weight_decay=0.01, clip=1.0),
     faster=5.0,
+    rates={"learned+content": 1e-3, "absolute": 1e-3},
 )
 """For images of a few pixels, on a CPU: about as many parameters in a network of attention as in ResNet10.
 
-Without clipping, at a rate of 3e-3, a network of learned tables did not learn at all (docs/learning.md).
+Rates and sharpness are those of four that were tried for each network (docs/learning.md).
 """
 
 PAPERS = Setting(

@@ -89,7 +89,7 @@ def _train(
     progress: bool,
 ) -> Trained:
     """One run, or what is left of it."""
-    setting = experiment.setting
+    setting = experiment.setting.of(encoding)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         network = build(encoding, setting, data)

@@ -1,6 +1,7 @@
 """Sinusoidal encodings (Vaswani et al.), of relative and of absolute positions: the draft's empty section 3.3.
 
-The angles of a number x are w_f x, with the frequencies w_f = 10000^(-f / F), f = 0, ..., F - 1.
+The angles of a number x are w_f x, with the frequencies w_f = L^(-f / F), f = 0, ..., F - 1. L is 10000 for texts; in
+an image of a few pixels most of these frequencies tell no pixel from another, and twice its width is enough.
 
 * Relative (Dai et al.): r_delta holds the sines and cosines of delta_1 and of delta_2, and a head compares it with a
   vector of its own. The score is a sum of a row's and a column's. With w_0 = 1 alone, A cos(delta - Delta) is largest
@@ -21,13 +22,13 @@ from .grid import Grid
 from .positions import Positions, SeparablePositions
 
 FREQUENCIES = 8  # along an axis
-_LONGEST = 10_000.0
+LONGEST = 10_000.0
 
 
-def sines_and_cosines(x: Tensor, frequencies: int) -> Tensor:
+def sines_and_cosines(x: Tensor, frequencies: int, longest: float = LONGEST) -> Tensor:
     """Sines, then cosines, of the angles of numbers [...]: [..., 2 * frequencies]."""
     powers = torch.arange(frequencies, dtype=x.dtype, device=x.device) / frequencies
-    angles = x.unsqueeze(-1) * _LONGEST**-powers
+    angles = x.unsqueeze(-1) * longest**-powers
     return torch.cat([angles.sin(), angles.cos()], dim=-1)
 
 
@@ -37,15 +38,18 @@ class SinusoidalRelative(SeparablePositions):
     Args:
         num_heads: Heads.
         frequencies: F, along each axis.
+        longest: L.
         sharpness: Standard deviation of the first amplitudes.
 
     Attributes:
         amplitudes: v_h, for the rows and for the columns, [2, num_heads, 2 * frequencies].
     """
 
-    def __init__(self, num_heads: int, *, frequencies: int = FREQUENCIES, sharpness: float = 1.0) -> None:
+    def __init__(
+        self, num_heads: int, *, frequencies: int = FREQUENCIES, longest: float = LONGEST, sharpness: float = 1.0
+    ) -> None:
         super().__init__(num_heads)
-        self.frequencies = frequencies
+        self.frequencies, self.longest = frequencies, longest
         self.amplitudes = nn.Parameter(torch.randn(2, num_heads, 2 * frequencies) * sharpness)
 
     def along_axes(self, grid: Grid) -> tuple[Tensor, Tensor]:
@@ -57,7 +61,7 @@ class SinusoidalRelative(SeparablePositions):
         return rows, columns
 
     def _encoding(self, grid: Grid, axis: int) -> Tensor:
-        return sines_and_cosines(grid.offsets_along(axis, self.amplitudes), self.frequencies)
+        return sines_and_cosines(grid.offsets_along(axis, self.amplitudes), self.frequencies, self.longest)
 
 
 class SinusoidalAbsolute(Positions):
@@ -66,6 +70,7 @@ class SinusoidalAbsolute(Positions):
     Args:
         num_heads: Heads.
         frequencies: F, along each axis.
+        longest: L.
         key_dim: D_k, in which queries and keys are compared.
         sharpness: Standard deviation of the first scores, about.
 
@@ -75,10 +80,16 @@ class SinusoidalAbsolute(Positions):
     """
 
     def __init__(
-        self, num_heads: int, *, frequencies: int = FREQUENCIES, key_dim: int = 16, sharpness: float = 1.0
+        self,
+        num_heads: int,
+        *,
+        frequencies: int = FREQUENCIES,
+        longest: float = LONGEST,
+        key_dim: int = 16,
+        sharpness: float = 1.0,
     ) -> None:
         super().__init__(num_heads)
-        self.frequencies = frequencies
+        self.frequencies, self.longest = frequencies, longest
         shape, std = (num_heads, key_dim, 4 * frequencies), (2 * frequencies) ** -0.5  # |U|^2 = 2 F
         self.query_weight = nn.Parameter(torch.randn(shape) * std * sharpness)
         self.key_weight = nn.Parameter(torch.randn(shape) * std)
@@ -94,7 +105,7 @@ class SinusoidalAbsolute(Positions):
     def vectors(self, grid: Grid) -> tuple[Tensor, Tensor]:
         """W_k^T W_q U_q / sqrt(D_k) and U_k."""
         queries, keys = (
-            sines_and_cosines(pixels, self.frequencies).flatten(1)
+            sines_and_cosines(pixels, self.frequencies, self.longest).flatten(1)
             for pixels in (grid.queries(self.query_weight), grid.keys(self.query_weight))
         )
         projected = torch.einsum("hdu,qu->hqd", self.query_weight, queries) * self.query_weight.shape[1] ** -0.5

@@ -38,8 +38,10 @@ _POSITIONS: dict[str, Callable[[HeadSizes], Positions]] = {
     "quadratic": lambda sizes: IsotropicGaussian(sizes.num_heads, alpha=sizes.sharpness, spread=sizes.spread),
     "gaussian": lambda sizes: Gaussian(sizes.num_heads, alpha=sizes.sharpness, spread=sizes.spread),
     "learned": lambda sizes: Learned(sizes.num_heads, reach=sizes.reach, sharpness=sizes.sharpness),
-    "sinusoidal": lambda sizes: SinusoidalRelative(sizes.num_heads, sharpness=sizes.sharpness),
-    "absolute": lambda sizes: SinusoidalAbsolute(sizes.num_heads, sharpness=sizes.sharpness),
+    "sinusoidal": lambda sizes: SinusoidalRelative(
+        sizes.num_heads, longest=2.0 * sizes.reach, sharpness=sizes.sharpness
+    ),
+    "absolute": lambda sizes: SinusoidalAbsolute(sizes.num_heads, longest=2.0 * sizes.reach, sharpness=sizes.sharpness),
 }
 _CONTENT = "+content"
 ENCODINGS = ("quadratic", "gaussian", "learned", "learned+content", "sinusoidal", "absolute")

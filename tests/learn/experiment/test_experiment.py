@@ -152,7 +152,7 @@ def test_a_folder_that_holds_an_experiment_is_kept(finished: Path) -> None:
         run_experiment(tiny_experiment("quadratic"), stripes(), finished, resume=True)
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", "{", '{"version": 9}', '{"version": 1, "setting": {"sizes": {"a": 1}}}'])
+@pytest.mark.parametrize("text", ["{}", "[]", "{", '{"version": 9}', '{"version": 2, "setting": {"sizes": {"a": 1}}}'])
 def test_a_damaged_description_is_refused_in_one_sentence(text: str, tmp_path: Path) -> None:
     (tmp_path / "experiment.json").write_text(text)
     with pytest.raises(CheckpointError):
