@@ -58,6 +58,10 @@ class OutputExistsError(OutputError):
     """A folder or a file that exists, and that the caller did not allow to be replaced."""
 
 
+class RunExistsError(OutputExistsError):
+    """A folder of trainings that the caller did not ask to go on with."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """One layer that cannot be converted.

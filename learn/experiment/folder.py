@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...convert.errors import CheckpointError, ConversionError, OutputExistsError
+from ...convert.errors import CheckpointError, ConversionError, RunExistsError
 from ...convert.files.readers.common.limits import read_json
 from ...convert.files.writing.atomic import write_file
 from ...convert.files.writing.json_text import json_text
@@ -76,13 +76,13 @@ def begin(folder: Path, experiment: Experiment, *, resume: bool) -> None:
     """Makes the folder, or sees that it holds this experiment, or one with fewer encodings or seeds.
 
     Raises:
-        OutputExistsError: It holds an experiment, and ``resume`` is not given.
+        RunExistsError: It holds an experiment, and ``resume`` is not given.
         ConversionError: It holds another experiment.
     """
     file = folder / EXPERIMENT
     if file.exists():
         if not resume:
-            raise OutputExistsError(f"{folder} holds an experiment; it can be resumed, or another folder be taken")
+            raise RunExistsError(f"{folder} holds an experiment; it can be resumed, or another folder be taken")
         found = read_experiment(folder)
         smaller = set(found.encodings) <= set(experiment.encodings) and found.seeds <= experiment.seeds
         if not smaller or replace(found, encodings=experiment.encodings, seeds=experiment.seeds) != experiment:

@@ -15,7 +15,7 @@ from torch import nn
 
 from ..data.images import ImageData
 from ..training.evaluate import evaluate
-from ..training.fit import Trained, fit
+from ..training.fit import Trained, check_machine, fit
 from ..training.recipe import Groups, Machine
 from .folder import Experiment, begin, read_results, run_folder, write_results
 from .recipes import Setting, build, parameter_groups
@@ -59,6 +59,7 @@ def run_experiment(
     Raises:
         ConversionError: As ``begin`` and ``fit``.
     """
+    check_machine(machine or Machine())
     begin(folder, experiment, resume=resume)
     known = {(result.encoding, result.seed): result for result in read_results(folder, partly=True)}
     trained = {}

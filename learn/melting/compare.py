@@ -21,11 +21,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...convert.errors import OutputError, OutputExistsError
+from ...convert.errors import OutputError, RunExistsError
 from ..data.corruptions import corrupted
 from ..data.images import ImageData, Split, as_numbers
 from ..training.evaluate import evaluate
-from ..training.fit import Trained, fit, last_epoch
+from ..training.fit import Trained, check_machine, fit, last_epoch
 from ..training.recipe import Machine, Recipe
 from ..training.records import Record
 from .groups import parameter_groups
@@ -138,10 +138,11 @@ def compare(
 
     Raises:
         ConversionError: As ``melt`` and ``fit``.
-        OutputExistsError: The folder exists, and ``resume`` is not given.
+        RunExistsError: The folder exists, and ``resume`` is not given.
     """
+    check_machine(machine or Machine())
     if folder.exists() and not resume:
-        raise OutputExistsError(f"{folder} exists; it can be resumed if it is what a killed run left")
+        raise RunExistsError(f"{folder} exists; it can be resumed if it is what a killed run left")
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...convert.errors import CheckpointError, ConversionError, OutputExistsError, ToolError
+from ...convert.errors import CheckpointError, ConversionError, RunExistsError, ToolError
 from ...convert.files.readers.common.limits import read_json
 from ...convert.files.writing.atomic import write_file
 from ...convert.files.writing.json_text import json_text
@@ -75,25 +76,39 @@ def fit(
 
     Raises:
         ToolError: Lightning or TensorBoard is not installed.
-        OutputExistsError: The folder holds a run, and ``resume`` is not given.
+        OptionError: Lightning cannot train so on this machine.
+        RunExistsError: The folder holds a run, and ``resume`` is not given.
         ConversionError: The network does not fit the data, the folder holds another run, or a loss is not
             finite.
     """
-    try:
-        from .loop import Training, run
-        from .trainer import processes_to_start
-    except ModuleNotFoundError as error:
-        raise ToolError(
-            f"training needs Lightning and TensorBoard, and {error.name} is not installed: pip install conv2attn[learn]"
-        ) from error
-    network, machine = copy.deepcopy(network), machine or Machine()
+    machine = machine or Machine()
+    check_machine(machine)
+    from .loop import Training, run
+
+    network = copy.deepcopy(network)
     check_fits(network, data)
-    processes_to_start(machine)
     _begin(folder, network, recipe, data, resume=resume)
     made = groups or partial(plain_groups, weight_decay=recipe.weight_decay)
     training = Training(network, data, recipe, made, recorder, folder, corrupt=corrupt)
     run(training, folder, recipe, machine, resume=resume, progress=progress)
     return trained_in(folder, network)
+
+
+def check_machine(machine: Machine) -> None:
+    """Refuses what Lightning cannot do here, before anything is written.
+
+    Raises:
+        ToolError: Lightning or TensorBoard is not installed.
+        OptionError: Lightning cannot train so on this machine.
+    """
+    try:
+        importlib.import_module(".loop", __package__)  # what a training needs
+        from .trainer import processes_to_start
+    except ModuleNotFoundError as error:
+        raise ToolError(
+            f"training needs Lightning and TensorBoard, and {error.name} is not installed: pip install conv2attn[learn]"
+        ) from error
+    processes_to_start(machine)
 
 
 def trained_in(folder: Path, network: nn.Module) -> Trained:
@@ -166,7 +181,7 @@ def _begin(folder: Path, network: nn.Module, recipe: Recipe, data: ImageData, *,
         folder.mkdir(exist_ok=True)
         write_file(file, lambda path: path.write_text(json_text(described) + "\n", encoding="utf-8"))
     elif not resume:
-        raise OutputExistsError(f"{folder} holds a run; it can be resumed, or another folder be taken")
+        raise RunExistsError(f"{folder} holds a run; it can be resumed, or another folder be taken")
     elif read_json(file) != described:
         raise ConversionError(f"{folder} holds a run of another network, recipe or data, which {file} describes")
 

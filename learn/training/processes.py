@@ -7,11 +7,12 @@ import pickle
 import socket
 import sys
 from collections.abc import Callable
+from multiprocessing import get_context
+from multiprocessing.queues import SimpleQueue
+from typing import Any
 
 import torch
-from torch.multiprocessing import get_context, start_processes
-from torch.multiprocessing.queue import SimpleQueue
-from torch.multiprocessing.spawn import ProcessExitedException
+from torch.multiprocessing.spawn import ProcessExitedException, start_processes
 
 from ...convert.errors import ConversionError
 
@@ -31,7 +32,7 @@ def in_processes(count: int, work: Callable[[], None]) -> None:
     Raises:
         ConversionError: What one of them was refused.
     """
-    failures: SimpleQueue = get_context("spawn").SimpleQueue()
+    failures: SimpleQueue[Any] = get_context("spawn").SimpleQueue()
     threads = max(1, torch.get_num_threads() // count)
     try:
         arguments = count, _free_port(), threads, pickle.dumps(work), failures  # tensors in bytes are not shared
@@ -43,7 +44,7 @@ def in_processes(count: int, work: Callable[[], None]) -> None:
         raise kind(text) from None
 
 
-def _one(rank: int, count: int, port: int, threads: int, work: bytes, failures: SimpleQueue) -> None:
+def _one(rank: int, count: int, port: int, threads: int, work: bytes, failures: SimpleQueue[Any]) -> None:
     """What each of them does."""
     os.environ |= {
         "RANK": str(rank),

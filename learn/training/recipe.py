@@ -80,12 +80,12 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where a network is trained; each is passed to Lightning's ``Trainer`` as it is.
+    """Where a network is trained; each is passed to Lightning's ``Trainer`` as it is, but for "fsdp" (``trainer.py``).
 
     Attributes:
         accelerator: "auto", "cpu", "gpu", ...
         devices: How many, or "auto".
-        strategy: "auto", "ddp", "ddp_spawn", "fsdp", ...
+        strategy: "auto", "ddp", "fsdp", ...
         precision: "32-true", "bf16-mixed", ...
     """
 

@@ -111,7 +111,7 @@ PictureSizeOption = Annotated[
 ]
 AcceleratorOption = Annotated[str, typer.Option(help="As for Lightning's Trainer: auto, cpu, gpu, ...")]
 DevicesOption = Annotated[int, typer.Option(min=1, help="As for Lightning's Trainer: how many.")]
-StrategyOption = Annotated[str, typer.Option(help="As for Lightning's Trainer: auto, ddp, ddp_spawn, fsdp, ...")]
+StrategyOption = Annotated[str, typer.Option(help="As for Lightning's Trainer: auto, ddp, fsdp, ...")]
 PrecisionOption = Annotated[str, typer.Option(help="As for Lightning's Trainer: 32-true, bf16-mixed, ...")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 

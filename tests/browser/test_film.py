@@ -88,6 +88,33 @@ def test_an_ellipse_holds_half_of_its_gaussian(open_film: OpenFilm) -> None:
     assert angle == pytest.approx(math.atan2(row, column), rel=1e-12)  # from the columns' axis to the rows'
 
 
+@pytest.mark.parametrize(
+    ("mean", "box"),
+    [
+        ((90, 40), (87, 37, 93, 43)),
+        ((500, 50), (89, 45, 100, 55)),
+        ((-9, -9), (0, 0, 13, 13)),
+        ((30, 101), (25, 89, 35, 100)),
+    ],
+)
+def test_a_head_that_looks_beyond_the_square_is_marked_at_its_edge(
+    mean: tuple[float, float], box: tuple[int, int, int, int], open_film: OpenFilm
+) -> None:
+    page = open_film(history())
+    drawn = page.evaluate(
+        """([x, y]) => {
+          const context = Object.assign(document.createElement("canvas"), {width: 100, height: 100}).getContext("2d");
+          drawMean(context, x, y, 100, 100);
+          const alphas = context.getImageData(0, 0, 100, 100).data.filter((_, index) => index % 4 === 3);
+          return [...alphas.keys()].filter(place => alphas[place]);
+        }""",
+        list(mean),
+    )
+    left, top, right, bottom = box
+    assert len(drawn) > 12
+    assert all(left <= place % 100 < right and top <= place // 100 < bottom for place in drawn)
+
+
 def test_the_slider_moves_the_heads(open_film: OpenFilm) -> None:
     page = open_film(history())
     assert epoch(page) == 12

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from conv2attn.convert.errors import CheckpointError, ConversionError, OptionError, OutputExistsError, SelectionError
+from conv2attn.convert.errors import CheckpointError, ConversionError, OptionError, RunExistsError, SelectionError
 from conv2attn.learn.experiment import run as run_module
 from conv2attn.learn.experiment.folder import Experiment, read_experiment, read_results, run_folder
 from conv2attn.learn.experiment.history import read_history
@@ -146,7 +146,7 @@ def test_a_resumed_experiment_ends_as_an_unbroken_one(tmp_path: Path, monkeypatc
 
 
 def test_a_folder_that_holds_an_experiment_is_kept(finished: Path) -> None:
-    with pytest.raises(OutputExistsError, match="holds an experiment"):
+    with pytest.raises(RunExistsError, match="holds an experiment"):
         run_tiny(finished, "quadratic")
     with pytest.raises(ConversionError, match="holds another experiment"):
         run_experiment(tiny_experiment("quadratic"), stripes(), finished, resume=True)

@@ -11,17 +11,22 @@ import re
 import signal
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from torch.multiprocessing.spawn import ProcessExitedException
 
-from conv2attn.convert.errors import CheckpointError, ConversionError, OutputExistsError, ToolError
+from conv2attn.convert.errors import CheckpointError, ConversionError, OptionError, RunExistsError, ToolError
 from conv2attn.convert.files.writing.json_text import json_text
 from conv2attn.learn.data.images import ImageData, Split
 from conv2attn.learn.experiment.recipes import PAPERS, build
 from conv2attn.learn.experiment.recorder import HeadRecorder
+from conv2attn.learn.melting.groups import parameter_groups
+from conv2attn.learn.melting.melt import melt
+from conv2attn.learn.melting.record import AttentionRecorder
 from conv2attn.learn.training import records as records_module
 from conv2attn.learn.training.batches import Order
 from conv2attn.learn.training.evaluate import Evaluation, evaluate
@@ -160,7 +165,8 @@ def test_a_damaged_checkpoint_is_refused_in_a_sentence(tmp_path: Path) -> None:
         file.write_bytes(whole)
 
 
-def test_two_processes_compute_what_one_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", ["auto", "ddp_spawn", "fsdp"])
+def test_two_processes_compute_what_one_does(strategy: str, tmp_path: Path) -> None:
     """With the statistics kept, the two differ in the order of sums alone.
 
     A loss is a mean of n = 8 numbers, a gradient one of so many products as an image has pixels times the batch; each
@@ -169,11 +175,72 @@ def test_two_processes_compute_what_one_does(tmp_path: Path) -> None:
     """
     recipe = Recipe(epochs=3, batch_size=8, lr=0.001, batch_statistics=False, optimizer="sgd")
     one = fit(network(), data(), recipe, tmp_path / "one")
-    pair = fit(network(), data(), recipe, tmp_path / "two", machine=Machine("cpu", 2, "ddp_spawn"))
+    pair = fit(network(), data(), recipe, tmp_path / "two", machine=Machine("cpu", 2, strategy))
     for alone, together in zip(one.records[1:], pair.records[1:], strict=True):
         assert math.isclose(alone["train_loss"], together["train_loss"], rel_tol=1e-4)
     for name, tensor in state(one).items():
         torch.testing.assert_close(tensor, state(pair)[name], rtol=1e-4, atol=1e-5)
+
+
+def test_one_process_with_sharded_parameters_computes_what_one_without_does_bit_for_bit(tmp_path: Path) -> None:
+    recipe = replace(RECIPE, clip=1.0)
+    model = melt(network(), content=2)
+    groups = partial(parameter_groups, lr=0.01, weight_decay=0.1)
+    recorder = AttentionRecorder.of(model, data().validation.images[:2])
+    ways = {
+        name: fit(
+            model, data(), recipe, tmp_path / name, groups=groups, recorder=recorder, machine=Machine("cpu", 1, name)
+        )
+        for name in ("auto", "fsdp")
+    }
+    assert equal(ways["auto"], ways["fsdp"])
+
+
+def test_two_processes_with_sharded_parameters_go_on_where_they_were(tmp_path: Path) -> None:
+    machine, recipe = Machine("cpu", 2, "fsdp"), replace(RECIPE, epochs=2)
+    whole = fit(network(), data(), recipe, tmp_path / "whole", machine=machine, recorder=dies_never)
+    with pytest.raises(ProcessExitedException):
+        fit(network(), data(), recipe, tmp_path / "killed", machine=machine, recorder=dies_after_an_epoch)
+    resumed = fit(network(), data(), recipe, tmp_path / "killed", machine=machine, recorder=dies_never, resume=True)
+    assert equal(whole, resumed)
+
+
+def dies_never(_: nn.Module) -> Record:
+    """A recorder that says nothing."""
+    return {}
+
+
+_CALLS = [0]
+
+
+def dies_after_an_epoch(_: nn.Module) -> Record:
+    """A recorder that ends its process when it is called for the third time: in the second epoch."""
+    _CALLS[0] += 1
+    if _CALLS[0] == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("machine", "said"),
+    [
+        (Machine(strategy="nothing"), "invalid strategy name"),
+        (Machine("cpu", 1, "auto", "7-bit"), "Precision '7-bit' is invalid"),
+        (Machine("cpu", 1, "deepspeed"), "DeepSpeed"),
+    ],
+)
+def test_what_lightning_cannot_do_is_refused_before_anything_is_written(
+    machine: Machine, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(OptionError, match=said):
+        fit(network(), data(), RECIPE, tmp_path / "run", machine=machine)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_one_of_several_processes_is_refused_the_caller_is_refused(tmp_path: Path) -> None:
+    recipe = Recipe(epochs=3, batch_size=8, lr=1e30, optimizer="sgd")
+    with pytest.raises(ConversionError, match="a smaller lr"):
+        fit(network(), data(), recipe, tmp_path / "run", machine=Machine("cpu", 2))
 
 
 def test_processes_share_the_batches_of_one(tmp_path: Path) -> None:
@@ -188,7 +255,7 @@ def test_processes_share_the_batches_of_one(tmp_path: Path) -> None:
 
 def test_a_folder_with_a_run_is_not_taken_for_another(tmp_path: Path) -> None:
     fit(network(), data(), RECIPE, tmp_path / "run")
-    with pytest.raises(OutputExistsError, match="holds a run"):
+    with pytest.raises(RunExistsError, match="holds a run"):
         fit(network(), data(), RECIPE, tmp_path / "run")
     others = (
         (network(), data(), Recipe(epochs=4, batch_size=8, lr=0.01)),

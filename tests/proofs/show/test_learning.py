@@ -80,7 +80,7 @@ def test_two_processes_learn_what_one_does(tmp_path: Path) -> None:
     """The two differ in the order of sums alone; the allowance is ``test_fit``'s."""
     options = ("learn", "--encoding", "gaussian", "--depth", 2, "--heads", 3, "--epochs", 2)
     assert exit_code(*options, "--out", tmp_path / "one") == 0
-    two = ("--accelerator", "cpu", "--devices", 2, "--strategy", "ddp_spawn")
+    two = ("--accelerator", "cpu", "--devices", 2)
     assert exit_code(*options, "--out", tmp_path / "two", *two) == 0
     one, pair = (read_records(tmp_path / name / "gaussian" / "seed-0") for name in ("one", "two"))
     assert len(one) == len(pair) == 3

@@ -2,6 +2,7 @@
 // Drawing: the ellipses of a layer, the maps of its heads, the curve of accuracies.
 
 const HALF = Math.sqrt(2 * Math.log(2)); // a Gaussian has half of its mass within so many standard deviations
+const EDGE = 6; // from the edge of a square, in pixels of the screen, to the marks of heads that look beyond it
 
 function colours(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim().split(/\s+/);
@@ -55,10 +56,23 @@ function drawLayer(canvas, frame, layer, look) {
     context.fill();
     context.globalAlpha = 1;
     context.stroke();
-    context.beginPath();
-    context.arc(x, y, 2.5, 0, 2 * Math.PI);
-    context.fill();
+    drawMean(context, x, y, canvas.clientWidth, canvas.clientHeight);
   }
+}
+
+/** A dot where a head looks on average, or, if that is beyond the square, a triangle at its edge that points there. */
+function drawMean(context, x, y, width, height) {
+  const nearX = Math.min(Math.max(x, EDGE), width - EDGE), nearY = Math.min(Math.max(y, EDGE), height - EDGE);
+  context.beginPath();
+  if (x < 0 || x > width || y < 0 || y > height) {
+    const turn = Math.atan2(y - nearY, x - nearX);
+    for (const corner of [0, 2.4, -2.4]) {
+      context.lineTo(nearX + EDGE * Math.cos(turn + corner), nearY + EDGE * Math.sin(turn + corner));
+    }
+  } else {
+    context.arc(x, y, 2.5, 0, 2 * Math.PI);
+  }
+  context.fill();
 }
 
 /** 256 colours between those of the ramp, as bytes. */
