@@ -55,7 +55,7 @@ def content_cost(layer: AttentionLayer, content: ContentTerms, size: Size, *, ba
     chunk = min(queries, queries_at_a_time(spec.num_heads, grid, element))
     vectors = batch * spec.num_heads * (keys * key_dim + queries * (2 * key_dim + 2 * spec.axes + 2))
     images = batch * (2 * keys * spec.in_channels + queries * spec.out_channels)
-    held = 5 * spec.num_heads * chunk * keys + vectors + images
+    held = spec.num_heads * chunk * (2 * keys + spec.in_channels) + vectors + images
     return Cost(pairs * (content.score_flops + 2 * spec.in_channels) + 2 * mixing, held * element)
 
 

@@ -6,8 +6,8 @@ where a, b_1, b_2, ... are numbers of every head and query, which eq. (7) multip
 positional part of a score is so a sum of one term an axis, and no bias of queries times keys is ever formed. Positions
 are subtracted before they are multiplied: nothing cancels, as it does in a product of absolute positions.
 
-Queries are taken so many at a time that S stays small. X, W, Q, K, a and b are kept, and the backward pass computes P
-again:
+Queries are taken so many at a time that S stays small, all in the same two blocks of memory: fresh ones would push each
+other out of the cache. X, W, Q, K, a and b are kept, and the backward pass computes P again:
 
     dA_h = W_h^T dY       dP_h = dA_h X^T       dX   += sum_h P_h^T dA_h        (A_h = P_h X)
     dW_h = dY A_h^T       dS_h = P_h (dP_h - sum_k P_h dP_h)
@@ -63,7 +63,7 @@ def content_sum(source: Tensor, weight: Tensor, scores: Scores) -> Tensor:
         [batch, queries, out_channels].
     """
     pixels = source.flatten(2).transpose(1, 2).contiguous()
-    inputs = pixels, all_heads(weight), scores.queries, scores.keys, scores.vectors
+    inputs = pixels, all_heads(weight), scores.queries.contiguous(), scores.keys.contiguous(), scores.vectors
     summed: Tensor = _ContentSum.apply(*inputs, scores.positions, scores.grid)  # type: ignore[no-untyped-call]
     return summed
 
@@ -108,9 +108,12 @@ class _Part:
         grid: Size of the key grid.
         image: Number of the image.
         chosen: The queries.
+        memory: Where scores and probabilities are computed, [2, at least as many entries]; None for new memory.
     """
 
-    def __init__(self, tensors: tuple[Tensor, ...], grid: Size, image: int, chosen: slice) -> None:
+    def __init__(
+        self, tensors: tuple[Tensor, ...], grid: Size, image: int, chosen: slice, memory: Tensor | None = None
+    ) -> None:
         self.image, self.chosen, self.grid = image, chosen, grid
         pixels, self.mixing, queries, keys, vectors, positions = tensors
         self.pixels, self.keys = pixels[image], keys[image]
@@ -119,17 +122,29 @@ class _Part:
             torch.arange(length, dtype=positions.dtype, device=positions.device) - positions[chosen, axis, None]
             for axis, length in enumerate(grid)
         ]
+        shape = (*self.queries.shape[:2], *grid)
+        self.memory = None if memory is None else memory[:, : math.prod(shape)].view(2, *shape)
 
     def attended(self) -> tuple[Tensor, Tensor]:
         """P, [num_heads, queries, keys], and A, [num_heads, queries, in_channels]."""
-        first, *others = map(self._term, range(len(self.grid)))
-        for term in others:
-            first = (first.unsqueeze(-1) + term.unsqueeze(-2)).flatten(2)
-        scores = torch.baddbmm(first, self.queries, self.keys)
-        # Without what would be subnormal in a product: processors multiply subnormal numbers many times slower.
-        smallest = torch.finfo(scores.dtype).tiny ** 0.5
-        probabilities = F.threshold(scores.softmax(-1), smallest, 0.0, inplace=not torch.is_grad_enabled())
+        scores = self._scores()
+        kept = None if self.memory is None else self.memory[1].flatten(2)
+        probabilities = torch.softmax(scores, -1, out=kept)
+        probabilities = F.threshold(probabilities, _smallest(scores.dtype), 0.0, inplace=kept is not None)
         return probabilities, torch.unflatten(probabilities.flatten(0, 1) @ self.pixels, 0, probabilities.shape[:2])
+
+    def _scores(self) -> Tensor:
+        """S, [num_heads, queries, keys], and in place of what is negligible, a number that softmax is fast with.
+
+        Exponentials that are subnormal, or close to it, take a processor many times as long as others.
+        """
+        *terms, last = map(self._term, range(len(self.grid)))
+        for axis, term in enumerate(reversed(terms)):
+            kept = self.memory[0] if self.memory is not None and axis == len(terms) - 1 else None
+            last = torch.add(term[(..., *(None,) * (axis + 1))], last.unsqueeze(2), out=kept)
+        scores = last.flatten(2).baddbmm_(self.queries, self.keys)
+        floor = scores.detach().amax(-1, keepdim=True) + 1.25 * math.log(_smallest(scores.dtype))
+        return scores.clamp_min_(floor)
 
     def add_gradients(self, gradient: Tensor, found: list[Tensor]) -> None:
         """Adds the part's derivatives of X, W, Q, K and the vectors; ``gradient`` is dY, [queries, out_channels]."""
@@ -140,7 +155,10 @@ class _Part:
         rows = passed.flatten(0, 1)
         pixels[self.image].addmm_(probabilities.flatten(0, 1).T, rows)
         mean = (passed * attended).sum(-1, keepdim=True)
-        scores = torch.unflatten(rows @ self.pixels.T, 0, probabilities.shape[:2]).sub_(mean).mul_(probabilities)
+        products = torch.mm(
+            rows, self.pixels.T, out=None if self.memory is None else self.memory[0].view(len(rows), -1)
+        )
+        scores = products.view(probabilities.shape).sub_(mean).mul_(probabilities)
         queries[self.image, :, self.chosen] = torch.bmm(scores, self.keys.transpose(1, 2))
         keys[self.image].baddbmm_(self.queries.transpose(1, 2), scores)
         self._add_to_vectors(torch.unflatten(scores, 2, tuple(self.grid)), vectors[self.image, :, self.chosen])
@@ -163,11 +181,17 @@ def _parts(tensors: tuple[Tensor, ...] | list[Tensor], grid: Size) -> Iterator[_
     """Parts whose scores have about ``CHUNK_BYTES``."""
     queries = tensors[2]
     chunk = queries_at_a_time(queries.shape[1], grid, queries.element_size())
+    memory = queries.new_empty(2, queries.shape[1] * min(chunk, queries.shape[2]) * math.prod(grid))
     for image in range(len(queries)):
         for start in range(0, queries.shape[2], chunk):
-            yield _Part(tuple(tensors), grid, image, slice(start, start + chunk))
+            yield _Part(tuple(tensors), grid, image, slice(start, start + chunk), memory)
 
 
 def queries_at_a_time(heads: int, grid: Size, element_size: int) -> int:
     """Queries whose scores have about ``CHUNK_BYTES``."""
     return max(1, CHUNK_BYTES // (heads * math.prod(grid) * element_size))
+
+
+def _smallest(dtype: torch.dtype) -> float:
+    """Probabilities up to this are taken for 0: their products may be subnormal."""
+    return float(torch.finfo(dtype).tiny ** 0.5)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -124,6 +126,45 @@ def test_no_tensor_has_an_entry_for_every_query_and_key(gated: bool, monkeypatch
     with Largest() as seen:
         torch.autograd.backward(layer(torch.randn(2, 2, 20, 24)).square().sum())
     assert seen.elements < 20 * 24 * 22 * 26  # of one head of one image
+
+
+def test_no_exponential_is_subnormal_and_keys_that_weigh_next_to_nothing_weigh_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layer = attention_from_conv(nn.Conv2d(2, 3, 3, padding=1), alpha=2.0)
+    layer.add_content(KEY_DIM)
+    seen: list[tuple[Tensor, Tensor]] = []
+
+    def noted(probabilities: Tensor, smallest: float, value: float, *, inplace: bool) -> Tensor:
+        kept = F.threshold(probabilities, smallest, value)
+        seen.append((probabilities.clone(), kept))
+        return kept
+
+    monkeypatch.setattr(content_sum, "F", SimpleNamespace(threshold=noted))
+    layer(torch.randn(1, 2, 9, 20))
+    tiny = torch.finfo(torch.float32).tiny
+    assert math.exp(-2 * 18**2) < tiny  # what the farthest keys would weigh
+    for probabilities, kept in seen:
+        assert (probabilities > tiny).all()
+        assert ((kept == 0) == (probabilities <= tiny**0.5)).all()
+        assert (kept == 0).any()
+        assert ((kept.sum(-1) - 1).abs() <= probabilities.shape[-1] * torch.finfo(torch.float32).eps).all()
+
+
+def test_scores_of_all_images_and_queries_share_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(content_sum, "CHUNK_BYTES", 2**12)
+    layer, x = layer_and_input("image", gated=False)
+    places: set[int] = set()
+    honest = content_sum._Part.attended
+
+    def noted(part: content_sum._Part) -> tuple[Tensor, Tensor]:
+        found = honest(part)
+        places.add(found[0].data_ptr())
+        return found
+
+    monkeypatch.setattr(content_sum._Part, "attended", noted)
+    layer(x)
+    assert len(places) == 1
 
 
 def test_auto_takes_the_separable_engine_and_the_literal_one_in_a_transform() -> None:
