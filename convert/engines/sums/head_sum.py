@@ -169,7 +169,7 @@ def _moved(images: Tensor) -> Tensor:
     if not images.is_contiguous():
         return images.movedim((0, 1), (-2, -1)).contiguous()
     batch, channels, *pixels = images.shape
-    return images.view(batch * channels, -1).T.contiguous().view(*pixels, batch, channels)
+    return images.view(batch * channels, math.prod(pixels)).T.contiguous().view(*pixels, batch, channels)
 
 
 def _blocks(source: Tensor, tables: Sequence[Tensor]) -> Iterator[_Block]:
@@ -178,7 +178,7 @@ def _blocks(source: Tensor, tables: Sequence[Tensor]) -> Iterator[_Block]:
     queries = first.shape[1]
     read, held = _bytes_of_a_row(source, tables)
     images = min(max(1, _BLOCK_BYTES // (read * min(_QUERIES, queries))), batch)
-    images = math.ceil(batch / math.ceil(batch / images))
+    images = math.ceil(batch / math.ceil(batch / images)) if batch else 1
     rows = min(max(1, _BLOCK_BYTES // (read * images + held)), queries)
     rows = math.ceil(queries / math.ceil(queries / rows))
     used = (first != 0).any(0)

@@ -81,3 +81,12 @@ def test_only_what_is_wanted_is_differentiated() -> None:
     source = integers(generator, 2, 4, 5).requires_grad_()
     (first,) = torch.autograd.grad(head_sum(source, weight, tables).square().sum(), source, create_graph=True)
     assert torch.autograd.grad(first.sum(), source)[0].shape == source.shape
+
+
+def test_no_image_gives_no_output_and_derivatives_of_zero() -> None:
+    leaves = [torch.ones(shape, requires_grad=True) for shape in ((0, 4, 5, 6), (2, 1, 3, 4), (2, 3, 5), (2, 6, 6))]
+    source, weight, *tables = leaves
+    observed = head_sum(source, weight, tables)
+    assert observed.shape == (0, 3, 3, 6)
+    for gradient, leaf in zip(torch.autograd.grad(observed.sum(), leaves), leaves, strict=True):
+        assert torch.equal(gradient, torch.zeros_like(leaf))
