@@ -71,10 +71,9 @@ def softmax_tail(layer: AttentionLayer, varies: Tensor) -> Tensor:
     tau = [fractions[alpha] for alpha in layer.regime.alpha]
     if layer.spec.num_heads > 1 and not layer.regime.is_exact and _has_room(layer):
         return _by_kernel(layer, varies, tau)
-    if layer.regime.shared_alpha is not None:
-        return absolute_products(layer, layer.kernel, varies)[0] * tau[0]
     shares = torch.tensor(tau, dtype=torch.float64, device="cpu").view(layer.spec.kernel_size)
-    return absolute_products(layer, magnitudes(layer.kernel) * shares, varies)[0]
+    (tail,) = absolute_products(layer, magnitudes(layer.kernel) * shares, varies)
+    return tail
 
 
 def _has_room(layer: AttentionLayer) -> bool:
@@ -103,11 +102,11 @@ def absolute_products(layer: AttentionLayer, weight: Tensor, *per_input: Tensor)
     """
     groups, limits = layer.spec.groups, torch.finfo(torch.float64)
     absolute = torch.unflatten(magnitudes(weight).flatten(1), 0, (groups, -1))
-    vectors = torch.stack(per_input, dim=-1).repeat_interleave(layer.spec.num_heads, dim=0)
+    vectors = torch.stack(per_input, dim=1).repeat_interleave(layer.spec.num_heads, dim=0)
     vectors = torch.unflatten(vectors, 0, (groups, -1))
     lost = torch.where(vectors > 0, 2 * limits.smallest_normal * (1 + vectors), 0.0).sum(1, keepdim=True)
     products = absolute @ vectors * (1 + gamma(absolute.shape[-1] + 2, limits.eps / 2)) + lost
-    return tuple(products.flatten(0, 1).unbind(-1))
+    return tuple(products.flatten(0, 1).unbind(1))
 
 
 def _by_kernel(layer: AttentionLayer, varies: Tensor, tau: list[float]) -> Tensor:
@@ -122,14 +121,15 @@ def _by_kernel(layer: AttentionLayer, varies: Tensor, tau: list[float]) -> Tenso
     per_group = varies.view(spec.groups, 1, -1)
     lost = 2 * torch.finfo(torch.float64).smallest_normal * spec.num_heads * (1 + change.shape[1])  # by underflow
     parts = []
-    for weight in torch.split(layer.kernel.detach().flatten(2).flatten(0, 1), max(1, _ENTRIES // change.shape[1])):
+    at_once = _ENTRIES // change.shape[1]  # at least 1, as two heads or more fit the table
+    for weight in torch.split(layer.kernel.detach().flatten(2).flatten(0, 1), at_once):
         heads, largest = weight.cpu().double(), magnitudes(weight)
         alone = largest @ each + lost
-        together = ((heads @ change).abs().sum(-1) + largest @ (outside + beyond)) / 2 + alone * (OUTWARD**2 - 1)
-        together = together + 2 * (largest - heads.abs()).sum(-1) + lost  # what a processor reads as 0
+        together = ((heads @ change).abs().sum(1) + largest @ (outside + beyond)) / 2 + alone * (OUTWARD**2 - 1)
+        together = together + 2 * (largest - heads.abs()).sum(1) + lost  # what a processor reads as 0
         parts.append(torch.minimum(alone, together))
     channels = torch.cat(parts).view(spec.groups, -1, per_group.shape[-1])
-    return (channels * per_group).sum(-1).flatten()
+    return (channels * per_group).sum(2).flatten()
 
 
 @lru_cache(maxsize=4)

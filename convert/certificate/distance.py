@@ -168,7 +168,7 @@ def kernel_at(layer: AttentionLayer, first: Sequence[int], last: Sequence[int]) 
     probabilities, start = _probabilities(layer, empty)
     if probabilities is None or layer.axis_scores is not None:
         raise ConversionError("the layer's heads reach over too many pixels, or go by learned tables")
-    near = _part(probabilities.unsqueeze(0), start, first, last)[0]
+    near = _part(probabilities.unsqueeze(0), start, first, last).squeeze(0)
     kernel: Tensor = torch.tensordot(weight.flatten(2), near.flatten(1), dims=1)
     return kernel.view(*weight.shape[:2], *lengths)
 
@@ -198,13 +198,14 @@ def _probabilities(layer: AttentionLayer, window: Window) -> tuple[Tensor | None
     last = tuple(
         max(math.ceil(high), z) + margin for high, z in zip(centers.amax(0).tolist(), window.last, strict=True)
     )
-    if len(alpha) * math.prod(z - a + 1 for a, z in zip(first, last, strict=True)) > _ENTRIES:
+    lengths = [z - a + 1 for a, z in zip(first, last, strict=True)]
+    if len(alpha) * math.prod(lengths) > _ENTRIES:
         return None, first
     found = torch.ones(len(alpha), dtype=torch.float64)
-    for axis, (a, z) in enumerate(zip(first, last, strict=True)):
-        offsets = torch.arange(a, z + 1, dtype=torch.float64)
+    for axis, (a, length) in enumerate(zip(first, lengths, strict=True)):
+        offsets = a + torch.arange(length, dtype=torch.float64)
         scores = -alpha[:, None] * (offsets - centers[:, axis, None]).square()
-        found = found.unsqueeze(-1) * scores.softmax(-1).view(len(alpha), *[1] * axis, -1)
+        found = found.unsqueeze(-1) * scores.softmax(1).view(len(alpha), *[1] * axis, -1)
     return found, first
 
 

@@ -215,3 +215,15 @@ def test_what_heads_give_each_other_counts_as_long_as_it_fits_a_table() -> None:
     alone = 60 * tail_fraction(alpha)
     assert found[fits + 1] == pytest.approx(alone, rel=CLOSE)
     assert found[fits] < 0.9 * alone
+
+
+@pytest.mark.parametrize("kernel_size", [(1, 1), (1, 2)])
+def test_the_tail_of_a_weight_is_not_rounded_to_nothing_where_the_product_is_too_small_for_a_number(
+    kernel_size: tuple[int, int],
+) -> None:
+    layer = layer_of(ConvSpec(1, 1, kernel_size=kernel_size, bias=False), [700.0])
+    with torch.no_grad():
+        layer.weight.fill_(1e-24)
+    assert float(softmax_tail(layer, torch.ones(1, dtype=torch.float64))) > Fraction(1e-24) * Fraction(
+        tail_fraction(700.0)
+    )

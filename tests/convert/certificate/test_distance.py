@@ -264,11 +264,15 @@ def test_what_sums_in_double_precision_may_lose_is_all_that_is_left_of_one_hot_a
     assert list(found.per_channel) == pytest.approx([1e-12 * 2 * 12 * 0.75 * (1.5 + 3.5)] * 3, rel=1e-3, abs=0)
 
 
-@pytest.mark.parametrize(("dilation", "fits"), [(2048 - 2 * 9 - 1, True), (2048 - 2 * 9, False)])
-def test_heads_may_reach_over_as_many_pixels_as_a_table_of_two_to_the_24_numbers_has(dilation: int, fits: bool) -> None:
-    """Eight pixels beyond the kernel here, the root of 49.5 rounded up, and one more, on each side of four heads."""
+@pytest.mark.parametrize(("square", "margin"), [(48.5, 7 + 1), (49.5, 8 + 1)])
+@pytest.mark.parametrize("fits", [True, False])
+def test_heads_may_reach_over_as_many_pixels_as_a_table_of_two_to_the_24_numbers_has(
+    square: float, margin: int, fits: bool
+) -> None:
+    """The root of the square rounded up beyond the kernel, and one pixel more, on each side of four heads."""
+    dilation = 2048 - 2 * margin - fits
     spec = ConvSpec(1, 1, kernel_size=(2, 2), dilation=(dilation, dilation), bias=False)
-    layer = SelfAttention2d(spec, alpha=45 / 49.5)
+    layer = SelfAttention2d(spec, alpha=45 / square)
     if fits:
         assert kernel_at(layer, (0, 0), (2, 0)).shape == (1, 1, 3, 1)
     else:
