@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from conv2attn.convert import ConvSpec, SelfAttention1d, SelfAttention2d, attention_from_conv, certify
 from conv2attn.convert.attention.layer import SelfAttention
+from conv2attn.convert.certificate import distance
 from conv2attn.convert.certificate.distance import (
     Window,
     distance_from_convolution,
@@ -264,13 +265,24 @@ def test_what_sums_in_double_precision_may_lose_is_all_that_is_left_of_one_hot_a
     assert list(found.per_channel) == pytest.approx([1e-12 * 2 * 12 * 0.75 * (1.5 + 3.5)] * 3, rel=1e-3, abs=0)
 
 
+@pytest.mark.parametrize("fits", [True, False])
+def test_heads_may_reach_over_as_many_pixels_as_a_table_of_two_to_the_24_numbers_has(fits: bool) -> None:
+    """Eight pixels beyond the kernel here, the root of 49.5 rounded up, and one more, on each side of four heads."""
+    see_whether_it_fits(square=49.5, dilation=2048 - 2 * 9 - fits, fits=fits)
+
+
 @pytest.mark.parametrize(("square", "margin"), [(48.5, 7 + 1), (49.5, 8 + 1)])
 @pytest.mark.parametrize("fits", [True, False])
-def test_heads_may_reach_over_as_many_pixels_as_a_table_of_two_to_the_24_numbers_has(
-    square: float, margin: int, fits: bool
+def test_heads_reach_until_they_give_as_little_as_is_in_the_slack(
+    square: float, margin: int, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The root of the square rounded up beyond the kernel, and one pixel more, on each side of four heads."""
-    dilation = 2048 - 2 * margin - fits
+    """The root of the square, rounded up, beyond the kernel and one pixel more: seen by the size of a small table."""
+    monkeypatch.setattr(distance, "_ENTRIES", 2**12)
+    see_whether_it_fits(square=square, dilation=32 - 2 * margin - fits, fits=fits)
+
+
+def see_whether_it_fits(*, square: float, dilation: int, fits: bool) -> None:
+    """Whether the table has room for four heads that give exp(-45) to pixels at the root of a square."""
     spec = ConvSpec(1, 1, kernel_size=(2, 2), dilation=(dilation, dilation), bias=False)
     layer = SelfAttention2d(spec, alpha=45 / square)
     if fits:
@@ -285,7 +297,14 @@ def test_keys_that_begin_with_the_kernel_or_end_with_it_count_as_far_as_both_go(
     layer = SelfAttention1d(ConvSpec(1, 1, kernel_size=(1,), bias=False), alpha=1.0, dtype=torch.float64)
     window = Window(torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0], dtype=torch.float64).view(1, 1, 5), (-2,))
     low, high = torch.tensor([-1.0]).double(), torch.tensor([1.0]).double()
-    for first, last, outside in ((-2, -1, 28.0), (1, 5, 7.0), (-5, -2, 30.0), (-3, 4, 0.0), (3, 4, 31.0)):
+    for first, last, outside in (
+        (-2, -1, 28.0),
+        (1, 5, 7.0),
+        (-5, -2, 30.0),
+        (-3, 4, 0.0),
+        (3, 4, 31.0),
+        (-5, -4, 31.0),
+    ):
         keys = (first,), (last,)
         bare, padded = (
             float(kernel_difference(layer, window, low=low, high=high, keys=keys, padded=padded))
