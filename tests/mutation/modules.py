@@ -44,7 +44,11 @@ _TAILS = (
     "convert/certificate/test_tightness",
     "proofs/claims/test_tail",
 )
-_RUNNING = ("convert/certificate/test_followed", "convert/certificate/test_propagation")
+_RUNNING = (
+    "convert/certificate/test_followed",
+    "convert/certificate/test_network",
+    "convert/certificate/test_propagation",
+)
 _FOLLOWING = (
     "convert/certificate/test_comparison",
     "convert/certificate/test_followed",

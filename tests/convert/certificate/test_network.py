@@ -1,0 +1,226 @@
+"""What is known of a small network's outputs once it has been followed, and why where nothing is."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from conv2attn.convert import attention_from_conv
+from conv2attn.convert.certificate.propagation.interval import Interval
+from conv2attn.convert.certificate.propagation.network import Follower, Memory, UntraceableError, follow
+from conv2attn.convert.size import Size
+
+CLOSE = 1e-5  # above what a sum or two in single precision may round
+
+
+class Small(nn.Module):
+    """A network of one linear layer, a buffer and a function."""
+
+    kept: Tensor
+    attention: Any
+
+    def __init__(self, function: Callable[[Small, Tensor], Tensor], attention: nn.Module | None = None) -> None:
+        super().__init__()
+        self.attention = attention
+        self.linear, self.function = nn.Linear(3, 3), function
+        self.register_buffer("kept", torch.ones(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the function to [batch, channels, rows, columns]."""
+        return self.function(self, x)
+
+
+def followed(
+    function: Callable[[Small, Tensor], Tensor], attention: nn.Module | None = None
+) -> tuple[Follower, Interval]:
+    """The network on an image of 2 rows and 3 columns between -1 and 2, and bounds on its output."""
+    follower, (bounds,) = follow(Small(function, attention), Size(2, 3), 1, Interval.of(-1.0, 2.0), count=1, memory={})
+    return follower, bounds
+
+
+def test_a_tensor_that_outlives_the_call_must_not_be_written_to() -> None:
+    held, other = torch.zeros(3), torch.zeros(3)
+
+    def write(network: Small, x: Tensor) -> Tensor:
+        torch.add(other, 1.0, out=held)
+        return x
+
+    with pytest.raises(UntraceableError, match="writes into a tensor that outlives its call"):
+        followed(write)
+
+
+def test_a_tensor_that_the_call_makes_may_be_written_to() -> None:
+    def write(network: Small, x: Tensor) -> Tensor:
+        own = torch.zeros(3)
+        own.add_(1.0)
+        return x + own
+
+    _, bounds = followed(write)
+    assert (float(bounds.low), float(bounds.high)) == pytest.approx((0.0, 3.0), abs=CLOSE)
+
+
+def test_a_tensor_that_outlives_the_call_may_be_read() -> None:
+    held = torch.full((3,), 2.0)
+    _, bounds = followed(lambda network, x: x + (held + held))
+    assert (float(bounds.low), float(bounds.high)) == pytest.approx((3.0, 6.0), abs=CLOSE)
+
+
+def test_an_error_that_the_network_catches_ends_the_layer_that_raised_it() -> None:
+    def catch(network: Small, x: Tensor) -> Tensor:
+        with contextlib.suppress(RuntimeError):
+            network.linear(x[..., :1])
+        return torch.cumsum(x, 0)
+
+    follower, bounds = followed(catch)
+    assert [(problem.name, problem.reason) for problem in follower.problems] == [
+        ("cumsum", "no bound is known for cumsum")
+    ]
+    assert not bounds.is_bounded
+
+
+def test_a_buffer_that_the_call_changes_is_not_known_any_more() -> None:
+    follower, bounds = followed(lambda network, x: x + network.kept.add_(1.0))
+    assert not bounds.is_bounded
+    assert [problem.name for problem in follower.changes] == ["add_"]
+
+
+def test_a_tensor_of_the_call_that_is_changed_in_place_has_new_bounds() -> None:
+    follower, bounds = followed(lambda network, x: (x * 2.0).add_(network.kept))
+    assert (float(bounds.low), float(bounds.high)) == pytest.approx((-1.0, 5.0), abs=CLOSE)
+    assert not follower.changes
+    assert not follower.problems
+
+
+def test_what_is_read_under_another_name_of_what_was_changed_is_not_known() -> None:
+    def change(network: Small, x: Tensor) -> Tensor:
+        y = x * 1.0
+        part = y[..., :1]
+        y.add_(1.0)
+        return part * 1.0
+
+    follower, bounds = followed(change)
+    assert not bounds.is_bounded
+    assert {problem.reason for problem in follower.problems} == {
+        "it reads a tensor whose memory was written to under another name"
+    }
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_may_be_the_memory_of_a_tensor_that_was_changed_is_not_known(turned: bool) -> None:
+    """``contiguous`` copies here where the axes are turned, and need not where pixels lie in another order."""
+
+    def change(network: Small, x: Tensor) -> Tensor:
+        same = (x.transpose(2, 3) if turned else x).contiguous()
+        same.add_(1.0)
+        return x * 1.0
+
+    _, bounds = followed(change)
+    assert not bounds.is_bounded
+
+
+def test_what_a_function_without_a_rule_gives_back_may_be_the_memory_of_what_it_reads() -> None:
+    def change(network: Small, x: Tensor) -> Tensor:
+        torch.cumsum(x, 0).add_(1.0)
+        return x * 1.0
+
+    _, bounds = followed(change)
+    assert not bounds.is_bounded
+
+
+def test_a_function_in_place_gives_back_the_tensor_itself() -> None:
+    found = []
+
+    def change(network: Small, x: Tensor) -> Tensor:
+        y = x * 1.0
+        found.append(y.add_(x) is y)
+        return y
+
+    followed(change)
+    assert found == [True]
+
+
+def test_a_tensor_that_was_made_out_of_sight_is_not_known() -> None:
+    def make(network: Small, x: Tensor) -> Tensor:
+        with torch._C.DisableTorchFunction():
+            y = x + 1.0
+        return y * 1.0
+
+    follower, bounds = followed(make)
+    assert not bounds.is_bounded
+    assert follower.problems[0].reason == "it reads a tensor that was made out of sight"
+
+
+def test_a_tensor_that_was_changed_out_of_sight_is_not_known() -> None:
+    def change(network: Small, x: Tensor) -> Tensor:
+        y = x * 1.0
+        with torch._C.DisableTorchFunction():
+            y.add_(1.0)
+        return y * 1.0
+
+    follower, bounds = followed(change)
+    assert not bounds.is_bounded
+    assert follower.problems[0].reason == "it reads a tensor that was changed out of sight"
+
+
+def attending(*, batched: bool, output_size: tuple[int, int] | None = None) -> tuple[Follower, Interval, torch.Size]:
+    """A transposed layer of two channels, on an image or a batch of one; also the size of what it gives."""
+    conv = nn.ConvTranspose2d(1, 2, (3, 2), stride=2, bias=False)
+    with torch.no_grad():
+        conv.weight.fill_(1.0)[:, 1] = 3.0
+    sizes = []
+
+    def attend(network: Small, x: Tensor) -> Tensor:
+        layer = network.attention
+        y: Tensor = layer(x if batched else x[0], output_size)
+        sizes.append(y.shape)
+        return y
+
+    follower, bounds = followed(attend, attention_from_conv(conv, alpha=3.0))
+    return follower, bounds, sizes[0]
+
+
+@pytest.mark.parametrize(("output_size", "rows"), [(None, 5), ((6, 6), 6)])
+def test_an_attention_layer_takes_batches_and_single_images_of_the_size_that_is_asked_for(
+    output_size: tuple[int, int] | None, rows: int
+) -> None:
+    _, each, size = attending(batched=True, output_size=output_size)
+    assert size == (1, 2, rows, 6)
+    assert each.high.numel() == 2
+    assert each.high[1] > 2 * each.high[0]
+    _, merged, size = attending(batched=False, output_size=output_size)
+    assert size == (2, rows, 6)
+    assert (float(merged.low), float(merged.high)) == (float(each.low.min()), float(each.high.max()))
+
+
+def test_an_attention_layer_of_a_network_is_listed_with_its_input_and_its_own_certificate() -> None:
+    follower, bounds, _ = attending(batched=True)
+    (layer,) = follower.layers
+    assert (layer.name, layer.low, layer.high, layer.inherited) == ("attention", -1.0, 2.0, 0.0)
+    assert 0 < layer.own == layer.total == float(bounds.error.max())
+
+
+def test_an_attention_layer_is_certified_once_for_the_same_input() -> None:
+    layer = attention_from_conv(nn.Conv2d(1, 1, 1))
+    memory: Memory = {}
+    model = Small(lambda network, x: network.attention(x) + network.attention(x), layer)
+    follower, _ = follow(model, Size(2, 3), 1, Interval.of(-1.0, 2.0), count=1, memory=memory)
+    assert len(memory) == 1
+    assert [bound.name for bound in follower.layers] == ["attention", "attention"]
+    model = Small(lambda network, x: network.attention(x * 2.0), layer)
+    follow(model, Size(2, 3), 1, Interval.of(-1.0, 2.0), count=1, memory=memory)
+    assert len(memory) == 2
+
+
+def test_an_attention_layer_on_an_input_of_another_dtype_has_no_bound() -> None:
+    follower, bounds = followed(
+        lambda network, x: network.attention(x.double()), attention_from_conv(nn.Conv2d(1, 1, 1))
+    )
+    assert not bounds.is_bounded
+    problem = follower.problems[-1]
+    assert problem.name == "attention"
+    assert problem.reason == "its input is of torch.float64, the layer of torch.float32"
