@@ -38,12 +38,7 @@ _CERTIFYING = (
 _FAR = ("convert/certificate/test_distance",)
 _SEARCHING = ("convert/certificate/test_tolerance",)
 _SMALL = ("convert/bounds/test_extremes",)
-_TAILS = (
-    "convert/bounds/test_extremes",
-    "convert/bounds/test_tail",
-    "convert/certificate/test_tightness",
-    "proofs/claims/test_tail",
-)
+_TAILS = ("convert/bounds/test_tail",)
 _RUNNING = (
     "convert/certificate/test_followed",
     "convert/certificate/test_network",

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from conv2attn.convert import ConvSpec, SelfAttention1d, SelfAttention2d
+from conv2attn.convert.bounds import tail
 from conv2attn.convert.bounds.rounding import SMALLEST_ALPHA
 from conv2attn.convert.bounds.tail import absolute_products, softmax_tail, tail_fraction, tail_per_unit
 
@@ -120,6 +121,7 @@ def test_the_share_that_misses_is_rounded_up_also_where_it_vanishes(alpha: float
         beside = mp.fsum(mp.exp(-mpf(alpha) * n * n) for n in range(1, 1 + math.ceil(math.sqrt(900 / alpha))))
         exact = 1 - (1 + 2 * beside) ** -axes
         assert exact < tail_fraction(alpha, axes=axes) <= exact * (1 + mpf(2) ** -29) + axes * mpf(2) ** -999
+    assert tail_fraction(alpha, axes=axes) > axes * 2.0**-1000
     assert tail_fraction(alpha) == tail_fraction(alpha, axes=2)
 
 
@@ -130,8 +132,8 @@ def test_only_attention_flatter_than_a_limit_may_miss_with_all_it_has() -> None:
 
 def test_what_an_input_that_varies_by_one_can_miss_is_rounded_up() -> None:
     layer = layer_of(SPEC, [1.0])
-    largest = softmax_tail(layer, torch.ones(4, dtype=torch.float64)).max()
-    assert Fraction(tail_per_unit(layer)) > Fraction(float(largest)) * (1 + Fraction(1, 2**31))
+    largest = Fraction(float(softmax_tail(layer, torch.ones(4, dtype=torch.float64)).max()))
+    assert Fraction(1, 2**31) < Fraction(tail_per_unit(layer)) / largest - 1 < Fraction(1, 2**29)
 
 
 def test_flat_heads_count_each_with_its_own_tail() -> None:
@@ -150,6 +152,20 @@ def test_two_heads_count_together_already() -> None:
     )
     alone = 2 * tail_fraction(1.0, axes=1)
     assert float(softmax_tail(layer, torch.ones(1, dtype=torch.float64))) < 0.8 * alone
+
+
+@pytest.mark.parametrize(("square", "margin"), [(48.5, 7), (49.5, 8)])
+@pytest.mark.parametrize("spare", [0, -1])
+def test_what_heads_give_each_other_is_summed_until_a_neighbour_gets_more_by_exp_of_45(
+    square: float, margin: int, spare: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The root of the square, rounded up, on both sides of two neighbours: seen by the size of a small table."""
+    monkeypatch.setattr(tail, "_TABLE", 2 * (2 + 2 * margin) + spare)
+    spec, alpha = ConvSpec(1, 1, kernel_size=(2,), bias=False), 45 / (square - 1)
+    layer = SelfAttention1d(spec, weight=nn.Parameter(torch.ones(1, 1, 2, dtype=torch.float64)), alpha=alpha)
+    alone = 2 * tail_fraction(float(layer.alpha[0]), axes=1)
+    found = float(softmax_tail(layer, torch.ones(1, dtype=torch.float64)))
+    assert found < 0.8 * alone if spare == 0 else found == pytest.approx(alone, rel=CLOSE)
 
 
 @pytest.mark.parametrize("terms", [4096, 4097])
