@@ -243,3 +243,26 @@ def test_the_tail_of_a_weight_is_not_rounded_to_nothing_where_the_product_is_too
     assert float(softmax_tail(layer, torch.ones(1, dtype=torch.float64))) > Fraction(1e-24) * Fraction(
         tail_fraction(700.0)
     )
+
+
+def test_what_heads_give_each_other_is_rounded_up_twice_as_a_whole_and_once_in_its_parts() -> None:
+    """The parts are halves of what each head's target misses, and of what lies outside of the kernel."""
+    layer = layer_of(ConvSpec(1, 1, kernel_size=(3, 3), bias=False), [0.9])
+    with torch.no_grad():
+        layer.weight.fill_(1.0)
+    with mp.workdps(DIGITS):
+        ((smaller, alone),) = formulas(layer, [1.0])
+        _, outside, _ = head_changes(layer.spec, layer.alpha.tolist())
+        found = softmax_tail(layer, torch.ones(1, dtype=torch.float64)).item()
+        assert smaller < 0.7 * alone
+        more = found - smaller - (2.0**-29 + 2.0**-31) * alone
+        assert 0 < more < 2.0**-31 * mp.fsum(outside)
+
+
+def test_a_subnormal_weight_may_be_missing_twice_where_heads_give_each_other_something() -> None:
+    smallest, found = 2.0**-1022, []
+    for last in (0.0, smallest / 2**20):
+        weight = torch.tensor([64 * smallest, 64 * smallest, last], dtype=torch.float64).view(1, 1, 3)
+        layer = SelfAttention1d(ConvSpec(1, 1, kernel_size=(3,), bias=False), weight=nn.Parameter(weight), alpha=1.0)
+        found.append(softmax_tail(layer, torch.ones(1, dtype=torch.float64)).item())
+    assert 2 * smallest < found[1] - found[0] < 2.5 * smallest

@@ -224,3 +224,32 @@ def test_an_attention_layer_on_an_input_of_another_dtype_has_no_bound() -> None:
     problem = follower.problems[-1]
     assert problem.name == "attention"
     assert problem.reason == "its input is of torch.float64, the layer of torch.float32"
+
+
+def test_each_channel_of_a_batch_keeps_its_own_bounds() -> None:
+    conv = nn.Conv2d(2, 1, 1, bias=False)
+    with torch.no_grad():
+        conv.weight.copy_(torch.tensor([1.0, 0.0]).view(1, 2, 1, 1))
+    ends = torch.tensor([2.0, 100.0], dtype=torch.float64)
+    model = Small(lambda network, x: network.attention(x), attention_from_conv(conv))
+    _, (bounds,) = follow(model, Size(2, 3), 2, Interval(-ends, ends, torch.zeros_like(ends)), count=1, memory={})
+    assert (float(bounds.low), float(bounds.high)) == pytest.approx((-2.0, 2.0), abs=CLOSE)
+
+
+def test_the_channels_of_a_layer_along_one_axis_have_bounds_of_their_own() -> None:
+    layer = attention_from_conv(nn.Conv1d(1, 2, 1))
+    _, bounds = followed(lambda network, x: network.attention(x.flatten(2)), layer)
+    assert bounds.high.numel() == 2
+
+
+class Leaf(nn.Module):
+    """A module without modules in it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Sums up."""
+        return torch.cumsum(x, 0)
+
+
+def test_a_function_within_a_module_of_ones_own_is_named_itself() -> None:
+    follower, _ = followed(lambda network, x: network.attention(x), Leaf())
+    assert [problem.name for problem in follower.problems] == ["cumsum"]
