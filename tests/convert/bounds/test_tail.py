@@ -266,3 +266,10 @@ def test_a_subnormal_weight_may_be_missing_twice_where_heads_give_each_other_som
         layer = SelfAttention1d(ConvSpec(1, 1, kernel_size=(3,), bias=False), weight=nn.Parameter(weight), alpha=1.0)
         found.append(softmax_tail(layer, torch.ones(1, dtype=torch.float64)).item())
     assert 2 * smallest < found[1] - found[0] < 2.5 * smallest
+
+
+def test_what_heads_give_each_other_is_computed_once_for_layers_of_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (layer_of(SPEC, [1.2345]) for _ in range(2))
+    before = softmax_tail(first, torch.ones(4, dtype=torch.float64))
+    monkeypatch.delattr(tail, "_beyond")
+    assert torch.equal(softmax_tail(second, torch.ones(4, dtype=torch.float64)), before)
