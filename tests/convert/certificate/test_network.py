@@ -253,3 +253,31 @@ class Leaf(nn.Module):
 def test_a_function_within_a_module_of_ones_own_is_named_itself() -> None:
     follower, _ = followed(lambda network, x: network.attention(x), Leaf())
     assert [problem.name for problem in follower.problems] == ["cumsum"]
+
+
+def test_parameters_are_parameters_in_the_network_that_is_followed_and_buffers_are_not() -> None:
+    found = []
+
+    def look(network: Small, x: Tensor) -> Tensor:
+        found.extend([type(network.linear.weight), type(network.kept)])
+        return x
+
+    followed(look)
+    assert found == [nn.Parameter, Tensor]
+
+
+class Writing(nn.Module):
+    """A module that changes its input, told by its path as one of torch's own is."""
+
+    __module__ = "torch.nn.modules.another"
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Writes into it, by a function that gives nothing back."""
+        x[0] = 1.0
+        return x
+
+
+def test_a_function_within_a_module_of_torch_is_named_by_the_path_of_the_module() -> None:
+    follower, _ = followed(lambda network, x: network.attention(x * 1.0), Writing())
+    problem = follower.problems[0]
+    assert (problem.name, problem.reason) == ("attention", "no bound is known for __setitem__")
