@@ -77,7 +77,7 @@ def begin(folder: Path, experiment: Experiment, *, resume: bool) -> None:
 
     Raises:
         RunExistsError: It holds an experiment, and ``resume`` is not given.
-        ConversionError: It holds another experiment.
+        ConversionError: It holds another experiment, or something else.
     """
     file = folder / EXPERIMENT
     if file.exists():
@@ -87,6 +87,8 @@ def begin(folder: Path, experiment: Experiment, *, resume: bool) -> None:
         smaller = set(found.encodings) <= set(experiment.encodings) and found.seeds <= experiment.seeds
         if not smaller or replace(found, encodings=experiment.encodings, seeds=experiment.seeds) != experiment:
             raise ConversionError(f"{folder} holds another experiment, which {file} describes")
+    elif folder.is_dir() and any(folder.iterdir()):
+        raise ConversionError(f"{folder} holds something else; an experiment is written to a new or an empty folder")
     folder.mkdir(exist_ok=True)
     text = json_text(experiment.to_json()) + "\n"
     write_file(file, lambda path: path.write_text(text, encoding="utf-8"), force=True)

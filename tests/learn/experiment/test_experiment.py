@@ -152,6 +152,13 @@ def test_a_folder_that_holds_an_experiment_is_kept(finished: Path) -> None:
         run_experiment(tiny_experiment("quadratic"), stripes(), finished, resume=True)
 
 
+def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ConversionError, match="holds something else"):
+        run_tiny(tmp_path, "quadratic")
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
 @pytest.mark.parametrize("text", ["{}", "[]", "{", '{"version": 9}', '{"version": 2, "setting": {"sizes": {"a": 1}}}'])
 def test_a_damaged_description_is_refused_in_one_sentence(text: str, tmp_path: Path) -> None:
     (tmp_path / "experiment.json").write_text(text)
