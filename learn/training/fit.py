@@ -117,7 +117,7 @@ def trained_in(folder: Path, network: nn.Module) -> Trained:
     Raises:
         CheckpointError: The folder holds no epoch of this network.
     """
-    from .loop import BEST, LAST, RECORDS_KEY
+    from .checkpoints import BEST, LAST, RECORDS_KEY
 
     best, last = _epoch(folder, BEST, network), _epoch(folder, LAST, copy.deepcopy(network))
     return Trained(network.cpu().eval(), best["epoch"] + 1, tuple(last[RECORDS_KEY]))
@@ -129,7 +129,7 @@ def last_epoch(folder: Path, network: nn.Module) -> nn.Module:
     Raises:
         CheckpointError: The folder holds no epoch of this network.
     """
-    from .loop import LAST
+    from .checkpoints import LAST
 
     _epoch(folder, LAST, network)
     return network.cpu().eval()
@@ -137,7 +137,7 @@ def last_epoch(folder: Path, network: nn.Module) -> nn.Module:
 
 def _epoch(folder: Path, name: str, network: nn.Module) -> dict[str, Any]:
     """Gives the network an epoch's weights, and returns all that was kept of it."""
-    from .loop import PREFIX, STATE, read_epoch
+    from .checkpoints import PREFIX, STATE, read_epoch
 
     found = read_epoch(folder / name)
     try:

@@ -18,9 +18,8 @@ from typing import Any
 import lightning
 import torch
 import torch.nn.functional as F
-from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
+from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.loggers import TensorBoardLogger
-from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -29,24 +28,20 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 
 from ...convert.attention.layer import SelfAttention
-from ...convert.errors import CheckpointError, ConversionError
-from ...convert.files.writing.atomic import write_file
+from ...convert.errors import ConversionError
 from ..data.corruptions import corrupted
 from ..data.images import ImageData
 from ..heads.attention import HeadAttention
 from .batches import batches
+from .checkpoints import BEST, LAST, RECORDS_KEY, AtomicFiles, Kept, read_epoch
 from .evaluate import evaluate, in_eval_mode
 from .processes import in_processes
 from .recipe import Groups, Machine, Recipe
 from .records import Record, Recorder, check_room, scalars, write_records
 from .trainer import make_trainer, processes_to_start, quiet
 
-LAST, BEST = "last.ckpt", "best.ckpt"
-STATE, RECORDS_KEY = "state_dict", "records"
-PREFIX = "network."  # of the network's own keys in the state of the module below
 MONITORED = "validation_accuracy"
 _SEEDS = 1_000_003
-_KEYS = {STATE, RECORDS_KEY, "epoch", "optimizer_states", "lr_schedulers", "loops", "pytorch-lightning_version"}
 
 
 class Training(lightning.LightningModule):
@@ -169,55 +164,6 @@ class Training(lightning.LightningModule):
         self.records = list(checkpoint[RECORDS_KEY])
 
 
-class _AtomicFiles(TorchCheckpointIO):
-    """Writes a checkpoint so that a killed run leaves the old one or the new one; reads tensors and plain data only."""
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        write_file(Path(path), lambda file: torch.save(checkpoint, file), force=True)
-
-    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
-        state: dict[str, Any] = _read(Path(path))
-        return state
-
-
-class _Kept(ModelCheckpoint):
-    """Knows its best epoch again also in a folder that was moved since."""
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes the paths of a killed run as they are now."""
-
-        def moved(path: str) -> str:
-            return str(Path(str(self.dirpath), Path(path).name)) if path else ""
-
-        paths = {
-            name: moved(state_dict[name]) for name in ("best_model_path", "kth_best_model_path", "last_model_path")
-        }
-        best = {moved(path): score for path, score in state_dict["best_k_models"].items()}
-        super().load_state_dict({**state_dict, **paths, "best_k_models": best, "dirpath": self.dirpath})
-
-
-def read_epoch(path: Path) -> dict[str, Any]:
-    """What a run kept of an epoch.
-
-    Raises:
-        CheckpointError: The file cannot be read, or holds something else.
-    """
-    state = _read(path)
-    if not isinstance(state, dict) or not state.keys() >= _KEYS:
-        raise CheckpointError(f"{path} is no checkpoint of a run")
-    return state
-
-
-def _read(path: Path) -> Any:
-    """Tensors and plain data, on the CPU."""
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
-    except Exception as error:  # of a damaged file, torch's reader raises whatever its bytes lead to
-        raise CheckpointError(f"{path} is damaged, or no checkpoint of a run") from error
-
-
 def run(training: Training, folder: Path, recipe: Recipe, machine: Machine, *, resume: bool, progress: bool) -> None:
     """Trains; every epoch's records, the last epoch and the best one are then in the folder.
 
@@ -250,7 +196,7 @@ def _train(
 ) -> None:
     """Trains in this process, and in those that Lightning starts or that train with it."""
     kept = [  # in this order: the last epoch knows the best one
-        _Kept(
+        Kept(
             folder,
             Path(name).stem,
             monitor=monitored,
@@ -269,7 +215,7 @@ def _train(
             logger=TensorBoardLogger(folder, name="", version="tensorboard"),
             log_every_n_steps=1,
             callbacks=[*kept, *bar],
-            plugins=[_AtomicFiles()],
+            plugins=[AtomicFiles()],
             enable_progress_bar=progress,
             enable_model_summary=False,
             limit_val_batches=0,
