@@ -16,11 +16,11 @@ from ..bounds.rounding import NEGLIGIBLE, left_out, unit_roundoff
 from ..heads.values import AttentionLayer
 from ..size import Size
 from ..transforms import is_transformed
+from .processor import JOINING
 
 _CALL = 500_000  # what one more product costs, in multiply-adds that could have been done meanwhile
 _NARROW = 12  # a product with few columns is as slow as one with this many more
 _SHORT = 16  # sums of fewer terms than this take as long
-_JOINING = 50  # bringing a result of one block to those of the others
 _BLOCKS = (16, 24, 32, 48, 64)  # queries in a block
 
 
@@ -171,5 +171,5 @@ def without_far_keys(probabilities: Tensor, dtype: torch.dtype) -> Tensor:
 def _cost(blocks: tuple[Block, ...], vectors: int) -> int:
     """Multiply-adds, and what small products lose."""
     widths = ((max(block.last_key - block.first_key, _SHORT), block.stop - block.start + _NARROW) for block in blocks)
-    joining = _JOINING * blocks[-1].stop * vectors if len(blocks) > 1 else 0
+    joining = JOINING * blocks[-1].stop * vectors if len(blocks) > 1 else 0
     return sum(keys * queries * vectors + _CALL for keys, queries in widths) + joining

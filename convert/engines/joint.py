@@ -23,11 +23,10 @@ from torch import Tensor
 from ..bounds.rounding import JOINT_KEYS
 from .axes import AxisTable
 from .convolution import Geometry, convolve, is_channels_last
-from .passes import REORDERING, SHUFFLING, WIDEST_PADDING
-from .stencil import MOVING, Stencil
+from .processor import CONVOLVING, LANES, MOVING, REORDERING, SHUFFLING
+from .stencil import Stencil
 
-_REGISTER = 16  # channels that are convolved at once
-_RAGGED = 4  # how much longer it takes if some are missing
+_RAGGED = 4  # how much longer it takes if some of a register's channels are missing
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class JointStencil:
         moved = scale.numel() * (weights.numel() + MOVING)
         if not channels_last:
             moved += SHUFFLING * (scale.numel() + pixels) // 2
-        cost = moved * images * (_RAGGED if images % _REGISTER else 1)
+        cost = moved * images * (_RAGGED if images % LANES else 1) + CONVOLVING
         return cls(weights, scale, (rows.stride, columns.stride), (rows.padding, columns.padding), cost)
 
     @property
@@ -66,7 +65,7 @@ class JointStencil:
     def __call__(self, x: Tensor) -> Tensor:
         """[batch, channels, rows, columns] -> [batch, channels, query rows, query columns], laid out as x is."""
         batch, channels, size = x.shape[0], x.shape[1], x.shape[2:]
-        if channels % _REGISTER and not is_channels_last(x):
+        if channels % LANES and not is_channels_last(x):
             x = x.reshape(1, batch * channels, *size)  # all channels are attended alike
         kernel = self.weights.expand(x.shape[1], 1, -1, -1)
         attended = convolve(x, kernel, None, Geometry(self.stride, self.padding, (1, 1), x.shape[1]))
@@ -120,7 +119,9 @@ def joint_forms(
     pixels = math.prod(table.shape[1] for table in tables)
     if pixels <= JOINT_KEYS:
         yield JointTable.of(tables[0], tables[1], images=images, channels_last=channels_last)
-    if rows is None or columns is None or columns.padding > WIDEST_PADDING:
+    if rows is None or columns is None:
+        return
+    if not channels_last and (rows.is_slow(along_columns=False) or columns.is_slow(along_columns=True)):
         return
     if len(rows.weights) * len(columns.weights) <= JOINT_KEYS:
         yield JointStencil.of(rows, columns, pixels, images=images, channels_last=channels_last)

@@ -20,11 +20,9 @@ from ..spec import ConvSpec
 from ..transforms import is_traced, is_transformed
 from .axes import AxisTable
 from .base import convolution_padding, dropped
+from .processor import REORDERING, SHUFFLING
 from .stencil import Stencil
 
-REORDERING = 70  # bringing the channels of a pixel together, and apart again
-SHUFFLING = 40  # the same within one convolution
-WIDEST_PADDING = 6  # with more columns of zeros, torch takes a slow way through images that are not channels last
 _MATRIX = 2_000  # multiplying one more small matrix
 
 
@@ -256,5 +254,5 @@ class _Choice:
             return cls(made, table_cost, (), math.inf, math.inf)
         cost = sum(stencil.cost(lines) for stencil in found)
         shuffled = cost + SHUFFLING * lines * sum(len(stencil.scale) for stencil in found)
-        is_slow = is_last and any(stencil.padding > WIDEST_PADDING for stencil in found)
+        is_slow = any(stencil.is_slow(along_columns=is_last) for stencil in found)
         return cls(made, table_cost, found, cost, math.inf if is_slow else shuffled)

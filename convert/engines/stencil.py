@@ -22,8 +22,8 @@ from torch import Tensor
 from ..bounds.rounding import left_out
 from .axes import without_far_keys
 from .convolution import Geometry, convolve
+from .processor import CONVOLVING, MOVING, WIDEST_PADDING
 
-MOVING = 30  # what reading, scaling and writing a pixel costs, in multiply-adds of a large matrix product
 _LARGEST_SCALE = 2.0**20  # beyond, the keys are so far from the target that g underflows where they are
 
 
@@ -77,7 +77,11 @@ class Stencil:
 
     def cost(self, vectors: int) -> int:
         """Cost of applying the stencil to ``vectors`` lines of pixels, in multiply-adds of a large matrix product."""
-        return len(self.scale) * (len(self.weights) + MOVING) * vectors
+        return len(self.scale) * (len(self.weights) + MOVING) * vectors + CONVOLVING
+
+    def is_slow(self, *, along_columns: bool) -> bool:
+        """Whether torch takes a slow way through contiguous images, as it does where taps see only zeros."""
+        return self.padding >= len(self.weights) or (along_columns and self.padding > WIDEST_PADDING)
 
     def rows_of(self, x: Tensor) -> Tensor:
         """Applies the stencil to the rows: [batch, channels, rows, columns] -> [batch, channels, queries, columns]."""

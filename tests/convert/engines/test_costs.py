@@ -17,18 +17,21 @@ from conv2attn.convert.engines.base import Cost, are_trained
 from conv2attn.convert.engines.convolution import laid_out_like
 from conv2attn.convert.engines.joint import JointStencil, JointTable, joint_forms
 from conv2attn.convert.engines.passes import cheapest_passes, stencils_are_fast
+from conv2attn.convert.engines.processor import (
+    CONVOLVING,
+    JOINING,
+    LANES,
+    MOVING,
+    REORDERING,
+    SHUFFLING,
+    WIDEST_PADDING,
+)
 from conv2attn.convert.engines.stencil import Stencil, keys_read
 from conv2attn.convert.size import Size
 
 SIZE = Size(11, 13)
-CALL, NARROW, SHORT, JOINING, LENGTHS = (
-    500_000,
-    12,
-    16,
-    50,
-    (16, 24, 32, 48, 64),
-)  # what axes.py says of products
-MATRIX, SHUFFLING, REORDERING, MOVING, WIDEST = 2_000, 40, 70, 30, 6  # what passes.py and stencil.py say
+CALL, NARROW, SHORT, LENGTHS = 500_000, 12, 16, (16, 24, 32, 48, 64)  # what axes.py says of products
+MATRIX = 2_000  # what passes.py says
 
 
 # Engines: 4 -> 6 channels in 2 groups, 3x2 taps, stride 1x2, dilation 1x3, on 11x13 pixels and 15x13 with padding.
@@ -222,18 +225,18 @@ def choice_of(
 def test_the_forms_of_the_passes_cost_what_is_said() -> None:
     rows = choice_of(ROWS, [stencil(4, 3), stencil(4, 5)], 0)
     assert rows.table_cost == 2 * block_cost(4, 9, LINES[0]) + 2 * MATRIX * 6
-    assert rows.stencil_cost == LINES[0] * 4 * (3 + 5 + 2 * MOVING)
+    assert rows.stencil_cost == LINES[0] * 4 * (3 + 5 + 2 * MOVING) + 2 * CONVOLVING
     assert rows.shuffled_cost == rows.stencil_cost + SHUFFLING * LINES[0] * 4 * 2
-    columns = choice_of(COLUMNS, [stencil(5, 2, WIDEST)], 1)
+    columns = choice_of(COLUMNS, [stencil(5, 2, 1)], 1)
     assert columns.table_cost == block_cost(5, 7, LINES[1])
-    assert columns.stencil_cost == LINES[1] * 5 * (2 + MOVING)
+    assert columns.stencil_cost == LINES[1] * 5 * (2 + MOVING) + CONVOLVING
     assert columns.shuffled_cost == columns.stencil_cost + SHUFFLING * LINES[1] * 5
 
 
 @pytest.mark.parametrize("taps", [1, 3, 40, 200, 2000])
 def test_the_cheapest_form_is_taken(taps: int) -> None:
     along_rows: list[Stencil | None] = [stencil(40, taps), stencil(40, taps)]
-    along_columns: list[Stencil | None] = [stencil(50, 2, WIDEST)]
+    along_columns: list[Stencil | None] = [stencil(50, 2, 1)]
     tables = [[torch.ones(40, 90)] * 2, [torch.ones(50, 70)]]
     rows = passes._Choice.of(tables[0], along_rows, before=6, after=70, kept=True, is_last=False)
     columns = passes._Choice.of(tables[1], along_columns, before=400, after=1, kept=True, is_last=True)
@@ -264,26 +267,28 @@ def test_images_whose_channels_lie_together_are_reordered_for_all_forms_but_one(
 # Both axes at once
 
 
-@pytest.mark.parametrize(("images", "ragged"), [(32, 1), (6, 4)])
+@pytest.mark.parametrize(("images", "ragged"), [(LANES, 1), (3 * LANES, 1), (LANES - 2, 4), (LANES + 4, 4)])
 def test_both_axes_at_once_cost_one_pass(images: int, ragged: int) -> None:
     rows, columns = torch.ones(4, 9), torch.ones(5, 7)
     for last in (False, True):
         joint = joint_forms((rows, columns), (stencil(4, 3), stencil(5, 2)), images=images, channels_last=last)
         table, along = joint
         moved = 0 if last else SHUFFLING * (4 * 5 + 9 * 7) // 2
-        assert along.cost == ragged * images * (4 * 5 * (3 * 2 + MOVING) + moved)
+        assert along.cost == ragged * images * (4 * 5 * (3 * 2 + MOVING) + moved) + CONVOLVING
         assert table.cost == block_cost(4 * 5, 9 * 7, images) + last * REORDERING * images * 9 * 7
 
 
 def test_both_axes_at_once_are_for_short_sums_and_little_padding() -> None:
-    def forms(pixels: tuple[int, int], *stencils: Stencil | None) -> list[type]:
+    def forms(pixels: tuple[int, int], *stencils: Stencil | None, last: bool = False) -> list[type]:
         tables = torch.ones(2, pixels[0]), torch.ones(3, pixels[1])
-        return [type(form) for form in joint_forms(tables, stencils, images=16, channels_last=False)]
+        return [type(form) for form in joint_forms(tables, stencils, images=16, channels_last=last)]
 
     assert forms((16, 16), stencil(2, 16), stencil(3, 16)) == [JointTable, JointStencil]
     assert forms((16, 17), stencil(2, 16), stencil(3, 17)) == []
-    assert forms((16, 17), stencil(2, 16), stencil(3, 16, WIDEST)) == [JointStencil]
-    assert forms((16, 16), stencil(2, 16), stencil(3, 16, WIDEST + 1)) == [JointTable]
+    assert forms((16, 17), stencil(2, 16, 15), stencil(3, 16, WIDEST_PADDING)) == [JointStencil]
+    assert forms((16, 16), stencil(2, 16, 16), stencil(3, 16)) == [JointTable]
+    assert forms((16, 16), stencil(2, 16), stencil(3, 16, WIDEST_PADDING + 1)) == [JointTable]
+    assert forms((16, 17), stencil(2, 16, 16), stencil(3, 16, WIDEST_PADDING + 1), last=True) == [JointStencil]
     assert forms((16, 16), None, stencil(3, 16)) == forms((16, 16), stencil(3, 16), None) == [JointTable]
 
 
@@ -304,9 +309,12 @@ def test_a_form_needs_a_stencil_for_every_table_and_little_padding() -> None:
     assert not choice_of(ROWS, None, 0).stencils
     assert not choice_of(ROWS, [row, None], 0).stencils
     assert choice_of(ROWS, [row, row], 0).stencils == (row, row)
-    assert choice_of(COLUMNS, [stencil(5, 2, WIDEST + 1)], 1).shuffled_cost == math.inf
     assert choice_of(COLUMNS, [column], 1).shuffled_cost < math.inf
-    assert choice_of(ROWS, [stencil(4, 3, WIDEST + 1)] * 2, 0).shuffled_cost < math.inf
+    assert choice_of(COLUMNS, [stencil(5, 2, 2)], 1).shuffled_cost == math.inf
+    wide = WIDEST_PADDING + 1
+    assert choice_of(COLUMNS, [stencil(5, 2 * wide, wide)], 1).shuffled_cost == math.inf
+    assert choice_of(ROWS, [stencil(4, 2 * wide, wide)] * 2, 0).shuffled_cost < math.inf
+    assert choice_of(ROWS, [stencil(4, 3, 3), stencil(4, 3)], 0).shuffled_cost == math.inf
 
 
 def test_images_of_other_axes_are_not_reordered() -> None:
@@ -317,10 +325,10 @@ def test_images_of_other_axes_are_not_reordered() -> None:
 
 def test_the_dearest_form_is_not_taken() -> None:
     cheap, dear = stencil(4, 1), stencil(4, 10**9)
-    many = cheapest_passes(([torch.ones(4, 4)], [torch.ones(4, 4)]), ([dear], [dear]), images=(10, 10))
+    many = cheapest_passes(([torch.ones(4, 4)], [torch.ones(4, 4)]), ([dear], [dear]), images=(10**6, 10**6))
     assert isinstance(many.axes[0][0], AxisTable)
     assert isinstance(many.axes[1][0], AxisTable)
-    mixed = cheapest_passes(([torch.ones(4, 4)], [torch.ones(4, 4)]), ([cheap], [dear]), images=(10, 10))
+    mixed = cheapest_passes(([torch.ones(4, 4)], [torch.ones(4, 4)]), ([cheap], [dear]), images=(10**6, 10**6))
     assert mixed.axes[0] == (cheap,)
     assert isinstance(mixed.axes[1][0], AxisTable)
 
