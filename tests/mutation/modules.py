@@ -44,6 +44,18 @@ _RUNNING = (
     "convert/certificate/test_network",
     "convert/certificate/test_propagation",
 )
+_RULES = (
+    "convert/certificate/test_activations",
+    "convert/certificate/test_functions",
+    "convert/certificate/test_weighted",
+)
+_CALLS = (
+    "convert/certificate/test_call",
+    "convert/certificate/test_layers",
+    "convert/certificate/test_network",
+    "convert/certificate/test_program",
+    "convert/certificate/test_tracked",
+)
 _FOLLOWING = (
     "convert/certificate/test_comparison",
     "convert/certificate/test_followed",
@@ -140,11 +152,10 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     _RUNNING: {"convert/certificate/propagation": ("network",)},
     _FOLLOWING: {
         "convert/certificate": ("comparison", "wording"),
-        "convert/certificate/propagation": (
-            *("activations", "call", "certificate", "functions", "interval", "layers"),
-            *("program", "rearranging", "tracked", "weighted"),
-        ),
+        "convert/certificate/propagation": ("certificate", "interval"),
     },
+    _RULES: {"convert/certificate/propagation": ("activations", "functions", "rearranging", "weighted")},
+    _CALLS: {"convert/certificate/propagation": ("call", "layers", "program", "tracked")},
     _PICKLES: {"convert/files/readers": ("archive", "modules", "pickle_machine", "pickled", "rebuilt")},
     _STORED: {
         "convert/files/readers": ("__init__", "safetensors", "sniff"),

@@ -33,9 +33,21 @@ class Call:
     _read: set[str] = field(default_factory=set)
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
-        """An argument, by position or by name."""
+        """An argument, by position or by name.
+
+        Raises:
+            UnboundedError: It is there by both, so what stands at the position is another one.
+        """
+        if len(self.args) <= position:
+            return self.option(name, default)
+        if name in self.kwargs:
+            raise UnboundedError(f"no bound is known for {self.name} called like this")
+        return self.args[position]
+
+    def option(self, name: str, default: Any = None) -> Any:
+        """An argument that is there by name alone."""
         self.ignore(name)
-        return self.args[position] if len(self.args) > position else self.kwargs.get(name, default)
+        return self.kwargs.get(name, default)
 
     def ignore(self, *names: str) -> None:
         """Notes keyword arguments that do not matter to the bound."""
@@ -69,12 +81,11 @@ class Call:
         Raises:
             UnboundedError: The argument is computed while the network runs.
         """
-        found = self.argument(position, name)
-        if found is None:
-            return None
-        if not isinstance(found, Tracked) or found.real is None:
-            raise UnboundedError(f"its {name} is computed while it runs")
-        return found.real
+        return _real(self.argument(position, name), name)
+
+    def named_values(self, name: str) -> Tensor | None:
+        """As ``optional_values``, of an argument that is there by name alone."""
+        return _real(self.option(name), name)
 
     def values(self, position: int, name: str) -> Tensor:
         """As ``optional_values``, of an argument that must be there.
@@ -86,3 +97,11 @@ class Call:
         if found is None:
             raise UnboundedError(f"it has no {name}")
         return found
+
+
+def _real(found: Any, name: str) -> Tensor | None:
+    if found is None:
+        return None
+    if not isinstance(found, Tracked) or found.real is None:
+        raise UnboundedError(f"its {name} is computed while it runs")
+    return found.real

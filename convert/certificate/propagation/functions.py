@@ -52,7 +52,7 @@ def _activation(call: Call) -> Interval:
 
 
 def _gelu(call: Call) -> Interval:
-    approximate = call.argument(1, "approximate", "none")
+    approximate = call.option("approximate", "none")
     if approximate != "none":
         raise UnboundedError(f"no Lipschitz constant is known for GELU with approximate={approximate!r}")
     return GELU(call.first.interval, call.arithmetic)
@@ -66,8 +66,7 @@ def _hardtanh(call: Call) -> Interval:
 def _operand(value: Any, call: Call) -> Interval:
     """Bounds on an operand of +, - or *, for each channel of a result of this shape if they are known."""
     if isinstance(value, Tracked):
-        fits = value.fake.ndim == len(call.shape) and value.fake.shape[1:2] == call.shape[1:2]
-        return value.interval if fits else value.interval.merged()
+        return value.interval if value.fake.ndim == len(call.shape) else value.interval.merged()
     if isinstance(value, int | float):
         return call.arithmetic.scalar(float(value))
     raise UnboundedError(f"no bound is known for an operand of type {type(value).__name__}")
@@ -76,10 +75,7 @@ def _operand(value: Any, call: Call) -> Interval:
 def _operands(call: Call) -> tuple[Interval, Interval]:
     if len(call.args) + ("other" in call.kwargs) != 2:
         raise UnboundedError(f"no bound is known for {call.name} called like this")
-    a, b = _operand(call.first, call), _operand(call.argument(1, "other"), call)
-    if len({len(a.low), len(b.low), 1}) > 2:
-        return a.merged(), b.merged()
-    return a, b
+    return _operand(call.first, call), _operand(call.argument(1, "other"), call)
 
 
 def _add(call: Call) -> Interval:
@@ -87,12 +83,13 @@ def _add(call: Call) -> Interval:
 
 
 def _subtract(call: Call) -> Interval:
-    return moves.added(*_operands(call), call.arithmetic, sign=-1)
+    a, b = _operands(call)
+    return moves.added(a, moves.negated(b), call.arithmetic)
 
 
 def _subtract_from(call: Call) -> Interval:
     a, b = _operands(call)
-    return moves.added(b, a, call.arithmetic, sign=-1)
+    return moves.added(b, moves.negated(a), call.arithmetic)
 
 
 def _multiply(call: Call) -> Interval:
@@ -142,18 +139,27 @@ def _dropout(call: Call) -> Interval:
 
 def _mean(call: Call) -> Interval:
     x, before = call.first, call.first.fake.shape
-    dimensions = call.argument(1, "dim")
-    dimensions = tuple(range(len(before))) if dimensions is None else dimensions
-    dimensions = [dimensions] if isinstance(dimensions, int) else list(dimensions)
+    given = call.argument(1, "dim")
+    dimensions = [given] if isinstance(given, int) else given or range(len(before))  # none are all
     reduced = {dimension % len(before) for dimension in dimensions}
     kept = x.interval if reduced.isdisjoint({0, 1}) else x.interval.merged()
     return moves.averaged(kept, math.prod(before[dimension] for dimension in reduced), call.arithmetic)
 
 
+def _axes(call: Call) -> int:
+    """Along how many axes a function pools that has their number in its name."""
+    return int(call.name.removesuffix("d")[-1])
+
+
+def _pooled(call: Call) -> Interval:
+    """Bounds on what is pooled; without a dimension of images before the channels, dimension 1 is pooled, too."""
+    x = call.first
+    return x.interval if x.fake.ndim == _axes(call) + 2 else x.interval.merged()
+
+
 def _adaptive_average(call: Call) -> Interval:
-    axes = int(call.name.removesuffix("d")[-1])
     call.ignore("output_size")
-    return moves.averaged(call.first.interval, math.prod(call.first.fake.shape[-axes:]), call.arithmetic)
+    return moves.averaged(_pooled(call), math.prod(call.first.fake.shape[-_axes(call) :]), call.arithmetic)
 
 
 def _average_pool(call: Call) -> Interval:
@@ -161,19 +167,18 @@ def _average_pool(call: Call) -> Interval:
         raise UnboundedError("an average with divisor_override is no average")
     call.ignore("stride", "padding", "ceil_mode", "count_include_pad")
     size = call.argument(1, "kernel_size")
-    axes = int(call.name.removesuffix("d")[-1])
-    count = size**axes if isinstance(size, int) else math.prod(size)
-    return moves.averaged(call.first.interval.with_zero(), count, call.arithmetic)
+    count = size ** _axes(call) if isinstance(size, int) else math.prod(size)
+    return moves.averaged(_pooled(call).with_zero(), count, call.arithmetic)
 
 
 def _max_pool(call: Call) -> Interval:
     call.ignore("kernel_size", "stride", "padding", "dilation", "ceil_mode", "output_size")
-    return call.first.interval
+    return _pooled(call)
 
 
 def _interpolate(call: Call) -> Interval:
     call.ignore("size", "scale_factor", "align_corners", "recompute_scale_factor")
-    return moves.interpolated(call.first.interval, call.argument(3, "mode", "nearest"), call.arithmetic)
+    return moves.interpolated(call.first.interval, call.option("mode"), call.arithmetic)
 
 
 def _shuffle(call: Call) -> Interval:
@@ -183,9 +188,9 @@ def _shuffle(call: Call) -> Interval:
 
 
 def _pad(call: Call) -> Interval:
-    x, mode, value = call.first, call.argument(2, "mode", "constant"), call.argument(3, "value")
-    call.ignore("pad")
-    kept = x.interval if x.fake.shape[:2] == call.shape[:2] else x.interval.merged()
+    x, mode, value = call.first, call.option("mode"), call.option("value")
+    ends = call.argument(1, "pad")  # two for each dimension, from the last on
+    kept = x.interval if len(ends) <= 2 * (x.fake.ndim - 2) else x.interval.merged()
     return kept if mode != "constant" else kept.joined(call.arithmetic.scalar(float(value or 0.0)))
 
 

@@ -122,8 +122,7 @@ class Follower(TorchFunctionMode):
         """One call of a function of torch."""
         kwargs = kwargs or {}
         self._check_surroundings()
-        name = resolve_name(func) or getattr(func, "__name__", str(func))
-        name = name.removesuffix(".__get__").rpartition(".")[2]
+        name = _name(func)
         tensors = tensors_in((args, kwargs))
         if any(id(tensor) in self._originals for tensor in tensors):
             raise UntraceableError(f"{name} is called on the network's own tensors, which something else holds")
@@ -352,6 +351,16 @@ def _state_of(shadow: nn.Module) -> dict[tuple[str, ...], tuple[object, int]]:
             version = value._version if isinstance(value, Tensor) and not value.is_meta else 0
             held[(*name.split("."), key) if name else (key,)] = (value, version)
     return held
+
+
+def _name(func: Any) -> str:
+    """The last part of a name of torch's; all of another, which may be a user's own and which no rule is for."""
+    name: str | None = resolve_name(func)
+    if name is None:
+        return ".".join(filter(None, (getattr(func, "__module__", None), getattr(func, "__qualname__", str(func)))))
+    if isinstance(func, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return name
+    return name.removesuffix(".__get__").rpartition(".")[2]
 
 
 def _is_odd(value: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -15,9 +16,9 @@ _CONVEX = {"nearest": True, "nearest-exact": True, "bilinear": False, "linear": 
 
 def reshaped(x: Interval, before: torch.Size, after: torch.Size) -> Interval:
     """Bounds on a tensor with the same values in the same order, in another shape."""
-    if len(x.low) == 1 or (len(after) > 1 and before[:2] == after[:2]):
+    if before[:2] == after[:2]:
         return x
-    if len(after) == 2 and before[0] == after[0]:
+    if len(x.low) > 1 and len(after) == 2 and before[0] == after[0]:
         repeats = math.prod(before[2:])
         return Interval(*(bound.repeat_interleave(repeats) for bound in (x.low, x.high, x.error)))
     return x.merged()
@@ -46,16 +47,17 @@ def concatenated(parts: Sequence[Interval], shapes: Sequence[torch.Size], dimens
         return Interval(
             *(torch.cat([getattr(interval, name) for interval in intervals]) for name in ("low", "high", "error"))
         )
-    joined = parts[0].merged()
-    for part in parts[1:]:
-        joined = joined.joined(part.merged())
-    return joined
+    return functools.reduce(Interval.joined, (part.merged() for part in parts))
 
 
-def added(a: Interval, b: Interval, arithmetic: Arithmetic, *, sign: int = 1) -> Interval:
-    """Bounds on a + b, or on a - b."""
-    second = b if sign > 0 else Interval(-b.high, -b.low, b.error)
-    exact = Interval(a.low + second.low, a.high + second.high, a.error + b.error)
+def negated(x: Interval) -> Interval:
+    """Bounds on -x."""
+    return Interval(-x.high, -x.low, x.error)
+
+
+def added(a: Interval, b: Interval, arithmetic: Arithmetic) -> Interval:
+    """Bounds on a + b."""
+    exact = Interval(a.low + b.low, a.high + b.high, a.error + b.error)
     return arithmetic.rounded(exact, a.largest + b.largest, 1, same=a.is_equal and b.is_equal)
 
 
@@ -63,10 +65,7 @@ def multiplied(a: Interval, b: Interval, arithmetic: Arithmetic) -> Interval:
     """Bounds on a b: |a b - a' b'| <= |a| |b - b'| + |b'| |a - a'|."""
     corners = torch.stack([x * y for x in (a.low, a.high) for y in (b.low, b.high)])
     scale = a.largest * b.largest
-    error = torch.zeros_like(scale)
-    for factor, other in ((a, b), (b, a)):
-        if not other.is_equal:
-            error = error + factor.largest * other.error
+    error = a.largest * b.error + b.largest * a.error
     exact = checked(Interval(corners.amin(0), corners.amax(0), error))
     lost = arithmetic.smallest * (a.largest + b.largest)  # either factor may be taken for 0
     return arithmetic.rounded(exact, scale, 1, same=a.is_equal and b.is_equal, lost=lost)

@@ -18,7 +18,7 @@ from torch.fx.node import map_aggregate
 from .interval import Interval
 
 
-@dataclass(eq=False)
+@dataclass
 class Tracked:
     """A tensor of the followed network.
 

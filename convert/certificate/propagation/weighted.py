@@ -62,15 +62,17 @@ def _mapped(
 
 
 def batch_norm(call: Call) -> Interval:
-    """Batch normalisation with the statistics that it has."""
+    """Batch normalisation with the statistics that it has, as ``torch.nn.functional`` passes it on."""
+    if len(call.args) > 3:  # those of ``torch.batch_norm``, whose weight stands where the mean does here
+        raise UnboundedError("the order of its arguments is not that of torch.nn.functional")
     x, mean, variance = call.first, call.optional_values(1, "running_mean"), call.optional_values(2, "running_var")
     call.ignore("momentum")
-    if call.argument(5, "training", False) or mean is None or variance is None:
+    if call.option("training") or mean is None or variance is None:
         raise UnboundedError("batch norm takes its statistics from the batch")
     mean, variance, ones = mean.double().cpu(), variance.double().cpu(), torch.ones(len(mean)).double().cpu()
-    given, shift = call.optional_values(3, "weight"), call.optional_values(4, "bias")
+    given, shift = call.named_values("weight"), call.named_values("bias")
     weight, bias = ones if given is None else given.double().cpu(), 0 * ones if shift is None else shift.double().cpu()
-    inverse = 1 / (variance + call.argument(7, "eps", 1e-5)).sqrt()
+    inverse = 1 / (variance + call.option("eps")).sqrt()
     inputs, factor = x.interval.expanded(x.fake.shape[1]), weight * inverse
     exact, _ = affine(inputs, factor.view(-1, 1, 1), bias - mean * factor, groups=len(mean))
     reach = inputs.largest + mean.abs()

@@ -281,3 +281,27 @@ def test_a_function_within_a_module_of_torch_is_named_by_the_path_of_the_module(
     follower, _ = followed(lambda network, x: network.attention(x * 1.0), Writing())
     problem = follower.problems[0]
     assert (problem.name, problem.reason) == ("attention", "no bound is known for __setitem__")
+
+
+def test_a_function_of_ones_own_is_not_taken_for_torch_s_by_its_name() -> None:
+    library = torch.library.Library("conv2attn_test", "DEF")
+    library.define("relu(Tensor x) -> Tensor")
+    library.impl("relu", lambda x: 100 * x, "CompositeExplicitAutograd")
+    packet = torch.ops.conv2attn_test.relu
+    for function in (packet, packet.default):
+        follower, bounds = followed(lambda network, x, function=function: function(x))  # type: ignore[misc]
+        assert not bounds.is_bounded
+        assert follower.problems[0].reason.startswith("no bound is known for conv2attn_test.relu")
+
+
+def test_a_function_of_another_library_is_not_taken_for_torch_s_by_its_name() -> None:
+    def relu(x: Tensor) -> Tensor:
+        if torch.overrides.has_torch_function_unary(x):
+            result: Tensor = torch.overrides.handle_torch_function(relu, (x,), x)
+            return result
+        return 100 * x
+
+    relu.__qualname__ = "relu"
+    follower, bounds = followed(lambda network, x: relu(x))
+    assert not bounds.is_bounded
+    assert follower.problems[0].name.endswith(".relu")

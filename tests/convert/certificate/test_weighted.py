@@ -1,0 +1,166 @@
+"""What maps with weights make of bounds, in formulas: the exact map, how often it rounds, what may be taken for 0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from conv2attn.convert.certificate.propagation.interval import Arithmetic, Interval, affine
+from tests.convert.certificate.following import SINGLE, X, assert_same, bounds, interval, reason, rounded
+
+PADDED = Interval(X.low.clamp(max=0), X.high.clamp(min=0), X.error)
+NONE = interval([0] * 4, [0] * 4, [0.0, 0.25, 0, 1e-3])
+MERGED = interval([-3], [8], [0.5])
+TINY = 1e-39  # subnormal in single precision
+
+
+def mapped(
+    x: Interval,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    groups: int = 1,
+    dtype: torch.dtype = torch.float32,
+    narrowings: int = 1,
+) -> Interval:
+    """Bounds on a sum of products with weights [out, in / groups, taps]."""
+    exact, scale = affine(x, weight, bias, groups=groups)
+    arithmetic = Arithmetic(dtype)
+    tiny, magnitudes = (weight == TINY).double(), weight.double().abs()
+    magnitudes = torch.where(tiny > 0, arithmetic.smallest, magnitudes)
+    largest = Interval(-x.largest, x.largest, 0 * x.error)
+    flushed = affine(largest, tiny * arithmetic.smallest, None, groups=groups)[1]
+    lost = 2 * (flushed + arithmetic.smallest * magnitudes.sum((1, 2)))
+    terms = weight.shape[1] * weight.shape[2] + 1
+    return arithmetic.rounded(exact, scale, terms, same=False, lost=lost, narrowings=narrowings)
+
+
+def of_what_vanishes() -> Tensor:
+    """Weights that are 0 or subnormal."""
+    return torch.tensor([0.0, TINY, TINY, 0, 0, 0, TINY, 0] * 3).view(3, 4, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "inputs"),
+    [
+        ({"stride": (1, 2)}, X),
+        ({"padding": [0, 0]}, X),
+        ({"padding": (0, 1)}, PADDED),
+        ({"padding": 1, "dilation": 2}, PADDED),
+        ({"padding": "same"}, PADDED),
+    ],
+    ids=str,
+)
+def test_a_convolution_sees_zeros_where_it_pads(options: dict[str, Any], inputs: Interval) -> None:
+    weight, bias = torch.randn(3, 4, 1, 2), torch.randn(3)
+    found = bounds(lambda x, w, b: F.conv2d(x, w, b, **options), w=weight, b=bias)
+    assert_same(found, mapped(inputs, weight.flatten(2), bias))
+
+
+@pytest.mark.parametrize("x", [X, NONE])
+def test_a_convolution_of_groups_may_lose_what_is_subnormal(x: Interval) -> None:
+    for weight in (torch.randn(6, 2, 1, 2), of_what_vanishes().view(6, 2, 1, 2)):
+        found = bounds(lambda x, w: F.conv2d(x, w, None, 1, 0, 1, 2), x, w=weight)
+        assert_same(found, mapped(x, weight.flatten(2), groups=2))
+
+
+def test_a_convolution_along_one_axis_or_three_is_one_along_two() -> None:
+    weight = torch.randn(3, 4, 1, 2)
+    expected = mapped(X, weight.flatten(2))
+    assert_same(bounds(lambda x, w: F.conv1d(x.flatten(2), w, padding=0), w=weight[:, :, 0]), expected)
+    assert_same(bounds(lambda x, w: F.conv3d(x.unsqueeze(2), w), w=weight.unsqueeze(2)), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_transposed_convolution_stuffs_zeros_and_may_narrow_every_tap(dtype: torch.dtype) -> None:
+    weight, bias = torch.randn(4, 3, 2, 3, dtype=dtype), torch.randn(6, dtype=dtype)
+    found = bounds(lambda x, w, b: F.conv_transpose2d(x, w, b, 2, 1, 1, 2), w=weight, b=bias, dtype=dtype)
+    kernel = weight.view(2, 2, 3, 6).transpose(1, 2).reshape(6, 2, 6)
+    assert_same(found, mapped(PADDED, kernel, bias, groups=2, dtype=dtype, narrowings=2 * 3 + 2))
+
+
+def test_a_transposed_convolution_is_of_one_group_unless_it_is_told_more() -> None:
+    weight = torch.randn(4, 3, 2)
+    found = bounds(lambda x, w: F.conv_transpose1d(x.flatten(2), w), w=weight)
+    assert_same(found, mapped(PADDED, weight.transpose(0, 1), narrowings=4))
+
+
+def test_a_linear_layer_maps_columns_which_a_batch_of_rows_has_bounds_of() -> None:
+    weight, bias = torch.randn(3, 4), torch.randn(3)
+    found = bounds(lambda x, w, b: F.linear(x.mean((2, 3)), w, b), w=weight, b=bias)
+    mean = rounded(X, X.largest, 13)
+    assert_same(found, mapped(mean, weight.unsqueeze(-1), bias))
+
+
+def test_a_linear_layer_on_the_last_of_more_axes_has_one_bound_for_all() -> None:
+    weight = torch.randn(3, 6)
+    found = bounds(lambda x, w: F.linear(x, w), w=weight)
+    assert_same(found, mapped(MERGED.expanded(6), weight.unsqueeze(-1)).merged())
+
+
+@pytest.mark.parametrize("function", [F.conv2d, F.conv_transpose2d])
+def test_a_single_image_is_convolved_without_a_bound(function: Any) -> None:
+    said = reason(lambda x, w: function(x[0], w), w=torch.randn(4, 4, 1, 1))
+    assert said == "only a batch of images is convolved with a bound"
+
+
+STATISTICS: dict[str, Any] = {
+    "mean": torch.tensor([1.0, -2, 0.5, 0]),
+    "variance": torch.tensor([0.25, 4, 1, 0.5]),
+    "weight": torch.tensor([2.0, -1, 0.5, 3]),
+    "bias": torch.tensor([1.0, 0, -1, 2]),
+}
+
+
+def normalised(x: Interval, eps: float, *, mean: Tensor, variance: Tensor, weight: Tensor, bias: Tensor) -> Interval:
+    """Bounds on (x - mean) / sqrt(variance + eps) * weight + bias, of eight roundings."""
+    mean, variance, weight, bias = (tensor.double() for tensor in (mean, variance, weight, bias))
+    inverse = 1 / (variance + eps).sqrt()
+    factor, reach = weight * inverse, x.largest + mean.abs()
+    exact, _ = affine(x, factor.view(4, 1, 1), bias - mean * factor, groups=4)
+    lost = SINGLE.smallest * 8 * (1 + factor.abs() + (1 + inverse) * (1 + reach))
+    return rounded(exact, factor.abs() * reach + bias.abs(), 8, lost=lost)
+
+
+def norm(x: Tensor, mean: Tensor, variance: Tensor, **options: Any) -> Tensor:
+    return F.batch_norm(x, mean, variance, **options)
+
+
+@pytest.mark.parametrize("zero", [None, "weight", "mean"])
+@pytest.mark.parametrize("eps", [1e-5, 0.5])
+def test_batch_normalisation_is_an_affine_map_of_eight_roundings(eps: float, zero: str | None) -> None:
+    held = STATISTICS if zero is None else {**STATISTICS, "bias": torch.zeros(4), zero: torch.zeros(4)}
+    for x in (X, NONE):
+        assert_same(bounds(lambda x, **held: norm(x, eps=eps, **held), x, **held), normalised(x, eps, **held))
+
+
+def test_batch_normalisation_without_weights_multiplies_by_one_and_adds_nothing() -> None:
+    held = {name: STATISTICS[name] for name in ("mean", "variance")}
+    expected = normalised(X, 1e-5, **held, weight=torch.ones(4), bias=torch.zeros(4))
+    assert_same(bounds(norm, **held), expected)
+
+
+@pytest.mark.parametrize("missing", ["mean", "variance", None])
+def test_batch_normalisation_by_the_batch_has_no_bound(missing: str | None) -> None:
+    held: dict[str, Any] = {name: STATISTICS[name] for name in ("mean", "variance") if name != missing}
+    given: dict[str, Any] = {} if missing is None else {missing: None}
+    said = reason(lambda x, **held: norm(x, training=True, **held, **given), **held)
+    assert said == "batch norm takes its statistics from the batch"
+
+
+def test_the_operator_of_batch_normalisation_takes_its_tensors_in_another_order_and_has_no_bound() -> None:
+    """``torch.batch_norm`` takes the weight where ``F.batch_norm`` takes the mean."""
+
+    def operator(x: Tensor, mean: Tensor, variance: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return torch.batch_norm(x, weight, bias, mean, variance, False, 0.1, 1e-5, False)
+
+    assert reason(operator, **STATISTICS) == "the order of its arguments is not that of torch.nn.functional"
+
+
+def test_weights_that_are_computed_have_no_bound() -> None:
+    assert reason(lambda x, w: F.conv2d(x, w * 2), w=torch.randn(3, 4, 1, 1)) == "its weight is computed while it runs"
+    assert reason(lambda x, w: F.conv2d(x, w, x.mean()[None]), w=torch.randn(1, 4, 1, 1)).startswith("its bias")
