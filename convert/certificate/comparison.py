@@ -85,7 +85,7 @@ class LayerWatcher:
 
     def __init__(self, name: str, layer: SelfAttention, conv: nn.Module) -> None:
         self.name, self.layer, self.conv = name, layer, conv
-        self.seconds, self._own, self._inherited, self._total, self._outputs = 0.0, 0.0, 0.0, 0.0, 0.0
+        self.seconds = self._own = self._inherited = self._total = self._outputs = 0.0
         self.has_run, self._is_finite = False, True
         self._measured: MeasuredInput | None = None
         self._expected: list[Tensor] = []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from ...bounds.subnormal import is_subnormal, magnitudes
 from .call import Call
 from .interval import Interval, UnboundedError, affine
+from .tracked import Tracked
 
 _NORM_ROUNDINGS = 8  # the square root, the quotient, the products and the sums of a normalisation, in any form
 
@@ -17,10 +20,8 @@ def convolution(call: Call) -> Interval:
     x, weight, bias = call.first, call.values(1, "weight"), call.optional_values(2, "bias")
     padding, groups = call.argument(4, "padding", 0), call.argument(6, "groups", 1)
     call.ignore("stride", "dilation")
-    if x.fake.ndim != weight.ndim:
-        raise UnboundedError("only a batch of images is convolved with a bound")
     padded = isinstance(padding, str) or any(padding if isinstance(padding, tuple | list) else [padding])
-    inputs = x.interval.expanded(x.fake.shape[1])
+    inputs = _channels(x, weight)
     return _mapped(call, inputs.with_zero() if padded else inputs, weight.flatten(2), bias, groups)
 
 
@@ -32,19 +33,25 @@ def transposed_convolution(call: Call) -> Interval:
     x, weight, bias = call.first, call.values(1, "weight"), call.optional_values(2, "bias")
     groups = call.argument(6, "groups", 1)
     call.ignore("stride", "padding", "output_padding", "dilation")
+    kernel = weight.flatten(2).unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
+    taps = math.prod(weight.shape[2:])
+    return _mapped(call, _channels(x, weight).with_zero(), kernel, bias, groups, narrowings=taps + 2)
+
+
+def _channels(x: Tracked, weight: Tensor) -> Interval:
+    """Bounds on each channel of the images that are convolved."""
     if x.fake.ndim != weight.ndim:
         raise UnboundedError("only a batch of images is convolved with a bound")
-    kernel = weight.flatten(2).unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
-    inputs = x.interval.expanded(x.fake.shape[1]).with_zero()
-    return _mapped(call, inputs, kernel, bias, groups, narrowings=kernel[0, 0].numel() + 2)
+    return x.interval.expanded(x.fake.shape[1])
 
 
 def linear(call: Call) -> Interval:
     """A linear layer, on its input's last dimension."""
     x, weight, bias = call.first, call.values(1, "weight"), call.optional_values(2, "bias")
-    inputs = (x.interval if x.fake.ndim == 2 else x.interval.merged()).expanded(weight.shape[1])
+    has_columns = x.fake.ndim == 2
+    inputs = (x.interval if has_columns else x.interval.merged()).expanded(weight.shape[1])
     output = _mapped(call, inputs, weight.unsqueeze(-1), bias, 1)
-    return output if x.fake.ndim == 2 else output.merged()
+    return output if has_columns else output.merged()
 
 
 def _mapped(
@@ -52,26 +59,26 @@ def _mapped(
 ) -> Interval:
     """A sum of products, of which subnormal weights may be taken for 0."""
     exact, scale = affine(x, weight, bias, groups=groups)
-    largest = Interval(-x.largest, x.largest, torch.zeros_like(x.largest))
     smallest = call.arithmetic.smallest
     small = is_subnormal(weight).double().cpu() * smallest
-    flushed = affine(largest, small, None, groups=groups)[1]
+    flushed = affine(x, small, None, groups=groups)[1]
     lost = flushed + smallest * magnitudes(weight).sum((1, 2))
-    terms, same = weight[0].numel() + 1, x.is_equal
+    terms, same = math.prod(weight.shape[1:]) + 1, x.is_equal
     return call.arithmetic.rounded(exact, scale, terms, same=same, lost=2 * lost, narrowings=narrowings)
 
 
 def batch_norm(call: Call) -> Interval:
     """Batch normalisation with the statistics that it has, as ``torch.nn.functional`` passes it on."""
-    if len(call.args) > 3:  # those of ``torch.batch_norm``, whose weight stands where the mean does here
+    if len(call.args) != 3:  # as for ``torch.batch_norm``, whose weight stands where the mean does here
         raise UnboundedError("the order of its arguments is not that of torch.nn.functional")
-    x, mean, variance = call.first, call.optional_values(1, "running_mean"), call.optional_values(2, "running_var")
     call.ignore("momentum")
-    if call.option("training") or mean is None or variance is None:
+    if call.option("training"):
         raise UnboundedError("batch norm takes its statistics from the batch")
+    x, mean, variance = call.first, call.values(1, "running_mean"), call.values(2, "running_var")
     mean, variance, ones = mean.double().cpu(), variance.double().cpu(), torch.ones(len(mean)).double().cpu()
     given, shift = call.named_values("weight"), call.named_values("bias")
-    weight, bias = ones if given is None else given.double().cpu(), 0 * ones if shift is None else shift.double().cpu()
+    weight = ones if given is None else given.double().cpu()
+    bias = torch.zeros_like(ones) if shift is None else shift.double().cpu()
     inverse = 1 / (variance + call.option("eps")).sqrt()
     inputs, factor = x.interval.expanded(x.fake.shape[1]), weight * inverse
     exact, _ = affine(inputs, factor.view(-1, 1, 1), bias - mean * factor, groups=len(mean))

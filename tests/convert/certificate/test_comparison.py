@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
+import re
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from conv2attn.convert import (
     ConversionError,
@@ -19,9 +25,134 @@ from conv2attn.convert import (
     convert_model,
     save_converted,
 )
+from conv2attn.convert.certificate import reference
+from conv2attn.convert.certificate.comparison import LayerComparison, watched
 from conv2attn.convert.files.certified import CertifiedReport
 from conv2attn.convert.files.writing.ownership import REPORT
 from tests.small_models import SMALL_MODELS, Composite, composite_input
+
+
+class Calling(nn.Module):
+    """A convolution, and a function that calls it."""
+
+    def __init__(self, function: Callable[[Any, Tensor], Any], conv: nn.Module | None = None) -> None:
+        super().__init__()
+        self.conv, self.function = nn.Conv2d(2, 3, 2) if conv is None else conv, function
+
+    def forward(self, x: Tensor) -> Any:
+        """Applies the function."""
+        return self.function(self.conv, x)
+
+
+def compared(
+    function: Callable[[Any, Tensor], Any], *batches: Tensor, conv: nn.Module | None = None
+) -> LayerComparison:
+    """The convolution's layer, in soft attention, on images."""
+    cnn = Calling(function, conv).eval()
+    (found,) = compare_layers(cnn, convert_model(cnn, alpha=1.0).model, batches)
+    return found
+
+
+def test_each_call_of_a_layer_is_compared_with_the_same_call_of_the_convolution() -> None:
+    x = torch.rand(2, 2, 4, 5)
+    once, twice = compared(lambda conv, x: conv(x), x), compared(lambda conv, x: (conv(x), conv(x + 9)), x)
+    assert once.own == once.total
+    assert twice.own == twice.total
+    assert twice.inherited == 0
+
+
+def test_the_largest_of_all_batches_is_kept() -> None:
+    conv, small, large = nn.Conv2d(2, 3, 2, bias=False), torch.rand(2, 2, 4, 5), 4 + torch.rand(1, 2, 4, 5)
+    each = [compared(lambda conv, x: conv(x), *batches, conv=conv) for batches in ((small,), (large,), (small, large))]
+    for name in ("own", "total", "outputs"):
+        values = [getattr(layer, name) for layer in each]
+        assert values[0] > 0
+        assert values[2] == max(values[:2])
+    with torch.no_grad():
+        assert each[0].outputs == float(conv(small).abs().max()) < each[1].outputs
+    assert each[2].bound >= max(each[0].bound, each[1].bound)
+
+
+def test_equal_networks_do_not_differ() -> None:
+    conv = nn.Conv2d(2, 3, 2)
+    with torch.no_grad():
+        for parameter in conv.parameters():
+            parameter.zero_()
+    found = compared(lambda conv, x: conv(x), torch.rand(1, 2, 4, 5), conv=conv)
+    assert (found.own, found.inherited, found.total, found.outputs, found.note) == (0, 0, 0, 0, None)
+
+
+@pytest.mark.parametrize("conv", [nn.Conv1d(2, 3, 2), nn.Conv2d(2, 3, 2), nn.Conv3d(2, 3, 2)])
+def test_a_single_image_is_measured_as_a_batch_of_one(conv: nn.Module) -> None:
+    x = torch.rand(2, 2, *[4, 5, 3][: conv.weight.ndim - 2])  # type: ignore[operator]
+    single = compared(lambda conv, x: conv(x[0]), x, conv=conv)
+    assert single.bound == pytest.approx(compared(lambda conv, x: conv(x[:1]), x, conv=conv).bound)
+
+
+def test_a_layer_s_bound_is_not_a_number_where_one_of_its_inputs_is_not_finite() -> None:
+    finite, odd = torch.rand(1, 2, 4, 5), torch.full((1, 2, 4, 5), torch.inf)
+    for batches in ([finite, odd], [odd, finite], [odd]):
+        found = compared(lambda conv, x: conv(x), *batches)
+        assert math.isnan(found.bound)
+        assert math.isnan(found.own)
+
+
+def test_a_network_that_calls_a_layer_more_often_than_the_cnn_is_refused() -> None:
+    calls = iter([1, 2])
+    with pytest.raises(ConversionError, match="the CNN does not call conv as often as the converted network"):
+        compared(lambda conv, x: [conv(x) for _ in range(next(calls))], torch.rand(1, 2, 4, 5))
+
+
+def test_what_the_cnn_computed_before_is_forgotten() -> None:
+    """It may call a layer more often than the converted network."""
+    calls = iter([2, 1, 2, 1])
+    found = compared(lambda conv, x: [conv(x) for _ in range(next(calls))], *torch.rand(2, 1, 2, 4, 5))
+    assert found.own == found.total
+
+
+def test_a_layer_of_two_names_has_its_first_and_the_cnn_may_have_it_under_either() -> None:
+    conv = nn.Conv2d(2, 2, 1)
+    cnn = nn.Sequential(conv, nn.ReLU(), conv).eval()
+    model = convert_model(cnn).model
+    assert [layer.name for layer in compare_layers(cnn, model, [torch.rand(1, 2, 4, 5)])] == ["0"]
+
+
+def test_networks_that_are_swapped_or_not_converted_are_refused() -> None:
+    cnn = nn.Conv2d(2, 3, 1)
+    model = convert_model(cnn).model
+    for first, second, said in (
+        (model, cnn, "model has no self-attention layer; the networks are swapped: the CNN comes first"),
+        (cnn, cnn, "model has no self-attention layer; convert it first"),
+        (model, model, "the CNN's layer itself is self-attention, not a convolution"),
+        (nn.ModuleDict({"a": model}), nn.ModuleDict({"a": model}), "the CNN's layer a is self-attention"),
+    ):
+        with pytest.raises(ConversionError, match=re.escape(said)):
+            compare_layers(first, second, [torch.rand(1, 2, 4, 5)])
+
+
+def test_seconds_are_those_of_the_cnn_and_of_each_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    cnn = nn.Sequential(nn.Conv2d(2, 3, 1), nn.Conv2d(3, 1, 1), nn.Conv2d(1, 1, 1)).eval()
+    model = convert_model(cnn).model
+    ticks = itertools.count(5.0)
+    with watched(cnn, model) as watchers:
+        assert not any(watcher.has_run for watcher in watchers)
+        monkeypatch.setattr(time, "perf_counter", lambda: next(ticks))
+        with torch.no_grad():
+            model(torch.rand(1, 2, 4, 5))
+            model(torch.rand(1, 2, 4, 5))
+        monkeypatch.undo()
+    assert [watcher.seconds for watcher in watchers] == [4, 2, 2]  # one between two looks at the clock
+    assert all(watcher.has_run for watcher in watchers)
+    assert [watcher.name for watcher in watchers] == ["0", "1", "2"]
+
+
+def test_why_torch_s_convolution_was_not_the_reference_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_the_comparison = iter(["one fault", None, "one fault", "another"])
+    calls = itertools.count()  # every other one is the CNN's
+    monkeypatch.setattr(reference, "known_fault", lambda *_: next(of_the_comparison) if next(calls) % 2 else None)
+    note = compared(lambda conv, x: conv(x), *torch.rand(4, 1, 2, 4, 5)).note
+    assert note is not None
+    assert "(one fault; another)" in note
 
 
 @pytest.mark.parametrize("name", SMALL_MODELS)

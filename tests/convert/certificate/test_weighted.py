@@ -61,11 +61,14 @@ def test_a_convolution_sees_zeros_where_it_pads(options: dict[str, Any], inputs:
     assert_same(found, mapped(inputs, weight.flatten(2), bias))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("x", [X, NONE])
-def test_a_convolution_of_groups_may_lose_what_is_subnormal(x: Interval) -> None:
-    for weight in (torch.randn(6, 2, 1, 2), of_what_vanishes().view(6, 2, 1, 2)):
-        found = bounds(lambda x, w: F.conv2d(x, w, None, 1, 0, 1, 2), x, w=weight)
-        assert_same(found, mapped(x, weight.flatten(2), groups=2))
+def test_a_convolution_of_groups_is_narrowed_once_and_may_lose_what_is_subnormal(
+    x: Interval, dtype: torch.dtype
+) -> None:
+    for weight in (torch.randn(6, 2, 1, 2).to(dtype), of_what_vanishes().view(6, 2, 1, 2).to(dtype)):
+        found = bounds(lambda x, w: F.conv2d(x, w, None, 1, 0, 1, 2), x, w=weight, dtype=dtype)
+        assert_same(found, mapped(x, weight.flatten(2), groups=2, dtype=dtype))
 
 
 def test_a_convolution_along_one_axis_or_three_is_one_along_two() -> None:
@@ -100,6 +103,8 @@ def test_a_linear_layer_on_the_last_of_more_axes_has_one_bound_for_all() -> None
     weight = torch.randn(3, 6)
     found = bounds(lambda x, w: F.linear(x, w), w=weight)
     assert_same(found, mapped(MERGED.expanded(6), weight.unsqueeze(-1)).merged())
+    found = bounds(lambda x, w: F.linear(x.reshape(2, 4, 3, 4), w), w=weight[:, :4])  # as many as there are channels
+    assert_same(found, mapped(MERGED.expanded(4), weight[:, :4].unsqueeze(-1)).merged())
 
 
 @pytest.mark.parametrize("function", [F.conv2d, F.conv_transpose2d])
@@ -144,21 +149,29 @@ def test_batch_normalisation_without_weights_multiplies_by_one_and_adds_nothing(
     assert_same(bounds(norm, **held), expected)
 
 
-@pytest.mark.parametrize("missing", ["mean", "variance", None])
-def test_batch_normalisation_by_the_batch_has_no_bound(missing: str | None) -> None:
-    held: dict[str, Any] = {name: STATISTICS[name] for name in ("mean", "variance") if name != missing}
-    given: dict[str, Any] = {} if missing is None else {missing: None}
-    said = reason(lambda x, **held: norm(x, training=True, **held, **given), **held)
+@pytest.mark.parametrize("missing", [(), ("mean", "variance")])
+def test_batch_normalisation_by_the_batch_has_no_bound(missing: tuple[str, ...]) -> None:
+    held: dict[str, Any] = {name: STATISTICS[name] for name in ("mean", "variance") if name not in missing}
+    said = reason(lambda x, **held: norm(x, training=True, **held, **dict.fromkeys(missing)), **held)
     assert said == "batch norm takes its statistics from the batch"
 
 
 def test_the_operator_of_batch_normalisation_takes_its_tensors_in_another_order_and_has_no_bound() -> None:
     """``torch.batch_norm`` takes the weight where ``F.batch_norm`` takes the mean."""
+    names: dict[str, Any] = {"momentum": 0.1, "eps": 1e-5, "cudnn_enabled": False}
 
-    def operator(x: Tensor, mean: Tensor, variance: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def by_position(x: Tensor, mean: Tensor, variance: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return torch.batch_norm(x, weight, bias, mean, variance, False, 0.1, 1e-5, False)
 
-    assert reason(operator, **STATISTICS) == "the order of its arguments is not that of torch.nn.functional"
+    def by_name(x: Tensor, mean: Tensor, variance: Tensor, **held: Any) -> Tensor:
+        return torch.batch_norm(x, running_mean=mean, running_var=variance, training=False, **held, **names)
+
+    def by_both(x: Tensor, mean: Tensor, variance: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return torch.batch_norm(x, weight, bias, running_mean=mean, running_var=variance, training=False, **names)
+
+    for function in (by_position, by_name):
+        assert reason(function, **STATISTICS) == "the order of its arguments is not that of torch.nn.functional"
+    assert reason(by_both, **STATISTICS) == "no bound is known for batch_norm called like this"
 
 
 def test_weights_that_are_computed_have_no_bound() -> None:
