@@ -56,6 +56,9 @@ _CALLS = (
     "convert/certificate/test_program",
     "convert/certificate/test_tracked",
 )
+_NETWORK = ("convert/certificate/test_network_certificate",)
+_COMPARING = ("convert/certificate/test_comparison",)
+_REFERENCE = ("convert/certificate/test_reference",)
 _FOLLOWING = (
     "convert/certificate/test_comparison",
     "convert/certificate/test_followed",
@@ -132,7 +135,6 @@ _WRITING = (
 _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     COMPUTING: {
         "convert": ("spec",),
-        "convert/certificate": ("reference",),
         "convert/heads": ("encoding", "gate"),
         "convert/engines/sums": ("content_sum", "head_sum", "mixing"),
         "convert/engines": (
@@ -151,9 +153,12 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     _TAILS: {"convert/bounds": ("tail",)},
     _RUNNING: {"convert/certificate/propagation": ("network",)},
     _FOLLOWING: {
-        "convert/certificate": ("comparison", "wording"),
-        "convert/certificate/propagation": ("certificate", "interval"),
+        "convert/certificate": ("wording",),
+        "convert/certificate/propagation": ("interval",),
     },
+    _NETWORK: {"convert/certificate/propagation": ("certificate",)},
+    _COMPARING: {"convert/certificate": ("comparison",)},
+    _REFERENCE: {"convert/certificate": ("reference",)},
     _RULES: {"convert/certificate/propagation": ("activations", "functions", "rearranging", "weighted")},
     _CALLS: {"convert/certificate/propagation": ("call", "layers", "program", "tracked")},
     _PICKLES: {"convert/files/readers": ("archive", "modules", "pickle_machine", "pickled", "rebuilt")},

@@ -152,7 +152,8 @@ def test_batch_normalisation_without_weights_multiplies_by_one_and_adds_nothing(
 @pytest.mark.parametrize("missing", [(), ("mean", "variance")])
 def test_batch_normalisation_by_the_batch_has_no_bound(missing: tuple[str, ...]) -> None:
     held: dict[str, Any] = {name: STATISTICS[name] for name in ("mean", "variance") if name not in missing}
-    said = reason(lambda x, **held: norm(x, training=True, **held, **dict.fromkeys(missing)), **held)
+    absent: dict[str, Any] = dict.fromkeys(missing)
+    said = reason(lambda x, **held: norm(x, training=True, **held, **absent), **held)
     assert said == "batch norm takes its statistics from the batch"
 
 
