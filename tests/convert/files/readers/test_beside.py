@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,32 @@ def test_spellings_and_links_of_one_file_are_one_and_add_its_size_once(tmp_path:
     found = {id(beside.open(name)) for name in ("part", "./part", "sub/hard", "soft", "part")}
     assert len(found) == len(beside.opened) == 1
     assert budget.size == 2 + 1000
+
+
+def test_files_are_listed_in_the_order_of_their_first_names_and_a_name_is_paid_for_once(tmp_path: Path) -> None:
+    for name in ("index", "a", "b"):
+        (tmp_path / name).write_bytes(b"{}")
+    source = Source(tmp_path / "index")
+    beside, budget = Beside(source), source.budget
+    memory, steps = budget.memory, budget.steps
+    for name in ("b", "a", "b", "./b"):
+        assert beside.open(name).path.name == name[-1]
+    assert [opened.path.name for opened in beside.opened] == ["b", "a"]
+    # three names of 1, 1 and 3 letters, and two files of two bytes, which allow as much
+    assert (memory + 2 * 2 - budget.memory, steps + 2 * 2 - budget.steps) == (3 * 200 + 5, 3 * 200)
+
+
+def test_a_link_to_itself_cannot_be_followed(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("a")
+    with pytest.raises(CheckpointError, match="cannot be followed"):
+        path_in(tmp_path, "a")
+
+
+def test_what_is_wrong_with_a_name_is_said(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=re.escape("names '../index', which is no file in the folder")):
+        path_in(tmp_path, "../index")
+    with pytest.raises(CheckpointError, match="there is no file"):
+        path_in(tmp_path, "none")
 
 
 @pytest.mark.parametrize(
