@@ -56,7 +56,8 @@ def test_integers_that_are_multiplied_twice_or_by_two_numbers_have_no_factor(sou
     scales, factor, node = Scales(), known(source), Node(operator="Mul")
     computed = Unknown("computed by Mul")
     odd: list[list[Known | Unknown | None]] = [[SUM, PLAIN], [factor, factor], [SUM, factor, PLAIN], [factor]]
-    for inputs in (*odd, [SUM, factor, factor]):
+    odd.append([SUM, factor, factor])
+    for inputs in odd:
         assert scales.follow(node, inputs) == computed
         assert scales.of(7) is None
     scales.follow(node, [SUM, factor])
