@@ -23,6 +23,15 @@ COMPUTING = (
     "convert/model/test_plan",
     "convert/test_spec",
 )
+_CHOOSING = ("convert/engines/test_costs",)
+_CONVOLVING = (
+    "convert/engines/test_convolution",
+    "convert/engines/test_faulty_calls",
+    "convert/engines/test_transposed",
+)
+_PASSING = ("convert/engines/test_costs", "convert/engines/test_passes", "convert/engines/test_separable")
+_SUMMING = ("convert/engines/sums/test_head_sum", "convert/engines/sums/test_mixing")
+_READING = ("convert/engines/test_content", "convert/heads/test_content", "convert/heads/test_gate")
 _CERTIFYING = (
     "convert/attention/test_construction",
     "convert/bounds/test_extremes",
@@ -145,12 +154,13 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     COMPUTING: {
         "convert": ("spec",),
         "convert/heads": ("encoding", "gate"),
-        "convert/engines/sums": ("content_sum", "head_sum", "mixing"),
-        "convert/engines": (
-            *("__init__", "axes", "base", "convolution", "factored", "literal", "passes"),
-            *("content", "joint", "sdpa", "separable", "stencil", "transposed"),
-        ),
+        "convert/engines": ("literal", "sdpa"),
     },
+    _CHOOSING: {"convert/engines": ("__init__", "base", "processor")},
+    _CONVOLVING: {"convert/engines": ("convolution", "transposed")},
+    _PASSING: {"convert/engines": ("axes", "factored", "joint", "passes", "separable", "stencil")},
+    _SUMMING: {"convert/engines/sums": ("head_sum", "mixing")},
+    _READING: {"convert/engines/sums": ("content_sum",), "convert/engines": ("content",)},
     _CERTIFYING: {
         "convert/attention": ("construction",),
         "convert/bounds": ("rounding",),

@@ -1,0 +1,108 @@
+"""Which calls are left to torch, and which are not to be trusted: on either side of every limit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from conv2attn.convert.engines.convolution import (
+    BEYOND,
+    ENDLESS,
+    NARROW,
+    SMALL,
+    WIDE,
+    Geometry,
+    convolve,
+    known_fault,
+    needs_precision,
+    spans,
+)
+
+BF16, F16, F32, F64 = torch.bfloat16, torch.float16, torch.float32, torch.float64
+
+# Image, kernel, geometry (stride, padding, dilation, groups), dtype, and what may go wrong.
+CALLS = {
+    "one column": ((1, 1, 9, 2), (4, 1, 3, 2), ((1, 3), (0, 1), (1, 1)), F32, NARROW),
+    "one column, without a stride": ((1, 1, 9, 2), (4, 1, 3, 4), ((3, 1), (0, 1), (1, 1)), F32, None),
+    "two columns": ((1, 1, 9, 3), (4, 1, 3, 2), ((1, 3), (0, 1), (1, 1)), F32, None),
+    "one column, dilated": ((1, 1, 9, 3), (4, 1, 3, 2), ((1, 3), (0, 1), (1, 2)), F32, NARROW),
+    "one column, of two channels": ((1, 2, 9, 2), (4, 2, 3, 2), ((1, 3), (0, 1), (1, 1)), F32, None),
+    "one column, of two channels in half precision": (
+        *((1, 2, 9, 2), (4, 2, 3, 2), ((1, 3), (0, 1), (1, 1))),
+        *(F16, NARROW),
+    ),
+    "one column, of two channels in bfloat16": ((1, 2, 9, 3), (4, 2, 3, 2), ((1, 3), (0, 0), (1, 1)), BF16, NARROW),
+    "one column of a sequence": ((1, 1, 2), (4, 1, 2), ((3,), (1,), (1,)), F32, NARROW),
+    "one column of a sequence, of two channels": ((1, 2, 2), (4, 2, 2), ((3,), (1,), (1,)), F32, None),
+    "one column of a volume, of two channels": (
+        *((1, 2, 9, 9, 4), (4, 2, 3, 3, 3), ((1, 1, 2), (1, 1, 0), (1, 1, 1))),
+        *(F32, NARROW),
+    ),
+    "a depthwise kernel of 15 columns": ((1, 3, 9, 20), (3, 1, 3, 15), ((2, 1), (0, 0), (1, 1), 3), F16, ENDLESS),
+    "the same, of 16 channels": ((1, 16, 9, 20), (16, 1, 3, 15), ((1, 1), (0, 0), (1, 1), 16), F16, ENDLESS),
+    "the same, of 17 channels": ((1, 17, 9, 20), (17, 1, 3, 15), ((1, 1), (0, 0), (1, 1), 17), F16, None),
+    "the same, of 14 columns": ((1, 3, 9, 20), (3, 1, 3, 14), ((1, 1), (0, 0), (1, 1), 3), F16, None),
+    "the same, in single precision": ((1, 3, 9, 20), (3, 1, 3, 15), ((1, 1), (0, 0), (1, 1), 3), F32, None),
+    "the same, with a stride": ((1, 3, 9, 20), (3, 1, 3, 15), ((1, 2), (0, 0), (1, 1), 3), F16, None),
+    "the same, dilated along the rows": ((1, 3, 9, 20), (3, 1, 3, 15), ((1, 1), (0, 0), (2, 1), 3), F16, None),
+    "the same, twice as many results": ((1, 3, 9, 20), (6, 1, 3, 15), ((1, 1), (0, 0), (1, 1), 3), F16, None),
+    "the same, of groups of two": ((1, 6, 9, 20), (3, 2, 3, 15), ((1, 1), (0, 0), (1, 1), 3), F16, None),
+    "8 columns in bfloat16": ((1, 2, 9, 20), (2, 2, 3, 8), ((1, 1), (0, 0), (1, 1)), BF16, WIDE),
+    "7 columns in bfloat16": ((1, 2, 9, 20), (2, 2, 3, 7), ((1, 1), (0, 0), (1, 1)), BF16, None),
+    "8 columns in half precision": ((1, 2, 9, 20), (2, 2, 3, 8), ((1, 1), (0, 0), (1, 1)), F16, None),
+    "a stride of 4 in bfloat16": ((1, 2, 9, 20), (2, 2, 3, 3), ((1, 4), (0, 0), (1, 1)), BF16, WIDE),
+    "a stride of 3 in bfloat16": ((1, 2, 9, 20), (2, 2, 3, 3), ((4, 3), (0, 0), (1, 1)), BF16, None),
+    "dilated rows in bfloat16": ((1, 2, 9, 20), (2, 2, 3, 3), ((1, 1), (0, 0), (2, 1)), BF16, SMALL),
+    "dilated columns in bfloat16": ((1, 2, 9, 20), (2, 2, 3, 3), ((1, 1), (0, 0), (1, 2)), BF16, None),
+    "dilated rows in half precision": ((1, 2, 9, 20), (2, 2, 3, 3), ((1, 1), (0, 0), (2, 1)), F16, None),
+    "as many rows as the kernel": ((1, 2, 3, 20), (2, 2, 3, 3), ((1, 1), (0, 0), (1, 1)), BF16, None),
+    "fewer rows than the kernel": ((1, 2, 2, 20), (2, 2, 3, 3), ((1, 1), (1, 0), (1, 1)), BF16, SMALL),
+    "as many rows as the stride": ((1, 2, 5, 20), (2, 2, 3, 3), ((5, 1), (0, 0), (1, 1)), BF16, None),
+    "fewer rows than the stride": ((1, 2, 4, 20), (2, 2, 3, 3), ((5, 1), (0, 0), (1, 1)), BF16, SMALL),
+    "padded by less than the kernel": ((1, 2, 9, 20), (2, 2, 3, 3), ((1, 1), (2, 2), (1, 1)), BF16, None),
+    "padded by as much as the kernel": ((1, 2, 9, 20), (2, 2, 3, 3), ((1, 1), (3, 2), (1, 1)), BF16, SMALL),
+    "taps that see only padding": ((1, 2, 9, 2), (2, 2, 3, 2), ((1, 3), (0, 2), (1, 1)), F32, BEYOND),
+    "taps that see a pixel": ((1, 2, 9, 2), (2, 2, 3, 2), ((1, 3), (0, 1), (1, 1)), F32, None),
+    "taps that see only padding, as wide as the stride": (
+        *((1, 2, 9, 3), (2, 2, 3, 2), ((1, 3), (0, 2), (1, 1))),
+        *(F32, None),
+    ),
+    "rows that see only padding": ((1, 2, 2, 9), (2, 2, 2, 3), ((3, 1), (2, 0), (1, 1)), F32, None),
+    "a padded volume smaller than the kernel": (
+        *((1, 2, 2, 9, 9), (2, 2, 3, 3, 3), ((1, 1, 1), (1, 0, 0), (1, 1, 1))),
+        *(F32, BEYOND),
+    ),
+    "a padded volume as large as the kernel": (
+        *((1, 2, 3, 9, 9), (2, 2, 3, 3, 3), ((1, 1, 1), (1, 0, 0), (1, 1, 1))),
+        *(F32, None),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_a_call_is_not_to_be_trusted_up_to_the_limit_and_no_further(case: str) -> None:
+    image, kernel, geometry, dtype, fault = CALLS[case]
+    x, weight, told = torch.ones(image, dtype=dtype), torch.ones(kernel, dtype=dtype), Geometry(*geometry)
+    assert known_fault(x, weight, told) == fault
+    elsewhere = x.new_ones(()).expand(1, image[1], *(99,) * len(image[2:]))
+    assert known_fault(elsewhere, weight, told, image[2:]) == fault
+    assert needs_precision(x, weight, told) == (fault in (ENDLESS, WIDE, SMALL))
+    assert known_fault(x.to("meta"), weight.to("meta"), told) is None
+    exact = convolve(x.double(), weight.double(), None, told)
+    assert torch.equal(convolve(x, weight, None, told).double(), exact)
+
+
+def test_what_is_computed_in_single_precision_is_rounded_once() -> None:
+    x, weight = torch.randn(1, 2, 9, 20).bfloat16(), torch.randn(2, 2, 3, 8).bfloat16()
+    bias, geometry = torch.randn(2).bfloat16(), Geometry.of(2, dilation=(1, 2))
+    single = torch.nn.functional.conv2d(x.float(), weight.float(), bias.float(), dilation=(1, 2))
+    assert torch.equal(convolve(x, weight, bias, geometry), single.bfloat16())
+
+
+def test_a_geometry_has_no_stride_padding_or_dilation_unless_it_is_told() -> None:
+    assert Geometry.of(3) == ((1, 1, 1), (0, 0, 0), (1, 1, 1), 1)
+    assert Geometry.of(2, (2, 3), (4, 5), (6, 7), 8) == ((2, 3), (4, 5), (6, 7), 8)
+
+
+def test_a_kernel_spans_its_taps_and_what_is_between_them() -> None:
+    assert spans(torch.ones(1, 1, 1, 2, 5), Geometry((1, 1, 1), (0, 0, 0), (9, 3, 2))) == (1, 4, 9)
