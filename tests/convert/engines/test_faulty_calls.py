@@ -67,6 +67,18 @@ CALLS = {
         *((1, 2, 9, 3), (2, 2, 3, 2), ((1, 3), (0, 2), (1, 1))),
         *(F32, None),
     ),
+    "taps of a sequence that see only padding": ((1, 2, 2), (2, 2, 2), ((3,), (2,), (1,)), F32, BEYOND),
+    "a depthwise kernel of 15 columns over a sequence": ((1, 3, 20), (3, 1, 15), ((1,), (0,), (1,), 3), F16, ENDLESS),
+    "8 columns over a sequence in bfloat16": ((1, 2, 20), (2, 2, 8), ((1,), (0,), (1,)), BF16, WIDE),
+    "a stride of 5 over a volume in bfloat16": (
+        *((1, 2, 9, 9, 9), (2, 2, 2, 2, 2), ((1, 1, 5), (0, 0, 0), (1, 1, 1))),
+        *(BF16, WIDE),
+    ),
+    "a dilated sequence in bfloat16": ((1, 2, 20), (2, 2, 3), ((1,), (0,), (2,)), BF16, None),
+    "dilated rows of a volume in bfloat16": (
+        *((1, 2, 9, 9, 9), (2, 2, 2, 2, 2), ((1, 1, 1), (0, 0, 0), (1, 2, 1))),
+        *(BF16, SMALL),
+    ),
     "rows that see only padding": ((1, 2, 2, 9), (2, 2, 2, 3), ((3, 1), (2, 0), (1, 1)), F32, None),
     "a padded volume smaller than the kernel": (
         *((1, 2, 2, 9, 9), (2, 2, 3, 3, 3), ((1, 1, 1), (1, 0, 0), (1, 1, 1))),
