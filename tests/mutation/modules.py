@@ -23,7 +23,7 @@ COMPUTING = (
     "convert/model/test_plan",
     "convert/test_spec",
 )
-_CHOOSING = ("convert/engines/test_costs",)
+_CHOOSING = ("convert/engines/test_base", "convert/engines/test_costs")
 _CONVOLVING = (
     "convert/engines/test_convolution",
     "convert/engines/test_faulty_calls",

@@ -1,0 +1,133 @@
+"""What all engines share: padding that is split between us and torch's call, costs, and who computes a layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import example, given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from conv2attn.convert import SelfAttention2d, attention_from_conv
+from conv2attn.convert.engines import AUTO, ENGINES, check_engine_name, choose_engine, engine_error
+from conv2attn.convert.engines.base import Cost, convolution_padding, dropped, pad_as_convolution
+from conv2attn.convert.errors import EngineError
+from conv2attn.convert.size import Size
+from conv2attn.convert.spec import ConvSpec, reversed_pads
+from conv2attn.proofs.evidence.strategies import every_spec, input_sizes
+
+UNEVEN = ConvSpec(2, 2, (3, 2), padding=((1, 0), (2, 3)))
+UNEVEN_MODE = ConvSpec(2, 2, (3, 2), padding=((1, 0), (2, 1)), padding_mode="circular")
+BY_SIZE = ConvSpec(2, 2, (3, 4), stride=(2, 3), padding="same_upper")
+DROPPING = ConvSpec(2, 2, (3, 2), stride=(2, 3), padding=(4, 3), transposed=True)  # more than the kernel's reach
+
+
+def numbered(spec: ConvSpec, size: Size) -> Tensor:
+    """Two inputs whose pixels are all different, and not zero."""
+    shape = (2, spec.in_channels, *size)
+    return torch.arange(1.0, 1 + torch.Size(shape).numel(), dtype=torch.float64).view(shape)
+
+
+@st.composite
+def inputs(draw: st.DrawFn) -> tuple[ConvSpec, Size]:
+    """Any geometry, and a size that it accepts."""
+    spec = draw(every_spec())
+    return spec, draw(input_sizes(spec))
+
+
+@example((UNEVEN, Size(3, 4)))
+@example((UNEVEN_MODE, Size(3, 4)))
+@example((BY_SIZE, Size(5, 4)))
+@example((DROPPING, Size(5, 6)))
+@given(inputs())
+def test_the_padding_and_that_of_torchs_call_are_the_key_grid(case: tuple[ConvSpec, Size]) -> None:
+    spec, size = case
+    x = numbered(spec, size)
+    grid, source = spec.pad(x), pad_as_convolution(spec, x)
+    if spec.transposed:
+        seen = grid[grid != 0]
+        assert torch.equal(source.flatten() if len(seen) else source[source != 0], seen)
+        assert len(seen) or source.shape == grid.shape
+        return
+    own = convolution_padding(spec)
+    assert torch.equal(F.pad(source, reversed_pads((zeros, zeros) for zeros in own)), grid)
+    if spec.padding_mode == "zeros" and all(before == after for before, after in spec.pads_at(size)):
+        assert spec.is_uneven or source is x
+
+
+@example((DROPPING, Size(5, 6)))
+@given(inputs())
+def test_what_padding_drops_of_a_transposed_convolutions_input_is_no_key(case: tuple[ConvSpec, Size]) -> None:
+    spec, size = case
+    found, x = dropped(spec, size), numbered(spec, size)
+    if not spec.transposed:
+        assert found == ((0, 0),) * spec.axes
+        return
+    left = spec.pad(x)
+    if found is None:
+        assert not left.any()
+        return
+    kept = x[(..., *(slice(before, length - after) for (before, after), length in zip(found, size, strict=True)))]
+    assert torch.equal(kept.flatten(), left[left != 0])
+
+
+def test_no_pixel_is_left_where_padding_drops_them_all() -> None:
+    spec = ConvSpec(1, 1, (2, 2), stride=(1, 1), padding=(3, 1), transposed=True)
+    assert dropped(spec, Size(4, 4)) is None
+    assert dropped(spec, Size(5, 4)) == ((2, 2), (0, 0))
+    assert not pad_as_convolution(spec, torch.ones(1, 1, 4, 4)).any()
+
+
+def test_costs_are_added() -> None:
+    assert Cost(2, 3) + Cost(50, 70) == Cost(52, 73)
+
+
+def layer(alpha: float | None = None) -> SelfAttention2d:
+    """A small layer."""
+    return attention_from_conv(nn.Conv2d(2, 2, 3, padding=1), alpha=alpha)
+
+
+@pytest.mark.parametrize("name", ["fast", "", None, 3, ["auto"]])
+def test_there_are_no_other_engines(name: Any) -> None:
+    with pytest.raises(EngineError, match="there is no engine"):
+        check_engine_name(name)
+
+
+@pytest.mark.parametrize("name", [AUTO, *ENGINES])
+def test_an_engine_is_called_by_its_name(name: str) -> None:
+    assert check_engine_name(name) == name
+
+
+def test_content_is_left_to_the_literal_engine_only_where_no_other_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = layer(2.0)
+    read.add_content(4)
+    free = {name: Cost(0 if name == "literal" else 10, 0) for name in ENGINES}
+    for name, engine in ENGINES.items():
+        monkeypatch.setattr(type(engine), "cost", lambda self, *_, name=name, **__: free[name])
+    size = Size(5, 5)
+    assert choose_engine(read, AUTO, size).name == "separable"
+    assert choose_engine(layer(2.0), AUTO, size).name == "literal"
+    monkeypatch.setattr(type(ENGINES["separable"]), "refusal", lambda self, layer: "not today")
+    assert choose_engine(read, AUTO, size).name == "literal"
+
+
+def test_one_input_is_planned_for_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    for engine in ENGINES.values():
+        monkeypatch.setattr(type(engine), "cost", lambda *_, batch: asked.append(batch) or Cost(0, 0))
+    choose_engine(layer(), AUTO, Size(5, 5))
+    choose_engine(layer(), AUTO, Size(5, 5), batch=7)
+    assert set(asked[: len(asked) // 2]) == {1}
+    assert set(asked[len(asked) // 2 :]) == {7}
+
+
+def test_the_error_of_auto_is_the_largest_of_the_engines_that_it_may_choose() -> None:
+    soft = layer(2.0)
+    errors = {name: engine_error(soft, name) for name in ("literal", "separable", "factored")}
+    assert len(set(errors.values())) == 3
+    assert engine_error(soft, AUTO) == max(errors.values()) < engine_error(soft, "sdpa")
+    soft.alpha.requires_grad_()
+    assert engine_error(soft, AUTO) >= errors["factored"]
