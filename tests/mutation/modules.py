@@ -23,6 +23,7 @@ COMPUTING = (
     "convert/model/test_plan",
     "convert/test_spec",
 )
+_SCORING = ("convert/attention/test_attention", "convert/engines/test_costs", "convert/engines/test_literal")
 _CHOOSING = ("convert/engines/test_base", "convert/engines/test_costs")
 _CONVOLVING = (
     "convert/engines/test_convolution",
@@ -154,8 +155,8 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     COMPUTING: {
         "convert": ("spec",),
         "convert/heads": ("encoding", "gate"),
-        "convert/engines": ("literal", "sdpa"),
     },
+    _SCORING: {"convert/engines": ("literal", "sdpa")},
     _CHOOSING: {"convert/engines": ("__init__", "base", "processor")},
     _CONVOLVING: {"convert/engines": ("convolution", "transposed")},
     _PASSING: {"convert/engines": ("axes", "factored", "joint", "passes", "separable", "stencil")},

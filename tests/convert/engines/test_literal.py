@@ -1,0 +1,207 @@
+"""The literal engine is the formula, written out query by query; what it needs is known before it is allocated."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from conv2attn.convert import SelfAttention, attention_from_conv
+from conv2attn.convert.engines import literal
+from conv2attn.convert.engines.literal import (
+    _Memory,
+    all_queries,
+    attention_maps,
+    attention_probabilities,
+    project_values,
+)
+from conv2attn.convert.errors import EngineError
+from conv2attn.convert.size import Size, format_bytes
+
+GEOMETRIES: dict[str, tuple[type[nn.Module], tuple[int, ...], dict[str, Any]]] = {
+    "a sequence": (nn.Conv1d, (6,), {"kernel_size": 3, "stride": 2, "padding": 1}),
+    "an image": (nn.Conv2d, (4, 5), {"kernel_size": (3, 2), "stride": (1, 2), "dilation": (1, 2), "padding": (2, 1)}),
+    "a volume": (nn.Conv3d, (3, 2, 3), {"kernel_size": (1, 2, 2), "padding": (0, 1, 0)}),
+    "a transposed image": (nn.ConvTranspose2d, (2, 3), {"kernel_size": (2, 3), "stride": (2, 1), "padding": (1, 0)}),
+}
+
+
+def layer_of(geometry: str, *, alpha: float | None = 0.7, groups: int = 2) -> tuple[SelfAttention, Size]:
+    """A layer of 4 -> 6 channels in double precision whose heads are off their taps, and a size for it."""
+    kind, size, options = GEOMETRIES[geometry]
+    conv: Any = kind(4, 6, groups=groups, dtype=torch.float64, **options)  # type: ignore[arg-type]
+    layer = attention_from_conv(conv, alpha=alpha, engine="literal")
+    generator = torch.Generator().manual_seed(0)
+    layer.centers.add_(torch.rand(layer.centers.shape, generator=generator, dtype=torch.float64))
+    layer.alpha.mul_(1 + torch.rand(layer.alpha.shape, generator=generator, dtype=torch.float64))
+    return layer, Size(*size)
+
+
+def pixels_of(grid: Size) -> list[tuple[int, ...]]:
+    return list(itertools.product(*map(range, grid)))
+
+
+def shares(layer: SelfAttention, size: Size) -> Tensor:
+    """softmax_k(-alpha_h |k - q - Delta_h|^2) number by number, [queries, heads, keys]."""
+    keys, queries = pixels_of(layer.spec.padded_size(size)), list(itertools.product(*layer.spec.query_positions(size)))
+    table = torch.zeros(len(queries), layer.num_heads, len(keys), dtype=torch.float64)
+    for (q, query), (h, center) in itertools.product(enumerate(queries), enumerate(layer.centers.tolist())):
+        alpha = float(layer.alpha[h])
+        scores = [-alpha * sum((k - p - c) ** 2 for k, p, c in zip(key, query, center, strict=True)) for key in keys]
+        powers = [math.exp(score - max(scores)) for score in scores]
+        table[q, h] = torch.tensor(powers, dtype=torch.float64) / math.fsum(powers)
+    return table
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("groups", [1, 2])
+def test_the_output_is_the_formula(geometry: str, groups: int) -> None:
+    layer, size = layer_of(geometry, groups=groups)
+    x = torch.randn(3, 4, *size, dtype=torch.float64)
+    table, pixels = shares(layer, size), layer.spec.pad(x).flatten(2)
+    output = torch.zeros(3, 6, table.shape[0], dtype=torch.float64)
+    for h, o in itertools.product(range(layer.num_heads), range(6)):
+        weight = layer.kernel.flatten(2)[o, :, h]
+        first = o // (6 // groups) * (4 // groups)
+        read = torch.einsum("qk,bck->bqc", table[:, h], pixels[:, first : first + 4 // groups])
+        output[:, o] += read @ weight
+    if layer.bias is not None:
+        output += layer.bias.view(-1, 1)
+    magnitude = layer.kernel.abs().flatten(1).sum(1).max() * x.abs().max() + 1
+    observed = layer(x)
+    assert observed.shape == (3, 6, *layer.spec.output_size(size))
+    assert float((observed.flatten(2) - output).detach().abs().max()) <= 4 * literal.literal_error(layer) * magnitude
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_queries_lie_where_the_kernels_middle_does(geometry: str) -> None:
+    layer, size = layer_of(geometry)
+    found = all_queries(layer.spec, size, like=torch.zeros(1))
+    assert found.dtype == torch.float64
+    assert [tuple(query) for query in found.tolist()] == list(itertools.product(*layer.spec.query_positions(size)))
+
+
+def test_each_head_projects_the_values_with_its_own_tap() -> None:
+    layer, size = layer_of("an image")
+    with torch.no_grad():
+        layer.weight.copy_(torch.randint(-9, 10, layer.weight.shape))
+    padded = torch.randint(-9, 10, (2, 4, *layer.spec.padded_size(size))).double()
+    values, pixels = project_values(layer, padded), padded.flatten(2)
+    assert values.shape == (layer.num_heads, pixels.shape[2], 2, 6)
+    for h, o in itertools.product(range(layer.num_heads), range(6)):
+        first = o // 3 * 2
+        expected = torch.einsum("bck,c->kb", pixels[:, first : first + 2], layer.kernel.flatten(2)[o, :, h])
+        assert torch.equal(values[h, :, :, o], expected)
+
+
+# Memory: 6 heads, 6 x 3 queries, 8 x 7 keys, batch 3, 6 channels, all in double precision.
+
+VALUES = 6 * 56 * 3 * 6 * 8
+QUERY = (2 * 3 * 56 + 3 * 6 * 56) * 8  # positions and their encoding; scores, their softmax, and it once more
+KEPT = 6 * 56 * 8
+
+
+def memory(limit: int, *, values: bool = True) -> _Memory:
+    """What the layer over an image needs."""
+    layer, size = layer_of("an image")
+    layer.memory_limit = limit
+    return _Memory.of(layer, size, batch=3, values=values)
+
+
+def test_the_bytes_are_counted() -> None:
+    found = memory(10**9)
+    assert (found.limit, found.near) == (10**9, 2**23)
+    assert (found.values, found.query, found.kept) == (VALUES, QUERY, KEPT)
+    assert memory(10**9, values=False).values == 0
+    assert found.what == "6 heads, 18 queries, 56 keys, batch 3"
+
+
+def test_content_has_scores_for_every_image_and_behind_a_gate_two_softmaxes() -> None:
+    for gated, copies in ((False, 3), (True, 5)):
+        layer, size = layer_of("an image")
+        layer.add_content(2, gated=gated)
+        found = _Memory.of(layer, size, batch=3)
+        assert found.kept == 3 * KEPT
+        assert found.query == (2 * 3 * 56 + copies * 3 * 6 * 56) * 8
+
+
+def test_as_many_queries_are_taken_at_a_time_as_fit() -> None:
+    for count in (1, 2, 17, 18):
+        fitting, short = memory(VALUES + count * QUERY), memory(VALUES + count * QUERY - 1)
+        assert fitting.chunk(18) == count
+        assert fitting.held(18) == VALUES + count * QUERY
+        if count > 1:
+            assert short.chunk(18) == count - 1
+    assert memory(VALUES + 100 * QUERY).chunk(18) == 18
+    assert memory(VALUES + 100 * QUERY).held(18) == VALUES + 18 * QUERY
+    assert memory(0).held(18) == VALUES + QUERY
+    assert replace(memory(10**9), near=3 * QUERY).chunk(18) == 3
+    assert replace(memory(10**9), near=3 * QUERY).held(18) == VALUES + 3 * QUERY
+    assert replace(memory(10**9), near=1).chunk(18) == 1
+
+
+def test_probabilities_that_are_kept_leave_room_for_fewer() -> None:
+    assert memory(VALUES + 18 * KEPT + 2 * QUERY).chunk(18, kept=True) == 2
+    with pytest.raises(EngineError, match="all of whose probabilities are kept; memory_limit allows"):
+        memory(VALUES + 18 * KEPT + QUERY - 1).chunk(18, kept=True)
+
+
+def test_what_does_not_fit_is_said() -> None:
+    with pytest.raises(EngineError) as refusal:
+        memory(VALUES + QUERY - 1).chunk(18)
+    needed, allowed = format_bytes(VALUES + QUERY), format_bytes(VALUES + QUERY - 1)
+    assert str(refusal.value).startswith(
+        f"the literal engine needs {needed} for 6 heads, 18 queries, 56 keys, batch 3;"
+    )
+    assert f"memory_limit allows {allowed}:" in str(refusal.value)
+
+
+def test_probabilities_are_kept_for_a_backward_pass_only() -> None:
+    layer, size = layer_of("an image")
+    layer.memory_limit = VALUES + QUERY
+    x = torch.randn(3, 4, *size, dtype=torch.float64)
+    with torch.no_grad():
+        without = layer(x)
+    with pytest.raises(EngineError, match="are kept"):
+        layer(x)
+    for parameter in layer.parameters():
+        parameter.requires_grad_(False)
+    assert torch.equal(layer(x), without)
+    for wanted in (layer.weight, layer.bias, layer.alpha, layer.centers, x):
+        assert wanted is not None
+        wanted.requires_grad_()
+        with pytest.raises(EngineError, match="are kept"):
+            layer(x)
+        wanted.requires_grad_(False)
+
+
+@pytest.mark.parametrize("content", [False, True])
+def test_maps_in_chunks_are_the_maps(content: bool) -> None:
+    layer, size = layer_of("an image")
+    if content:
+        layer.add_content(2)
+    padded = torch.randn(2, 4, *layer.spec.padded_size(size), dtype=torch.float64) if content else None
+    queries = all_queries(layer.spec, size, like=layer.alpha)
+    layer.memory_limit = 10**9
+    whole = attention_probabilities(layer, size, queries, padded)
+    assert torch.equal(attention_maps(layer, size, queries, padded), whole)
+    images = 2 if content else 1
+    one = (2 * 3 * 56 + images * 3 * 6 * 56) * 8
+    for count in (1, 5, 17):
+        layer.memory_limit = 18 * images * KEPT + count * one
+        assert torch.equal(attention_maps(layer, size, queries, padded), whole)
+    layer.memory_limit = 18 * images * KEPT + one - 1
+    with pytest.raises(EngineError):
+        attention_maps(layer, size, queries, padded)
+
+
+def test_maps_of_content_need_the_input() -> None:
+    layer, size = layer_of("an image")
+    layer.add_content(2)
+    with pytest.raises(EngineError, match="pass x"):
+        attention_probabilities(layer, size, all_queries(layer.spec, size, like=layer.alpha), None)
