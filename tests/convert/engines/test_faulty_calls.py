@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -21,7 +23,7 @@ from conv2attn.convert.engines.convolution import (
 BF16, F16, F32, F64 = torch.bfloat16, torch.float16, torch.float32, torch.float64
 
 # Image, kernel, geometry (stride, padding, dilation, groups), dtype, and what may go wrong.
-CALLS = {
+CALLS: dict[str, tuple[Any, ...]] = {
     "one column": ((1, 1, 9, 2), (4, 1, 3, 2), ((1, 3), (0, 1), (1, 1)), F32, NARROW),
     "one column, without a stride": ((1, 1, 9, 2), (4, 1, 3, 4), ((3, 1), (0, 1), (1, 1)), F32, None),
     "two columns": ((1, 1, 9, 3), (4, 1, 3, 2), ((1, 3), (0, 1), (1, 1)), F32, None),

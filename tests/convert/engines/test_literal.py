@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention, attention_from_conv
-from conv2attn.convert.engines import literal
+from conv2attn.convert.bounds.rounding import literal_error
 from conv2attn.convert.engines.literal import (
     _Memory,
     all_queries,
@@ -34,7 +34,7 @@ GEOMETRIES: dict[str, tuple[type[nn.Module], tuple[int, ...], dict[str, Any]]] =
 def layer_of(geometry: str, *, alpha: float | None = 0.7, groups: int = 2) -> tuple[SelfAttention, Size]:
     """A layer of 4 -> 6 channels in double precision whose heads are off their taps, and a size for it."""
     kind, size, options = GEOMETRIES[geometry]
-    conv: Any = kind(4, 6, groups=groups, dtype=torch.float64, **options)  # type: ignore[arg-type]
+    conv: Any = kind(4, 6, groups=groups, dtype=torch.float64, **options)
     layer = attention_from_conv(conv, alpha=alpha, engine="literal")
     generator = torch.Generator().manual_seed(0)
     layer.centers.add_(torch.rand(layer.centers.shape, generator=generator, dtype=torch.float64))
@@ -75,7 +75,7 @@ def test_the_output_is_the_formula(geometry: str, groups: int) -> None:
     magnitude = layer.kernel.abs().flatten(1).sum(1).max() * x.abs().max() + 1
     observed = layer(x)
     assert observed.shape == (3, 6, *layer.spec.output_size(size))
-    assert float((observed.flatten(2) - output).detach().abs().max()) <= 4 * literal.literal_error(layer) * magnitude
+    assert float((observed.flatten(2) - output).detach().abs().max()) <= 4 * literal_error(layer) * magnitude
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)
