@@ -75,6 +75,19 @@ def test_derivatives_can_be_differentiated(given: tuple[Tensor, Tensor, list[Ten
     assert_same(second(head_sum(*given)), second(formula(*given)), given)
 
 
+@pytest.mark.parametrize(("batch", "images", "queries"), [(110, 10, 8), (3, 3, 16), (11, 6, 11)])
+def test_blocks_are_of_eight_queries_or_more_and_of_as_many_images_as_fit_into_12_mebibytes(
+    batch: int, images: int, queries: int
+) -> None:
+    # 9 heads read 2 x 32 pixels of 64 channels for a query: 147,456 bytes an image; their tables take 36,864 bytes.
+    source, tables = torch.zeros(1).expand(32, 32, batch, 64), [torch.ones(9, 32, 32)] * 2
+    blocks = list(module._blocks(source, tables))
+    assert {block.images.stop - block.images.start for block in blocks} <= {images, batch % images}
+    assert {block.queries.stop - block.queries.start for block in blocks} <= {queries, 32 % queries}
+    covered = [(q, i) for b in blocks for q in range(32)[b.queries] for i in range(batch)[b.images]]
+    assert sorted(covered) == [(q, i) for q in range(32) for i in range(batch)]
+
+
 def test_only_what_is_wanted_is_differentiated() -> None:
     generator = torch.Generator().manual_seed(1)
     weight, tables = integers(generator, 2, 1, 3, 4), [integers(generator, 2, 3, 5)]

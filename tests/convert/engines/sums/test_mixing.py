@@ -52,6 +52,19 @@ def test_each_head_has_a_product_of_its_own_where_no_group_shares_them_and_sums_
         return honest(read, groups)
 
     monkeypatch.setattr(module, "_by_place", noted)
-    for groups, channels in ((1, 15), (1, 16), (2, 32)):
+    for groups, channels in ((1, 15), (1, 16), (1, 40), (2, 32)):
         mixed(torch.ones(2, 3, channels), torch.ones(groups, 2 * channels // groups, 5))
     assert gathered == [(1, 15), (2, 32)]
+
+
+def test_one_pair_of_matrices_is_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches, honest = [], torch.bmm
+
+    def noted(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        batches.append(len(left))
+        return honest(left, right)
+
+    monkeypatch.setattr(torch, "bmm", noted)
+    for groups in (1, 2):
+        assert mixed(torch.ones(2, 3, 4), torch.ones(groups, 8 // groups, 5)).shape == (3, 5 * groups)
+    assert batches == [2]
