@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
+from conv2attn.convert import attention_from_conv
 from conv2attn.convert.engines.sums import head_sum as module
 from conv2attn.convert.engines.sums.head_sum import head_sum
 
@@ -86,6 +88,34 @@ def test_blocks_are_of_eight_queries_or_more_and_of_as_many_images_as_fit_into_1
     assert {block.queries.stop - block.queries.start for block in blocks} <= {queries, 32 % queries}
     covered = [(q, i) for b in blocks for q in range(32)[b.queries] for i in range(batch)[b.images]]
     assert sorted(covered) == [(q, i) for q in range(32) for i in range(batch)]
+
+
+def test_where_nothing_fits_blocks_are_of_one_query_and_one_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BLOCK_BYTES", 1)
+    blocks = list(module._blocks(torch.ones(5, 5, 3, 2), [torch.ones(2, 4, 5)] * 2))
+    found = [(range(4)[b.queries], range(3)[b.images], range(5)[b.pixels]) for b in blocks]
+    assert found == [(range(q, q + 1), range(i, i + 1), range(5)) for q in range(4) for i in range(3)]
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_images_may_lie_in_memory_in_any_way(axes: int) -> None:
+    generator = torch.Generator().manual_seed(2)
+    source, weight = integers(generator, 2, 6, *(3, 4, 5)[:axes]), integers(generator, 4, 2, 2, 3)
+    tables = [integers(generator, 4, 2, pixels) for pixels in (3, 4, 5)[:axes]]
+    strided = torch.stack([source, source], dim=-1)[..., 0]
+    assert not strided.is_contiguous()
+    assert torch.equal(head_sum(strided, weight, tables), formula(source, weight, tables))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_value_projections_are_the_kernels_taps_by_head_and_group(transposed: bool) -> None:
+    kind = nn.ConvTranspose2d if transposed else nn.Conv2d
+    layer = attention_from_conv(kind(4, 6, (2, 3), groups=2))
+    found = module.head_weights(layer, torch.float64)
+    assert found.shape == (6, 2, 3, 2)
+    assert found.is_contiguous()
+    for head, group, out, into in itertools.product(range(6), range(2), range(3), range(2)):
+        assert found[head, group, out, into] == layer.kernel[3 * group + out, into].flatten()[head]
 
 
 def test_only_what_is_wanted_is_differentiated() -> None:
