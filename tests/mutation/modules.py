@@ -23,7 +23,12 @@ COMPUTING = (
     "convert/model/test_plan",
     "convert/test_spec",
 )
-_SCORING = ("convert/attention/test_attention", "convert/engines/test_costs", "convert/engines/test_literal")
+_SCORING = (
+    "convert/attention/test_attention",
+    "convert/engines/test_costs",
+    "convert/engines/test_literal",
+    "convert/engines/test_sdpa",
+)
 _CHOOSING = ("convert/engines/test_base", "convert/engines/test_costs")
 _CONVOLVING = (
     "convert/engines/test_convolution",

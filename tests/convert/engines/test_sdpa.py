@@ -1,0 +1,85 @@
+"""The fused kernel computes relative positions from absolute ones, where that rounds nothing, and says where not."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from conv2attn.convert import SelfAttention2d, attention_from_conv
+from conv2attn.convert.bounds.rounding import staged_error
+from conv2attn.convert.engines import ENGINES
+from conv2attn.convert.engines.sdpa import absolute_positions
+from conv2attn.convert.heads.regime import UNREAD
+from conv2attn.convert.size import Size
+
+SDPA = ENGINES["sdpa"]
+
+
+def layer_of(alpha: float | None = None, *, out: int = 2) -> SelfAttention2d:
+    """A layer of 3x2 taps, strided and dilated."""
+    return attention_from_conv(nn.Conv2d(2, out, (3, 2), stride=(2, 1), dilation=(1, 2), padding=1), alpha=alpha)
+
+
+@pytest.mark.parametrize("out", [1, 3, 7])
+def test_products_of_absolute_positions_are_the_scores_up_to_what_the_softmax_ignores(out: int) -> None:
+    layer, size = layer_of(out=out), Size(5, 4)
+    queries, keys = absolute_positions(layer, size, like=torch.zeros(1, dtype=torch.float64))
+    dimension = max(3, out)
+    grid = list(itertools.product(*map(range, layer.spec.padded_size(size))))
+    asked = list(itertools.product(*layer.spec.query_positions(size)))
+    assert queries.shape == (layer.num_heads, len(asked), dimension)
+    assert keys.shape == (len(grid), dimension)
+    assert queries.dtype == keys.dtype == torch.float64
+    assert not queries[..., 3:].any()
+    assert not keys[:, 3:].any()
+    for (h, offset), (q, query) in itertools.product(enumerate(layer.spec.tap_offsets), enumerate(asked)):
+        target, alpha = [p + along for p, along in zip(query, offset, strict=True)], float(layer.alpha[h])
+        ignored = alpha * sum(t * t for t in target)
+        expected = [ignored - alpha * math.dist(key, target) ** 2 for key in grid]
+        assert [round(score) for score in expected] == (keys @ queries[h, q]).tolist()
+
+
+def test_it_refuses_what_it_would_not_compute_exactly() -> None:
+    one_hot = layer_of()
+    assert SDPA.refusal(one_hot) is None
+    assert SDPA.refusal(layer_of(130.0)) == "attention is not exactly one-hot, or alpha is no power of two"
+    assert SDPA.refusal(layer_of(64.0)) == "attention is not exactly one-hot, or alpha is no power of two"
+    assert SDPA.refusal(layer_of(256.0)) is None
+    with_content, tables, trained = layer_of(), layer_of(), layer_of()
+    with_content.add_content(2)
+    assert SDPA.refusal(with_content) == "the layer has content terms"
+    tables.set_axis_scores(torch.zeros(6, 9), torch.zeros(6, 9))
+    assert SDPA.refusal(tables) == "the positional scores are learned tables"
+    trained.alpha.requires_grad_()
+    assert "require gradients" in str(SDPA.refusal(trained))
+    meta = layer_of().to("meta")
+    assert SDPA.refusal(meta) == UNREAD
+
+
+def test_off_the_cpu_scores_may_be_rounded_to_fewer_bits() -> None:
+    values = layer_of()._values()
+    elsewhere = values._replace(weight=values.weight.detach().to("meta"))
+    assert SDPA.refusal(elsewhere) == "on this device the fused kernels may round scores to TF32"
+
+
+def test_its_error_is_known_where_it_may_be_used() -> None:
+    assert SDPA.error(layer_of()) == staged_error(layer_of()) < math.inf
+    assert SDPA.error(layer_of(2.0)) == math.inf
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("channels", [(1, 1), (2, 3), (4, 2)])
+def test_on_integers_it_is_the_convolution(channels: tuple[int, int], dtype: torch.dtype, bias: bool) -> None:
+    conv = nn.Conv2d(*channels, (3, 2), stride=(2, 1), dilation=(1, 2), padding=1, bias=bias, dtype=dtype)
+    with torch.no_grad():
+        for parameter in conv.parameters():
+            parameter.copy_(torch.randint(-3, 4, parameter.shape))
+    x = torch.randint(-3, 4, (3, channels[0], 6, 5)).to(dtype)
+    observed = attention_from_conv(conv, engine="sdpa")(x)
+    assert observed.dtype == dtype
+    assert torch.equal(observed.double(), conv.double()(x.double()))
