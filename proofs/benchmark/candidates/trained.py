@@ -69,7 +69,7 @@ class TrainedCandidate(Candidate):
         layer = case.attention(self.regime, self.method)
         if self.learned is not Learned.positions:
             content = layer.add_content(KEY_DIM, gated=self.learned is Learned.gated)
-            _draw(content, torch.Generator().manual_seed(case.seed))
+            draw_content(content, torch.Generator().manual_seed(case.seed))
         layer.alpha.requires_grad_()
         layer.centers.requires_grad_()
         return layer
@@ -83,8 +83,13 @@ TRAINED: dict[str, tuple[Candidate, ...]] = {
 
 
 @torch.no_grad()
-def _draw(content: ContentTerms, generator: torch.Generator) -> None:
-    """Draws queries, keys and u so that scores are of about unit size, and half opens the gates."""
+def draw_content(content: ContentTerms, generator: torch.Generator) -> None:
+    """Draws queries, keys and u so that scores are of about unit size, and half opens the gates.
+
+    Args:
+        content: The terms, with a ``key_dim`` of ``KEY_DIM``.
+        generator: Source of the numbers.
+    """
     channels = content.key_weight.shape[2]
     drawn = (
         (content.query_weight, (channels * KEY_DIM) ** -0.5),

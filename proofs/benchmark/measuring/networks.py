@@ -1,4 +1,4 @@
-"""Measures whole networks: the CNN, what it is converted to in either regime, and the conversion."""
+"""Measures whole networks: the CNN, what it is converted to in either regime, with content too, and the conversion."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from ....convert import convert_model
+from ....convert import SelfAttention, convert_model
 from ....convert.size import Size
 from ..candidates.cases import SOFT_ALPHA
 from ..candidates.results import Kind, Measurement, Phase, Row
 from ..candidates.shapes import IMAGE_SIZE, NETWORK, NETWORKS
+from ..candidates.trained import KEY_DIM, draw_content
 from .measure import NETWORK_BATCH, Settings, forward_call, measure, training_call
 from .timing import Call
 
-BASE, CONVERTED, SOFT = "CNN", "converted", "converted, soft"
+BASE, CONVERTED, SOFT, WITH_CONTENT = "CNN", "converted", "converted, soft", "converted, soft, with content"
 COPY, CONVERSION = "copy.deepcopy", "convert_model"
+_CONTENT_SIZE = 14  # pixels a side of the largest images whose layers get content, which is quadratic in their number
 
 
 def measure_network(name: str, settings: Settings, *, size: Size = IMAGE_SIZE) -> Iterator[list[Row]]:
@@ -34,7 +36,9 @@ def measure_network(name: str, settings: Settings, *, size: Size = IMAGE_SIZE) -
         torch.manual_seed(settings.seed)
         cnn, x = NETWORKS[name](), torch.randn(batch, 3, *size)
     cnn, x = cnn.to(settings.device, settings.dtype), x.to(settings.device, settings.dtype)
-    networks = {BASE: cnn, CONVERTED: convert_model(cnn).model, SOFT: convert_model(cnn, alpha=SOFT_ALPHA).model}
+    soft, with_content = (convert_model(cnn, alpha=SOFT_ALPHA).model for _ in range(2))
+    _add_content(with_content, x[:1], settings.seed)
+    networks = {BASE: cnn, CONVERTED: convert_model(cnn).model, SOFT: soft, WITH_CONTENT: with_content}
     like = Row(NETWORK, name, _told(cnn), Kind.network, size, batch, 1, Phase.forward, BASE, None)
     for phase in settings.phases:
         torch.compiler.reset()
@@ -46,6 +50,25 @@ def measure_network(name: str, settings: Settings, *, size: Size = IMAGE_SIZE) -
 
 def _told(network: nn.Module) -> str:
     return f"{sum(isinstance(module, nn.Conv2d) for module in network.modules())} convolutions"
+
+
+def _add_content(network: nn.Module, x: torch.Tensor, seed: int) -> None:
+    """Adds gated content to the layers of several taps that see images of at most ``_CONTENT_SIZE`` pixels a side."""
+    layers, seen = [m for m in network.modules() if isinstance(m, SelfAttention) and m.num_heads > 1], {}
+    hooks = [
+        layer.register_forward_pre_hook(lambda layer, inputs: seen.update({layer: max(inputs[0].shape[2:])}))
+        for layer in layers
+    ]
+    was_training = network.training
+    with torch.no_grad():
+        network.eval()(x)
+    network.train(was_training)
+    for hook in hooks:
+        hook.remove()
+    generator = torch.Generator().manual_seed(seed)
+    for layer in layers:
+        if seen[layer] <= _CONTENT_SIZE:
+            draw_content(layer.add_content(KEY_DIM, gated=True), generator)
 
 
 def _call(network: nn.Module, x: torch.Tensor, settings: Settings, phase: Phase) -> Call:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import math
@@ -18,7 +19,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conv2attn.convert import ConvSpec, SelfAttention2d
+from conv2attn.convert import ConvSpec, SelfAttention2d, convert_model
 from conv2attn.convert.attention.layer import DEFAULT_MEMORY_LIMIT
 from conv2attn.convert.bounds.rounding import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.errors import ConversionError
@@ -48,6 +49,7 @@ from conv2attn.proofs.benchmark.candidates.shapes import (
 )
 from conv2attn.proofs.benchmark.candidates.trained import KEY_DIM, TRAINED
 from conv2attn.proofs.benchmark.criteria import MET, MISSED, NOT_MEASURED, Criterion, evaluate
+from conv2attn.proofs.benchmark.measuring import networks
 from conv2attn.proofs.benchmark.measuring.measure import CPU, Settings, measure
 from conv2attn.proofs.benchmark.measuring.memory import peak_bytes
 from conv2attn.proofs.benchmark.measuring.networks import measure_network
@@ -459,10 +461,21 @@ def test_a_network_is_measured_beside_its_conversions(monkeypatch: pytest.Monkey
     assert {row.geometry for part in parts for row in part} == {"2 convolutions"}
     assert [part[0].phase for part in parts] == [Phase.forward, Phase.training, Phase.conversion]
     names = [tuple(row.candidate for row in part) for part in parts]
-    assert names == [("CNN", criteria.CONVERTED, criteria.CONVERTED_SOFT)] * 2 + [
+    assert names == [("CNN", criteria.CONVERTED, criteria.CONVERTED_SOFT, networks.WITH_CONTENT)] * 2 + [
         ("copy.deepcopy", criteria.CONVERSION)
     ]
     assert all(row.measurement is not None for part in parts for row in part)
+
+
+def test_layers_of_several_taps_over_small_images_get_content() -> None:
+    strided = nn.Conv2d(3, 4, 3, stride=2)
+    network: Any = convert_model(nn.Sequential(strided, nn.Conv2d(4, 4, 1), nn.Conv2d(4, 2, 3)), alpha=2.0).model
+    for size, found in ((29, [False, False, True]), (31, [False, False, False]), (14, [True, False, True])):
+        part = copy.deepcopy(network)
+        networks._add_content(part, torch.randn(1, 3, size, 12), seed=0)
+        assert [layer.content is not None for layer in part] == found
+        assert part.training
+    assert bool((part[0].content.gate == 0.5).all())
 
 
 @pytest.mark.parametrize(("slow", "believed"), [(1.29, True), (1.31, False)])
