@@ -112,6 +112,8 @@ _DESCRIBED = (
     "convert/files/readers/test_scales",
     "convert/files/readers/test_scopes",
 )
+_DEQUANTISED = ("convert/files/readers/test_dequantised",)
+_NAMING = ("convert/files/readers/test_naming",)
 _WIRE = ("convert/files/readers/test_protobuf",)
 _ONNX_SIZES = ("convert/files/readers/test_onnx_geometry",)
 _ONNX = (
@@ -189,21 +191,24 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     _PICKLES: {"convert/files/readers": ("archive", "modules", "pickle_machine", "pickled", "rebuilt")},
     _STORED: {
         "convert/files/readers": ("__init__", "safetensors", "sniff"),
-        "convert/files/readers/common": ("geometry", "limits", "quantised", "stored"),
+        "convert/files/readers/common": ("geometry", "limits", "stored"),
     },
     _ONNX: {
-        "convert/files/readers/onnx": (
-            *("constants", "convolutions", "listed", "model", "naming", "nodes", "tensors"),
-        ),
+        "convert/files/readers/onnx": ("constants", "convolutions", "listed", "model", "nodes", "tensors"),
     },
     _BESIDE: {"convert/files/readers/common": ("beside",)},
     _DESCRIBED: {
         "convert/files/readers/common": ("made",),
         "convert/files/readers/onnx": ("folding", "scales", "scopes"),
     },
+    _DEQUANTISED: {
+        "convert/files/readers": ("quantised_program",),
+        "convert/files/readers/common": ("quantised",),
+    },
+    _NAMING: {"convert/files/readers/onnx": ("naming",)},
     _WIRE: {"convert/files/readers/onnx": ("protobuf",)},
     _ONNX_SIZES: {"convert/files/readers/onnx": ("geometry",)},
-    _PROGRAMS: {"convert/files/readers": ("exported", "graph", "quantised_program")},
+    _PROGRAMS: {"convert/files/readers": ("exported", "graph")},
     _NETWORKS: {
         "convert/files": (
             *("architecture", "certified", "checkpoint", "config", "folder", "layers", "load", "migration"),
