@@ -103,6 +103,10 @@ def test_channels_that_are_joined_keep_their_bounds(function: Function) -> None:
     assert_same(bounds(function), joined(X, RELU))
 
 
+def test_channels_that_are_joined_with_nothing_are_what_they_were() -> None:
+    assert_same(bounds(lambda x: torch.cat([x], 1)), X)
+
+
 def test_channels_that_are_joined_with_what_has_one_bound_for_all_keep_theirs() -> None:
     found = bounds(lambda x: torch.cat([x.flip(1)[:, :2], x], 1))
     assert_same(found, joined(interval([-3, -3], [8, 8], [0.5, 0.5]), X))
