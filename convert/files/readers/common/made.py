@@ -5,6 +5,7 @@ What is made is charged to the budget before it exists, as a copy is, and made w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -24,7 +25,7 @@ class MadeStorage(Storage):
     """
 
     make: Callable[[], Tensor] = field(kw_only=True)
-    spare: int = field(default=0, kw_only=True)
+    spare: int = field(kw_only=True)
 
     @property
     def is_in_file(self) -> bool:
@@ -52,6 +53,5 @@ def made(
         make: As ``MadeStorage.make``.
         spare: As ``MadeStorage.spare``.
     """
-    described = StoredTensor.of(Storage(source, 0, 0), dtype, shape=shape)
-    storage = MadeStorage(source, described.numel * dtype.itemsize, 0, make=make, spare=spare)
-    return StoredTensor(storage, dtype, described.shape)
+    storage = MadeStorage(source, math.prod(shape) * dtype.itemsize, make=make, spare=spare)
+    return StoredTensor.of(storage, dtype, shape=shape)

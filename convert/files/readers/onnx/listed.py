@@ -63,7 +63,7 @@ class Listed:
         source, nbytes = self._message.source, self.count * _SIZES[self._kind]
         if self._pieces == 1 and self._last is not None:
             return source.run(self._last.start, nbytes)
-        return MadeStorage(source, nbytes, 0, make=lambda: torch.from_numpy(self._decoded(_BITS[self._kind])))
+        return MadeStorage(source, nbytes, 0, make=lambda: torch.from_numpy(self._decoded(_BITS[self._kind])), spare=0)
 
     def integers(self, field_dtype: type[np.integer[Any]], kept: type[np.integer[Any]], largest: int) -> Storage:
         """The bytes of integers that are written as varints.
@@ -81,7 +81,7 @@ class Listed:
         def make() -> Tensor:
             return torch.from_numpy(self._decoded(kept, field_dtype, largest))
 
-        return MadeStorage(source, nbytes, 0, make=make)
+        return MadeStorage(source, nbytes, 0, make=make, spare=0)
 
     def _counted(self, field: Field) -> int:
         """How many numbers a packed field holds."""

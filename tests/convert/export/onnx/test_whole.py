@@ -91,6 +91,17 @@ def test_tensors_beside_the_file_move_into_it(tmp_path: Path) -> None:
     assert np.array_equal(run(made, **feeds)[0], run(branching(), **feeds)[0])
 
 
+def test_four_bit_integers_beside_the_file_are_not_moved(tmp_path: Path) -> None:
+    """Two share a byte there, and they are read as one a byte."""
+    original = branching()
+    original.graph.initializer.append(
+        helper.make_tensor("nibbles", TensorProto.INT4, [8], bytes([0xDC, 0xFE, 0x10, 0x32]), raw=True)
+    )
+    onnx.save(original, tmp_path / "in.onnx", save_as_external_data=True, location="numbers", size_threshold=0)
+    with pytest.raises(ConversionError, match="keeps 'nibbles' in another file, in a form that is not read"):
+        whole_of(tmp_path / "in.onnx")
+
+
 def test_a_function_of_the_model_is_put_into_its_graph(tmp_path: Path) -> None:
     body = [helper.make_node("Conv", ["a", "w"], ["b"])]
     function = helper.make_function("own", "Block", ["a", "w"], ["b"], body, [helper.make_opsetid("", 17)])

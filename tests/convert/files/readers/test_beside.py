@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -46,20 +45,14 @@ def test_a_link_to_itself_cannot_be_followed(tmp_path: Path) -> None:
         path_in(tmp_path, "a")
 
 
-def test_what_is_wrong_with_a_name_is_said(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=re.escape("names '../index', which is no file in the folder")):
-        path_in(tmp_path, "../index")
-    with pytest.raises(CheckpointError, match="there is no file"):
-        path_in(tmp_path, "none")
-
-
 @pytest.mark.parametrize(
     "name", ["", "/etc/hosts", "../index", "sub/../index", "a\\b", "a\0b", "C:part", "sub", "none"]
 )
 def test_a_name_that_leads_away_or_to_no_file_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "index").write_bytes(b"{}")
     (tmp_path / "sub").mkdir()
-    with pytest.raises(CheckpointError):
+    said = "there is no file" if name in ("sub", "none") else "which is no file in the folder"
+    with pytest.raises(CheckpointError, match=said):
         Beside(Source(tmp_path / "index", Budget())).open(name)
 
 

@@ -53,5 +53,19 @@ def test_what_is_larger_than_the_budget_is_not_made(source: Source) -> None:
         source.budget.memory = left
         with pytest.raises(CheckpointError, match="more memory"):
             made(source, torch.uint8, (count,), make, spare=spare).read()
+
+
+def test_the_last_of_the_budget_is_enough(source: Source) -> None:
+    def make() -> Tensor:
+        assert source.budget.memory == 0
+        return torch.zeros(6, dtype=torch.uint8)
+
     source.budget.memory = 6
-    assert made(source, torch.uint8, (6,), lambda: torch.zeros(6, dtype=torch.uint8)).read().tolist() == [0] * 6
+    assert made(source, torch.uint8, (6,), make).read().tolist() == [0] * 6
+
+
+def test_what_is_made_is_told_apart_by_itself_and_needs_no_place_in_the_file(source: Source) -> None:
+    first, second = (made(source, torch.uint8, (1,), torch.empty).storage for _ in range(2))
+    assert len({first, second}) == 2
+    assert first.is_in_file is True
+    assert not hasattr(first, "__dict__")  # there may be very many

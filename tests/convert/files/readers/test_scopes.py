@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from conv2attn.convert.errors import CheckpointError
-from conv2attn.convert.files.readers.common.stored import Source
-from conv2attn.convert.files.readers.onnx.scopes import Scope, Unknown
+from conv2attn.convert.files.readers.common.stored import OddTensor, Source
+from conv2attn.convert.files.readers.onnx.scopes import Known, Scope, Unknown
 
 
 @pytest.fixture
@@ -45,6 +45,10 @@ def test_a_name_that_a_graph_around_has_stands_for_nothing_that_is_known(source:
     assert isinstance(found, Unknown)
     assert found.reason == "of a name that a graph around has, too"
     assert outermost.find("a") == Unknown("computed by Add")
+
+
+def test_a_tensor_came_through_no_node_unless_that_is_said() -> None:
+    assert Known("w", OddTensor("sparse"), "w").steps == 0
 
 
 def test_a_name_is_given_once_and_takes_200_bytes_and_none_takes_nothing(source: Source) -> None:
