@@ -16,6 +16,7 @@ from conv2attn.convert.certificate.propagation import network
 from conv2attn.convert.certificate.propagation.interval import Interval
 from conv2attn.convert.certificate.propagation.layers import bound_attention
 from conv2attn.convert.certificate.propagation.network import LayerBound
+from conv2attn.convert.certificate.wording import told
 from conv2attn.convert.errors import Problem
 from conv2attn.convert.size import Size
 
@@ -63,6 +64,7 @@ def test_the_bound_is_the_largest_error_of_an_output_and_the_layers_are_listed()
     assert twice.bound == pytest.approx(2 * once.bound, rel=0.5)
     assert twice.bound > once.bound  # type: ignore[operator]
     assert [bound.name for bound in twice.layers] == ["attention"] * 2
+    assert once.in_words == told(once.bound, once.outputs)
 
 
 def test_what_is_known_of_a_layer_is_kept_for_another_number_of_images(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,6 +169,7 @@ def test_a_network_without_outputs_has_no_bound() -> None:
     [
         lambda model, x: model.attention(x) * (2.0 if len(x) == 1 else 3.0),
         lambda model, x: model.attention(x) * (2.0 if len(x) > 2 else 3.0),
+        lambda model, x: model.attention(x) * (2.0 if len(x) == 3 else 3.0),
         lambda model, x: (model.attention(x),) * len(x),
         lambda model, x: model.attention(x) if len(x) == 1 else model.attention(x)[:, :1],
     ],

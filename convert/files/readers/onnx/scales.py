@@ -18,10 +18,10 @@ FOLLOWED = ("Add", "Cast", "Mul")
 
 
 class Scales:
-    """The factors that integers were multiplied by, by the number of the node that gave them."""
+    """The one factor that integers were multiplied by, or None, by the number of the node that gave them."""
 
     def __init__(self) -> None:
-        self._found: dict[int, list[Known]] = {}
+        self._found: dict[int, Known | None] = {}
 
     def follow(self, node: Node, inputs: Sequence[Known | Unknown | None]) -> Unknown:
         """What a node of one of the ``FOLLOWED`` operators gives.
@@ -35,19 +35,19 @@ class Scales:
         sums = [each.integers for each in unknown if each.integers is not None]
         plain = Unknown(f"computed by {node.operator}")
         if node.operator != "Mul":
-            return plain._replace(integers=sums[0]) if len(sums) == 1 else plain
+            return plain._replace(integers=sums.pop()) if len(sums) == 1 else plain
         factors = known + [each.factor for each in unknown if each.factor is not None]
         if len(inputs) != 2 or len(factors) != 1:
             return plain
-        if sums:
-            self._found.setdefault(sums[0], []).append(factors[0])
-            return plain
-        return plain._replace(factor=factors[0])
+        if not sums:
+            return plain._replace(factor=factors.pop())
+        number = sums.pop()
+        self._found[number] = None if number in self._found else factors.pop()
+        return plain
 
     def of(self, number: int) -> Known | None:
         """The factor that a node's integers are multiplied by, or None if there is none, or more than one."""
-        found = self._found.get(number, [])
-        return found[0] if len(found) == 1 else None
+        return self._found.get(number)
 
 
 def for_channels(scale: Known | None, channels: int) -> StoredTensor | None:
@@ -55,11 +55,11 @@ def for_channels(scale: Known | None, channels: int) -> StoredTensor | None:
     tensor = None if scale is None else scale.tensor
     if not isinstance(tensor, StoredTensor) or tensor.flaw() is not None or tensor.stride is not None:
         return None
-    shape = list(tensor.shape)
-    while len(shape) > 1 and shape[0] == 1:
-        shape.pop(0)
-    if all(size == 1 for size in shape):
+    if tensor.numel == 1:
         return StoredTensor.of(tensor.storage, tensor.dtype, shape=[], first=tensor.first)
+    shape = list(tensor.shape)
+    while shape[0] == 1:
+        shape.pop(0)
     if shape != [channels, *[1] * (len(shape) - 1)] or len(shape) < 3:
         return None
     return StoredTensor.of(tensor.storage, tensor.dtype, shape=[channels], first=tensor.first)
