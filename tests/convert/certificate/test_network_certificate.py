@@ -159,6 +159,19 @@ def test_outputs_are_not_known_where_there_are_none_or_they_are_not_finite(
     assert certified(function).outputs == outputs
 
 
+@pytest.mark.parametrize("error", [RuntimeError("no memory"), ConversionError("no engine")])
+def test_outputs_are_not_known_where_the_network_does_not_run_on_numbers(error: Exception) -> None:
+    def fail(model: Any, x: Tensor) -> Tensor:
+        if model.computes:
+            raise error
+        y: Tensor = model.attention(x)
+        return y
+
+    certificate = certified(fail)
+    assert certificate.outputs is None
+    assert certificate.bound is not None
+
+
 def test_a_network_without_outputs_has_no_bound() -> None:
     certificate = certified(lambda model, x: ())
     assert (certificate.bound, certificate.outputs, certificate.unbounded) == (None, None, ())
@@ -171,6 +184,7 @@ def test_a_network_without_outputs_has_no_bound() -> None:
         lambda model, x: model.attention(x) * (2.0 if len(x) > 2 else 3.0),
         lambda model, x: model.attention(x) * (2.0 if len(x) == 3 else 3.0),
         lambda model, x: (model.attention(x),) * len(x),
+        lambda model, x: (model.attention(x),) * (4 - len(x)),
         lambda model, x: model.attention(x) if len(x) == 1 else model.attention(x)[:, :1],
     ],
 )
