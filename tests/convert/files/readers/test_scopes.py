@@ -47,8 +47,12 @@ def test_a_name_that_a_graph_around_has_stands_for_nothing_that_is_known(source:
     assert outermost.find("a") == Unknown("computed by Add")
 
 
-def test_a_tensor_came_through_no_node_unless_that_is_said() -> None:
-    assert Known("w", OddTensor("sparse"), "w").steps == 0
+def test_a_tensor_came_through_no_node_unless_that_is_said(source: Source) -> None:
+    scope = Scope(source)
+    scope.define("w", Known("w", OddTensor("sparse"), "w"))
+    found = scope.find("w")
+    assert isinstance(found, Known)
+    assert (found.note, found.steps) == (None, 0)
 
 
 def test_a_name_is_given_once_and_takes_200_bytes_and_none_takes_nothing(source: Source) -> None:
