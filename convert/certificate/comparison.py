@@ -99,14 +99,15 @@ class LayerWatcher:
         """Forgets the CNN's outputs, before its next run."""
         self._expected.clear()
 
-    def __call__(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        """Compares an output of the attention layer."""
+    def __call__(self, module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], output: Tensor) -> None:
+        """Compares an output of the attention layer; a transposed one may be told its size."""
         start = time.perf_counter()
-        x = inputs[0] if inputs[0].ndim == self.layer.spec.axes + 2 else inputs[0].unsqueeze(0)
+        given, *_ = inputs
+        x = given if given.ndim == self.layer.spec.axes + 2 else given.unsqueeze(0)
         if not self._expected:
             raise ConversionError(f"the CNN does not call {self.name} as often as the converted network")
         with right_convolutions() as faults:
-            here, there = self.conv(inputs[0]), self._expected.pop(0)
+            here, there = self.conv(*inputs, **options), self._expected.pop(0)
         self._faults.extend(fault for fault in faults if fault not in self._faults)
         self._own = _larger(self._own, output, here)
         self._inherited = _larger(self._inherited, here, there)
@@ -170,7 +171,7 @@ def watched(cnn: nn.Module, model: nn.Module) -> Iterator[list[LayerWatcher]]:
             watchers[0].seconds += time.perf_counter() - start
 
     handles = [model.register_forward_pre_hook(run_the_cnn)]
-    handles += [watcher.layer.register_forward_hook(watcher) for watcher in watchers]
+    handles += [watcher.layer.register_forward_hook(watcher, with_kwargs=True) for watcher in watchers]
     try:
         yield watchers
     finally:

@@ -89,6 +89,16 @@ def test_a_single_image_is_measured_as_a_batch_of_one(conv: nn.Module) -> None:
     assert single.bound == pytest.approx(compared(lambda conv, x: conv(x[:1]), x, conv=conv).bound)
 
 
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_transposed_layer_is_compared_at_the_size_that_it_is_told(by_name: bool) -> None:
+    def double(conv: Any, x: Tensor) -> Any:
+        size = [2 * length + 2 for length in x.shape[2:]]
+        return conv(x, output_size=size) if by_name else conv(x, size)
+
+    found = compared(double, torch.rand(2, 2, 4, 5), conv=nn.ConvTranspose2d(2, 3, 3, stride=2))
+    assert 0 < found.own == found.total <= found.bound
+
+
 def test_a_layer_s_bound_is_not_a_number_where_one_of_its_inputs_is_not_finite() -> None:
     finite, odd = torch.rand(1, 2, 4, 5), torch.full((1, 2, 4, 5), torch.inf)
     for batches in ([finite, odd], [odd, finite], [odd]):
