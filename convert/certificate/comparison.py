@@ -23,7 +23,6 @@ from ..arguments import image_batches
 from ..attention.checked import checked_model
 from ..attention.layer import SelfAttention
 from ..errors import ConversionError
-from ..names import names_by_module
 from .data import MeasuredInput, certify_measured, measure_input
 from .reference import right_convolutions, untrusted_note
 
@@ -148,13 +147,15 @@ def watched(cnn: nn.Module, model: nn.Module) -> Iterator[list[LayerWatcher]]:
     """
     _check_networks(cnn, model)
     watchers = []
-    for names in names_by_module(model, lambda module: isinstance(module, SelfAttention)):
-        layer, conv = model.get_submodule(names[0]), dict(cnn.named_modules(remove_duplicate=False)).get(names[0])
-        if conv is None or not isinstance(layer, SelfAttention):
-            raise ConversionError(f"the CNN has no layer {names[0]}")
-        if isinstance(conv, SelfAttention):
-            raise ConversionError(f"the CNN's layer {names[0] or 'itself'} is self-attention, not a convolution")
-        watchers.append(LayerWatcher(names[0], layer, conv))
+    convs = dict(cnn.named_modules())
+    for name, layer in model.named_modules():
+        if not isinstance(layer, SelfAttention):
+            continue
+        if name not in convs:
+            raise ConversionError(f"the CNN has no layer {name}")
+        if isinstance(convs[name], SelfAttention):
+            raise ConversionError(f"the CNN's layer {name or 'itself'} is self-attention, not a convolution")
+        watchers.append(LayerWatcher(name, layer, convs[name]))
 
     def run_the_cnn(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         start = time.perf_counter()

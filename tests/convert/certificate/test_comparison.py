@@ -120,11 +120,14 @@ def test_what_the_cnn_computed_before_is_forgotten() -> None:
     assert found.own == found.total
 
 
-def test_a_layer_of_two_names_has_its_first_and_the_cnn_may_have_it_under_either() -> None:
+def test_a_layer_of_two_names_has_its_first_and_is_no_two_layers() -> None:
     conv = nn.Conv2d(2, 2, 1)
     cnn = nn.Sequential(conv, nn.ReLU(), conv).eval()
     model = convert_model(cnn).model
     assert [layer.name for layer in compare_layers(cnn, model, [torch.rand(1, 2, 4, 5)])] == ["0"]
+    other = convert_model(nn.Sequential(nn.Conv2d(2, 2, 1), nn.ReLU(), nn.Conv2d(2, 2, 1)).eval()).model
+    with pytest.raises(ConversionError, match="the CNN has no layer 2"):
+        compare_layers(cnn, other, [torch.rand(1, 2, 4, 5)])
 
 
 def test_networks_that_are_swapped_or_not_converted_are_refused() -> None:
