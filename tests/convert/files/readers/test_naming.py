@@ -16,6 +16,7 @@ def names(*given: str) -> list[str]:
     ("name", "own"),
     [
         ("/a/a.0/a.0.1/conv/Conv", "a.0.1.conv"),
+        ("a/b/b.0/Conv", "a.b.0"),
         ("a/b/Conv", "a.b"),
         ("Conv", "Conv"),
         ("/Conv/", "Conv"),
@@ -40,6 +41,7 @@ def test_a_name_tells_of_a_module(name: str, own: str) -> None:
 
 def test_one_name_that_is_empty_is_the_network_itself() -> None:
     assert layer_names([""], Budget()) == {"": ""}
+    assert layer_names([], Budget()) == {}
     assert names("") == [""]
     assert names("", "a") == ["layer", "a"]
     assert names("a") == ["a"]
