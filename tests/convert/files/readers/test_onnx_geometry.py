@@ -33,6 +33,10 @@ def spec(geometry: dict[str, object] | str, kernel: list[int]) -> ConvSpec:
 @example(([2, 4], [1, 2], [1, 1], [0, 1], [1, 2]))
 @example(([2, 4], [1, 1], [1, 1], [1, 2], [0, 1]))
 @example(([2, 2], [1, 1], [3, 2], [1, 1], [2, 1]))
+@example(([5, 4], [1, 1], [1, 1], [1, 1], [2, 2]))
+@example(([5, 4], [1, 1], [1, 1], [3, 1], [2, 2]))
+@example(([5, 4], [1, 1], [1, 1], [2, 1], [1, 2]))
+@example(([5, 4], [1, 1], [1, 1], [2, 1], [3, 2]))
 def test_explicit_pads_are_what_the_geometry_pads(numbers: tuple[list[int], ...]) -> None:
     kernel, stride, dilation, before, after = numbers
     given = node(strides=stride, dilations=dilation, pads=before + after, group=1)
