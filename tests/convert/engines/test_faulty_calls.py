@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from conv2attn.convert.engines import convolution
 from conv2attn.convert.engines.convolution import (
     BEYOND,
     ENDLESS,
@@ -15,7 +16,9 @@ from conv2attn.convert.engines.convolution import (
     WIDE,
     Geometry,
     convolve,
+    is_channels_last,
     known_fault,
+    laid_out_like,
     needs_precision,
     spans,
 )
@@ -81,6 +84,12 @@ CALLS: dict[str, tuple[Any, ...]] = {
         *((1, 2, 9, 9, 9), (2, 2, 2, 2, 2), ((1, 1, 1), (0, 0, 0), (1, 2, 1))),
         *(BF16, SMALL),
     ),
+    "taps that see only padding of an image wider than the stride": (
+        *((1, 2, 9, 5), (2, 2, 3, 2), ((1, 3), (0, 2), (1, 1))),
+        *(F32, None),
+    ),
+    "padded by more than the kernel": ((1, 2, 9, 20), (2, 2, 3, 3), ((1, 1), (4, 2), (1, 1)), BF16, SMALL),
+    "a depthwise kernel of 13 columns": ((1, 3, 9, 20), (3, 1, 3, 13), ((1, 1), (0, 0), (1, 1), 3), F16, None),
     "rows that see only padding": ((1, 2, 2, 9), (2, 2, 2, 3), ((3, 1), (2, 0), (1, 1)), F32, None),
     "a padded volume smaller than the kernel": (
         *((1, 2, 2, 9, 9), (2, 2, 3, 3, 3), ((1, 1, 1), (1, 0, 0), (1, 1, 1))),
@@ -111,6 +120,36 @@ def test_what_is_computed_in_single_precision_is_rounded_once() -> None:
     bias, geometry = torch.randn(2).bfloat16(), Geometry.of(2, dilation=(1, 2))
     single = torch.nn.functional.conv2d(x.float(), weight.float(), bias.float(), dilation=(1, 2))
     assert torch.equal(convolve(x, weight, bias, geometry), single.bfloat16())
+
+
+def test_what_is_to_be_trusted_is_torchs_own_call_of_the_same_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def noted(*call: Any) -> torch.Tensor:
+        asked.append(call)
+        return torch.zeros(())
+
+    monkeypatch.setattr(convolution, "_CONVOLUTIONS", (None, noted, None))
+    x, weight, geometry = torch.ones(1, 2, 9, 20), torch.ones(2, 1, 3, 3), Geometry((2, 1), (1, 1), (1, 2), 2)
+    convolve(x, weight, None, geometry)
+    ((image, kernel, *told),) = asked
+    assert image is x
+    assert kernel is weight
+    assert told == [None, *geometry]
+
+
+@pytest.mark.parametrize("lying", ["contiguous", "channels last", "strided"])
+@pytest.mark.parametrize("axes", [2, 3])
+def test_a_result_lies_in_memory_as_torchs_own(lying: str, axes: int) -> None:
+    x = torch.randn(2, 3, *(6, 5, 4)[:axes])
+    if lying == "channels last":
+        x = x.contiguous(memory_format=torch.channels_last if axes == 2 else torch.channels_last_3d)
+    elif lying == "strided":
+        x = torch.stack([x, x], dim=-1)[..., 0]
+    own = torch.nn.functional.conv2d if axes == 2 else torch.nn.functional.conv3d
+    expected = own(x, torch.ones(5, 3, *(2,) * axes))
+    assert laid_out_like(x, torch.zeros(expected.shape)).stride() == expected.stride()
+    assert is_channels_last(x) == (lying == "channels last")
 
 
 def test_a_geometry_has_no_stride_padding_or_dilation_unless_it_is_told() -> None:

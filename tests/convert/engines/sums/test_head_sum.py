@@ -77,7 +77,7 @@ def test_derivatives_can_be_differentiated(given: tuple[Tensor, Tensor, list[Ten
     assert_same(second(head_sum(*given)), second(formula(*given)), given)
 
 
-@pytest.mark.parametrize(("batch", "images", "queries"), [(110, 10, 8), (3, 3, 16), (11, 6, 11)])
+@pytest.mark.parametrize(("batch", "images", "queries"), [(110, 10, 8), (32, 8, 8), (3, 3, 16), (11, 6, 11)])
 def test_blocks_are_of_eight_queries_or_more_and_of_as_many_images_as_fit_into_12_mebibytes(
     batch: int, images: int, queries: int
 ) -> None:
@@ -95,6 +95,28 @@ def test_where_nothing_fits_blocks_are_of_one_query_and_one_image(monkeypatch: p
     blocks = list(module._blocks(torch.ones(5, 5, 3, 2), [torch.ones(2, 4, 5)] * 2))
     found = [(range(4)[b.queries], range(3)[b.images], range(5)[b.pixels]) for b in blocks]
     assert found == [(range(q, q + 1), range(i, i + 1), range(5)) for q in range(4) for i in range(3)]
+
+
+@pytest.mark.parametrize("share", [0.25, 1.0])
+def test_a_block_is_of_the_pixels_that_some_head_sees(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BLOCK_BYTES", 1)
+    first = torch.zeros(2, 4, 7)
+    for query in range(4):
+        first[0, query, query + 1] = first[1, query, query + 2] = share
+    blocks = module._blocks(torch.ones(7, 3, 1, 2), [first, torch.ones(2, 3, 3)])
+    assert [range(7)[block.pixels] for block in blocks] == [range(query + 1, query + 3) for query in range(4)]
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_row_takes_the_bytes_of_what_is_read_and_of_the_tables_of_the_other_axes(
+    axes: int, dtype: torch.dtype
+) -> None:
+    source = torch.zeros(*(4, 5, 7)[:axes], 3, 2, dtype=dtype)
+    tables = [torch.zeros(6, queries, pixels, dtype=dtype) for queries, pixels in ((3, 4), (2, 5), (8, 7))[:axes]]
+    block = module._Block.of(tables, slice(0, 1), slice(0, 4), slice(0, 1))
+    read, held = (sum(tensor.nbytes for tensor in part) for part in (block.read(source), block.tables[1:]))
+    assert module._bytes_of_a_row(source, tables) == (read, held)
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
