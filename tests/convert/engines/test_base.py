@@ -79,6 +79,7 @@ def test_what_padding_drops_of_a_transposed_convolutions_input_is_no_key(case: t
 def test_no_pixel_is_left_where_padding_drops_them_all() -> None:
     spec = ConvSpec(1, 1, (2, 2), stride=(1, 1), padding=(3, 1), transposed=True)
     assert dropped(spec, Size(4, 4)) is None
+    assert dropped(spec, Size(3, 4)) is None
     assert dropped(spec, Size(5, 4)) == ((2, 2), (0, 0))
     assert not pad_as_convolution(spec, torch.ones(1, 1, 4, 4)).any()
 

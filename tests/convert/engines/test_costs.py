@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import runpy
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -169,6 +171,28 @@ def test_the_keys_of_a_query_are_about_those_that_are_not_left_out(alpha: float,
     assert abs(keys_read(alpha, 121, dtype) - left) <= 2
     assert keys_read(alpha, 2, dtype) == min(2, keys_read(alpha, 121, dtype))
     assert keys_read(0.0, 121, dtype) == 121
+
+
+# Processors
+
+WIDE = {"LANES": 16, "MOVING": 32, "REORDERING": 64, "SHUFFLING": 40, "JOINING": 48, "CONVOLVING": 2**22}
+NARROW_REGISTERS = {"LANES": 8, "MOVING": 16, "REORDERING": 32, "SHUFFLING": 20, "JOINING": 24, "CONVOLVING": 2**21}
+
+
+@pytest.mark.parametrize(
+    ("capability", "said"),
+    [
+        ("AVX512", WIDE | {"WIDEST_PADDING": 6}),
+        ("AVX2", NARROW_REGISTERS | {"WIDEST_PADDING": 4}),
+        ("DEFAULT", NARROW_REGISTERS | {"WIDEST_PADDING": 4}),
+    ],
+)
+def test_moving_a_number_costs_twice_as_many_products_where_registers_are_twice_as_long(
+    capability: str, said: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    found = runpy.run_path(str(Path(passes.__file__).with_name("processor.py")))
+    assert {name: found[name] for name in said} == said
 
 
 # Tables
