@@ -59,7 +59,11 @@ WRONG_GRADIENTS = {
     "dilated rows of wide images": Call((1, 24, 4, 43), (24, 1, 2, 7), Geometry.of(2, (1, 1), (1, 2), (3, 1), 24)),
     "a stride larger than the image": Call((1, 48, 9, 1), (48, 2, 5, 1), Geometry.of(2, (2, 2), (0, 1), (2, 3), 24)),
 }
-KNOWN = {**WRONG, **CRASHES, **WRONG_GRADIENTS}
+BESIDE = {
+    "one tap that reads every other pixel": Call((2, 4, 8, 8), (4, 4, 1, 1), Geometry.of(2, (2, 2)), torch.float32),
+    "one tap that reads every other column": Call((1, 2, 9, 8), (3, 2, 1, 1), Geometry.of(2, (1, 2)), torch.float32),
+}
+KNOWN = {**WRONG, **CRASHES, **WRONG_GRADIENTS, **BESIDE}
 
 
 def laid_out(x: Tensor, memory_format: torch.memory_format) -> Tensor:

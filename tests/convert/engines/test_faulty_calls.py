@@ -12,6 +12,7 @@ from conv2attn.convert.engines.convolution import (
     BEYOND,
     ENDLESS,
     NARROW,
+    SKIPPING,
     SMALL,
     WIDE,
     Geometry,
@@ -159,3 +160,37 @@ def test_a_geometry_has_no_stride_padding_or_dilation_unless_it_is_told() -> Non
 
 def test_a_kernel_spans_its_taps_and_what_is_between_them() -> None:
     assert spans(torch.ones(1, 1, 1, 2, 5), Geometry((1, 1, 1), (0, 0, 0), (9, 3, 2))) == (1, 4, 9)
+
+
+def test_the_pixels_that_a_trained_kernel_of_one_tap_reads_are_taken_out_first() -> None:
+    def fault(
+        *, channels: int = 15, tap: int = 1, stride: int = 2, dtype: torch.dtype = F32, trained: bool = True
+    ) -> str | None:
+        weight = torch.ones(4, channels, 1, tap, dtype=dtype, requires_grad=trained)
+        return known_fault(torch.ones(1, channels, 8, 8, dtype=dtype), weight, Geometry.of(2, (1, stride)))
+
+    assert fault() == SKIPPING
+    assert fault(channels=16) is fault(tap=2) is fault(stride=1) is fault(dtype=F64) is fault(trained=False) is None
+    with torch.no_grad():
+        assert fault() is None
+    transposed = Geometry.of(2, (2, 2))
+    assert known_fault(torch.ones(1, 4, 8, 8), torch.ones(4, 4, 1, 1, requires_grad=True), transposed, (15, 15)) is None
+
+
+@pytest.mark.parametrize("lying", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize(("stride", "padding"), [((2, 2), (0, 0)), ((1, 2), (1, 0)), ((3, 1), (2, 1))])
+def test_a_kernel_of_one_tap_and_its_gradients_are_right(
+    lying: torch.memory_format, stride: tuple[int, int], padding: tuple[int, int]
+) -> None:
+    geometry = Geometry(stride, padding, (1, 1), 2)
+    x = torch.randint(-3, 4, (2, 6, 8, 10)).float().contiguous(memory_format=lying)
+    weight, bias = torch.randint(-3, 4, (4, 3, 1, 1)).float(), torch.arange(4.0)
+    leaves = [tensor.requires_grad_() for tensor in (x, weight, bias)]
+    observed = convolve(x, weight, bias, geometry)
+    exact = torch.nn.functional.conv2d(x.double(), weight.double(), bias.double(), *geometry)
+    assert torch.equal(observed.double(), exact)
+    assert observed.is_contiguous(memory_format=lying)
+    upstream = torch.randint(-3, 4, exact.shape).double()
+    found = torch.autograd.grad(observed, leaves, upstream.float())
+    for gradient, expected in zip(found, torch.autograd.grad(exact, leaves, upstream), strict=True):
+        assert torch.equal(gradient, expected)
