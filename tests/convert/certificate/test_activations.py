@@ -23,13 +23,17 @@ def computed(low: list[float] | Tensor, high: list[float] | Tensor, slope: float
 
 
 @pytest.mark.parametrize(
-    ("function", "slope"), [(torch.sigmoid, 0.25), (torch.tanh, 1.0), (F.hardsigmoid, 1 / 6)], ids=str
+    ("function", "slope"),
+    [(torch.sigmoid, 0.25), (torch.tanh, 1.0), (F.hardsigmoid, 1 / 6)],
+    ids=["sigmoid", "tanh", "hardsigmoid"],
 )
 def test_an_increasing_function_is_bounded_by_its_values_at_the_ends(function: Function, slope: float) -> None:
     assert_same(bounds(function), computed(function(X.low), function(X.high), slope))
 
 
-@pytest.mark.parametrize(("function", "slope"), [(F.silu, 1.1), (F.gelu, 1.13), (F.hardswish, 1.5)], ids=str)
+@pytest.mark.parametrize(
+    ("function", "slope"), [(F.silu, 1.1), (F.gelu, 1.13), (F.hardswish, 1.5)], ids=["silu", "gelu", "hardswish"]
+)
 def test_a_number_times_one_between_0_and_1_lies_between_itself_and_0(function: Function, slope: float) -> None:
     assert_same(bounds(function), computed([-3, -0.5, -2, 0], [8, 0.75, 0, 0.5], slope))
 
