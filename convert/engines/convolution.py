@@ -15,8 +15,9 @@ search; ``docs/verification.md`` shows each in plain torch, and says when and on
   how the certificate understands half precision.
 * A bfloat16 kernel that is dilated along the rows (or planes), or reaches beyond small images: its gradient is garbage,
   or it crashes. It is computed likewise.
-* The gradient of a kernel of one tap, in single precision, with a stride and few channels: memory beside it is written,
-  with one thread. Where the kernel is trained, the pixels that it reads are taken out first.
+* The gradient of a kernel of one tap, or of its bias, in single precision, with a stride and few channels: memory that
+  is not the gradient's is written, or the call does not return. Channels of zeros are appended until they fill a
+  register, which changes no bit of a result in channels last.
 
 A few integers are compared, before anything is computed. The memory format, on which the faults mostly depend too, is
 left out: what compiles a graph may change it.
@@ -39,13 +40,12 @@ _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the d
 _HALF = (torch.bfloat16, torch.float16)
 _WIDE, _FAR = 8, 4  # columns of a kernel, and its stride along them, from which bfloat16 is not left to torch
 _LONGEST_DEPTHWISE = 14  # columns of a depthwise kernel, up to which half precision returns
-_ONE_VECTOR = 16  # channels that fit one register; with more of them it returns too, and writes no other memory
+_ONE_VECTOR = 16  # channels that fill one register
 
 NARROW = "strided, with a result that is one column wide"
 ENDLESS = "depthwise in half precision, with a kernel of many columns"
 WIDE = "in bfloat16, with a kernel of many columns, or a large stride along them"
 BEYOND = "padded by as many columns as the kernel spans, and an image narrower than the stride"
-SKIPPING = "of one tap in single precision, which reads every other pixel of few channels and is trained"
 SMALL = "in bfloat16, dilated along the rows, or with a kernel that reaches beyond a small image"
 
 
@@ -96,9 +96,8 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry)
     if needs_precision(x, weight, geometry):
         precise = convolve(x.float(), weight.float(), None if bias is None else bias.float(), geometry)
         return precise.to(x.dtype)
-    if is_skipping(x, weight, geometry):
-        read = _read(x, geometry)
-        return laid_out_like(x, conv(read, weight, bias, *Geometry.of(2, groups=geometry.groups)))
+    if is_overrun(x, weight, bias, geometry):
+        x, weight = _with_full_register(x), _with_full_register(weight)
     if is_beyond(x, weight, geometry):
         x = F.pad(x, reversed_pads((zeros, zeros) for zeros in geometry.padding))
         geometry = geometry._replace(padding=(0,) * len(geometry.padding))
@@ -117,8 +116,6 @@ def known_fault(x: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[in
         geometry: As for ``convolve``.
         size: Size of the convolved image, where it is not that of x (``transposed.py``).
     """
-    if size is None and is_skipping(x, weight, geometry):
-        return SKIPPING
     if is_narrow(x, weight, geometry, size):
         return NARROW
     if is_endless(x, weight, geometry):
@@ -130,15 +127,17 @@ def known_fault(x: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[in
     return WIDE if is_wide(x, weight, geometry) else None
 
 
-def is_skipping(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
-    """Whether the gradient of a kernel of one tap with a stride may be written beyond its memory.
+def is_overrun(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry) -> bool:
+    """Whether torch may write beyond its memory when it differentiates by a kernel of one tap, or by its bias.
 
     An exported program has torch's own gradients.
     """
     if x.dtype != torch.float32 or weight.ndim != 4 or not _is_onednns(x) or torch.compiler.is_exporting():
         return False
     has_one_tap, channels = weight.shape[2] == weight.shape[3] == 1, weight.shape[1]
-    return has_one_tap and channels < _ONE_VECTOR and max(geometry.stride) > 1 and are_trained(weight)
+    if not has_one_tap or geometry.groups > 1 or not 1 < channels < _ONE_VECTOR or max(geometry.stride) == 1:
+        return False
+    return are_trained(weight, *(() if bias is None else (bias,)))
 
 
 def is_narrow(x: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[int] | None = None) -> bool:
@@ -194,11 +193,9 @@ def is_beyond_in_bfloat16(x: Tensor, weight: Tensor, geometry: Geometry, size: S
     return not _is_large(x, weight, geometry, size) or any(step > 1 for step in geometry.dilation[:-1])
 
 
-def _read(x: Tensor, geometry: Geometry) -> Tensor:
-    """The pixels of images that a kernel of one tap reads, zeros of the padding included."""
-    padded = F.pad(x, reversed_pads((zeros, zeros) for zeros in geometry.padding))
-    rows, columns = geometry.stride
-    return padded[..., ::rows, ::columns]
+def _with_full_register(x: Tensor) -> Tensor:
+    """Images, or a kernel, with channels of zeros appended, so that they fill a register."""
+    return F.pad(x, (0, 0, 0, 0, 0, _ONE_VECTOR - x.shape[1]))
 
 
 def _is_large(x: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[int] | None) -> bool:

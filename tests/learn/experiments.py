@@ -16,7 +16,7 @@ from conv2attn.learn.experiment.run import run_experiment
 TINY = replace(
     SMALL,
     sizes=replace(SMALL.sizes, depth=2, num_heads=3, hidden=8, feed_forward=8, key_dim=4),
-    width=8,  # with fewer channels and one thread, PyTorch 2.13 on a CPU writes beyond a strided 1 x 1 convolution
+    width=8,  # with fewer channels PyTorch 2.13 writes beyond the gradient of a strided 1 x 1 convolution
     recipe=replace(SMALL.recipe, epochs=2, batch_size=8),
 )
 

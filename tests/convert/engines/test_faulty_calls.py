@@ -12,12 +12,12 @@ from conv2attn.convert.engines.convolution import (
     BEYOND,
     ENDLESS,
     NARROW,
-    SKIPPING,
     SMALL,
     WIDE,
     Geometry,
     convolve,
     is_channels_last,
+    is_overrun,
     known_fault,
     laid_out_like,
     needs_precision,
@@ -162,19 +162,48 @@ def test_a_kernel_spans_its_taps_and_what_is_between_them() -> None:
     assert spans(torch.ones(1, 1, 1, 2, 5), Geometry((1, 1, 1), (0, 0, 0), (9, 3, 2))) == (1, 4, 9)
 
 
-def test_the_pixels_that_a_trained_kernel_of_one_tap_reads_are_taken_out_first() -> None:
-    def fault(
-        *, channels: int = 15, tap: int = 1, stride: int = 2, dtype: torch.dtype = F32, trained: bool = True
-    ) -> str | None:
-        weight = torch.ones(4, channels, 1, tap, dtype=dtype, requires_grad=trained)
-        return known_fault(torch.ones(1, channels, 8, 8, dtype=dtype), weight, Geometry.of(2, (1, stride)))
+OVERRUN: dict[str, Any] = {
+    "channels": 15,
+    "tap": 1,
+    "stride": (1, 2),
+    "groups": 1,
+    "dtype": torch.float32,
+    "trained": "kernel",
+}
+LEFT_TO_TORCH: list[dict[str, Any]] = [
+    {"channels": 16},
+    {"channels": 1},
+    {"tap": 2},
+    {"stride": (1, 1)},
+    {"groups": 2},
+    {"dtype": torch.float64},
+    {"trained": "image"},
+]
 
-    assert fault() == SKIPPING
-    assert fault(channels=16) is fault(tap=2) is fault(stride=1) is fault(dtype=F64) is fault(trained=False) is None
+
+def overrun(*, has_bias: bool = True, **changes: Any) -> bool:
+    """Whether torch may overrun its memory in the call of OVERRUN with some of it changed."""
+    channels, tap, stride, groups, dtype, trained = {**OVERRUN, **changes}.values()
+    leaves = {
+        "image": torch.ones(1, channels * groups, 8, 8, dtype=dtype),
+        "kernel": torch.ones(4, channels, 1, tap, dtype=dtype),
+        "bias": torch.ones(4, dtype=dtype),
+    }
+    leaves[trained].requires_grad_()
+    bias = leaves["bias"] if has_bias else None
+    return is_overrun(leaves["image"], leaves["kernel"], bias, Geometry.of(2, stride, groups=groups))
+
+
+@pytest.mark.parametrize("changes", [{}, {"has_bias": False}, {"trained": "bias"}, {"channels": 2}, {"stride": (2, 1)}])
+def test_torch_may_overrun_the_gradient_of_a_kernel_of_one_tap(changes: dict[str, Any]) -> None:
+    assert overrun(**changes)
     with torch.no_grad():
-        assert fault() is None
-    transposed = Geometry.of(2, (2, 2))
-    assert known_fault(torch.ones(1, 4, 8, 8), torch.ones(4, 4, 1, 1, requires_grad=True), transposed, (15, 15)) is None
+        assert not overrun(**changes)
+
+
+@pytest.mark.parametrize("changes", [*LEFT_TO_TORCH, {"trained": "bias", "has_bias": False}])
+def test_a_call_that_does_not_overrun_is_left_to_torch(changes: dict[str, Any]) -> None:
+    assert not overrun(**changes)
 
 
 @pytest.mark.parametrize("lying", [torch.contiguous_format, torch.channels_last])
@@ -182,14 +211,16 @@ def test_the_pixels_that_a_trained_kernel_of_one_tap_reads_are_taken_out_first()
 def test_a_kernel_of_one_tap_and_its_gradients_are_right(
     lying: torch.memory_format, stride: tuple[int, int], padding: tuple[int, int]
 ) -> None:
-    geometry = Geometry(stride, padding, (1, 1), 2)
-    x = torch.randint(-3, 4, (2, 6, 8, 10)).float().contiguous(memory_format=lying)
-    weight, bias = torch.randint(-3, 4, (4, 3, 1, 1)).float(), torch.arange(4.0)
+    geometry = Geometry(stride, padding, (1, 1))
+    x = torch.randint(-3, 4, (2, 5, 8, 10)).float().contiguous(memory_format=lying)
+    weight, bias = torch.randint(-3, 4, (4, 5, 1, 1)).float(), torch.arange(4.0)
     leaves = [tensor.requires_grad_() for tensor in (x, weight, bias)]
     observed = convolve(x, weight, bias, geometry)
     exact = torch.nn.functional.conv2d(x.double(), weight.double(), bias.double(), *geometry)
     assert torch.equal(observed.double(), exact)
-    assert observed.is_contiguous(memory_format=lying)
+    own = torch.nn.functional.conv2d(x, weight, bias, *geometry)
+    assert torch.equal(observed, own)
+    assert observed.stride() == own.stride()
     upstream = torch.randint(-3, 4, exact.shape).double()
     found = torch.autograd.grad(observed, leaves, upstream.float())
     for gradient, expected in zip(found, torch.autograd.grad(exact, leaves, upstream), strict=True):
