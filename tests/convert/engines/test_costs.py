@@ -51,10 +51,17 @@ CONVOLUTION = 2 * 5 * (13 * 5) * 6 * (6 * 2)  # batch, 13x5 outputs, channels, t
 def test_one_hot_attention_costs_what_the_convolution_costs_and_a_copy_where_torch_does_not_pad() -> None:
     assert ENGINES["factored"].cost(layer(None), SIZE, batch=5) == Cost(CONVOLUTION, 0)
     assert ENGINES["factored"].cost(layer(None), SIZE) == Cost(CONVOLUTION // 5, 0)
-    assert isinstance(ENGINES["factored"].cost(layer(None), SIZE).flops, int)
     padded = 5 * 4 * 15 * 13
     assert ENGINES["factored"].cost(layer(None, "circular"), SIZE, batch=5) == Cost(CONVOLUTION, 4 * padded)
     assert ENGINES["factored"].cost(layer(None, "reflect", torch.float64), SIZE, batch=5).bytes == 8 * padded
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("alpha", [None, 8.0])
+def test_a_cost_is_in_whole_numbers_and_of_one_input_unless_it_is_told(engine: str, alpha: float | None) -> None:
+    cost = ENGINES[engine].cost(layer(alpha), SIZE)
+    assert cost == ENGINES[engine].cost(layer(alpha), SIZE, batch=1)
+    assert (type(cost.flops), type(cost.bytes)) == (int, int)
 
 
 def test_soft_factored_attention_costs_two_passes_more() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention, attention_from_conv
 from conv2attn.convert.bounds.rounding import literal_error
+from conv2attn.convert.engines import literal
 from conv2attn.convert.engines.literal import (
     _Memory,
     all_queries,
@@ -21,7 +22,9 @@ from conv2attn.convert.engines.literal import (
     project_values,
 )
 from conv2attn.convert.errors import EngineError
+from conv2attn.convert.heads.encoding import key_positions, relative_encoding, relative_positions
 from conv2attn.convert.size import Size, format_bytes
+from tests.bounds import output_bound
 
 GEOMETRIES: dict[str, tuple[type[nn.Module], tuple[int, ...], dict[str, Any]]] = {
     "a sequence": (nn.Conv1d, (6,), {"kernel_size": 3, "stride": 2, "padding": 1}),
@@ -76,6 +79,36 @@ def test_the_output_is_the_formula(geometry: str, groups: int) -> None:
     observed = layer(x)
     assert observed.shape == (3, 6, *layer.spec.output_size(size))
     assert float((observed.flatten(2) - output).detach().abs().max()) <= 4 * literal_error(layer) * magnitude
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_with_content_the_output_is_the_formula_in_one_softmax_or_behind_a_gate(geometry: str, gated: bool) -> None:
+    layer, size = layer_of(geometry)
+    content = layer.add_content(2, gated=gated)
+    x = torch.randint(-1, 2, (3, 4, *size)).double()
+    with torch.no_grad():
+        for parameter in content.parameters():
+            parameter.copy_(torch.randint(-1, 2, parameter.shape))
+        if content.gate is not None:
+            content.gate.copy_(torch.linspace(0, 1, layer.num_heads))
+        padded, asked = layer.spec.pad(x), all_queries(layer.spec, size, like=x)
+        keys = padded.flatten(2).mT
+        lying = (asked * torch.tensor(padded[0, 0].stride())).sum(1).long()
+        encoding = relative_encoding(relative_positions(asked, key_positions(Size(*padded.shape[2:]), like=x)))
+        positional, scores = shares(layer, size), content.scores(keys[:, lying], keys, encoding)
+        if content.gate is None:
+            table = (positional.log() + scores).softmax(-1)
+        else:
+            table = (1 - content.gate.unsqueeze(1)) * positional + content.gate.unsqueeze(1) * scores.softmax(-1)
+        expected = torch.einsum("bqhk,hkbo->boq", table, project_values(layer, padded))
+        if layer.bias is not None:
+            expected += layer.bias.view(-1, 1)
+        observed = layer(x).flatten(2)
+    # Scores, and logarithms of shares, are at most this large, and rounded fewer times than the bound counts.
+    farthest = 2 * (encoding[..., 0].max() + layer.centers.detach().square().sum(1).max())
+    largest = float(layer.alpha.detach().max() * farthest + scores.abs().max())
+    assert float((observed - expected).abs().max()) <= output_bound(layer, x) * (2 + largest)
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)
@@ -181,7 +214,7 @@ def test_probabilities_are_kept_for_a_backward_pass_only() -> None:
 
 
 @pytest.mark.parametrize("content", [False, True])
-def test_maps_in_chunks_are_the_maps(content: bool) -> None:
+def test_maps_in_chunks_are_the_maps(content: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     layer, size = layer_of("an image")
     if content:
         layer.add_content(2)
@@ -192,11 +225,19 @@ def test_maps_in_chunks_are_the_maps(content: bool) -> None:
     assert torch.equal(attention_maps(layer, size, queries, padded), whole)
     images = 2 if content else 1
     one = (2 * 3 * 56 + images * 3 * 6 * 56) * 8
-    for count in (1, 5, 17):
-        layer.memory_limit = 18 * images * KEPT + count * one
+    taken: list[int] = []
+
+    def noted(layer: Any, size: Size, queries: Tensor, padded: Tensor | None) -> Tensor:
+        taken.append(len(queries))
+        return attention_probabilities(layer, size, queries, padded)
+
+    monkeypatch.setattr(literal, "attention_probabilities", noted)
+    for count, chunks in ((1, [1] * 18), (5, [5, 5, 5, 3]), (17, [17, 1])):
+        layer.memory_limit, taken[:] = 18 * images * KEPT + count * one, []
         assert torch.equal(attention_maps(layer, size, queries, padded), whole)
+        assert taken == chunks
     layer.memory_limit = 18 * images * KEPT + one - 1
-    with pytest.raises(EngineError):
+    with pytest.raises(EngineError, match=f"batch {images}, all"):
         attention_maps(layer, size, queries, padded)
 
 

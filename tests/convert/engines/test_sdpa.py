@@ -7,7 +7,8 @@ import math
 
 import pytest
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv
 from conv2attn.convert.bounds.rounding import staged_error
@@ -69,6 +70,24 @@ def test_off_the_cpu_scores_may_be_rounded_to_fewer_bits() -> None:
 def test_its_error_is_known_where_it_may_be_used() -> None:
     assert SDPA.error(layer_of()) == staged_error(layer_of()) < math.inf
     assert SDPA.error(layer_of(2.0)) == math.inf
+
+
+@pytest.mark.parametrize("out", [1, 3, 7])
+def test_the_fused_kernel_is_asked_for_the_scores_as_they_are_in_one_dimension(
+    out: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[list[int], float]] = []
+    honest = F.scaled_dot_product_attention
+
+    def noted(queries: Tensor, keys: Tensor, values: Tensor, *, scale: float) -> Tensor:
+        asked.append(([tensor.shape[-1] for tensor in (queries, keys, values)], scale))
+        return honest(queries, keys, values, scale=scale)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", noted)
+    layer, x = layer_of(out=out), torch.randn(2, 2, 5, 4)
+    with torch.no_grad():
+        SDPA.attend(layer, x)
+    assert asked == [([max(3, out)] * 3, 1.0)]
 
 
 @pytest.mark.parametrize("bias", [False, True])
