@@ -200,3 +200,49 @@ def test_content_in_one_softmax_with_learned_tables_is_the_literal_engines() -> 
     layer.set_axis_scores(torch.randn(3, 21, dtype=torch.float64))
     assert "learned tables" in str(ENGINES["separable"].refusal(layer))
     assert layer.explain(x.shape[2:]).startswith("literal: the cheapest that is exact for these parameters, for")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("chunk", [7, 1000])
+def test_content_costs_all_pairs_and_the_memory_of_some_queries(
+    chunk: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conv = nn.Conv2d(4, 10, (2, 3), stride=(1, 2), padding=(1, 0), groups=2, dtype=dtype)
+    layer, positional = attention_from_conv(conv, alpha=1.0), attention_from_conv(conv, alpha=1.0)
+    layer.add_content(5)
+    heads, queries, keys = 2 * 3, 8 * 4, 9 * 9  # of 7x9 pixels
+    monkeypatch.setattr(content_sum, "CHUNK_BYTES", chunk * heads * keys * dtype.itemsize)
+    separable, size, batch = ENGINES["separable"], Size(7, 9), 3
+    cost = separable.cost(layer, size, batch=batch)
+    each = 2 * (5 + 3) + 4 + 2 * 4  # content's and position's products, the softmax, and the product with the pixels
+    assert cost.flops == batch * heads * queries * (keys * each + 2 * 10 * 4 // 2)
+    of_queries = heads * (2 * 5 + 2 * 3)  # twice its content and its vector
+    of_all = batch * (keys * (heads * 5 + 2 * 4) + queries * (of_queries + 10))
+    assert cost.bytes == (heads * min(chunk, queries) * (2 * keys + 4) + of_all) * dtype.itemsize
+    layer.add_content(5, gated=True)
+    assert separable.cost(layer, size, batch=batch) == cost + separable.cost(positional, size, batch=batch)
+
+
+def test_scores_of_some_queries_take_8_mebibytes() -> None:
+    assert content_sum.queries_at_a_time(6, Size(100, 10), 4) == 8 * 2**20 // (6 * 100 * 10 * 4)
+
+
+@pytest.mark.parametrize("grid", [Size(20), Size(4, 5), Size(2, 5, 2)])
+@pytest.mark.parametrize("chunk", [3, 8])
+def test_parts_take_all_queries_in_turn_and_compute_their_scores_in_the_same_memory(
+    grid: Size, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(content_sum, "CHUNK_BYTES", 2 * 20 * 8 * chunk + 5)  # 2 heads, 20 keys
+    pixels, mixing, asked, keys = (torch.ones(shape) for shape in ((2, 20, 1), (1, 2, 1), (2, 2, 7, 3), (2, 2, 3, 20)))
+    vectors, positions = torch.ones(2, 2, 7, len(grid) + 1), torch.zeros(7, len(grid))
+    tensors = [tensor.double() for tensor in (pixels, mixing, asked, keys, vectors, positions)]
+    parts = list(content_sum._parts(tensors, grid))
+    starts = range(0, 7, chunk)
+    assert [(p.image, p.chosen.start) for p in parts] == [(image, start) for image in (0, 1) for start in starts]
+    assert [p.queries.shape[1] for p in parts] == [min(chunk, 7 - start) for start in starts] * 2
+    (memory,) = {p.memory.untyped_storage().data_ptr() for p in parts if p.memory is not None}
+    for part in parts:
+        assert part.memory is not None
+        assert part.memory.untyped_storage().nbytes() == 2 * 2 * min(chunk, 7) * 20 * 8
+        assert len(grid) == 1 or part._scores().data_ptr() == memory
+        assert part.attended()[0].data_ptr() == part.memory[1].data_ptr() > memory
