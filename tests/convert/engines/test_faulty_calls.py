@@ -164,34 +164,41 @@ def test_a_kernel_spans_its_taps_and_what_is_between_them() -> None:
 
 OVERRUN: dict[str, Any] = {
     "channels": 15,
-    "tap": 1,
+    "taps": (1, 1),
     "stride": (1, 2),
     "groups": 1,
     "dtype": torch.float32,
     "trained": "kernel",
+    "device": "cpu",
 }
 LEFT_TO_TORCH: list[dict[str, Any]] = [
     {"channels": 16},
+    {"channels": 17},
     {"channels": 1},
-    {"tap": 2},
+    {"taps": (1, 2)},
+    {"taps": (2, 1)},
+    {"taps": (2, 2)},
+    {"taps": (1, 1, 1), "stride": (1, 1, 2)},
+    {"taps": (1,), "stride": (2,)},
     {"stride": (1, 1)},
     {"groups": 2},
     {"dtype": torch.float64},
     {"trained": "image"},
+    {"device": "meta"},
 ]
 
 
 def overrun(*, has_bias: bool = True, **changes: Any) -> bool:
     """Whether torch may overrun its memory in the call of OVERRUN with some of it changed."""
-    channels, tap, stride, groups, dtype, trained = {**OVERRUN, **changes}.values()
+    channels, taps, stride, groups, dtype, trained, device = {**OVERRUN, **changes}.values()
     leaves = {
-        "image": torch.ones(1, channels * groups, 8, 8, dtype=dtype),
-        "kernel": torch.ones(4, channels, 1, tap, dtype=dtype),
-        "bias": torch.ones(4, dtype=dtype),
+        "image": torch.ones(1, channels * groups, *(8 for _ in taps), dtype=dtype, device=device),
+        "kernel": torch.ones(4, channels, *taps, dtype=dtype, device=device),
+        "bias": torch.ones(4, dtype=dtype, device=device),
     }
     leaves[trained].requires_grad_()
     bias = leaves["bias"] if has_bias else None
-    return is_overrun(leaves["image"], leaves["kernel"], bias, Geometry.of(2, stride, groups=groups))
+    return is_overrun(leaves["image"], leaves["kernel"], bias, Geometry.of(len(taps), stride, groups=groups))
 
 
 @pytest.mark.parametrize("changes", [{}, {"has_bias": False}, {"trained": "bias"}, {"channels": 2}, {"stride": (2, 1)}])
@@ -204,6 +211,22 @@ def test_torch_may_overrun_the_gradient_of_a_kernel_of_one_tap(changes: dict[str
 @pytest.mark.parametrize("changes", [*LEFT_TO_TORCH, {"trained": "bias", "has_bias": False}])
 def test_a_call_that_does_not_overrun_is_left_to_torch(changes: dict[str, Any]) -> None:
     assert not overrun(**changes)
+
+
+def test_a_call_that_may_overrun_is_made_with_as_many_channels_as_fill_a_register(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[list[tuple[int, ...]]] = []
+
+    def noted(x: torch.Tensor, weight: torch.Tensor, *told: object) -> torch.Tensor:
+        asked.append([x.shape, weight.shape])
+        return x
+
+    monkeypatch.setattr(convolution, "_CONVOLUTIONS", (None, noted, None))
+    for channels in (2, 5, 15):
+        weight = torch.ones(4, channels, 1, 1, requires_grad=True)
+        convolve(torch.ones(2, channels, 8, 9), weight, None, Geometry.of(2, (2, 2)))
+    assert asked == [[(2, 16, 8, 9), (4, 16, 1, 1)]] * 3
 
 
 @pytest.mark.parametrize("lying", [torch.contiguous_format, torch.channels_last])
