@@ -35,7 +35,13 @@ _CONVOLVING = (
     "convert/engines/test_faulty_calls",
     "convert/engines/test_transposed",
 )
-_PASSING = ("convert/engines/test_costs", "convert/engines/test_passes", "convert/engines/test_separable")
+_PASSING = (
+    "convert/engines/test_content",
+    "convert/engines/test_costs",
+    "convert/engines/test_passes",
+    "convert/engines/test_separable",
+    "convert/engines/test_stencil",
+)
 _SUMMING = ("convert/engines/sums/test_head_sum", "convert/engines/sums/test_mixing")
 _READING = ("convert/engines/test_content", "convert/heads/test_content", "convert/heads/test_gate")
 _CERTIFYING = (

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from conv2attn.convert import attention_from_conv
 from conv2attn.convert.bounds.rounding import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.engines import factored, passes, separable
-from conv2attn.convert.engines.axes import without_far_keys
+from conv2attn.convert.engines.axes import AxisTable, without_far_keys
+from conv2attn.convert.engines.base import pad_as_convolution
 from conv2attn.convert.engines.factored import smoothing_matrix
 from conv2attn.convert.engines.joint import JointStencil, JointTable, joint_forms
-from conv2attn.convert.engines.passes import Axis
+from conv2attn.convert.engines.passes import Axis, Passes
 from conv2attn.convert.engines.stencil import Stencil
 from conv2attn.convert.size import Size
 from conv2attn.convert.spec import ConvSpec
@@ -206,3 +207,57 @@ def test_a_joint_table_is_the_product_of_both_axes_whatever_their_strides(rows: 
     joint = JointTable.of(rows, columns, images=1, channels_last=False).table.probabilities
     expected = torch.einsum("qk,pl->qpkl", rows, columns)
     assert torch.equal(joint.view(expected.shape), expected)
+
+
+SPECS: dict[str, tuple[ConvSpec, Size]] = {
+    "sequence": (ConvSpec(1, 1, (3,), stride=(2,), padding=(1,)), Size(6)),
+    "strided, dilated": (ConvSpec(1, 1, (3, 2), stride=(2, 3), dilation=(1, 2), padding=(2, 0)), Size(7, 9)),
+    "padded more at the end": (ConvSpec(1, 1, (2, 4), padding="same"), Size(5, 4)),
+    "circular": (ConvSpec(1, 1, (3, 3), padding=(1, 2), padding_mode="circular"), Size(5, 4)),
+    "volume": (ConvSpec(1, 1, (1, 2, 3), stride=(1, 2, 1), padding=(0, 1, 2)), Size(2, 5, 3)),
+    "transposed": (ConvSpec(1, 1, (2, 3), stride=(2, 3), transposed=True), Size(3, 4)),
+    "transposed, some pixels dropped": (
+        ConvSpec(1, 1, (2, 2), stride=(1, 2), padding=(3, 5), output_padding=(0, 1), transposed=True),
+        Size(9, 8),
+    ),
+    "transposed, more at the end": (
+        ConvSpec(1, 1, (3, 2), stride=(1, 1), dilation=(2, 1), padding=(1, 0), output_padding=(1, 0), transposed=True),
+        Size(4, 5),
+    ),
+    "transposed, all pixels dropped": (
+        ConvSpec(1, 1, (1, 1), stride=(4, 1), padding=(1, 0), output_padding=(3, 0), transposed=True),
+        Size(1, 3),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SPECS)
+def test_along_each_axis_the_keys_that_are_pixels_are_seen_and_the_others_are_zeros(case: str) -> None:
+    spec, size = SPECS[case]
+    x = 1 + torch.arange(math.prod(size)).double().view(1, 1, *size)
+    seen, image = spec.pad(x), pad_as_convolution(spec, x)
+    grid, total = spec.padded_size(size), seen.sum()
+    for number, queries in enumerate(spec.query_positions(size)):
+        axis = Axis.of(spec, size, number)
+        assert [axis.start + axis.stride * query for query in range(axis.queries)] == list(queries)
+        assert (axis.keys, axis.pixels) == (grid[number], image.shape[number + 2])
+        seen = axis.seen(seen.movedim(number + 2, -1)).movedim(-1, number + 2)
+        symmetric = axis.step == 1 and axis.keys - axis.pixels - axis.first == axis.first
+        assert (axis.stencil(1.0, 0.0, torch.float32) is not None) == symmetric
+    assert torch.equal(seen, image)
+    assert seen.sum() == total
+
+
+@pytest.mark.parametrize("size", [(5,), (5, 4), (2, 5, 4), (3, 2, 5, 4)])
+def test_an_attention_is_applied_along_its_axis_and_no_other(size: tuple[int, ...]) -> None:
+    tables = [[torch.randint(-9, 10, (n + 1, n)).double() for _ in range(2)] for n in size]
+    passes_along = Passes(tuple(tuple(map(AxisTable.dense, part)) for part in tables), torch.contiguous_format)
+    x = torch.randint(-9, 10, (2, 3, *size)).double()
+    whole = x
+    for axis, part in enumerate(tables):
+        for number, table in enumerate(part):
+            expected = torch.tensordot(x, table, dims=([axis + 2], [1])).movedim(-1, axis + 2)
+            assert torch.equal(passes_along.along(axis, number, x), expected)
+        whole = torch.tensordot(whole, part[0], dims=([axis + 2], [1])).movedim(-1, axis + 2)
+    assert torch.equal(passes_along(x), whole)
+    assert passes_along.nbytes == sum(8 * n * (n + 1) * 2 for n in size)
