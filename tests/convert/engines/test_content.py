@@ -10,11 +10,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from conv2attn.convert import SelfAttention, attention_from_conv
 from conv2attn.convert.engines import ENGINES
+from conv2attn.convert.engines.content import content_refusal
 from conv2attn.convert.engines.sums import content_sum
 from conv2attn.convert.errors import EngineError
 from conv2attn.convert.size import Size
@@ -202,29 +205,52 @@ def test_content_in_one_softmax_with_learned_tables_is_the_literal_engines() -> 
     assert layer.explain(x.shape[2:]).startswith("literal: the cheapest that is exact for these parameters, for")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("chunk", [7, 1000])
+@pytest.mark.parametrize(
+    ("conv", "size", "heads", "queries", "keys"),
+    [
+        (nn.Conv1d(4, 10, 3, stride=2, groups=2).double(), Size(9), 3, 4, 9),
+        (nn.Conv2d(4, 10, (2, 3), stride=(1, 2), padding=(1, 0), groups=2), Size(7, 9), 2 * 3, 8 * 4, 9 * 9),
+    ],
+)
+@pytest.mark.parametrize("chunk", [3, 1000])
 def test_content_costs_all_pairs_and_the_memory_of_some_queries(
-    chunk: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    conv: nn.Conv1d | nn.Conv2d,
+    size: Size,
+    heads: int,
+    queries: int,
+    keys: int,
+    chunk: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    conv = nn.Conv2d(4, 10, (2, 3), stride=(1, 2), padding=(1, 0), groups=2, dtype=dtype)
     layer, positional = attention_from_conv(conv, alpha=1.0), attention_from_conv(conv, alpha=1.0)
     layer.add_content(5)
-    heads, queries, keys = 2 * 3, 8 * 4, 9 * 9  # of 7x9 pixels
-    monkeypatch.setattr(content_sum, "CHUNK_BYTES", chunk * heads * keys * dtype.itemsize)
-    separable, size, batch = ENGINES["separable"], Size(7, 9), 3
+    axes, element = len(size), conv.weight.element_size()
+    monkeypatch.setattr(content_sum, "CHUNK_BYTES", chunk * heads * keys * element)
+    separable, batch = ENGINES["separable"], 3
     cost = separable.cost(layer, size, batch=batch)
-    each = 2 * (5 + 3) + 4 + 2 * 4  # content's and position's products, the softmax, and the product with the pixels
+    each = 2 * (5 + axes + 1) + 4 + 2 * 4  # content's and position's products, the softmax, and that with the pixels
     assert cost.flops == batch * heads * queries * (keys * each + 2 * 10 * 4 // 2)
-    of_queries = heads * (2 * 5 + 2 * 3)  # twice its content and its vector
-    of_all = batch * (keys * (heads * 5 + 2 * 4) + queries * (of_queries + 10))
-    assert cost.bytes == (heads * min(chunk, queries) * (2 * keys + 4) + of_all) * dtype.itemsize
+    assert type(cost.flops) is int
+    of_query = 2 * 5 + 2 * (axes + 1)  # twice its content and its vector
+    of_all = batch * (keys * (heads * 5 + 2 * 4) + queries * (heads * of_query + 10))
+    assert cost.bytes == (heads * min(chunk, queries) * (2 * keys + 4) + of_all) * element
+    assert separable.cost(layer, size) == separable.cost(layer, size, batch=1)
     layer.add_content(5, gated=True)
     assert separable.cost(layer, size, batch=batch) == cost + separable.cost(positional, size, batch=batch)
 
 
-def test_scores_of_some_queries_take_8_mebibytes() -> None:
+def test_content_is_computed_neither_where_it_is_traced_nor_where_it_is_followed_forward() -> None:
+    layer, _ = layer_and_input("sequence", gated=False)
+    assert layer.content is not None
+    assert content_refusal(layer, layer.content) is None
+    for mode in (FakeTensorMode(), forward_ad.dual_level()):
+        with mode:
+            assert "a trace or a transform" in str(content_refusal(layer, layer.content))
+
+
+def test_scores_of_some_queries_take_8_mebibytes_and_one_query_is_always_taken() -> None:
     assert content_sum.queries_at_a_time(6, Size(100, 10), 4) == 8 * 2**20 // (6 * 100 * 10 * 4)
+    assert content_sum.queries_at_a_time(6, Size(1000, 1000), 8) == 1
 
 
 @pytest.mark.parametrize("grid", [Size(20), Size(4, 5), Size(2, 5, 2)])
@@ -233,16 +259,44 @@ def test_parts_take_all_queries_in_turn_and_compute_their_scores_in_the_same_mem
     grid: Size, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(content_sum, "CHUNK_BYTES", 2 * 20 * 8 * chunk + 5)  # 2 heads, 20 keys
-    pixels, mixing, asked, keys = (torch.ones(shape) for shape in ((2, 20, 1), (1, 2, 1), (2, 2, 7, 3), (2, 2, 3, 20)))
-    vectors, positions = torch.ones(2, 2, 7, len(grid) + 1), torch.zeros(7, len(grid))
+    pixels, mixing, asked, keys = (torch.ones(shape) for shape in ((3, 20, 1), (1, 2, 1), (3, 2, 7, 3), (3, 2, 3, 20)))
+    vectors, positions = torch.ones(3, 2, 7, len(grid) + 1), torch.zeros(7, len(grid))
     tensors = [tensor.double() for tensor in (pixels, mixing, asked, keys, vectors, positions)]
     parts = list(content_sum._parts(tensors, grid))
     starts = range(0, 7, chunk)
-    assert [(p.image, p.chosen.start) for p in parts] == [(image, start) for image in (0, 1) for start in starts]
-    assert [p.queries.shape[1] for p in parts] == [min(chunk, 7 - start) for start in starts] * 2
+    assert [(p.image, p.chosen.start) for p in parts] == [(image, start) for image in range(3) for start in starts]
+    assert [p.queries.shape[1] for p in parts] == [min(chunk, 7 - start) for start in starts] * 3
     (memory,) = {p.memory.untyped_storage().data_ptr() for p in parts if p.memory is not None}
     for part in parts:
         assert part.memory is not None
         assert part.memory.untyped_storage().nbytes() == 2 * 2 * min(chunk, 7) * 20 * 8
         assert len(grid) == 1 or part._scores().data_ptr() == memory
         assert part.attended()[0].data_ptr() == part.memory[1].data_ptr() > memory
+
+
+def test_what_is_added_to_all_scores_of_a_query_changes_nothing() -> None:
+    size, added = Size(2, 9), torch.tensor([0.0, -9000.0, 9000.0, 1.0], dtype=torch.float64)
+    source, weight = torch.randn(1, 2, *size, dtype=torch.float64), torch.randn(3, 1, 2, 2, dtype=torch.float64)
+    keys, vectors = torch.ones(1, 3, 1, 18, dtype=torch.float64), -torch.ones(1, 3, 4, 3, dtype=torch.float64)
+    positions = torch.tensor([[0, 0], [1, 3], [0, 8], [1, 5]], dtype=torch.float64)
+    found = []
+    for queries in (torch.zeros_like(added), added):
+        scores = content_sum.Scores(queries.expand(1, 3, 4).unsqueeze(-1), keys, vectors, positions, size)
+        found.append(content_sum.content_sum(source, weight, scores))
+    assert torch.equal(found[0], found[1])
+
+
+def test_the_backward_pass_computes_its_products_in_the_memory_of_the_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(content_sum, "CHUNK_BYTES", 2**12)
+    layer, x = layer_and_input("image", gated=False)
+    places: set[int] = set()
+    honest = torch.mm
+
+    def noted(left: Tensor, right: Tensor, *, out: Tensor) -> Tensor:
+        places.add(out.data_ptr())
+        return honest(left, right, out=out)
+
+    output = layer(x).sum()
+    monkeypatch.setattr(torch, "mm", noted)
+    torch.autograd.backward(output)
+    assert len(places) == 1
