@@ -74,6 +74,20 @@ def test_soft_factored_attention_costs_two_passes_more() -> None:
     assert half.bytes == cost.bytes  # computed in single precision
 
 
+def test_a_soft_transposed_convolution_costs_one_with_stride_1_over_its_stuffed_input() -> None:
+    conv = nn.ConvTranspose2d(4, 6, (3, 2), stride=(2, 3), padding=(1, 0), groups=2)
+    soft, hard = (
+        ENGINES["factored"].cost(attention_from_conv(conv, alpha=a), Size(5, 4), batch=3) for a in (0.1, None)
+    )
+    rows, columns = 2 * 5 - 1, 3 * 4 - 1  # of the output, of 9 + 2 and 10 + 2 pixels; at this alpha all are read
+    grid, output = (9 + 2) * (10 + 2), 9 * 11
+    assert (rows, columns) == (9, 11)
+    smoothing = grid * (9 + 2) + grid * (10 + 2)
+    assert soft.flops == 2 * 3 * output * 6 * (6 * 2) + 2 * 3 * 4 * smoothing
+    assert soft.bytes == 4 * 3 * 4 * (grid + 2 * grid)
+    assert hard == Cost(2 * 3 * 5 * 4 * 6 * (6 * 2), 0)
+
+
 @pytest.mark.parametrize(("outputs", "smoothed"), [(2, 2), (4, 4), (6, 4)])
 def test_a_single_tap_smooths_its_queries_only_on_the_side_with_fewer_channels(outputs: int, smoothed: int) -> None:
     conv = nn.Conv2d(4, outputs, 1, stride=(2, 3), padding=(1, 2))

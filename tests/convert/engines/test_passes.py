@@ -217,8 +217,12 @@ SPECS: dict[str, tuple[ConvSpec, Size]] = {
     "volume": (ConvSpec(1, 1, (1, 2, 3), stride=(1, 2, 1), padding=(0, 1, 2)), Size(2, 5, 3)),
     "transposed": (ConvSpec(1, 1, (2, 3), stride=(2, 3), transposed=True), Size(3, 4)),
     "transposed, some pixels dropped": (
-        ConvSpec(1, 1, (2, 2), stride=(1, 2), padding=(3, 5), output_padding=(0, 1), transposed=True),
+        ConvSpec(1, 1, (2, 2), stride=(1, 2), padding=(4, 5), output_padding=(0, 1), transposed=True),
         Size(9, 8),
+    ),
+    "transposed, as many keys before its pixels as between them": (
+        ConvSpec(1, 1, (1, 1), stride=(2, 1), padding=(1, 0), output_padding=(1, 0), transposed=True),
+        Size(3, 2),
     ),
     "transposed, more at the end": (
         ConvSpec(1, 1, (3, 2), stride=(1, 1), dilation=(2, 1), padding=(1, 0), output_padding=(1, 0), transposed=True),
@@ -261,3 +265,4 @@ def test_an_attention_is_applied_along_its_axis_and_no_other(size: tuple[int, ..
         whole = torch.tensordot(whole, part[0], dims=([axis + 2], [1])).movedim(-1, axis + 2)
     assert torch.equal(passes_along(x), whole)
     assert passes_along.nbytes == sum(8 * n * (n + 1) * 2 for n in size)
+    assert passes_along.cost == 0
