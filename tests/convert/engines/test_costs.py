@@ -362,6 +362,19 @@ def test_a_form_needs_a_stencil_for_every_table_and_little_padding() -> None:
     assert choice_of(ROWS, [stencil(4, 3, 3), stencil(4, 3)], 0).shuffled_cost == math.inf
 
 
+def test_tables_are_made_to_be_kept_unless_it_is_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    told, honest = [], AxisTable.of
+
+    def noted(probabilities: Tensor, vectors: int, *, kept: bool) -> AxisTable:
+        told.append(kept)
+        return honest(probabilities, vectors, kept=kept)
+
+    monkeypatch.setattr(AxisTable, "of", noted)
+    for options in ({}, {"kept": True}, {"kept": False}):
+        cheapest_passes([ROWS[:1], COLUMNS], None, images=IMAGES, **options)
+    assert told == [True, True, True, True, False, False]
+
+
 def test_images_of_other_axes_are_not_reordered() -> None:
     tables = [[torch.ones(4, 4)]] * 3
     passes_of_volumes = cheapest_passes(tables, [[stencil(4, 1)]] * 3, images=(10**6, 10**6))
