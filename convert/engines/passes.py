@@ -170,15 +170,15 @@ def cheapest_passes(
     """
     if is_traced():  # sizes are symbols, and so would costs be
         return Passes(tuple(tuple(map(AxisTable.dense, part)) for part in tables), torch.contiguous_format)
-    choices = []
+    choices, shapes = [], [part[0].shape for part in tables]
     for axis, part in enumerate(tables):
         is_last = axis == len(tables) - 1
-        before = images[is_last] * math.prod(others[0].shape[0] for others in tables[:axis])
-        after = math.prod(others[0].shape[1] for others in tables[axis + 1 :])
+        before = images[is_last] * math.prod(queries for queries, _ in shapes[:axis])
+        after = math.prod(pixels for _, pixels in shapes[axis + 1 :])
         narrow = None if stencils is None else stencils[axis]
         choices.append(_Choice.of(part, narrow, before=before, after=after, kept=kept, is_last=is_last))
-    pixels = images[0] * math.prod(part[0].shape[1] for part in tables)
-    best, *others = _forms(choices, REORDERING * pixels, channels_last=channels_last)
+    reordering = REORDERING * images[0] * math.prod(pixels for _, pixels in shapes)
+    best, *others = _forms(choices, reordering, channels_last=channels_last)
     for form in others:  # not min(): torch.compile does not trace its key
         best = form if form.cost < best.cost else best
     return best

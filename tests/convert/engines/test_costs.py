@@ -297,6 +297,45 @@ def test_the_cheapest_form_is_taken(taps: int) -> None:
     assert chosen.cost == min(costs.values())
 
 
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_the_forms_are_tables_stencils_along_all_axes_but_the_last_and_stencils(axes: int, channels_last: bool) -> None:
+    table, narrow = AxisTable.dense(torch.ones(4, 9)), stencil(4, 3)
+    there = [passes._Choice((table,), 1.0 + n, (narrow,), 10.0 + n, 100.0 + n) for n in range(axes)]
+    missing = [passes._Choice((table,), 1.0 + n, (), math.inf, math.inf) for n in range(axes)]
+    apart, together = (7.0, 0.0) if channels_last else (0.0, 7.0)
+    dense, near = ((table,),) * axes, ((narrow,),) * axes
+    contiguous = torch.contiguous_format
+    tables = passes.Passes(dense, contiguous, sum(1.0 + n for n in range(axes)) + apart)
+    leading = sum(100.0 + n for n in range(axes - 1))
+    mixed = passes.Passes((*near[1:], (table,)), contiguous, leading + 1.0 + axes - 1 + apart)
+    along = passes.Passes(near, contiguous, leading + 100.0 + axes - 1 + apart)
+    together_along = passes.Passes(near, torch.channels_last, 10.0 + 11.0 + together)
+
+    def forms(choices: list[passes._Choice]) -> list[passes.Passes]:
+        return list(passes._forms(choices, 7.0, channels_last=channels_last))
+
+    assert forms(there) == [tables, *[mixed] * (axes > 1), along, *[together_along] * (axes == 2)]
+    assert forms([*there[:-1], missing[-1]]) == [tables, *[mixed] * (axes > 1)]
+    assert axes == 1 or forms([missing[0], *there[1:]]) == [tables]
+
+
+def test_of_forms_that_cost_the_same_the_first_is_taken_and_reordering_is_of_the_images(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[float] = []
+    costs = (3.0, 2.0, 2.0, 4.0)
+    made = [passes.Passes(((AxisTable.dense(torch.ones(1, 1)),),), torch.contiguous_format, cost) for cost in costs]
+
+    def noted(choices: object, reordering: float, *, channels_last: bool) -> list[passes.Passes]:
+        asked.append(reordering)
+        return made
+
+    monkeypatch.setattr(passes, "_forms", noted)
+    assert cheapest_passes([ROWS, COLUMNS], None, images=IMAGES) is made[1]
+    assert asked == [REORDERING * 6 * 9 * 7]
+
+
 def test_images_whose_channels_lie_together_are_reordered_for_all_forms_but_one() -> None:
     tables, along = [[torch.ones(40, 90)], [torch.ones(50, 70)]], [[stencil(40, 5)], [stencil(50, 5)]]
     chosen = {last: cheapest_passes(tables, along, images=(6, 6), channels_last=last) for last in (False, True)}
