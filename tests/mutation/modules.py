@@ -38,6 +38,7 @@ _CONVOLVING = (
 _PASSING = (
     "convert/engines/test_content",
     "convert/engines/test_costs",
+    "convert/engines/test_factored",
     "convert/engines/test_joint",
     "convert/engines/test_passes",
     "convert/engines/test_separable",

@@ -174,6 +174,27 @@ def test_the_separable_engine_holds_as_many_images_as_stay_in_the_cache() -> Non
     assert large.bytes == 8 * ((1 + 2) * 1 * 8 * 1024 * 1024 + 100 * 8 * 1024 * 1024)
 
 
+def test_along_three_axes_each_pass_is_over_the_distinct_results_of_those_before() -> None:
+    conv = nn.Conv3d(4, 6, (2, 2, 3), stride=(1, 1, 2), padding=(1, 0, 1), groups=2)
+    cost = ENGINES["separable"].cost(attention_from_conv(conv, alpha=0.1), Size(5, 4, 7), batch=5)
+    grid, output = (7, 4, 9), (6, 3, 4)  # at this alpha all keys are read
+    planes = 4 * (2 * 7) * (6 * 4 * 9)  # channels, keys of the distinct tables, places
+    rows = 4 * 2 * (2 * 4) * (6 * 3 * 9)
+    mixing = 12 * 6 * 2 * (6 * 3 * 9)
+    columns = 6 * (3 * 9) * math.prod(output)
+    assert cost.flops == 2 * 5 * (planes + rows + mixing + columns)
+    assert cost.bytes == 4 * ((2 * 2 + 2) * 5 * 6 * (6 * 3 * 9) + 5 * 4 * math.prod(grid))
+
+
+def test_the_separable_engine_takes_no_more_images_at_a_time_than_its_memory_limit_allows() -> None:
+    attention = attention_from_conv(nn.Conv2d(8, 4, (1, 3), padding=(0, 1), dtype=torch.float64), alpha=1.0)
+    for images in (1, 5, 16):
+        attention.memory_limit = images * 8 * 64 * 64 * 8
+        assert separable._images(attention, Size(64, 62)) == images
+    attention.memory_limit = 10**9
+    assert separable._images(attention, Size(64, 62)) == 16
+
+
 def test_heads_that_are_trained_have_a_table_each() -> None:
     trained = layer(8.0)
     trained.alpha.requires_grad_()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 
 import pytest
 import torch
@@ -97,6 +98,32 @@ def test_heads_in_one_row_share_its_product(monkeypatch: pytest.MonkeyPatch) -> 
     conv = nn.Conv2d(2, 3, (3, 5), padding=1, dtype=torch.float64)
     attention_from_conv(conv, alpha=1.0, engine="separable")(torch.randn(1, 2, 9, 7, dtype=torch.float64))
     assert len(applied) == 3
+
+
+def test_heads_are_listed_under_their_last_table_with_the_numbers_of_the_others() -> None:
+    names: list[list[object]] = [["a", "b", "a", "b"], ["c", "c", "c", "d"], ["e", "f", "f", "e"]]
+    assert engine_module._users(names) == (((0, (0, 0)), (3, (1, 1))), ((1, (1, 0)), (2, (0, 0))))
+    assert engine_module._users([["x", "y", "x"]]) == (((0, ()), (2, ())), ((1, ()),))
+
+
+@pytest.mark.parametrize(("kernel", "kept"), [((3, 1), 1), ((3, 2), 3)])
+def test_what_no_other_head_reads_is_dropped(
+    kernel: tuple[int, int], kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive: list[int] = []
+    read: list[weakref.ref[Tensor]] = []
+    honest = engine_module._project
+
+    def noted(weight: Tensor, x: Tensor) -> Tensor:
+        if not any(reference() is x for reference in read):
+            read.append(weakref.ref(x))
+        alive.append(sum(reference() is not None for reference in read))
+        return honest(weight, x)
+
+    monkeypatch.setattr(engine_module, "_project", noted)
+    conv = nn.Conv2d(2, 3, kernel, padding=1, dtype=torch.float64).requires_grad_(False)
+    attention_from_conv(conv, alpha=1.0, engine="separable")(torch.randn(1, 2, 9, 7, dtype=torch.float64))
+    assert max(alive) == kept
 
 
 @given(
