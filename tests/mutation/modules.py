@@ -36,6 +36,7 @@ _CONVOLVING = (
     "convert/engines/test_transposed",
 )
 _PASSING = (
+    "convert/engines/test_axes",
     "convert/engines/test_content",
     "convert/engines/test_costs",
     "convert/engines/test_factored",
