@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from conv2attn.convert.bounds.rounding import EXP_ULPS, gamma, left_out, unit_roundoff
+from conv2attn.convert.engines.processor import WIDEST_PADDING
 from conv2attn.convert.engines.stencil import Stencil, _window, keys_read
 
 U = unit_roundoff(torch.float64)
@@ -56,16 +57,41 @@ def test_weights_and_scale_are_the_formula(
     assert torch.equal(single.scale, found.scale.float())
 
 
-def test_a_stencil_has_only_the_taps_that_are_not_left_out_and_those_that_its_queries_need() -> None:
-    alpha, keys = 0.5, 40
-    found = Stencil.of(alpha, 0.0, keys=keys, queries=keys, stride=1, zeros=0, dtype=torch.float32)
+def narrowest(first: int, last: int, *, pixels: int, queries: int, stride: int, zeros: int) -> tuple[int, int, int]:
+    """The least padding, and then the fewest taps, with which a convolution computes these queries, by trying all."""
+    for padding, more in itertools.product(range(40), range(40)):
+        taps = last + more - (zeros - padding) + 1
+        if zeros - padding <= first and (pixels + 2 * padding - taps) // stride + 1 == queries:
+            return zeros - padding, last + more, padding
+    raise AssertionError("there is none")
+
+
+@pytest.mark.parametrize("alpha", [0.02, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("center", [0.0, -3.0, 2.5])
+def test_a_stencil_has_the_taps_that_are_not_left_out_and_those_that_its_queries_need(
+    alpha: float, center: float
+) -> None:
+    keys, queries = 60, 56
+    found = Stencil.of(alpha, center, keys=keys, queries=queries, stride=1, zeros=0, dtype=torch.float32)
     assert found is not None
-    bell = powers(alpha, 0.0, 1 - keys, keys - 1)
-    largest = max(scales(alpha, 0.0, keys=keys, queries=keys, stride=1)) / math.fsum(bell.values())
-    beyond = {d: largest * math.fsum(p for e, p in bell.items() if e >= d) for d in range(keys)}
-    farthest = max(d for d, weight in beyond.items() if weight > 0.49 * left_out(torch.float32))
-    assert len(found.weights) == 2 * farthest + 1
-    assert found.padding == farthest
+    bell = powers(alpha, center, 1 - queries, keys - 1)
+    largest = max(scales(alpha, center, keys=keys, queries=queries, stride=1)) / math.fsum(bell.values())
+    most = 0.49 * left_out(torch.float32) / largest
+    used = [
+        d
+        for d in bell
+        if min(math.fsum(p for e, p in bell.items() if e <= d), math.fsum(p for e, p in bell.items() if e >= d)) > most
+    ]
+    first, last, padding = narrowest(used[0], used[-1], pixels=keys, queries=queries, stride=1, zeros=0)
+    assert (found.padding, len(found.weights)) == (padding, last - first + 1)
+
+
+@pytest.mark.parametrize("taps", [1, 3, 20])
+def test_torch_is_slow_where_taps_see_only_zeros_or_the_padding_of_columns_is_wide(taps: int) -> None:
+    for padding in range(9):
+        stencil = Stencil(torch.ones(taps), torch.ones(4), 1, padding)
+        assert stencil.is_slow(along_columns=False) == (padding >= taps)
+        assert stencil.is_slow(along_columns=True) == (padding >= min(taps, WIDEST_PADDING + 1))
 
 
 @pytest.mark.parametrize("alpha", [0.25, 1.0])
@@ -79,15 +105,6 @@ def test_there_is_no_stencil_where_a_scale_exceeds_2_to_the_20(alpha: float) -> 
         answers.append(found is None)
     assert any(answers)
     assert not all(answers)
-
-
-def narrowest(first: int, last: int, *, pixels: int, queries: int, stride: int, zeros: int) -> tuple[int, int, int]:
-    """The least padding, and then the fewest taps, with which a convolution computes these queries, by trying all."""
-    for padding, more in itertools.product(range(40), range(40)):
-        taps = last + more - (zeros - padding) + 1
-        if zeros - padding <= first and (pixels + 2 * padding - taps) // stride + 1 == queries:
-            return zeros - padding, last + more, padding
-    raise AssertionError("there is none")
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3])
