@@ -85,6 +85,7 @@ def test_a_soft_transposed_convolution_costs_one_with_stride_1_over_its_stuffed_
     smoothing = grid * (9 + 2) + grid * (10 + 2)
     assert soft.flops == 2 * 3 * output * 6 * (6 * 2) + 2 * 3 * 4 * smoothing
     assert soft.bytes == 4 * 3 * 4 * (grid + 2 * grid)
+    assert type(soft.flops) is int
     assert hard == Cost(2 * 3 * 5 * 4 * 6 * (6 * 2), 0)
 
 

@@ -6,13 +6,13 @@ import math
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv
 from conv2attn.convert.bounds.rounding import EXP_ULPS, factored_error, gamma, unit_roundoff
 from conv2attn.convert.engines import ENGINES, factored
 from conv2attn.convert.engines.factored import smoothing_matrix
-from conv2attn.convert.engines.passes import Axis
+from conv2attn.convert.engines.passes import Axis, Passes
 from conv2attn.convert.heads.regime import UNREAD
 from conv2attn.convert.size import Size
 from conv2attn.convert.spec import ConvSpec
@@ -61,6 +61,9 @@ def test_each_row_of_the_smoothing_matrix_is_a_softmax_around_its_target(
         powers = [math.exp(score - max(scores)) for score in scores]
         for observed, power in zip(row, powers, strict=True):
             assert abs(observed - power / math.fsum(powers)) <= 4 * relative * power / math.fsum(powers)
+    if step == 1:
+        by_default = smoothing_matrix(7, alpha, like=torch.zeros(0, dtype=torch.float64), targets=targets)
+        assert torch.equal(by_default, found)
     for dtype, kept in ((torch.bfloat16, torch.float32), (torch.float32, torch.float32)):
         single = smoothing_matrix(7, alpha, like=torch.zeros(0, dtype=dtype), targets=targets, step=step)
         assert single.dtype == kept
@@ -85,3 +88,57 @@ def test_a_smoothing_is_made_once_for_each_shape_and_memory_format() -> None:
     others = [last, factored._smoothing(values, x[:1]), factored._smoothing(values, x[..., 1:])]
     assert len({id(smoothing) for smoothing in (made, *others)}) == 4
     assert made.nbytes == made.attention.nbytes > 0
+
+
+@pytest.mark.parametrize("conv", [nn.Conv1d(2, 4, 3), nn.Conv3d(2, 4, 3)])
+def test_sequences_and_volumes_are_smoothed_alike_however_they_lie_in_memory(conv: nn.Conv1d | nn.Conv3d) -> None:
+    values, x = attention_from_conv(conv, alpha=2.0)._values(), torch.zeros(2, 2, *(5,) * len(conv.kernel_size))
+    made = factored._smoothing(values, x)
+    assert isinstance(made.attention, Passes)
+    if x.ndim == 5:
+        assert factored._smoothing(values, x.contiguous(memory_format=torch.channels_last_3d)) is made
+
+
+def test_where_positions_are_not_known_all_keys_are_taken_to_be_read() -> None:
+    flat, unknown = layer_of(1e-6), layer_of(5.0).to("meta")
+    assert FACTORED.cost(unknown, Size(9, 40)) == FACTORED.cost(flat, Size(9, 40))
+    assert FACTORED.cost(layer_of(5.0), Size(9, 40)).flops < FACTORED.cost(flat, Size(9, 40)).flops
+
+
+def test_a_kernel_of_one_tap_comes_first_where_it_leaves_fewer_channels() -> None:
+    first = [
+        factored._channels_first(ConvSpec(4, outputs, taps))
+        for outputs, taps in ((3, (1, 1)), (4, (1, 1)), (3, (1, 2)))
+    ]
+    assert first == [True, False, False]
+    conv, x = nn.Conv2d(4, 3, 1), torch.randn(2, 4, 6, 5)
+    layer = attention_from_conv(conv, alpha=1.0, engine="factored")
+    assert conv.bias is not None
+    bias = conv.bias.detach().view(-1, 1, 1)
+    with torch.no_grad():
+        with_bias = layer(x)
+        assert layer.bias is not None
+        layer.bias.zero_()
+        assert torch.equal(with_bias, layer(x) + bias)
+    unbiased = attention_from_conv(nn.Conv2d(4, 3, 1, bias=False), alpha=1.0, engine="factored")
+    with torch.no_grad():
+        unbiased.weight.copy_(layer.weight)
+        assert torch.equal(unbiased(x), layer(x))
+
+
+def test_what_moves_as_many_numbers_before_the_convolution_as_after_is_laid_out_after(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    laid: list[tuple[int, ...]] = []
+
+    def noted(x: Tensor, y: Tensor) -> Tensor:
+        laid.append(tuple(y.shape))
+        return y
+
+    monkeypatch.setattr(factored, "laid_out_like", noted)
+    conv = nn.Conv2d(4, 4, 1)
+    assert (
+        factored._reordered_after(attention_from_conv(conv).spec, torch.zeros(2, 4, 6, 5), conv.weight) == 2 * 4 * 6 * 5
+    )
+    attention_from_conv(conv, alpha=1.0, engine="factored")(torch.randn(2, 4, 6, 5))
+    assert laid == [(2, 4, 6, 5)]

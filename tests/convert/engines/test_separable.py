@@ -10,12 +10,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
+from torch.autograd import forward_ad
 
 from conv2attn.convert import SelfAttention, attention_from_conv
 from conv2attn.convert.bounds.rounding import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.engines import separable as engine_module
-from conv2attn.convert.engines.axes import AxisTable, Block
+from conv2attn.convert.engines.axes import AxisTable, Block, axis_probabilities, without_far_keys
 from conv2attn.convert.engines.factored import smoothing_matrix
+from conv2attn.convert.engines.passes import Passes, cheapest_passes
 from conv2attn.convert.errors import EngineError, GeometryError
 from conv2attn.convert.size import Size
 from conv2attn.proofs.evidence.strategies import attention_layers, convolutions_with_input
@@ -84,6 +87,73 @@ def test_images_in_parts_give_every_image_its_output(batch: int, monkeypatch: py
     conv.weight.copy_(torch.randint(-8, 9, conv.weight.shape))
     monkeypatch.setattr(engine_module, "_CHUNK_BYTES", 1)
     assert torch.equal(attention_from_conv(conv, engine="separable")(x), conv(x))
+
+
+@pytest.mark.parametrize("images", [1, 2, 5])
+def test_as_many_images_are_computed_at_a_time_as_fit(images: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    honest = engine_module._attend
+
+    def noted(weight: Tensor, tables: engine_module._Tables, source: Tensor) -> Tensor:
+        taken.append(len(source))
+        return honest(weight, tables, source)
+
+    monkeypatch.setattr(engine_module, "_attend", noted)
+    monkeypatch.setattr(engine_module, "_CHUNK_BYTES", images * 3 * (5 * 6) * 8)
+    layer = attention_from_conv(nn.Conv2d(2, 3, (1, 2)).double(), alpha=1.0, engine="separable")
+    x = torch.randn(3, 2, 5, 6, dtype=torch.float64)
+    with torch.no_grad():
+        layer(x)
+        assert taken == {1: [1, 1, 1], 2: [2, 1], 5: [3]}[images]
+        taken.clear()
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            layer(mode.from_tensor(x))
+    assert taken == [3]
+
+
+def test_one_part_of_the_images_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = attention_from_conv(nn.Conv2d(2, 3, 2), alpha=1.0, engine="separable").requires_grad_(False)
+    monkeypatch.delattr(torch, "cat")
+    layer(torch.randn(3, 2, 5, 4))
+
+
+def test_heads_are_differentiated_by_hand_where_they_are_trained_on_a_cpu_and_in_no_transform() -> None:
+    layer, x = attention_from_conv(nn.Conv2d(2, 3, 2), alpha=1.0), torch.randn(1, 2, 5, 4)
+    assert not engine_module._is_by_head(layer, x)
+    layer.alpha.requires_grad_()
+    assert engine_module._is_by_head(layer, x)
+    assert not engine_module._is_by_head(layer, x.to("meta"))
+    for mode in (FakeTensorMode(), forward_ad.dual_level()):
+        with mode:
+            assert not engine_module._is_by_head(layer, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tables_of_positions_at_rest_leave_out_far_keys_and_are_kept_and_may_be_stencils(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[list[list[Tensor]], bool, bool]] = []
+
+    def noted(tables: list[list[Tensor]], stencils: object, *, images: tuple[int, int], kept: bool) -> Passes:
+        asked.append((tables, stencils is not None, kept))
+        return cheapest_passes(tables, None, images=images)
+
+    monkeypatch.setattr(engine_module, "cheapest_passes", noted)
+    monkeypatch.setattr(engine_module, "stencils_are_fast", lambda device, dtype: dtype == torch.float32)
+    layer, size = attention_from_conv(nn.Conv2d(2, 3, (2, 1), dtype=dtype), alpha=1.0), Size(19, 18)
+    full = [axis_probabilities(layer, size, axis) for axis in (0, 1)]
+    engine_module._make_tables(layer._values(), size, 1)
+    layer.alpha.requires_grad_()
+    engine_module._make_tables(layer._values(), size, 1)
+    (near, narrow, kept), (whole, narrow_too, kept_too) = asked
+    assert (narrow, kept, narrow_too, kept_too) == (dtype == torch.float32, True, False, False)
+    for along, tables, all_keys in zip(full, near, whole, strict=True):
+        assert len(tables) == len(set(map(str, along.tolist())))
+        for table, probabilities in zip(tables, along, strict=False):
+            assert torch.equal(table, without_far_keys(probabilities, dtype))
+            assert not torch.equal(table, probabilities)
+        for table, probabilities in zip(all_keys, along, strict=True):
+            assert torch.equal(table, probabilities)
 
 
 def test_heads_in_one_row_share_its_product(monkeypatch: pytest.MonkeyPatch) -> None:
