@@ -187,13 +187,24 @@ def test_along_three_axes_each_pass_is_over_the_distinct_results_of_those_before
     assert cost.bytes == 4 * ((2 * 2 + 2) * 5 * 6 * (6 * 3 * 9) + 5 * 4 * math.prod(grid))
 
 
-def test_the_separable_engine_takes_no_more_images_at_a_time_than_its_memory_limit_allows() -> None:
-    attention = attention_from_conv(nn.Conv2d(8, 4, (1, 3), padding=(0, 1), dtype=torch.float64), alpha=1.0)
+@pytest.mark.parametrize(
+    ("conv", "size", "pixels"),
+    [
+        (nn.Conv1d(8, 4, 3, padding=1), Size(62), 64),
+        (nn.Conv2d(8, 4, (3, 3), padding=(0, 1)), Size(32, 62), 30 * 64),
+        (nn.Conv3d(4, 8, (2, 2, 1), padding=(0, 1, 1)), Size(4, 9, 62), 3 * 10 * 64),
+    ],
+)
+def test_the_separable_engine_takes_no_more_images_at_a_time_than_its_memory_limit_allows(
+    conv: nn.Conv1d | nn.Conv2d | nn.Conv3d, size: Size, pixels: int
+) -> None:
+    # Pixels of an intermediate result: along the last axis those with padding, along the others those of the output.
+    attention = attention_from_conv(conv, alpha=1.0)
     for images in (1, 5, 16):
-        attention.memory_limit = images * 8 * 64 * 64 * 8
-        assert separable._images(attention, Size(64, 62)) == images
+        attention.memory_limit = images * 8 * pixels * 4
+        assert separable._images(attention, size) == images
     attention.memory_limit = 10**9
-    assert separable._images(attention, Size(64, 62)) == 16
+    assert separable._images(attention, size) == 2**22 // (8 * pixels * 4)
 
 
 def test_heads_that_are_trained_have_a_table_each() -> None:

@@ -17,6 +17,7 @@ from conv2attn.convert import SelfAttention, attention_from_conv
 from conv2attn.convert.bounds.rounding import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.engines import separable as engine_module
 from conv2attn.convert.engines.axes import AxisTable, Block, axis_probabilities, without_far_keys
+from conv2attn.convert.engines.convolution import Geometry, convolve
 from conv2attn.convert.engines.factored import smoothing_matrix
 from conv2attn.convert.engines.passes import Passes, cheapest_passes
 from conv2attn.convert.errors import EngineError, GeometryError
@@ -109,6 +110,40 @@ def test_as_many_images_are_computed_at_a_time_as_fit(images: int, monkeypatch: 
         with FakeTensorMode(allow_non_fake_inputs=True) as mode:
             layer(mode.from_tensor(x))
     assert taken == [3]
+
+
+@pytest.mark.parametrize("kernel", [(2, 3, 2), (1, 2, 3), (3, 1, 2)])
+def test_volumes_are_computed_exactly_from_the_heads_own_planes_rows_and_columns(kernel: tuple[int, int, int]) -> None:
+    conv = nn.Conv3d(2, 3, kernel, stride=(1, 2, 1), padding=(1, 0, 1), bias=False).requires_grad_(False)
+    conv.weight.copy_(torch.randint(-8, 9, conv.weight.shape))
+    x = torch.randint(-8, 9, (2, 2, 4, 5, 6)).float()
+    assert torch.equal(attention_from_conv(conv, engine="separable")(x), conv(x))
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_channels_are_mixed_by_a_convolution_where_those_of_an_images_pixel_lie_together(
+    groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    honest = convolve
+
+    def noted(x: Tensor, weight: Tensor, bias: None, geometry: Geometry) -> Tensor:
+        asked.append(x.ndim)
+        return honest(x, weight, bias, geometry)
+
+    monkeypatch.setattr(engine_module, "convolve", noted)
+    weight = torch.randint(-9, 10, (groups, 6 // groups if groups < 4 else 1, 4 // groups)).float()
+    for size, layout in (((5, 6), torch.channels_last), ((3, 5, 6), torch.channels_last_3d), ((7,), None)):
+        x = torch.randint(-9, 10, (2, 4, *size)).float()
+        pixels = x.view(2, groups, 4 // groups, -1)
+        expected = torch.einsum("goc,bgcp->bgop", weight, pixels).flatten(1, 2).view(2, -1, *size)
+        assert torch.equal(engine_module._project(weight, x), expected)
+        assert not asked
+        if layout is not None:
+            together = x.contiguous(memory_format=layout)
+            assert torch.equal(engine_module._project(weight, together), expected)
+            assert asked == [4] * (len(size) == 2)
+        asked.clear()
 
 
 def test_one_part_of_the_images_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
