@@ -284,7 +284,7 @@ def test_the_blocks_of_a_band_are_the_cheapest(reach: int, vectors: int) -> None
 
 
 def stencil(queries: int, taps: int, padding: int = 0) -> Stencil:
-    return Stencil(torch.ones(taps), torch.ones(queries), 1, padding)
+    return Stencil(torch.ones(1).expand(taps), torch.ones(queries), 1, padding)
 
 
 ROWS, COLUMNS = [torch.ones(4, 9), torch.ones(4, 9)], [torch.ones(5, 7)]  # two tables along the rows, one the columns
