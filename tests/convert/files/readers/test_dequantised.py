@@ -88,6 +88,22 @@ def test_what_is_made_and_what_that_takes_is_paid_for(
     assert budget.memory == most - 6 * dtype.itemsize
 
 
+@pytest.mark.parametrize("shape", [(1, 6), (0, 6)])
+def test_a_slice_in_double_precision_is_paid_for_where_there_is_one_or_none(
+    shape: tuple[int, int], tmp_path: Path
+) -> None:
+    integers = stored(tmp_path, INTEGERS.view(1, 6)[: shape[0]])
+    budget = integers.storage.source.budget
+    budget.memory = most = (4 + 8) * integers.numel
+    found = dequantised(integers, SCALES[:1], None)
+    assert torch.equal(found.read(), (INTEGERS.double() * 0.5).float().view(1, 6)[: shape[0]])
+    assert budget.memory == most - 4 * integers.numel
+    if most:
+        budget.memory = most - 1
+        with pytest.raises(ValueError, match="more memory"):
+            dequantised(integers, SCALES[:1], None).read()
+
+
 def test_scales_fit_if_they_are_one_or_one_for_each_slice() -> None:
     for axis in (-3, 0, 7):
         assert fits((), (2, 3), axis)
@@ -95,6 +111,7 @@ def test_scales_fit_if_they_are_one_or_one_for_each_slice() -> None:
     assert [fits((2,), (2, 3), axis) for axis in range(-3, 3)] == [False, True, False, True, False, False]
     assert [fits((3,), (2, 3), axis) for axis in range(-3, 3)] == [False, False, True, False, True, False]
     assert not fits((2, 1), (2, 3), 0)
+    assert not fits((3,), (2, 3), 7)
 
 
 ALL, SLICES = (f"torch.ops.quantized_decomposed.dequantize_per_{each}.default" for each in ("tensor", "channel"))
@@ -162,6 +179,7 @@ def test_a_program_s_weight_of_many_scales_is_what_torch_makes_of_it(
         (maker(ALL, **{**PER_TENSOR, "zero_point": 3.0}), {}),
         (maker(ALL, **{**PER_TENSOR, "zero_point": 2**31}), {}),
         (maker(ALL, **{**PER_TENSOR, "zero_point": -(2**31)}), {}),
+        (maker(ALL, **{**PER_TENSOR, "zero_point": 2**31 + 5}), {}),
         (maker(SLICES, **{**PER_CHANNEL, "axis": 1}), {}),
         (maker(SLICES, **{**PER_CHANNEL, "axis": 2}), {}),
         (maker(SLICES, input="p_w", scales="p_s", zero_points="p_z"), {}),
