@@ -12,6 +12,8 @@ from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.readers.common import limits
 from conv2attn.convert.files.readers.common.limits import Budget, parse_json, read_json
 
+SECURITY = Path(__file__).parents[4] / "docs" / "security.md"
+
 
 def test_a_budget_is_spent_to_its_last_byte_and_step() -> None:
     for what, left in (("memory", limits.MAX_MEMORY), ("steps", limits.FREE_STEPS)):
@@ -34,6 +36,19 @@ def test_a_file_adds_a_byte_and_a_step_for_each_of_its_bytes_up_to_a_limit() -> 
     budget.add_file(10)
     assert budget.steps == limits.FREE_STEPS + limits.MAX_STEPS
     assert budget.memory == limits.MAX_MEMORY + 1011 + limits.MAX_STEPS
+
+
+def test_limits_are_those_that_the_documentation_states() -> None:
+    documented = " ".join(SECURITY.read_text(encoding="utf-8").split())
+    for sentence in (
+        f"{limits.MAX_TENSORS:,} tensors, {limits.MAX_DIMENSIONS} dimensions, {limits.MAX_NAME:,} bytes of a name",
+        f"{limits.MAX_DEPTH} modules in modules, {limits.MAX_HEADER / 2**20:g} MB of header or JSON",
+        f"{limits.MAX_JSON_VALUES:,} values of JSON; {limits.FREE_STEPS:,} steps",
+        f"of which {limits.MAX_STEPS:,} count; {limits.MAX_MEMORY / 2**20:g} MB and the files' size",
+        f"{limits.MAX_OVERLAP} times the files' size, all under each of their names to {limits.MAX_SHARING} times",
+        f"or to {limits.SPARE / 2**20:g} MB.",
+    ):
+        assert sentence in documented
 
 
 def test_json_is_read_up_to_its_largest_length(tmp_path: Path) -> None:
