@@ -114,6 +114,7 @@ _STORED = (
     "convert/files/test_quantised",
     "hostile/test_hostile",
 )
+_LIMITS = ("convert/files/readers/test_limits",)
 _BESIDE = ("convert/files/readers/test_beside",)
 _DESCRIBED = (
     "convert/files/readers/test_folding",
@@ -200,11 +201,12 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     _PICKLES: {"convert/files/readers": ("archive", "modules", "pickle_machine", "pickled", "rebuilt")},
     _STORED: {
         "convert/files/readers": ("__init__", "safetensors", "sniff"),
-        "convert/files/readers/common": ("geometry", "limits", "stored"),
+        "convert/files/readers/common": ("geometry", "stored"),
     },
     _ONNX: {
         "convert/files/readers/onnx": ("constants", "convolutions", "listed", "model", "nodes", "tensors"),
     },
+    _LIMITS: {"convert/files/readers/common": ("limits",)},
     _BESIDE: {"convert/files/readers/common": ("beside",)},
     _DESCRIBED: {
         "convert/files/readers/common": ("made",),

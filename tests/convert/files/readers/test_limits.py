@@ -26,6 +26,15 @@ def test_a_budget_is_spent_to_its_last_byte_and_step() -> None:
             budget.spend(**{what: 1})
 
 
+def test_nothing_is_spent_unless_it_is_said_and_what_is_spent_is_named() -> None:
+    budget = Budget()
+    budget.spend()
+    assert (budget.memory, budget.steps) == (limits.MAX_MEMORY, limits.FREE_STEPS)
+    budget.spend(memory=limits.MAX_MEMORY, steps=limits.FREE_STEPS)
+    with pytest.raises(CheckpointError, match="more steps"):
+        budget.spend(steps=1)
+
+
 def test_a_file_adds_a_byte_and_a_step_for_each_of_its_bytes_up_to_a_limit() -> None:
     budget = Budget()
     budget.add_file(1000)
