@@ -71,6 +71,7 @@ VARINT = b"\xff" * 9  # and a last byte
 DAMAGED = {
     "the field 0": b"\x00\x01",
     "the field 0 of bytes": b"\x02\x00",
+    "the field 0 of four bytes": b"\x05\0\0\0\0",
     "a start of a group": b"\x0b",
     "an end of a group": b"\x0c",
     "the kind 6": b"\x0e\0\0\0\0\0\0\0\0",
@@ -79,6 +80,9 @@ DAMAGED = {
     "an integer that is cut": b"\x08\x80",
     "no integer": b"\x08",
     "an integer of eleven bytes": b"\x08" + VARINT + b"\x81\x01",
+    "an integer of eleven bytes that is 0": b"\x08" + b"\x80" * 10 + b"\x00",
+    **{f"an integer of 2 to the power of {64 + bit}": b"\x08" + b"\x80" * 9 + bytes([2 << bit]) for bit in range(6)},
+    "an integer over 2 to the power of 64": b"\x08\x81" + b"\x80" * 8 + b"\x02",
     "bytes beyond the end": b"\x0a\x03ab",
     "bytes far beyond the end": b"\x0a" + VARINT + b"\x01",
     "four bytes that are cut": b"\x0d\0\0\0",
@@ -155,7 +159,28 @@ def test_integers_are_charged_for_what_they_take(packed: bool) -> None:
     assert steps - budget.steps == (count if packed else 0)  # what is not packed was charged as a field
 
 
-def test_fields_are_charged_as_steps() -> None:
+def test_fields_are_charged_two_steps_each_and_memory_while_they_are_kept() -> None:
     walked = message(AttributeProto(ints=[1] * 1000).SerializeToString())
-    before = walked.source.budget.steps
-    assert len(list(walked.fields())) <= before - walked.source.budget.steps
+    budget = walked.source.budget
+    memory, steps = budget.memory, budget.steps
+    with walked.grouped() as fields:
+        assert list(map(len, fields.values())) == [1000]
+        assert (memory - budget.memory, steps - budget.steps) == (320 * 1000, 2 * 1000)
+    assert budget.memory == memory
+
+
+@pytest.mark.parametrize(("text", "most"), [("", 80), ("abc", 83), ("\N{GRINNING FACE}a", 80 + 4 * 5)])
+def test_a_text_is_charged_80_bytes_and_its_letters(text: str, most: int) -> None:
+    walked = message(AttributeProto(name=text).SerializeToString())
+    (field,) = walked.fields()
+    before = walked.source.budget.memory
+    walked.text(field)
+    assert before - walked.source.budget.memory == most
+
+
+def test_an_integer_is_charged_48_bytes() -> None:
+    walked = message(AttributeProto(i=7).SerializeToString())
+    (field,) = walked.fields()
+    before = walked.source.budget.memory
+    assert walked.integers(field) == [7]
+    assert before - walked.source.budget.memory == 48
