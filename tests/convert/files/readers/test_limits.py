@@ -48,12 +48,12 @@ def test_a_file_adds_a_byte_and_a_step_for_each_of_its_bytes_up_to_a_limit() -> 
 
 
 def test_limits_are_those_that_the_documentation_states() -> None:
-    documented = " ".join(SECURITY.read_text(encoding="utf-8").split())
+    documented, budget = " ".join(SECURITY.read_text(encoding="utf-8").split()), Budget()
     for sentence in (
         f"{limits.MAX_TENSORS:,} tensors, {limits.MAX_DIMENSIONS} dimensions, {limits.MAX_NAME:,} bytes of a name",
         f"{limits.MAX_DEPTH} modules in modules, {limits.MAX_HEADER / 2**20:g} MB of header or JSON",
-        f"{limits.MAX_JSON_VALUES:,} values of JSON; {limits.FREE_STEPS:,} steps",
-        f"of which {limits.MAX_STEPS:,} count; {limits.MAX_MEMORY / 2**20:g} MB and the files' size",
+        f"{limits.MAX_JSON_VALUES:,} values of JSON; {budget.steps:,} steps",
+        f"of which {limits.MAX_STEPS:,} count; {budget.memory / 2**20:g} MB and the files' size",
         f"{limits.MAX_OVERLAP} times the files' size, all under each of their names to {limits.MAX_SHARING} times",
         f"or to {limits.SPARE / 2**20:g} MB.",
     ):
