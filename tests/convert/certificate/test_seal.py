@@ -6,9 +6,10 @@ from fractions import Fraction
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention, attention_from_conv
+from conv2attn.convert.certificate import seal as sealing
 from conv2attn.convert.certificate.seal import seal
 
 RANGE = (-0.1, 0.7)
@@ -54,3 +55,49 @@ def test_a_bit_of_a_weight_changes_the_seal() -> None:
         layer.weight.view(-1).view(torch.int32)[17] ^= 1
     assert seal(layer, RANGE) != before
     assert seal(layer, (-0.1, 0.5)) != seal(layer, RANGE)
+
+
+def test_the_first_head_s_alpha_is_the_claimed_one() -> None:
+    layer = attention_from_conv(nn.Conv1d(1, 1, 2).double())
+    with torch.no_grad():
+        layer.alpha.copy_(torch.tensor([50.0, 60.0]))
+    assert value(seal(layer, RANGE)) == in_fractions(layer)
+
+
+@pytest.mark.parametrize(
+    ("end", "exponent"),
+    [(0.0, -149), (1.0, -149), (2.0**-96, -149), (2.0**-99, -151), (2.0**-1021, -1073), (2.0**-1030, -1074)],
+)
+def test_the_exponent_is_the_lowest_of_a_number_of_the_layer_or_its_range(end: float, exponent: int) -> None:
+    layer = attention_from_conv(nn.Conv1d(1, 1, 2))
+    assert int(seal(layer, (0.0, end)).partition("p")[2]) == exponent
+
+
+@pytest.mark.parametrize(
+    ("channels", "pieces"),
+    [((255, 300), [256 * 256, 44 * 256]), ((70_000, 2), [2**16, 70_001 - 2**16] * 2), ((3, 2), [8])],
+)
+def test_pieces_are_whole_channels_or_as_many_numbers_as_may_be_summed(
+    channels: tuple[int, int], pieces: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def weighted(numbers: Tensor, place: int, exponent: int) -> int:
+        seen.append(len(numbers))
+        return 0
+
+    monkeypatch.setattr(sealing, "_weighted", weighted)
+    seal(attention_from_conv(nn.Conv1d(*channels, 1)), RANGE)
+    assert seen == pieces
+
+
+def test_the_largest_piece_of_the_longest_significands_is_summed_exactly() -> None:
+    conv, number = nn.Conv1d(255, 256, 1, bias=False).double(), 1 - 2.0**-53
+    torch.nn.init.constant_(conv.weight, number)
+    layer = attention_from_conv(conv)
+    leading = [*RANGE, *layer.alpha.detach().double().tolist()[:1] * 2]
+    places = sum(range(5, 5 + 256 * 256)) - sum(
+        range(4 + 256, 5 + 256 * 256, 256)
+    )  # without the biases, which are zero
+    expected = sum((Fraction(one) * (i + 1) for i, one in enumerate(leading)), Fraction(number) * places)
+    assert value(seal(layer, RANGE)) == expected
