@@ -48,6 +48,8 @@ def joined(a: Interval, b: Interval) -> Interval:
         lambda x: F.interpolate(x, scale_factor=2),
         lambda x: F.interpolate(x, size=(3, 5), mode="nearest-exact"),
         lambda x: F.pad(x, (1, 0, 0, 1), mode="reflect"),
+        lambda x: F.pad(x.unsqueeze(-1), (0, 0, 1, 0, 0, 1), mode="replicate"),
+        lambda x: torch.cat([F.adaptive_max_pool2d(x, 1).reshape(2, 4)] * 2),
     ],
 )
 def test_what_moves_values_within_a_channel_keeps_its_bounds(function: Function) -> None:
@@ -302,6 +304,8 @@ def test_an_operand_of_fewer_axes_has_the_bounds_of_all_its_values() -> None:
         (lambda x: torch.add(x, x, alpha=2), "no bound is known for add with alpha"),
         (lambda x: torch.mean(x, dim=1, dtype=torch.float32), "no bound is known for mean with dtype"),
         (lambda x: torch.add(input=x, other=x), "no bound is known for add called like this"),
+        (lambda x: torch.dropout(x, 0.5, True), "dropout draws random numbers while it trains"),
+        (lambda x: F.dropout(x), "dropout draws random numbers while it trains"),
         (lambda x: x * 1j, "mul changes the dtype, or its operands are not of one"),
         (
             lambda x: x + torch.tensor([1.0], dtype=torch.float64),
