@@ -49,7 +49,6 @@ def joined(a: Interval, b: Interval) -> Interval:
         lambda x: F.interpolate(x, size=(3, 5), mode="nearest-exact"),
         lambda x: F.pad(x, (1, 0, 0, 1), mode="reflect"),
         lambda x: F.pad(x.unsqueeze(-1), (0, 0, 1, 0, 0, 1), mode="replicate"),
-        lambda x: torch.cat([F.adaptive_max_pool2d(x, 1).reshape(2, 4)] * 2),
     ],
 )
 def test_what_moves_values_within_a_channel_keeps_its_bounds(function: Function) -> None:
