@@ -63,6 +63,7 @@ _FAR = ("convert/certificate/test_distance",)
 _SEARCHING = ("convert/certificate/test_tolerance",)
 _SMALL = ("convert/bounds/test_extremes",)
 _TAILS = ("convert/bounds/test_tail",)
+_ROUNDINGS = ("convert/bounds/test_rounding",)
 _RUNNING = (
     "convert/certificate/test_followed",
     "convert/certificate/test_network",
@@ -181,13 +182,13 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     _READING: {"convert/engines/sums": ("content_sum",), "convert/engines": ("content",)},
     _CERTIFYING: {
         "convert/attention": ("construction",),
-        "convert/bounds": ("rounding",),
         "convert/certificate": ("data", "layer"),
     },
     _FAR: {"convert/certificate": ("distance",)},
     _SEARCHING: {"convert/certificate": ("tolerance",)},
     _SMALL: {"convert/bounds": ("subnormal",)},
     _TAILS: {"convert/bounds": ("tail",)},
+    _ROUNDINGS: {"convert/bounds": ("rounding",)},
     _RUNNING: {"convert/certificate/propagation": ("network",)},
     _FOLLOWING: {
         "convert/certificate": ("wording",),
