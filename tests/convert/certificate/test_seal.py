@@ -75,7 +75,7 @@ def test_the_exponent_is_the_lowest_of_a_number_of_the_layer_or_its_range(end: f
 
 @pytest.mark.parametrize(
     ("channels", "pieces"),
-    [((255, 300), [256 * 256, 44 * 256]), ((70_000, 2), [2**16, 70_001 - 2**16] * 2), ((3, 2), [8])],
+    [((254, 300), [257 * 255, 43 * 255]), ((70_000, 2), [2**16, 70_001 - 2**16] * 2), ((3, 2), [8])],
 )
 def test_pieces_are_whole_channels_or_as_many_numbers_as_may_be_summed(
     channels: tuple[int, int], pieces: list[int], monkeypatch: pytest.MonkeyPatch
@@ -101,3 +101,11 @@ def test_the_largest_piece_of_the_longest_significands_is_summed_exactly() -> No
     )  # without the biases, which are zero
     expected = sum((Fraction(one) * (i + 1) for i, one in enumerate(leading)), Fraction(number) * places)
     assert value(seal(layer, RANGE)) == expected
+
+
+def test_the_smallest_normal_numbers_keep_their_leading_bit() -> None:
+    conv = nn.Conv1d(1, 1, 2, bias=False)
+    with torch.no_grad():
+        conv.weight.copy_(torch.tensor([[[1.5 * 2.0**-126, -1.25 * 2.0**-126]]]))
+    layer = attention_from_conv(conv)
+    assert value(seal(layer, RANGE)) == in_fractions(layer)
