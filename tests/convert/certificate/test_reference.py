@@ -50,6 +50,7 @@ def test_a_convolution_is_that_of_torch_with_every_option(axes: int, options: di
     x, weight, bias = integers(2, 3, *(7, 9, 8)[:axes]), integers(4, 3, *(2, 3, 2)[:axes]), integers(4)
     assert_same_in_both(FORWARD[axes], x, weight, **options)
     assert_same_in_both(FORWARD[axes], x[0], weight, bias, **options)
+    assert_same_in_both(FORWARD[axes], x[:1], weight, bias, **options)
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
