@@ -63,7 +63,7 @@ _FAR = ("convert/certificate/test_distance",)
 _SEARCHING = ("convert/certificate/test_tolerance",)
 _SMALL = ("convert/bounds/test_extremes",)
 _TAILS = ("convert/bounds/test_tail",)
-_ROUNDINGS = ("convert/bounds/test_rounding",)
+_ROUNDINGS = ("convert/bounds/test_rounding", "convert/bounds/test_transposed_rounding")
 _RUNNING = (
     "convert/certificate/test_followed",
     "convert/certificate/test_network",

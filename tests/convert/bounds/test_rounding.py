@@ -22,6 +22,7 @@ from conv2attn.convert.bounds.rounding import (
     attention_rounding,
     convolution_error,
     gamma,
+    joined_error,
     left_out,
     moment,
     powers,
@@ -35,6 +36,7 @@ from conv2attn.convert.spec import ConvSpec
 DIGITS = 60
 UNITS = {torch.float64: mpf(2) ** -53, torch.float32: mpf(2) ** -24, torch.bfloat16: mpf(2) ** -8}
 DOUBLE = UNITS[torch.float64]
+COMPUTED = UNITS | {torch.bfloat16: UNITS[torch.float32]}  # in what precision sums are computed
 EXP_ULPS = 32  # units in the last place that an exponential may err by
 CLOSE = 1e-9  # far above what double precision makes of these few sums, far below any change of a constant
 
@@ -120,11 +122,26 @@ def test_the_error_of_each_engine_is_its_formula(alpha: float, dtype: torch.dtyp
         assert engine_error(layer, "auto") == pytest.approx(float(max(expected.values())), rel=CLOSE, abs=0)
 
 
-def test_one_tap_is_rounded_twice_on_its_way_through_half_precision() -> None:
+@pytest.mark.parametrize("dtype", UNITS)
+@pytest.mark.parametrize(("kernel_size", "narrowings"), [((1, 1), 2), ((3, 2), 1)])
+def test_what_is_smoothed_is_rounded_to_half_precision_and_one_tap_twice(
+    kernel_size: tuple[int, int], narrowings: int, dtype: torch.dtype
+) -> None:
     with mp.workdps(DIGITS):
-        layer, unit = layer_of(2.0, torch.bfloat16, (1, 1)), UNITS[torch.float32]
-        value = smoothing(2.0, unit) * (1 + UNITS[torch.bfloat16]) ** 2 * (1 + exact_gamma(4, unit)) - 1
+        layer, terms = layer_of(2.0, dtype, kernel_size), exact_gamma(3 * math.prod(kernel_size) + 1, COMPUTED[dtype])
+        narrow = UNITS[dtype] if dtype == torch.bfloat16 else mpf(0)
+        value = smoothing(2.0, COMPUTED[dtype]) * (1 + narrow) ** narrowings * (1 + terms) - 1
         assert engine_error(layer, "factored") == pytest.approx(float(value), rel=CLOSE, abs=0)
+
+
+@pytest.mark.parametrize("dtype", UNITS)
+def test_sums_that_are_joined_err_as_both_and_one_hot_as_the_convolution(dtype: torch.dtype) -> None:
+    with mp.workdps(DIGITS):
+        unit = COMPUTED[dtype]
+        sums = (1 + exact_gamma(3 * 6 + 1, unit)) * (1 + accumulation(2.0, unit, 1, 6))
+        expected = float(two_passes(2.0, unit) * sums - 1)
+    assert joined_error(layer_of(2.0, dtype)) == pytest.approx(expected, rel=CLOSE, abs=0)
+    assert joined_error(layer_of(None, dtype)) == convolution_error(layer_of(None, dtype)) < expected
 
 
 class SilentEngine(LiteralEngine):
@@ -206,6 +223,33 @@ def test_weights_that_may_be_taken_for_zero_count_with_all_that_they_are_multipl
     assert found.tolist() == pytest.approx([3.0], rel=CLOSE)
 
 
+@pytest.mark.parametrize("conv", [nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d])
+def test_sums_along_three_axes_lose_more_to_underflow_and_transposed_taps_in_half_precision_most(
+    conv: type[nn.Conv2d],
+) -> None:
+    layer, half = attention_from_conv(conv(2, 2, 3)), attention_from_conv(conv(2, 2, 3).half())
+    small = 2.0**-126 * 2.0**23 * 2.0**7 * (max(layer.spec.axes, 2) + 2)
+    some = sums([0.0, 0.0], [2.0, 4.0], flushed=small)
+    expected = [1.5 * small + 3 * small, 1.5 * small + 5 * small]
+    assert attention_rounding(layer, some, 0.5).tolist() == pytest.approx(expected, rel=CLOSE, abs=0)
+    taps, tiny = 3 if conv is nn.ConvTranspose1d else 0, 2.0**-24
+    narrowed = [one + (2 + taps + weights) * tiny for one, weights in zip(expected, (2, 4), strict=True)]
+    assert attention_rounding(half, some, 0.5).tolist() == pytest.approx(narrowed, rel=CLOSE, abs=0)
+
+
+def test_one_hot_attention_errs_relative_to_what_is_read_and_overflows_where_any_sum_may() -> None:
+    soft, one_hot = layer_of(2.0, torch.float32), layer_of(None, torch.float32)
+
+    def bound(layer: SelfAttention2d, largest: float) -> float:
+        one, all_pixels = torch.ones(1).double(), torch.full((1,), largest).double()
+        return float(attention_rounding(layer, Sums(one, all_pixels, one, 0 * one, 1.0), 0.1))
+
+    assert bound(one_hot, 3.0) == pytest.approx(0.1, rel=CLOSE)
+    assert bound(soft, 3.0) == pytest.approx(0.3, rel=CLOSE)
+    assert bound(one_hot, 3.0e38) == pytest.approx(0.1, rel=CLOSE)
+    assert bound(one_hot, 3.2e38) == math.inf
+
+
 def test_where_an_output_can_overflow_no_error_is_finite() -> None:
     layer = layer_of(None, torch.float16)
     assert attention_rounding(layer, sums([4e4], [1.0]), 0.5).isfinite().all()
@@ -224,6 +268,7 @@ def test_gamma_is_that_of_the_roundoff_of_a_precision() -> None:
     for dtype, unit in UNITS.items():
         assert unit_roundoff(dtype) == unit
     assert gamma(3, 0.125) == 3 / 5
+    assert gamma(8, 0.125) == gamma(9, 0.125) == gamma(15, 0.125) == math.inf
 
 
 def test_attention_flatter_than_a_limit_has_no_bound() -> None:
@@ -261,7 +306,8 @@ def test_attention_with_too_many_keys_to_add_up_has_no_bound() -> None:
 
 def test_what_is_counted_as_rounding_outward_covers_two_to_the_22_operations_and_not_many_more() -> None:
     with mp.workdps(DIGITS):
-        assert (1 + DOUBLE) ** (2**22) < OUTWARD < (1 + DOUBLE) ** (2**23 + 1)
+        unit = mpf(unit_roundoff(torch.float64))
+        assert (1 + unit) ** (2**22) < OUTWARD < (1 + unit) ** (2**23 + 1)
 
 
 @pytest.mark.parametrize(("dtype", "vanishes"), [(torch.float32, 105), (torch.float64, 747)])
