@@ -232,7 +232,7 @@ def test_sums_along_three_axes_lose_more_to_underflow_and_transposed_taps_in_hal
     some = sums([0.0, 0.0], [2.0, 4.0], flushed=small)
     expected = [1.5 * small + 3 * small, 1.5 * small + 5 * small]
     assert attention_rounding(layer, some, 0.5).tolist() == pytest.approx(expected, rel=CLOSE, abs=0)
-    taps, tiny = 3 if conv is nn.ConvTranspose1d else 0, 2.0**-24
+    taps, tiny = 3 if layer.spec.transposed else 0, 2.0**-24
     narrowed = [one + (2 + taps + weights) * tiny for one, weights in zip(expected, (2, 4), strict=True)]
     assert attention_rounding(half, some, 0.5).tolist() == pytest.approx(narrowed, rel=CLOSE, abs=0)
 
