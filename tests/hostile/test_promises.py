@@ -1,4 +1,4 @@
-"""What docs/security.md says in numbers and names is so."""
+"""What docs/security.md says in numbers and names is so; the readers' limits have a test beside their own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from conv2attn.convert.files.config import FORMAT_VERSION
-from conv2attn.convert.files.readers.common import limits
 from conv2attn.convert.files.writing.ownership import OURS
 from conv2attn.learn.data import pictures as images
 from conv2attn.proofs.evidence import image_folder
@@ -28,9 +27,6 @@ PAGE = " ".join((ROOT / "docs" / "security.md").read_text(encoding="utf-8").spli
         f"at most twice the files' size and {measuring.ALLOWED // 2**20} MB",
         f"a second of processor time for each megabyte and {WORDS[measuring.SECONDS]}, of a processor that "
         f"counts to a million in Python in {measuring.MILLION} seconds",
-        f"{limits.MAX_TENSORS:,} tensors, {limits.MAX_HEADER // 2**20} MB of header or JSON",
-        f"{limits.MAX_NAME:,} bytes of a name, {limits.MAX_STEPS // 10**6} million steps",
-        f"more than {limits.MAX_MEMORY // 2**20} MB and the files' size",
         f"at most {round(images.MOST_PIXELS / 10**6)} million pixels",
         f"at most {round(image_folder.MOST_NUMBERS / 10**6)} million numbers",
         f"plain files of {WORDS[len(OURS)]} names",
