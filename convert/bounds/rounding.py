@@ -55,7 +55,7 @@ from ..heads.encoding import is_power_of_two
 from ..heads.values import AttentionLayer
 from ..spec import ConvSpec
 
-EXP_ULPS = 32  # torch's fastest exp, inside softmax on a CPU, promises 20
+EXP_ULPS = 32  # torch's fastest exp, inside softmax on a CPU, promises 20; underflow adds less than 2^-100
 
 # Covers the rounding of a certificate's own arithmetic: fewer than 2^22 operations on non-negative numbers.
 OUTWARD = 1 + 2.0**-30
@@ -126,9 +126,8 @@ def attention_rounding(layer: AttentionLayer, sums: Sums, relative: float) -> Te
     """
     computed, output = torch.finfo(layer.regime.dtype), torch.finfo(layer.weight.dtype)
     growth, scores = 1 + relative, max(layer.regime.alpha) * _LARGEST_SCORE
-    read = sums.input if not layer.regime.is_exact else 0.0
-    fits = float(sums.largest.max()) * growth < computed.max and read * growth < output.max
-    if not (fits and scores < computed.max):
+    fits = layer.regime.is_exact or sums.input * growth < output.max
+    if not (fits and float(sums.largest.max()) * growth < computed.max and scores < computed.max):
         return torch.full_like(sums.largest, math.inf)
     return _absolute_error(layer, sums, sums.read if layer.regime.is_exact else sums.largest, relative)
 
@@ -176,7 +175,7 @@ def staged_error(layer: AttentionLayer) -> float:
 def _worst_head(layer: AttentionLayer, error: Callable[[AttentionLayer, float, float], float]) -> float:
     """The error with the locality strength that makes it largest; infinite where attention is too flat."""
     alphas, unit = set(layer.regime.alpha), unit_roundoff(layer.regime.dtype)
-    if not all(SMALLEST_ALPHA <= alpha < math.inf for alpha in alphas):
+    if not all(alpha >= SMALLEST_ALPHA for alpha in alphas):
         return math.inf
     return max(error(layer, alpha, unit) for alpha in alphas)
 
@@ -196,10 +195,11 @@ def _absolute_error(layer: AttentionLayer, sums: Sums, scale: Tensor, relative: 
     output, computed = torch.finfo(layer.weight.dtype), torch.finfo(layer.regime.dtype)
     if not (math.isfinite(relative) and float(scale.max()) * (1 + relative) < output.max):
         return torch.full_like(scale, math.inf)
-    narrowing = unit_roundoff(layer.weight.dtype) * (1 + relative) if output.dtype != computed.dtype else 0.0
+    is_narrowed = layer.weight.dtype != layer.regime.dtype
+    narrowing = unit_roundoff(layer.weight.dtype) * (1 + relative) if is_narrowed else 0.0
     losses = 2.0**7 * (max(layer.spec.axes, 2) + 2)  # eps = 2 u; not less than with two axes, as ExactRegime.v has it
     underflow = (1 + relative) * sums.flushed + (1 + sums.weights) * computed.smallest_normal * losses / computed.eps
-    if output.dtype != computed.dtype:
+    if is_narrowed:
         underflow = underflow + (2 + _taps_rounded(layer) + sums.weights) * output.smallest_normal * output.eps
     return scale * (relative + narrowing) + underflow
 
@@ -251,7 +251,7 @@ def _separable_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
 def _joined_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
     """Tables along every axis, a sum over heads and channels, one over heads and keys, none counted too small."""
     spec = layer.spec
-    mixing = gamma(spec.num_heads * spec.in_channels // spec.groups + 1, unit)
+    mixing = gamma(_terms(spec), unit)
     return _compounded(
         *[_one_pass(alpha, unit)] * spec.axes, mixing, _accumulation(alpha, unit, axes=1, copies=spec.num_heads)
     )
@@ -304,9 +304,9 @@ def _score_error(alpha: float, reach: float, *, axes: int) -> float:
 
 def _softmax_error(alpha: float, scores: float, unit: float, *, axes: int) -> float:
     """sum_k |fl(p_k) - p_k| of one softmax whose scores err by ``scores``, averaged over p."""
-    exponentials = 2 * EXP_ULPS * unit + 1.25 * scores + 2.0**-100  # e^s - 1 <= 1.25 s; 2^-100: underflow
+    exponentials = 2 * EXP_ULPS * unit + 1.25 * scores  # e^s - 1 <= 1.25 s
     total = _accumulation(alpha, unit, axes=axes)
-    if exponentials >= 0.25 or total >= 1:
+    if exponentials >= 0.25 or math.isinf(total):
         return math.inf
     return math.expm1(math.log1p(exponentials) - math.log1p(-exponentials) + math.log1p(unit) - math.log1p(-total))
 
@@ -317,7 +317,7 @@ def weighing_keys(alpha: float, unit: float, *, axes: int) -> int:
     A key at a distance of D pixels gets at most about exp(-alpha D^2), which rounds to 0 from ``ONE_HOT_ALPHA`` on; 1
     more covers the rounding of scores and softmax.
     """
-    vanishes = 1 + (_NEGLIGIBLE if unit < 2.0**-30 else _NEGLIGIBLE_IN_SINGLE)
+    vanishes = 1 + (_NEGLIGIBLE if unit == _DOUBLE else _NEGLIGIBLE_IN_SINGLE)
     side = 2 * math.floor(math.sqrt(vanishes / alpha)) + 1
     return int(side**axes)
 
@@ -327,7 +327,8 @@ def _accumulation(alpha: float, unit: float, *, axes: int, copies: int = 1) -> f
     """Error of adding up the weighted keys of ``copies`` heads in any order, relative to their absolute sum.
 
     (near - 1) u + 2 far, for the best box of near keys around the target; infinite if more keys may
-    weigh something than the claim ``key-accumulation`` is for.
+    weigh something than the claim ``key-accumulation`` is for. Otherwise it is below 1/4 + 2^-100, by the box
+    of all keys that do.
     """
     if copies * weighing_keys(alpha, unit, axes=axes) * unit > 0.25:
         return math.inf
@@ -337,10 +338,9 @@ def _accumulation(alpha: float, unit: float, *, axes: int, copies: int = 1) -> f
     for radius, far in enumerate(reversed(list(beyond))):
         near = copies * (2 * radius + 1) ** axes
         best = min(best, (near - 1) * unit + 4 * axes * far * mass)
-    return best / (1 - best) if best < 1 else math.inf
+    return best / (1 - best)
 
 
-@lru_cache(maxsize=64)
 def moment(alpha: float, power: int) -> float:
     """sum over all integers n of |n|^power exp(-alpha n^2)."""
     return (power == 0) + 2 * math.fsum(powers(alpha, power))
@@ -349,5 +349,5 @@ def moment(alpha: float, power: int) -> float:
 @lru_cache(maxsize=16)
 def powers(alpha: float, power: int) -> tuple[float, ...]:
     """n^power exp(-alpha n^2) for n = 1, 2, ... until the exponential vanishes in double precision."""
-    last = math.ceil(math.sqrt(_NEGLIGIBLE / alpha)) + 1
-    return tuple(n**power * math.exp(-alpha * n * n) for n in range(1, last + 1))
+    end = math.ceil(math.sqrt(_NEGLIGIBLE / alpha))
+    return tuple(n**power * math.exp(-alpha * n * n) for n in range(1, end))

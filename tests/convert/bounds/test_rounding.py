@@ -6,6 +6,7 @@ Errors that occur are far below these bounds, so no comparison with them can see
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import pytest
 import torch
@@ -14,11 +15,12 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 from torch import nn
 
-from conv2attn.convert import SelfAttention2d, attention_from_conv, certify
+from conv2attn.convert import SelfAttention1d, SelfAttention2d, attention_from_conv, certify
 from conv2attn.convert.bounds.rounding import (
     OUTWARD,
     SMALLEST_ALPHA,
     Sums,
+    _score_error,
     attention_rounding,
     convolution_error,
     gamma,
@@ -45,18 +47,20 @@ def exact_gamma(terms: int, unit: mpf) -> mpf:
     return terms * unit / (1 - terms * unit)
 
 
+@cache
 def theta(alpha: float, power: int) -> mpf:
     """sum over all integers of |n|^power exp(-alpha n^2)."""
     last = math.ceil(math.sqrt(160 / alpha)) + 1  # exp(-160) is below the last digit
-    return mp.fsum(mpf(abs(n)) ** power * mp.exp(-mpf(alpha) * n * n) for n in range(-last, last + 1))
+    return (power == 0) + 2 * mp.fsum(mpf(n) ** power * mp.exp(-mpf(alpha) * n * n) for n in range(1, last + 1))
 
 
+@cache
 def accumulation(alpha: float, unit: mpf, axes: int, copies: int = 1) -> mpf:
     """(near - 1) u + 2 far for the best square or interval of near keys, as a fraction of what is added up."""
     mass = theta(alpha, 0) if axes == 2 else mpf(1)
-    sums = []
+    sums, far = [], theta(alpha, 0) + 1
     for radius in range(60):
-        far = theta(alpha, 0) - mp.fsum(mp.exp(-mpf(alpha) * n * n) for n in range(-radius, radius + 1))
+        far -= 2 * mp.exp(-mpf(alpha) * radius * radius)
         sums.append((copies * (2 * radius + 1) ** axes - 1) * unit + 2 * axes * far * mass)
     return min(sums) / (1 - min(sums))
 
@@ -326,7 +330,7 @@ def test_sums_over_all_integers_leave_out_what_double_precision_takes_for_zero_a
         terms = powers(alpha, 1)
         assert terms == tuple(n * math.exp(-alpha * n * n) for n in range(1, len(terms) + 1))
         assert math.exp(-alpha * (len(terms) + 1) ** 2) == 0
-        assert len(terms) <= math.sqrt(746 / alpha) + 2
+        assert len(terms) < math.sqrt(746 / alpha)
 
 
 def test_scores_may_grow_with_the_square_of_a_grid_of_two_to_the_28_pixels_a_side() -> None:
@@ -339,3 +343,27 @@ def test_scores_may_grow_with_the_square_of_a_grid_of_two_to_the_28_pixels_a_sid
 @pytest.mark.parametrize("dtype", UNITS)
 def test_keys_that_weigh_no_more_than_half_a_unit_in_the_last_place_may_be_left_out(dtype: torch.dtype) -> None:
     assert left_out(dtype) == UNITS[dtype]
+
+
+def reach(radius: float) -> SelfAttention1d:
+    """A layer of which a head looks so many pixels away, with an alpha that is no power of two."""
+    layer = SelfAttention1d(ConvSpec(1, 1, kernel_size=(1,)), alpha=3.0)
+    layer.centers.data.fill_(radius)
+    return layer
+
+
+def test_scores_are_computed_with_an_error_for_each_axis_that_grows_with_the_square_of_the_reach() -> None:
+    for alpha, distance in ((0.01, 0.0), (0.3, 0.0), (0.3, 7.0), (5.0, 1000.0)):
+        with mp.workdps(DIGITS):
+            zeroth, first, second = (float(theta(alpha, power)) for power in range(3))
+        for axes, others in ((1, 1.0), (2, 2 * zeroth), (3, 3 * zeroth**2)):
+            moments = others * (2 * second + 4 * distance * first)
+            expected = (axes + 4) * 2.0**-53 * alpha * (moments + 3 * distance**2)
+            assert _score_error(alpha, distance, axes=axes) == pytest.approx(expected, rel=CLOSE, abs=0)
+
+
+def test_scores_that_err_by_a_fifth_or_more_have_no_bound() -> None:
+    """Exponentials then err by a quarter: 1.25 times 5 u alpha 3 reach^2 and next to nothing."""
+    limit = math.sqrt(0.2 / (5 * 2.0**-53 * 3.0 * 3))
+    assert 0.5 < engine_error(reach(0.999 * limit), "literal") < 1
+    assert engine_error(reach(1.001 * limit), "literal") == engine_error(reach(1.5 * limit), "literal") == math.inf
