@@ -268,6 +268,25 @@ def test_where_an_input_can_overflow_on_its_way_no_soft_error_is_finite() -> Non
     assert attention_rounding(one_hot, sums([1.0], [1.0], largest=3.4e38), 0.1).isfinite().all()
 
 
+def test_a_sum_that_may_be_the_largest_number_overflows() -> None:
+    soft, one_hot, most = layer_of(2.0, torch.float32), layer_of(None, torch.float32), torch.finfo(torch.float32).max
+    below = math.nextafter(most, 0)
+    one = torch.ones(1).double()
+
+    def is_finite(layer: SelfAttention2d, *, read: float = 1.0, largest: float = 1.0, input: float = 1.0) -> bool:
+        found = attention_rounding(layer, Sums(read * one, largest * one, one, 0 * one, input), 0.0)
+        return bool(found.isfinite().all())
+
+    assert is_finite(soft, largest=below, input=below)
+    assert is_finite(one_hot, read=below, largest=below, input=math.inf)
+    assert not is_finite(soft, largest=most)
+    assert not is_finite(soft, input=most)
+    assert not is_finite(one_hot, read=most)
+    assert not is_finite(one_hot, largest=most)
+    assert is_finite(layer_of(math.nextafter(most / 2**60, 0), torch.float64))
+    assert not is_finite(layer_of(most / 2**60, torch.float32))
+
+
 def test_gamma_is_that_of_the_roundoff_of_a_precision() -> None:
     for dtype, unit in UNITS.items():
         assert unit_roundoff(dtype) == unit
@@ -301,11 +320,12 @@ def test_no_more_keys_weigh_something_than_are_counted(alpha: float, dtype: torc
 
 def test_attention_with_too_many_keys_to_add_up_has_no_bound() -> None:
     """The claim key-accumulation is for 1 / (4 u) keys that weigh something: 2^22 in single precision."""
-    alphas = {alpha: engine_error(layer_of(alpha, torch.float32), "literal") for alpha in (2.0**-10, 2.0**-11)}
+    fewer, more = 1.01 * 2.0**-10, 1.01 * 2.0**-11
+    alphas = {alpha: engine_error(layer_of(alpha, torch.float32), "literal") for alpha in (fewer, more)}
     heads = layer_of(1.0, torch.float32).spec.num_heads
     counted = {alpha: heads * weighing_keys(alpha, unit_roundoff(torch.float32), axes=2) for alpha in alphas}
-    assert counted[2.0**-10] <= 2**22 < counted[2.0**-11]
-    assert {alpha: math.isfinite(error) for alpha, error in alphas.items()} == {2.0**-10: True, 2.0**-11: False}
+    assert counted[fewer] <= 2**22 < counted[more]
+    assert {alpha: math.isfinite(error) for alpha, error in alphas.items()} == {fewer: True, more: False}
 
 
 def test_what_is_counted_as_rounding_outward_covers_two_to_the_22_operations_and_not_many_more() -> None:

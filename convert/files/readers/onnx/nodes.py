@@ -12,7 +12,7 @@ import torch
 
 from ....errors import CheckpointError
 from ..common.beside import OpenBeside
-from ..common.stored import OddTensor, Storage, StoredTensor
+from ..common.stored import OddTensor, StoredTensor
 from .listed import Listed
 from .protobuf import FIXED32, Field, Message
 from .tensors import read_tensor
@@ -154,18 +154,15 @@ def _add_value(
     elif number == _TENSOR:
         node.tensors[name] = read_tensor(message.message(found[-1]), open_beside)[1]
     else:
-        node.tensors[name] = _floats(message, found)
+        node.tensors[name] = _floats(message, number, found)
 
 
-def _floats(message: Message, parts: list[Field]) -> StoredTensor:
+def _floats(message: Message, number: int, parts: list[Field]) -> StoredTensor:
     """A floating-point number, or a list of them."""
-    listed = Listed(message, parts[0].number, FIXED32)
-    if parts[0].number == _FLOAT:
-        listed.add(parts[-1])
-        return StoredTensor.of(Storage(message.source, 4, parts[-1].start), torch.float32, shape=[])
-    for part in parts:
+    listed, is_single = Listed(message, number, FIXED32), number == _FLOAT
+    for part in parts[-1:] if is_single else parts:
         listed.add(part)
-    return StoredTensor.of(listed.fixed(), torch.float32, shape=[listed.count])
+    return StoredTensor.of(listed.fixed(), torch.float32, shape=[] if is_single else [listed.count])
 
 
 def attribute_name(message: Message) -> str:
