@@ -162,6 +162,8 @@ _NETWORKS = (
 )
 _SEALING = ("convert/certificate/test_seal",)
 _WRITING = (
+    "convert/files/writing/test_json_text",
+    "convert/files/writing/test_locks",
     "convert/files/test_atomic",
     "convert/files/test_folder",
     "convert/files/test_ownership",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import platform
@@ -12,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from conv2attn.convert.errors import OutputError
+from conv2attn.convert.errors import OutputError, OutputExistsError
 from conv2attn.convert.files.writing import atomic, temporary
-from conv2attn.convert.files.writing.atomic import check_target, write_folder
+from conv2attn.convert.files.writing.atomic import check_file, check_target, write_file, write_folder
 
 OLD = {"config.json": '{"format": "conv2attn", "run": 1}', "model.safetensors": "old"}
 NEW = {"config.json": '{"format": "conv2attn", "run": 2}', "report.json": "new"}
@@ -126,6 +127,40 @@ def test_everything_is_synced_before_the_rename_and_the_parent_after(
 
 
 # What is refused
+
+
+def test_unless_told_nothing_that_exists_is_replaced(tmp_path: Path) -> None:
+    target, file = tmp_path / "x", tmp_path / "y"
+    put(target, OLD)
+    file.write_text("old")
+    with pytest.raises(OutputExistsError, match="exists, and force was not given"):
+        check_target(target)
+    with pytest.raises(OutputExistsError, match="exists, and force was not given"):
+        write_folder(target, must_not_run)
+    with pytest.raises(OutputExistsError, match="exists, and force was not given"):
+        check_file(file)
+    with pytest.raises(OutputExistsError, match="exists, and force was not given"):
+        write_file(file, must_not_run)
+    check_target(target, force=True)
+    check_file(file, force=True)
+    assert (contents(target), file.read_text()) == (OLD, "old")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system has no such call")
+def test_two_folders_are_exchanged_in_one_step_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    put(Path("one"), OLD)
+    put(Path("other"), NEW)
+    assert atomic._exchange(Path("one"), Path("other")) is True
+    assert (contents(Path("one")), contents(Path("other"))) == (NEW, OLD)
+    assert atomic._exchange(Path("one"), Path("nothing")) is False
+    assert sorted(os.listdir()) == ["one", "other"]
+    monkeypatch.setattr(sys, "platform", "other")
+    assert atomic._exchange(Path("one"), Path("other")) is False
+    monkeypatch.undo()
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    assert atomic._exchange(tmp_path / "one", tmp_path / "other") is False
+    assert contents(tmp_path / "one") == NEW
 
 
 def test_an_existing_folder_is_refused_without_force(tmp_path: Path) -> None:
