@@ -164,6 +164,7 @@ _SEALING = ("convert/certificate/test_seal",)
 _WRITING = (
     "convert/files/writing/test_json_text",
     "convert/files/writing/test_locks",
+    "convert/files/writing/test_marked",
     "convert/files/test_atomic",
     "convert/files/test_folder",
     "convert/files/test_ownership",

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+_INFINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
+
 
 def json_text(data: object, *, default: Callable[[Any], Any] | None = None) -> str:
     """Writes plain data as JSON.
@@ -26,7 +28,7 @@ def json_text(data: object, *, default: Callable[[Any], Any] | None = None) -> s
 
 def _finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return _INFINITE.get(value, "NaN")
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

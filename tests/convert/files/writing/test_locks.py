@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import sys
 import threading
 from pathlib import Path
 
@@ -74,4 +77,21 @@ def test_a_lock_of_a_moment_is_given_back_whatever_happens(tmp_path: Path) -> No
 
     with pytest.raises(ValueError, match="something"), locked(tmp_path):
         fail()
+    assert not is_locked(tmp_path)
+
+
+def test_without_locks_of_the_system_or_of_the_file_system_everyone_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    held = lock(tmp_path), lock(tmp_path)
+    assert len(set(held) - {None}) == 2
+    assert not is_locked(tmp_path)
+    for one in held:
+        unlock(one)
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert lock(tmp_path) == lock(tmp_path, wait=True) == -1
     assert not is_locked(tmp_path)
