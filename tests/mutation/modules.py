@@ -165,6 +165,8 @@ _WRITING = (
     "convert/files/writing/test_json_text",
     "convert/files/writing/test_locks",
     "convert/files/writing/test_marked",
+    "convert/files/writing/test_our_files",
+    "convert/files/writing/test_safetensors",
     "convert/files/test_atomic",
     "convert/files/test_folder",
     "convert/files/test_ownership",

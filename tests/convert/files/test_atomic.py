@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -382,3 +383,43 @@ def test_a_folder_left_aside_by_a_killed_run_goes_back(tmp_path: Path) -> None:
     put(tmp_path / f".out.tmp-{dead_pid()}-0123abcd-{platform.node()}.old", OLD)
     assert "exists" in refusal(tmp_path / "out", force=False)
     assert contents(tmp_path) == {f"out/{name}": text for name, text in OLD.items()}
+
+
+def test_a_run_s_folder_is_called_as_what_killed_runs_leave(tmp_path: Path) -> None:
+    called: list[str] = []
+    write_folder(tmp_path / "out", lambda folder: called.append(folder.name))
+    assert re.fullmatch(rf"\.out\.tmp-{os.getpid()}-[0-9a-f]{{8}}-{re.escape(platform.node())}", called[0])
+
+
+def test_all_that_dead_runs_left_is_swept_whatever_lies_between(tmp_path: Path) -> None:
+    """One that was renamed aside goes back once; where there is a target, or it was not aside, it goes away."""
+    pid = dead_pid()
+    for number in range(16):
+        put(tmp_path / f".out.tmp-{pid}-0123abc{number:x}-{platform.node()}", NEW)
+        put(tmp_path / f"other{number}", NEW)
+    temporary.clear_remains(tmp_path / "out", OLD | NEW)
+    assert sorted(os.listdir(tmp_path)) == sorted(f"other{number}" for number in range(16))
+    put(tmp_path / f".out.tmp-{pid}-0123abcd-{platform.node()}.old", OLD)
+    put(tmp_path / "out", NEW)
+    temporary.clear_remains(tmp_path / "out", OLD | NEW)
+    assert contents(tmp_path / "out") == NEW
+    assert sorted(os.listdir(tmp_path)) == sorted(["out", *(f"other{number}" for number in range(16))])
+
+
+@pytest.mark.parametrize("who", ["another user", "another system"])
+def test_what_a_run_left_that_cannot_be_asked_stays(who: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = tmp_path / f".out.tmp-{dead_pid()}-0123abcd-{platform.node()}"
+    put(left, NEW)
+
+    def refuse(pid: int, number: int) -> None:
+        raise PermissionError
+
+    with monkeypatch.context() as patched:
+        if who == "another user":
+            patched.setattr(os, "kill", refuse)
+        else:
+            patched.setattr(sys, "platform", "win32")
+        temporary.clear_remains(tmp_path / "out", NEW)
+    assert contents(left) == NEW
+    temporary.clear_remains(tmp_path / "out", NEW)
+    assert os.listdir(tmp_path) == []
