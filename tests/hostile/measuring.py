@@ -78,7 +78,7 @@ def work(line):
     return "read"
 """
 
-Measure = Callable[[Path], tuple[int, float, str]]
+Measure = Callable[[Path | str], tuple[int, float, str]]
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def measuring(work: str) -> Iterator[Measure]:
     that of one which does not.
 
     Args:
-        work: A program that defines ``work``, such as ``READ``: what is done with a path, and the text of how it ended.
+        work: A program that defines ``work``, such as ``READ``: what is done with a line, mostly a path, and the text of how it ended.
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", work + _FORKS]
@@ -98,7 +98,7 @@ def measuring(work: str) -> Iterator[Measure]:
         assert asked is not None
         assert told is not None
 
-        def measure(path: Path) -> tuple[int, float, str]:
+        def measure(path: Path | str) -> tuple[int, float, str]:
             print(path, file=asked, flush=True)
             memory, seconds, outcome = told.readline().rstrip().split("|", 2)
             return int(memory), float(seconds), outcome

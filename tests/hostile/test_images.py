@@ -180,7 +180,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_hostile_image_is_refused_in_one_sentence(name: str, reading: Measure) -> None:
     make, reason = REFUSED[name]
     make(Path("images"))
-    grown, _, found = reading(Path(f"{Path.cwd()}:3"))
+    grown, _, found = reading(f"{Path.cwd()}:3")
     assert reason in found
     assert "\\n" not in found
     assert grown < MEMORY
@@ -191,7 +191,7 @@ def test_a_hostile_image_is_refused_in_one_sentence(name: str, reading: Measure)
 def test_a_hostile_picture_that_is_to_be_shown_is_refused_as_one_of_a_folder(name: str, reading: Measure) -> None:
     make, reason = REFUSED[name]
     make(Path("images"))
-    grown, _, found = reading(Path(f"{Path.cwd()}:"))
+    grown, _, found = reading(f"{Path.cwd()}:")
     assert reason in found
     assert grown < MEMORY
 
@@ -246,7 +246,7 @@ def test_the_largest_pictures_are_read_in_the_memory_that_is_promised(kind: str,
     Image.new(mode, (5792, 5792)).save("large", kind, **options)
     Path("large").rename("images/large.png")  # which kind it is, its content says
     channels = 4 if mode == "RGBA" else 3
-    grown, _, found = reading(Path(f"{Path.cwd()}:{channels}"))
+    grown, _, found = reading(f"{Path.cwd()}:{channels}")
     assert found == f"read [1, {channels}, 5792, 5792]"
     assert grown < 5 * 2**28
 
@@ -297,7 +297,7 @@ def test_a_picture_of_few_pixels_in_one_huge_tile_is_refused(reading: Measure) -
         assert opened.size == (8, 8)
         opened.load()
     Path("images", "x.png").write_bytes(tile(16384))
-    grown, _, found = reading(Path(f"{Path.cwd()}:3"))
+    grown, _, found = reading(f"{Path.cwd()}:3")
     assert "is not a picture of a kind that is read" in found
     assert grown < MEMORY
 

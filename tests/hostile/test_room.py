@@ -5,9 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
@@ -30,24 +29,29 @@ from conv2attn.proofs.show.page import room
 from conv2attn.proofs.show.page.room import HEADS, Room, too_large
 from conv2attn.proofs.show.page.write import make_page
 from conv2attn.proofs.show.pictures.image import drawn_image
+from tests.hostile.measuring import Measure, measuring
 
 MEMORY = 2**29  # bytes beyond what the imports take; the old code took 8 to 19 GB
 PAGE = 10**6
 
-# Runs the command line, and prints the growth of its peak memory over the imports.
-MEASURED = """
-import json, resource, sys
+# Takes a folder and what the command line is given there; tells the exit code and all that was printed.
+RUN = """
+import contextlib, io, json, os, sys
 from conv2attn import cli
 from conv2attn.convert.files import network, save
 from conv2attn.convert.model import convert
 from conv2attn.proofs.show.page import write
 
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-sys.argv = ["conv2attn", *json.loads(sys.argv[1])]
-try:
-    cli.main()
-finally:
-    print("grown", (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+def work(line):
+    folder, *arguments = json.loads(line)
+    os.chdir(folder)
+    sys.argv, code = ["conv2attn", *arguments], None
+    with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.redirect_stderr(printed):
+        try:
+            cli.main()
+        except SystemExit as ended:
+            code = ended.code
+    return json.dumps([code, printed.getvalue()])
 """
 
 TRANSPOSED = "strides between pixels"
@@ -78,13 +82,11 @@ def write(name: str) -> None:
     onnx.save(helper.make_model(helper.make_graph([node], "graph", [image], [result], [tensor])), "model.onnx")
 
 
-def run(*arguments: str) -> tuple[int, str, int]:
-    """Exit code, what was printed, and the memory that it took."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", MEASURED, json.dumps(arguments)]
-    ended = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
-    *lines, grown = ended.stdout.splitlines()
-    return ended.returncode, "\n".join(lines) + ended.stderr, int(grown.split()[1])
+@pytest.fixture(scope="module")
+def running() -> Iterator[Measure]:
+    """Runs commands in processes of their own."""
+    with measuring(RUN) as measure:
+        yield measure
 
 
 @pytest.fixture(autouse=True)
@@ -95,10 +97,11 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("options", [(), ("--alpha", "2")])
 @pytest.mark.parametrize("name", FILES)
 def test_a_small_file_is_converted_in_little_memory_and_told_what_is_left_out(
-    name: str, options: Sequence[str]
+    name: str, options: Sequence[str], running: Measure
 ) -> None:
     write(name)
-    code, printed, grown = run("convert", "model.onnx", "--out", "out", *options)
+    grown, _, ended = running(json.dumps([os.getcwd(), "convert", "model.onnx", "--out", "out", *options]))
+    code, printed = json.loads(ended)
     assert code == 0, printed
     assert grown < MEMORY
     assert Path("out", "report.html").stat().st_size < PAGE

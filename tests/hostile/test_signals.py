@@ -18,7 +18,6 @@ from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.writing.atomic import write_folder
 from conv2attn.convert.files.writing.locks import lock, unlock
-from conv2attn.convert.files.writing.uninterrupted import uninterrupted
 from tests.hostile.steps import told
 from tests.processes import PATIENCE, finished, started
 
@@ -83,27 +82,6 @@ def test_a_signal_at_any_step_leaves_the_old_output_or_the_new_one_and_nothing_b
     assert codes == sorted(codes, reverse=True)  # every step was tried, and the signal was always heard
     assert all(found[1:3] == ["out", "|"] for found in ends)
     assert {tuple(found[3:]) for found in ends} == ({tuple(OLD), tuple(NEW)} if kind == "folder" else {tuple(OLD)})
-
-
-def test_signals_wait_and_are_then_heard_by_those_who_listened(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[int] = []
-    before = [
-        signal.signal(number, lambda number, _: heard.append(number)) for number in (signal.SIGINT, signal.SIGTERM)
-    ]
-    try:
-        with uninterrupted() as interruptible:
-            signal.raise_signal(signal.SIGTERM)
-            assert heard == []
-            with interruptible():
-                assert heard == [signal.SIGTERM]
-                signal.raise_signal(signal.SIGINT)
-                assert heard == [signal.SIGTERM, signal.SIGINT]
-            signal.raise_signal(signal.SIGINT)
-            assert len(heard) == 2
-        assert heard == [signal.SIGTERM, signal.SIGINT, signal.SIGINT]
-    finally:
-        for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
-            signal.signal(number, handler)
 
 
 WORKS = """
