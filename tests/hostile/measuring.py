@@ -89,7 +89,8 @@ def measuring(work: str) -> Iterator[Measure]:
     that of one which does not.
 
     Args:
-        work: A program that defines ``work``, such as ``READ``: what is done with a line, mostly a path, and the text of how it ended.
+        work: A program that defines ``work``, such as ``READ``: what is done with a line, which is a path or
+            more, and the text of how it ended.
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", work + _FORKS]

@@ -167,6 +167,7 @@ _WRITING = (
     "convert/files/writing/test_marked",
     "convert/files/writing/test_our_files",
     "convert/files/writing/test_safetensors",
+    "convert/files/writing/test_sync",
     "convert/files/writing/test_uninterrupted",
     "convert/files/test_atomic",
     "convert/files/test_folder",

@@ -40,7 +40,9 @@ def read(message: Message, bound: dict[str, Message] | None = None, *, wanted: b
 
 
 def node_of(*attributes: bytes, **fields: Any) -> bytes:
-    return NodeProto(**fields).SerializeToString() + b"".join(field(ATTRIBUTE, content) for content in attributes)
+    return bytes(NodeProto(**fields).SerializeToString()) + b"".join(
+        field(ATTRIBUTE, content) for content in attributes
+    )
 
 
 def numbers(tensor: StoredTensor | OddTensor) -> Tensor:
@@ -174,7 +176,7 @@ def test_the_last_of_three_values_of_an_attribute_counts(message: Any) -> None:
         assert (node.attributes, list(node.messages)) == ({"a": found}, ["a"])
         assert attribute_name(message(name + content)) == "a"
     content = b"".join(bytes([2 << 3 | 5]) + number for number in single(1.0, 2.0, 3.0))
-    assert numbers(read(message(node_of(name + content))).tensors["a"]).tolist() == 3.0
+    assert numbers(read(message(node_of(name + content))).tensors["a"]).item() == 3.0
     tensors = [helper.make_tensor("t", TensorProto.FLOAT, [1], [number]) for number in (1.0, 2.0, 3.0)]
     content = b"".join(field(5, tensor.SerializeToString()) for tensor in tensors)
     assert numbers(read(message(node_of(name + content))).tensors["a"]).tolist() == [3.0]

@@ -45,9 +45,10 @@ def test_a_text_without_a_mark_in_its_first_2000_bytes_stays(tmp_path: Path) -> 
         check_marked(target, MARKS)
     for text in (mark.rjust(2001), "x", "made by three"):
         target.write_text(text)
-        for refused in (lambda: check_marked(target, MARKS), lambda: write(target, mark)):
-            with pytest.raises(OutputError, match="text exists, and conv2attn did not write it; it stays"):
-                refused()
+        with pytest.raises(OutputError, match="text exists, and conv2attn did not write it; it stays"):
+            check_marked(target, MARKS)
+        with pytest.raises(OutputError, match="text exists, and conv2attn did not write it; it stays"):
+            write(target, mark)
         assert target.read_text() == text
 
 
@@ -87,7 +88,7 @@ def test_the_room_is_taken_at_once_and_what_is_left_of_it_given_back(
         plain(path, content)
 
     monkeypatch.setattr(marked, "_write", watched)
-    with marked_file(target, marks=MARKS, **({"room": room} if room else {})) as put:
+    with marked_file(target, marks=MARKS, room=room) if room else marked_file(target, marks=MARKS) as put:
         assert taken == [room]
         put("made by one")
     assert target.read_bytes() == b"made by one"
