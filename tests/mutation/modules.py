@@ -126,6 +126,8 @@ _DESCRIBED = (
 _DEQUANTISED = ("convert/files/readers/test_dequantised",)
 _NAMING = ("convert/files/readers/test_naming",)
 _WIRE = ("convert/files/readers/test_protobuf",)
+_LISTED = ("convert/files/readers/test_listed",)
+_WALKED = ("convert/files/readers/test_model",)
 _NODES = ("convert/files/readers/test_nodes",)
 _ONNX_SIZES = ("convert/files/readers/test_onnx_geometry",)
 _ONNX = (
@@ -213,7 +215,7 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
         "convert/files/readers/common": ("geometry", "stored"),
     },
     _ONNX: {
-        "convert/files/readers/onnx": ("constants", "convolutions", "listed", "model", "tensors"),
+        "convert/files/readers/onnx": ("constants", "convolutions", "tensors"),
     },
     _LIMITS: {"convert/files/readers/common": ("limits",)},
     _BESIDE: {"convert/files/readers/common": ("beside",)},
@@ -227,6 +229,8 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     },
     _NAMING: {"convert/files/readers/onnx": ("naming",)},
     _WIRE: {"convert/files/readers/onnx": ("protobuf",)},
+    _LISTED: {"convert/files/readers/onnx": ("listed",)},
+    _WALKED: {"convert/files/readers/onnx": ("model",)},
     _NODES: {"convert/files/readers/onnx": ("nodes",)},
     _ONNX_SIZES: {"convert/files/readers/onnx": ("geometry",)},
     _PROGRAMS: {"convert/files/readers": ("exported", "graph")},

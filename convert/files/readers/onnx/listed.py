@@ -7,7 +7,8 @@ with the first byte below 128, so a run of bytes has as many numbers as such byt
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,8 @@ class Listed:
 
     def __init__(self, message: Message, number: int, kind: int) -> None:
         self._message, self._number, self._kind = message, number, kind
-        self._last: Field | None = None
-        self._pieces = self.count = 0
+        self._first: Field | None = None
+        self.count = 0
 
     def add(self, field: Field) -> None:
         """Counts the numbers of another of the message's fields of this number.
@@ -56,14 +57,15 @@ class Listed:
             self.count += 1
         else:
             raise self._message.damaged()
-        self._pieces, self._last = self._pieces + 1, field
+        self._first = self._first or field
 
     def fixed(self) -> Storage:
         """The bytes of numbers of fixed length: mapped if they lie in one piece."""
         source, nbytes = self._message.source, self.count * _SIZES[self._kind]
-        if self._pieces == 1 and self._last is not None:
-            return source.run(self._last.start, nbytes)
-        return MadeStorage(source, nbytes, 0, make=lambda: torch.from_numpy(self._decoded(_BITS[self._kind])), spare=0)
+        if self._first is not None and self._first.end - self._first.start == nbytes:
+            return source.run(self._first.start, nbytes)
+        make = partial(self._decoded, _BITS[self._kind], self._arrays)
+        return MadeStorage(source, nbytes, make=make, spare=0)
 
     def integers(self, field_dtype: type[np.integer[Any]], kept: type[np.integer[Any]], largest: int) -> Storage:
         """The bytes of integers that are written as varints.
@@ -78,10 +80,10 @@ class Listed:
         """
         source, nbytes = self._message.source, self.count * np.dtype(kept).itemsize
 
-        def make() -> Tensor:
-            return torch.from_numpy(self._decoded(kept, field_dtype, largest))
+        def arrays() -> Iterator[Array]:
+            return (self._in_range(bits, kept, field_dtype, largest) for bits in self._arrays())
 
-        return MadeStorage(source, nbytes, 0, make=make, spare=0)
+        return MadeStorage(source, nbytes, make=partial(self._decoded, kept, arrays), spare=0)
 
     def _counted(self, field: Field) -> int:
         """How many numbers a packed field holds."""
@@ -90,27 +92,22 @@ class Listed:
             if length % _SIZES[self._kind]:
                 raise self._message.damaged()
             return length // _SIZES[self._kind]
-        count, last = 0, 0
-        for part in self._parts(field):
-            count, last = count + int(np.count_nonzero(np.frombuffer(part, np.uint8) < 128)), part[-1]
-        if last >= 128:
+        if length and self._message.source.content[field.end - 1] >= 128:
             raise self._message.damaged()
-        return count
+        return sum(int(np.count_nonzero(np.frombuffer(part, np.uint8) < 128)) for part in self._parts(field))
 
     def _parts(self, field: Field) -> Iterator[bytes]:
         """The bytes of a packed field, a piece at a time."""
         for start in range(field.start, field.end, _PIECE):
             yield self._message.source.bytes(start, min(_PIECE, field.end - start))
 
-    def _decoded(
-        self, kept: type[np.integer[Any]], field_dtype: type[np.integer[Any]] | None = None, largest: int = 0
-    ) -> Array:
+    def _decoded(self, kept: type[np.integer[Any]], arrays: Callable[[], Iterator[Array]]) -> Tensor:
+        """All of the numbers, out of arrays of some of them."""
         out, position = np.empty(self.count, kept), 0
-        for bits in self._arrays():
-            numbers = bits if field_dtype is None else self._in_range(bits, kept, field_dtype, largest)
+        for numbers in arrays():
             out[position : position + len(numbers)] = numbers
             position += len(numbers)
-        return out
+        return torch.from_numpy(out)
 
     def _in_range(
         self, bits: Array, kept: type[np.integer[Any]], field_dtype: type[np.integer[Any]], largest: int
@@ -151,26 +148,27 @@ class Listed:
         for part in self._parts(field):
             content = np.frombuffer(rest + part, np.uint8)
             ends = np.flatnonzero(content < 128)
-            done = int(ends[-1]) + 1 if len(ends) else 0
-            rest = content[done:].tobytes()
+            if len(ends):
+                yield self._varints(content, ends)
+                content = content[ends[-1] + 1 :]
+            rest = content.tobytes()
             if len(rest) >= _LONGEST:
                 raise self._message.damaged()
-            yield self._varints(content[:done], ends)
 
     def _varints(self, content: Array, ends: Array) -> Array:
         """The numbers of a run of varints.
 
         Args:
-            content: Their bytes.
-            ends: Where the last byte of each lies.
+            content: Their bytes, and any behind them.
+            ends: Where the last byte of each lies, of one at least.
         """
-        starts = np.concatenate(([0], ends[:-1] + 1)) if len(ends) else ends
+        starts = np.concatenate(([0], ends[:-1] + 1))
         lengths = ends - starts + 1
+        if np.any(lengths > _LONGEST) or np.any(content[ends[lengths == _LONGEST]] > 1):  # more than 64 bits
+            raise self._message.damaged()
         values = np.zeros(len(ends), np.uint64)
-        for number in range(int(lengths.max(initial=0))):
+        for number in range(int(lengths.max())):
             longer = lengths > number
             bits = content[starts[longer] + number].astype(np.uint64)
-            if number >= _LONGEST or (number == _LONGEST - 1 and bits.max() > 1):  # more than 64 bits
-                raise self._message.damaged()
             values[longer] |= (bits & np.uint64(127)) << np.uint64(7 * number)
         return values

@@ -47,7 +47,7 @@ def read_onnx(source: Source, open_beside: OpenBeside) -> tuple[dict[str, object
         open_beside: Opens a file that holds external data.
 
     Raises:
-        CheckpointError: The file is damaged, has no graph, or names external data that cannot be used.
+        CheckpointError: The file is damaged, has several graphs, or names external data that cannot be used.
     """
     walk = _walked(source, open_beside)
     return walk.tensors, walk.layers()
@@ -131,8 +131,6 @@ class _Walk:
             bound: What attributes that refer to those of a function stand for.
             depth: How many graphs and functions lie around it.
         """
-        if depth > MAX_DEPTH:
-            raise CheckpointError(f"{self._source.path} nests graphs more than {MAX_DEPTH} deep")
         for part in message.fields():
             if part.number == _INITIALIZER:
                 self._initializer(message.message(part), scope)
@@ -184,9 +182,9 @@ class _Walk:
         self._is_normalised |= node.operator == _NORMALISATION
         for attribute, graph in node.graphs:
             inner = Scope(self._source, self._prefix(scope, f"{_label(node)}.{attribute}"), scope)
-            self.graph(graph, inner, bound, depth + 1)
+            self.graph(graph, inner, bound, self._deeper(depth))
         for number, name in enumerate(node.outputs):
-            scope.define(name, value if number == 0 else Unknown(f"computed by {node.operator}"))
+            scope.define(name, Unknown(f"computed by {node.operator}") if number else value)
 
     def _value(self, node: Node, scope: Scope) -> Known | Unknown:
         """What the first output of a node is; a convolution and a constant are remembered."""
@@ -212,13 +210,11 @@ class _Walk:
     def _convolution(self, node: Node, scope: Scope) -> None:
         self._source.budget.spend(steps=_CONVOLUTION_STEPS)
         name = scope.prefix + (node.name or f"{node.operator}_{len(self._found)}")
-        self._found.append(Found(node, name, scope, is_called=self._calls > 0))
+        self._found.append(Found(node, name, scope, is_called=bool(self._calls)))
         self._check_count()
 
     def _call(self, function: Message, node: Node, scope: Scope, depth: int) -> None:
         """Walks a function's body with what a node gives it, and gives the node's outputs their meaning."""
-        if depth >= MAX_DEPTH:
-            raise CheckpointError(f"{self._source.path} nests graphs more than {MAX_DEPTH} deep")
         inner = Scope(self._source, self._prefix(scope, _label(node)))
         bound, inputs, outputs, bodies = dict[str, Message](), 0, list[str](), list[Message]()
         for part in function.fields():
@@ -236,11 +232,17 @@ class _Walk:
                 bodies.append(function.message(part))
         self._calls += 1
         for body in bodies:
-            self._node(body, inner, {**bound, **node.messages}, depth + 1)
+            self._node(body, inner, {**bound, **node.messages}, self._deeper(depth))
         self._calls -= 1
         for number, name in enumerate(node.outputs):
             found = inner.find(outputs[number]) if number < len(outputs) else None
             scope.define(name, found or Unknown(f"computed by {node.operator}"))
+
+    def _deeper(self, depth: int) -> int:
+        """One more than a depth, if that is not the most."""
+        if depth >= MAX_DEPTH:
+            raise CheckpointError(f"{self._source.path} nests graphs more than {MAX_DEPTH} deep")
+        return depth + 1
 
     def _prefix(self, scope: Scope, label: str) -> str:
         """What the names of a graph within a node get in front; no two graphs get the same."""
