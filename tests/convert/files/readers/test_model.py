@@ -467,13 +467,14 @@ def test_a_function_sees_what_it_is_given_and_nothing_else(opened: Open) -> None
 def test_the_results_of_a_call_are_what_the_function_gives(opened: Open) -> None:
     inside = [node("Identity", ["p"], ["a"]), node("Relu", ["p"], ["b"])]
     functions = [function("F", inside, input=["p"], output=["b", "a", "nothing"])]
-    call = node("F", ["k"], ["first", "second", "third", "fourth"])
+    call = node("F", ["k"], ["first", "second", "third", "fourth", "fifth"])
     results = [conv(name, f"of {name}") for name in call.output]
     assert problems(opened(model(call, *results, tensors=[tensor("k")], functions=functions))) == {
         "of_first": "its weight is computed by Relu",
         "of_second": None,
         "of_third": "its weight is computed by F",
         "of_fourth": "its weight is computed by F",
+        "of_fifth": "its weight is computed by F",
     }
 
 
