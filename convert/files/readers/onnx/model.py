@@ -174,8 +174,7 @@ class _Walk:
     def _node(self, message: Message, scope: Scope, bound: Mapping[str, Message], depth: int) -> None:
         self._source.budget.spend(steps=_NODE_STEPS)
         node = read_node(message, bound, self._is_wanted, self._open_beside)
-        function = self._function(node)
-        if function is not None:
+        if (function := self._function(node)) is not None:
             self._call(function, node, scope, depth)
             return
         value = self._value(node, scope)
