@@ -129,6 +129,7 @@ _WIRE = ("convert/files/readers/test_protobuf",)
 _LISTED = ("convert/files/readers/test_listed",)
 _WALKED = ("convert/files/readers/test_model",)
 _NODES = ("convert/files/readers/test_nodes",)
+_STORAGES = ("convert/files/readers/test_onnx_storages",)
 _ONNX_SIZES = ("convert/files/readers/test_onnx_geometry",)
 _ONNX = (
     "convert/files/readers/test_onnx_geometry",
@@ -215,7 +216,7 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
         "convert/files/readers/common": ("geometry", "stored"),
     },
     _ONNX: {
-        "convert/files/readers/onnx": ("constants", "convolutions", "tensors"),
+        "convert/files/readers/onnx": ("constants", "convolutions"),
     },
     _LIMITS: {"convert/files/readers/common": ("limits",)},
     _BESIDE: {"convert/files/readers/common": ("beside",)},
@@ -232,6 +233,7 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     _LISTED: {"convert/files/readers/onnx": ("listed",)},
     _WALKED: {"convert/files/readers/onnx": ("model",)},
     _NODES: {"convert/files/readers/onnx": ("nodes",)},
+    _STORAGES: {"convert/files/readers/onnx": ("tensors",)},
     _ONNX_SIZES: {"convert/files/readers/onnx": ("geometry",)},
     _PROGRAMS: {"convert/files/readers": ("exported", "graph")},
     _NETWORKS: {
