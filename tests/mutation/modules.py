@@ -130,6 +130,7 @@ _LISTED = ("convert/files/readers/test_listed",)
 _WALKED = ("convert/files/readers/test_model",)
 _NODES = ("convert/files/readers/test_nodes",)
 _STORAGES = ("convert/files/readers/test_onnx_storages",)
+_CONVOLUTIONS = ("convert/files/readers/test_found", "convert/files/readers/test_onnx_convolutions")
 _ONNX_SIZES = ("convert/files/readers/test_onnx_geometry",)
 _ONNX = (
     "convert/files/readers/test_onnx_geometry",
@@ -216,7 +217,7 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
         "convert/files/readers/common": ("geometry", "stored"),
     },
     _ONNX: {
-        "convert/files/readers/onnx": ("constants", "convolutions"),
+        "convert/files/readers/onnx": ("constants",),
     },
     _LIMITS: {"convert/files/readers/common": ("limits",)},
     _BESIDE: {"convert/files/readers/common": ("beside",)},
@@ -234,6 +235,7 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     _WALKED: {"convert/files/readers/onnx": ("model",)},
     _NODES: {"convert/files/readers/onnx": ("nodes",)},
     _STORAGES: {"convert/files/readers/onnx": ("tensors",)},
+    _CONVOLUTIONS: {"convert/files/readers/onnx": ("convolutions", "found")},
     _ONNX_SIZES: {"convert/files/readers/onnx": ("geometry",)},
     _PROGRAMS: {"convert/files/readers": ("exported", "graph")},
     _NETWORKS: {

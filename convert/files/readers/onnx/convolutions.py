@@ -80,11 +80,10 @@ def _known(node: Node, scope: Scope, number: int, what: str) -> Known | str:
 
 def _plain_parts(node: Node, scope: Scope, _: Known | None) -> Parts:
     weight = _known(node, scope, 1, "weight")
-    bias = _known(node, scope, 2, "bias") if node.input(2) else None
-    problem = next((part for part in (weight, bias) if isinstance(part, str)), None)
-    if problem is not None or isinstance(weight, str) or isinstance(bias, str):
-        return str(problem)
-    return weight, bias, None
+    if isinstance(weight, str) or not node.input(2):
+        return weight if isinstance(weight, str) else (weight, None, None)
+    bias = _known(node, scope, 2, "bias")
+    return bias if isinstance(bias, str) else (weight, bias, None)
 
 
 def _integer_parts(node: Node, scope: Scope, scale: Known | None) -> Parts:
@@ -93,10 +92,10 @@ def _integer_parts(node: Node, scope: Scope, scale: Known | None) -> Parts:
     if isinstance(weight, str):
         return weight
     shape = weight.tensor.shape if isinstance(weight.tensor, StoredTensor) else ()
-    found = for_channels(scale, shape[0]) if shape else None
-    is_known = found is not None and found.dtype == torch.float32
-    values = found.read() if found is not None and is_known else torch.ones(())
-    note, zero_point = _SCALED if is_known else _NO_SCALE, _values(node, scope, 3)
+    found, zero_point = for_channels(scale, shape[0]) if shape else None, _values(node, scope, 3)
+    values, note = torch.ones(()), _NO_SCALE
+    if found is not None and found.dtype == torch.float32:
+        values, note = found.read(), _SCALED
     return _dequantised(node, weight, values, zero_point, given=bool(node.input(3)), note=note)
 
 
