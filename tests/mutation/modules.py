@@ -164,6 +164,7 @@ _NETWORKS = (
     "hostile/test_two_meanings",
     "hostile/test_writing",
 )
+_MIGRATING = ("convert/files/test_migration",)
 _SEALING = ("convert/certificate/test_seal",)
 _WRITING = (
     "convert/files/writing/test_json_text",
@@ -240,10 +241,11 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     _PROGRAMS: {"convert/files/readers": ("exported", "graph")},
     _NETWORKS: {
         "convert/files": (
-            *("architecture", "certified", "checkpoint", "config", "folder", "layers", "load", "migration"),
+            *("architecture", "certified", "checkpoint", "config", "folder", "layers", "load"),
             *("network", "restore", "save", "shared", "state"),
         ),
     },
+    _MIGRATING: {"convert/files": ("migration",)},
     _SEALING: {"convert/certificate": ("seal",)},
     _WRITING: {
         "convert/files/writing": (

@@ -22,7 +22,7 @@ Put = Callable[..., Known]
 NO_SCALE = "its weights are the node's integers less their zero point; nodes behind it apply the scale"
 SCALED = f"{DEQUANTISED}; nodes beside it round its input, and may add a bias"
 WEIGHT = torch.arange(24, dtype=torch.float32).view(2, 3, 2, 2)
-INTEGERS = torch.arange(-12, 12, dtype=torch.int8).view(2, 3, 2, 2)
+INTEGERS = torch.arange(-12, 12, dtype=torch.int8).view(2, 3, 1, 4)
 
 
 def node(operator: str, *inputs: str, **attributes: Any) -> Node:
@@ -102,6 +102,9 @@ def test_what_is_not_in_the_file_is_told(scope: Scope, put: Put) -> None:
         (("x", "w", "odd"), "its bias is computed or not one number a channel"),
     ):
         assert problem(convolution(node("Conv", *inputs), scope, None)) == told
+    uneven = convolution(node("Conv", "x", "w", pads=[0, 0, 1, 2]), scope, None)[0].spec
+    assert uneven is not None
+    assert uneven.padding == ((0, 1), (0, 2))
     told = "its dilations are not one number for each axis"
     assert problem(convolution(node("Conv", "x", "w", dilations=[1]), scope, None)) == told
 
@@ -180,6 +183,9 @@ def test_a_bias_takes_three_numbers_in_double_precision_while_it_is_made(scope: 
 
 def test_without_an_output_the_key_has_the_node_s_name(scope: Scope, put: Put) -> None:
     put("w", INTEGERS)
+    several = node("ConvInteger", "x", "w")
+    several.outputs = ["y", "z"]
+    assert convolution(several, scope, None)[0].weight == "key of w (ConvInteger y)"
     nameless = node("ConvInteger", "x", "w")
     nameless.outputs = []
     assert convolution(nameless, scope, None)[0].weight == "key of w (ConvInteger n)"
@@ -219,6 +225,7 @@ ODD: list[tuple[str, Any, str | None]] = [
     ("sx", torch.tensor(0.5).double(), INPUT_SCALE),
     ("sx", torch.tensor([0.5, 0.25]), INPUT_SCALE),
     ("sx", torch.tensor([[0.5]]), None),
+    ("sx", torch.ones(0), INPUT_SCALE),
 ]
 
 
