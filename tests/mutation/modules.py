@@ -164,6 +164,7 @@ _NETWORKS = (
     "hostile/test_two_meanings",
     "hostile/test_writing",
 )
+_CONFIG = ("convert/files/test_config",)
 _MIGRATING = ("convert/files/test_migration",)
 _SEALING = ("convert/certificate/test_seal",)
 _WRITING = (
@@ -241,10 +242,11 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     _PROGRAMS: {"convert/files/readers": ("exported", "graph")},
     _NETWORKS: {
         "convert/files": (
-            *("architecture", "certified", "checkpoint", "config", "folder", "layers", "load"),
+            *("architecture", "certified", "checkpoint", "folder", "layers", "load"),
             *("network", "restore", "save", "shared", "state"),
         ),
     },
+    _CONFIG: {"convert/files": ("config",)},
     _MIGRATING: {"convert/files": ("migration",)},
     _SEALING: {"convert/certificate": ("seal",)},
     _WRITING: {
