@@ -65,6 +65,13 @@ def test_layers_have_the_names_of_their_weights_or_of_their_nodes(scope: Scope, 
     assert quantised.origin == "c.weight_quantized"
 
 
+def test_the_precision_is_that_of_the_weight(scope: Scope, put: Put) -> None:
+    put("w", WEIGHT.half())
+    put("b", [1.0, 2.0])
+    nodes, _, _ = layers(Found(node("Conv", "x", "w", "b"), "n", scope, is_called=False))
+    assert nodes[0].dtype == torch.float16
+
+
 def test_a_weight_that_is_no_plain_tensor_is_not_kept_and_has_no_precision(scope: Scope, put: Put) -> None:
     put("odd", OddTensor("sparse"))
     nodes, named, kept = layers(Found(node("Conv", "x", "odd"), "n", scope, is_called=False))
