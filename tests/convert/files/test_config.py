@@ -155,6 +155,7 @@ def test_a_layer_that_its_entry_does_not_describe_is_refused() -> None:
         (columns, rows),
         (rows, torch.tensor(7.0)),
         (torch.ones(6, 8), columns),
+        (torch.ones(6, 10), columns),
     ):
         named = zip(("rows", "columns"), tables, strict=True)
         saved = {f"a.axis_scores.{axis}": table for axis, table in named if table is not None}
@@ -248,7 +249,7 @@ def test_a_version_that_says_no_content_holds_a_network(tmp_path: Path) -> None:
 LATER = f"has format version {FORMAT_VERSION + 1}, which needs "
 REFUSED: list[tuple[Any, str]] = [
     ([1], "does not describe a model that conv2attn converted"),
-    (GOOD | {"format": "other"}, "does not describe a model that conv2attn converted"),
+    *[(GOOD | {"format": name}, "does not describe a model that conv2attn converted") for name in ("other", "a")],
     *[
         (
             GOOD | {"format_version": version},

@@ -36,39 +36,38 @@ class _Type(NamedTuple):
         dtype: Torch's.
         field: The number of the field that lists its numbers.
         kept: What is kept of each varint of that field; None where numbers have a fixed length.
-        largest: The largest number that such a varint may be.
     """
 
     dtype: torch.dtype
     field: int
     kept: type[np.integer[Any]] | None = None
-    largest: int = 0
 
 
 _UINT4, _INT4 = 21, 22
-_TEXT, _NO_TORCH = 8, range(23, 29)  # types that torch has no dtype for
+_TEXT = 8
+_NO_TORCH = (_TEXT, *range(23, 29))  # types that torch has no dtype for
 _TYPES = {
     1: _Type(torch.float32, _FLOATS),
-    2: _Type(torch.uint8, _INTEGERS, np.uint8, 2**8 - 1),
-    3: _Type(torch.int8, _INTEGERS, np.int8, 2**7 - 1),
-    4: _Type(torch.uint16, _INTEGERS, np.uint16, 2**16 - 1),
-    5: _Type(torch.int16, _INTEGERS, np.int16, 2**15 - 1),
-    6: _Type(torch.int32, _INTEGERS, np.int32, 2**31 - 1),
-    7: _Type(torch.int64, _LONGS, np.int64, 2**63 - 1),
-    9: _Type(torch.bool, _INTEGERS, np.uint8, 1),
-    10: _Type(torch.float16, _INTEGERS, np.uint16, 2**16 - 1),
+    2: _Type(torch.uint8, _INTEGERS, np.uint8),
+    3: _Type(torch.int8, _INTEGERS, np.int8),
+    4: _Type(torch.uint16, _INTEGERS, np.uint16),
+    5: _Type(torch.int16, _INTEGERS, np.int16),
+    6: _Type(torch.int32, _INTEGERS, np.int32),
+    7: _Type(torch.int64, _LONGS, np.int64),
+    9: _Type(torch.bool, _INTEGERS, np.uint8),
+    10: _Type(torch.float16, _INTEGERS, np.uint16),
     11: _Type(torch.float64, _DOUBLES),
-    12: _Type(torch.uint32, _UNSIGNED, np.uint32, 2**32 - 1),
-    13: _Type(torch.uint64, _UNSIGNED, np.uint64, 2**64 - 1),
+    12: _Type(torch.uint32, _UNSIGNED, np.uint32),
+    13: _Type(torch.uint64, _UNSIGNED, np.uint64),
     14: _Type(torch.complex64, _FLOATS),
     15: _Type(torch.complex128, _DOUBLES),
-    16: _Type(torch.bfloat16, _INTEGERS, np.uint16, 2**16 - 1),
-    17: _Type(torch.float8_e4m3fn, _INTEGERS, np.uint8, 2**8 - 1),
-    18: _Type(torch.float8_e4m3fnuz, _INTEGERS, np.uint8, 2**8 - 1),
-    19: _Type(torch.float8_e5m2, _INTEGERS, np.uint8, 2**8 - 1),
-    20: _Type(torch.float8_e5m2fnuz, _INTEGERS, np.uint8, 2**8 - 1),
-    _UINT4: _Type(torch.uint8, _INTEGERS, np.uint8, 2**8 - 1),
-    _INT4: _Type(torch.int8, _INTEGERS, np.uint8, 2**8 - 1),
+    16: _Type(torch.bfloat16, _INTEGERS, np.uint16),
+    17: _Type(torch.float8_e4m3fn, _INTEGERS, np.uint8),
+    18: _Type(torch.float8_e4m3fnuz, _INTEGERS, np.uint8),
+    19: _Type(torch.float8_e5m2, _INTEGERS, np.uint8),
+    20: _Type(torch.float8_e5m2fnuz, _INTEGERS, np.uint8),
+    _UINT4: _Type(torch.uint8, _INTEGERS, np.uint8),
+    _INT4: _Type(torch.int8, _INTEGERS, np.uint8),
 }
 DTYPES = {code: kind.dtype for code, kind in _TYPES.items() if code not in (_UINT4, _INT4)}
 """Torch's dtype for each of ONNX's types that has one."""
@@ -133,9 +132,8 @@ def read_tensor(message: Message, open_beside: OpenBeside) -> tuple[str, StoredT
 
 
 def _foreign(code: int) -> OddTensor:
-    if code == _TEXT:
-        return NotPlain("textual")
-    return (NotPlain if code in _NO_TORCH else OddTensor)(f"quantized or unknown (ONNX type {code})")
+    kind = "textual" if code == _TEXT else f"quantized or unknown (ONNX type {code})"
+    return (NotPlain if code in _NO_TORCH else OddTensor)(kind)
 
 
 def _ambiguous(message: Message, name: str) -> CheckpointError:
@@ -149,7 +147,10 @@ def _inside(kind: _Type, message: Message, raw: Field | None, listed: Listed | N
         return message.source.run(start, end - start)
     if field != kind.field:
         raise CheckpointError(f"{message.source.path} lists the numbers of {name[:100]!r} in the field of another type")
-    return listed.fixed() if kind.kept is None else listed.integers(_HELD[field], kind.kept, kind.largest)
+    if kind.kept is None:
+        return listed.fixed()
+    largest = 1 if kind.dtype == torch.bool else int(np.iinfo(kind.kept).max)
+    return listed.integers(_HELD[field], kind.kept, largest)
 
 
 def _tensor(code: int, storage: Storage, shape: list[int], name: str, *, is_whole: bool) -> StoredTensor:
