@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import signal
@@ -25,13 +26,13 @@ STEPS = 70  # more than a run has
 
 # Writes a folder or a file in many processes, each of which gets a signal, or several in a row, at another step.
 ENDED = """
-import os, signal, sys
+import json, os, signal, sys
 from pathlib import Path
 from conv2attn.convert.files.writing import atomic
 from conv2attn.convert.files.writing.marked import marked_file
 from tests.hostile.steps import at_step, ending
 
-kind, way, sent, times, steps = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
+kind, way, steps, signals = sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
 OURS = '{"format": "conv2attn"}'
 for number in (signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, lambda number, _: sys.exit(128 + number))
@@ -43,7 +44,7 @@ def write(folder):
     (folder / "config.json").write_text(OURS)
     (folder / "report.json").write_text("new")
 
-def run(parent, fatal):
+def run(parent, fatal, sent, times):
     at_step(fatal, lambda: os.kill(os.getpid(), sent), times=times)
     if kind == "folder":
         atomic.write_folder(parent / "out", write, force=True)
@@ -53,35 +54,36 @@ def run(parent, fatal):
         with marked_file(parent / "out" / "config.json", marks=["conv2attn"], room=100) as put:
             put(OURS)
 
-for step in range(1, steps):
-    parent = Path(str(step))
-    (parent / "out").mkdir(parents=True)
-    (parent / "out" / "config.json").write_text(OURS)
-    (parent / "out" / "report.html").write_text("old")
-    code = ending(lambda: run(parent, step))
-    print(code, *sorted(os.listdir(parent)), "|", *sorted(os.listdir(parent / "out")))
+for sent, times in signals:
+    for step in range(1, steps):
+        parent = Path(f"{sent} {times}", str(step))
+        (parent / "out").mkdir(parents=True)
+        (parent / "out" / "config.json").write_text(OURS)
+        (parent / "out" / "report.html").write_text("old")
+        code = ending(lambda: run(parent, step, sent, times))
+        print(code, *sorted(os.listdir(parent)), "|", *sorted(os.listdir(parent / "out")))
 """
 OLD, NEW = ["config.json", "report.html"], ["config.json", "report.json"]
 
 
-@pytest.mark.parametrize(
-    ("sent", "times"),
-    [(signal.SIGTERM, 1), (signal.SIGTERM, 2), (signal.SIGINT, 1), (signal.SIGINT, 2), (signal.SIGHUP, 1)],
-)
+SIGNALS = [(signal.SIGTERM, 1), (signal.SIGTERM, 2), (signal.SIGINT, 1), (signal.SIGINT, 2), (signal.SIGHUP, 1)]
+
+
 @pytest.mark.parametrize(
     ("kind", "way"), [("folder", "exchange"), ("folder", "two renames"), ("file", "exchange"), ("text", "exchange")]
 )
 def test_a_signal_at_any_step_leaves_the_old_output_or_the_new_one_and_nothing_beside_it(
-    kind: str, way: str, sent: signal.Signals, times: int, tmp_path: Path
+    kind: str, way: str, tmp_path: Path
 ) -> None:
-    ends = [line.split() for line in told(ENDED, kind, way, int(sent), times, STEPS, folder=tmp_path)]
-    codes = [int(code) for code, *_ in ends]
-    ended = 128 + sent
-    assert len(ends) == STEPS - 1
-    assert set(codes) == {0, ended}
-    assert codes == sorted(codes, reverse=True)  # every step was tried, and the signal was always heard
-    assert all(found[1:3] == ["out", "|"] for found in ends)
-    assert {tuple(found[3:]) for found in ends} == ({tuple(OLD), tuple(NEW)} if kind == "folder" else {tuple(OLD)})
+    lines = told(ENDED, kind, way, STEPS, json.dumps(SIGNALS), folder=tmp_path)
+    assert len(lines) == len(SIGNALS) * (STEPS - 1)
+    for number, (sent, _) in enumerate(SIGNALS):
+        ends = [line.split() for line in lines[number * (STEPS - 1) : (number + 1) * (STEPS - 1)]]
+        codes = [int(code) for code, *_ in ends]
+        assert set(codes) == {0, 128 + sent}
+        assert codes == sorted(codes, reverse=True)  # every step was tried, and the signal was always heard
+        assert all(found[1:3] == ["out", "|"] for found in ends)
+        assert {tuple(found[3:]) for found in ends} == ({tuple(OLD), tuple(NEW)} if kind == "folder" else {tuple(OLD)})
 
 
 WORKS = """

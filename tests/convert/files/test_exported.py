@@ -76,8 +76,13 @@ def test_a_decomposed_padding_is_read_or_refused_by_name(padding: str, tmp_path:
 
 
 @pytest.mark.parametrize("decompose", [False, True])
-@pytest.mark.parametrize("padding", PADDINGS)
-@pytest.mark.parametrize("engine", ["auto", "literal", "separable", "factored", "sdpa"])
+@pytest.mark.parametrize(
+    ("engine", "padding"),
+    [
+        *((engine, padding) for engine in EXACT for padding in PADDINGS),
+        *((engine, padding) for engine in ("literal", "separable", "sdpa") for padding in ("zeros", "the edge")),
+    ],
+)
 def test_exact_attention_is_read_as_its_convolution_or_refused_by_name(
     engine: str, padding: str, decompose: bool, tmp_path: Path
 ) -> None:
