@@ -131,18 +131,8 @@ _WALKED = ("convert/files/readers/test_model",)
 _NODES = ("convert/files/readers/test_nodes",)
 _STORAGES = ("convert/files/readers/test_onnx_storages",)
 _CONVOLUTIONS = ("convert/files/readers/test_found", "convert/files/readers/test_onnx_convolutions")
+_CONSTANTS = ("convert/files/readers/test_constants",)
 _ONNX_SIZES = ("convert/files/readers/test_onnx_geometry",)
-_ONNX = (
-    "convert/files/readers/test_onnx_geometry",
-    "convert/files/readers/test_protobuf",
-    "convert/files/test_axes_in_files",
-    "convert/files/test_onnx_graphs",
-    "convert/files/test_onnx_names",
-    "convert/files/test_onnx_tensors",
-    "convert/files/test_quantised",
-    "hostile/test_hostile",
-    "hostile/test_two_meanings",
-)
 _PROGRAMS = (
     "convert/files/readers/test_graph",
     "convert/files/test_axes_in_files",
@@ -218,9 +208,6 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
         "convert/files/readers": ("__init__", "safetensors", "sniff"),
         "convert/files/readers/common": ("geometry", "stored"),
     },
-    _ONNX: {
-        "convert/files/readers/onnx": ("constants",),
-    },
     _LIMITS: {"convert/files/readers/common": ("limits",)},
     _BESIDE: {"convert/files/readers/common": ("beside",)},
     _DESCRIBED: {
@@ -238,6 +225,7 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     _NODES: {"convert/files/readers/onnx": ("nodes",)},
     _STORAGES: {"convert/files/readers/onnx": ("tensors",)},
     _CONVOLUTIONS: {"convert/files/readers/onnx": ("convolutions", "found")},
+    _CONSTANTS: {"convert/files/readers/onnx": ("constants",)},
     _ONNX_SIZES: {"convert/files/readers/onnx": ("geometry",)},
     _PROGRAMS: {"convert/files/readers": ("exported", "graph")},
     _NETWORKS: {

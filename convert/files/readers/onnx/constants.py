@@ -22,6 +22,7 @@ from .scopes import Known
 from .tensors import DTYPES
 
 _MOST_STEPS = 16  # nodes that a weight comes through
+_SCALING = (torch.float32, torch.float16, torch.bfloat16)
 _QUANTISED = (torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32)
 _ROUNDED = "its weights went through QuantizeLinear, which rounds them, and DequantizeLinear"
 
@@ -63,6 +64,10 @@ def plain(known: Known | None) -> Tensor | None:
     return known.tensor.read()
 
 
+def _numbers(inputs: Inputs, number: int) -> Tensor | None:
+    return plain(inputs[number]) if number < len(inputs) else None
+
+
 def _identity(_: Node, first: Known, __: StoredTensor, ___: Inputs, ____: str) -> Known:
     return first
 
@@ -95,7 +100,7 @@ def _transpose(node: Node, first: Known, tensor: StoredTensor, _: Inputs, key: s
 
 
 def _reshape(node: Node, first: Known, tensor: StoredTensor, inputs: Inputs, key: str) -> Known | None:
-    wanted = plain(inputs[1]) if len(inputs) > 1 else None
+    wanted = _numbers(inputs, 1)
     if wanted is None or wanted.dtype != torch.int64 or wanted.ndim != 1 or len(wanted) > MAX_DIMENSIONS:
         return None
     shape = _new_shape(wanted.tolist(), tensor.shape, zero_is_copied=not node.integer("allowzero", 0))
@@ -114,25 +119,20 @@ def _new_shape(wanted: list[int], shape: tuple[int, ...], *, zero_is_copied: boo
         return None
     sizes = [shape[axis] if zero_is_copied and size == 0 else size for axis, size in enumerate(wanted)]
     count, known = math.prod(shape), math.prod(size for size in sizes if size != -1)
-    if sizes.count(-1) == 1 and known > 0:
+    if sizes.count(-1) == 1 and known:
         sizes = [count // known if size == -1 else size for size in sizes]
-    return sizes if min(sizes, default=0) >= 0 and math.prod(sizes) == count else None
+    return sizes if all(size >= 0 for size in sizes) and math.prod(sizes) == count else None
 
 
 def _quantisation(node: Node, tensor: StoredTensor, inputs: Inputs) -> tuple[Tensor, Tensor | None, int] | None:
     """The scale, the zero point and the axis of a node, or None if they are not one number, or one for each slice."""
-    given = len(inputs) > 2 and inputs[2] is not None
-    scale, zero_point = plain(inputs[1]) if len(inputs) > 1 else None, plain(inputs[2]) if given else None
+    scale, zero_point = _numbers(inputs, 1), _numbers(inputs, 2)
     axis = node.integer("axis", 1)
-    if scale is None or not scale.is_floating_point() or axis is None or node.integer("block_size", 0) != 0:
+    if scale is None or scale.dtype not in _SCALING or axis is None or node.integer("block_size", 0) != 0:
         return None
-    if (len(node.inputs) > 2 and node.input(2) and zero_point is None) or not fits(
-        tuple(scale.shape), tensor.shape, axis
-    ):
+    if node.input(2) and (zero_point is None or zero_point.shape != scale.shape):
         return None
-    if zero_point is not None and zero_point.shape != scale.shape:
-        return None
-    return scale, zero_point, axis
+    return (scale, zero_point, axis) if fits(tuple(scale.shape), tensor.shape, axis) else None
 
 
 def _dequantize(node: Node, first: Known, tensor: StoredTensor, inputs: Inputs, key: str) -> Known | None:
@@ -148,12 +148,7 @@ def _dequantize(node: Node, first: Known, tensor: StoredTensor, inputs: Inputs, 
 
 def _quantize(node: Node, first: Known, tensor: StoredTensor, inputs: Inputs, key: str) -> Known | None:
     found = _quantisation(node, tensor, inputs)
-    if (
-        found is None
-        or not tensor.shape
-        or tensor.dtype != torch.float32
-        or {"output_dtype", "precision"} & node.attributes.keys()
-    ):
+    if found is None or tensor.dtype != torch.float32 or {"output_dtype", "precision"} & node.attributes.keys():
         return None
     scale, zero_point, axis = found
     dtype = torch.uint8 if zero_point is None else zero_point.dtype
@@ -163,27 +158,20 @@ def _quantize(node: Node, first: Known, tensor: StoredTensor, inputs: Inputs, ke
     def make() -> Tensor:
         return _quantised(tensor.read(), scale, zero_point, axis, dtype)
 
-    spare = 4 * tensor.numel // max(tensor.shape[0], 1)
-    numbers = made(tensor.storage.source, dtype, tensor.shape, make, spare=spare)
+    numbers = made(tensor.storage.source, dtype, tensor.shape, make, spare=4 * tensor.numel)
     return first._replace(key=key, tensor=numbers, note=_ROUNDED)
 
 
 def _quantised(numbers: Tensor, scale: Tensor, zero_point: Tensor | None, axis: int, dtype: torch.dtype) -> Tensor:
-    """Rounds x / scale half to even, adds the zero point and saturates, a slice of the first axis at a time."""
-    out = torch.empty(numbers.shape, dtype=dtype)
+    """Rounds x / scale half to even, adds the zero point and saturates."""
     shape = [1] * numbers.ndim
     if scale.numel() > 1:
         shape[axis] = scale.numel()
-    allowed, scales = torch.iinfo(dtype), scale.reshape(shape)
-    zeros = None if zero_point is None else zero_point.reshape(shape).float()
-    for index in range(len(numbers)):
-        at = slice(index, index + 1)
-        part = numbers[at] / (scales[at] if scales.shape[0] > 1 else scales)
-        part.round_()
-        if zeros is not None:
-            part += zeros[at] if zeros.shape[0] > 1 else zeros
-        out[at] = part.clamp_(allowed.min, allowed.max)
-    return out
+    rounded = (numbers / scale.reshape(shape)).round_()
+    if zero_point is not None:
+        rounded += zero_point.reshape(shape).float()
+    allowed = torch.iinfo(dtype)
+    return rounded.clamp_(allowed.min, allowed.max).to(dtype)
 
 
 _Derive = Callable[[Node, Known, StoredTensor, Inputs, str], Known | None]
