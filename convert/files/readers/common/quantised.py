@@ -7,11 +7,15 @@ for each slice, which it keeps in double precision: all in that, and then rounde
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from .made import made
 from .stored import StoredTensor
+
+_AT_ONCE = 2**16  # numbers that are in double precision at once; or one slice of the first axis, if it has more
 
 Numbers = Tensor | StoredTensor
 """Scales and zero points; those in a file are read when they are needed."""
@@ -36,6 +40,8 @@ def dequantised(
         axis: The axis of the slices.
         dtype: The precision of the result.
     """
+    row = math.prod(integers.shape[1:])
+    rows = max(_AT_ONCE // max(row, 1), 1)
 
     def make() -> Tensor:
         given = integers.read()  # before anything is allocated
@@ -44,15 +50,15 @@ def dequantised(
         if scales.dtype != torch.float64:
             numbers.copy_(given).sub_(points.float()).mul_(scales.float())
             return numbers.to(dtype)
-        for index in range(len(numbers)):
-            at = slice(index, index + 1)
-            part = given[at].double().sub_(points[at] if len(points) > 1 else points)
-            numbers[at] = part.mul_(scales[at] if len(scales) > 1 else scales)
+        scales, points = scales.expand_as(given), points.expand_as(given)
+        for first in range(0, len(numbers), rows):
+            at = slice(first, first + rows)
+            numbers[at] = given[at].double().sub_(points[at]).mul_(scales[at])
         return numbers.to(dtype)
 
     spare = 0 if dtype == torch.float32 else 4 * integers.numel
-    if scale.dtype == torch.float64 and integers.shape:
-        spare += 8 * integers.numel // max(integers.shape[0], 1)
+    if scale.dtype == torch.float64:
+        spare += 8 * min(rows * row, integers.numel)
     return made(integers.storage.source, dtype, integers.shape, make, spare=spare)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
@@ -70,8 +71,8 @@ def test_scales_in_a_file_are_read_when_they_are_needed_for_tensors_of_any_axes(
     [
         (torch.float32, torch.tensor(0.5), 24),
         (torch.float16, torch.tensor(0.5), 12 + 24),
-        (torch.float32, SCALES, 24 + 8 * 3),
-        (torch.float16, SCALES, 12 + 24 + 8 * 3),
+        (torch.float32, SCALES, 24 + 8 * 6),
+        (torch.float16, SCALES, 12 + 24 + 8 * 6),
     ],
 )
 def test_what_is_made_and_what_that_takes_is_paid_for(
@@ -102,6 +103,29 @@ def test_a_slice_in_double_precision_is_paid_for_where_there_is_one_or_none(
         budget.memory = most - 1
         with pytest.raises(ValueError, match="more memory"):
             dequantised(integers, SCALES[:1], None).read()
+
+
+@pytest.mark.parametrize(("row", "at_once"), [(2**15, 2), (2**15 + 1, 1), (2**16, 1), (2**16 + 1, 1), (2**14, 3)])
+def test_slices_of_up_to_65536_numbers_are_in_double_precision_at_once(row: int, at_once: int, tmp_path: Path) -> None:
+    integers = torch.arange(3 * row, dtype=torch.int32).to(torch.int8).view(3, row)
+    given = stored(tmp_path, integers)
+    budget = given.storage.source.budget
+    scales, points = torch.tensor([0.1, 0.7, 0.3], dtype=torch.float64), torch.tensor([1, -7, 0])
+    budget.memory = 4 * 3 * row + 8 * at_once * row - 1
+    with pytest.raises(ValueError, match="more memory"):
+        dequantised(given, scales, points).read()
+    budget.memory = 4 * 3 * row + 8 * at_once * row
+    found = dequantised(given, scales, points).read()
+    assert torch.equal(found, ((integers.double() - points.view(3, 1)) * scales.view(3, 1)).float())
+
+
+@pytest.mark.parametrize("count", [1, 2**18])
+def test_as_many_slices_as_a_file_has_room_for_are_dequantised_in_a_second(count: int, tmp_path: Path) -> None:
+    integers = stored(tmp_path, torch.ones(2**18, 1, 1, dtype=torch.int8))
+    found = dequantised(integers, torch.full((count,), 0.5, dtype=torch.float64), None)
+    before = process_time()
+    assert found.read().sum() == 2**17
+    assert process_time() - before < 1
 
 
 def test_scales_fit_if_they_are_one_or_one_for_each_slice() -> None:
