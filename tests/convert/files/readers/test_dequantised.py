@@ -119,6 +119,15 @@ def test_slices_of_up_to_65536_numbers_are_in_double_precision_at_once(row: int,
     assert torch.equal(found, ((integers.double() - points.view(3, 1)) * scales.view(3, 1)).float())
 
 
+def test_slices_of_one_number_are_in_double_precision_by_65536_and_those_of_none_are_empty(tmp_path: Path) -> None:
+    given = stored(tmp_path, torch.ones(2**17, dtype=torch.int8))
+    given.storage.source.budget.memory = (4 * 2 + 8) * 2**16 - 1
+    with pytest.raises(ValueError, match="more memory"):
+        dequantised(given, SCALES[:1], None).read()
+    given = stored(tmp_path, torch.ones(2, 0, dtype=torch.int8))
+    assert dequantised(given, SCALES, POINTS).read().shape == (2, 0)
+
+
 @pytest.mark.parametrize("count", [1, 2**18])
 def test_as_many_slices_as_a_file_has_room_for_are_dequantised_in_a_second(count: int, tmp_path: Path) -> None:
     integers = stored(tmp_path, torch.ones(2**18, 1, 1, dtype=torch.int8))
