@@ -228,6 +228,8 @@ def told_distance(layer: AttentionLayer, input_range: InputRange = (-1.0, 1.0)) 
         bound = distance_from_convolution(layer, input_range=input_range).bound
     except ConversionError:
         return ""
+    if not math.isfinite(bound):
+        return ""
     return f", at most {bound:.3g} from the convolution of its weights for inputs on {_told(input_range)}"
 
 

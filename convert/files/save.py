@@ -73,7 +73,7 @@ def save_converted(
     model, folder = checked_model(model), as_path(folder, "folder")
     if not isinstance(report, Report | CertifiedReport | None):
         raise OutputError(f"report must be a Report, as Conversion.report is; got {type(report).__name__}")
-    without = [name for name, tensor in model.state_dict(keep_vars=True).items() if getattr(tensor, "is_meta", False)]
+    without = [name for name, tensor in model.state_dict().items() if getattr(tensor, "is_meta", False)]
     if without:
         raise OutputError(f"the model has tensors without values, on the meta device: {', '.join(without[:10])}")
     report = Report.of(model) if report is None else report

@@ -60,7 +60,7 @@ def under_middle_tap(state: Mapping[str, Tensor], entries: Iterable[LayerEntry])
     """The same state dict, read as what it means today if an earlier version wrote it.
 
     A state dict names no version. Up to version 2 of the folder's form, centres were counted from the first tap instead
-    of the middle one: a layer whose centres all are such offsets is taken to be of that time.
+    of the middle one: a layer of two axes, as all were, whose centres all are such offsets is taken to be of that time.
 
     Args:
         state: The state dict of a converted network.
@@ -74,7 +74,7 @@ def under_middle_tap(state: Mapping[str, Tensor], entries: Iterable[LayerEntry])
         spec = ConvSpec.from_json(dict(entry.spec))
         first = torch.tensor(spec.tap_offsets) + torch.tensor(spec.middle)
         centers = state[_key(entry.names[0], "centers")]
-        if any(spec.middle) and centers.shape == first.shape and bool((centers == first.to(centers.dtype)).all()):
+        if spec.axes == 2 and any(spec.middle) and torch.equal(centers, first.to(centers.dtype)):
             for name in entry.names:
                 query_under_middle_tap(name, spec, found)
     return found

@@ -103,6 +103,7 @@ _PICKLES = (
     "hostile/test_hostile",
     "hostile/test_two_meanings",
 )
+_MODULES = ("convert/files/readers/test_modules",)
 _STORED = (
     "convert/files/readers/test_beside",
     "convert/files/readers/test_contents",
@@ -133,6 +134,7 @@ _STORAGES = ("convert/files/readers/test_onnx_storages",)
 _CONVOLUTIONS = ("convert/files/readers/test_found", "convert/files/readers/test_onnx_convolutions")
 _CONSTANTS = ("convert/files/readers/test_constants",)
 _ONNX_SIZES = ("convert/files/readers/test_onnx_geometry",)
+_EXPORTED = ("convert/files/readers/test_programs",)
 _PROGRAMS = (
     "convert/files/readers/test_graph",
     "convert/files/test_axes_in_files",
@@ -155,6 +157,10 @@ _NETWORKS = (
     "hostile/test_writing",
 )
 _CONFIG = ("convert/files/test_config",)
+_FOLDERS = ("convert/files/test_read_folder",)
+_SAVING = ("convert/files/test_save",)
+_STATE = ("convert/files/test_state",)
+_CERTIFIED = ("convert/files/test_certified",)
 _MIGRATING = ("convert/files/test_migration",)
 _SEALING = ("convert/certificate/test_seal",)
 _WRITING = (
@@ -203,7 +209,8 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     _REFERENCE: {"convert/certificate": ("reference",)},
     _RULES: {"convert/certificate/propagation": ("activations", "functions", "rearranging", "weighted")},
     _CALLS: {"convert/certificate/propagation": ("call", "layers", "program", "tracked")},
-    _PICKLES: {"convert/files/readers": ("archive", "modules", "pickle_machine", "pickled", "rebuilt")},
+    _MODULES: {"convert/files/readers": ("modules",)},
+    _PICKLES: {"convert/files/readers": ("archive", "pickle_machine", "pickled", "rebuilt")},
     _STORED: {
         "convert/files/readers": ("__init__", "safetensors", "sniff"),
         "convert/files/readers/common": ("geometry", "stored"),
@@ -227,14 +234,19 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     _CONVOLUTIONS: {"convert/files/readers/onnx": ("convolutions", "found")},
     _CONSTANTS: {"convert/files/readers/onnx": ("constants",)},
     _ONNX_SIZES: {"convert/files/readers/onnx": ("geometry",)},
-    _PROGRAMS: {"convert/files/readers": ("exported", "graph")},
+    _PROGRAMS: {"convert/files/readers": ("graph",)},
+    _EXPORTED: {"convert/files/readers": ("exported",)},
     _NETWORKS: {
         "convert/files": (
-            *("architecture", "certified", "checkpoint", "folder", "layers", "load"),
-            *("network", "restore", "save", "shared", "state"),
+            *("architecture", "checkpoint", "layers", "load"),
+            *("network", "restore", "shared"),
         ),
     },
     _CONFIG: {"convert/files": ("config",)},
+    _FOLDERS: {"convert/files": ("folder",)},
+    _SAVING: {"convert/files": ("save",)},
+    _STATE: {"convert/files": ("state",)},
+    _CERTIFIED: {"convert/files": ("certified",)},
     _MIGRATING: {"convert/files": ("migration",)},
     _SEALING: {"convert/certificate": ("seal",)},
     _WRITING: {

@@ -11,6 +11,8 @@ from pathlib import Path
 if sys.platform != "win32":
     import fcntl
 
+_NO_LOCK = -1  # what is held where the system has no locks of folders
+
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
@@ -32,7 +34,7 @@ def is_locked(folder: Path) -> bool:
 def lock(folder: Path, *, wait: bool = False) -> int | None:
     """Locks a folder; gives an open descriptor, or None if another run has locked it or it is gone."""
     if sys.platform == "win32":
-        return -1  # there, folders have no locks
+        return _NO_LOCK
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)  # to open a pipe would wait for who writes to it
     except OSError:
@@ -49,5 +51,5 @@ def lock(folder: Path, *, wait: bool = False) -> int | None:
 
 def unlock(held: int | None) -> None:
     """Frees what ``lock`` gave."""
-    if held is not None and held >= 0:
+    if held is not None and held != _NO_LOCK:
         os.close(held)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -254,6 +255,14 @@ def test_the_distance_is_told_with_its_range() -> None:
         assert told_distance(layer, *given) == (
             f", at most {bound:.3g} from the convolution of its weights for inputs on {told}"
         )
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_distance_that_is_no_finite_number_is_not_told(value: float) -> None:
+    layer = attention_from_conv(nn.Conv2d(1, 1, 3, padding=1), alpha=1.0)
+    with torch.no_grad():
+        layer.weight[0, 0, 0, 0] = value
+    assert told_distance(layer) == ""
 
 
 def test_what_sums_in_double_precision_may_lose_is_all_that_is_left_of_one_hot_attention() -> None:

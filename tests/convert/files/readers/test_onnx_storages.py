@@ -226,6 +226,19 @@ def test_numbers_lie_in_one_place(message: Describe) -> None:
     assert read(message(named, dims=[0], data_type=1)).shape == (0,)
 
 
+@pytest.mark.parametrize("number", [6, 12, 15, 16])
+def test_what_else_a_tensor_says_changes_nothing(number: int, message: Describe, beside: Source) -> None:
+    """Texts, a description, entries of metadata, and fields that the standard does not have."""
+    said = field(number, b"x") if number < 16 else bytes([130, 1, 1, 120])
+    content = field(9, torch.tensor([1.0, 2.0]).numpy().tobytes())
+    assert read(message(said + content + said, name="w", dims=[2], data_type=1)).tolist() == [1.0, 2.0]
+    described = outside(message, location="data", offset="4")
+    given = described.source.bytes(0, described.end) + said
+    tensor = read_tensor(message(given), lambda name: beside)[1]
+    assert isinstance(tensor, StoredTensor)
+    assert tensor.read().tolist() == [1.0, 2.0]
+
+
 @pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.INT32, TensorProto.DOUBLE])
 def test_numbers_are_listed_in_the_field_of_their_type(kind: int, message: Describe) -> None:
     name = "n" * 101

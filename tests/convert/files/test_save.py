@@ -1,0 +1,258 @@
+"""What a converted model is written as: every value of config.json, which tensors, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import nn
+
+from conv2attn.convert import attention_from_conv, convert_model, save_converted
+from conv2attn.convert.errors import ConversionError, OutputError
+from conv2attn.convert.files.architecture import Architecture
+from conv2attn.convert.files.certified import CertifiedReport
+from conv2attn.convert.files.checkpoint import Checkpoint
+from conv2attn.convert.files.config import FORMAT_VERSION, LayerEntry
+from conv2attn.convert.files.layers import Layers
+from conv2attn.convert.model.report import Report
+
+
+def attention(**given: Any) -> nn.Module:
+    return attention_from_conv(nn.Conv2d(1, 2, 3, padding=1, **given))
+
+
+def network() -> nn.Module:
+    """An attention layer, another that is the network's last, and a layer that is none."""
+    return nn.Sequential(attention(), nn.BatchNorm2d(2), attention_from_conv(nn.Conv2d(2, 1, 1, bias=False)))
+
+
+def layers() -> Layers:
+    """The layers of a network alone, one under a longer name, beside something else."""
+    tree = Layers()
+    tree.add_module("a", attention())
+    tree.add_module("b", Layers())
+    tree.get_submodule("b").add_module("c", attention(bias=False))
+    tree.add_module("other", nn.Linear(1, 1))
+    return tree
+
+
+def config(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    return found
+
+
+def shared_as(folder: Path) -> dict[str, str]:
+    """The metadata of the weights."""
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        return dict(file.metadata())
+
+
+def test_config_describes_the_network_its_layers_and_where_they_came_from(tmp_path: Path) -> None:
+    model, out = network(), tmp_path / "out"
+    architecture = Architecture("module:function", {"classes": 3})
+    source = Checkpoint(tmp_path / "w.pt", {}, "0" * 64, {}, files=())
+    save_converted(model, out, architecture=architecture, source=source)
+    entries = [LayerEntry.of((name,), model.get_submodule(name)).to_json() for name in ("0", "2")]  # type: ignore[arg-type]
+    assert config(out) == {
+        "format": "conv2attn",
+        "format_version": FORMAT_VERSION,
+        "content": "network",
+        "architecture": {"spec": "module:function", "arguments": {"classes": 3}},
+        "layers": json.loads(json.dumps(entries)),
+        "tensors": list(model.state_dict()),
+        "source": {"file": "w.pt", "sha256": "0" * 64},
+        "versions": {"conv2attn": metadata.version("conv2attn"), "torch": metadata.version("torch")},
+    }
+    assert shared_as(out) == {"format": "pt", "conv2attn": str(FORMAT_VERSION)}
+    written = load_file(out / "model.safetensors")
+    assert written.keys() == model.state_dict().keys()
+    assert all(torch.equal(written[name], value) for name, value in model.state_dict().items())
+
+
+def test_what_was_not_given_is_null_and_files_of_it_are_not_written(tmp_path: Path) -> None:
+    save_converted(network(), tmp_path / "out")
+    assert config(tmp_path / "out")["architecture"] is None
+    assert config(tmp_path / "out")["source"] is None
+    assert (tmp_path / "out/config.json").read_text() == json.dumps(config(tmp_path / "out"), indent=2) + "\n"
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"config.json", "model.safetensors", "report.json"}
+
+
+def test_a_page_and_a_program_are_written_beside_it(tmp_path: Path) -> None:
+    def program(path: Path) -> None:
+        path.write_bytes(b"onnx")
+
+    save_converted(network(), tmp_path / "out", page="<p>ä</p>", program=program)
+    assert (tmp_path / "out/report.html").read_text(encoding="utf-8") == "<p>ä</p>"
+    assert (tmp_path / "out/model.onnx").read_bytes() == b"onnx"
+    save_converted(network(), tmp_path / "empty", page="")
+    assert (tmp_path / "empty/report.html").read_text() == ""
+
+
+def test_a_single_layer_and_layers_alone_are_written_without_what_is_beside_them(tmp_path: Path) -> None:
+    layer, tree = attention(), layers()
+    save_converted(layer, tmp_path / "layer")
+    save_converted(tree, tmp_path / "layers")
+    assert config(tmp_path / "layer")["content"] == config(tmp_path / "layers")["content"] == "layers"
+    assert config(tmp_path / "layer")["tensors"] == list(layer.state_dict())
+    own = [name for name in tree.state_dict() if not name.startswith("other")]
+    assert config(tmp_path / "layers")["tensors"] == own
+    written = load_file(tmp_path / "layers/model.safetensors")
+    assert written.keys() == set(own)
+    assert all(torch.equal(written[name], tree.state_dict()[name]) for name in own)
+
+
+def test_a_layer_s_every_name_is_listed_and_its_numbers_are_written_once(tmp_path: Path) -> None:
+    shared = attention()
+    save_converted(nn.Sequential(shared, shared), tmp_path / "network")
+    assert config(tmp_path / "network")["layers"][0]["names"] == ["0", "1"]
+    for name in ("network", "layers"):
+        if name == "layers":
+            tree = Layers()
+            tree.add_module("0", shared)
+            tree.add_module("1", shared)
+            save_converted(tree, tmp_path / "layers")
+        own = shared.state_dict().keys()
+        assert config(tmp_path / name)["tensors"] == [f"{part}.{key}" for part in "01" for key in own]
+        assert load_file(tmp_path / name / "model.safetensors").keys() == {f"0.{key}" for key in own}
+        assert shared_as(tmp_path / name) == {
+            "format": "pt",
+            "conv2attn": str(FORMAT_VERSION),
+            **{f"1.{key}": f"0.{key}" for key in own},
+        }
+
+
+def test_the_report_is_the_one_given_with_bounds_or_is_made_with_bounds_from_minus_one_to_one(tmp_path: Path) -> None:
+    model = network()
+    report = Report.of(model).noted({"0": "a note"})
+    certified = CertifiedReport.of(model, report, input_range=(-2.0, 3.0))
+    for name, given, note, limits in (
+        ("none", None, None, [-1.0, 1.0]),
+        ("report", report, "a note", [-1.0, 1.0]),
+        ("certified", certified, "a note", [-2.0, 3.0]),
+    ):
+        save_converted(model, tmp_path / name, report=given)
+        text = (tmp_path / name / "report.json").read_text()
+        found = json.loads(text)
+        assert text.endswith("}\n")
+        assert found["certified_range"] == limits
+        assert [layer["note"] for layer in found["layers"]] == [note, None]
+    assert found == json.loads(json.dumps(certified.to_json()))
+
+
+def test_only_what_a_report_lists_is_a_layer(tmp_path: Path) -> None:
+    tree = layers()
+    whole = Report.of(tree)
+    save_converted(tree, tmp_path / "out", report=Report(whole.layers[1:], ()))
+    assert [entry["names"] for entry in config(tmp_path / "out")["layers"]] == [["b.c"]]
+    assert all(name.startswith("b.c.") for name in config(tmp_path / "out")["tensors"])
+
+
+@pytest.mark.parametrize("report", [3, "report", {}])
+def test_a_report_is_a_report(report: Any, tmp_path: Path) -> None:
+    told = f"report must be a Report, as Conversion.report is; got {type(report).__name__}"
+    with pytest.raises(OutputError, match=re.escape(told)):
+        save_converted(network(), tmp_path / "out", report=report)
+
+
+def test_a_model_and_a_folder_are_a_module_and_a_path(tmp_path: Path) -> None:
+    with pytest.raises(ConversionError, match=r"model must be a torch\.nn\.Module"):
+        save_converted({}, tmp_path / "out")  # type: ignore[arg-type]
+    with pytest.raises(ConversionError, match="folder"):
+        save_converted(network(), 3)  # type: ignore[arg-type]
+    save_converted(network(), str(tmp_path / "out"))
+    assert (tmp_path / "out/config.json").exists()
+
+
+def test_a_model_without_attention_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"^the model has no self-attention layer to keep; convert it first$"):
+        save_converted(nn.Conv2d(1, 1, 1), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_tensors_without_values_are_refused_and_ten_of_them_named(tmp_path: Path) -> None:
+    empty = nn.Sequential(attention(), *(nn.Linear(1, 1, bias=False, device="meta") for _ in range(11)))
+    told = f"the model has tensors without values, on the meta device: {', '.join(f'{n}.weight' for n in range(1, 11))}"
+    with pytest.raises(OutputError, match=f"^{told}$"):
+        save_converted(empty, tmp_path / "out")
+
+
+class Stateful(nn.Module):
+    """A module whose state is no tensor."""
+
+    def get_extra_state(self) -> int:
+        """A number."""
+        return 3
+
+    def set_extra_state(self, state: int) -> None:
+        """Takes it."""
+
+
+def test_state_that_is_no_tensor_is_refused_and_ten_of_it_named(tmp_path: Path) -> None:
+    odd = nn.Sequential(attention(), *(Stateful() for _ in range(11)))
+    names = ", ".join(f"{n}._extra_state" for n in range(1, 11))
+    told = f"the model has state that is not a tensor and cannot be written: {names}"
+    with pytest.raises(OutputError, match=f"^{told}$"):
+        save_converted(odd, tmp_path / "out")
+
+
+class Padded(nn.Conv2d):
+    """A class that is none of PyTorch's own."""
+
+
+def test_layers_alone_are_kept_of_pytorch_s_own_convolutions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = {"a": "z.Second", "b.c": "a.First"}
+
+    def of(names: tuple[str, ...], layer: Any) -> LayerEntry:
+        return LayerEntry(names, layer.spec.to_json(), "auto", None, None, kind=kinds.get(names[0]))
+
+    monkeypatch.setattr(LayerEntry, "of", of)
+    told = r"^layers alone are kept of PyTorch's own convolutions only; there are a\.First, z\.Second$"
+    with pytest.raises(OutputError, match=told):
+        save_converted(layers(), tmp_path / "out")
+    kinds.clear()
+    save_converted(layers(), tmp_path / "out")
+    kinds["0"] = "a.First"
+    save_converted(network(), tmp_path / "network")
+    assert [entry.get("kind") for entry in config(tmp_path / "network")["layers"]] == ["a.First", None]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, {1, 2}, object()])
+def test_an_architecture_s_arguments_are_json(value: Any, tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"^the conversion cannot be written as JSON: "):
+        save_converted(network(), tmp_path / "out", architecture=Architecture("module:function", {"value": value}))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_source_s_name_that_is_not_unicode_is_written_with_escapes(tmp_path: Path) -> None:
+    source = Checkpoint(tmp_path / "w\udcff.pt", {}, "0" * 64, {}, files=())
+    save_converted(network(), tmp_path / "out", source=source)
+    assert config(tmp_path / "out")["source"]["file"] == r"w\xff.pt"
+
+
+def test_a_folder_that_exists_is_replaced_only_if_told_and_never_with_the_source_in_it(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    save_converted(network(), out)
+    with pytest.raises(OutputError, match="exists"):
+        save_converted(network(), out)
+    source = Checkpoint(out / "model.safetensors", {}, "0" * 64, {}, files=(out / "model.safetensors",))
+    with pytest.raises(OutputError, match="would be lost"):
+        save_converted(network(), out, source=source, force=True)
+    model = network()
+    save_converted(model, out, force=True)
+    written = load_file(out / "model.safetensors")
+    assert torch.equal(written["0.weight"], model.state_dict()["0.weight"])
+
+
+def test_a_converted_network_in_training_is_written_as_it_is(tmp_path: Path) -> None:
+    model = convert_model(nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1))).model.train()
+    save_converted(model, tmp_path / "out")
+    assert load_file(tmp_path / "out/model.safetensors").keys() == model.state_dict().keys()
+    assert model.training
