@@ -141,21 +141,13 @@ _PROGRAMS = (
     "convert/files/test_exported",
     "convert/files/test_quantised",
 )
-_NETWORKS = (
-    "convert/files/test_architecture",
-    "convert/files/test_checkpoint",
-    "convert/files/test_folder",
-    "convert/files/test_graft",
-    "convert/files/test_layers",
-    "convert/files/test_open_network",
-    "convert/files/test_restore",
-    "convert/files/test_shared",
-    "fuzz/test_folders",
-    "hostile/test_folders",
-    "hostile/test_held",
-    "hostile/test_two_meanings",
-    "hostile/test_writing",
-)
+_ARCHITECTURES = ("convert/files/test_architecture",)
+_CHECKPOINTS = ("convert/files/test_weights", "convert/files/test_fitting")
+_DESCRIBING = ("convert/files/test_layers", "convert/files/test_layer_tree")
+_LOADING = ("convert/files/test_load",)
+_OPENING = ("convert/files/test_open_network", "convert/files/test_opened")
+_RESTORING = ("convert/files/test_restore", "convert/files/test_restored_state")
+_SHARING = ("convert/files/test_shared", "convert/files/test_one_place")
 _CONFIG = ("convert/files/test_config",)
 _FOLDERS = ("convert/files/test_read_folder",)
 _SAVING = ("convert/files/test_save",)
@@ -236,12 +228,13 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     _ONNX_SIZES: {"convert/files/readers/onnx": ("geometry",)},
     _PROGRAMS: {"convert/files/readers": ("graph",)},
     _EXPORTED: {"convert/files/readers": ("exported",)},
-    _NETWORKS: {
-        "convert/files": (
-            *("architecture", "checkpoint", "layers", "load"),
-            *("network", "restore", "shared"),
-        ),
-    },
+    _ARCHITECTURES: {"convert/files": ("architecture",)},
+    _CHECKPOINTS: {"convert/files": ("checkpoint",)},
+    _DESCRIBING: {"convert/files": ("layers",)},
+    _LOADING: {"convert/files": ("load",)},
+    _OPENING: {"convert/files": ("network",)},
+    _RESTORING: {"convert/files": ("restore",)},
+    _SHARING: {"convert/files": ("shared",)},
     _CONFIG: {"convert/files": ("config",)},
     _FOLDERS: {"convert/files": ("folder",)},
     _SAVING: {"convert/files": ("save",)},
