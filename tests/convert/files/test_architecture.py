@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import pickle
+import re
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch import nn
 
 from conv2attn.convert.errors import ArchitectureError
-from conv2attn.convert.files.architecture import build_architecture, parse_arguments
+from conv2attn.convert.files.architecture import Architecture, build_architecture, parse_arguments
 
 SOURCE = """
 from torch import nn
@@ -301,3 +305,89 @@ def test_a_module_that_is_a_file_here_is_told_how_to_be_named(tmp_path: Path, mo
     Path("my_own_net.py").touch()
     with pytest.raises(ArchitectureError, match=r"the file my_own_net\.py is named my_own_net\.py:factory$"):
         build_architecture("my_own_net:Net", {})
+
+
+# The path of a file
+
+
+def test_modules_beside_a_file_come_before_those_further_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("further", "beside"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "sibling_of_net.py").write_text(f"from torch import nn\nclass {place}(nn.Identity): pass\n")
+    (tmp_path / "beside/net.py").write_text(
+        "import sys\nfrom sibling_of_net import beside\nsys.path.remove(__file__.rpartition('/')[0])\n"
+    )
+    monkeypatch.delitem(sys.modules, "sibling_of_net", raising=False)
+    monkeypatch.syspath_prepend(tmp_path / "further")
+    before = list(sys.path)
+    built = build_architecture(f"{tmp_path / 'beside/net.py'}:beside", {})
+    assert sys.modules[type(built).__module__].__file__ == str(tmp_path / "beside/sibling_of_net.py")
+    assert sys.path == before
+    del sys.modules["sibling_of_net"]
+
+
+@pytest.mark.parametrize("found", [None, ModuleSpec("net", None)])
+def test_a_file_that_nothing_imports_is_refused(
+    found: ModuleSpec | None, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "spec_from_file_location", lambda *_: found)
+    assert str(refusal(f"{source}:Network")) == f"{source} cannot be imported as a Python file"
+
+
+# timm
+
+
+def put_timm(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module called timm is found in the folder."""
+    (folder / "timm.py").write_text(text)
+    monkeypatch.setitem(sys.modules, "timm", None)  # what is imported meanwhile goes again
+    monkeypatch.delitem(sys.modules, "timm")
+    monkeypatch.syspath_prepend(folder)
+
+
+def test_timm_is_asked_for_a_network_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "from torch import nn\ndef create_model(model_name, width=1): return nn.Conv2d(len(model_name), width, 1)\n"
+    put_timm(tmp_path, text, monkeypatch)
+    for spec, arguments in (("timm:tiny-x.v1", {}), ("timm:create_model", {"model_name": "tiny-x.v1"})):
+        for width in (1, 5):
+            built = build_architecture(spec, arguments | {"width": width})
+            assert built.state_dict()["weight"].shape == (width, 9, 1, 1)
+    told = "timm:tiny cannot be called: got an unexpected keyword argument 'depth'; it takes (width=1)"
+    assert str(refusal("timm:tiny", {"depth": 1})) == told
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("create_model = 3", "timm.create_model is an int, not a function that builds a network"),
+        ("", "timm has no create_model: create_model is missing"),
+    ],
+)
+def test_a_timm_that_builds_nothing_is_refused(
+    text: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_timm(tmp_path, text, monkeypatch)
+    assert str(refusal("timm:tiny")) == told
+
+
+def test_timm_is_asked_for_if_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    assert str(refusal("timm:tiny")) == "timm:NAME needs timm, which is not installed; pip install timm"
+
+
+# An architecture as a value
+
+
+def test_an_architecture_builds_its_network(source: Path) -> None:
+    assert Architecture("m:f") == Architecture("m:f", {})
+    assert channels(Architecture(f"{source}:Network").build()) == 2
+    assert channels(Architecture(f"{source}:Network", {"width": 5}).build()) == 5
+
+
+@pytest.mark.parametrize(("spec", "arguments"), [(3, {}), (None, {}), ("m:f", []), ("m:f", None), (3, [])])
+def test_an_architecture_is_a_string_and_a_mapping(spec: Any, arguments: Any) -> None:
+    told = f"an architecture is a string and a mapping; got Architecture(spec={spec!r}, arguments={arguments!r})"
+    with pytest.raises(TypeError, match=f"^{re.escape(told)}$"):
+        Architecture(spec, arguments)

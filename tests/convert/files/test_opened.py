@@ -24,6 +24,7 @@ from conv2attn.convert.errors import (
 from conv2attn.convert.files import network as networks
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.checkpoint import Checkpoint, read_checkpoint
+from conv2attn.convert.files.folder import read_folder
 from conv2attn.convert.files.layers import Layers
 from conv2attn.convert.files.network import LARGE, open_network
 from conv2attn.convert.files.readers.common.geometry import StoredConvolution
@@ -84,7 +85,8 @@ def converted(**given: Any) -> nn.Module:
 
 def shares(opened: networks.Network, name: str) -> bool:
     """Whether a weight lies where the checkpoint's does."""
-    return opened.model.state_dict()[name].data_ptr() == opened.checkpoint.state_dict[name].data_ptr()
+    own: Tensor = opened.model.state_dict()[name]
+    return own.data_ptr() == opened.checkpoint.state_dict[name].data_ptr()
 
 
 def size(state: dict[str, Tensor]) -> int:
@@ -180,7 +182,7 @@ def test_a_file_is_read_with_what_was_asked_for(monkeypatch: pytest.MonkeyPatch,
         return read_checkpoint(path)
 
     monkeypatch.setattr(networks, "read_checkpoint", noted)
-    progress = [].append
+    progress = list[int]().append
     open_network(str(path), architecture=of(Net), ema=True, progress=progress)
     open_network(path, architecture=of(Net))
     assert asked == [{"ema": True, "progress": progress}, {"ema": False, "progress": None}]
@@ -298,7 +300,7 @@ def test_layers_that_the_architecture_lacks_are_named_in_order(tmp_path: Path) -
     told = f"{tmp_path / 'out'} "
     with pytest.raises(CheckpointError, match=f"^{re.escape(told)}(does not fit|holds attention layers)"):
         open_network(tmp_path / "out", architecture=one)
-    entries = networks.read_folder(tmp_path / "out")[0].layers
+    entries = read_folder(tmp_path / "out")[0].layers
     found = read_checkpoint(tmp_path / "out" / "model.safetensors")
     with pytest.raises(CheckpointError, match=r"holds attention layers that the architecture lacks: 0, 2$"):
         networks._convert_like(one, entries, found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -27,30 +27,15 @@ from conv2attn.convert.files import restore
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.checkpoint import Checkpoint
 from conv2attn.convert.files.config import LayerEntry
-from conv2attn.convert.files.restore import (
-    check_state_dict_file,
-    restore_file,
-    restored_checkpoint,
-    restored_state,
-    stored_layer,
-    write_state_dict,
-)
+from conv2attn.convert.files.restore import restore_file, restored_checkpoint, restored_state, write_state_dict
 
 
-class Net(nn.Module):
+class Net(nn.Sequential):
     """A convolution under two names, another without a bias, and state that is no convolution's."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(1, 1, 3, padding=1)
-        self.norm = nn.BatchNorm2d(1)
-        self.again = self.stem
-        self.head = nn.Conv2d(1, 2, 1, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Maps [batch, 1, rows, columns] to [batch, 2, rows, columns]."""
-        y: Tensor = self.head(self.again(self.norm(self.stem(x))))
-        return y
+        stem, head = nn.Conv2d(1, 1, 3, padding=1), nn.Conv2d(1, 2, 1, bias=False)
+        super().__init__(OrderedDict(stem=stem, norm=nn.BatchNorm2d(1), again=stem, head=head))
 
 
 HERE = Architecture(f"{__name__}:Net")
@@ -61,32 +46,29 @@ def network() -> Net:
     return Net().eval()
 
 
-def write(folder: Path, change: Callable[[nn.Module], None] = lambda _: None) -> Path:
-    """A folder of the converted network."""
-    model = convert_model(network()).model
-    change(model)
-    save_converted(model, folder, architecture=HERE)
-    return folder
-
-
 def layer(model: nn.Module, name: str) -> SelfAttention:
     found = model.get_submodule(name)
     assert isinstance(found, SelfAttention)
     return found
 
 
-def moved(model: nn.Module, name: str) -> None:
-    """The first head looks half a pixel aside."""
-    with torch.no_grad():
-        layer(model, name).centers[0] += 0.5
+def converted(*moved: str) -> nn.Module:
+    """The converted network; the first head of the layers that are named looks half a pixel aside."""
+    model = convert_model(network()).model
+    for name in moved:
+        layer(model, name).centers.data[0] += 0.5
+    return model
+
+
+def write(folder: Path, *moved: str) -> Path:
+    """A folder of the converted network."""
+    save_converted(converted(*moved), folder, architecture=HERE)
+    return folder
 
 
 def assert_same(state: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
     assert list(state) == list(expected)
     assert all(torch.equal(value, expected[name]) for name, value in state.items())
-
-
-# From a folder
 
 
 def test_a_folder_holds_the_cnn_s_weights_their_sum_and_the_geometry_under_each_name(tmp_path: Path) -> None:
@@ -101,17 +83,11 @@ def test_a_folder_holds_the_cnn_s_weights_their_sum_and_the_geometry_under_each_
         "again": ("again.weight", "again.bias"),
         "head": ("head.weight", None),
     }
-    assert found.convolutions["stem"].spec == layer(convert_model(network()).model, "stem").spec
+    assert found.convolutions["stem"].spec == layer(converted(), "stem").spec
 
 
 def test_layers_that_compute_what_no_convolution_computes_are_all_told_with_their_distance(tmp_path: Path) -> None:
-    def both(model: nn.Module) -> None:
-        moved(model, "stem")
-        moved(model, "head")
-
-    folder = write(tmp_path / "out", both)
-    model = convert_model(network()).model
-    both(model)
+    folder, model = write(tmp_path / "out", "stem", "head"), converted("stem", "head")
     told = "; ".join(
         f"{name}: the centre of head 0 is at {center}, not at its kernel tap {tap}{told_distance(layer(model, name))}"
         for name, center, tap in (("stem", (-0.5, -0.5), (-1, -1)), ("head", (0.5, 0.5), (0, 0)))
@@ -120,15 +96,14 @@ def test_layers_that_compute_what_no_convolution_computes_are_all_told_with_thei
     with pytest.raises(NotAConvolutionError, match=f"^{re.escape(start + told)}$"):
         restored_checkpoint(folder)
     with pytest.raises(NotAConvolutionError, match=r": 1 of 2 attention layers compute .*: head: the centre"):
-        restored_checkpoint(write(tmp_path / "one", lambda model: moved(model, "head")))
+        restored_checkpoint(write(tmp_path / "one", "head"))
 
 
 def test_a_layer_without_a_name_is_the_model_itself(tmp_path: Path) -> None:
     single = attention_from_conv(nn.Conv2d(1, 1, 1))
     save_converted(single, tmp_path / "still")
     assert_same(restored_checkpoint(tmp_path / "still").state_dict, {"weight": single.weight, "bias": single.bias})  # type: ignore[dict-item]
-    with torch.no_grad():
-        single.centers += 0.5
+    layer(single, "").centers.data[0] += 0.5
     save_converted(single, tmp_path / "moved")
     with pytest.raises(NotAConvolutionError, match=r"moved: 1 of 1 attention layers .*: the model itself: the centre"):
         restored_checkpoint(tmp_path / "moved")
@@ -146,24 +121,17 @@ def test_layers_of_other_classes_need_the_architecture(tmp_path: Path) -> None:
         restored_checkpoint(folder)
 
 
-# From whatever holds attention
-
-
 @pytest.mark.parametrize("architecture", [None, HERE])
-def test_a_folder_needs_no_architecture_and_may_have_one(architecture: Architecture | None, tmp_path: Path) -> None:
+def test_a_folder_needs_no_architecture_and_has_no_average(architecture: Architecture | None, tmp_path: Path) -> None:
     found = restored_state(write(tmp_path / "out"), architecture=architecture)
     assert_same(found.state_dict, network().state_dict())
     assert found.files[0] == tmp_path / "out/config.json"
-
-
-def test_a_folder_has_no_moving_average(tmp_path: Path) -> None:
-    for architecture in (None, HERE):
-        with pytest.raises(OptionError, match="keeps no moving average"):
-            restored_state(write(tmp_path / f"{architecture}"), architecture=architecture, ema=True)
+    with pytest.raises(OptionError, match="keeps no moving average"):
+        restored_state(tmp_path / "out", architecture=architecture, ema=True)
 
 
 def test_a_state_dict_of_attention_needs_the_architecture(tmp_path: Path) -> None:
-    state = convert_model(network()).model.state_dict()
+    state = converted().state_dict()
     torch.save(state, tmp_path / "w.pt")
     assert_same(restored_state(tmp_path / "w.pt", architecture=HERE).state_dict, network().state_dict())
     with pytest.raises(ArchitectureNeededError, match="takes the architecture of their network"):
@@ -171,12 +139,12 @@ def test_a_state_dict_of_attention_needs_the_architecture(tmp_path: Path) -> Non
 
 
 def test_the_moving_average_is_restored_if_it_is_asked_for(tmp_path: Path) -> None:
-    state = convert_model(network()).model.state_dict()
+    state = converted().state_dict()
     average = {name: value + 1 if name == "head.weight" else value for name, value in state.items()}
     torch.save({"state_dict": state, "state_dict_ema": average}, tmp_path / "w.pt")
     for ema in (False, True):
         found = restored_state(tmp_path / "w.pt", architecture=HERE, ema=ema).state_dict["head.weight"]
-        assert torch.equal(found, network().head.weight + ema)
+        assert torch.equal(found, network().state_dict()["head.weight"] + ema)
     torch.save({"state_dict": network().state_dict(), "state_dict_ema": average}, tmp_path / "w.pt")
     with pytest.raises(ArchitectureNeededError):
         restored_state(tmp_path / "w.pt", ema=True)
@@ -188,13 +156,9 @@ def test_the_moving_average_is_restored_if_it_is_asked_for(tmp_path: Path) -> No
 def test_without_attention_there_is_nothing_to_restore(architecture: Architecture | None, tmp_path: Path) -> None:
     path = tmp_path / "w.pt"
     torch.save(network().state_dict(), path)
-    with pytest.raises(
-        NotAConvolutionError, match=f"^{path} holds no attention layer, so there is nothing to restore$"
-    ):
+    told = f"{path} holds no attention layer, so there is nothing to restore"
+    with pytest.raises(NotAConvolutionError, match=f"^{re.escape(told)}$"):
         restored_state(path, architecture=architecture)
-
-
-# To a file
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".pt", ".safetensors"])
@@ -208,31 +172,36 @@ def test_a_restored_file_holds_the_cnn_and_replaces_another_only_if_told(suffix:
         with pytest.raises(OutputError, match="exists, and force was not given"):
             call()
     with pytest.raises(OutputError, match="exists, and force was not given"):
-        check_state_dict_file(out)
+        restore.check_state_dict_file(out)
     restore_file(folder, out, force=True, architecture=HERE)
     write_state_dict({"x": torch.ones(1)}, out, force=True)
-    check_state_dict_file(out, force=True)
+    restore.check_state_dict_file(out, force=True)
 
 
-def test_what_is_read_is_not_written_over(tmp_path: Path) -> None:
-    folder = write(tmp_path / "out")
-    state = convert_model(network()).model.state_dict()
-    torch.save(state, tmp_path / "w.pt")
-    before = [path.read_bytes() for path in (tmp_path / "w.pt", folder / "model.safetensors")]
-    with pytest.raises(OutputError):
-        restore_file(tmp_path / "w.pt", tmp_path / "w.pt", architecture=HERE, force=True)
-    with pytest.raises(OutputError):
-        restore_file(folder, folder / "model.safetensors", force=True)
-    with pytest.raises(OutputError):
-        write_state_dict(state, tmp_path / "w.pt", force=True, sources=iter([tmp_path / "w.pt"]))
-    assert before == [path.read_bytes() for path in (tmp_path / "w.pt", folder / "model.safetensors")]
+def test_what_is_read_is_not_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What can be told before anything is read is."""
+    folder, file, linked = tmp_path / "out", tmp_path / "w.pt", tmp_path / "c.pt"
+    folder.mkdir()
+    for path in (file, folder / "config.json", folder / "model.safetensors"):
+        path.write_bytes(b"damaged")
+    linked.hardlink_to(folder / "config.json")
+    for source, out in ((file, file), (folder, folder / "model.safetensors"), (folder, linked)):
+        with pytest.raises(OutputError, match=r"would be lost$"):
+            restore_file(source, out, force=True)
+    found = Checkpoint(folder, {}, "", files=(file,))
+    monkeypatch.setattr(restore, "restored_state", lambda *_, **__: found)
+    with pytest.raises(OutputError, match=r"would be lost$"):
+        restore_file(folder, file, force=True)
+    with pytest.raises(OutputError, match=r"would be lost$"):
+        write_state_dict({}, file, force=True, sources=iter([file]))
+    assert {path.read_bytes() for path in tmp_path.rglob("*.*")} == {b"damaged"}
 
 
 @pytest.mark.parametrize("name", ["w", "w.bin", "w.pt.gz", "w.SAFETENSORS", ".pt"])
 def test_the_end_of_a_file_s_name_says_what_is_written(name: str, tmp_path: Path) -> None:
     told = f"{tmp_path / name} must end in .safetensors, .pth, .pt, which says what kind of file is written"
     for call in (
-        lambda: check_state_dict_file(tmp_path / name),
+        lambda: restore.check_state_dict_file(tmp_path / name),
         lambda: write_state_dict({}, tmp_path / name),
         lambda: restore_file(tmp_path / "missing", tmp_path / name),
     ):
@@ -267,18 +236,15 @@ def test_what_torch_cannot_write_is_told_in_one_line(tmp_path: Path, monkeypatch
     assert list(tmp_path.iterdir()) == []
 
 
-# One layer
-
-
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_stored_layer_has_the_values_that_were_saved(bias: bool) -> None:
     given = attention_from_conv(nn.Conv2d(1, 2, 3, bias=bias), alpha=3.0)
     state = {f"a.{name}": value for name, value in given.state_dict().items()}
-    found = stored_layer(LayerEntry.of(("a", "b"), given), Checkpoint(Path("w"), state, ""))
+    found = restore.stored_layer(LayerEntry.of(("a", "b"), given), Checkpoint(Path("w"), state, ""))
     assert_same(found.state_dict(), given.state_dict())
     assert found.spec == given.spec
     for missing in ("a.weight", "a.alpha", "a.centers"):
         lacking = {name: value for name, value in state.items() if name != missing}
         told = "w lacks the weights of the layer 'a'" if missing == "a.weight" else missing.removeprefix("a.")
         with pytest.raises(CheckpointError, match=told):
-            stored_layer(LayerEntry.of(("a", "b"), given), Checkpoint(Path("w"), lacking, ""))
+            restore.stored_layer(LayerEntry.of(("a", "b"), given), Checkpoint(Path("w"), lacking, ""))
