@@ -143,7 +143,7 @@ _PROGRAMS = (
 )
 _ARCHITECTURES = ("convert/files/test_architecture",)
 _CHECKPOINTS = ("convert/files/test_weights", "convert/files/test_fitting")
-_DESCRIBING = ("convert/files/test_layers",)
+_DESCRIBING = ("convert/files/test_layer_tree",)
 _LOADING = ("convert/files/test_load",)
 _OPENING = ("convert/files/test_opened",)
 _RESTORING = ("convert/files/test_restored_state",)
