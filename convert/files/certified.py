@@ -120,8 +120,7 @@ def _bound(model: nn.Module, name: str, input_range: tuple[float, float]) -> Cer
             certificate = certify(layer, input_range=input_range)
     except ConversionError as error:
         layer = attention_named(model, name)
-        changed = layer.regime.is_read and not_a_convolution(layer, tolerance=math.inf)
-        distance = told_distance(layer, input_range) if changed else ""
+        distance = told_distance(layer, input_range) if not_a_convolution(layer, tolerance=math.inf) else ""
         return CertifiedLayer(None, f"no longer a convolution{distance}" if distance else str(error))
     if not math.isfinite(certificate.bound):
         return CertifiedLayer(None, "no finite bound is known for these weights and this alpha")
