@@ -48,6 +48,7 @@ ROOMS = [
     "proofs/claims/other_encodings",
     "proofs/claims/sharper",
     "proofs/claims/errata",
+    "proofs/formal",
     "proofs/formal/coq",
     "proofs/formal/checker",
     "proofs/prover/document",

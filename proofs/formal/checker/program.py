@@ -11,7 +11,7 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, get_args
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ....convert.errors import ConversionError, ToolError
 from ....convert.spec import ConvSpec, NamedPadding, PaddingMode
+from ..leash import on_leash
 
 PROGRAM = "conv2attn-checker"
 BUILT = Path(__file__).parents[3] / "build" / "checker" / PROGRAM  # where make checker puts it, in a checkout
@@ -143,21 +144,15 @@ def find_program() -> str:
 
 @contextmanager
 def running() -> Iterator[Running]:
-    """Starts the program, and ends it.
+    """Starts the program, and ends it, at the latest when this process ends.
 
     Raises:
         ToolError: It is not built.
     """
-    with subprocess.Popen([find_program()], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with on_leash([find_program()], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        try:
-            yield Running(process.stdin, process.stdout)
-        except BaseException:
-            process.kill()
-            with suppress(BrokenPipeError):  # what was not sent yet goes nowhere
-                process.stdin.close()
-            raise
+        yield Running(process.stdin, process.stdout)
 
 
 def _shape(spec: ConvSpec) -> list[str]:

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...prover.enclosure import POINTS, tau_lower, tau_upper
+from ..leash import run_leashed
 from .answers import assumption_queries, axioms_of, evaluation_query, fractions_of, summary_objections, unexpected
-from .leash import run_leashed
 from .library import FOLDER, LIBRARY, Statement, sources, statements
 
 DEFAULT_LIMIT = 300.0  # seconds a file

@@ -147,7 +147,7 @@ def keep_the_default_alpha_in_every_precision(monkeypatch: pytest.MonkeyPatch) -
 
 
 def query_the_kernel_s_corner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ConvSpec, "middle", (0, 0))
+    monkeypatch.setattr(ConvSpec, "middle", property(lambda spec: (0,) * spec.axes))
 
 
 def without_bias(layer: LayerValues) -> LayerValues:
@@ -281,17 +281,17 @@ FAULTS: list[tuple[Plant, str]] = [
 ]
 
 
-def first_violation(check: str, settings: Settings) -> Comparison | None:
-    """What the first of the layers of seed 0 that fails fails with."""
-    found = (violations(settings.layer(0, index), checks=[check]) for index in range(WITHIN))
-    return next((wrong[0] for wrong in found if wrong), None)
+def first_violation(check: str, settings: Settings, *, may_raise: bool = False) -> Comparison | None:
+    """The first wrong result of the layers of seed 0, or exception, if that is how an engine shows the fault."""
+    found = (made for index in range(WITHIN) for made in violations(settings.layer(0, index), checks=[check]))
+    return next((made for made in found if may_raise or not made.what.startswith("raises ")), None)
 
 
 @pytest.mark.parametrize(("plant", "check"), FAULTS, ids=lambda fault: getattr(fault, "__name__", ""))
 def test_a_planted_fault_is_found(plant: Plant, check: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    found = first_violation(check, Settings(**RARELY.get(plant, {})))
-    assert found is not None
+    found = first_violation(check, Settings(**RARELY.get(plant, {})), may_raise=plant is forget_the_width)
+    assert found is not None  # where the width is forgotten, the tables have another shape than the image
 
 
 def test_a_processor_that_takes_subnormal_weights_for_zero_breaks_no_certificate(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from conv2attn.proofs.formal.coq.leash import run_leashed
+from conv2attn.proofs.formal.leash import run_leashed
 from tests import processes
 
 LONG = 120  # seconds in which all processes have surely ended; those of the old code never did
@@ -54,10 +54,25 @@ for verdict in worker.verdicts("slow", "slow-claim", 1e6):
 PROGRAM = """
 import sys
 from pathlib import Path
-from conv2attn.proofs.formal.coq.leash import run_leashed
+from conv2attn.proofs.formal.leash import run_leashed
 
 program = "import time; alive = open('alive', 'w'); print('checking', file=alive, flush=True); time.sleep(10**6)"
 run_leashed([sys.executable, "-c", program], folder=Path(), limit=10**6)
+"""
+
+CHECKER = """
+import sys, time
+from pathlib import Path
+from conv2attn.proofs.formal.checker import program
+
+Path("checker").write_text(
+    f"#!{sys.executable}\\n"
+    "import time; alive = open('alive', 'w'); print('checking', file=alive, flush=True); time.sleep(10**6)"
+)
+Path("checker").chmod(0o700)
+program.find_program = lambda: "./checker"
+with program.running():
+    time.sleep(10**6)
 """
 
 SLOW = """
@@ -99,13 +114,14 @@ def test_workers_end_with_their_parent_and_show_no_traceback(
     assert "Traceback" not in errors  # multiprocessing itself may say what it has cleared away
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("program", [PROGRAM, CHECKER], ids=["any program", "the checker of certificates"])
 def test_a_program_on_a_leash_ends_with_its_parent(
-    sent: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    program: str, sent: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     os.mkfifo("alive")
-    with started(sys.executable, "-c", PROGRAM) as process, open("alive") as alive:
+    with started(sys.executable, "-c", program) as process, open("alive") as alive:
         assert alive.readline() == "checking\n"
         process.send_signal(sent)
         assert process.wait(LONG) == -sent
