@@ -76,6 +76,11 @@ def softmax_tail(layer: AttentionLayer, varies: Tensor) -> Tensor:
     return tail
 
 
+def counts_heads_alone(layer: AttentionLayer) -> bool:
+    """Whether there is no room for what makes the tail of soft attention of several heads smaller."""
+    return layer.spec.num_heads > 1 and not layer.regime.is_exact and not _has_room(layer)
+
+
 def _has_room(layer: AttentionLayer) -> bool:
     """Whether the heads' reach and the kernel are small enough for the sum over every point they touch."""
     if min(layer.regime.alpha) < _FLATTEST:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from ..attention.construction import not_a_convolution
+from ..bounds.tail import counts_heads_alone
 from ..certificate.comparison import LayerComparison
 from ..certificate.distance import told_distance
 from ..certificate.layer import Certificate, certify
@@ -21,6 +22,7 @@ from ..model.report import Report
 from .config import attention_named
 
 REPORT_VERSION = 1
+ALONE = "its bound counts each head by itself, which is larger: kernel and attention are too wide for the sharper sum"
 CERTIFIED_RANGE = (-1.0, 1.0)  # a layer's inputs are not known here; the bound grows in proportion to them
 
 
@@ -92,8 +94,10 @@ class CertifiedReport:
         for layer in report.layers:
             bounds.append(_bound(model, layer.name, input_range))
             progress(1)
+        certified = (layer.name for layer, bound in zip(report.layers, bounds, strict=True) if bound.certificate)
+        wide = [name for name in certified if counts_heads_alone(attention_named(model, name))]
         network = certify_network(model, input_range=input_range, size=size)
-        return cls(report, tuple(bounds), network, input_range)
+        return cls(report.noted(dict.fromkeys(wide, ALONE)), tuple(bounds), network, input_range)
 
     def noted(self, notes: Mapping[str, str]) -> CertifiedReport:
         """The same, with what else the user should know of layers, by their names."""

@@ -153,7 +153,7 @@ def convert_checkpoint(
     with progress("Certifying", total=len(report.layers)) as advance:
         certified = CertifiedReport.of(model, report, input_range=input_range, size=size, progress=advance)
     with redirect_stdout(sys.stderr):  # as above
-        page, left_out = make_page(model, report, title=checkpoint.name, limit=QUICK)
+        page, left_out = make_page(model, certified.report, title=checkpoint.name, limit=QUICK)
     certified = certified.noted(left_out)
     told = {layer.name: bound.to_json() for layer, bound in zip(report.layers, certified.bounds, strict=True)}
     with (

@@ -11,10 +11,11 @@ from torch import nn
 
 from conv2attn.convert import attention_from_conv, certify, certify_network, convert_model
 from conv2attn.convert.attention.layer import SelfAttention
+from conv2attn.convert.bounds import tail
 from conv2attn.convert.certificate.comparison import compare_layers
 from conv2attn.convert.certificate.distance import distance_from_convolution
 from conv2attn.convert.certificate.seal import seal
-from conv2attn.convert.files.certified import CERTIFIED_RANGE, CertifiedLayer, CertifiedReport
+from conv2attn.convert.files.certified import ALONE, CERTIFIED_RANGE, CertifiedLayer, CertifiedReport
 from conv2attn.convert.model.report import Report
 
 RANGE = (-2.0, 3.0)
@@ -41,7 +42,7 @@ def test_each_layer_has_its_certificate_precision_and_seal_for_the_range_that_is
         model, report = convert_model(convs(dtype), alpha=4.0)
         certified = CertifiedReport.of(model, report, input_range=RANGE)
         assert certified.input_range == RANGE
-        assert certified.report is report
+        assert certified.report == report
         for layer, bound in zip(report.layers, certified.bounds, strict=True):
             found = model.get_submodule(layer.name)
             assert isinstance(found, SelfAttention)
@@ -149,6 +150,20 @@ def test_a_report_is_plain_data_with_its_version_and_what_was_measured() -> None
     assert compared.to_json() == data | {"comparison": [one.to_json() for one in measured]}
     with pytest.raises(ValueError, match="shorter"):
         CertifiedReport(report, (), certified.network, RANGE).to_json()
+
+
+def test_layers_whose_soft_heads_are_counted_alone_are_noted_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = attention()
+    content.add_content(2)
+    one = attention_from_conv(nn.Conv2d(2, 1, 1), alpha=3.0)
+    model = nn.Sequential(attention(), one, attention(None), content)
+
+    def notes() -> list[str | None]:
+        return [layer.note for layer in CertifiedReport.of(model, Report.of(model)).report.layers]
+
+    assert notes() == [None] * 4
+    monkeypatch.setattr(tail, "_TABLE", 1)
+    assert notes() == [ALONE, None, None, None]
 
 
 def test_notes_go_to_the_layers_that_they_are_of() -> None:
