@@ -1,7 +1,7 @@
 """Runs another program so that it ends when this process does, however that ends.
 
 A small Python process starts the program and waits for the end of a pipe that only this process holds: the system
-closes it even when this process is killed. The two ignore an interrupt from the keyboard: this process hears it too, and
+closes it even when this process is killed. Both ignore an interrupt from the keyboard: this process hears it too, and
 ends them.
 """
 

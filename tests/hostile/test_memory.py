@@ -22,16 +22,17 @@ def flood(opcodes: bytes, megabytes: int = 8) -> Callable[[Path], object]:
 
 
 def bomb(name: str) -> Callable[[Path], object]:
-    """An archive with an entry that expands a thousandfold, to 128 MB."""
+    """An archive with an entry that expands a thousandfold, to 384 MB."""
 
     def write(path: Path) -> None:
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            entries = {"a/data.pkl": state({"w": tensor(shape=(2**25,), stride=(1,), count=2**25)}), "a/data/0": FLOATS}
+            count = 384 * 2**18
+            entries = {"a/data.pkl": state({"w": tensor(shape=(count,), stride=(1,), count=count)}), "a/data/0": FLOATS}
             for other, content in entries.items():
                 if other != name:
                     archive.writestr(zipfile.ZipInfo(other), content)
             with archive.open(name, "w") as member:
-                for _ in range(128):
+                for _ in range(384):
                     member.write(bytes(2**20))
 
     return write

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conv2attn.convert.files.config import FORMAT_VERSION
-from conv2attn.convert.files.writing.ownership import OURS
+from conv2attn.convert.files.writing.ownership import CONFIG, OURS
 from conv2attn.learn.data import pictures as images
 from conv2attn.proofs.evidence import image_folder
 from tests.hostile import measuring
@@ -25,11 +25,11 @@ PAGE = " ".join((ROOT / "docs" / "security.md").read_text(encoding="utf-8").spli
     "sentence",
     [
         f"at most twice the files' size and {measuring.ALLOWED // 2**20} MB",
-        f"a second of processor time for each megabyte and {WORDS[measuring.SECONDS]}, of a processor that "
+        f"{WORDS[measuring.SECONDS]} seconds of processor time and one more for each megabyte, on a processor that "
         f"counts to a million in Python in {measuring.MILLION} seconds",
         f"at most {round(images.MOST_PIXELS / 10**6)} million pixels",
         f"at most {round(image_folder.MOST_NUMBERS / 10**6)} million numbers",
-        f"plain files of {WORDS[len(OURS)]} names",
+        f"plain files of {WORDS[len(OURS)]} names, among them a `{CONFIG}`",
     ],
 )
 def test_the_limits_that_are_told_are_those_of_the_code(sentence: str) -> None:

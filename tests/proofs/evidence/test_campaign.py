@@ -55,7 +55,7 @@ from conv2attn.proofs.evidence.campaign.checks.comparison import Comparer, Compa
 from conv2attn.proofs.evidence.campaign.checks.inputs import convolution, cotangent, images, integer_limit
 from conv2attn.proofs.evidence.campaign.counterexample import counterexample
 from conv2attn.proofs.evidence.campaign.merge import merge
-from conv2attn.proofs.evidence.campaign.processes import check_block
+from conv2attn.proofs.evidence.campaign.processes import _pool, check_block
 from conv2attn.proofs.evidence.campaign.result import OUT_OF_TIME, Campaign
 from conv2attn.proofs.evidence.campaign.run import run_campaign
 from conv2attn.proofs.evidence.campaign.settings import Settings
@@ -553,6 +553,12 @@ def test_an_executor_of_the_callers_finds_what_one_process_finds(
         theirs = run_campaign(settings, layers=40, executor=executor)
         assert executor.submit(len, "left as it is").result() == 13
     assert plain(theirs) == plain(run_campaign(settings, layers=40, workers=0))
+
+
+def test_a_process_of_a_campaign_starts_anew_and_is_no_copy_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "copied", True, raising=False)
+    with _pool(1) as pool:
+        assert pool.submit(eval, "hasattr(__import__('os'), 'copied')").result() is False
 
 
 def test_a_process_that_dies_ends_the_campaign(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,9 +53,9 @@ def test_limits_are_those_that_the_documentation_states() -> None:
         f"{limits.MAX_TENSORS:,} tensors, {limits.MAX_DIMENSIONS} dimensions, {limits.MAX_NAME:,} bytes of a name",
         f"{limits.MAX_DEPTH} modules in modules, {limits.MAX_HEADER / 2**20:g} MB of header or JSON",
         f"{limits.MAX_JSON_VALUES:,} values of JSON; {budget.steps:,} steps",
-        f"of which {limits.MAX_STEPS:,} count; {budget.memory / 2**20:g} MB and the files' size",
-        f"{limits.MAX_OVERLAP} times the files' size, all under each of their names to {limits.MAX_SHARING} times",
-        f"or to {limits.SPARE / 2**20:g} MB.",
+        f"up to {limits.MAX_STEPS:,}; {budget.memory / 2**20:g} MB and the files' size",
+        f"to {limits.MAX_OVERLAP} times the files' size and {limits.SPARE / 2**20:g} MB",
+        f"under each of their names, to {limits.MAX_SHARING} times it and {limits.SPARE / 2**20:g} MB.",
     ):
         assert sentence in documented
 
