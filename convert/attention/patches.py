@@ -98,7 +98,7 @@ def _unsuited(conv: Convolution, patch: int) -> str | None:
         return f"only nn.Conv2d has patches; got {type(conv).__name__}"
     spec = spec_of(conv)
     if spec.is_dynamic or spec.padding_mode not in ("zeros", "circular"):
-        return f"padding {spec.padding!r} with {spec.padding_mode} is none of whole patches"
+        return f"padding {spec.padding!r} with {spec.padding_mode} does not consist of whole patches"
     stride = spec.stride[0]
     if spec.stride[1] != stride or patch % stride:
         return f"one stride that divides the patch of {patch} pixels is needed; got {spec.stride}"

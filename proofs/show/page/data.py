@@ -148,9 +148,9 @@ def _entry_data(entry: LayerReport, layer: SelfAttention, left_out: str | None, 
 
 
 def _changed(layer: SelfAttention) -> str | None:
-    """Why a layer, as one that was trained, is a convolution no more, and how far it is from one; None if it is one."""
+    """Why a layer, as one that was trained, is no longer a convolution, and how far it is from one; None if it is one."""
     reason = not_a_convolution(layer, tolerance=math.inf) if layer.regime.is_read else None
-    return None if reason is None else f"a convolution no more: {reason}{told_distance(layer)}"
+    return None if reason is None else f"no longer a convolution: {reason}{told_distance(layer)}"
 
 
 @torch.no_grad()

@@ -263,8 +263,8 @@ def test_a_layer_that_is_a_convolution_no_more_says_so_with_its_distance() -> No
     assert notes == [
         None,
         None,
-        "a convolution no more: the centre of head 3 is at (0.25, -1.0), not at its kernel tap (0, -1)" + next(told),
-        "a convolution no more: its content terms are on, so it looks at the image to decide where to look"
+        "no longer a convolution: the centre of head 3 is at (0.25, -1.0), not at its kernel tap (0, -1)" + next(told),
+        "no longer a convolution: its content terms are on, so it looks at the image to decide where to look"
         + next(told),
     ]
 
