@@ -62,8 +62,8 @@ def test_maxima_have_a_bound_exactly_where_no_window_sees_padding_alone(
                 if length + 2 * padding < span:
                     continue
 
-                def pool(x: Tensor, cut: int = length, options: Any = (kernel, stride, padding, dilation)) -> Tensor:
-                    return F.max_pool1d(x.flatten(2)[:, :, :cut], *options, ceil_mode=ceil_mode)
+                def pool(x: Tensor, cut: int = length, stride: int = stride, padding: int = padding) -> Tensor:
+                    return F.max_pool1d(x.flatten(2)[:, :, :cut], kernel, stride, padding, dilation, ceil_mode)
 
                 if pool(torch.ones(1, 1, 2, 6)).isfinite().all():
                     assert_same(bounds(pool), MERGED)
@@ -79,7 +79,7 @@ def test_maxima_have_a_bound_exactly_where_no_window_sees_padding_alone(
         (lambda x: F.adaptive_avg_pool1d(x.flatten(2), 24), 1),
         (lambda x: F.adaptive_avg_pool2d(x, 1), 12),
         (lambda x: F.adaptive_avg_pool2d(x, (1, 2)), 6),
-        (lambda x: F.adaptive_avg_pool2d(x, (None, 4)), 2),  # type: ignore[arg-type]
+        (lambda x: F.adaptive_avg_pool2d(x, (None, 4)), 2),
     ],
 )
 def test_an_adaptive_average_is_one_of_its_largest_window(function: Function, values: int) -> None:
@@ -87,7 +87,7 @@ def test_an_adaptive_average_is_one_of_its_largest_window(function: Function, va
     assert_same(bounds(function), rounded(X, X.largest, values + 1))
 
 
-def _volumes(x: Tensor) -> Tensor:
+def _volumes(x: Tensor) -> Any:
     return x.unflatten(3, (2, 3))
 
 
@@ -97,8 +97,8 @@ def test_an_adaptive_average_along_three_axes_narrows_every_sum_and_three_quotie
         (lambda x: F.adaptive_avg_pool3d(_volumes(x), (1, 1, 2)), 8),
         (lambda x: F.adaptive_avg_pool3d(_volumes(x), 2), 2),
     ):
-        narrow = {"same": False, "narrowings": values + 3}
-        assert_same(bounds(function, dtype=dtype), Arithmetic(dtype).rounded(X, X.largest, values + 2, **narrow))
+        expected = Arithmetic(dtype).rounded(X, X.largest, values + 2, same=False, narrowings=values + 3)
+        assert_same(bounds(function, dtype=dtype), expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALF])
