@@ -72,6 +72,7 @@ _RUNNING = (
 _RULES = (
     "convert/certificate/test_activations",
     "convert/certificate/test_functions",
+    "convert/certificate/test_pooling",
     "convert/certificate/test_weighted",
 )
 _CALLS = (
@@ -199,7 +200,7 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     _NETWORK: {"convert/certificate/propagation": ("certificate",)},
     _COMPARING: {"convert/certificate": ("comparison",)},
     _REFERENCE: {"convert/certificate": ("reference",)},
-    _RULES: {"convert/certificate/propagation": ("activations", "functions", "rearranging", "weighted")},
+    _RULES: {"convert/certificate/propagation": ("activations", "functions", "pooling", "rearranging", "weighted")},
     _CALLS: {"convert/certificate/propagation": ("call", "layers", "program", "tracked")},
     _MODULES: {"convert/files/readers": ("modules",)},
     _PICKLES: {"convert/files/readers": ("archive", "pickle_machine", "pickled", "rebuilt")},

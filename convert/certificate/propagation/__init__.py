@@ -6,6 +6,7 @@ every operation between passes on an error as the claim ``error-propagation`` sa
 
     interval.py     bounds on a tensor's values and errors; affine maps; rounding
     activations.py  Lipschitz constants
+    pooling.py      averages and maxima of windows
     rearranging.py  reshaping, joining, averaging, sums and products
     weighted.py     convolutions, linear layers, batch normalisation
     layers.py       attention layers

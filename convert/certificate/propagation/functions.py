@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from . import pooling
 from . import rearranging as moves
 from .activations import BY_NAME, GELU, clamped, leaky_relu
 from .call import Call
@@ -59,7 +60,10 @@ def _gelu(call: Call) -> Interval:
 
 
 def _hardtanh(call: Call) -> Interval:
-    low, high = call.argument(1, "min_val", -1.0), call.argument(2, "max_val", 1.0)
+    given = call.argument(1, "min_val", -1.0), call.argument(2, "max_val", 1.0)
+    low, high = (call.arithmetic.held(limit) for limit in given)
+    if not (low <= high and low < math.inf and high > -math.inf):
+        raise UnboundedError(f"no number of {call.arithmetic.dtype} is between the limits {given[0]} and {given[1]}")
     return clamped(low, high)(call.first.interval, call.arithmetic)
 
 
@@ -102,7 +106,7 @@ def _divide(call: Call) -> Interval:
     if isinstance(divisor, Tracked) or float(divisor) <= 0:
         raise UnboundedError("a quotient by what may be small or negative is not bounded")
     smallest, largest = float(b.low), float(b.high)
-    if smallest <= 0:
+    if smallest < call.arithmetic.smallest:  # it may be taken for 0, and its inverse may overflow
         raise UnboundedError("a quotient by what may be small or negative is not bounded")
     ends = torch.stack([a.low / smallest, a.low / largest, a.high / smallest, a.high / largest])
     lost = call.arithmetic.smallest / smallest + call.arithmetic.smallest * a.largest  # its inverse may be subnormal
@@ -146,36 +150,6 @@ def _mean(call: Call) -> Interval:
     return moves.averaged(kept, math.prod(before[dimension] for dimension in reduced), call.arithmetic)
 
 
-def _axes(call: Call) -> int:
-    """Along how many axes a function pools that has their number in its name."""
-    return int(call.name.removesuffix("d")[-1])
-
-
-def _pooled(call: Call) -> Interval:
-    """Bounds on what is pooled; without a dimension of images before the channels, dimension 1 is pooled, too."""
-    x = call.first
-    return x.interval if x.fake.ndim == _axes(call) + 2 else x.interval.merged()
-
-
-def _adaptive_average(call: Call) -> Interval:
-    call.ignore("output_size")
-    return moves.averaged(_pooled(call), math.prod(call.first.fake.shape[-_axes(call) :]), call.arithmetic)
-
-
-def _average_pool(call: Call) -> Interval:
-    if call.argument(6, "divisor_override") is not None:
-        raise UnboundedError("an average with divisor_override is no average")
-    call.ignore("stride", "padding", "ceil_mode", "count_include_pad")
-    size = call.argument(1, "kernel_size")
-    count = size ** _axes(call) if isinstance(size, int) else math.prod(size)
-    return moves.averaged(_pooled(call).with_zero(), count, call.arithmetic)
-
-
-def _max_pool(call: Call) -> Interval:
-    call.ignore("kernel_size", "stride", "padding", "dilation", "ceil_mode", "output_size")
-    return _pooled(call)
-
-
 def _interpolate(call: Call) -> Interval:
     call.ignore("size", "scale_factor", "align_corners", "recompute_scale_factor")
     return moves.interpolated(call.first.interval, call.option("mode"), call.arithmetic)
@@ -191,7 +165,12 @@ def _pad(call: Call) -> Interval:
     x, mode, value = call.first, call.option("mode"), call.option("value")
     ends = call.argument(1, "pad")  # two for each dimension, from the last on
     kept = x.interval if len(ends) <= 2 * (x.fake.ndim - 2) else x.interval.merged()
-    return kept if mode != "constant" else kept.joined(call.arithmetic.scalar(float(value or 0.0)))
+    if mode != "constant":
+        return kept
+    held = call.arithmetic.held(value or 0.0)
+    if not math.isfinite(held):
+        raise UnboundedError(f"it pads with {value}, which is no finite number of {call.arithmetic.dtype}")
+    return kept.joined(Interval.of(held, held))
 
 
 def _leaky_relu(call: Call) -> Interval:
@@ -215,9 +194,10 @@ RULES: dict[str, Callable[[Call], Interval]] = {
     **dict.fromkeys(("contiguous", "detach", "clone"), _unchanged),
     **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d"), _dropout),
     "mean": _mean,
-    **{f"adaptive_avg_pool{axes}d": _adaptive_average for axes in (1, 2, 3)},
-    **{f"avg_pool{axes}d": _average_pool for axes in (1, 2, 3)},
-    **{f"{kind}_pool{axes}d": _max_pool for kind in ("max", "adaptive_max") for axes in (1, 2, 3)},
+    **{f"adaptive_avg_pool{axes}d": pooling.adaptive_average for axes in (1, 2, 3)},
+    **{f"avg_pool{axes}d": pooling.average for axes in (1, 2, 3)},
+    **{f"adaptive_max_pool{axes}d": pooling.adaptive_maximum for axes in (1, 2, 3)},
+    **{f"max_pool{axes}d": pooling.maximum for axes in (1, 2, 3)},
     "interpolate": _interpolate,
     "channel_shuffle": _shuffle,
     "pad": _pad,

@@ -109,10 +109,20 @@ class Arithmetic:
         narrowing = unit_roundoff(self.dtype) if self.computed != self.dtype else 0.0
         return (1 + gamma(terms, unit_roundoff(self.computed))) * (1 + narrowing) ** narrowings - 1
 
+    def held(self, value: float) -> float:
+        """A number as a tensor of the dtype holds it; infinite if it is too large."""
+        return float(torch.tensor(value, dtype=self.dtype, device="cpu"))
+
     def scalar(self, value: float) -> Interval:
-        """A number as an operand, which is rounded to the dtype if that does not hold it."""
+        """A number as an operand, which is rounded to the dtype if that does not hold it.
+
+        Raises:
+            UnboundedError: It is too large for the precision that is computed in, or not a number.
+        """
+        if not abs(value) <= torch.finfo(self.computed).max:
+            raise UnboundedError(f"the number {value} is no finite number of {self.computed}")
         spread = 0.0
-        if float(torch.tensor(value, dtype=self.dtype, device="cpu")) != value:
+        if self.held(value) != value:
             spread = unit_roundoff(self.dtype) * abs(value) * OUTWARD + self.smallest
         return Interval(*(Interval.of(end, end).low for end in (value - spread, value + spread, 0.0)))
 
@@ -124,9 +134,14 @@ class Arithmetic:
         *,
         same: bool,
         lost: Tensor | float = 0.0,
+        reach: Tensor | None = None,
         narrowings: int = 1,
     ) -> Interval:
         """Bounds on the computed result of an operation.
+
+        No partial sum exceeds (1 + its relative error) times the sum of all absolute values. Where that is below the
+        largest number of what is computed in, or of the dtype if more than the result is rounded to it, nothing
+        overflows on the way.
 
         Args:
             exact: Bounds on its exact result; the error is what the operation makes of its inputs' errors.
@@ -135,15 +150,24 @@ class Arithmetic:
             same: Whether both networks do it on the same numbers.
             lost: What is lost where operands are taken for 0, beside 5 times ``smallest`` a term (claim
                 ``underflow-errors``).
+            reach: Bound on the absolute values of what is computed on the way, if they may be larger than ``scale``.
             narrowings: How often a term is rounded to the dtype, if that is narrower than what is computed in.
+
+        Raises:
+            UnboundedError: Something may overflow.
         """
         limits, relative = torch.finfo(self.dtype), self.relative(terms, narrowings)
+        between = torch.finfo(self.computed if narrowings == 1 else self.dtype)
+        largest = (scale if reach is None else reach) * (1 + relative)
+        if bool(((largest >= between.max) & scale.isfinite()).any()):
+            raise UnboundedError("what is computed on the way may exceed the largest number of its dtype")
         underflow = (lost + 5 * terms * self.smallest) * (1 + relative)
         if self.computed != self.dtype:
             underflow = underflow + narrowings * limits.smallest_normal * limits.eps * (1 + relative)
         rounding = scale * relative + underflow
         low, high = exact.low - rounding, exact.high + rounding
-        error = torch.zeros_like(rounding) if same else (exact.error + 2 * rounding) * OUTWARD
+        known = torch.where(rounding.isfinite(), 0.0, torch.inf)  # equal numbers are equal unless they overflow
+        error = known if same else (exact.error + 2 * rounding) * OUTWARD
         return checked(Interval(low, high, error), limits.max)
 
 

@@ -11,7 +11,7 @@ import torch
 from .interval import Arithmetic, Interval, UnboundedError, checked
 
 _INTERPOLATION_ROUNDINGS = 16
-_CONVEX = {"nearest": True, "nearest-exact": True, "bilinear": False, "linear": False}  # whether it is exact
+_WEIGHED_AXES = {"nearest": 0, "nearest-exact": 0, "linear": 1, "bilinear": 2}  # along how many pixels are weighed
 
 
 def reshaped(x: Interval, before: torch.Size, after: torch.Size) -> Interval:
@@ -24,20 +24,40 @@ def reshaped(x: Interval, before: torch.Size, after: torch.Size) -> Interval:
     return x.merged()
 
 
-def averaged(x: Interval, terms: int, arithmetic: Arithmetic) -> Interval:
-    """Bounds on an average of so many values of a channel."""
-    return arithmetic.rounded(x, x.largest, terms + 1, same=x.is_equal)
+def averaged(x: Interval, terms: int, arithmetic: Arithmetic, *, quotients: int = 2, narrowings: int = 1) -> Interval:
+    """Bounds on an average of so many values of a channel: their sum, then a quotient or a product with an inverse.
+
+    Args:
+        x: Bounds on the values.
+        terms: How many are averaged, at most.
+        arithmetic: How it rounds.
+        quotients: How many roundings the quotient costs: an inverse that is rounded and a product, unless it is more.
+        narrowings: How often a value is rounded to the dtype.
+
+    Raises:
+        UnboundedError: There are none, or their sum may overflow.
+    """
+    if terms == 0:
+        raise UnboundedError("an average of no values is not a number")
+    total, roundings = terms * x.largest, terms - 1 + quotients
+    return arithmetic.rounded(x, x.largest, roundings, same=x.is_equal, reach=total, narrowings=narrowings)
 
 
 def interpolated(x: Interval, mode: str, arithmetic: Arithmetic) -> Interval:
     """Bounds on convex combinations of neighbouring pixels.
 
+    In half precision, weights, products and sums may each be rounded to it along each axis. A weight that is subnormal
+    errs by less than the unit roundoff, of which there is one more for it.
+
     Raises:
-        UnboundedError: The mode weighs pixels in another way.
+        UnboundedError: The mode weighs pixels in another way, or a sum may overflow.
     """
-    if mode not in _CONVEX:
+    if mode not in _WEIGHED_AXES:
         raise UnboundedError(f"no bound is known for interpolation in mode {mode!r}")
-    return x if _CONVEX[mode] else arithmetic.rounded(x, x.largest, _INTERPOLATION_ROUNDINGS, same=x.is_equal)
+    axes = _WEIGHED_AXES[mode]
+    if axes == 0:
+        return x
+    return arithmetic.rounded(x, x.largest, _INTERPOLATION_ROUNDINGS, same=x.is_equal, narrowings=3 * axes + 1)
 
 
 def concatenated(parts: Sequence[Interval], shapes: Sequence[torch.Size], dimension: int) -> Interval:

@@ -79,11 +79,21 @@ def batch_norm(call: Call) -> Interval:
     given, shift = call.named_values("weight"), call.named_values("bias")
     weight = ones if given is None else given.double().cpu()
     bias = torch.zeros_like(ones) if shift is None else shift.double().cpu()
-    inverse = 1 / (variance + call.option("eps")).sqrt()
+    smallest, radicand = call.arithmetic.smallest, variance + call.option("eps")
+    if not bool((radicand >= 2 * smallest).all()):
+        raise UnboundedError(f"its variance and eps may vanish in {call.arithmetic.computed}")
+    inverse = 1 / radicand.sqrt()
     inputs, factor = x.interval.expanded(x.fake.shape[1]), weight * inverse
     exact, _ = affine(inputs, factor.view(-1, 1, 1), bias - mean * factor, groups=len(mean))
     reach = inputs.largest + mean.abs()
-    lost = call.arithmetic.smallest * 8 * (1 + factor.abs() + (1 + inverse) * (1 + reach))
+    lost = smallest * 8 * (1 + factor.abs() + (1 + inverse) * (1 + reach))
+    lost = lost + factor.abs() * reach * smallest / radicand  # one of the variance and eps may be taken for 0
+    steepest = torch.maximum(factor.abs(), torch.maximum(weight.abs(), inverse))  # in whatever order it multiplies
     return call.arithmetic.rounded(
-        exact, factor.abs() * reach + bias.abs(), _NORM_ROUNDINGS, same=inputs.is_equal, lost=lost
+        exact,
+        factor.abs() * reach + bias.abs(),
+        _NORM_ROUNDINGS,
+        same=inputs.is_equal,
+        lost=lost,
+        reach=steepest * reach + bias.abs(),
     )

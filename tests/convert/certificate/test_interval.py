@@ -95,6 +95,56 @@ def test_what_an_operation_loses_is_rounding_and_underflow(dtype: torch.dtype, s
         assert error == (0 if same else high - low)
 
 
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_a_number_beyond_the_precision_that_is_computed_in_has_no_bound(dtype: torch.dtype) -> None:
+    arithmetic = Arithmetic(dtype)
+    largest = torch.finfo(arithmetic.computed).max
+    assert float(arithmetic.scalar(-largest).low) <= -largest
+    for value in (1.01 * largest, -1.01 * largest, math.inf, -math.inf, math.nan):
+        with pytest.raises(UnboundedError):
+            arithmetic.scalar(value)
+
+
+def test_a_number_is_held_as_a_tensor_of_the_dtype_holds_it() -> None:
+    assert Arithmetic(torch.float64).held(0.3) == 0.3
+    assert Arithmetic(torch.bfloat16).held(0.3) == 0.30078125
+    assert Arithmetic(torch.float16).held(-0.3) == -0.300048828125
+    assert Arithmetic(torch.float32).held(1e39) == math.inf
+
+
+@pytest.mark.parametrize("narrowings", [1, 2])
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_a_sum_that_may_overflow_on_the_way_has_no_bound(dtype: torch.dtype, narrowings: int) -> None:
+    """On the way numbers are as large as what is computed in allows, or the dtype where sums are rounded to it."""
+    arithmetic, zero, one = Arithmetic(dtype), Interval.of(0.0, 0.0), torch.ones(1, dtype=torch.float64)
+    largest = torch.finfo(arithmetic.computed if narrowings == 1 else dtype).max
+    most = largest / (1 + arithmetic.relative(TERMS, narrowings)) * one
+    for size, fits in ((most * (1 - 2**-40), True), (most * (1 + 2**-40), False), (torch.inf * one, False)):
+        if fits:
+            found = arithmetic.rounded(zero, one, TERMS, same=True, reach=size, narrowings=narrowings)
+            assert found.is_bounded
+        else:
+            with pytest.raises(UnboundedError, match="on the way may exceed"):
+                arithmetic.rounded(zero, one, TERMS, same=True, reach=size, narrowings=narrowings)
+    if dtype != torch.float64:  # where that is infinite
+        with pytest.raises(UnboundedError, match="on the way may exceed"):
+            arithmetic.rounded(zero, most * (1 + 2**-40), TERMS, same=True, narrowings=narrowings)
+
+
+def test_a_sum_of_unknown_numbers_leaves_those_bounded_that_are() -> None:
+    x = Interval(*(torch.tensor(ends, dtype=torch.float64) for ends in ([-math.inf, 0], [math.inf, 1], [0.0, 0.0])))
+    found = Arithmetic(torch.float32).rounded(x, x.largest, TERMS, same=True, reach=16 * x.largest)
+    assert found.error.tolist() == [math.inf, 0]
+    assert float(found.high[1]) == pytest.approx(1)
+
+
+def test_equal_numbers_that_may_overflow_double_precision_need_not_be_equal_any_more() -> None:
+    """The difference of two infinite numbers is not 0."""
+    infinite = torch.tensor([math.inf], dtype=torch.float64)
+    found = Arithmetic(torch.float64).rounded(Interval(-infinite, infinite, 0 * infinite), infinite, 1, same=True)
+    assert found.error.tolist() == [math.inf]
+
+
 def test_an_error_is_carried_with_the_rounding_of_both_networks() -> None:
     exact = Interval.of(-1.0, 2.0, 0.5)
     found = Arithmetic(torch.float32).rounded(exact, torch.tensor([3.0], dtype=torch.float64), TERMS, same=False)

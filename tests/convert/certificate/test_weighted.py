@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from conv2attn.convert.certificate.propagation.interval import Arithmetic, Interval, affine
-from tests.convert.certificate.following import SINGLE, X, assert_same, bounds, interval, reason, rounded
+from tests.convert.certificate.following import SINGLE, X, assert_same, bounds, followed, interval, reason, rounded
 
 PADDED = Interval(X.low.clamp(max=0), X.high.clamp(min=0), X.error)
 NONE = interval([0] * 4, [0] * 4, [0.0, 0.25, 0, 1e-3])
@@ -71,6 +72,32 @@ def test_a_convolution_of_groups_is_narrowed_once_and_may_lose_what_is_subnormal
         assert_same(found, mapped(x, weight.flatten(2), groups=2, dtype=dtype))
 
 
+HUGE = interval([1e38], [1e38], [0])  # 16 times that, plus and minus, is 0 and overflows on the way
+ALTERNATING = torch.tensor([3.0] * 8 + [-3.0] * 8)
+
+
+@pytest.mark.parametrize(
+    ("function", "weight"),
+    [
+        (lambda x, w: F.conv2d(x, w, padding=(1, 0)), ALTERNATING.view(1, 1, 4, 4)),
+        (lambda x, w: F.conv_transpose2d(x, w), ALTERNATING.view(1, 1, 4, 4)),
+        (lambda x, w: F.conv1d(x.flatten(2), w), ALTERNATING.view(1, 1, 16)[..., 4:12]),
+        (lambda x, w: F.linear(x.flatten(1), w), ALTERNATING.view(1, 16)[:, 2:14]),
+    ],
+)
+def test_a_sum_of_products_that_may_overflow_on_the_way_has_no_bound(function: Any, weight: Tensor) -> None:
+    assert reason(function, HUGE, w=weight) == "what is computed on the way may exceed the largest number of its dtype"
+
+
+def test_half_precision_is_summed_in_single_but_by_a_transposed_convolution() -> None:
+    """60000 + 30000 overflows float16, also if 60000 is to be taken off."""
+    x, weight = interval([60000], [60000], [0]), torch.tensor([1.0, -1.0, 0.5], dtype=torch.float16).view(1, 1, 1, 3)
+    assert bounds(lambda x, w: F.conv2d(x, w), x, w=weight, dtype=torch.float16).is_bounded
+    small = weight * 0.5
+    said = reason(lambda x, w: F.conv_transpose2d(x, w), x, w=small, dtype=torch.float16)
+    assert said == "what is computed on the way may exceed the largest number of its dtype"
+
+
 def test_a_convolution_along_one_axis_or_three_is_one_along_two() -> None:
     weight = torch.randn(3, 4, 1, 2)
     expected = mapped(X, weight.flatten(2))
@@ -124,10 +151,12 @@ STATISTICS: dict[str, Any] = {
 def normalised(x: Interval, eps: float, *, mean: Tensor, variance: Tensor, weight: Tensor, bias: Tensor) -> Interval:
     """Bounds on (x - mean) / sqrt(variance + eps) * weight + bias, of eight roundings."""
     mean, variance, weight, bias = (tensor.double() for tensor in (mean, variance, weight, bias))
-    inverse = 1 / (variance + eps).sqrt()
+    radicand = variance + eps
+    inverse = 1 / radicand.sqrt()
     factor, reach = weight * inverse, x.largest + mean.abs()
     exact, _ = affine(x, factor.view(4, 1, 1), bias - mean * factor, groups=4)
     lost = SINGLE.smallest * 8 * (1 + factor.abs() + (1 + inverse) * (1 + reach))
+    lost = lost + factor.abs() * reach * SINGLE.smallest / radicand  # the variance or eps may be taken for 0
     return rounded(exact, factor.abs() * reach + bias.abs(), 8, lost=lost)
 
 
@@ -135,8 +164,8 @@ def norm(x: Tensor, mean: Tensor, variance: Tensor, **options: Any) -> Tensor:
     return F.batch_norm(x, mean, variance, **options)
 
 
-@pytest.mark.parametrize("zero", [None, "weight", "mean"])
-@pytest.mark.parametrize("eps", [1e-5, 0.5])
+@pytest.mark.parametrize("zero", [None, "weight", "mean", "variance"])
+@pytest.mark.parametrize("eps", [1e-5, 0.5, 2.0**-125])
 def test_batch_normalisation_is_an_affine_map_of_eight_roundings(eps: float, zero: str | None) -> None:
     held = STATISTICS if zero is None else {**STATISTICS, "bias": torch.zeros(4), zero: torch.zeros(4)}
     for x in (X, NONE):
@@ -147,6 +176,33 @@ def test_batch_normalisation_without_weights_multiplies_by_one_and_adds_nothing(
     held = {name: STATISTICS[name] for name in ("mean", "variance")}
     expected = normalised(X, 1e-5, **held, weight=torch.ones(4), bias=torch.zeros(4))
     assert_same(bounds(norm, **held), expected)
+
+
+@pytest.mark.parametrize(
+    ("variance", "eps"),
+    [(0.0, 1e-50), (1e-60, 1e-50), (0.0, 0.0), (-1.0, 0.5), (2.0**-126, 2.0**-127), (math.nan, 1.0)],
+)
+def test_a_variance_that_may_vanish_with_its_eps_is_not_divided_by(variance: float, eps: float) -> None:
+    """Of two numbers below the smallest normal one, 2^-126, both may be taken for 0."""
+    held = {**STATISTICS, "variance": torch.full((4,), variance)}
+    follower, (found,) = followed(lambda x, **held: norm(x, eps=eps, **held), **held)
+    assert not found.is_bounded
+    assert "its variance and eps may vanish in torch.float32" in [problem.reason for problem in follower.problems]
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        {"mean": torch.full((4,), 1e38), "weight": torch.full((4,), 10.0)},
+        {"weight": torch.full((4,), 1e38), "variance": torch.full((4,), 1e4)},
+        {"weight": torch.full((4,), 1e-10), "variance": torch.full((4,), 1e-14), "mean": torch.full((4,), 1e33)},
+        {"bias": torch.full((4,), 3.4e38), "weight": torch.full((4,), 1e37)},
+    ],
+)
+def test_batch_normalisation_that_may_overflow_in_some_order_has_no_bound(large: dict[str, Tensor]) -> None:
+    held = {**STATISTICS, **large}
+    said = reason(lambda x, **held: norm(x, eps=0.0, **held), **held)
+    assert said == "what is computed on the way may exceed the largest number of its dtype"
 
 
 @pytest.mark.parametrize("missing", [(), ("mean", "variance")])
