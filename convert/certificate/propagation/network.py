@@ -154,7 +154,9 @@ class Follower(TorchFunctionMode):
         """A function of tensors without values, and bounds on what it gives back."""
         operands = tracked_in((args, kwargs))
         result = func(*_fakes(args), **_fakes(kwargs))
-        written = [tracked for tracked in operands if tracked.has_changed]
+        written = [tracked for tracked in operands if tracked.has_changed or _may_be_written(name, tracked, args)]
+        if any(tracked.real is not None and not tracked.outlives for tracked in written):
+            raise UntraceableError("it writes values into a tensor that the call made")
         outputs = tensors_in(result)
         if not outputs and not written:
             return result
@@ -361,6 +363,11 @@ def _name(func: Any) -> str:
     if isinstance(func, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return name
     return name.removesuffix(".__get__").rpartition(".")[2]
+
+
+def _may_be_written(name: str, tracked: Tracked, args: Any) -> bool:
+    """Whether a function that no rule is for may write into a tensor unseen, as ``apply_`` does."""
+    return name.endswith("_") and not name.endswith("__") and name not in RULES and (not args or tracked is args[0])
 
 
 def _is_odd(value: object) -> bool:

@@ -64,6 +64,46 @@ def test_a_tensor_that_the_call_makes_may_be_written_to() -> None:
     assert (float(bounds.low), float(bounds.high)) == pytest.approx((0.0, 3.0), abs=CLOSE)
 
 
+def through_a_part(c: Tensor, x: Tensor) -> None:
+    c[:, :, :1].add_(x[:, :, :1])
+
+
+def by_index(c: Tensor, x: Tensor) -> None:
+    c[...] = x
+
+
+def by_data(c: Tensor, x: Tensor) -> None:
+    c.data = x
+
+
+WRITES: dict[str, Callable[[Tensor, Tensor], object]] = {
+    "add_": lambda c, x: c.add_(x),
+    "copy_": lambda c, x: c.copy_(x),
+    "__setitem__": by_index,
+    "out": lambda c, x: torch.mul(x, 2.0, out=c),
+    "the out of a packed function": lambda c, x: torch.ops.aten.mul.out(x, x, out=c),
+    "out of another size": lambda c, x: torch.cat([x, x], out=c.resize_(0)),
+    "index_copy_": lambda c, x: c.index_copy_(0, torch.arange(1), x),
+    "index_put_": lambda c, x: c.index_put_((torch.arange(1),), x, accumulate=True),
+    "a part of it": through_a_part,
+    "data": by_data,
+    "several": lambda c, x: torch._foreach_add_([c], [x]),
+}
+
+
+@pytest.mark.parametrize("way", WRITES)
+def test_a_tensor_that_the_call_makes_must_not_be_given_values_that_are_followed(way: str) -> None:
+    """Its own values are known once and for all; what is written into it is not."""
+
+    def write(network: Small, x: Tensor) -> Tensor:
+        c = torch.zeros(x.shape, device=x.device)
+        WRITES[way](c, x)
+        return c
+
+    with pytest.raises(UntraceableError, match="writes values into a tensor that the call made"):
+        followed(write)
+
+
 def test_a_tensor_that_outlives_the_call_may_be_read() -> None:
     held = torch.full((3,), 2.0)
     _, bounds = followed(lambda network, x: x + (held + held))
@@ -153,6 +193,16 @@ def test_a_tensor_that_was_made_out_of_sight_is_not_known() -> None:
     follower, bounds = followed(make)
     assert not bounds.is_bounded
     assert follower.problems[0].reason == "it reads a tensor that was made out of sight"
+
+
+def test_a_function_in_place_that_leaves_no_trace_on_tensors_without_values_makes_them_unknown() -> None:
+    def change(network: Small, x: Tensor) -> Tensor:
+        y = x * 1.0
+        y.apply_(lambda value: 100 * value)
+        return y
+
+    _, bounds = followed(change)
+    assert not bounds.is_bounded
 
 
 def test_a_tensor_that_was_changed_out_of_sight_is_not_known() -> None:
