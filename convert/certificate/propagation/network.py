@@ -35,6 +35,7 @@ from .program import foreign
 from .tracked import Tracked, constant, replaced, shares_memory, tensors_in, tracked_in
 
 Memory = dict[tuple[object, ...], tuple[Interval, Certificate, float]]
+State = dict[tuple[str, ...], tuple[object, int]]  # of a module
 
 _DEVICES = ("device", "is_cpu", "is_cuda", "is_meta", "is_mps", "is_xla", "is_xpu")
 _PLAIN = (Tensor, bool, int, float, str, type(None), tuple, list, dict)  # of what a result may consist
@@ -100,7 +101,8 @@ class Follower(TorchFunctionMode):
             module.register_forward_hook(self._leave, always_call=True)
             layer = model.get_submodule(name)
             if isinstance(layer, SelfAttention):
-                module.forward = functools.partial(self._attention, name, layer)
+                module.forward = functools.partial(self._attention, name, layer, module)
+        self._states = {id(module): _state_of(module) for module in shadow.modules() if isinstance(module, SelfAttention)}
 
     def give(self, fake: Tensor, interval: Interval) -> Tensor:
         """Makes a tensor without values known, with bounds on the values."""
@@ -204,10 +206,18 @@ class Follower(TorchFunctionMode):
             return Interval.unknown()
 
     def _attention(
-        self, name: str, layer: SelfAttention, x: Tensor, output_size: Sequence[int] | None = None
+        self,
+        name: str,
+        layer: SelfAttention,
+        shadow: SelfAttention,
+        x: Tensor,
+        output_size: Sequence[int] | None = None,
     ) -> Tensor:
         """An attention layer's ``forward``."""
         with torch._C.DisableTorchFunction():
+            changed = _changed(self._states[id(shadow)], _state_of(shadow))
+            if changed is not None:
+                raise UntraceableError(f"it replaces {name}.{changed} while it runs")
             tracked, spec = self._known(x), layer.spec
             before = x.shape[-spec.axes :]
             chosen = spec if output_size is None else spec.with_output_size(before, output_size)
@@ -337,14 +347,22 @@ def _unchanged(shadow: nn.Module) -> Iterator[None]:
     if drew:
         raise UntraceableError("it draws random numbers")
     after = _state_of(shadow)
-    for key, (value, version) in before.items():
-        if key not in after or after[key][0] is not value or after[key][1] != version:
-            raise UntraceableError(f"it changes its own {'.'.join(key)} while it runs")
+    changed = _changed(before, after)
+    if changed is not None:
+        raise UntraceableError(f"it changes its own {changed} while it runs")
     if len(after) > len(before):
         raise UntraceableError("it keeps something from one call to the next")
 
 
-def _state_of(shadow: nn.Module) -> dict[tuple[str, ...], tuple[object, int]]:
+def _changed(before: State, after: State) -> str | None:
+    """The name of something that is no longer what it was, or None."""
+    for key, (value, version) in before.items():
+        if key not in after or after[key][0] is not value or after[key][1] != version:
+            return ".".join(key)
+    return None
+
+
+def _state_of(shadow: nn.Module) -> State:
     """What the modules hold, and how often tensors among it were written to."""
     held = {}
     for name, module in shadow.named_modules():

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from conv2attn.convert import attention_from_conv
 from conv2attn.convert.certificate.propagation.interval import Interval
@@ -290,6 +291,60 @@ def test_the_channels_of_a_layer_along_one_axis_have_bounds_of_their_own() -> No
     layer = attention_from_conv(nn.Conv1d(1, 2, 1))
     _, bounds = followed(lambda network, x: network.attention(x.flatten(2)), layer)
     assert bounds.high.numel() == 2
+
+
+def with_more_weight(layer: Any, x: Tensor) -> Tensor:
+    y: Tensor = functional_call(layer, {"weight": 50.0 * layer.weight}, (x,))
+    return y
+
+
+def with_another_bias(layer: Any, x: Tensor) -> Tensor:
+    y: Tensor = functional_call(layer, {"bias": layer.bias + 100.0}, (x,))
+    return y
+
+
+def with_another_place(layer: Any, x: Tensor) -> Tensor:
+    y: Tensor = functional_call(layer, {"centers": layer.centers + 1.0}, (x,))
+    return y
+
+
+def with_content_of_its_own(layer: Any, x: Tensor) -> Tensor:
+    y: Tensor = functional_call(layer, {"content.gate": layer.content.gate + 1.0}, (x,))
+    return y
+
+
+def with_a_weight_for_a_while(layer: Any, x: Tensor) -> Tensor:
+    own = layer._parameters["weight"]
+    layer._parameters["weight"] = 50.0 * own
+    y: Tensor = layer(x)
+    layer._parameters["weight"] = own
+    return y
+
+
+def without_content_for_a_while(layer: Any, x: Tensor) -> Tensor:
+    content, layer.content = layer.content, None
+    y: Tensor = layer(x)
+    layer.content = content
+    return y
+
+
+REPLACED: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    "weight": with_more_weight,
+    "bias": with_another_bias,
+    "centers": with_another_place,
+    "content.gate": with_content_of_its_own,
+    "_parameters": with_a_weight_for_a_while,
+    "content": without_content_for_a_while,
+}
+
+
+@pytest.mark.parametrize("way", REPLACED)
+def test_an_attention_layer_whose_parts_are_replaced_for_a_call_is_not_followed(way: str) -> None:
+    layer: Any = attention_from_conv(nn.Conv2d(1, 1, 1), alpha=3.0)
+    layer.add_content(2, gated=True)
+    name = "weight" if way == "_parameters" else way
+    with pytest.raises(UntraceableError, match=rf"it replaces attention\.{name} while it runs"):
+        followed(lambda network, x: REPLACED[way](network.attention, x), layer)
 
 
 class Leaf(nn.Module):
