@@ -81,11 +81,12 @@ def constant(real: Tensor, fake: Tensor | None = None, *, outlives: bool = False
     """A tensor whose values are known, and the same in both networks."""
     if fake is None:
         fake = torch.empty_like(real, device="meta")
+    real = real.detach()
     interval = Interval.unknown()
     if real.numel() and not real.is_complex() and bool(real.isfinite().all()):
         interval = Interval.of(float(real.min()), float(real.max()))
     return Tracked(
-        fake, interval, real.detach(), None if interval.is_bounded else "its values are not finite", outlives
+        fake, interval, real, None if interval.is_bounded else "its values are not finite", outlives
     )
 
 

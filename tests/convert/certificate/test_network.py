@@ -127,13 +127,13 @@ def test_an_error_that_the_network_catches_ends_the_layer_that_raised_it() -> No
 def test_a_buffer_that_the_call_changes_is_not_known_any_more() -> None:
     follower, bounds = followed(lambda network, x: x + network.kept.add_(1.0))
     assert not bounds.is_bounded
-    assert [problem.name for problem in follower.changes] == ["add_"]
+    assert [problem.name for problem in follower.doubts] == ["add_"]
 
 
 def test_a_tensor_of_the_call_that_is_changed_in_place_has_new_bounds() -> None:
     follower, bounds = followed(lambda network, x: (x * 2.0).add_(network.kept))
     assert (float(bounds.low), float(bounds.high)) == pytest.approx((-1.0, 5.0), abs=CLOSE)
-    assert not follower.changes
+    assert not follower.doubts
     assert not follower.problems
 
 
@@ -345,6 +345,115 @@ def test_an_attention_layer_whose_parts_are_replaced_for_a_call_is_not_followed(
     name = "weight" if way == "_parameters" else way
     with pytest.raises(UntraceableError, match=rf"it replaces attention\.{name} while it runs"):
         followed(lambda network, x: REPLACED[way](network.attention, x), layer)
+
+
+def number(x: Tensor) -> float:
+    return float(x.max())
+
+
+def array(x: Tensor) -> Any:
+    return x.numpy()
+
+
+CAUGHT: dict[str, tuple[Callable[[Any, Tensor], object], type[Exception]]] = {
+    "a number": (lambda layer, x: number(x), RuntimeError),
+    "a truth": (lambda layer, x: bool(x.max() > 0), RuntimeError),
+    "an array": (lambda layer, x: array(x), TypeError),
+    "a list": (lambda layer, x: x.tolist(), NotImplementedError),
+    "a place": (lambda layer, x: x[x > 0], NotImplementedError),
+    "on another device": (lambda layer, x: x.to("cpu"), NotImplementedError),
+    "equal": (lambda layer, x: torch.equal(x, x), NotImplementedError),
+    "a gradient": (lambda layer, x: x.register_hook(abs), RuntimeError),
+    "a question that is refused": (lambda layer, x: x.is_contiguous(), UntraceableError),
+    "a write that is refused": (lambda layer, x: torch.zeros(1, 1, 2, 3).add_(x), UntraceableError),
+    "another number of channels": (lambda layer, x: layer(torch.cat([x, x], 1)), Exception),
+    "another number of axes": (lambda layer, x: layer(x[None]), Exception),
+    "an argument of the layer alone": (lambda layer, x: layer(x, need_weights=True), Exception),
+}
+
+
+@pytest.mark.parametrize("case", CAUGHT)
+def test_a_network_that_catches_the_error_of_a_tensor_without_values_is_not_followed(case: str) -> None:
+    read, error = CAUGHT[case]
+
+    def catch(network: Small, x: Tensor) -> Tensor:
+        with contextlib.suppress(error):
+            read(network.attention, x)
+            x = x * 100.0
+        return x
+
+    with pytest.raises(UntraceableError):
+        followed(catch, attention_from_conv(nn.Conv2d(1, 1, 1)))
+
+
+def test_a_network_that_catches_the_error_of_a_layer_of_another_dtype_is_in_doubt() -> None:
+    follower, bounds = followed(
+        lambda network, x: (network.attention(x.double()), x)[1], attention_from_conv(nn.Conv2d(1, 1, 1))
+    )
+    assert bounds.is_bounded
+    assert [doubt.name for doubt in follower.doubts] == ["attention"]
+
+
+@pytest.mark.parametrize("case", ["a shape", "an argument", "a dimension"])
+def test_a_network_may_catch_an_error_that_tensors_with_values_would_raise(case: str) -> None:
+    wrong: dict[str, tuple[Callable[[Tensor], Tensor], type[Exception]]] = {
+        "a shape": (lambda x: x + torch.ones(7), RuntimeError),
+        "an argument": (lambda x: torch.nn.functional.relu(x, fast=True), TypeError),  # type: ignore[call-arg]
+        "a dimension": (lambda x: x.flatten(9), IndexError),
+    }
+    call, error = wrong[case]
+
+    def catch(network: Small, x: Tensor) -> Tensor:
+        with contextlib.suppress(error):
+            return call(x)
+        return x
+
+    _, bounds = followed(catch)
+    assert (float(bounds.low), float(bounds.high)) == (-1, 2)
+
+
+QUESTIONS: dict[str, Callable[[Any], object]] = {
+    "is_contiguous": lambda x: x.is_contiguous(),
+    "stride": lambda x: x.stride(),
+    "dim_order": lambda x: x.dim_order(),
+    "storage_offset": lambda x: x.storage_offset(),
+    "untyped_storage": lambda x: x.untyped_storage(),
+    "data_ptr": lambda x: x.data_ptr(),
+    "_version": lambda x: x._version,
+    "requires_grad": lambda x: x.requires_grad,
+    "is_leaf": lambda x: x.is_leaf,
+    "grad_fn": lambda x: x.grad_fn,
+    "grad": lambda x: x.grad,
+    "is_inference": lambda x: x.is_inference(),
+    "is_pinned": lambda x: x.is_pinned(),
+    "type": lambda x: x.type(),
+    "__repr__": repr,
+    "__format__": lambda x: f"{x}",
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_network_that_asks_what_shapes_do_not_tell_is_not_followed(name: str) -> None:
+    def ask(network: Small, x: Tensor) -> Tensor:
+        QUESTIONS[name](x)
+        return x
+
+    with pytest.raises(UntraceableError, match=f"it asks a tensor for {name}, and only shapes and dtypes"):
+        followed(ask)
+
+
+def test_a_network_may_ask_what_shapes_and_dtypes_and_its_own_parameters_tell() -> None:
+    found: list[object] = []
+
+    def ask(network: Small, x: Tensor) -> Tensor:
+        found.extend([x.shape, x.size(0), x.dim(), x.ndim, len(x), x.numel(), x.dtype, x.is_floating_point()])
+        weight = network.linear.weight
+        found.extend([x.device.type, x.get_device(), weight.requires_grad, weight.is_leaf, network.kept.requires_grad])
+        return x
+
+    _, bounds = followed(ask)
+    assert bounds.is_bounded
+    assert found == [(1, 1, 2, 3), 1, 4, 4, 1, 6, torch.float32, True, "cpu", -1, True, True, False]
 
 
 class Leaf(nn.Module):
