@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...errors import ConversionError
 from .tracked import replaced
 
 # Asked of another tensor, on the network's own device.
@@ -64,6 +65,16 @@ def is_shared(error: Exception, func: Callable[..., Any], args: Any, kwargs: Any
 def names_meta(error: Exception) -> bool:
     """Whether an error names the device of tensors without values, as torch's own do."""
     return re.search(r"\bmeta\b", str(error), re.IGNORECASE) is not None
+
+
+def told(error: Exception) -> str:
+    """What an error that the network raised on tensors without values says of the network."""
+    said = str(error).strip().partition("\n")[0]
+    if isinstance(error, ConversionError):
+        return said
+    if names_meta(error):
+        return "it reads values of tensors, and only their shapes are followed"
+    return f"it does not run on them: {type(error).__name__}{': ' if said else ''}{said}"
 
 
 def _zeros(tensor: Tensor, device: torch.device, gradients: bool) -> Tensor:

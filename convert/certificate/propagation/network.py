@@ -24,20 +24,19 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack,
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from ...attention.layer import SelfAttention
-from ...errors import ConversionError, Problem
+from ...errors import Problem
 from ...size import Size
 from ...spec import batch_shape
 from ..layer import Certificate
-from .answers import DEVICES, FACTS, GRADIENTS, is_shared, names_meta
+from .answers import DEVICES, FACTS, GRADIENTS, is_shared, told
 from .call import Call
 from .functions import MAY_SHARE, RULES, bound_function
 from .interval import Arithmetic, Interval, UnboundedError
 from .layers import bound_attention
-from .program import foreign
+from .program import changed_part, foreign, state_of
 from .tracked import Tracked, constant, replaced, shares_memory, tensors_in, tracked_in
 
 Memory = dict[tuple[object, ...], tuple[Interval, Certificate, float]]
-State = dict[tuple[str, ...], tuple[object, int]]  # of a module
 
 _PLAIN = (Tensor, bool, int, float, str, type(None), tuple, list, dict)  # of what a result may consist
 
@@ -79,8 +78,8 @@ class Follower(TorchFunctionMode):
     Attributes:
         layers: What was found of each attention layer, in the order of their calls.
         problems: The operations that no bound is known for.
-        doubts: Where it changes a parameter or a buffer while it runs, or gives a layer another dtype: there is no
-            bound, whatever the outputs' seem to be.
+        doubts: Where the network changes a parameter, a buffer or a constant while it runs, or gives a layer another
+            dtype: there is no bound, whatever the outputs' seem to be.
         refusal: Why there is no bound, which the network may have caught, or None.
     """
 
@@ -100,14 +99,16 @@ class Follower(TorchFunctionMode):
         self._tracked: dict[int, Tracked] = {}
         self._modules: list[tuple[str, nn.Module]] = []
         for tensor in originals:
-            self._track(constant(tensor, twins[id(tensor)], outlives=True))
+            self._track(constant(tensor, twins[id(tensor)]))
         for name, module in shadow.named_modules():
             module.register_forward_pre_hook(functools.partial(self._enter, name))
             module.register_forward_hook(self._leave, always_call=True)
             layer = model.get_submodule(name)
             if isinstance(layer, SelfAttention):
                 module.forward = functools.partial(self._attention, name, layer, module)
-        self._states = {id(module): _state_of(module) for module in shadow.modules() if isinstance(module, SelfAttention)}
+        self._states = {
+            id(module): state_of(module) for module in shadow.modules() if isinstance(module, SelfAttention)
+        }
 
     def give(self, fake: Tensor, interval: Interval) -> Tensor:
         """Makes a tensor without values known, with bounds on the values."""
@@ -133,18 +134,15 @@ class Follower(TorchFunctionMode):
         kwargs = kwargs or {}
         try:
             return self._called(func, args, kwargs)
-        except UntraceableError as error:
-            raise self._refused(error)
         except Exception as error:
-            if not is_shared(error, func, args, kwargs, self._placed.device):
-                self._refused(error)
+            if isinstance(error, UntraceableError) or not is_shared(error, func, args, kwargs, self._placed.device):
+                self._refuse(error)
             raise
 
-    def _refused(self, error: Exception) -> UntraceableError:
-        """Remembers an error that no network may catch, and gives it as the reason for no bound."""
-        found = error if isinstance(error, UntraceableError) else UntraceableError(_why_not(error))
+    def _refuse(self, error: Exception) -> None:
+        """Remembers an error that leaves no bound, even if the network catches it."""
+        found = error if isinstance(error, UntraceableError) else UntraceableError(told(error))
         self.refusal = self.refusal or found
-        return found
 
     def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
         self._check_surroundings()
@@ -183,8 +181,6 @@ class Follower(TorchFunctionMode):
         operands = tracked_in((args, kwargs))
         result = func(*_fakes(args), **_fakes(kwargs))
         written = [tracked for tracked in operands if tracked.has_changed or _may_be_written(name, tracked, args)]
-        if any(tracked.real is not None and not tracked.outlives for tracked in written):
-            raise UntraceableError("it writes values into a tensor that the call made")
         outputs = tensors_in(result)
         if not outputs and not written:
             if name not in FACTS:
@@ -199,8 +195,7 @@ class Follower(TorchFunctionMode):
             for fake in outputs
         }
         for tracked in written:
-            if tracked.changed(intervals.get(id(tracked.fake), Interval.unknown())):
-                self.doubts.append(Problem(self._place(name)[0], "it changes a parameter or a buffer while it runs"))
+            self._changed(self._place(name)[0], tracked, intervals.get(id(tracked.fake), Interval.unknown()))
         if written and not outputs:
             self.problems.append(Problem(self._place(name)[0], f"no bound is known for {name}"))
         return replaced(result, Tensor, lambda fake: self._output(name, fake, intervals[id(fake)], operands, written))
@@ -234,18 +229,17 @@ class Follower(TorchFunctionMode):
             self.problems.append(Problem(place, str(reason)))
             return Interval.unknown()
 
-    def _attention(
-        self, name: str, layer: SelfAttention, shadow: SelfAttention, *args: Any, **kwargs: Any
-    ) -> Tensor:
-        """An attention layer's ``forward``; its errors are not those of the convolution, so no network may catch one."""
+    def _attention(self, name: str, layer: SelfAttention, shadow: SelfAttention, *args: Any, **kwargs: Any) -> Tensor:
+        """An attention layer's ``forward``, whose errors no network may catch: they are not the convolution's."""
         try:
             with torch._C.DisableTorchFunction():
-                changed = _changed(self._states[id(shadow)], _state_of(shadow))
+                changed = changed_part(self._states[id(shadow)], state_of(shadow))
                 if changed is not None:
                     raise UntraceableError(f"it replaces {name}.{changed} while it runs")
                 return self._output_of(name, layer, *args, **kwargs)
         except Exception as error:
-            raise self._refused(error) from error
+            self._refuse(error)
+            raise
 
     def _output_of(
         self, name: str, layer: SelfAttention, x: Tensor, output_size: Sequence[int] | None = None
@@ -284,9 +278,14 @@ class Follower(TorchFunctionMode):
                 Tracked(tensor, Interval.unknown(), lost="it reads a tensor that was made out of sight")
             )
         elif found.has_changed:
-            found.changed(Interval.unknown())
+            self._changed("", found, Interval.unknown())
             found.lose("it reads a tensor that was changed out of sight")
         return found
+
+    def _changed(self, place: str, tracked: Tracked, interval: Interval) -> None:
+        """Notes a write into a tensor."""
+        if tracked.changed(interval):
+            self.doubts.append(Problem(place, "it changes a parameter, a buffer or a constant while it runs"))
 
     def _track(self, tracked: Tracked) -> Tracked:
         self._tracked[id(tracked.fake)] = tracked
@@ -350,17 +349,7 @@ def follow(
     except UntraceableError:
         raise
     except Exception as error:
-        raise UntraceableError(_why_not(error)) from error
-
-
-def _why_not(error: Exception) -> str:
-    """What an error that the network raised on tensors without values says of the network."""
-    said = str(error).strip().partition("\n")[0]
-    if isinstance(error, ConversionError):
-        return said
-    if names_meta(error):
-        return "it reads values of tensors, and only their shapes are followed"
-    return f"it does not run on them: {type(error).__name__}{': ' if said else ''}{said}"
+        raise UntraceableError(told(error)) from error
 
 
 def _shapes_of(model: nn.Module) -> tuple[nn.Module, dict[int, Tensor]]:
@@ -389,7 +378,7 @@ def _unchanged(shadow: nn.Module) -> Iterator[None]:
     Raises:
         UntraceableError: The call changed the state of a module or of torch's random numbers.
     """
-    before, chance = _state_of(shadow), torch.get_rng_state()
+    before, chance = state_of(shadow), torch.get_rng_state()
     try:
         yield
         drew = not torch.equal(torch.get_rng_state(), chance)
@@ -397,31 +386,12 @@ def _unchanged(shadow: nn.Module) -> Iterator[None]:
         torch.set_rng_state(chance)
     if drew:
         raise UntraceableError("it draws random numbers")
-    after = _state_of(shadow)
-    changed = _changed(before, after)
+    after = state_of(shadow)
+    changed = changed_part(before, after)
     if changed is not None:
         raise UntraceableError(f"it changes its own {changed} while it runs")
     if len(after) > len(before):
         raise UntraceableError("it keeps something from one call to the next")
-
-
-def _changed(before: State, after: State) -> str | None:
-    """The name of something that is no longer what it was, or None."""
-    for key, (value, version) in before.items():
-        if key not in after or after[key][0] is not value or after[key][1] != version:
-            return ".".join(key)
-    return None
-
-
-def _state_of(shadow: nn.Module) -> State:
-    """What the modules hold, and how often tensors among it were written to."""
-    held = {}
-    for name, module in shadow.named_modules():
-        own = {**module._parameters, **module._buffers, **module._modules}
-        for key, value in (*vars(module).items(), *own.items()):
-            version = value._version if isinstance(value, Tensor) and not value.is_meta else 0
-            held[(*name.split("."), key) if name else (key,)] = (value, version)
-    return held
 
 
 def _name(func: Any) -> str:

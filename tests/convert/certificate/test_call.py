@@ -67,4 +67,4 @@ def test_values_are_those_of_a_constant_and_not_of_what_is_computed() -> None:
 @pytest.mark.parametrize("add", [torch.add, torch.sub, Tensor.add_, Tensor.sub_])
 def test_a_sum_with_a_factor_of_0_is_not_taken_for_the_sum(add: Callable[..., Tensor]) -> None:
     for alpha in (0, 0.0):
-        assert reason(lambda x, alpha=alpha: add(x * 1.0, x, alpha=alpha)).endswith("with alpha")  # type: ignore[misc]
+        assert reason(lambda x, alpha=alpha: add(x * 1.0, x, alpha=alpha)).endswith("with alpha")

@@ -225,7 +225,7 @@ def test_a_change_that_only_several_images_make_leaves_no_bound() -> None:
 
     certificate = certified(change)
     assert certificate.bound is None
-    assert certificate.unbounded == (Problem("add_", "it changes a parameter or a buffer while it runs"),)
+    assert certificate.unbounded == (Problem("add_", "it changes a parameter, a buffer or a constant while it runs"),)
 
 
 def test_a_network_that_changes_itself_has_no_bound_and_is_told_once_for_each_place() -> None:
@@ -237,7 +237,7 @@ def test_a_network_that_changes_itself_has_no_bound_and_is_told_once_for_each_pl
 
     certificate = certified(change)
     assert (certificate.bound, certificate.outputs) == (None, None)
-    assert certificate.unbounded == (Problem("add_", "it changes a parameter or a buffer while it runs"),)
+    assert certificate.unbounded == (Problem("add_", "it changes a parameter, a buffer or a constant while it runs"),)
 
 
 def test_a_change_is_not_told_beside_why_the_same_place_has_no_bound() -> None:
