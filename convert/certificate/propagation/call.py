@@ -59,7 +59,8 @@ class Call:
         Raises:
             UnboundedError: One is neither known nor off.
         """
-        odd = [name for name, value in self.kwargs.items() if name not in self._read and value not in (None, False)]
+        given = [name for name, value in self.kwargs.items() if value is not None and value is not False]  # 0 is given
+        odd = [name for name in given if name not in self._read]
         if odd:
             raise UnboundedError(f"no bound is known for {self.name} with {', '.join(odd)}")
 

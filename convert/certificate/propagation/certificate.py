@@ -8,6 +8,7 @@ measures what happens on given images instead.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -26,7 +27,7 @@ from ...spec import Convolution
 from ..layer import InputRange, channel_range
 from ..wording import told
 from .interval import Interval
-from .network import Follower, LayerBound, Memory, UntraceableError, follow
+from .network import LayerBound, UntraceableError, follow
 from .program import not_followed
 from .tracked import tensors_in
 
@@ -96,19 +97,19 @@ def certify_network(
     if in_the_way:
         return NetworkCertificate(grid, None, (), in_the_way)
     images = Interval(low, high, torch.zeros_like(low))
+    run = functools.partial(follow, model, grid, first.in_channels, images, memory={})
     try:
-        memory: Memory = {}
-        found, outputs = follow(model, grid, first.in_channels, images, count=1, memory=memory)
-        _, of_several = follow(model, grid, first.in_channels, images, count=3, memory=memory)
+        found, outputs = run(count=1)
+        others = {"how many images it gets": run(count=3), "gradients being enabled": run(count=1, gradients=True)}
     except UntraceableError as error:
         reason = f"the network cannot be followed on images of {grid}: {error}"
         return NetworkCertificate(grid, None, (), (Problem("", reason),))
     bound = max((float(output.error.max()) for output in outputs), default=math.inf)
-    problems = [*found.problems, *_changes(found)]
-    depends = not _are_same(outputs, of_several)
-    if depends:
-        problems.append(Problem("", "what it computes depends on how many images it gets"))
-    if depends or found.changes:
+    depends = [what for what, (_, bounds) in others.items() if not _are_same(outputs, bounds)]
+    doubts = [doubt for follower in (found, *(other for other, _ in others.values())) for doubt in follower.doubts]
+    problems = [*found.problems, *_beside(found.problems, doubts)]
+    problems += [Problem("", f"what it computes depends on {what}") for what in depends]
+    if depends or doubts:
         bound = math.inf
     reached = _largest_output(model, first, low, high, grid) if math.isfinite(bound) else None
     return NetworkCertificate(grid, _finite(bound), tuple(found.layers), tuple(dict.fromkeys(problems)), reached)
@@ -136,10 +137,10 @@ def _largest_output(
     return largest if math.isfinite(largest) else None
 
 
-def _changes(found: Follower) -> list[Problem]:
-    """Where the network changes itself, beside the modules that have no bound anyway."""
-    named = {problem.name for problem in found.problems}
-    return [problem for problem in found.changes if problem.name not in named]
+def _beside(problems: list[Problem], doubts: list[Problem]) -> list[Problem]:
+    """The doubts about modules and functions that have a bound otherwise."""
+    named = {problem.name for problem in problems}
+    return [doubt for doubt in doubts if doubt.name not in named]
 
 
 def _are_same(a: list[Interval], b: list[Interval]) -> bool:

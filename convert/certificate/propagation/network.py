@@ -3,7 +3,8 @@
 A copy of the network on the meta device, where tensors have shapes and no values, is called as the network is: through
 ``__call__``, with the code that would run. Every function of torch that it calls on the way is seen
 (``TorchFunctionMode``) and bounded; values are read of the network itself. What is not a function of torch cannot touch
-a tensor without values, so it either leaves the bounds alone or stops the run, and then there is no bound.
+a tensor without values. Where the network asks for more than such a tensor knows (``answers.py``), there is no bound,
+whether the error ends the run or the network catches it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,19 +24,20 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack,
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from ...attention.layer import SelfAttention
-from ...errors import ConversionError, Problem
+from ...errors import Problem
 from ...size import Size
+from ...spec import batch_shape
 from ..layer import Certificate
+from .answers import DEVICES, FACTS, GRADIENTS, is_shared, told
 from .call import Call
 from .functions import MAY_SHARE, RULES, bound_function
 from .interval import Arithmetic, Interval, UnboundedError
 from .layers import bound_attention
-from .program import foreign
+from .program import changed_part, foreign, state_of
 from .tracked import Tracked, constant, replaced, shares_memory, tensors_in, tracked_in
 
 Memory = dict[tuple[object, ...], tuple[Interval, Certificate, float]]
 
-_DEVICES = ("device", "is_cpu", "is_cuda", "is_meta", "is_mps", "is_xla", "is_xpu")
 _PLAIN = (Tensor, bool, int, float, str, type(None), tuple, list, dict)  # of what a result may consist
 
 
@@ -77,7 +78,9 @@ class Follower(TorchFunctionMode):
     Attributes:
         layers: What was found of each attention layer, in the order of their calls.
         problems: The operations that no bound is known for.
-        changes: Where the network changes a parameter or a buffer while it runs.
+        doubts: Where the network changes a parameter, a buffer or a constant while it runs, or gives a layer another
+            dtype: there is no bound, whatever the outputs' seem to be.
+        refusal: Why there is no bound, which the network may have caught, or None.
     """
 
     def __init__(self, model: nn.Module, shadow: nn.Module, twins: dict[int, Tensor], memory: Memory) -> None:
@@ -85,22 +88,27 @@ class Follower(TorchFunctionMode):
         originals = [*model.parameters(), *model.buffers()]
         self.layers: list[LayerBound] = []
         self.problems: list[Problem] = []
-        self.changes: list[Problem] = []
+        self.doubts: list[Problem] = []
+        self.refusal: UntraceableError | None = None
         self._memory = memory
         self._originals = {id(tensor) for tensor in originals}
+        self._own = {id(twins[id(tensor)]): tensor for tensor in originals}
         self._kept: list[Tensor] = []  # so that no other tensor gets their identity
         self._made: set[int] = set()
         self._placed = next(model.parameters()).detach()  # on the network's device
         self._tracked: dict[int, Tracked] = {}
         self._modules: list[tuple[str, nn.Module]] = []
         for tensor in originals:
-            self._track(constant(tensor, twins[id(tensor)], outlives=True))
+            self._track(constant(tensor, twins[id(tensor)]))
         for name, module in shadow.named_modules():
             module.register_forward_pre_hook(functools.partial(self._enter, name))
             module.register_forward_hook(self._leave, always_call=True)
             layer = model.get_submodule(name)
             if isinstance(layer, SelfAttention):
-                module.forward = functools.partial(self._attention, name, layer)
+                module.forward = functools.partial(self._attention, name, layer, module)
+        self._states = {
+            id(module): state_of(module) for module in shadow.modules() if isinstance(module, SelfAttention)
+        }
 
     def give(self, fake: Tensor, interval: Interval) -> Tensor:
         """Makes a tensor without values known, with bounds on the values."""
@@ -110,8 +118,11 @@ class Follower(TorchFunctionMode):
         """Bounds on the tensors that the network returned.
 
         Raises:
-            UntraceableError: It returned something that may hold tensors out of sight.
+            UntraceableError: It caught an error that stands for no bound, or returned something that may hold tensors
+                out of sight.
         """
+        if self.refusal is not None:
+            raise self.refusal
         odd: list[str] = []
         replaced(outputs, object, lambda value: odd.append(type(value).__name__) if _is_odd(value) else None)
         if odd:
@@ -121,13 +132,28 @@ class Follower(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """One call of a function of torch."""
         kwargs = kwargs or {}
+        try:
+            return self._called(func, args, kwargs)
+        except Exception as error:
+            if isinstance(error, UntraceableError) or not is_shared(error, func, args, kwargs, self._placed.device):
+                self._refuse(error)
+            raise
+
+    def _refuse(self, error: Exception) -> None:
+        """Remembers an error that leaves no bound, even if the network catches it."""
+        found = error if isinstance(error, UntraceableError) else UntraceableError(told(error))
+        self.refusal = self.refusal or found
+
+    def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
         self._check_surroundings()
         name = _name(func)
         tensors = tensors_in((args, kwargs))
         if any(id(tensor) in self._originals for tensor in tensors):
             raise UntraceableError(f"{name} is called on the network's own tensors, which something else holds")
-        if name in _DEVICES:
+        if name in DEVICES:
             return func(self._placed)
+        if name in GRADIENTS and id(tensors[0]) in self._own:
+            return func(self._own[id(tensors[0])])
         if not any(tensor.is_meta for tensor in tensors):
             return self._computed(func, args, kwargs, tensors)
         return self._followed(func, name, *replaced((args, kwargs), Tensor, self._known))
@@ -154,9 +180,11 @@ class Follower(TorchFunctionMode):
         """A function of tensors without values, and bounds on what it gives back."""
         operands = tracked_in((args, kwargs))
         result = func(*_fakes(args), **_fakes(kwargs))
-        written = [tracked for tracked in operands if tracked.has_changed]
+        written = [tracked for tracked in operands if tracked.has_changed or _may_be_written(name, tracked, args)]
         outputs = tensors_in(result)
         if not outputs and not written:
+            if name not in FACTS:
+                raise UntraceableError(f"it asks a tensor for {name}, and only shapes and dtypes are followed")
             return result
         self._report_lost(name, operands)
         kept = [tracked.fake for tracked in written if tracked.outlives]  # a counter, or what is worse
@@ -167,8 +195,7 @@ class Follower(TorchFunctionMode):
             for fake in outputs
         }
         for tracked in written:
-            if tracked.changed(intervals.get(id(tracked.fake), Interval.unknown())):
-                self.changes.append(Problem(self._place(name)[0], "it changes a parameter or a buffer while it runs"))
+            self._changed(self._place(name)[0], tracked, intervals.get(id(tracked.fake), Interval.unknown()))
         if written and not outputs:
             self.problems.append(Problem(self._place(name)[0], f"no bound is known for {name}"))
         return replaced(result, Tensor, lambda fake: self._output(name, fake, intervals[id(fake)], operands, written))
@@ -196,26 +223,41 @@ class Follower(TorchFunctionMode):
     def _found(self, place: str, bound: Callable[[], Interval]) -> Interval:
         """Computes a bound; if there is none, records the reason and returns the unbounded interval."""
         try:
-            return bound()
+            with torch.no_grad():
+                return bound()
         except UnboundedError as reason:
             self.problems.append(Problem(place, str(reason)))
             return Interval.unknown()
 
-    def _attention(
+    def _attention(self, name: str, layer: SelfAttention, shadow: SelfAttention, *args: Any, **kwargs: Any) -> Tensor:
+        """An attention layer's ``forward``, whose errors no network may catch: they are not the convolution's."""
+        try:
+            with torch._C.DisableTorchFunction():
+                changed = changed_part(self._states[id(shadow)], state_of(shadow))
+                if changed is not None:
+                    raise UntraceableError(f"it replaces {name}.{changed} while it runs")
+                return self._output_of(name, layer, *args, **kwargs)
+        except Exception as error:
+            self._refuse(error)
+            raise
+
+    def _output_of(
         self, name: str, layer: SelfAttention, x: Tensor, output_size: Sequence[int] | None = None
     ) -> Tensor:
-        """An attention layer's ``forward``."""
-        with torch._C.DisableTorchFunction():
-            tracked, spec = self._known(x), layer.spec
-            before = x.shape[-spec.axes :]
-            chosen = spec if output_size is None else spec.with_output_size(before, output_size)
-            fake = x.new_empty((*x.shape[: -spec.axes - 1], spec.out_channels, *chosen.output_size(Size(*before))))
-            self._report_lost(name, [tracked])
-            return self.give(fake, self._found(name, lambda: self._attended(name, layer, tracked)))
+        tracked, spec = self._known(x), layer.spec
+        if x.ndim - spec.axes not in (1, 2) or x.shape[-spec.axes - 1] != spec.in_channels:
+            raise UntraceableError(f"the input of {name} must be {batch_shape(spec)}; got {list(x.shape)}")
+        before = x.shape[-spec.axes :]
+        chosen = spec if output_size is None else spec.with_output_size(before, output_size)
+        fake = x.new_empty((*x.shape[: -spec.axes - 1], spec.out_channels, *chosen.output_size(Size(*before))))
+        self._report_lost(name, [tracked])
+        return self.give(fake, self._found(name, lambda: self._attended(name, layer, tracked)))
 
     def _attended(self, name: str, layer: SelfAttention, tracked: Tracked) -> Interval:
         if tracked.fake.dtype != layer.weight.dtype:
-            raise UnboundedError(f"its input is of {tracked.fake.dtype}, the layer of {layer.weight.dtype}")
+            reason = f"its input is of {tracked.fake.dtype}, the layer of {layer.weight.dtype}"
+            self.doubts.append(Problem(name, reason))  # the layer raises an error, which the network may catch
+            raise UnboundedError(reason)
         is_batch = tracked.fake.ndim == layer.spec.axes + 2
         x = tracked.interval if is_batch else tracked.interval.merged()
         key = (name, *(tuple(bound.tolist()) for bound in (x.low, x.high, x.error)))
@@ -236,9 +278,14 @@ class Follower(TorchFunctionMode):
                 Tracked(tensor, Interval.unknown(), lost="it reads a tensor that was made out of sight")
             )
         elif found.has_changed:
-            found.changed(Interval.unknown())
+            self._changed("", found, Interval.unknown())
             found.lose("it reads a tensor that was changed out of sight")
         return found
+
+    def _changed(self, place: str, tracked: Tracked, interval: Interval) -> None:
+        """Notes a write into a tensor."""
+        if tracked.changed(interval):
+            self.doubts.append(Problem(place, "it changes a parameter, a buffer or a constant while it runs"))
 
     def _track(self, tracked: Tracked) -> Tracked:
         self._tracked[id(tracked.fake)] = tracked
@@ -264,7 +311,14 @@ class Follower(TorchFunctionMode):
 
 
 def follow(
-    model: nn.Module, size: Size, channels: int, images: Interval, *, count: int, memory: Memory
+    model: nn.Module,
+    size: Size,
+    channels: int,
+    images: Interval,
+    *,
+    count: int,
+    memory: Memory,
+    gradients: bool = False,
 ) -> tuple[Follower, list[Interval]]:
     """Carries bounds on images through a network.
 
@@ -275,6 +329,7 @@ def follow(
         images: Bounds on their values.
         count: How many images there are.
         memory: What is known already; more is added to it.
+        gradients: Whether they are enabled; no tensor requires any.
 
     Returns:
         What was found on the way, and bounds on the outputs.
@@ -284,7 +339,7 @@ def follow(
     """
     dtype = next(parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
     try:
-        with contextlib.redirect_stdout(sys.stderr), torch.no_grad():  # a network may print, and do anything else
+        with contextlib.redirect_stdout(sys.stderr), torch.set_grad_enabled(gradients):  # it may print, too
             shadow, twins = _shapes_of(model)
             follower = Follower(model, shadow, twins, memory)
             x = follower.give(torch.empty(count, channels, *size, dtype=dtype, device="meta"), images)
@@ -294,29 +349,26 @@ def follow(
     except UntraceableError:
         raise
     except Exception as error:
-        raise UntraceableError(_why_not(error)) from error
-
-
-def _why_not(error: Exception) -> str:
-    """What an error that the network raised on tensors without values says of the network."""
-    said = str(error).strip().partition("\n")[0]
-    if isinstance(error, ConversionError):
-        return said
-    if re.search(r"\bmeta\b", said, re.IGNORECASE):  # torch names the device that has no values
-        return "it reads values of tensors, and only their shapes are followed"
-    return f"it does not run on them: {type(error).__name__}{': ' if said else ''}{said}"
+        raise UntraceableError(told(error)) from error
 
 
 def _shapes_of(model: nn.Module) -> tuple[nn.Module, dict[int, Tensor]]:
-    """A copy of a network on the meta device, made without copying a value, and its tensors by the originals'."""
+    """A copy of a network on the meta device, made without copying a value, and its tensors by the originals'.
+
+    It has no backward hooks, which do nothing before the gradients are computed.
+    """
     tensors = [*model.parameters(), *model.buffers()]
     twins = {id(tensor): _empty(tensor) for tensor in tensors}
-    return copy.deepcopy(model, dict(twins)), twins
+    shadow = copy.deepcopy(model, dict(twins))
+    for module in shadow.modules():
+        module._backward_hooks.clear()
+        module._backward_pre_hooks.clear()
+    return shadow, twins
 
 
 def _empty(tensor: Tensor) -> Tensor:
     empty = torch.empty_like(tensor, device="meta", memory_format=torch.contiguous_format)
-    return nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
+    return nn.Parameter(empty, requires_grad=False) if isinstance(tensor, nn.Parameter) else empty
 
 
 @contextmanager
@@ -326,7 +378,7 @@ def _unchanged(shadow: nn.Module) -> Iterator[None]:
     Raises:
         UntraceableError: The call changed the state of a module or of torch's random numbers.
     """
-    before, chance = _state_of(shadow), torch.get_rng_state()
+    before, chance = state_of(shadow), torch.get_rng_state()
     try:
         yield
         drew = not torch.equal(torch.get_rng_state(), chance)
@@ -334,23 +386,12 @@ def _unchanged(shadow: nn.Module) -> Iterator[None]:
         torch.set_rng_state(chance)
     if drew:
         raise UntraceableError("it draws random numbers")
-    after = _state_of(shadow)
-    for key, (value, version) in before.items():
-        if key not in after or after[key][0] is not value or after[key][1] != version:
-            raise UntraceableError(f"it changes its own {'.'.join(key)} while it runs")
+    after = state_of(shadow)
+    changed = changed_part(before, after)
+    if changed is not None:
+        raise UntraceableError(f"it changes its own {changed} while it runs")
     if len(after) > len(before):
         raise UntraceableError("it keeps something from one call to the next")
-
-
-def _state_of(shadow: nn.Module) -> dict[tuple[str, ...], tuple[object, int]]:
-    """What the modules hold, and how often tensors among it were written to."""
-    held = {}
-    for name, module in shadow.named_modules():
-        own = {**module._parameters, **module._buffers, **module._modules}
-        for key, value in (*vars(module).items(), *own.items()):
-            version = value._version if isinstance(value, Tensor) and not value.is_meta else 0
-            held[(*name.split("."), key) if name else (key,)] = (value, version)
-    return held
 
 
 def _name(func: Any) -> str:
@@ -361,6 +402,11 @@ def _name(func: Any) -> str:
     if isinstance(func, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return name
     return name.removesuffix(".__get__").rpartition(".")[2]
+
+
+def _may_be_written(name: str, tracked: Tracked, args: Any) -> bool:
+    """Whether a function that no rule is for may write into a tensor unseen, as ``apply_`` does."""
+    return name.endswith("_") and not name.endswith("__") and name not in RULES and (not args or tracked is args[0])
 
 
 def _is_odd(value: object) -> bool:

@@ -1,7 +1,7 @@
 """What runs when a network is called, beside its classes' own ``forward``: all that the certificate does not follow.
 
 A converted network is followed by running it on tensors without values (``network.py``). What could make its real calls
-do something else is looked for first, and named.
+do something else is looked for first, and named; what its modules hold must be the same at each call.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from ...attention.layer import LAYERS, SelfAttention
 from ...errors import Problem
+
+State = dict[tuple[str, ...], tuple[object, int]]  # of a module
 
 _CALLS = ("__call__", "_call_impl", "_wrapped_call_impl", "_slow_forward")
 _MODULE = {name: getattr(nn.Module, name) for name in _CALLS}
@@ -48,6 +50,25 @@ def surroundings() -> Iterator[str]:
 def foreign(modes: list[object]) -> list[object]:
     """The modes that may compute something else; torch's default device only says where tensors are made."""
     return [mode for mode in modes if not isinstance(mode, DeviceContext)]
+
+
+def changed_part(before: State, after: State) -> str | None:
+    """The name of something that is no longer what it was, or None."""
+    for key, (value, version) in before.items():
+        if key not in after or after[key][0] is not value or after[key][1] != version:
+            return ".".join(key)
+    return None
+
+
+def state_of(shadow: nn.Module) -> State:
+    """What the modules hold, and how often tensors among it were written to."""
+    held = {}
+    for name, module in shadow.named_modules():
+        own = {**module._parameters, **module._buffers, **module._modules}
+        for key, value in (*vars(module).items(), *own.items()):
+            version = value._version if isinstance(value, Tensor) and not value.is_meta else 0
+            held[(*name.split("."), key) if name else (key,)] = (value, version)
+    return held
 
 
 def _in_the_way(module: nn.Module) -> Iterator[str]:

@@ -27,7 +27,7 @@ class Tracked:
         interval: Bounds on its values.
         real: Its values, of a parameter, a buffer or a constant.
         lost: Why its values are no longer bounded, or None.
-        outlives: Whether it is a parameter or a buffer.
+        outlives: Whether it is a parameter, a buffer or a constant, whose values another tensor holds.
         family: The tensors that may share its memory, itself among them.
     """
 
@@ -67,7 +67,7 @@ class Tracked:
         """Notes that the tensor was written to.
 
         Returns:
-            Whether a parameter or a buffer may have changed with it.
+            Whether a parameter, a buffer or a constant may have changed with it.
         """
         for member in self.family:
             if member is not self:
@@ -77,16 +77,16 @@ class Tracked:
         return any(member.outlives for member in self.family)
 
 
-def constant(real: Tensor, fake: Tensor | None = None, *, outlives: bool = False) -> Tracked:
+def constant(real: Tensor, fake: Tensor | None = None) -> Tracked:
     """A tensor whose values are known, and the same in both networks."""
     if fake is None:
         fake = torch.empty_like(real, device="meta")
+    real = real.detach()
     interval = Interval.unknown()
     if real.numel() and not real.is_complex() and bool(real.isfinite().all()):
         interval = Interval.of(float(real.min()), float(real.max()))
-    return Tracked(
-        fake, interval, real.detach(), None if interval.is_bounded else "its values are not finite", outlives
-    )
+    lost = None if interval.is_bounded else "its values are not finite"
+    return Tracked(fake, interval, real, lost, outlives=True)
 
 
 def tensors_in(values: Any) -> list[Tensor]:

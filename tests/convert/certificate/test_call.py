@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from conv2attn.convert.certificate.propagation.call import Call
 from conv2attn.convert.certificate.propagation.interval import Interval, UnboundedError
 from conv2attn.convert.certificate.propagation.tracked import Tracked, constant
-from tests.convert.certificate.following import SINGLE
+from tests.convert.certificate.following import SINGLE, reason
 
 
 def call(*args: Any, **kwargs: Any) -> Call:
@@ -36,7 +38,7 @@ def test_arguments_by_name_are_known_or_off_or_the_call_has_no_bound() -> None:
     assert known.argument(1, "argument") == 3
     known.ignore("ignored", "more")
     known.check_all_read()
-    for value in (True, 0.5, "text"):
+    for value in (True, 0.5, "text", 0, 0.0):
         with pytest.raises(UnboundedError, match="no bound is known for doing with scale, size"):
             call(1, scale=value, off=None, size=value).check_all_read()
 
@@ -60,3 +62,9 @@ def test_values_are_those_of_a_constant_and_not_of_what_is_computed() -> None:
     for odd in (call(1, computed), call(1, 3.0)):
         with pytest.raises(UnboundedError, match="its weight is computed while it runs"):
             odd.optional_values(1, "weight")
+
+
+@pytest.mark.parametrize("add", [torch.add, torch.sub, Tensor.add_, Tensor.sub_])
+def test_a_sum_with_a_factor_of_0_is_not_taken_for_the_sum(add: Callable[..., Tensor]) -> None:
+    for alpha in (0, 0.0):
+        assert reason(lambda x, alpha=alpha: add(x * 1.0, x, alpha=alpha)).endswith("with alpha")

@@ -684,8 +684,8 @@ class Hiding(Network):
 
 STATEFUL: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "a counter": (Remembering, "from one call to the next"),
-    "a parameter": (Training, "changes a parameter or a buffer"),
-    "a parameter's data": (ChangingData, "changes a parameter or a buffer"),
+    "a parameter": (Training, "changes a parameter, a buffer"),
+    "a parameter's data": (ChangingData, "changes a parameter, a buffer"),
     "functional_call": (Functional, "is computed while it runs"),
     "a tensor that is not registered": (Holding, "changes its own held while it runs"),
     "a tensor anew": (Choosing, "changes its own act.seen while it runs"),

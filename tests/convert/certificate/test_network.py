@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from conv2attn.convert import attention_from_conv
 from conv2attn.convert.certificate.propagation.interval import Interval
@@ -64,6 +65,56 @@ def test_a_tensor_that_the_call_makes_may_be_written_to() -> None:
     assert (float(bounds.low), float(bounds.high)) == pytest.approx((0.0, 3.0), abs=CLOSE)
 
 
+def through_a_part(c: Tensor, x: Tensor) -> None:
+    c[:, :, :1].add_(x[:, :, :1])
+
+
+def by_index(c: Tensor, x: Tensor) -> None:
+    c[...] = x
+
+
+def by_data(c: Tensor, x: Tensor) -> None:
+    c.data = x
+
+
+def out_of_sight(c: Tensor, x: Tensor) -> None:
+    same = torch.broadcast_tensors(c, x)[0]
+    with torch._C.DisableTorchFunction():
+        same.add_(x)
+    same * 1.0
+
+
+WRITES: dict[str, Callable[[Tensor, Tensor], object]] = {
+    "add_": lambda c, x: c.add_(x),
+    "copy_": lambda c, x: c.copy_(x),
+    "__setitem__": by_index,
+    "out": lambda c, x: torch.mul(x, 2.0, out=c),
+    "the out of a packed function": lambda c, x: torch.ops.aten.mul.out(x, x, out=c),
+    "out of another size": lambda c, x: torch.cat([x, x], out=c.resize_(0)),
+    "index_copy_": lambda c, x: c.index_copy_(0, torch.arange(1), x),
+    "index_put_": lambda c, x: c.index_put_((torch.arange(1),), x, accumulate=True),
+    "a part of it": through_a_part,
+    "data": by_data,
+    "several": lambda c, x: torch._foreach_add_([c], [x]),
+    "by a function": lambda c, x: c.map_(x, max),
+    "another name of it": lambda c, x: torch.broadcast_tensors(c, x)[0].add_(x),
+    "another name out of sight": out_of_sight,
+}
+
+
+@pytest.mark.parametrize("way", WRITES)
+def test_a_tensor_that_the_call_makes_is_in_doubt_once_values_that_are_followed_are_written_into_it(way: str) -> None:
+    """Its own values are known once and for all; what is written into it is not."""
+
+    def write(network: Small, x: Tensor) -> Tensor:
+        c = torch.zeros(x.shape, device=x.device)
+        WRITES[way](c, x)
+        return c
+
+    follower, _ = followed(write)
+    assert "it changes a parameter, a buffer or a constant while it runs" in {p.reason for p in follower.doubts}
+
+
 def test_a_tensor_that_outlives_the_call_may_be_read() -> None:
     held = torch.full((3,), 2.0)
     _, bounds = followed(lambda network, x: x + (held + held))
@@ -86,13 +137,13 @@ def test_an_error_that_the_network_catches_ends_the_layer_that_raised_it() -> No
 def test_a_buffer_that_the_call_changes_is_not_known_any_more() -> None:
     follower, bounds = followed(lambda network, x: x + network.kept.add_(1.0))
     assert not bounds.is_bounded
-    assert [problem.name for problem in follower.changes] == ["add_"]
+    assert [problem.name for problem in follower.doubts] == ["add_"]
 
 
 def test_a_tensor_of_the_call_that_is_changed_in_place_has_new_bounds() -> None:
     follower, bounds = followed(lambda network, x: (x * 2.0).add_(network.kept))
     assert (float(bounds.low), float(bounds.high)) == pytest.approx((-1.0, 5.0), abs=CLOSE)
-    assert not follower.changes
+    assert not follower.doubts
     assert not follower.problems
 
 
@@ -153,6 +204,16 @@ def test_a_tensor_that_was_made_out_of_sight_is_not_known() -> None:
     follower, bounds = followed(make)
     assert not bounds.is_bounded
     assert follower.problems[0].reason == "it reads a tensor that was made out of sight"
+
+
+def test_a_function_in_place_that_leaves_no_trace_on_tensors_without_values_makes_them_unknown() -> None:
+    def change(network: Small, x: Tensor) -> Tensor:
+        y = x * 1.0
+        y.apply_(lambda value: 100 * value)
+        return y
+
+    _, bounds = followed(change)
+    assert not bounds.is_bounded
 
 
 def test_a_tensor_that_was_changed_out_of_sight_is_not_known() -> None:
@@ -240,6 +301,174 @@ def test_the_channels_of_a_layer_along_one_axis_have_bounds_of_their_own() -> No
     layer = attention_from_conv(nn.Conv1d(1, 2, 1))
     _, bounds = followed(lambda network, x: network.attention(x.flatten(2)), layer)
     assert bounds.high.numel() == 2
+
+
+def with_more_weight(layer: Any, x: Tensor) -> Tensor:
+    y: Tensor = functional_call(layer, {"weight": 50.0 * layer.weight}, (x,))
+    return y
+
+
+def with_another_bias(layer: Any, x: Tensor) -> Tensor:
+    y: Tensor = functional_call(layer, {"bias": layer.bias + 100.0}, (x,))
+    return y
+
+
+def with_another_place(layer: Any, x: Tensor) -> Tensor:
+    y: Tensor = functional_call(layer, {"centers": layer.centers + 1.0}, (x,))
+    return y
+
+
+def with_content_of_its_own(layer: Any, x: Tensor) -> Tensor:
+    y: Tensor = functional_call(layer, {"content.gate": layer.content.gate + 1.0}, (x,))
+    return y
+
+
+def with_a_weight_for_a_while(layer: Any, x: Tensor) -> Tensor:
+    own = layer._parameters["weight"]
+    layer._parameters["weight"] = 50.0 * own
+    y: Tensor = layer(x)
+    layer._parameters["weight"] = own
+    return y
+
+
+def without_content_for_a_while(layer: Any, x: Tensor) -> Tensor:
+    content, layer.content = layer.content, None
+    y: Tensor = layer(x)
+    layer.content = content
+    return y
+
+
+REPLACED: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    "weight": with_more_weight,
+    "bias": with_another_bias,
+    "centers": with_another_place,
+    "content.gate": with_content_of_its_own,
+    "_parameters": with_a_weight_for_a_while,
+    "content": without_content_for_a_while,
+}
+
+
+@pytest.mark.parametrize("way", REPLACED)
+def test_an_attention_layer_whose_parts_are_replaced_for_a_call_is_not_followed(way: str) -> None:
+    layer: Any = attention_from_conv(nn.Conv2d(1, 1, 1), alpha=3.0)
+    layer.add_content(2, gated=True)
+    name = "weight" if way == "_parameters" else way
+    with pytest.raises(UntraceableError, match=rf"it replaces attention\.{name} while it runs"):
+        followed(lambda network, x: REPLACED[way](network.attention, x), layer)
+
+
+def number(x: Tensor) -> float:
+    return float(x.max())
+
+
+def array(x: Tensor) -> Any:
+    return x.numpy()
+
+
+def under_autocast(x: Tensor) -> Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return x + 1.0
+
+
+CAUGHT: dict[str, tuple[Callable[[Any, Tensor], object], type[Exception]]] = {
+    "a number": (lambda layer, x: number(x), RuntimeError),
+    "a truth": (lambda layer, x: bool(x.max() > 0), RuntimeError),
+    "an array": (lambda layer, x: array(x), TypeError),
+    "a list": (lambda layer, x: x.tolist(), NotImplementedError),
+    "a place": (lambda layer, x: x[x > 0], NotImplementedError),
+    "on another device": (lambda layer, x: x.to("cpu"), NotImplementedError),
+    "equal": (lambda layer, x: torch.equal(x, x), NotImplementedError),
+    "a gradient": (lambda layer, x: x.register_hook(abs), RuntimeError),
+    "a question that is refused": (lambda layer, x: x.is_contiguous(), UntraceableError),
+    "a mode that is refused": (lambda layer, x: under_autocast(x), UntraceableError),
+    "another number of channels": (lambda layer, x: layer(torch.cat([x, x], 1)), Exception),
+    "another number of axes": (lambda layer, x: layer(x[None]), Exception),
+    "an argument of the layer alone": (lambda layer, x: layer(x, need_weights=True), Exception),
+}
+
+
+@pytest.mark.parametrize("case", CAUGHT)
+def test_a_network_that_catches_the_error_of_a_tensor_without_values_is_not_followed(case: str) -> None:
+    read, error = CAUGHT[case]
+
+    def catch(network: Small, x: Tensor) -> Tensor:
+        with contextlib.suppress(error):
+            read(network.attention, x)
+            x = x * 100.0
+        return x
+
+    with pytest.raises(UntraceableError):
+        followed(catch, attention_from_conv(nn.Conv2d(1, 1, 1)))
+
+
+def test_a_network_that_catches_the_error_of_a_layer_of_another_dtype_is_in_doubt() -> None:
+    follower, bounds = followed(
+        lambda network, x: (network.attention(x.double()), x)[1], attention_from_conv(nn.Conv2d(1, 1, 1))
+    )
+    assert bounds.is_bounded
+    assert [doubt.name for doubt in follower.doubts] == ["attention"]
+
+
+@pytest.mark.parametrize("case", ["a shape", "an argument", "a dimension"])
+def test_a_network_may_catch_an_error_that_tensors_with_values_would_raise(case: str) -> None:
+    wrong: dict[str, tuple[Callable[[Tensor], Tensor], type[Exception]]] = {
+        "a shape": (lambda x: x + torch.ones(7), RuntimeError),
+        "an argument": (lambda x: torch.nn.functional.relu(x, fast=True), TypeError),  # type: ignore[call-arg]
+        "a dimension": (lambda x: x.flatten(9), IndexError),
+    }
+    call, error = wrong[case]
+
+    def catch(network: Small, x: Tensor) -> Tensor:
+        with contextlib.suppress(error):
+            return call(x)
+        return x
+
+    _, bounds = followed(catch)
+    assert (float(bounds.low), float(bounds.high)) == (-1, 2)
+
+
+QUESTIONS: dict[str, Callable[[Any], object]] = {
+    "is_contiguous": lambda x: x.is_contiguous(),
+    "stride": lambda x: x.stride(),
+    "dim_order": lambda x: x.dim_order(),
+    "storage_offset": lambda x: x.storage_offset(),
+    "untyped_storage": lambda x: x.untyped_storage(),
+    "data_ptr": lambda x: x.data_ptr(),
+    "_version": lambda x: x._version,
+    "requires_grad": lambda x: x.requires_grad,
+    "is_leaf": lambda x: x.is_leaf,
+    "grad_fn": lambda x: x.grad_fn,
+    "grad": lambda x: x.grad,
+    "is_inference": lambda x: x.is_inference(),
+    "is_pinned": lambda x: x.is_pinned(),
+    "type": lambda x: x.type(),
+    "__repr__": repr,
+    "__format__": lambda x: f"{x}",
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_network_that_asks_what_shapes_do_not_tell_is_not_followed(name: str) -> None:
+    def ask(network: Small, x: Tensor) -> Tensor:
+        QUESTIONS[name](x)
+        return x
+
+    with pytest.raises(UntraceableError, match=f"it asks a tensor for {name}, and only shapes and dtypes"):
+        followed(ask)
+
+
+def test_a_network_may_ask_what_shapes_and_dtypes_and_its_own_parameters_tell() -> None:
+    found: list[object] = []
+
+    def ask(network: Small, x: Tensor) -> Tensor:
+        found.extend([x.shape, x.size(0), x.dim(), x.ndim, len(x), x.numel(), x.dtype, x.is_floating_point()])
+        weight = network.linear.weight
+        found.extend([x.device.type, x.get_device(), weight.requires_grad, weight.is_leaf, network.kept.requires_grad])
+        return x
+
+    _, bounds = followed(ask)
+    assert bounds.is_bounded
+    assert found == [(1, 1, 2, 3), 1, 4, 4, 1, 6, torch.float32, True, "cpu", -1, True, True, False]
 
 
 class Leaf(nn.Module):

@@ -194,6 +194,40 @@ def test_what_depends_on_how_many_images_there_are_has_no_bound(function: Callab
     assert certificate.unbounded == (Problem("", "what it computes depends on how many images it gets"),)
 
 
+def test_what_depends_on_gradients_being_enabled_has_no_bound() -> None:
+    certificate = certified(lambda model, x: model.attention(x) * (3.0 if torch.is_grad_enabled() else 2.0))
+    assert (certificate.bound, certificate.outputs) == (None, None)
+    assert certificate.unbounded == (Problem("", "what it computes depends on gradients being enabled"),)
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_what_is_trained_and_watched_while_it_is_trained_has_the_same_bound(trained: bool) -> None:
+    model = Small(lambda model, x: model.attention(x).relu_()).eval().requires_grad_(trained)
+    for module in model.modules():
+        module.register_full_backward_hook(lambda *_: None)
+        module.register_full_backward_pre_hook(lambda *_: None)
+    certificate = certify_network(model, input_range=(-1, 2), size=SIZE)
+    assert certificate.bound == certified(plain).bound
+
+
+def test_a_layer_on_another_dtype_leaves_no_bound_even_if_its_output_is_not_used() -> None:
+    certificate = certified(lambda model, x: (model.attention(x.double()), model.attention(x))[1])
+    assert certificate.bound is None
+    assert "its input is of torch.float64, the layer of torch.float32" in [p.reason for p in certificate.unbounded]
+
+
+def test_a_change_that_only_several_images_make_leaves_no_bound() -> None:
+    def change(model: Any, x: Tensor) -> Tensor:
+        if len(x) > 1:
+            model.count.add_(1.0)
+        y: Tensor = model.attention(x)
+        return y
+
+    certificate = certified(change)
+    assert certificate.bound is None
+    assert certificate.unbounded == (Problem("add_", "it changes a parameter, a buffer or a constant while it runs"),)
+
+
 def test_a_network_that_changes_itself_has_no_bound_and_is_told_once_for_each_place() -> None:
     def change(model: Any, x: Tensor) -> Tensor:
         model.count.add_(1.0)
@@ -203,7 +237,7 @@ def test_a_network_that_changes_itself_has_no_bound_and_is_told_once_for_each_pl
 
     certificate = certified(change)
     assert (certificate.bound, certificate.outputs) == (None, None)
-    assert certificate.unbounded == (Problem("add_", "it changes a parameter or a buffer while it runs"),)
+    assert certificate.unbounded == (Problem("add_", "it changes a parameter, a buffer or a constant while it runs"),)
 
 
 def test_a_change_is_not_told_beside_why_the_same_place_has_no_bound() -> None:

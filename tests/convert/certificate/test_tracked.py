@@ -70,13 +70,13 @@ def test_a_write_makes_all_unknown_that_may_share_its_memory_and_tells_whether_o
     assert not other.changed(Interval.of(2, 3))
 
 
-def test_a_constant_has_the_bounds_of_its_values_and_outlives_the_call_if_that_is_said() -> None:
+def test_a_constant_has_the_bounds_of_its_values_which_what_is_written_does_not_reach() -> None:
     known = constant(torch.tensor([3.0, -1, 2]))
     assert (float(known.interval.low), float(known.interval.high), float(known.interval.error)) == (-1, 3, 0)
-    assert (known.fake.device.type, known.fake.shape, known.lost, known.outlives) == ("meta", (3,), None, False)
-    assert not known.changed(Interval.of(0, 1))
+    assert (known.fake.device.type, known.fake.shape, known.lost, known.outlives) == ("meta", (3,), None, True)
+    assert known.changed(Interval.of(0, 1))
     assert known.real is None
-    assert constant(torch.ones(3), fake(3), outlives=True).changed(Interval.of(0, 1))
+    assert constant(torch.ones(3), fake(3)).changed(Interval.of(0, 1))
 
 
 @pytest.mark.parametrize(
