@@ -78,6 +78,7 @@ def _query_pixels(attention: SelfAttention, padded: Tensor) -> Tensor:
     """The pixel under the kernel's middle tap, for every output: [batch, channels, *output size]."""
     spec, channels = attention.spec, padded.shape[1]
     kernel = padded.new_zeros(channels, 1, *spec.kernel_size)
-    kernel[:, 0, *((taps - 1) // 2 for taps in spec.kernel_size)] = 1
+    middle: tuple[slice | int, ...] = (slice(None), 0, *((taps - 1) // 2 for taps in spec.kernel_size))
+    kernel[middle] = 1
     convolve = (F.conv1d, F.conv2d, F.conv3d)[spec.axes - 1]
     return convolve(padded, kernel, None, spec.query_stride, 0, spec.dilation, channels)
