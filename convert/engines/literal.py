@@ -36,7 +36,7 @@ from ..heads.encoding import (
     relative_positions,
 )
 from ..heads.gate import mixed
-from ..heads.values import AttentionLayer
+from ..heads.values import AttentionLayer, LayerValues
 from ..size import Size, format_bytes
 from ..spec import ConvSpec
 from ..transforms import is_traced
@@ -73,7 +73,7 @@ class LiteralEngine(Engine):
 
     def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
         """Computes the layer; raises EngineError before allocating what exceeds the memory limit."""
-        size = Size(*x.shape[2:])
+        layer, size = LayerValues.of(layer), Size(*x.shape[2:])
         chunks = _chunks(layer, size, x)
         padded = layer.spec.pad(x).to(layer.regime.dtype)
         values = project_values(layer, padded).flatten(0, 1).flatten(1)
@@ -107,11 +107,11 @@ def all_queries(spec: ConvSpec, size: Size, *, like: Tensor) -> Tensor:
     )
 
 
-def attention_probabilities(layer: AttentionLayer, size: Size, queries: Tensor, padded: Tensor | None) -> Tensor:
+def attention_probabilities(layer: LayerValues, size: Size, queries: Tensor, padded: Tensor | None) -> Tensor:
     """Attention probabilities of every head for some queries.
 
     Args:
-        layer: The layer.
+        layer: The layer, as all queries of a call see it.
         size: Size of its input, without padding.
         queries: Positions on the padded input, [num_queries, axes].
         padded: The padded input, [batch, in_channels, *padded size]; only content terms need it.
@@ -134,9 +134,9 @@ def attention_probabilities(layer: AttentionLayer, size: Size, queries: Tensor, 
         raise EngineError("the layer has content terms, so its attention depends on the input: pass x")
     keys = padded.flatten(2).transpose(1, 2)
     from_content = layer.content.scores(keys[:, key_numbers(queries, grid)], keys, encoding)
-    if layer.content.gate is None:
+    if layer.opened is None:
         return (scores + from_content).softmax(dim=-1).to(layer.regime.dtype)
-    gated = mixed(layer.content.gate, scores.softmax(dim=-1), from_content.softmax(dim=-1))
+    gated = mixed(layer.opened, scores.softmax(dim=-1), from_content.softmax(dim=-1))
     return gated.to(layer.regime.dtype)
 
 
@@ -153,7 +153,7 @@ def attention_maps(layer: AttentionLayer, size: Size, queries: Tensor, padded: T
     Raises:
         EngineError: The maps themselves would exceed it.
     """
-    batch = 1 if padded is None else padded.shape[0]
+    layer, batch = LayerValues.of(layer), 1 if padded is None else padded.shape[0]
     chunk = _Memory.of(layer, size, batch=batch, values=False).chunk(len(queries), kept=True)
     maps = None
     for start in range(0, len(queries), max(chunk, 1)):

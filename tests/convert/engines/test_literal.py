@@ -23,6 +23,7 @@ from conv2attn.convert.engines.literal import (
 )
 from conv2attn.convert.errors import EngineError
 from conv2attn.convert.heads.encoding import key_positions, relative_encoding, relative_positions
+from conv2attn.convert.heads.values import LayerValues
 from conv2attn.convert.size import Size, format_bytes
 from tests.bounds import output_bound
 
@@ -221,7 +222,7 @@ def test_maps_in_chunks_are_the_maps(content: bool, monkeypatch: pytest.MonkeyPa
     padded = torch.randn(2, 4, *layer.spec.padded_size(size), dtype=torch.float64) if content else None
     queries = all_queries(layer.spec, size, like=layer.alpha)
     layer.memory_limit = 10**9
-    whole = attention_probabilities(layer, size, queries, padded)
+    whole = attention_probabilities(LayerValues.of(layer), size, queries, padded)
     assert torch.equal(attention_maps(layer, size, queries, padded), whole)
     images = 2 if content else 1
     one = (2 * 3 * 56 + images * 3 * 6 * 56) * 8
@@ -245,4 +246,4 @@ def test_maps_of_content_need_the_input() -> None:
     layer, size = layer_of("an image")
     layer.add_content(2)
     with pytest.raises(EngineError, match="pass x"):
-        attention_probabilities(layer, size, all_queries(layer.spec, size, like=layer.alpha), None)
+        attention_probabilities(LayerValues.of(layer), size, all_queries(layer.spec, size, like=layer.alpha), None)
