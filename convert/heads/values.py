@@ -97,6 +97,11 @@ def opened_gate(content: ContentTerms | None) -> Tensor | None:
     return None if content is None or content.gate is None else opening(content.gate)
 
 
+def scores_cancel(layer: AttentionLayer) -> bool:
+    """Whether scores r . v would lose one-hot attention (``Regime.cancels``); learned tables are no such products."""
+    return layer.axis_scores is None and layer.regime.cancels
+
+
 def without_closed_gate(layer: AttentionLayer) -> AttentionLayer:
     """The layer without content terms, where their gate is closed: they change no output then."""
     content = layer.content

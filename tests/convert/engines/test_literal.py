@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conv2attn.convert import SelfAttention, attention_from_conv
+from conv2attn.convert import SelfAttention, attention_from_conv, certify
 from conv2attn.convert.bounds.rounding import literal_error
 from conv2attn.convert.engines import literal
 from conv2attn.convert.engines.literal import (
@@ -131,6 +131,31 @@ def test_each_head_projects_the_values_with_its_own_tap() -> None:
         first = o // 3 * 2
         expected = torch.einsum("bck,c->kb", pixels[:, first : first + 2], layer.kernel.flatten(2)[o, :, h])
         assert torch.equal(values[h, :, :, o], expected)
+
+
+@pytest.mark.parametrize(("dilation", "alpha"), [(59_428_400, 104.1231), (97_664_080, 127.667), (2**25 + 4, 128.0)])
+def test_heads_so_far_away_that_scores_cancel_are_refused_before_anything_is_computed(
+    dilation: int, alpha: float
+) -> None:
+    conv = nn.Conv1d(1, 1, 2, dilation=dilation, bias=False)
+    layer, x = attention_from_conv(conv, alpha=alpha, engine="literal"), torch.zeros(1, 1, 1)
+    layer.memory_limit = 2**62
+    assert certify(layer, input_range=(0, 1), engine="literal").bound == math.inf
+    assert certify(layer, input_range=(0, 1)).bound < 1e-5  # auto takes another engine
+    with pytest.raises(EngineError, match="cannot be told apart"):
+        layer(x.expand(1, 1, dilation + 1))
+    with pytest.raises(EngineError, match="cannot be told apart"):
+        layer.attention_probabilities((dilation + 1,))
+    layer.engine = "auto"
+    assert "literal" not in {layer._engine_for(layer._values(), torch.Size([1, 1, dilation + 1])).name}
+
+
+def test_content_beside_heads_too_far_away_is_refused_by_the_engine_alone() -> None:
+    layer = attention_from_conv(nn.Conv1d(1, 1, 2, dilation=2**26), engine="literal")
+    layer.add_content(2, gated=True)
+    assert layer.explain((2**26 + 1,))
+    with pytest.raises(EngineError, match="cannot be told apart"):
+        attention_probabilities(LayerValues.of(layer), Size(2**26 + 1), torch.zeros(1, 1).double(), None)
 
 
 # Memory: 6 heads, 6 x 3 queries, 8 x 7 keys, batch 3, 6 channels, all in double precision.
