@@ -33,7 +33,7 @@ from ..heads.encoding import encoding_dim, head_vectors
 from ..heads.graphs import assume_positive, assume_unchanged, one_call
 from ..heads.regime import EXACT_ALPHA, SMALLEST_TRAINED_ALPHA, Regime, compute_dtype
 from ..heads.regime_cache import RegimeCache
-from ..heads.values import LayerValues
+from ..heads.values import LayerValues, opened_gate
 from ..size import Size, format_bytes
 from ..spec import ConvSpec, batch_shape
 from ..transforms import is_differentiating, is_traced, is_transformed
@@ -311,16 +311,18 @@ class SelfAttention(nn.Module):
         trained = alpha.requires_grad or centers.requires_grad
         if trained and regime.is_exact and not joined:  # then no output changes with the positions
             alpha, centers = alpha.detach(), centers.detach()
+        content = self._content_that_counts()
         return LayerValues(
             self.spec,
             self.weight,
             self.bias,
             alpha,
             centers,
-            self._content_that_counts(),
+            content,
             self.axis_scores,
             self.memory_limit,
             regime,
+            opened_gate(content),
         )
 
     def _content_that_counts(self) -> ContentTerms | None:

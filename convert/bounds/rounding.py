@@ -8,10 +8,11 @@ No bound of another size holds for every order. So the convolution, whose order 
 
 Half precision is computed in binary32 and rounded once, but for transposed convolutions: there each tap may be.
 
-In the exact regime all probabilities are 0 and 1. The literal, the separable and the sdpa engine then sum over channels
-first and over heads afterwards, so that a term goes through C_in / groups + K^2 roundings only; the factored engine
-calls the convolution. Where positions are trained or learned tables, the separable engine joins both sums. Each engine
-names its formula here (``Engine.error``).
+In the exact regime all probabilities are 0 and 1, and an engine whose scores would not make them so refuses
+(``regime.py``, ``sdpa.py``). The literal, the separable and the sdpa engine then sum over channels first and over heads
+afterwards, so that a term goes through C_in / groups + K^2 roundings only; the factored engine calls the convolution.
+Where positions are trained or learned tables, the separable engine joins both sums. Each engine names its formula here
+(``Engine.error``).
 
 In the soft regime three more errors are relative to sum |w| max |x|: that of the computed probabilities (claims
 ``softmax-rounding`` and ``score-rounding``), that of leaving out keys that weigh no more than u together (claim
@@ -51,7 +52,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from ..heads.encoding import is_power_of_two
+from ..heads.encoding import FARTHEST_EXACT_CENTER, is_power_of_two
 from ..heads.values import AttentionLayer
 from ..spec import ConvSpec
 
@@ -143,7 +144,12 @@ def convolution_error(layer: AttentionLayer) -> float:
 
 
 def literal_error(layer: AttentionLayer) -> float:
-    """Largest error relative to sum |w| max |x|, or sum |w||x| in the exact regime, where values are summed first."""
+    """Largest error relative to sum |w| max |x|, or sum |w||x| in the exact regime, where values are summed first.
+
+    Infinite where scores r . v cancel.
+    """
+    if layer.regime.cancels:
+        return math.inf
     return staged_error(layer) if layer.regime.is_exact else _worst_head(layer, _literal_error)
 
 
@@ -232,6 +238,8 @@ def _compounded(*errors: float) -> float:
 def _literal_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
     """Scores r . v, softmax over all keys, values summed over channels, then over heads and keys."""
     axes, reach = layer.spec.axes, max(math.hypot(*center) for center in layer.regime.centers)
+    if reach > FARTHEST_EXACT_CENTER:
+        return math.inf
     if is_power_of_two(alpha):
         probabilities = _softmax_error(alpha, 0.0, unit, axes=axes)
     else:

@@ -5,6 +5,9 @@ convolution makes of the difference between the two networks' inputs:
 
     attention(x_a) - conv(x_c)  =  attention(x_a) - conv(x_a)  +  conv(x_a) - conv(x_c)
     total                          own                            inherited
+
+Under autocast both sides see the layer's input, weight and bias rounded, so its certificate is that of the rounded
+layer on the rounded input (``autocast.py``).
 """
 
 from __future__ import annotations
@@ -20,9 +23,11 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import image_batches
-from ..attention.checked import checked_model
+from ..attention.checked import checked_layer, checked_model
 from ..attention.layer import SelfAttention
+from ..autocast import autocast_dtype, rounded
 from ..errors import ConversionError
+from ..heads.values import AttentionLayer, LayerValues
 from .data import MeasuredInput, certify_measured, measure_input
 from .reference import right_convolutions, untrusted_note
 
@@ -34,7 +39,8 @@ class LayerComparison:
     Attributes:
         name: Fully qualified name.
         own: Largest |attention - convolution| on the same input.
-        bound: What the layer's certificate allows for that input, as it was measured; NaN if it was not finite.
+        bound: What the layer's certificate allows for that input, as it was measured; NaN if the input or the layer's
+            weights were not finite, also after autocast rounded them.
         inherited: Largest difference that the convolution makes of the difference in its input.
         total: Largest difference between the layer and the convolution, each in its own network.
         outputs: Largest absolute value of the convolution's outputs; a larger bound is not useful (``wording.py``).
@@ -86,7 +92,7 @@ class LayerWatcher:
         self.name, self.layer, self.conv = name, layer, conv
         self.seconds = self._own = self._inherited = self._total = self._outputs = 0.0
         self.has_run, self._is_finite = False, True
-        self._measured: MeasuredInput | None = None
+        self._measured: dict[torch.dtype | None, MeasuredInput] = {}  # by the dtype that autocast rounds to
         self._expected: list[Tensor] = []
         self._faults: list[str] = []
 
@@ -113,12 +119,19 @@ class LayerWatcher:
         self._total = _larger(self._total, output, there)
         self._outputs = _larger(self._outputs, here, torch.zeros_like(here))
         self.has_run = True
-        if bool(x.isfinite().all()):
-            measured = measure_input(self.layer, [x])
-            self._measured = measured if self._measured is None else self._measured.joined(measured)
-        else:
-            self._is_finite = False
+        self._measure(x)
         self.seconds += time.perf_counter() - start
+
+    def _measure(self, x: Tensor) -> None:
+        """Keeps what is to be known of an input for the certificate, as the layer sees it."""
+        dtype = autocast_dtype(x.device)
+        layer, seen = _as_rounded(self.layer, dtype), x if dtype is None else rounded(x, dtype)
+        read = [tensor for tensor in (seen, layer.weight, layer.bias) if tensor is not None]
+        if not all(bool(tensor.isfinite().all()) for tensor in read):
+            self._is_finite = False
+            return
+        measured, before = measure_input(layer, [seen]), self._measured.get(dtype)
+        self._measured[dtype] = measured if before is None else before.joined(measured)
 
     def result(self) -> LayerComparison:
         """What was found.
@@ -129,11 +142,19 @@ class LayerWatcher:
         if not self.has_run:
             raise ConversionError(f"no image came to {self.name}")
         bound = math.nan
-        if self._is_finite and self._measured is not None:
-            bound = certify_measured(self.layer, self._measured, engine=self.layer.engine).bound
+        if self._is_finite:
+            bound = max(self._bound(dtype, measured) for dtype, measured in self._measured.items())
         return LayerComparison(
             self.name, self._own, bound, self._inherited, self._total, self._outputs, untrusted_note(self._faults)
         )
+
+    def _bound(self, dtype: torch.dtype | None, measured: MeasuredInput) -> float:
+        return certify_measured(_as_rounded(self.layer, dtype), measured, engine=self.layer.engine).bound
+
+
+def _as_rounded(layer: SelfAttention, dtype: torch.dtype | None) -> AttentionLayer:
+    """The layer as autocast to a dtype makes it, or as it is where autocast is off."""
+    return layer if dtype is None else LayerValues.of(checked_layer(layer)).rounded(dtype)
 
 
 @contextmanager

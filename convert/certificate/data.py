@@ -55,7 +55,7 @@ class MeasuredInput:
         )
 
 
-def measure_input(layer: SelfAttention, batches: Iterable[Tensor]) -> MeasuredInput:
+def measure_input(layer: AttentionLayer, batches: Iterable[Tensor]) -> MeasuredInput:
     """Measures the padded input of a layer: zeros that padding adds count as values.
 
     Args:
@@ -89,7 +89,7 @@ def certify_data(layer: SelfAttention, batches: Iterable[Tensor], *, engine: str
     return certify_measured(layer, measure_input(layer, batches), engine=engine)
 
 
-def certify_measured(layer: SelfAttention, measured: MeasuredInput, *, engine: str = AUTO) -> Certificate:
+def certify_measured(layer: AttentionLayer, measured: MeasuredInput, *, engine: str = AUTO) -> Certificate:
     """Bounds the difference on all inputs within what was measured."""
     return certify(layer, input_range=measured.input_range, engine=engine, sums=measured.sums)
 

@@ -18,7 +18,9 @@ Assumed, and nothing else about the order of any sum:
   ``torch.backends.cudnn.deterministic`` with ``benchmark`` off say otherwise;
 - no TF32, and no sums in less than float32 on a GPU (``torch.backends.cuda.matmul.allow_tf32``,
   ``torch.backends.cudnn.allow_tf32``, ``allow_fp16_reduced_precision_reduction``, ``allow_bf16_...`` are off);
-- finite parameters and input, and key grids of at most 2^28 pixels a side.
+- finite parameters and input, and key grids of at most 2^28 pixels a side. An engine whose own scores would not be
+  one-hot within these, as it computes them, refuses: the literal one layers (``encoding.smallest_gap``), the sdpa one
+  grids.
 
 Where one of these does not hold, nothing is certified; no constant is guessed for it. Where a score, a product or a sum
 could overflow, the bound is infinite. Subnormal numbers count as numbers that a processor may take for zero

@@ -24,7 +24,6 @@ from torch import Tensor
 
 from ..heads.content import ContentTerms
 from ..heads.encoding import head_vectors, key_numbers
-from ..heads.gate import opening
 from ..heads.values import AttentionLayer, LayerValues
 from ..size import Size
 from ..transforms import is_differentiating, is_transformed
@@ -78,13 +77,13 @@ def attend_content(
     Returns:
         [batch, out_channels, *output size].
     """
-    weight = head_weights(layer, layer.regime.dtype)
-    if content.gate is None:
+    weight, opened = head_weights(layer, layer.regime.dtype), LayerValues.of(layer).opened
+    if opened is None:
         vectors = head_vectors(layer.alpha, layer.centers).to(weight.dtype)
         output = _image(layer, x, content_sum(*_inputs(layer, content, x, weight, vectors)))
         bias = layer.bias
         return (output if bias is None else output + bias.view(-1, *(1,) * layer.spec.axes)).to(x.dtype)
-    opened = opening(content.gate).to(weight.dtype)
+    opened = opened.to(weight.dtype)
     by_content = content_sum(*_inputs(layer, content, x, opened.view(-1, 1, 1, 1) * weight, None))
     values = _closed(without_content(layer), 1 - opened)
     positional = by_position if _FACTORED.refusal(values) is not None else _FACTORED.attend

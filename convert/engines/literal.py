@@ -8,9 +8,10 @@ the values with the probabilities, which tend to one-hot (``proofs/claims/theore
     values_h        = W_val^(h) x_k,   W_val^(h) = W_Delta               [num_keys, out_channels]
     output          = concat_h(probabilities_h values_h) W_out + b,      W_out = the identities, stacked
 
-It is exact for every parameter, and costs time and memory in proportion to queries times keys. Queries are
-taken in chunks, so that memory stays under the layer's limit, and on a CPU near its caches: scores that are read
-again from there instead of from memory make large layers up to three times as fast.
+It is exact for every parameter, unless a head looks so far away that its scores cancel (``encoding.smallest_gap``), and
+costs time and memory in proportion to queries times keys. Queries are taken in chunks, so that memory stays under the
+layer's limit, and on a CPU near its caches: scores that are read again from there instead of from memory make large
+layers up to three times as fast.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from ..heads.encoding import (
     relative_positions,
 )
 from ..heads.gate import mixed
-from ..heads.values import AttentionLayer
+from ..heads.regime import CANCELS
+from ..heads.values import AttentionLayer, LayerValues, scores_cancel
 from ..size import Size, format_bytes
 from ..spec import ConvSpec
 from ..transforms import is_traced
@@ -52,8 +54,8 @@ class LiteralEngine(Engine):
     summary: ClassVar[str] = "attention as the paper writes it: every query scores every key"
 
     def refusal(self, layer: AttentionLayer) -> str | None:
-        """None: the definition is exact for every parameter."""
-        return None
+        """None unless scores cancel; with content, which may have no other engine, they say so when computed."""
+        return CANCELS if layer.content is None and scores_cancel(layer) else None
 
     def cost(self, layer: AttentionLayer, size: Size, *, batch: int = 1) -> Cost:
         """The whole matrix of FLOPs, and the bytes of the chunks the layer's memory limit allows."""
@@ -73,21 +75,15 @@ class LiteralEngine(Engine):
 
     def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
         """Computes the layer; raises EngineError before allocating what exceeds the memory limit."""
-        size = Size(*x.shape[2:])
+        layer, spec, size = LayerValues.of(layer), layer.spec, Size(*x.shape[2:])
         chunks = _chunks(layer, size, x)
-        padded = layer.spec.pad(x).to(layer.regime.dtype)
+        padded = spec.pad(x).to(layer.regime.dtype)
         values = project_values(layer, padded).flatten(0, 1).flatten(1)
-        mixed = torch.cat(
-            [
-                _mix(attention_probabilities(layer, size, part, padded), values, layer.spec.out_channels)
-                for part in chunks
-            ],
-            dim=1,
-        )
+        parts = [_mix(attention_probabilities(layer, size, part, padded), values, spec.out_channels) for part in chunks]
+        output = torch.cat(parts, dim=1)
         if layer.bias is not None:
-            mixed = mixed + layer.bias.to(mixed.dtype)
-        output = layer.spec.output_size(size)
-        return torch.unflatten(mixed.to(x.dtype).transpose(1, 2), 2, tuple(output))
+            output = output + layer.bias.to(output.dtype)
+        return torch.unflatten(output.to(x.dtype).transpose(1, 2), 2, tuple(spec.output_size(size)))
 
 
 def _chunks(layer: AttentionLayer, size: Size, x: Tensor) -> Sequence[Tensor]:
@@ -107,11 +103,11 @@ def all_queries(spec: ConvSpec, size: Size, *, like: Tensor) -> Tensor:
     )
 
 
-def attention_probabilities(layer: AttentionLayer, size: Size, queries: Tensor, padded: Tensor | None) -> Tensor:
+def attention_probabilities(layer: LayerValues, size: Size, queries: Tensor, padded: Tensor | None) -> Tensor:
     """Attention probabilities of every head for some queries.
 
     Args:
-        layer: The layer.
+        layer: The layer, as all queries of a call see it.
         size: Size of its input, without padding.
         queries: Positions on the padded input, [num_queries, axes].
         padded: The padded input, [batch, in_channels, *padded size]; only content terms need it.
@@ -119,7 +115,12 @@ def attention_probabilities(layer: AttentionLayer, size: Size, queries: Tensor, 
     Returns:
         [num_queries, num_heads, num_keys] without content terms, [batch, num_queries, num_heads, num_keys] with
         them; in at least float32.
+
+    Raises:
+        EngineError: Scores cancel, or content terms lack the input.
     """
+    if scores_cancel(layer):
+        raise EngineError(f"attention cannot be computed from scores: {CANCELS}")
     grid = layer.spec.padded_size(size)
     dtype = score_dtype(layer, grid)
     queries = queries.to(dtype)
@@ -134,9 +135,9 @@ def attention_probabilities(layer: AttentionLayer, size: Size, queries: Tensor, 
         raise EngineError("the layer has content terms, so its attention depends on the input: pass x")
     keys = padded.flatten(2).transpose(1, 2)
     from_content = layer.content.scores(keys[:, key_numbers(queries, grid)], keys, encoding)
-    if layer.content.gate is None:
+    if layer.opened is None:
         return (scores + from_content).softmax(dim=-1).to(layer.regime.dtype)
-    gated = mixed(layer.content.gate, scores.softmax(dim=-1), from_content.softmax(dim=-1))
+    gated = mixed(layer.opened, scores.softmax(dim=-1), from_content.softmax(dim=-1))
     return gated.to(layer.regime.dtype)
 
 
@@ -153,7 +154,7 @@ def attention_maps(layer: AttentionLayer, size: Size, queries: Tensor, padded: T
     Raises:
         EngineError: The maps themselves would exceed it.
     """
-    batch = 1 if padded is None else padded.shape[0]
+    layer, batch = LayerValues.of(layer), 1 if padded is None else padded.shape[0]
     chunk = _Memory.of(layer, size, batch=batch, values=False).chunk(len(queries), kept=True)
     maps = None
     for start in range(0, len(queries), max(chunk, 1)):

@@ -9,8 +9,9 @@ the dot product of (-alpha, 2 alpha t_1, 2 alpha t_2) and (|k|^2, k_1, k_2), up 
 softmax ignores. So ``F.scaled_dot_product_attention`` computes the layer, without a bias for every pair, in memory in
 proportion to queries plus keys.
 
-It is used in the exact regime only. There the scores are integers times alpha, computed without rounding, and a
-fused softmax, which rescales its sums by exponentials as it meets new maxima, rescales by exactly 0 or 1.
+It is used in the exact regime only. There the scores are integers times alpha, computed without rounding as long as
+three squared diagonals of the grid are at most 2^53, and a fused softmax, which rescales its sums by exponentials as it
+meets new maxima, rescales by exactly 0 or 1.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..bounds.rounding import staged_error
+from ..errors import EngineError
 from ..heads.encoding import encoding_dim, is_power_of_two, key_positions
 from ..heads.regime import UNREAD
 from ..heads.values import AttentionLayer
@@ -47,7 +49,7 @@ class SdpaEngine(Engine):
             return "the positional scores are learned tables"
         if not layer.regime.is_read:
             return UNREAD
-        if not layer.regime.is_exact or not all(is_power_of_two(alpha) for alpha in layer.regime.alpha):
+        if not _is_exact(layer):
             return "attention is not exactly one-hot, or alpha is no power of two"
         if positions_are_trained(layer):
             return "centers or alpha require gradients, which one-hot attention does not have"
@@ -65,12 +67,13 @@ class SdpaEngine(Engine):
         return Cost(2 * project + pairs * (4 * dim + 4), held * _score_dtype(layer, size).itemsize)
 
     def error(self, layer: AttentionLayer) -> float:
-        """``rounding.staged_error``; infinite in the soft regime, which it refuses."""
-        return staged_error(layer) if layer.regime.is_exact else math.inf
+        """``rounding.staged_error``; infinite for alphas that it refuses."""
+        return staged_error(layer) if _is_exact(layer) else math.inf
 
     def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
-        """Computes the layer."""
+        """Computes the layer; raises EngineError before allocating anything on a grid that is too large."""
         spec, batch, size = layer.spec, x.shape[0], Size(*x.shape[2:])
+        _check_size(layer, size)
         padded = spec.pad(x).to(_score_dtype(layer, size))
         values = project_values(layer, padded).permute(2, 0, 1, 3)
         queries, keys = absolute_positions(layer, size, like=padded)
@@ -102,15 +105,31 @@ def absolute_positions(layer: AttentionLayer, size: Size, *, like: Tensor) -> tu
     return F.pad(queries, spare), F.pad(keys, spare)
 
 
+def _is_exact(layer: AttentionLayer) -> bool:
+    """Whether attention is one-hot, and scores are integers times a power of two."""
+    return layer.regime.is_exact and all(map(is_power_of_two, layer.regime.alpha))
+
+
 def _dimension(spec: ConvSpec) -> int:
     """One dimension for queries, keys and values, as fused kernels want it."""
     return max(encoding_dim(spec.axes), spec.out_channels)
 
 
 def _score_dtype(layer: AttentionLayer, size: Size) -> torch.dtype:
-    """float32 where |2 t . k| + |k|^2, at most three squared diagonals, is known to be exact there; else float64."""
-    if is_traced():
-        return torch.float64
-    grid = layer.spec.padded_size(size)
-    exact = 3 * sum(length**2 for length in grid) <= 2 / torch.finfo(torch.float32).eps
+    """float32 where scores are known to be exact there; else float64."""
+    exact = not is_traced() and _holds_scores(layer.spec.padded_size(size), torch.float32)
     return layer.regime.dtype if exact else torch.float64
+
+
+def _holds_scores(grid: Size, dtype: torch.dtype) -> bool:
+    """Whether |2 t . k| + |k|^2, at most three squared diagonals, and each part of it is a number of this dtype."""
+    return 3 * sum(length**2 for length in grid) <= 2 / torch.finfo(dtype).eps
+
+
+def _check_size(layer: AttentionLayer, size: Size) -> None:
+    grid = layer.spec.padded_size(size)
+    if not is_traced() and not _holds_scores(grid, torch.float64):
+        raise EngineError(
+            f"the sdpa engine is exact only where three squared diagonals of the padded input are at most 2^53; got "
+            f"{' x '.join(map(str, grid))} pixels; engine 'auto' takes one that is exact"
+        )

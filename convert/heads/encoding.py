@@ -27,6 +27,12 @@ from torch import Tensor
 
 from ..size import Size
 
+# Centres up to here, in pixels: |delta|^2 + 2 |Delta||delta| is at most 2^53 for all keys within 2^25 pixels of the
+# target, so that scores of integers are exact in binary64.
+FARTHEST_EXACT_CENTER = 2.0**25
+
+_DOUBLE = 2.0**-53  # unit roundoff of binary64
+
 
 def encoding_dim(axes: int) -> int:
     """D_p: the squared distance, and one component for each axis."""
@@ -122,6 +128,29 @@ def scores_are_exact(
     return largest <= 2 / limits.eps and all(
         is_power_of_two(a) and limits.tiny <= a <= limits.max / max(largest, 1) for a in alpha
     )
+
+
+def smallest_gap(alpha: float, center: tuple[float, ...]) -> float:
+    """By how much the score of the key at an integer centre is above all others in binary64, at least, on any grid.
+
+    Exactly, the gap is alpha D^2 for a key at distance D from the target. But v . r_delta cancels: its terms grow with
+    the square of R = |Delta|. They are rounded at most 2 n + 4 times (squares and their sum, v, products and sums, and
+    the subtraction of the largest score), and together are at most alpha (|delta|^2 + 2 R |delta|), with
+    |delta| <= D + R. That is alpha (D^2 + 4 R D + 3 R^2), and alpha 3 R^2 for the target itself. So
+
+        gap  >=  alpha (D^2 - c (D^2 + 4 R D + 6 R^2)),     c = (2 n + 4) 2^-53,
+
+    which grows with D >= 1 as long as it is positive at 1. For alpha a power of two and R at most
+    ``FARTHEST_EXACT_CENTER``, nothing rounds where D <= 2^25, and beyond the gap is above alpha by far.
+
+    Args:
+        alpha: Locality strength of the head.
+        center: Its centre, integers.
+    """
+    reach = math.hypot(*center)
+    if is_power_of_two(alpha) and reach <= FARTHEST_EXACT_CENTER:
+        return alpha
+    return alpha * (1 - (2 * len(center) + 4) * _DOUBLE * (1 + 4 * reach + 6 * reach**2))
 
 
 def is_power_of_two(value: float) -> bool:

@@ -23,8 +23,9 @@ from ..transforms import is_traced
 def opening(gate: Tensor) -> Tensor:
     """g: the parameter cut off at 0 and 1, [num_heads].
 
-    Its derivative is 1 in between and at both ends, and beyond them where that leads back. A layer that is traced has
-    the plain cut in its graph.
+    Its derivative is 1 in between and at both ends, and beyond them where that leads back. Which way a step leads is
+    known of the whole gradient only, so a call of a layer takes g once (``LayerValues.opened``): cut off in parts, the
+    parts that lead back would add up without the others. A layer that is traced has the plain cut in its graph.
     """
     if is_traced() or not gate.requires_grad:
         return gate.clamp(0, 1)
@@ -32,18 +33,18 @@ def opening(gate: Tensor) -> Tensor:
     return opened
 
 
-def mixed(gate: Tensor, by_position: Tensor, by_content: Tensor) -> Tensor:
+def mixed(opened: Tensor, by_position: Tensor, by_content: Tensor) -> Tensor:
     """(1 - g) p_position + g p_content.
 
     Args:
-        gate: [num_heads].
+        opened: g, [num_heads].
         by_position: [num_queries, num_heads, num_keys].
         by_content: [batch, num_queries, num_heads, num_keys].
 
     Returns:
         [batch, num_queries, num_heads, num_keys].
     """
-    opened = opening(gate).to(by_content.dtype).unsqueeze(-1)
+    opened = opened.to(by_content.dtype).unsqueeze(-1)
     return (1 - opened) * by_position + opened * by_content
 
 

@@ -18,11 +18,14 @@ from ..errors import ConversionError
 from ..size import Size
 from ..spec import ConvSpec
 from ..transforms import is_traced, is_transformed
-from .encoding import scores_are_exact
+from .encoding import scores_are_exact, smallest_gap
 
 # exp(-alpha) rounds to 0 from here on: 2^-150 (half of the smallest positive number) is exp(-103.97...) in
 # binary32, 2^-1075 is exp(-745.13...) in binary64.
 ONE_HOT_ALPHA = {torch.float32: 104.0, torch.float64: 746.0}
+
+# Gaps between scores with which exp(-gap) still rounds to 0: 150 ln 2 and 1075 ln 2, and room for the rounding of exp.
+_ONE_HOT_GAP = {torch.float32: 103.98, torch.float64: 745.5}
 
 # The default locality strengths: the next powers of two, with which the scores are exact as well.
 EXACT_ALPHA = {torch.float32: 128.0, torch.float64: 1024.0}
@@ -35,6 +38,9 @@ UNREAD = (
     "the values of alpha and centers cannot be read here: torch.vmap maps over different ones, or they have none, as "
     "on the meta device"
 )
+
+# Why an engine that forms the scores r . v refuses, where ``Regime.cancels``.
+CANCELS = "a head's centre is so far from its query that the scores r . v of neighbouring keys cannot be told apart"
 
 _REMEMBERED = 64
 _REMEMBERED_BYTES = 2**24
@@ -65,6 +71,8 @@ class Regime:
         dtype: Precision of the attention probabilities.
         shared_alpha: The locality strength of all heads, or None where they differ.
         is_exact: Whether every attention probability is exactly 0 or 1, and 1 at the head's kernel tap.
+        cancels: Whether it is not if computed from scores r . v, even in double precision: a centre is so far from its
+            query that large terms cancel, and the gap between the scores of two keys is lost (``smallest_gap``).
     """
 
     alpha: tuple[float, ...]
@@ -73,6 +81,7 @@ class Regime:
     dtype: torch.dtype
     shared_alpha: float | None = field(init=False)
     is_exact: bool = field(init=False)
+    cancels: bool = field(init=False)
     _memory: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def remember(self, key: Hashable, make: Callable[[], _T]) -> _T:
@@ -153,6 +162,8 @@ class Regime:
         exact = self.at_taps and all(value >= threshold for value in self.alpha)
         object.__setattr__(self, "shared_alpha", first if shared else None)
         object.__setattr__(self, "is_exact", exact)
+        gap, heads = _ONE_HOT_GAP[self.dtype], zip(self.alpha, self.centers, strict=True)
+        object.__setattr__(self, "cancels", exact and any(smallest_gap(*head) < gap for head in heads))
 
     def score_dtype(self, padded: Size) -> torch.dtype:
         """Precision of the scores on a key grid of this size: float32 only where it is known to make no error."""

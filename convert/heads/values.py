@@ -11,6 +11,7 @@ from ..autocast import rounded
 from ..spec import ConvSpec
 from .axis_scores import AxisScores
 from .content import ContentTerms
+from .gate import opening
 from .regime import Regime
 
 
@@ -59,7 +60,7 @@ class AttentionLayer(Protocol):
 
 
 class LayerValues(NamedTuple):
-    """An ``AttentionLayer`` as it is during one forward call, its regime read once."""
+    """An ``AttentionLayer`` as it is during one forward call, its regime read once and its gate opened once."""
 
     spec: ConvSpec
     weight: Tensor
@@ -70,11 +71,15 @@ class LayerValues(NamedTuple):
     axis_scores: AxisScores | None
     memory_limit: int
     regime: Regime
+    opened: Tensor | None
 
     @classmethod
     def of(cls, layer: AttentionLayer) -> LayerValues:
         """The values of a layer as they are now."""
-        return cls._make(getattr(layer, name) for name in cls._fields)
+        if isinstance(layer, LayerValues):
+            return layer
+        read = {name: getattr(layer, name) for name in cls._fields if name != "opened"}
+        return cls(**read, opened=opened_gate(layer.content))
 
     @property
     def kernel(self) -> Tensor:
@@ -85,6 +90,16 @@ class LayerValues(NamedTuple):
         """The layer as autocast makes it: weight and bias rounded to a dtype, positions as they are."""
         bias = None if self.bias is None else rounded(self.bias, dtype)
         return self._replace(weight=rounded(self.weight, dtype), bias=bias)
+
+
+def opened_gate(content: ContentTerms | None) -> Tensor | None:
+    """g of the gate that content terms are behind, [num_heads]; None if there is no gate."""
+    return None if content is None or content.gate is None else opening(content.gate)
+
+
+def scores_cancel(layer: AttentionLayer) -> bool:
+    """Whether scores r . v would lose one-hot attention (``Regime.cancels``); learned tables are no such products."""
+    return layer.axis_scores is None and layer.regime.cancels
 
 
 def without_closed_gate(layer: AttentionLayer) -> AttentionLayer:

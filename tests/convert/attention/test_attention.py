@@ -17,7 +17,7 @@ from conv2attn.convert.engines import ENGINES, literal
 from conv2attn.convert.engines.literal import score_dtype
 from conv2attn.convert.engines.sdpa import _score_dtype as sdpa_score_dtype
 from conv2attn.convert.errors import EngineError, GeometryError
-from conv2attn.convert.heads.values import AttentionLayer
+from conv2attn.convert.heads.values import LayerValues
 from conv2attn.convert.size import Size
 from conv2attn.proofs.evidence.strategies import conv_specs, convolutions_with_input, input_sizes
 from tests.bounds import output_bound
@@ -153,7 +153,7 @@ def test_without_a_limit_the_literal_engine_s_scores_stay_near_the_caches(monkey
     layer, x = SelfAttention2d(SPEC, engine="literal"), torch.randint(-8, 9, (2, 4, 9, 8)).float()
     queries, chunks, honest = math.prod(SPEC.output_size(Size(9, 8))), [], literal.attention_probabilities
 
-    def noted(values: AttentionLayer, size: Size, part: Tensor, padded: Tensor | None) -> Tensor:
+    def noted(values: LayerValues, size: Size, part: Tensor, padded: Tensor | None) -> Tensor:
         chunks.append(len(part))
         return honest(values, size, part, padded)
 

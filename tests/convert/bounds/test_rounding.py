@@ -387,3 +387,15 @@ def test_scores_that_err_by_a_fifth_or_more_have_no_bound() -> None:
     limit = math.sqrt(0.2 / (5 * 2.0**-53 * 3.0 * 3))
     assert 0.5 < engine_error(reach(0.999 * limit), "literal") < 1
     assert engine_error(reach(1.001 * limit), "literal") == engine_error(reach(1.5 * limit), "literal") == math.inf
+
+
+@pytest.mark.parametrize("alpha", [1.0, 2.0**-6, 0.01])
+def test_soft_attention_has_no_error_in_the_literal_engine_where_its_scores_are_not_known_to_be_exact(
+    alpha: float,
+) -> None:
+    def error(dilation: int) -> float:
+        return LiteralEngine().error(attention_from_conv(nn.Conv1d(1, 1, 2, dilation=dilation), alpha=alpha))
+
+    assert error(2**20) < 1e-2
+    assert (error(2**25) < 1e-2) == (alpha != 0.01)  # exact for powers of two only
+    assert error(2**25 + 4) == math.inf

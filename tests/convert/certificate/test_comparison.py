@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import math
@@ -25,6 +26,7 @@ from conv2attn.convert import (
     convert_model,
     save_converted,
 )
+from conv2attn.convert.attention.layer import set_engine
 from conv2attn.convert.certificate import reference
 from conv2attn.convert.certificate.comparison import LayerComparison, watched
 from conv2attn.convert.files.certified import CertifiedReport
@@ -235,6 +237,48 @@ def test_the_bound_is_the_certificate_for_what_was_seen() -> None:
     layer = model[0]  # type: ignore[index]
     assert isinstance(layer, SelfAttention2d)
     assert compare_layers(cnn, model, [x])[0].bound == certify_data(layer, [x]).bound
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("engine", ["auto", "literal", "separable", "sdpa"])
+def test_under_autocast_each_layer_stays_within_the_certificate_of_the_rounded_layer_on_the_rounded_input(
+    dtype: torch.dtype, engine: str
+) -> None:
+    cnn = nn.Sequential(nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 4, 3)).eval()
+    model, x = convert_model(cnn).model.eval(), torch.randn(4, 8, 12, 12)
+    set_engine(model, engine)
+    with torch.autocast("cpu", dtype):
+        layers = compare_layers(cnn, model, x.split(2))
+    for layer in layers:
+        assert layer.own <= layer.bound
+    first = copy.deepcopy(model[0]).to(dtype)  # type: ignore[index]
+    assert layers[0].bound == certify_data(first, [x.to(dtype)], engine=engine).bound
+
+
+def test_the_bound_is_the_largest_of_what_was_seen_with_autocast_and_without() -> None:
+    cnn, x = nn.Sequential(nn.Conv2d(3, 4, 3)).eval(), torch.randn(2, 3, 9, 8)
+    model, bounds = convert_model(cnn).model, []
+    for states in ((False,), (True,), (False, True), (True, False)):
+        with watched(cnn, model) as (watcher,), torch.no_grad():
+            for is_on in states:
+                with torch.autocast("cpu", torch.bfloat16, enabled=is_on):
+                    model(x)
+        bounds.append(watcher.result().bound)
+    assert bounds[0] < bounds[1] == bounds[2] == bounds[3]
+
+
+@pytest.mark.parametrize("name", ["input", "weight", "bias"])
+def test_a_layer_s_bound_is_not_a_number_where_autocast_overflows(name: str) -> None:
+    conv, x = nn.Conv2d(3, 4, 3), torch.ones(1, 3, 5, 5)
+    tensor = x if name == "input" else conv.get_parameter(name)
+    with torch.no_grad():
+        tensor.view(-1)[0] = 1e5  # float16 ends at 65504
+    cnn = nn.Sequential(conv).eval()
+    model = convert_model(cnn).model
+    with torch.autocast("cpu", torch.float16):
+        (found,) = compare_layers(cnn, model, [x])
+    assert math.isnan(found.bound)
+    assert compare_layers(cnn, model, [x])[0].bound < 1
 
 
 def test_the_report_keeps_the_networks_bound_and_the_comparison(tmp_path: Path) -> None:

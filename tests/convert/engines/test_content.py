@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from conv2attn.convert import SelfAttention, attention_from_conv
-from conv2attn.convert.engines import ENGINES
+from conv2attn.convert.engines import ENGINES, literal
 from conv2attn.convert.engines.content import content_refusal
 from conv2attn.convert.engines.sums import content_sum
 from conv2attn.convert.errors import EngineError
@@ -48,7 +48,7 @@ def layer_and_input(case: str, *, gated: bool) -> tuple[SelfAttention, Tensor]:
             parameter.copy_(integers(*parameter.shape))
         layer.weight.abs_().add_(1)
         if content.gate is not None:
-            content.gate.copy_(torch.linspace(0, 1, layer.num_heads))
+            content.gate.copy_(torch.linspace(-0.5, 1.5, layer.num_heads))
     for parameter in layer.parameters():
         parameter.requires_grad_()
     return layer, integers(2, layer.spec.in_channels, *size).requires_grad_()
@@ -74,6 +74,7 @@ def test_values_and_derivatives_are_the_literal_engines(
     case: str, gated: bool, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(content_sum, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(literal, "_NEAR", chunk)
     layer, x = layer_and_input(case, gated=gated)
     found: dict[str, tuple[Tensor, tuple[Tensor, ...]]] = {}
     for engine in ("literal", "separable"):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conv2attn.convert import SelfAttention, attention_from_conv
+from conv2attn.convert import SelfAttention, attention_from_conv, certify
 from conv2attn.convert.bounds.rounding import literal_error
 from conv2attn.convert.engines import literal
 from conv2attn.convert.engines.literal import (
@@ -23,6 +23,7 @@ from conv2attn.convert.engines.literal import (
 )
 from conv2attn.convert.errors import EngineError
 from conv2attn.convert.heads.encoding import key_positions, relative_encoding, relative_positions
+from conv2attn.convert.heads.values import LayerValues
 from conv2attn.convert.size import Size, format_bytes
 from tests.bounds import output_bound
 
@@ -132,6 +133,31 @@ def test_each_head_projects_the_values_with_its_own_tap() -> None:
         assert torch.equal(values[h, :, :, o], expected)
 
 
+@pytest.mark.parametrize(("dilation", "alpha"), [(59_428_400, 104.1231), (97_664_080, 127.667), (2**25 + 4, 128.0)])
+def test_heads_so_far_away_that_scores_cancel_are_refused_before_anything_is_computed(
+    dilation: int, alpha: float
+) -> None:
+    conv = nn.Conv1d(1, 1, 2, dilation=dilation, bias=False)
+    layer, x = attention_from_conv(conv, alpha=alpha, engine="literal"), torch.zeros(1, 1, 1)
+    layer.memory_limit = 2**62
+    assert certify(layer, input_range=(0, 1), engine="literal").bound == math.inf
+    assert certify(layer, input_range=(0, 1)).bound < 1e-5  # auto takes another engine
+    with pytest.raises(EngineError, match="cannot be told apart"):
+        layer(x.expand(1, 1, dilation + 1))
+    with pytest.raises(EngineError, match="cannot be told apart"):
+        layer.attention_probabilities((dilation + 1,))
+    layer.engine = "auto"
+    assert "literal" not in {layer._engine_for(layer._values(), torch.Size([1, 1, dilation + 1])).name}
+
+
+def test_content_beside_heads_too_far_away_is_refused_by_the_engine_alone() -> None:
+    layer = attention_from_conv(nn.Conv1d(1, 1, 2, dilation=2**26), engine="literal")
+    layer.add_content(2, gated=True)
+    assert layer.explain((2**26 + 1,))
+    with pytest.raises(EngineError, match="cannot be told apart"):
+        attention_probabilities(LayerValues.of(layer), Size(2**26 + 1), torch.zeros(1, 1).double(), None)
+
+
 # Memory: 6 heads, 6 x 3 queries, 8 x 7 keys, batch 3, 6 channels, all in double precision.
 
 VALUES = 6 * 56 * 3 * 6 * 8
@@ -221,7 +247,7 @@ def test_maps_in_chunks_are_the_maps(content: bool, monkeypatch: pytest.MonkeyPa
     padded = torch.randn(2, 4, *layer.spec.padded_size(size), dtype=torch.float64) if content else None
     queries = all_queries(layer.spec, size, like=layer.alpha)
     layer.memory_limit = 10**9
-    whole = attention_probabilities(layer, size, queries, padded)
+    whole = attention_probabilities(LayerValues.of(layer), size, queries, padded)
     assert torch.equal(attention_maps(layer, size, queries, padded), whole)
     images = 2 if content else 1
     one = (2 * 3 * 56 + images * 3 * 6 * 56) * 8
@@ -245,4 +271,4 @@ def test_maps_of_content_need_the_input() -> None:
     layer, size = layer_of("an image")
     layer.add_content(2)
     with pytest.raises(EngineError, match="pass x"):
-        attention_probabilities(layer, size, all_queries(layer.spec, size, like=layer.alpha), None)
+        attention_probabilities(LayerValues.of(layer), size, all_queries(layer.spec, size, like=layer.alpha), None)

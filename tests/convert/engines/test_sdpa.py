@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from conv2attn.convert import SelfAttention2d, attention_from_conv
 from conv2attn.convert.bounds.rounding import staged_error
 from conv2attn.convert.engines import ENGINES
-from conv2attn.convert.engines.sdpa import absolute_positions
+from conv2attn.convert.engines.sdpa import _holds_scores, absolute_positions
+from conv2attn.convert.errors import EngineError
 from conv2attn.convert.heads.regime import UNREAD
 from conv2attn.convert.size import Size
 
@@ -70,6 +71,27 @@ def test_off_the_cpu_scores_may_be_rounded_to_fewer_bits() -> None:
 def test_its_error_is_known_where_it_may_be_used() -> None:
     assert SDPA.error(layer_of()) == staged_error(layer_of()) < math.inf
     assert SDPA.error(layer_of(2.0)) == math.inf
+
+
+def test_its_error_is_infinite_for_an_alpha_that_it_refuses() -> None:
+    assert SDPA.error(layer_of(130.0)) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("largest", "dtype"),
+    [(Size(54_794_158), torch.float64), (Size(54_794_157, 7_000), torch.float64), (Size(2364), torch.float32)],
+)
+def test_scores_are_exact_up_to_the_last_integer_that_the_dtype_holds(largest: Size, dtype: torch.dtype) -> None:
+    bits = 53 if dtype == torch.float64 else 24
+    for grid in (largest, Size(*largest[:-1], largest[-1] + 10_000)):
+        assert _holds_scores(grid, dtype) == (3 * sum(n * n for n in grid) <= 2**bits)
+    assert _holds_scores(largest, dtype)
+
+
+def test_a_grid_that_is_too_large_for_exact_scores_is_refused_before_anything_is_computed() -> None:
+    layer = attention_from_conv(nn.Conv1d(1, 1, 2, dilation=134_217_720), engine="sdpa")
+    with pytest.raises(EngineError, match="at most 2\\^53; got 134217721 pixels; engine 'auto'"):
+        layer(torch.zeros(1, 1, 1).expand(1, 1, 134_217_721))
 
 
 @pytest.mark.parametrize("out", [1, 3, 7])

@@ -1,5 +1,9 @@
 """The quadratic encoding does what section 2 of the theorem's proof says it does."""
 
+import itertools
+import math
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +16,7 @@ from conv2attn.convert.heads.encoding import (
     relative_encoding,
     relative_positions,
     scores_are_exact,
+    smallest_gap,
 )
 from conv2attn.convert.size import Size
 
@@ -101,3 +106,34 @@ def test_scores_are_exact_up_to_the_last_integer_that_binary32_holds() -> None:
 def test_powers_of_two_are_told_from_other_numbers() -> None:
     assert all(map(is_power_of_two, (1.0, 2.0, 0.25, 128.0, 2.0**-1074, 2.0**1023)))
     assert not any(map(is_power_of_two, (0.0, -2.0, 3.0, 0.3, -0.75, float("inf"), float("nan"))))
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@given(
+    alpha=st.one_of(st.floats(104, 128), st.floats(746, 1100), st.sampled_from([128.0, 1024.0])),
+    exponents=st.tuples(*[st.floats(0, 29)] * 3),
+    far=st.tuples(*[st.integers(-(2**28), 2**28)] * 3),
+)
+def test_the_smallest_gap_is_below_every_gap_in_double_precision(
+    axes: int, alpha: float, exponents: tuple[float, ...], far: tuple[int, ...]
+) -> None:
+    center = tuple(float(int(2**exponent)) for exponent in exponents[:axes])
+    deltas = [
+        [c + step for c, step in zip(center, near, strict=True)] for near in itertools.product((-1, 0, 1), repeat=axes)
+    ]
+    target = deltas.pop(3**axes // 2)
+    deltas += [[0.0] * axes, [-c for c in center], [float(c) for c in far[:axes]]]
+    keys = torch.tensor([target, *(delta for delta in deltas if delta != target)], dtype=torch.float64)
+    vectors = head_vectors(torch.tensor([alpha]).double(), torch.tensor([center], dtype=torch.float64))
+    scores = positional_scores(relative_encoding(keys.unsqueeze(0)), vectors)[0, 0]
+    assert float((scores[0] - scores[1:]).min()) >= smallest_gap(float(torch.tensor(alpha)), center)
+
+
+def test_a_gap_is_alpha_near_the_query_and_is_lost_far_from_it() -> None:
+    for alpha in (128.0, 100.0, 1000.3):
+        assert smallest_gap(alpha, (0.0, 0.0)) == pytest.approx(alpha, rel=1e-14)
+        assert 0.999 * alpha < smallest_gap(alpha, (3e5, -3e5)) <= alpha
+    assert smallest_gap(128.0, (2.0**25, 0.0)) == 128
+    assert smallest_gap(128.0, (2.0**25, 2.0**10)) < 0
+    assert smallest_gap(100.0, (2.0**24.5,)) < 0 < smallest_gap(100.0, (2.0**23,)) < 90
+    assert math.isclose(1 - smallest_gap(1.5, (1e6,)) / 1.5, 6 * 6e12 * 2**-53, rel_tol=1e-5)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from conv2attn.convert import ConversionError, SelfAttention2d, attention_from_conv, certify
+from conv2attn.convert.engines import literal
+from conv2attn.convert.engines.literal import _Memory, project_values
 from conv2attn.convert.heads.gate import opening
 from conv2attn.convert.size import Size
 from tests.bounds import output_bound, softmax_bound
@@ -61,6 +65,73 @@ def test_a_gate_has_a_gradient_at_its_ends_and_on_the_way_back() -> None:
     with forward_ad.dual_level():
         opened = opening(forward_ad.make_dual(gate, torch.ones_like(GATE)))
         assert forward_ad.unpack_dual(opened).tangent.tolist() == [0, 1, 1, 1, 0]
+
+
+def trained_gates() -> tuple[SelfAttention2d, Tensor]:
+    """A layer whose gates lie on both sides of [0, 1] and within, and an input, of real numbers."""
+    layer = gated_layer(convolution(), alpha=0.5)
+    x = torch.randn(2, 2, 9, 7, dtype=torch.float64)
+    assert layer.content is not None
+    with torch.no_grad():
+        for parameter in layer.content.parameters():
+            parameter.normal_(std=0.5)
+        gate_of(layer).copy_(torch.tensor([-0.3, -1.0, -0.01, 1.2, 3.0, 0.4]))
+    return layer, x
+
+
+def moved_attention(layer: SelfAttention2d, x: Tensor) -> Tensor:
+    """What opening each head's gate changes in its attention, [batch, heads, queries, keys]."""
+    size, gate, before = Size(*x.shape[2:]), gate_of(layer), gate_of(layer).detach().clone()
+    with torch.no_grad():
+        gate.fill_(0)
+        closed = layer.attention_probabilities(size, x=x)
+        gate.fill_(1)
+        opened = layer.attention_probabilities(size, x=x)
+        gate.copy_(before)
+    return (opened - closed).flatten(3)
+
+
+def whole_gradient(layer: SelfAttention2d, x: Tensor, cotangent: Tensor) -> Tensor:
+    """The derivative for g of sum(output * cotangent); the output is linear in g."""
+    values = project_values(layer, layer.spec.pad(x)).detach()
+    changes = torch.einsum("bhqk,hkbo->bhoq", moved_attention(layer, x), values)
+    return (changes * cotangent.flatten(2).unsqueeze(1)).sum((0, 2, 3))
+
+
+def cut_off(gradient: Tensor, gate: Tensor) -> Tensor:
+    """What is left of a gradient where a step against it does not lead further from [0, 1]."""
+    return gradient.masked_fill(((gate < 0) & (gradient > 0)) | ((gate > 1) & (gradient < 0)), 0)
+
+
+@pytest.mark.parametrize("engine", ["auto", "literal", "separable"])
+@pytest.mark.parametrize("queries", [1, 3, 10**6])
+def test_a_gate_s_gradient_is_cut_off_as_a_whole_however_many_queries_are_taken_at_a_time(
+    engine: str, queries: int
+) -> None:
+    layer, x = trained_gates()
+    layer.engine, size = engine, Size(*x.shape[2:])
+    needed, count = _Memory.of(layer, size, batch=2), math.prod(layer.spec.output_size(size))
+    layer.memory_limit = needed.values + count * needed.kept + queries * needed.query
+    cotangent = torch.randn_like(layer(x))
+    (found,) = torch.autograd.grad(layer(x), gate_of(layer), cotangent)
+    whole = whole_gradient(layer, x, cotangent)
+    assert {bool(sign) for sign in whole[:3] > 0} == {True, False}  # some lead away and some back
+    assert (found - cut_off(whole, gate_of(layer).detach())).abs().max() <= 1e-10 * whole.abs().max()
+
+
+@pytest.mark.parametrize("near", [1, literal._NEAR])
+def test_a_gate_s_gradient_is_cut_off_as_a_whole_together_with_the_maps_that_are_returned(
+    near: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(literal, "_NEAR", near)
+    layer, x = trained_gates()
+    output, maps = layer(x, need_weights=True, average_attn_weights=False)
+    upstream = torch.randn_like(output), torch.randn_like(maps)
+    (found,) = torch.autograd.grad([output, maps], gate_of(layer), upstream)
+    parts = whole_gradient(layer, x, upstream[0]), (moved_attention(layer, x) * upstream[1]).sum((0, 2, 3))
+    gate = gate_of(layer).detach()
+    assert not torch.allclose(cut_off(parts[0] + parts[1], gate), cut_off(parts[0], gate) + cut_off(parts[1], gate))
+    assert (found - cut_off(parts[0] + parts[1], gate)).abs().max() <= 1e-10 * (parts[0] + parts[1]).abs().max()
 
 
 def test_gates_are_differentiated_in_ensembles() -> None:

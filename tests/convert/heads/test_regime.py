@@ -23,6 +23,7 @@ from conv2attn.convert import (
 )
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.heads.regime import (
+    _ONE_HOT_GAP,
     _REMEMBERED,
     _REMEMBERED_BYTES,
     EXACT_ALPHA,
@@ -54,6 +55,30 @@ def test_from_the_threshold_on_softmax_is_exactly_one_hot(dtype: torch.dtype) ->
         probabilities = scores.softmax(-1)
         assert probabilities.unique().tolist() == [0, 1]
         assert (probabilities[:, keys // 2] == 1).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_gap_with_room_for_exp_s_rounding_lies_below_the_threshold_and_rounds_to_zero(dtype: torch.dtype) -> None:
+    gap, limits = _ONE_HOT_GAP[dtype], torch.finfo(dtype)
+    assert gap < ONE_HOT_ALPHA[dtype]
+    half = Fraction(limits.smallest_normal) * Fraction(limits.eps) / 2
+    with mpmath.workdps(50):
+        assert mpmath.exp(-gap) * (1 + 2.0**-8) < mpmath.mpf(half.numerator) / mpmath.mpf(half.denominator)
+    assert torch.tensor([0, -gap], dtype=torch.float64).softmax(0).to(dtype).tolist() == [1, 0]
+
+
+def test_scores_cancel_where_the_gap_that_is_left_is_not_one_hot() -> None:
+    def cancels(dilation: int, alpha: float, dtype: torch.dtype = torch.float32) -> bool:
+        conv = nn.Conv1d(1, 1, 2, dilation=dilation, dtype=dtype)
+        return attention_from_conv(conv, alpha=alpha).regime.cancels
+
+    assert not any(cancels(2**25, alpha) for alpha in (128.0, 2.0**20))
+    assert cancels(2**25 + 4, 128.0)
+    assert not any(cancels(200_000, alpha) for alpha in (104.0, 104.1231, 127.667))
+    assert not cancels(200_000, 746.0, torch.float64)
+    assert cancels(59_428_400, 104.1231)
+    assert cancels(97_664_080, 127.667)
+    assert not cancels(97_664_080, 1.5)  # soft: its error is known, and infinite
 
 
 @pytest.mark.parametrize(

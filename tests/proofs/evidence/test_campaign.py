@@ -41,7 +41,7 @@ from conv2attn.convert.engines.axes import AxisTable
 from conv2attn.convert.engines.convolution import Geometry, is_narrow
 from conv2attn.convert.errors import CheckpointError, ConversionError, SelectionError
 from conv2attn.convert.heads.regime import EXACT_ALPHA, Regime
-from conv2attn.convert.heads.values import LayerValues
+from conv2attn.convert.heads.values import LayerValues, opened_gate
 from conv2attn.convert.size import Size
 from conv2attn.convert.spec import Convolution
 from conv2attn.proofs.evidence.arithmetic import certified_arithmetic
@@ -173,6 +173,15 @@ def drop_the_bias_of_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(literal.LiteralEngine, "attend", forgetful)
 
 
+def cut_off_the_gate_in_each_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = literal.attention_probabilities
+
+    def cutting(layer: LayerValues, size: Size, queries: Tensor, padded: Tensor | None) -> Tensor:
+        return honest(layer._replace(opened=opened_gate(layer.content)), size, queries, padded)
+
+    monkeypatch.setattr(literal, "attention_probabilities", cutting)
+
+
 def lose_the_last_key_of_a_band(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = AxisTable.banded.__func__  # type: ignore[attr-defined]
 
@@ -270,6 +279,7 @@ FAULTS: list[tuple[Plant, str]] = [
     (query_the_kernel_s_corner, "content"),
     (drop_the_bias_of_parts, "integers"),
     (drop_the_bias_of_chunks, "integers"),
+    (cut_off_the_gate_in_each_chunk, "content"),
     (lose_the_last_key_of_a_band, "integers"),
     (forget_the_width, "integers"),
     (leave_out_the_convolution_s_rounding, "certificate"),

@@ -32,10 +32,10 @@ from .....convert.spec import Convolution, ConvSpec
 from ...arithmetic import certified_arithmetic
 from ...random_layers import DTYPES, RandomLayer, channel_limits
 from .adversarial import PATTERNS
-from .bounds import engines_bound
+from .bounds import engines_bound, gate_gradient_bound
 from .case import Case, attention_of
 from .comparison import Comparer, Comparison
-from .content import MOST_SCORES, add_content, number_of_scores, written_out
+from .content import MOST_SCORES, add_content, gate_gradient, gate_of, number_of_scores, written_out
 from .extremes import extreme_convolution, extreme_images, perhaps_flushed
 from .inputs import choose, convolution, cotangent, images
 from .programs import PROGRAMS
@@ -142,13 +142,19 @@ def check_content(case: Case) -> Iterator[Comparison]:
     conv = convolution(layer, CPU, integers=True).double()
     attention, x = attention_of(conv, 0.5), images(layer, CPU, integers=True).double()
     add_content(layer, attention, gated=choose(layer, "gate", (False, True)))
-    bound, compare, expected = (
-        torch.tensor(engines_bound(attention, x)),
-        Comparer("content", SOFT),
-        written_out(attention, x),
-    )
+    gate, bound, compare = gate_of(attention), torch.tensor(engines_bound(attention, x)), Comparer("content", SOFT)
+    expected = written_out(attention, x, None if gate is None else gate.clamp(0, 1))
     for computed in _in_engines(attention, case.engines):
         yield compare.within(f"output, {computed.engine}", computed(x), expected, bound)
+    if gate is None:
+        return
+    upstream = cotangent(layer, x.new_empty(expected.shape))
+    gradient, bound = gate_gradient(attention, gate, x, upstream)[None], gate_gradient_bound(attention, x, upstream)
+    for computed in _in_engines(attention, case.engines):
+        computed.memory_limit = _limit_for_parts(layer, computed) + x.element_size() * number_of_scores(layer)
+        with torch.enable_grad():
+            found = _gradients(computed, x, upstream)["content.gate"][None]
+        yield compare.within(f"gradient of the gate in parts, {computed.engine}", found, gradient, bound)
 
 
 @torch.no_grad()

@@ -41,9 +41,27 @@ def add_content(layer: RandomLayer, attention: SelfAttention, *, gated: bool) ->
         content.gate.copy_(_GATES[torch.randint(len(_GATES), content.gate.shape, generator=generator)])
 
 
-@torch.no_grad()
-def written_out(attention: SelfAttention, x: Tensor) -> Tensor:
-    """What a layer with content terms computes for x [batch, in_channels, *size], in its own precision."""
+def gate_of(attention: SelfAttention) -> Tensor | None:
+    """The gate of a layer's content terms, [num_heads], or None."""
+    return None if attention.content is None or attention.content.gate is None else attention.content.gate.detach()
+
+
+def gate_gradient(attention: SelfAttention, gate: Tensor, x: Tensor, upstream: Tensor) -> Tensor:
+    """The gradient of sum(output * upstream) for the gate, 0 where a step against it leads further from [0, 1]."""
+    opened = gate.clamp(0, 1).requires_grad_()
+    with torch.enable_grad():
+        (gradient,) = torch.autograd.grad(written_out(attention, x, opened), opened, upstream)
+    return gradient.masked_fill(((gate < 0) & (gradient > 0)) | ((gate > 1) & (gradient < 0)), 0)
+
+
+def written_out(attention: SelfAttention, x: Tensor, opened: Tensor | None) -> Tensor:
+    """What a layer with content terms computes for x [batch, in_channels, *size], in its own precision.
+
+    Args:
+        attention: The layer.
+        x: Its input.
+        opened: g of each head, [num_heads]; None for a layer without a gate.
+    """
     spec, content = attention.spec, attention.content
     if content is None:
         raise ValueError("the layer has no content terms")
@@ -62,14 +80,13 @@ def written_out(attention: SelfAttention, x: Tensor) -> Tensor:
         scores = torch.einsum("bdq,bdk->bqk", asked, keys) + torch.einsum("bdq,dqk->bqk", asked, places)
         scores = scores + torch.einsum("d,bdk->bk", content.key_bias[head], keys).unsqueeze(1)
         by_position = -attention.alpha[head] * distance
-        if content.gate is None:
+        if opened is None:
             probabilities = (scores + by_position).softmax(2)
         else:
-            opened = content.gate[head].clamp(0, 1)
-            probabilities = (1 - opened) * by_position.softmax(1) + opened * scores.softmax(2)
+            probabilities = (1 - opened[head]) * by_position.softmax(1) + opened[head] * scores.softmax(2)
         read = torch.einsum("bqk,bck->bcq", probabilities, padded.flatten(2))
         tap = attention.kernel.flatten(2)[:, :, head, None]
-        output += F.conv1d(read, tap, groups=spec.groups)
+        output = output + F.conv1d(read, tap, groups=spec.groups)
     output = torch.unflatten(output, 2, under_query.shape[2:])
     return output if attention.bias is None else output + attention.bias.view(-1, *(1,) * spec.axes)
 
