@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from ...convert.errors import CheckpointError
 from ...convert.files.writing.atomic import write_file
+from ...convert.files.writing.stream import write_stream
 
 LAST, BEST = "last.ckpt", "best.ckpt"
 STATE, RECORDS_KEY = "state_dict", "records"
@@ -23,7 +25,7 @@ class AtomicFiles(TorchCheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         """Writes one, by Lightning's name."""
-        write_file(Path(path), lambda file: torch.save(checkpoint, file), force=True)
+        write_file(Path(path), partial(write_stream, partial(torch.save, checkpoint)), force=True)
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """Reads one, by Lightning's name."""

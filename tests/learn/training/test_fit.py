@@ -8,8 +8,11 @@ import math
 import os
 import pickle
 import re
+import resource
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +22,14 @@ import torch
 from torch import nn
 from torch.multiprocessing.spawn import ProcessExitedException
 
-from conv2attn.convert.errors import CheckpointError, ConversionError, OptionError, RunExistsError, ToolError
+from conv2attn.convert.errors import (
+    CheckpointError,
+    ConversionError,
+    OptionError,
+    OutputError,
+    RunExistsError,
+    ToolError,
+)
 from conv2attn.convert.files.writing.json_text import json_text
 from conv2attn.learn.data.images import ImageData, Split
 from conv2attn.learn.experiment.recipes import PAPERS, build
@@ -29,6 +39,7 @@ from conv2attn.learn.melting.melt import melt
 from conv2attn.learn.melting.record import AttentionRecorder
 from conv2attn.learn.training import records as records_module
 from conv2attn.learn.training.batches import Order
+from conv2attn.learn.training.checkpoints import AtomicFiles
 from conv2attn.learn.training.evaluate import Evaluation, evaluate
 from conv2attn.learn.training.fit import Trained, fit, last_epoch
 from conv2attn.learn.training.recipe import Machine, Recipe
@@ -163,6 +174,27 @@ def test_a_damaged_checkpoint_is_refused_in_a_sentence(tmp_path: Path) -> None:
             with pytest.raises(CheckpointError, match=re.escape(str(file))):
                 fit(network(), data(), recipe, tmp_path / "run", resume=True)
         file.write_bytes(whole)
+
+
+@contextmanager
+def files_of_at_most(limit: int) -> Iterator[None]:
+    """While it lasts, a file that grows beyond so many bytes fails, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_leaves_the_last_epoch_as_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "last.ckpt"
+    AtomicFiles().save_checkpoint({"weight": torch.zeros(2)}, file)
+    before = file.read_bytes()
+    with files_of_at_most(1000), pytest.raises(OutputError, match=r"last\.ckpt cannot be written: File too large"):
+        AtomicFiles().save_checkpoint({"weight": torch.rand(10_000)}, file)
+    assert file.read_bytes() == before
+    assert os.listdir(tmp_path) == ["last.ckpt"]
 
 
 @pytest.mark.parametrize("strategy", ["auto", "ddp_spawn", "fsdp"])
