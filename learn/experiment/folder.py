@@ -18,6 +18,7 @@ from ...convert.files.writing.atomic import write_file
 from ...convert.files.writing.json_text import json_text
 from ..heads.grid import Grid
 from ..networks.attention import AttentionSizes
+from ..training.folders import begin_folder
 from ..training.recipe import Recipe
 from .recipes import Setting
 from .results import Result
@@ -87,9 +88,9 @@ def begin(folder: Path, experiment: Experiment, *, resume: bool) -> None:
         smaller = set(found.encodings) <= set(experiment.encodings) and found.seeds <= experiment.seeds
         if not smaller or replace(found, encodings=experiment.encodings, seeds=experiment.seeds) != experiment:
             raise ConversionError(f"{folder} holds another experiment, which {file} describes")
-    elif folder.is_dir() and any(folder.iterdir()):
-        raise ConversionError(f"{folder} holds something else; an experiment is written to a new or an empty folder")
-    folder.mkdir(exist_ok=True)
+    else:
+        begin_folder(file, experiment.to_json())
+        return
     text = json_text(experiment.to_json()) + "\n"
     write_file(file, lambda path: path.write_text(text, encoding="utf-8"), force=True)
 
