@@ -15,7 +15,7 @@ from typing import Any
 from ...convert.errors import CheckpointError, ConversionError, RunExistsError
 from ...convert.files.readers.common.limits import read_json
 from ...convert.files.writing.atomic import write_file
-from ...convert.files.writing.json_text import json_text
+from ...convert.files.writing.json_text import as_unicode, json_text
 from ..heads.grid import Grid
 from ..networks.attention import AttentionSizes
 from ..training.folders import begin_folder
@@ -32,7 +32,7 @@ class Experiment:
     """What an experiment is.
 
     Attributes:
-        data: The data, as a user named it.
+        data: The data, as a user named it; bytes of a path that are not UTF-8 are escapes.
         images: Channels, rows and columns of an image, and classes.
         encodings: Encodings and residual networks.
         seeds: Runs of each, with the seeds 0, 1, ...
@@ -44,6 +44,9 @@ class Experiment:
     encodings: tuple[str, ...]
     seeds: int
     setting: Setting
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "data", as_unicode(self.data))
 
     @property
     def grid(self) -> Grid:

@@ -14,7 +14,7 @@ import torch
 
 from conv2attn.convert.errors import CheckpointError, ConversionError, OptionError, RunExistsError, SelectionError
 from conv2attn.learn.experiment import run as run_module
-from conv2attn.learn.experiment.folder import Experiment, read_experiment, read_results, run_folder
+from conv2attn.learn.experiment.folder import Experiment, begin, read_experiment, read_results, run_folder
 from conv2attn.learn.experiment.history import read_history
 from conv2attn.learn.experiment.recipes import (
     ALL,
@@ -143,6 +143,14 @@ def test_a_resumed_experiment_ends_as_an_unbroken_one(tmp_path: Path, monkeypatc
     assert read_results(broken) == read_results(whole)
     records = [(folder / "gaussian" / "seed-0" / "records.json").read_text() for folder in (whole, broken)]
     assert records[0] == records[1]
+
+
+def test_data_in_a_folder_whose_name_is_not_unicode_can_be_gone_on_with(tmp_path: Path) -> None:
+    experiment = Experiment("folder:d\udcff", (1, 8, 8, 10), ("quadratic",), 1, SMALL)
+    begin(tmp_path / "run", experiment, resume=False)
+    assert read_experiment(tmp_path / "run") == experiment
+    assert experiment.data == r"folder:d\xff"
+    begin(tmp_path / "run", experiment, resume=True)
 
 
 def test_a_folder_that_holds_an_experiment_is_kept(finished: Path) -> None:
