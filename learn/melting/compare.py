@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...convert.arguments import as_integer
 from ...convert.errors import OutputError, RunExistsError
 from ...convert.files.readers.common.limits import read_json
 from ...convert.files.writing.ownership import FORMAT
@@ -60,6 +61,10 @@ class Melting:
     alpha: float | None = None
     content: int | None = None
     chosen: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.content is not None:
+            as_integer(self.content, "content", least=1)
 
     def __call__(self, cnn: nn.Module) -> nn.Module:
         """A melted copy of a CNN."""
@@ -148,9 +153,11 @@ def compare(
         OutputError: The folder holds something else, or cannot be made.
     """
     check_machine(machine or Machine())
+    melting = melting or Melting()
+    replace(recipe, seed=recipe.seed + as_integer(seeds, "seeds", least=1) - 1)  # refused before anything is written
     _begin(folder, resume=resume)
     train = partial(fit, data=data, machine=machine, resume=resume, progress=progress)
-    melting, found = melting or Melting(), []
+    found = []
     tests = {CLEAN: data.test, **corrupted(data.test)}
     for seed in range(recipe.seed, recipe.seed + seeds):
         found.append(_one_seed(data, tests, folder, cnn, melting, replace(recipe, seed=seed), train, say))

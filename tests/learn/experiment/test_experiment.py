@@ -153,6 +153,15 @@ def test_data_in_a_folder_whose_name_is_not_unicode_can_be_gone_on_with(tmp_path
     begin(tmp_path / "run", experiment, resume=True)
 
 
+def test_seeds_that_a_training_cannot_have_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    experiment = replace(tiny_experiment(), seeds=10**15)
+    with pytest.raises(ConversionError, match="seeds must be an integer from 1"):
+        run_experiment(experiment, stripes(), tmp_path / "run")
+    with pytest.raises(ConversionError, match="seed must be an integer from 0 to 16777215; got 19999999"):
+        run_experiment(replace(experiment, seeds=20_000_000), stripes(), tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_folder_that_holds_an_experiment_is_kept(finished: Path) -> None:
     with pytest.raises(RunExistsError, match="holds an experiment"):
         run_tiny(finished, "quadratic")
@@ -233,8 +242,15 @@ def test_a_setting_takes_what_is_asked_for() -> None:
         recipe=replace(SMALL.recipe, epochs=5),
     )
     assert setting_of("paper") == PAPERS
-    for wrong in ({"depth": 0}, {"heads": 0}, {"padding": -1}):
-        with pytest.raises(OptionError):
+    for wrong in (
+        {"depth": 0},
+        {"heads": 0},
+        {"padding": -1},
+        {"depth": 4097},
+        {"heads": 10**30},
+        {"padding": 10**900},
+    ):
+        with pytest.raises(OptionError, match=r"^depth and heads must be 1 to 4096, padding 0 to 4095; got .{1,60}$"):
             setting_of("small", **wrong)
     with pytest.raises(OptionError, match="no recipe 'large'; there are small, paper"):
         setting_of("large")
