@@ -22,14 +22,14 @@ from .size import Size
 _MOST = 2**31 - 1  # more than a size, a dimension or a number of heads ever is
 
 
-def as_integer(value: Any, name: str, *, least: int) -> int:
-    """A whole number, of any integer type, that is not smaller than ``least``, and that a tensor could have."""
+def as_integer(value: Any, name: str, *, least: int, most: int = _MOST) -> int:
+    """A whole number, of any integer type, from ``least`` to ``most``: by default, what a tensor could have."""
     try:
         number = operator.index(value)
     except TypeError as error:
         raise ConversionError(f"{name} must be an integer; got {_shown(value)}") from error
-    if isinstance(value, bool) or not least <= number <= _MOST:
-        raise ConversionError(f"{name} must be an integer from {least} to {_MOST}; got {_shown(value)}")
+    if isinstance(value, bool) or not least <= number <= most:
+        raise ConversionError(f"{name} must be an integer from {least} to {most}; got {_shown(value)}")
     return number
 
 

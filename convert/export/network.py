@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -54,6 +54,7 @@ def export_onnx(
     size: Sequence[int],
     form: str = DEFAULT_FORM,
     force: bool = False,
+    sources: Iterable[Path] = (),
 ) -> Exported:
     """Writes a converted network as an ONNX file without a convolution.
 
@@ -63,6 +64,7 @@ def export_onnx(
         size: A size of image that the network runs on; others do where its code allows it.
         form: How attention is written: "separable", "literal" or "attention".
         force: Replace a file that is there.
+        sources: Files that the network was read from, none of which the file may be.
 
     Raises:
         UnsupportedLayerError: A layer cannot be written in this form, or the exporter left a layer out.
@@ -84,7 +86,7 @@ def export_onnx(
         _trace(plain, example, opset).save(traced)
         whole = attention_model(traced, layers.get, form=form)
         _check_complete(whole, layers)
-        write_file(Path(path), lambda temporary: _write(whole, temporary), force=force)
+        write_file(Path(path), lambda temporary: _write(whole, temporary), force=force, sources=sources)
     return Exported(Path(path), form, whole.layers)
 
 

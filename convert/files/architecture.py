@@ -66,12 +66,15 @@ def _factory(spec: str) -> Callable[..., object]:
         return functools.partial(_timm_factory(), attribute)
     if not location or not all(part.isidentifier() for part in attribute.split(".")):
         raise ArchitectureError(f"{spec!r} does not name an architecture; the form is {_FORM}")
-    is_file = location.endswith(".py") or "/" in location or "\\" in location
-    module = _import_file(Path(location)) if is_file else _import_module(location)
+    module = _import_file(Path(location)) if _is_file(location) else _import_module(location)
     factory = _attribute(module, attribute, location)
     if isinstance(factory, nn.Module) or not callable(factory):
         raise ArchitectureError(f"{spec} is {_a(factory)}, not a function or class that builds a network")
     return factory
+
+
+def _is_file(location: str) -> bool:
+    return location.endswith(".py") or "/" in location or "\\" in location
 
 
 def _timm_factory() -> Callable[..., object]:
@@ -205,6 +208,15 @@ class Architecture:
     def __post_init__(self) -> None:
         if not (isinstance(self.spec, str) and isinstance(self.arguments, Mapping)):
             raise TypeError(f"an architecture is a string and a mapping; got {self}")
+
+    @property
+    def file(self) -> Path | None:
+        """The file with its code: the one that is named, or a module's once it is imported; None if there is none."""
+        location = self.spec.rpartition(":")[0]
+        if _is_file(location):
+            return Path(location)
+        found = getattr(sys.modules.get(location), "__file__", None)
+        return None if found is None else Path(found)
 
     def build(self) -> nn.Module:
         """Builds the network, with the weights its factory gives it."""

@@ -66,6 +66,12 @@ class Network:
         """Whether layers of it are attention."""
         return any(isinstance(module, SelfAttention) for module in self.model.modules())
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Every file that it was read from, its code among them: none may be lost to what is written of it."""
+        code = None if self.architecture is None else self.architecture.file
+        return self.checkpoint.files if code is None else (*self.checkpoint.files, code)
+
     def cnn(self) -> nn.Module:
         """The CNN: the model itself, or what it was converted from, bit for bit. A converted model is changed.
 

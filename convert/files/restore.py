@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -30,6 +31,7 @@ from .state import holds_attention
 from .writing.atomic import check_file, write_file
 from .writing.ownership import CONFIG, WEIGHTS
 from .writing.safetensors import write_safetensors
+from .writing.stream import write_stream
 
 _SAFETENSORS = ".safetensors"
 _PARAMETERS = ("weight", "bias")  # those that a convolution has too
@@ -146,11 +148,7 @@ def write_state_dict(state: dict[str, Tensor], out: Path, *, force: bool = False
 
 
 def _write_pickle(tensors: dict[str, Tensor], path: Path) -> None:
-    try:
-        torch.save(tensors, path)
-    except RuntimeError as error:  # what torch makes of a full disk
-        said = str(error).splitlines()[0]
-        raise OutputError(f"{path.name} cannot be written; perhaps the disk is full: {said}") from error
+    write_stream(partial(torch.save, tensors), path)
 
 
 _WRITERS: dict[str, Callable[[dict[str, Tensor], Path], None]] = {

@@ -36,9 +36,11 @@ from .config import FORMAT_VERSION, LAYERS_CONTENT, NETWORK_CONTENT, LayerEntry,
 from .layers import Layers
 from .shared import aliases, independent
 from .writing.atomic import write_folder
-from .writing.json_text import json_text
+from .writing.json_text import as_unicode, check_unicode, json_text
 from .writing.ownership import CONFIG, FORMAT, PAGE, PROGRAM, REPORT, WEIGHTS
 from .writing.safetensors import write_safetensors
+
+_AROUND = 20  # characters of a text that is refused, which an error shows
 
 
 def save_converted(
@@ -67,7 +69,7 @@ def save_converted(
 
     Raises:
         OutputError: The folder exists or cannot be written, the model has no self-attention layer, state that is not
-            a tensor or tensors without values, or the architecture's arguments are not JSON.
+            a tensor or tensors without values, or the architecture's arguments are not JSON, or a text is not Unicode.
         ConversionError: The model is not an ``nn.Module`` in Python, or the folder is not a path.
     """
     model, folder = checked_model(model), as_path(folder, "folder")
@@ -95,11 +97,13 @@ def save_converted(
         "architecture": None if architecture is None else asdict(architecture),
         "layers": [entry.to_json() for entry in entries],
         "tensors": list(state),
-        "source": None if source is None else {"file": _valid(source.path.name), "sha256": source.sha256},
+        "source": None if source is None else {"file": as_unicode(source.path.name), "sha256": source.sha256},
         "versions": {name: metadata.version(name) for name in ("conv2attn", "torch")},
     }
     certified = report if isinstance(report, CertifiedReport) else CertifiedReport.of(model, report)
-    texts = {CONFIG: _json(config), REPORT: json_text(certified.to_json()) + "\n"}
+    told = certified.to_json()
+    texts = {CONFIG: _json(config), REPORT: json_text(told) + "\n"}
+    _check_unicode([config, told])
     if page is not None:
         texts[PAGE] = page
 
@@ -120,9 +124,15 @@ def _layers_state(model: nn.Module, report: Report) -> dict[str, Tensor]:
     return {f"{name}.{key}".removeprefix("."): value for name in names for key, value in states[name].items()}
 
 
-def _valid(text: str) -> str:
-    """A file's name as valid Unicode: bytes that are not UTF-8 become escapes."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+def check_architecture(architecture: Architecture | None) -> None:
+    """Refuses an architecture that ``save_converted`` would refuse.
+
+    Raises:
+        OutputError: Its arguments are not JSON, or its name or they are no text that could be read again.
+    """
+    if architecture is not None:
+        _json(asdict(architecture))
+        _check_unicode(asdict(architecture))
 
 
 def _json(data: dict[str, Any]) -> str:
@@ -130,6 +140,14 @@ def _json(data: dict[str, Any]) -> str:
         return json.dumps(data, indent=2, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
         raise OutputError(f"the conversion cannot be written as JSON: {error}") from error
+
+
+def _check_unicode(data: object) -> None:
+    try:
+        check_unicode(data)
+    except UnicodeEncodeError as error:
+        text = ascii(error.object[max(0, error.start - _AROUND) : error.end + _AROUND])
+        raise OutputError(f"the conversion cannot be written: {text} is not text in Unicode") from error
 
 
 def _tensors(state: Mapping[str, Any]) -> dict[str, Tensor]:

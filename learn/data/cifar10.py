@@ -9,12 +9,13 @@ Layers of Features from Tiny Images, 2009.)
 
 from __future__ import annotations
 
+import importlib
 import tarfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import IO, Any
 
 import torch
 
@@ -28,6 +29,13 @@ SHAPE = 3, 32, 32
 _NUMBERS = 3 * 32 * 32
 _LARGEST = 2**26  # bytes of a batch; the real ones have 31 million
 _MOST_BYTES = 2**29  # of an archive, unpacked; the real ones have 190 million
+_MOST_HEADERS = 2**20  # bytes of an archive's headers; the real ones have 10,000
+_PACKED = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bz2",
+    b"\xfd7zXZ": "lzma",
+    b"]\0\0": "lzma",
+}  # how files begin that these modules unpack
 _SHARE, _SEED = 0.1, 0  # validation images, of those to learn from
 
 Read = Callable[[bytes, str], tuple[torch.Tensor, torch.Tensor]]
@@ -96,25 +104,63 @@ def _files(path: Path) -> Iterator[dict[str, Callable[[], bytes]]]:
             near = [*path.glob("*/*"), *(path.resolve() / entry.name for entry in path.iterdir())]
             yield {f"{file.parent.name}/{file.name}": partial(_read_file, file) for file in near if file.is_file()}
         else:
-            with tarfile.open(path) as archive:
-                yield {_last_two(entry.name): partial(_read_entry, archive, entry) for entry in _entries(archive, path)}
-    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+            with _opened(path) as stream:
+                found = _entries(stream, path)
+                yield {_last_two(entry.name): partial(_read_entry, stream, entry) for entry in found}
+    except CheckpointError:
+        raise
+    except Exception as error:  # a damaged archive makes tarfile and the modules that unpack raise anything
         reason = getattr(error, "strerror", None) or "it is no archive of tar, or is damaged"
         raise CheckpointError(f"{path} cannot be read: {reason}") from error
 
 
-def _entries(archive: tarfile.TarFile, path: Path) -> Iterator[tarfile.TarInfo]:
+def _opened(path: Path) -> IO[bytes]:
+    """The bytes of an archive, unpacked as they are read."""
+    with path.open("rb") as file:
+        head = file.read(max(map(len, _PACKED)))
+    name = next((name for start, name in _PACKED.items() if head.startswith(start)), None)
+    stream: IO[bytes] = path.open("rb") if name is None else importlib.import_module(name).open(path, "rb")
+    return stream
+
+
+class _Headers:
+    """What ``tarfile`` reads an archive through: headers, of which there are few, and nothing of what they describe.
+
+    A header may say that a name, or whatever else describes a file, is as long as it likes, and tarfile reads it whole.
+    """
+
+    def __init__(self, stream: IO[bytes], path: Path) -> None:
+        self._stream, self._path, self._left = stream, path, _MOST_HEADERS
+
+    def read(self, size: int) -> bytes:
+        self._left -= size
+        if size < 0 or self._left < 0:
+            raise CheckpointError(f"{self._path} is not CIFAR-10: its headers are far longer")
+        return self._stream.read(size)
+
+    def seek(self, position: int) -> None:
+        if position > _MOST_BYTES:
+            raise CheckpointError(f"{self._path} is not CIFAR-10: it unpacks to far more")
+        self._stream.seek(position)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+
+def _entries(stream: IO[bytes], path: Path) -> Iterator[tarfile.TarInfo]:
     """The plain files in an archive, which must not unpack to more than any of CIFAR-10 does."""
-    for entry in archive:
-        if entry.size > _LARGEST or entry.offset > _MOST_BYTES:
-            raise CheckpointError(f"{path} is not CIFAR-10: it unpacks to far more")
-        if entry.isreg():
-            yield entry
+    headers: Any = _Headers(stream, path)
+    with tarfile.open(fileobj=headers, mode="r:") as archive:
+        for entry in archive:
+            if not 0 <= entry.size <= _LARGEST:
+                raise CheckpointError(f"{path} is not CIFAR-10: it unpacks to far more")
+            if entry.isreg() and not entry.issparse():
+                yield entry
 
 
-def _read_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> bytes:
-    file = archive.extractfile(entry)
-    return b"" if file is None else file.read()
+def _read_entry(stream: IO[bytes], entry: tarfile.TarInfo) -> bytes:
+    stream.seek(entry.offset_data)
+    return stream.read(entry.size)
 
 
 def _read_file(path: Path) -> bytes:

@@ -15,9 +15,10 @@ from typing import Any
 from ...convert.errors import CheckpointError, ConversionError, RunExistsError
 from ...convert.files.readers.common.limits import read_json
 from ...convert.files.writing.atomic import write_file
-from ...convert.files.writing.json_text import json_text
+from ...convert.files.writing.json_text import as_unicode, json_text
 from ..heads.grid import Grid
 from ..networks.attention import AttentionSizes
+from ..training.folders import begin_folder
 from ..training.recipe import Recipe
 from .recipes import Setting
 from .results import Result
@@ -31,7 +32,7 @@ class Experiment:
     """What an experiment is.
 
     Attributes:
-        data: The data, as a user named it.
+        data: The data, as a user named it; bytes of a path that are not UTF-8 are escapes.
         images: Channels, rows and columns of an image, and classes.
         encodings: Encodings and residual networks.
         seeds: Runs of each, with the seeds 0, 1, ...
@@ -43,6 +44,9 @@ class Experiment:
     encodings: tuple[str, ...]
     seeds: int
     setting: Setting
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "data", as_unicode(self.data))
 
     @property
     def grid(self) -> Grid:
@@ -87,9 +91,9 @@ def begin(folder: Path, experiment: Experiment, *, resume: bool) -> None:
         smaller = set(found.encodings) <= set(experiment.encodings) and found.seeds <= experiment.seeds
         if not smaller or replace(found, encodings=experiment.encodings, seeds=experiment.seeds) != experiment:
             raise ConversionError(f"{folder} holds another experiment, which {file} describes")
-    elif folder.is_dir() and any(folder.iterdir()):
-        raise ConversionError(f"{folder} holds something else; an experiment is written to a new or an empty folder")
-    folder.mkdir(exist_ok=True)
+    else:
+        begin_folder(file, experiment.to_json())
+        return
     text = json_text(experiment.to_json()) + "\n"
     write_file(file, lambda path: path.write_text(text, encoding="utf-8"), force=True)
 

@@ -17,6 +17,7 @@ from ..training.recipe import Groups, Recipe
 
 ALL = (*ENCODINGS, *BLOCKS)
 """What a comparison holds."""
+_MOST = 4096  # blocks, heads of each, or pixels of padding and one
 
 
 @dataclass(frozen=True)
@@ -68,14 +69,16 @@ def setting_of(
     """A setting by name, with what is asked for otherwise.
 
     Raises:
-        OptionError: There is no such setting.
-        ConversionError: A number is not positive.
+        OptionError: There is no such setting, or a number is not positive or is far too large.
     """
     if name not in SETTINGS:
         raise OptionError(f"there is no recipe {name!r}; there are {', '.join(SETTINGS)}")
     setting = SETTINGS[name]
-    if min(number for number in (depth, heads, 1) if number is not None) < 1 or padding < 0:
-        raise OptionError(f"depth and heads must be positive, padding not negative; got {depth}, {heads}, {padding}")
+    if not all(1 <= number <= _MOST for number in (depth, heads, padding + 1) if number is not None):
+        raise OptionError(
+            f"depth and heads must be 1 to {_MOST}, padding 0 to {_MOST - 1}; got {depth!s:.20}, {heads!s:.20}, "
+            f"{padding!s:.20}"
+        )
     sizes = replace(
         setting.sizes,
         depth=depth or setting.sizes.depth,

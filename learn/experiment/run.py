@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from ...convert.arguments import as_integer
 from ..data.images import ImageData
 from ..training.evaluate import evaluate
 from ..training.fit import Trained, check_machine, fit
@@ -60,6 +61,8 @@ def run_experiment(
         ConversionError: As ``begin`` and ``fit``.
     """
     check_machine(machine or Machine())
+    last = as_integer(experiment.seeds, "seeds", least=1) - 1
+    replace(experiment.setting.recipe, seed=last)  # refused before anything is written
     begin(folder, experiment, resume=resume)
     known = {(result.encoding, result.seed): result for result in read_results(folder, partly=True)}
     trained = {}

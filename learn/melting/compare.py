@@ -1,5 +1,6 @@
 """The experiment: a CNN goes on as attention and, beside it, as the CNN that it is: same data, schedule and seeds.
 
+    FOLDER/melting.json      says that the folder is a comparison's
     FOLDER/seed-0/start      the CNN's own training, where none was given
     FOLDER/seed-0/cnn        its fine-tuning
     FOLDER/seed-0/attention  its fine-tuning as attention
@@ -21,11 +22,15 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...convert.arguments import as_integer
 from ...convert.errors import OutputError, RunExistsError
+from ...convert.files.readers.common.limits import read_json
+from ...convert.files.writing.ownership import FORMAT
 from ..data.corruptions import corrupted
 from ..data.images import ImageData, Split, as_numbers
 from ..training.evaluate import evaluate
 from ..training.fit import Trained, check_machine, fit, last_epoch
+from ..training.folders import begin_folder
 from ..training.recipe import Machine, Recipe
 from ..training.records import Record
 from .groups import parameter_groups
@@ -36,6 +41,8 @@ from .start import small_cnn
 START = Recipe(epochs=15, lr=3e-3)
 FINE_TUNING = Recipe(epochs=10, lr=1e-4, batch_statistics=False)
 CLEAN = "clean"
+MELTING = "melting.json"
+_DESCRIBED = {"format": FORMAT, "content": "melting"}
 _LOOKED_AT = 4  # images that layers are looked at with
 
 
@@ -54,6 +61,10 @@ class Melting:
     alpha: float | None = None
     content: int | None = None
     chosen: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.content is not None:
+            as_integer(self.content, "content", least=1)
 
     def __call__(self, cnn: nn.Module) -> nn.Module:
         """A melted copy of a CNN."""
@@ -139,21 +150,29 @@ def compare(
     Raises:
         ConversionError: As ``melt`` and ``fit``.
         RunExistsError: The folder exists, and ``resume`` is not given.
+        OutputError: The folder holds something else, or cannot be made.
     """
     check_machine(machine or Machine())
-    if folder.exists() and not resume:
-        raise RunExistsError(f"{folder} exists; it can be resumed if it is what a killed run left")
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{folder} cannot be made: {error.strerror}") from error
+    melting = melting or Melting()
+    replace(recipe, seed=recipe.seed + as_integer(seeds, "seeds", least=1) - 1)  # refused before anything is written
+    _begin(folder, resume=resume)
     train = partial(fit, data=data, machine=machine, resume=resume, progress=progress)
-    melting, found = melting or Melting(), []
+    found = []
     tests = {CLEAN: data.test, **corrupted(data.test)}
     for seed in range(recipe.seed, recipe.seed + seeds):
         found.append(_one_seed(data, tests, folder, cnn, melting, replace(recipe, seed=seed), train, say))
     results, networks = zip(*found, strict=True)
     return Comparison(data.name, recipe, melting, tuple(results), networks[0])
+
+
+def _begin(folder: Path, *, resume: bool) -> None:
+    """Makes the folder, or sees that a comparison made it."""
+    if folder.exists() and not resume:
+        raise RunExistsError(f"{folder} exists; it can be resumed if it is what a killed run left")
+    if not (folder / MELTING).exists():
+        begin_folder(folder / MELTING, _DESCRIBED)
+    elif read_json(folder / MELTING) != _DESCRIBED:
+        raise OutputError(f"{folder / MELTING} is no file of ours; a comparison is kept in a folder that began as one")
 
 
 def _one_seed(

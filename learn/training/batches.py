@@ -15,10 +15,9 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from ...convert.errors import ConversionError
 from ..data.augmented import DRAWS, augmented
 from ..data.images import ImageData, as_numbers
-from .recipe import Recipe
+from .recipe import MOST_EPOCHS, Recipe
 
 Key = tuple[Tensor, Tensor | None]
-_EPOCHS = 1_000_000  # epochs of one seed, and no other has these orders
 
 
 class Order(Sampler[Key]):
@@ -50,7 +49,7 @@ class Order(Sampler[Key]):
         return self._count // self._size
 
     def __iter__(self) -> Iterator[Key]:
-        generator = torch.Generator().manual_seed(self._recipe.seed * _EPOCHS + self._epoch)
+        generator = torch.Generator().manual_seed(self._recipe.seed * MOST_EPOCHS + self._epoch)
         order = torch.randperm(self._count, generator=generator)
         draws = torch.rand(self._count, DRAWS, generator=generator)
         for batch in range(len(self)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from ...convert.errors import CheckpointError
+from ...convert.files.readers.archive import open_archive
+from ...convert.files.readers.common.stored import Source
 from ...convert.files.writing.atomic import write_file
+from ...convert.files.writing.stream import write_stream
 
 LAST, BEST = "last.ckpt", "best.ckpt"
 STATE, RECORDS_KEY = "state_dict", "records"
@@ -23,7 +27,7 @@ class AtomicFiles(TorchCheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         """Writes one, by Lightning's name."""
-        write_file(Path(path), lambda file: torch.save(checkpoint, file), force=True)
+        write_file(Path(path), partial(write_stream, partial(torch.save, checkpoint)), force=True)
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """Reads one, by Lightning's name."""
@@ -60,9 +64,14 @@ def read_epoch(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path) -> Any:
-    """Tensors and plain data, on the CPU."""
+    """Tensors and plain data, on the CPU; no entry of the file may be compressed, since it would be expanded."""
     try:
+        archive = open_archive(Source(path))
+        for name in archive.entries:
+            archive.storage(name)
         return torch.load(path, map_location="cpu", weights_only=True)
+    except CheckpointError:
+        raise
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
     except Exception as error:  # of a damaged file, torch's reader raises whatever its bytes lead to

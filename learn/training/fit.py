@@ -23,9 +23,8 @@ from torch import nn
 
 from ...convert.errors import CheckpointError, ConversionError, RunExistsError, ToolError
 from ...convert.files.readers.common.limits import read_json
-from ...convert.files.writing.atomic import write_file
-from ...convert.files.writing.json_text import json_text
 from ..data.images import ImageData, as_numbers
+from .folders import begin_folder
 from .recipe import Groups, Machine, Recipe, plain_groups
 from .records import Record, Recorder, nothing_more
 
@@ -78,6 +77,7 @@ def fit(
         ToolError: Lightning or TensorBoard is not installed.
         OptionError: Lightning cannot train so on this machine.
         RunExistsError: The folder holds a run, and ``resume`` is not given.
+        OutputError: The folder holds something else, or cannot be written.
         ConversionError: The network does not fit the data, the folder holds another run, or a loss is not
             finite.
     """
@@ -178,8 +178,7 @@ def _begin(folder: Path, network: nn.Module, recipe: Recipe, data: ImageData, *,
     }
     file = folder / RUN
     if not file.exists():
-        folder.mkdir(exist_ok=True)
-        write_file(file, lambda path: path.write_text(json_text(described) + "\n", encoding="utf-8"))
+        begin_folder(file, described)
     elif not resume:
         raise RunExistsError(f"{folder} holds a run; it can be resumed, or another folder be taken")
     elif read_json(file) != described:

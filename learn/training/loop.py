@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -222,7 +223,21 @@ def _train(
             use_distributed_sampler=False,
             deterministic="warn",
         )
-        trainer.fit(training, ckpt_path=resume)
+        with _interrupts():
+            trainer.fit(training, ckpt_path=resume)
+
+
+@contextmanager
+def _interrupts() -> Iterator[None]:
+    """Raises a KeyboardInterrupt as what it is: Lightning ends the program in its place, and hears no other."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit as ended:
+        if isinstance(ended.__context__, KeyboardInterrupt):
+            signal.signal(signal.SIGINT, before)
+            raise KeyboardInterrupt from ended
+        raise
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import pickle
 import socket
 import sys
 from collections.abc import Callable
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from multiprocessing.queues import SimpleQueue
 from typing import Any
 
@@ -15,12 +15,15 @@ import torch
 from torch.multiprocessing.spawn import ProcessExitedException, start_processes
 
 from ...convert.errors import ConversionError
+from ...convert.parent import end_with_parent, interrupts_ignored
 
 _HOST = "127.0.0.1"
 
 
 def in_processes(count: int, work: Callable[[], None]) -> None:
     """Runs work in new processes of this machine, and waits for all of them; if one fails, the others are ended.
+
+    An interrupt is for this process alone. However it ends, they end with it.
 
     The environment of each has what ``torch.distributed`` and Lightning look for: its rank, how many there are, and
     where they meet. Each gets a copy of the work, with tensors of its own, and its share of this process's threads.
@@ -34,18 +37,26 @@ def in_processes(count: int, work: Callable[[], None]) -> None:
     """
     failures: SimpleQueue[Any] = get_context("spawn").SimpleQueue()
     threads = max(1, torch.get_num_threads() // count)
+    arguments = count, _free_port(), threads, pickle.dumps(work), failures  # tensors in bytes are not shared
+    others = set(active_children())
     try:
-        arguments = count, _free_port(), threads, pickle.dumps(work), failures  # tensors in bytes are not shared
-        start_processes(_one, arguments, count, start_method="spawn")
+        with interrupts_ignored():
+            started = start_processes(_one, arguments, count, join=False, daemon=True, start_method="spawn")
+        while not started.join():
+            pass
     except ProcessExitedException:
         if failures.empty():
             raise
         kind, text = failures.get()
         raise kind(text) from None
+    finally:
+        for process in set(active_children()) - others:  # none, unless this process is to end
+            process.kill()
 
 
 def _one(rank: int, count: int, port: int, threads: int, work: bytes, failures: SimpleQueue[Any]) -> None:
     """What each of them does."""
+    end_with_parent()
     os.environ |= {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),

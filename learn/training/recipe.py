@@ -10,9 +10,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...convert.arguments import as_integer
 from ...convert.errors import ConversionError
 
 OPTIMIZERS = "adamw", "sgd"
+MOST_EPOCHS = 1_000_000  # of one seed; no other has their orders of images
+LARGEST_SEED = 2**24 - 1  # with an epoch and a process, what torch's generators take is made of it
+LARGEST_RATE, LARGEST_DECAY = 1e30, 1e6  # their product, and ten times it, are numbers in single precision
 Groups = list[dict[str, Any]]
 
 
@@ -46,12 +50,13 @@ class Recipe:
     clip: float | None = None
 
     def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch_size < 1:
-            raise ConversionError(f"epochs and batch_size must be at least 1; got {self.epochs} and {self.batch_size}")
-        if not (self.lr > 0 and self.weight_decay >= 0 and 0 <= self.warmup < 1):
+        as_integer(self.epochs, "epochs", least=1, most=MOST_EPOCHS)
+        as_integer(self.batch_size, "batch_size", least=1)
+        as_integer(self.seed, "seed", least=0, most=LARGEST_SEED)
+        if not (0 < self.lr <= LARGEST_RATE and 0 <= self.weight_decay <= LARGEST_DECAY and 0 <= self.warmup < 1):
             raise ConversionError(
-                "lr must be positive, weight_decay not negative, and warmup a share below 1; got "
-                f"{self.lr:g}, {self.weight_decay:g} and {self.warmup:g}"
+                f"lr must be positive and at most {LARGEST_RATE:g}, weight_decay 0 to {LARGEST_DECAY:g}, and warmup a "
+                f"share below 1; got {self.lr!r:.20}, {self.weight_decay!r:.20} and {self.warmup!r:.20}"
             )
         if self.optimizer not in OPTIMIZERS:
             raise ConversionError(f"optimizer must be one of {', '.join(OPTIMIZERS)}; got {self.optimizer!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,8 @@ from .recipe import Machine
 FSDP = "fsdp"
 """Sharded parameters: PyTorch's ``fully_shard``, which CPUs have as well, in place of Lightning's own "fsdp"."""
 
-_STARTS_PROCESSES = "spawn", "fork", "notebook"  # at the end of the names of strategies that do so by themselves
+_STARTS_PROCESSES = re.compile(r"^(ddp)_(?:spawn|fork|notebook)")
+"""Names of strategies that start processes by themselves, which would outlive a run that is killed: ours do not."""
 
 
 def make_trainer(machine: Machine, **options: Any) -> lightning.Trainer:
@@ -32,7 +34,7 @@ def make_trainer(machine: Machine, **options: Any) -> lightning.Trainer:
     Raises:
         OptionError: Lightning cannot train so here.
     """
-    strategy: Any = machine.strategy
+    strategy: Any = _STARTS_PROCESSES.sub(r"\1", machine.strategy)
     try:
         with quiet():
             if strategy == FSDP:
@@ -50,15 +52,13 @@ def make_trainer(machine: Machine, **options: Any) -> lightning.Trainer:
 
 
 def processes_to_start(machine: Machine) -> int:
-    """How many processes are to be started for a training; 0 where this one is enough, or Lightning starts them.
+    """How many processes are to be started for a training; 0 where this one is enough.
 
     Raises:
         OptionError: Lightning cannot train so here.
     """
     count = make_trainer(machine, logger=False, enable_checkpointing=False).num_devices
-    if machine.strategy.endswith(_STARTS_PROCESSES) or (count == 1 and machine.strategy != FSDP):
-        return 0
-    return count
+    return 0 if count == 1 and machine.strategy != FSDP else count
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...convert.errors import OutputError, SelectionError
-from ...convert.files.writing.atomic import check_file, write_file
+from ...convert.files.writing.atomic import check_distinct, check_file, write_file
 from ...convert.files.writing.marked import check_marked
 from .candidates.shapes import check_table_names
 from .report import markdown as as_markdown
@@ -25,6 +25,7 @@ def check_outputs(names: Sequence[str], *, plot: Path | None, markdown: Path | N
         ConversionError: A plot is wanted, and matplotlib is not installed.
     """
     chosen = check_table_names(names)
+    check_distinct(file for file in (plot, markdown) if file is not None)
     if plot is not None:
         if LADDER not in chosen:
             raise SelectionError(f"a plot shows the table {LADDER}, which is not among {', '.join(chosen)}")

@@ -16,7 +16,7 @@ from ...convert.files.architecture import Architecture
 from ...convert.files.certified import CertifiedReport
 from ...convert.files.checkpoint import size_on_disk
 from ...convert.files.network import open_network
-from ...convert.files.save import save_converted
+from ...convert.files.save import check_architecture, save_converted
 from ...convert.files.writing.atomic import check_target
 from ...convert.files.writing.ownership import PAGE
 from ...convert.model.convert import convert_model
@@ -138,6 +138,7 @@ def convert_checkpoint(
         ConversionError: The checkpoint cannot be opened or converted, or the folder cannot be written.
     """
     check_target(out, force=force, sources=[checkpoint])
+    check_architecture(architecture)
     with (
         progress("Reading", total=size_on_disk(checkpoint)) as advance,
         redirect_stdout(sys.stderr),  # what the architecture's code prints is not the result

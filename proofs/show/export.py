@@ -65,6 +65,8 @@ def export_network(
         raise OptionError("a form is for ONNX files only")
     check_file(out, force=force, sources=[source])
     network = open_network(source, architecture=architecture, ema=ema)
+    sources = [source, *network.files]
+    check_file(out, force=force, sources=sources)
     model = network.whole()
     if not network.is_converted:
         model = convert_model(model, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported).model
@@ -73,14 +75,14 @@ def export_network(
     layers = _layers(model)
     size = size or USUAL_SIZES[next(iter(layers.values())).spec.axes]
     if to is Target.onnx:
-        made = export_onnx(model, out, size=size, form=form or DEFAULT_FORM, force=force)
+        made = export_onnx(model, out, size=size, form=form or DEFAULT_FORM, force=force, sources=sources)
         return Wrote(out, {"form": made.form, "layers": list(made.layers)})
     modules = _modules(layers, input_sizes(model, layers, size), to)
     metadata = {_NAMES[to]: json.dumps({name: arguments(module) for name, module in modules.items()})}
     tensors = {
         f"{name}.{key}".removeprefix("."): value for name, module in modules.items() for key, value in _state(module)
     }
-    write_file(out, partial(write_safetensors, tensors, metadata=metadata), force=force, sources=[source])
+    write_file(out, partial(write_safetensors, tensors, metadata=metadata), force=force, sources=sources)
     return Wrote(out, {"layers": list(modules)})
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +19,8 @@ from ...convert.certificate.layer import InputRange
 from ...convert.errors import ConversionError, OutputError
 from ...convert.files.architecture import Architecture
 from ...convert.files.network import open_network
-from ...convert.files.writing.atomic import check_file, write_file
+from ...convert.files.writing.atomic import check_distinct, check_file, write_file
+from ...convert.files.writing.stream import write_stream
 from ...convert.size import Size
 from ...learn.freezing.freeze import FrozenModel, freeze, freeze_layer, unfrozen
 from ...learn.melting.melt import attention_layers
@@ -104,16 +106,22 @@ def freeze_checkpoint(
         raise OutputError(f"{out} must end in {ENDING}: a program of torch.export's")
     if plot is not None and plot.suffix not in PLOTS:
         raise OutputError(f"{plot} cannot be written: the name must end in {', '.join(PLOTS)}")
-    for file in (out, *(() if plot is None else (plot,))):
+    files = [out] if plot is None else [out, plot]
+    check_distinct(files)
+    for file in files:
         check_file(file, force=force, sources=[checkpoint])
     with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
         network = open_network(checkpoint, architecture=architecture, ema=ema)
+    sources = [checkpoint, *network.files]
+    for file in files:
+        check_file(file, force=force, sources=sources)
     model = network.whole()
     frozen = freeze(model, tolerance, input_range=input_range)
     program = _program(frozen.model, size)
     if plot is not None:
-        write_file(plot, lambda path: path.write_bytes(_plot(model, input_range, plot.suffix[1:])), force=force)
-    write_file(out, lambda path: torch.export.save(program, path), force=force, sources=[checkpoint])
+        drawn = _plot(model, input_range, plot.suffix[1:])
+        write_file(plot, lambda path: path.write_bytes(drawn), force=force, sources=sources)
+    write_file(out, partial(write_stream, partial(torch.export.save, program)), force=force, sources=sources)
     return Frozen(out, tolerance, input_range, frozen)
 
 

@@ -17,6 +17,7 @@ from ...convert.files.network import open_network
 from ...convert.files.save import save_converted
 from ...convert.files.writing.atomic import write_file
 from ...convert.files.writing.json_text import json_text
+from ...convert.files.writing.ownership import check_apart
 from ...convert.model.convert import is_convolution
 from ...convert.model.selection import name_filter
 from ...convert.names import names_by_module
@@ -153,14 +154,18 @@ def melt_checkpoint(
         ConversionError: The checkpoint or the data cannot be opened, or do not fit, or the folder cannot be written.
     """
     cnn: nn.Module | None = None
+    sources: tuple[Path, ...] = ()
     if checkpoint is not None:
         with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
             network = open_network(checkpoint, architecture=architecture, ema=ema)
             network.whole()
             cnn = network.cnn()
+        sources = (checkpoint, *network.files)
         architecture = network.architecture
     if cnn is not None and (include or exclude):
         melting = Melting(melting.tolerance, melting.alpha, melting.content, _names(cnn, include, exclude))
+    check_apart(out, sources)
+    check_apart(out / NETWORK, sources)  # which may be a link
     images = load_data(data, channels=None if cnn is None else _channels(cnn), size=size)
     comparison = compare(
         images,
@@ -176,7 +181,8 @@ def melt_checkpoint(
     )
     save_converted(comparison.attention, out / NETWORK, architecture=architecture, force=True)
     found = Melted(out, comparison)
-    write_file(out / COMPARISON, lambda path: path.write_text(json_text(found.to_json()) + "\n", "utf-8"), force=True)
+    text = json_text(found.to_json()) + "\n"
+    write_file(out / COMPARISON, lambda path: path.write_text(text, "utf-8"), force=True, sources=sources)
     return found
 
 

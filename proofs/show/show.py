@@ -86,6 +86,8 @@ def show(
     sources = [source, *(source / name for name in (CONFIG, WEIGHTS, REPORT)), *([view.image] if view.image else [])]
     check_file(out, force=force, sources=sources)
     subject = load_subject(source, architecture, ema=ema)
+    sources += subject.files
+    check_file(out, force=force, sources=sources)
     if view.image is not None and isinstance(subject.model, Layers):
         raise ArchitectureNeededError(f"{source} describes layers alone, and an image is seen by the whole network")
     if view.layer is not None:

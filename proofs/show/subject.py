@@ -27,10 +27,12 @@ class Subject:
     Attributes:
         model: In eval mode.
         report: Which layers are attention, and which convolutions were left.
+        files: What it was read from.
     """
 
     model: nn.Module
     report: Report
+    files: tuple[Path, ...] = ()
 
 
 def load_subject(path: Path, architecture: Architecture | None, *, ema: bool = False) -> Subject:
@@ -47,12 +49,12 @@ def load_subject(path: Path, architecture: Architecture | None, *, ema: bool = F
     network = open_network(path, architecture=architecture, ema=ema)
     if not network.is_converted:
         model, report = convert_model(network.model, inplace=True, skip_unsupported=True)
-        return Subject(model, report.noted(network.notes, network.originals))
+        return Subject(model, report.noted(network.notes, network.originals), network.files)
     report = Report.of(network.model)
     if (path / REPORT).is_file():
         skipped, notes = _recorded(path_in(path, REPORT))
         report = replace(report, skipped=skipped).noted(notes)
-    return Subject(network.model, report)
+    return Subject(network.model, report, network.files)
 
 
 def set_alpha(model: nn.Module, alpha: float) -> None:

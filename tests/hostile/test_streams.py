@@ -15,6 +15,8 @@ from torch import nn
 
 from conv2attn.cli import main
 from conv2attn.convert import convert_model, load_converted, save_converted
+from conv2attn.convert.examples.networks import plain_cnn
+from conv2attn.convert.files.architecture import Architecture
 from conv2attn.proofs.benchmark.outputs import check_outputs
 
 COMMAND = [sys.executable, "-m", "conv2attn.cli"]
@@ -144,6 +146,8 @@ WRITING = [
     ("convert", "module.pt", "--skip-unsupported", "--out", "x"),
     ("restore", "out", "--out", "x.pt"),
     ("restore", "out", "--out", "x.safetensors"),
+    ("freeze", "net", "--tolerance", "1", "--size", "12x12", "--out", "x.pt2"),
+    ("export", "net", "--to", "mha", "--size", "12x12", "--out", "x.safetensors"),
     ("show", "out", "--out", "x.html"),
     ("show", "out", "--out", "x.svg"),
     ("show", "out", "--out", "x.png"),
@@ -156,6 +160,8 @@ WRITING = [
 @pytest.mark.parametrize("arguments", WRITING)
 def test_a_full_disk_is_told_in_one_sentence(arguments: Sequence[str]) -> None:
     save_converted(convert_model(nn.Conv2d(2, 3, 3)).model, "out")
+    example = Architecture("conv2attn.convert.examples.networks:plain_cnn")
+    save_converted(convert_model(plain_cnn()).model, "net", architecture=example)
     before = sorted(os.listdir())
     command = [sys.executable, "-c", FULL, json.dumps(arguments), "100"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -108,6 +108,18 @@ def check_file(target: Path, *, force: bool = False, sources: Iterable[Path] = (
             raise OutputExistsError(f"{target} exists, and force was not given")
 
 
+def check_distinct(targets: Iterable[Path]) -> None:
+    """Refuses outputs of one run of which one would replace another.
+
+    Raises:
+        OutputError: Two of them are the same file, perhaps by a link.
+    """
+    seen: dict[Path, Path] = {}
+    for target in targets:
+        if (first := seen.setdefault(resolved(target), target)) is not target:
+            raise OutputError(f"{first} and {target} are the same file; each output takes a file of its own")
+
+
 def check_target(target: Path, *, force: bool = False, sources: Iterable[Path] = ()) -> None:
     """Refuses a target that ``write_folder`` would refuse, and clears away what killed runs left beside it.
 

@@ -10,6 +10,20 @@ from typing import Any
 _INFINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
+def as_unicode(text: str) -> str:
+    """A path's text as valid Unicode: bytes that are not UTF-8 become escapes."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def check_unicode(data: object) -> None:
+    """Refuses plain data with half of a surrogate pair, which no reader takes for text.
+
+    Raises:
+        UnicodeEncodeError: There is one.
+    """
+    json.dumps(data, ensure_ascii=False).encode()
+
+
 def json_text(data: object, *, default: Callable[[Any], Any] | None = None) -> str:
     """Writes plain data as JSON.
 

@@ -6,10 +6,7 @@ A process does not hear an interrupt: its parent ends it. However the parent end
 from __future__ import annotations
 
 import multiprocessing
-import multiprocessing.connection
 import os
-import signal
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +17,7 @@ from contextlib import contextmanager
 import torch
 
 from ....convert.errors import ConversionError
+from ....convert.parent import end_with_parent, interrupts_ignored
 from .checks.all import compare_layer
 from .settings import Settings
 from .tally import Tally
@@ -89,7 +87,7 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin)
     others = set(multiprocessing.active_children())
     try:
-        with _interrupts_ignored():
+        with interrupts_ignored():
             for _ in range(workers):
                 pool.submit(os.getpid)
         yield pool
@@ -104,29 +102,4 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 def _begin() -> None:
     """Prepares a process: one thread, since there is one process a core; more would wait for each other."""
     torch.set_num_threads(1)
-    _end_with_parent()
-
-
-def _end_with_parent() -> None:
-    """Ends this process as soon as its parent has ended, also where that was killed and could do nothing about it."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
-
-
-def _end_after(sentinel: int) -> None:
-    multiprocessing.connection.wait([sentinel])
-    os._exit(1)
-
-
-@contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Processes that are started in this context ignore interrupts, since they inherit it."""
-    if threading.current_thread() is not threading.main_thread():  # only that one may, and is interrupted
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    end_with_parent()

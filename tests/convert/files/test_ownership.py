@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -168,6 +169,64 @@ def test_a_picture_does_not_replace_the_image_that_it_shows(run: Run) -> None:
     Path("arch.py").write_text("from torch import nn\ndef net():\n    return nn.Sequential(nn.Conv2d(2, 3, 3))\n")
     arguments = ("show", "module.pt", "--arch", "arch.py:net", "--image", "image.png", "--out", "image.png", "--force")
     assert "would be lost" in refused(run, *arguments)
+
+
+NETS = "from torch import nn\ndef net(): return nn.Sequential(nn.Conv2d(2, 3, 3, bias=False))\n"
+
+
+@pytest.fixture
+def _shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A converted folder, a folder of weights in two files with their index, and the code of their network."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    Path("nets.py").write_text(NETS)
+    Path("sharded").mkdir()
+    names = {"0.weight": "model-1.svg"}  # a name that pictures may have, too
+    write_safetensors({"0.weight": torch.zeros(3, 2, 3, 3)}, Path("sharded", "model-1.svg"), {})
+    Path("sharded", "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    Path("sharded", "link.pt2").symlink_to("model-1.svg")
+    save_converted(convert_model(nn.Sequential(nn.Conv2d(2, 3, 3, bias=False))).model, "bare")
+
+
+@pytest.mark.usefixtures("_shards")
+@pytest.mark.parametrize(
+    ("command", "source", "target"),
+    [
+        ("export --to mha", "bare", "bare/model.safetensors"),
+        ("export --to onnx", "bare", "bare/model.safetensors"),
+        ("export --to gpsa", "bare", "bare/config.json"),
+        ("export --to mha", "sharded", "sharded/model-1.svg"),
+        ("export --to mha", "sharded/model.safetensors.index.json", "sharded/model-1.svg"),
+        ("export --to mha", "sharded", "nets.py"),
+        ("freeze --tolerance 1", "sharded", "sharded/link.pt2"),
+        ("freeze --tolerance 1 --out x.pt2", "sharded", "sharded/model-1.svg"),
+        ("show", "sharded", "sharded/model-1.svg"),
+    ],
+)
+def test_no_file_that_was_read_is_replaced_whatever_names_it(command: str, source: str, target: str, run: Run) -> None:
+    name, *options = command.split()
+    size = () if name == "show" else ("--size", "8x8")
+    out = "--plot" if "--out" in options else "--out"
+    arguments = (name, source, "--arch", "nets.py:net", *options, *size, out, target, "--force")
+    assert "would be lost" in refused(run, *arguments)
+
+
+@pytest.mark.usefixtures("_shards")
+def test_no_module_that_built_the_network_is_replaced(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(".")
+    try:
+        target = ("--out", "nets.py", "--force")
+        assert "would be lost" in refused(run, "export", "bare", "--arch", "nets:net", "--to", "mha", *target)
+    finally:
+        sys.modules.pop("nets", None)
+
+
+def test_a_run_s_outputs_are_files_of_their_own(run: Run) -> None:
+    Path("plot.svg").symlink_to("frozen.pt2")
+    frozen = ("freeze", "out", "--tolerance", "1", "--out", "frozen.pt2", "--plot", "plot.svg", "--force")
+    assert "frozen.pt2 and plot.svg are the same file" in refused(run, *frozen)
+    Path("rows.md").symlink_to("ladder.svg")
+    measured = ("bench", "--table", "ladder", "--plot", "ladder.svg", "--markdown", "rows.md")
+    assert "are the same file" in refused(run, *measured)
 
 
 def test_the_demo_leaves_a_folder_alone_that_holds_something_foreign(run: Run) -> None:

@@ -14,7 +14,7 @@ import torch
 
 from conv2attn.convert.errors import CheckpointError, ConversionError, OptionError, RunExistsError, SelectionError
 from conv2attn.learn.experiment import run as run_module
-from conv2attn.learn.experiment.folder import Experiment, read_experiment, read_results, run_folder
+from conv2attn.learn.experiment.folder import Experiment, begin, read_experiment, read_results, run_folder
 from conv2attn.learn.experiment.history import read_history
 from conv2attn.learn.experiment.recipes import (
     ALL,
@@ -145,6 +145,23 @@ def test_a_resumed_experiment_ends_as_an_unbroken_one(tmp_path: Path, monkeypatc
     assert records[0] == records[1]
 
 
+def test_data_in_a_folder_whose_name_is_not_unicode_can_be_gone_on_with(tmp_path: Path) -> None:
+    experiment = Experiment("folder:d\udcff", (1, 8, 8, 10), ("quadratic",), 1, SMALL)
+    begin(tmp_path / "run", experiment, resume=False)
+    assert read_experiment(tmp_path / "run") == experiment
+    assert experiment.data == r"folder:d\xff"
+    begin(tmp_path / "run", experiment, resume=True)
+
+
+def test_seeds_that_a_training_cannot_have_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    experiment = replace(tiny_experiment(), seeds=10**15)
+    with pytest.raises(ConversionError, match="seeds must be an integer from 1"):
+        run_experiment(experiment, stripes(), tmp_path / "run")
+    with pytest.raises(ConversionError, match="seed must be an integer from 0 to 16777215; got 19999999"):
+        run_experiment(replace(experiment, seeds=20_000_000), stripes(), tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_folder_that_holds_an_experiment_is_kept(finished: Path) -> None:
     with pytest.raises(RunExistsError, match="holds an experiment"):
         run_tiny(finished, "quadratic")
@@ -225,8 +242,15 @@ def test_a_setting_takes_what_is_asked_for() -> None:
         recipe=replace(SMALL.recipe, epochs=5),
     )
     assert setting_of("paper") == PAPERS
-    for wrong in ({"depth": 0}, {"heads": 0}, {"padding": -1}):
-        with pytest.raises(OptionError):
+    for wrong in (
+        {"depth": 0},
+        {"heads": 0},
+        {"padding": -1},
+        {"depth": 4097},
+        {"heads": 10**30},
+        {"padding": 10**900},
+    ):
+        with pytest.raises(OptionError, match=r"^depth and heads must be 1 to 4096, padding 0 to 4095; got .{1,60}$"):
             setting_of("small", **wrong)
     with pytest.raises(OptionError, match="no recipe 'large'; there are small, paper"):
         setting_of("large")

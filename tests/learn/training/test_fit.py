@@ -8,18 +8,30 @@ import math
 import os
 import pickle
 import re
+import resource
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import pytest
 import torch
 from torch import nn
 from torch.multiprocessing.spawn import ProcessExitedException
 
-from conv2attn.convert.errors import CheckpointError, ConversionError, OptionError, RunExistsError, ToolError
+from conv2attn.convert.errors import (
+    CheckpointError,
+    ConversionError,
+    OptionError,
+    OutputError,
+    RunExistsError,
+    ToolError,
+)
 from conv2attn.convert.files.writing.json_text import json_text
 from conv2attn.learn.data.images import ImageData, Split
 from conv2attn.learn.experiment.recipes import PAPERS, build
@@ -29,6 +41,7 @@ from conv2attn.learn.melting.melt import melt
 from conv2attn.learn.melting.record import AttentionRecorder
 from conv2attn.learn.training import records as records_module
 from conv2attn.learn.training.batches import Order
+from conv2attn.learn.training.checkpoints import AtomicFiles
 from conv2attn.learn.training.evaluate import Evaluation, evaluate
 from conv2attn.learn.training.fit import Trained, fit, last_epoch
 from conv2attn.learn.training.recipe import Machine, Recipe
@@ -165,6 +178,27 @@ def test_a_damaged_checkpoint_is_refused_in_a_sentence(tmp_path: Path) -> None:
         file.write_bytes(whole)
 
 
+@contextmanager
+def files_of_at_most(limit: int) -> Iterator[None]:
+    """While it lasts, a file that grows beyond so many bytes fails, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_leaves_the_last_epoch_as_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "last.ckpt"
+    AtomicFiles().save_checkpoint({"weight": torch.zeros(2)}, file)
+    before = file.read_bytes()
+    with files_of_at_most(1000), pytest.raises(OutputError, match=r"last\.ckpt cannot be written: File too large"):
+        AtomicFiles().save_checkpoint({"weight": torch.rand(10_000)}, file)
+    assert file.read_bytes() == before
+    assert os.listdir(tmp_path) == ["last.ckpt"]
+
+
 @pytest.mark.parametrize("strategy", ["auto", "ddp_spawn", "fsdp"])
 def test_two_processes_compute_what_one_does(strategy: str, tmp_path: Path) -> None:
     """With the statistics kept, the two differ in the order of sums alone.
@@ -278,6 +312,47 @@ def test_a_network_that_does_not_fit_is_refused_before_anything_is_written(tmp_p
 def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match="a smaller lr"):
         fit(network(), data(), Recipe(epochs=3, batch_size=8, lr=1e30, optimizer="sgd"), tmp_path / "run")
+
+
+WRONG = [
+    ({"seed": -1}, "seed must be an integer from 0 to 16777215"),
+    ({"seed": 20_000_000}, "seed must be an integer from 0 to 16777215"),
+    ({"seed": 10**900}, "seed must be an integer from 0 to 16777215"),
+    ({"epochs": 0}, "epochs must be an integer from 1 to 1000000"),
+    ({"epochs": 10**30}, "epochs must be an integer from 1 to 1000000"),
+    ({"batch_size": 0}, "batch_size must be an integer from 1"),
+    ({"batch_size": 2.5}, "batch_size must be an integer"),
+    ({"lr": 1e300}, "lr must be positive and at most 1e"),
+    ({"lr": math.nan}, "lr must be positive and at most 1e"),
+    ({"weight_decay": math.inf}, "weight_decay 0 to 1e"),
+    ({"weight_decay": 10**900}, "weight_decay 0 to 1e"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "told"), WRONG)
+def test_a_recipe_holds_numbers_that_can_be_trained_with(wrong: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConversionError, match=told) as raised:
+        Recipe(**wrong)
+    assert len(str(raised.value)) < 200
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_the_largest_numbers_of_a_recipe_are_told_in_a_sentence(optimizer: str, tmp_path: Path) -> None:
+    recipe = Recipe(epochs=2, batch_size=8, lr=1e30, weight_decay=1e6, seed=2**24 - 1, optimizer=optimizer)
+    groups = partial(parameter_groups, lr=1e30, weight_decay=1e6)
+    with pytest.raises(ConversionError, match="alpha must be positive and finite"):
+        fit(melt(network()), data(), recipe, tmp_path / "run", groups=groups)
+
+
+def test_a_compressed_checkpoint_is_not_expanded(tmp_path: Path) -> None:
+    AtomicFiles().save_checkpoint({"weight": torch.zeros(10_000)}, tmp_path / "whole.ckpt")
+    with ZipFile(tmp_path / "whole.ckpt") as whole, ZipFile(tmp_path / "last.ckpt", "w") as packed:
+        for entry in whole.infolist():
+            is_tensor = entry.filename.endswith("/data/0")
+            packed.writestr(entry.filename, whole.read(entry), ZIP_DEFLATED if is_tensor else ZIP_STORED)
+    AtomicFiles().load_checkpoint(tmp_path / "whole.ckpt")
+    with pytest.raises(CheckpointError, match=r"last\.ckpt has a compressed entry"):
+        AtomicFiles().load_checkpoint(tmp_path / "last.ckpt")
 
 
 def test_without_lightning_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.examples.networks import residual_cnn
 from conv2attn.convert.files.network import open_network
 from conv2attn.learn.data import kinds
 from conv2attn.learn.data.images import ImageData
 from conv2attn.learn.melting.melt import attention_layers
 from conv2attn.learn.melting.start import small_cnn
+from conv2attn.learn.training.folders import begin_folder
 from conv2attn.learn.training.records import read_records
 from tests.command import exit_code, result_of
 from tests.learn.small import data as small_data
@@ -93,6 +95,23 @@ def test_a_checkpoint_melts_in_the_layers_that_are_chosen(tmp_path: Path, capsys
     found = result_of("melt", capsys.readouterr().out)
     assert set(found["seeds"][0]["layers"]) == {"3"}
     assert len(found["seeds"][0]["layers"]["3"]["gate"]) == 9
+
+
+def test_what_is_melted_is_not_replaced_by_what_comes_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    architecture = ("--arch", "conv2attn.learn.melting.start:small_cnn", "--arch-arg", "classes=3")
+    out, network = tmp_path / "melted", tmp_path / "cnn"
+    save_converted(convert_model(small_cnn(classes=3)).model, network)
+    begin_folder(out / "melting.json", {"format": "conv2attn", "content": "melting"})
+    (out / "network").symlink_to(network)
+    for source in (network, out / "network", network / "model.safetensors"):
+        before = {path: path.read_bytes() for path in network.iterdir()}
+        assert melt(out, source, *architecture, "--resume") == 3
+        assert "would be lost" in capsys.readouterr().err
+        assert {path: path.read_bytes() for path in network.iterdir()} == before
+    (out / "network").unlink()
+    network.rename(out / "network")
+    assert melt(out, out / "network", *architecture, "--resume") == 3
+    assert "would be lost" in capsys.readouterr().err
 
 
 def test_what_does_not_fit_gets_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

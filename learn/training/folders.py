@@ -1,0 +1,32 @@
+"""The folder of a run, of a comparison or of an experiment: begun with a file that says so, where nothing else is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ...convert.errors import OutputError
+from ...convert.files.writing.atomic import check_file, write_file
+from ...convert.files.writing.json_text import json_text
+
+
+def begin_folder(file: Path, described: dict[str, Any]) -> None:
+    """Makes a folder, or takes an empty one, and writes the file that makes all that is in it later ours.
+
+    Args:
+        file: In the folder; the folder's parent must exist.
+        described: What the file holds.
+
+    Raises:
+        OutputError: The folder holds something else, or it cannot be made or written.
+    """
+    folder = file.parent
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{folder} cannot be made: {error.strerror}") from error
+    check_file(file)  # clears away what a killed run left of it
+    if any(folder.iterdir()):
+        raise OutputError(f"{folder} holds something else; {file.name} begins a new or an empty folder")
+    text = json_text(described) + "\n"
+    write_file(file, lambda path: path.write_text(text, encoding="utf-8"))

@@ -1,0 +1,72 @@
+"""What others keep in a folder stays: a run, a comparison and an experiment begin in one that is new or empty."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from conv2attn.convert.errors import ConversionError, OutputError
+from conv2attn.learn.experiment.folder import Experiment, begin
+from conv2attn.learn.experiment.recipes import SMALL
+from conv2attn.learn.melting.compare import compare
+from conv2attn.learn.training.fit import fit
+from conv2attn.learn.training.folders import begin_folder
+from conv2attn.learn.training.recipe import Recipe
+from tests.learn.small import data, network
+
+RECIPE = Recipe(epochs=1, batch_size=20)
+RUNS: dict[str, Callable[[Path], object]] = {
+    "run": lambda folder: fit(network(), data(), RECIPE, folder, resume=True),
+    "comparison": lambda folder: compare(data(), folder, cnn=network(), recipe=RECIPE, seeds=1, resume=True),
+    "experiment": lambda folder: begin(folder, Experiment("digits", (1, 8, 8, 10), ("a",), 1, SMALL), resume=True),
+}
+
+
+@pytest.mark.parametrize("kind", RUNS)
+@pytest.mark.parametrize("name", ["best.ckpt", "melt.json", "notes.txt", ".hidden", "seed-0", "network"])
+def test_a_folder_with_something_else_is_no_folder_to_go_on_in(kind: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("years of work")
+    with pytest.raises(OutputError, match="holds something else"):
+        RUNS[kind](tmp_path)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {name: "years of work"}
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_a_folder_that_cannot_be_made_is_named(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="no/where cannot be made: No such file"):
+        RUNS[kind](tmp_path / "no" / "where")
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"format": "conv2attn", "content": "network"}', "text"])
+def test_a_file_that_is_only_called_like_ours_makes_no_folder_ours(content: str, tmp_path: Path) -> None:
+    (tmp_path / "melting.json").write_text(content)
+    with pytest.raises(ConversionError, match=r"melting\.json"):
+        RUNS["comparison"](tmp_path)
+    assert os.listdir(tmp_path) == ["melting.json"]
+
+
+def test_a_run_inside_a_comparison_is_begun_in_an_empty_folder_too(tmp_path: Path) -> None:
+    begin_folder(tmp_path / "melting.json", {"format": "conv2attn", "content": "melting"})
+    (tmp_path / "seed-0" / "cnn").mkdir(parents=True)
+    (tmp_path / "seed-0" / "cnn" / "best.ckpt").write_text("years of work")
+    with pytest.raises(OutputError, match="seed-0/cnn holds something else"):
+        RUNS["comparison"](tmp_path)
+    assert (tmp_path / "seed-0" / "cnn" / "best.ckpt").read_text() == "years of work"
+
+
+def test_what_a_killed_run_left_of_the_first_file_is_nothing_else(tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    left = tmp_path / f".run.json.tmp-{child.pid}-0123abcd-{platform.node()}"
+    left.mkdir()
+    (left / "run.json").write_text("half")
+    begin_folder(tmp_path / "run.json", {"recipe": 1})
+    assert os.listdir(tmp_path) == ["run.json"]
+    with pytest.raises(OutputError, match="exists"):
+        begin_folder(tmp_path / "run.json", {"recipe": 2})
