@@ -84,9 +84,9 @@ def described(
     return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + first + shape + stride + b"\x89}tR"
 
 
-def persistent(kind: bytes = FLOAT, count: int = 24) -> bytes:
+def persistent(kind: bytes = FLOAT, count: int = 24, key: str = "0") -> bytes:
     """The opcodes that push a storage."""
-    return b"(" + value("storage") + kind + value("0") + value("cpu") + value(count) + b"tQ"
+    return b"(" + value("storage") + kind + value(key) + value("cpu") + value(count) + b"tQ"
 
 
 def long_shapes(path: Path) -> None:

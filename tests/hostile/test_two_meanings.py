@@ -19,7 +19,7 @@ from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.checkpoint import read_checkpoint
 from conv2attn.convert.files.readers.common.geometry import StoredConvolution
 from tests.hostile.bombs import described, dictionary, get, kept, persistent
-from tests.hostile.files import state, tensor, value, write_zip
+from tests.hostile.files import EMPTY_ORDERED_DICT, FLOATS, state, tensor, value, write_zip
 
 CONV = b"ctorch.nn.modules.conv\nConv2d\n)\x81"
 BUILD, SET = b"b", b"s0"
@@ -68,6 +68,55 @@ def test_an_entry_that_comes_in_two_cases_is_not_read(name: str, tmp_path: Path)
         read_checkpoint(tmp_path / "w")
     write_zip(tmp_path / "w", entries | {"code/a.py": b"", "code/A.py": b""})
     assert torch.equal(read_checkpoint(tmp_path / "w").state_dict["w"], torch.ones(2, 3))
+
+
+# Pickles: a tensor that is made and then changed, by ways that torch follows.
+
+LATER = struct.pack("<24f", *range(100, 124))
+OTHERS = tensor(key="1")
+DATA = b"}" + value("data") + OTHERS + b"s"
+REBUILT = b"ctorch._utils\n_rebuild_tensor_v2\n"
+SET_AGAIN = b"(" + persistent(key="1") + value(0) + value((2, 3)) + value((3, 1)) + b"t"
+CHANGED: dict[str, tuple[bytes, str]] = {
+    "a parameter with a state": (
+        b"ctorch._utils\n_rebuild_parameter_with_state\n(" + tensor() + b"\x88" + EMPTY_ORDERED_DICT + DATA + b"tR",
+        "attributes that change it",
+    ),
+    "a parameter with a state of slots": (
+        b"ctorch._utils\n_rebuild_parameter_with_state\n("
+        + tensor()
+        + b"\x88"
+        + EMPTY_ORDERED_DICT
+        + b"N"
+        + DATA
+        + b"\x86tR",
+        "attributes that change it",
+    ),
+    "a subclass with a state": (
+        b"ctorch._tensor\n_rebuild_from_type_v2\n("
+        + REBUILT
+        + b"ctorch\nTensor\n"
+        + tensor()[len(REBUILT) : -1]
+        + DATA
+        + b"tR",
+        "attributes that change it",
+    ),
+    "a state that sets the storage": (tensor() + SET_AGAIN + b"b", "changes a tensor"),
+    "numbers that are set": (tensor() + value(0) + value(77.0) + b"s", "changes a tensor"),
+    "a storage of a second kind": (tensor(storage="BFloat16Storage", key="2"), "of two kinds"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_a_tensor_that_torch_changes_while_it_unpickles_is_refused(name: str, tmp_path: Path) -> None:
+    opcodes, reason = CHANGED[name]
+    pickled = state({"first": tensor(storage="HalfStorage", key="2"), "w": opcodes})
+    storages = {"data/0": FLOATS, "data/1": LATER, "data/2": struct.pack("<24e", *range(100, 124))}
+    write_zip(tmp_path / "w", {"data.pkl": pickled, "version": b"3\n", **storages})
+    theirs = torch.load(tmp_path / "w", weights_only=name != "numbers that are set")["w"]
+    assert theirs.flatten()[2] >= 77
+    with pytest.raises(CheckpointError, match=reason):
+        read_checkpoint(tmp_path / "w")
 
 
 # Pickles: a module copies the state that it is given, when it is given it.
