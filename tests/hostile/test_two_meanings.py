@@ -19,7 +19,7 @@ from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.checkpoint import read_checkpoint
 from conv2attn.convert.files.readers.common.geometry import StoredConvolution
 from tests.hostile.bombs import described, dictionary, get, kept, persistent
-from tests.hostile.files import EMPTY_ORDERED_DICT, FLOATS, state, tensor, value, write_zip
+from tests.hostile.files import EMPTY_ORDERED_DICT, FLOATS, state, tensor, value, weight, write_exported, write_zip
 
 CONV = b"ctorch.nn.modules.conv\nConv2d\n)\x81"
 BUILD, SET = b"b", b"s0"
@@ -64,10 +64,31 @@ def test_an_entry_that_comes_in_two_cases_is_not_read(name: str, tmp_path: Path)
     """PyTorch looks names up in any case, and takes one of them."""
     entries = {"data.pkl": state({"w": tensor()}), "version": b"3\n", "data/0": struct.pack("<24f", *[1.0] * 24)}
     write_zip(tmp_path / "w", entries | {name: struct.pack("<24f", *[2.0] * 24)})
-    with pytest.raises(CheckpointError, match="in different cases"):
+    with pytest.raises(CheckpointError, match=r"in different cases|has 2 entries called"):
         read_checkpoint(tmp_path / "w")
     write_zip(tmp_path / "w", entries | {"code/a.py": b"", "code/A.py": b""})
     assert torch.equal(read_checkpoint(tmp_path / "w").state_dict["w"], torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("name", ["BYTEORDER", "byteOrder"])
+def test_a_byte_order_in_capitals_is_not_passed_over(name: str, tmp_path: Path) -> None:
+    write_zip(tmp_path / "w", {"data.pkl": state({"w": tensor()}), "version": b"3\n", "data/0": FLOATS, name: b"big"})
+    assert not torch.equal(torch.load(tmp_path / "w")["w"], torch.arange(6.0).reshape(2, 3))
+    with pytest.raises(CheckpointError, match=f"spells the entry 'a/byteorder' in another case: 'a/{name}'"):
+        read_checkpoint(tmp_path / "w")
+
+
+@pytest.mark.parametrize("name", ["data.pkl", "DATA.PKL"])
+def test_an_archive_that_is_a_program_and_a_pickle_is_not_read(name: str, tmp_path: Path) -> None:
+    """torch.load reads the one and torch.export.load the other."""
+    write_exported(tmp_path / "program", {"config": {"c.weight": weight()}})
+    with zipfile.ZipFile(tmp_path / "program") as program:
+        entries = {entry.partition("/")[2]: program.read(entry) for entry in program.namelist()}
+    assert "c.weight" in read_checkpoint(tmp_path / "program").state_dict
+    write_zip(tmp_path / "w", {**entries, name: state({"w": tensor()}), "data/0": FLOATS, "version": b"3\n"})
+    assert torch.load(tmp_path / "w").keys() == {"w"}
+    with pytest.raises(CheckpointError, match=r"holds both data\.pkl and models/model\.json|in another case"):
+        read_checkpoint(tmp_path / "w")
 
 
 # Pickles: a tensor that is made and then changed, by ways that torch follows.
@@ -124,11 +145,11 @@ def test_a_tensor_that_torch_changes_while_it_unpickles_is_refused(name: str, tm
 
 def convolution_state(**changes: bytes) -> bytes:
     """The opcodes that push what nn.Conv2d(1, 1, 2) holds, with its stride from the memo."""
-    weight = described(persistent(), shape=value((1, 1, 2, 2)), stride=value((4, 4, 2, 1)))
+    kernel = described(persistent(), shape=value((1, 1, 2, 2)), stride=value((4, 4, 2, 1)))
     plain: dict[str, object] = {"padding": (0, 0), "dilation": (1, 1), "output_padding": (0, 0), "kernel_size": (2, 2)}
     plain |= {"in_channels": 1, "out_channels": 1, "groups": 1, "padding_mode": "zeros"}
     plain |= {"transposed": False, "training": False, "_reversed_padding_repeated_twice": [0, 0, 0, 0]}
-    parts = {"_parameters": dictionary([(value("weight"), weight), (value("bias"), b"N")]), "_buffers": b"}"}
+    parts = {"_parameters": dictionary([(value("weight"), kernel), (value("bias"), b"N")]), "_buffers": b"}"}
     hooks = dict.fromkeys(("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_state_dict_hooks"), b"}")
     found = {key: value(content) for key, content in plain.items()} | parts | hooks
     found |= {"_modules": b"}", "stride": STRIDE} | changes
@@ -196,26 +217,26 @@ def test_a_convolution_with_a_method_of_its_own_is_not_converted(method: str) ->
 
 def convolution(**attributes: Any) -> ModelProto:
     """A model of one convolution of a kernel [[0, 1], [2, 3]]."""
-    weight = helper.make_tensor(
+    kernel = helper.make_tensor(
         "w", TensorProto.FLOAT, (1, 1, 2, 2), np.arange(4, dtype=np.float32).tobytes(), raw=True
     )
     node = helper.make_node("Conv", ["x", "w"], ["y"], name="layer", **attributes)
-    return helper.make_model(helper.make_graph([node], "graph", [], [], [weight]))
+    return helper.make_model(helper.make_graph([node], "graph", [], [], [kernel]))
 
 
 def doubles(model: ModelProto) -> None:
     """Two numbers of eight bytes where four of four are meant."""
-    weight = model.graph.initializer[0]
-    weight.ClearField("raw_data")
-    weight.double_data.extend([1.0, 2.0])
+    found = model.graph.initializer[0]
+    found.ClearField("raw_data")
+    found.double_data.extend([1.0, 2.0])
 
 
 def halves(model: ModelProto) -> None:
     """Two numbers of four bytes where four of two are meant."""
-    weight = model.graph.initializer[0]
-    weight.ClearField("raw_data")
-    weight.data_type = TensorProto.FLOAT16
-    weight.float_data.extend([1.0, 2.0])
+    found = model.graph.initializer[0]
+    found.ClearField("raw_data")
+    found.data_type = TensorProto.FLOAT16
+    found.float_data.extend([1.0, 2.0])
 
 
 def longer(model: ModelProto) -> None:

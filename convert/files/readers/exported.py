@@ -69,8 +69,7 @@ def read_exported(archive: Archive, root: str) -> tuple[dict[str, object], dict[
         CheckpointError: The archive is damaged, or describes weights by what they are not.
     """
     path = archive.source.path
-    if f"{root}byteorder" in archive.entries and archive.read(f"{root}byteorder", limit=16) != b"little":
-        raise CheckpointError(f"{path} was written on a big-endian machine; only little-endian files are read")
+    archive.check_byte_order(root)
     config = _mapping(_json(archive, f"{root}{_CONFIG}"), "config")
     if len(config) > MAX_TENSORS:
         raise CheckpointError(f"{path} has {len(config)} tensors; at most {MAX_TENSORS} are read")

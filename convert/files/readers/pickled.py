@@ -69,8 +69,7 @@ def read_archive(archive: Archive, root: str) -> object:
             does not hold.
     """
     source = archive.source
-    if f"{root}byteorder" in archive.entries and archive.read(f"{root}byteorder", limit=16) != b"little":
-        raise CheckpointError(f"{source.path} was written on a big-endian machine; only little-endian files are read")
+    archive.check_byte_order(root)
     found: dict[str, Storage] = {}
 
     def storage(key: str, nbytes: int) -> Storage:
