@@ -23,6 +23,7 @@ from tests.hostile.files import EMPTY_ORDERED_DICT, FLOATS, state, tensor, value
 
 CONV = b"ctorch.nn.modules.conv\nConv2d\n)\x81"
 BUILD, SET = b"b", b"s0"
+KERNEL = described(persistent(), shape=value((1, 1, 2, 2)), stride=value((4, 4, 2, 1)))
 STATE, STRIDE = get(0), get(1)  # where the pickles below keep a module's state, and what becomes its stride
 
 # Zip archives: some programs count places from the file's beginning, some from the archive's.
@@ -145,11 +146,10 @@ def test_a_tensor_that_torch_changes_while_it_unpickles_is_refused(name: str, tm
 
 def convolution_state(**changes: bytes) -> bytes:
     """The opcodes that push what nn.Conv2d(1, 1, 2) holds, with its stride from the memo."""
-    kernel = described(persistent(), shape=value((1, 1, 2, 2)), stride=value((4, 4, 2, 1)))
     plain: dict[str, object] = {"padding": (0, 0), "dilation": (1, 1), "output_padding": (0, 0), "kernel_size": (2, 2)}
     plain |= {"in_channels": 1, "out_channels": 1, "groups": 1, "padding_mode": "zeros"}
     plain |= {"transposed": False, "training": False, "_reversed_padding_repeated_twice": [0, 0, 0, 0]}
-    parts = {"_parameters": dictionary([(value("weight"), kernel), (value("bias"), b"N")]), "_buffers": b"}"}
+    parts = {"_parameters": dictionary([(value("weight"), KERNEL), (value("bias"), b"N")]), "_buffers": b"}"}
     hooks = dict.fromkeys(("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_state_dict_hooks"), b"}")
     found = {key: value(content) for key, content in plain.items()} | parts | hooks
     found |= {"_modules": b"}", "stride": STRIDE} | changes
@@ -166,6 +166,15 @@ def module(*opcodes: bytes, stride: bytes | None = None, **changes: bytes) -> Ca
 
 
 ITEMS = b"](K\x01K\x01e"
+HOOK = b"cbuiltins\nabs\n"
+HIDING = ("forward", "_conv_forward", "weight", "bias", "_call_impl", "_compiled_call_impl")
+
+
+def ordered(opcodes: bytes) -> bytes:
+    """The opcodes that push an OrderedDict that is made of something."""
+    return b"ccollections\nOrderedDict\n" + opcodes + b"\x85R"
+
+
 PICKLES: dict[str, Callable[[Path], None]] = {
     "plain": module(STATE, BUILD),
     "the state changes after it was given": module(STATE, BUILD, STATE, value("stride"), value((2, 2)), SET),
@@ -184,7 +193,14 @@ PICKLES: dict[str, Callable[[Path], None]] = {
     "another padding in the state": module(
         STATE, BUILD, padding_mode=value("circular"), _reversed_padding_repeated_twice=value([1, 1, 1, 1])
     ),
-    "a hook in the state": module(STATE, BUILD, _forward_pre_hooks=dictionary([(b"K\x00", b"cbuiltins\nabs\n")])),
+    "a hook in the state": module(STATE, BUILD, _forward_pre_hooks=dictionary([(b"K\x00", HOOK)])),
+    "a hook in a list of pairs": module(STATE, BUILD, _forward_pre_hooks=ordered(b"](K\x00" + HOOK + b"\x86e")),
+    "a hook in a tuple of pairs": module(STATE, BUILD, _forward_pre_hooks=ordered(b"(K\x00" + HOOK + b"\x86t")),
+    "a hook in a dictionary's copy": module(STATE, BUILD, _forward_pre_hooks=ordered(dictionary([(b"K\x00", HOOK)]))),
+    "a weight that hides the parameter": module(STATE, BUILD, weight=KERNEL),
+    "a bias that hides the parameter": module(STATE, BUILD, bias=tensor((1,), stride=(1,))),
+    "a call of its own": module(STATE, BUILD, _call_impl=HOOK),
+    "a compiled call": module(STATE, BUILD, _compiled_call_impl=HOOK),
 }
 
 
@@ -195,14 +211,28 @@ def test_a_pickled_convolution_is_what_torch_unpickles_or_is_refused(name: str, 
     found: StoredConvolution = read_checkpoint(tmp_path / "w").convolutions[""]
     assert isinstance(theirs, nn.Conv2d)
     plain = nn.Conv2d(1, 1, 2, stride=theirs.stride, padding=theirs.padding, padding_mode=theirs.padding_mode)  # type: ignore[arg-type]
-    changed = {key for key in ("forward", "_conv_forward") if key in vars(theirs)} | set(theirs._forward_pre_hooks)
+    changed = set(HIDING).intersection(vars(theirs)) | set(theirs._forward_pre_hooks)
     pads = [list(conv._reversed_padding_repeated_twice) for conv in (theirs, plain)]
     if changed or pads[0] != pads[1]:
         assert found.spec is None
     else:
         assert found.spec is not None
         assert found.spec.stride == theirs.stride
-    assert (found.spec is None) == (name.startswith(("a first", "a method", "a hook", "another")))
+    assert (found.spec is None) == (
+        name.startswith(("a first", "a method", "a hook", "another", "a weight", "a bias", "a call", "a compiled"))
+    )
+
+
+@pytest.mark.parametrize("bias", [b"N", tensor((1,), stride=(1,), first=4)])
+def test_a_parameter_and_a_buffer_of_one_name_are_not_read(bias: bytes, tmp_path: Path) -> None:
+    parts = {"_parameters": dictionary([(value("weight"), KERNEL), (value("bias"), bias)])}
+    parts["_buffers"] = dictionary([(value("bias"), tensor((1,), stride=(1,), first=9))])
+    module(STATE, BUILD, **parts)(tmp_path / "w")
+    theirs = torch.load(tmp_path / "w", weights_only=False)
+    assert theirs.bias is None or theirs.bias == 4
+    assert theirs.state_dict()["bias"] == 9
+    with pytest.raises(CheckpointError, match="a parameter and a buffer of one name"):
+        read_checkpoint(tmp_path / "w")
 
 
 @pytest.mark.parametrize("method", ["forward", "_conv_forward"])
