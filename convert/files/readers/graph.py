@@ -21,6 +21,7 @@ _MODES = ("constant", "reflect", "replicate", "circular")
 _POSITIONAL = 1  # PyTorch's code for an argument that is given by its place
 _NODE = 200  # bytes that a node takes here
 _NAME = 100  # bytes that a name takes in a set and among those that wait
+_LOOKS = 4  # steps that an argument takes
 _LETTERS = 1000  # of a text that are looked through in a step
 
 Node = Mapping[str, object]
@@ -256,7 +257,7 @@ def _values(node: Node) -> int:
     contents = [
         content for entry in _entries(node) if isinstance(arg := entry.get("arg"), dict) for content in arg.values()
     ]
-    return 1 + len(contents) + sum(len(content) for content in contents if isinstance(content, list))
+    return 1 + _LOOKS * len(contents) + sum(len(content) for content in contents if isinstance(content, list))
 
 
 def _entries(node: Node) -> list[Mapping[str, object]]:

@@ -70,15 +70,12 @@ def read_archive(archive: Archive, root: str) -> object:
     """
     source = archive.source
     archive.check_byte_order(root)
-    found: dict[str, Storage] = {}
 
     def storage(key: str, nbytes: int) -> Storage:
-        if key not in found:
-            source.budget.spend(memory=_STORAGE)
-            found[key] = archive.storage(f"{root}data/{key}")
-        if nbytes > found[key].nbytes:
+        found = archive.storage(f"{root}data/{key}")
+        if nbytes > found.nbytes:
             raise CheckpointError(f"{source.path} has a storage {key!r} that is shorter than it declares")
-        return found[key]
+        return found
 
     pickle = archive.storage(f"{root}{DATA}")
     start = pickle.start or 0
@@ -158,7 +155,7 @@ def _persistent(storage: Callable[[str, int], Storage], budget: Budget) -> Persi
         key, count, view = pid[2], pid[4], pid[5:]
         if isinstance(key, str):
             if key not in kinds:
-                budget.spend(memory=ENTRY)
+                budget.spend(memory=_STORAGE)
             if kinds.setdefault(key, pid[1].path) != pid[1].path:
                 raise CheckpointError(f"its pickle says of the storage {key[:100]!r} that it is of two kinds")
         dtype = _STORAGES.get(pid[1].path) or QUANTISED.get(pid[1].path)
