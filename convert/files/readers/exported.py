@@ -19,7 +19,8 @@ from .common.geometry import StoredConvolution, add_layer, describe, layer_name
 from .common.limits import MAX_HEADER, MAX_NAME, MAX_TENSORS, parse_json
 from .common.quantised import DEQUANTISED
 from .common.stored import OddTensor, StoredTensor
-from .graph import TRANSPOSED, Graph, Node, arguments, inputs, misplaced, module, named, node_name, target
+from .graph import TRANSPOSED, Graph
+from .node import Node, arguments, inputs, list_of, misplaced, module, named, node_name, target
 from .quantised_program import dequantised_weight
 
 MODEL = "models/model.json"
@@ -78,7 +79,7 @@ def read_exported(archive: Archive, root: str) -> tuple[dict[str, object], dict[
     tensors: dict[str, object] = {_short(key): _tensor(archive, root, key, entry) for key, entry in config.items()}
     program = _mapping(_json(archive, f"{root}{MODEL}"), "graph_module")
     specs = _mapping(program, "signature").get("input_specs")
-    graph = Graph(_list(_mapping(program, "graph").get("nodes")), archive.source.budget)
+    graph = Graph(list_of(_mapping(program, "graph").get("nodes")), archive.source.budget)
     keys = _keys(specs, graph)
     written = set(_storages(graph.written, keys, tensors))
     convolutions: dict[str, StoredConvolution] = {}
@@ -107,10 +108,6 @@ def _mapping(value: object, key: str) -> dict[str, object]:
     return found
 
 
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
-
-
 def _tensor(archive: Archive, root: str, key: str, entry: object) -> StoredTensor | OddTensor:
     meta = _mapping(entry, "tensor_meta")
     name = entry.get("path_name") if isinstance(entry, dict) else None
@@ -129,7 +126,7 @@ def _tensor(archive: Archive, root: str, key: str, entry: object) -> StoredTenso
 
 def _integers(values: object) -> list[object]:
     """The numbers of ``[{"as_int": 3}, ...]``; None where a size is symbolic."""
-    return [value.get("as_int") if isinstance(value, dict) else None for value in _list(values)]
+    return [value.get("as_int") if isinstance(value, dict) else None for value in list_of(values)]
 
 
 def _keys(specs: object, graph: Graph) -> dict[str, str]:
@@ -159,7 +156,7 @@ def _storages(names: Iterable[str], keys: Mapping[str, str], tensors: Mapping[st
 
 def _placeholders(specs: object) -> Iterator[tuple[str, str]]:
     """Names in the graph of parameters and buffers, each with its key among the tensors."""
-    for spec in _list(specs):
+    for spec in list_of(specs):
         for kind in ("parameter", "buffer"):
             entry = spec.get(kind) if isinstance(spec, dict) else None
             argument = entry.get("arg") if isinstance(entry, dict) else None

@@ -14,7 +14,7 @@ import torch
 
 from .common.quantised import Numbers, dequantised, fits
 from .common.stored import StoredTensor
-from .graph import Node, arguments, named, target
+from .node import Node, arguments, named, target
 
 _ALL, _SLICES = (f"torch.ops.quantized_decomposed.dequantize_per_{each}.default" for each in ("tensor", "channel"))
 _INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32)

@@ -8,7 +8,8 @@ import pytest
 
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.readers.common.limits import Budget
-from conv2attn.convert.files.readers.graph import Graph, arguments, module, node_name, target
+from conv2attn.convert.files.readers.graph import Graph
+from conv2attn.convert.files.readers.node import arguments, module, node_name, target
 from tests.convert.files.readers.program_nodes import STACK, node
 
 
