@@ -14,6 +14,7 @@ from onnx import TensorProto
 from tests.hostile.files import (
     entry,
     onnx_proto,
+    tensor_input,
     value,
     weight,
     write_exported,
@@ -84,9 +85,9 @@ def described(
     return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + first + shape + stride + b"\x89}tR"
 
 
-def persistent(kind: bytes = FLOAT, count: int = 24) -> bytes:
+def persistent(kind: bytes = FLOAT, count: int = 24, key: str = "0") -> bytes:
     """The opcodes that push a storage."""
-    return b"(" + value("storage") + kind + value("0") + value("cpu") + value(count) + b"tQ"
+    return b"(" + value("storage") + kind + value(key) + value("cpu") + value(count) + b"tQ"
 
 
 def long_shapes(path: Path) -> None:
@@ -195,6 +196,48 @@ def nested_graphs(path: Path) -> None:
     write_exported(path, {"config": {}}, graph={"graph_module": {"graph": {"nodes": nodes}, "signature": {}}})
 
 
+def program(path: Path, nodes: list[object], *, key: str = "c.weight", dtype: int = 7) -> None:
+    """A program of these nodes, whose one weight is called ``p``."""
+    specs = [{"parameter": {"arg": {"name": "p"}, "parameter_name": key}}]
+    graph = {"graph_module": {"graph": {"nodes": nodes}, "signature": {"input_specs": specs}}}
+    write_exported(path, {"config": {key: weight(dtype=dtype)}}, graph=graph)
+
+
+def computed(operation: str, output: str, *inputs: object, module: str = "c") -> dict[str, object]:
+    """A node of a program that gives a tensor, in a call of a module."""
+    outputs, stack = [{"as_tensor": {"name": output}}], {"nn_module_stack": f"a,{module},T"}
+    return {"target": operation, "name": output, "inputs": list(inputs), "outputs": outputs, "metadata": stack}
+
+
+CONV, PAD, DEQUANTISE = (
+    *(f"torch.ops.aten.{each}.default" for each in ("conv2d", "pad")),
+    "torch.ops.quantized_decomposed.dequantize_per_tensor.default",
+)
+
+
+def dequantised(count: int, key: str, *more: object) -> Write:
+    """A program of many convolutions, all of the one weight that a node makes of integers."""
+    given = [{"name": "scale", "arg": {"as_float": 1.0}}, {"name": "zero_point", "arg": {"as_int": 0}}]
+    maker = computed(DEQUANTISE, "d", tensor_input("input", "p"), *given, *more)
+    convs = [computed(CONV, f"y{number}", tensor_input("weight", "d"), module="") for number in range(count)]
+    return lambda path: program(path, [maker, *convs], key=key, dtype=2)
+
+
+def many_users(path: Path) -> None:
+    """A program of 8,000 convolutions with one result, and 8,000 nodes that take it."""
+    users = [{"target": "t", "inputs": [tensor_input("self", "y")]}] * 8000
+    program(path, [computed(CONV, "y", tensor_input("weight", "p"))] * 8000 + users)
+
+
+def padded(pads: int, module: str) -> Write:
+    """A program of 8,000 convolutions behind one padding."""
+    around = {"name": "pad", "arg": {"as_ints": [1] * pads}}
+    given = (tensor_input("weight", "p"), tensor_input("input", "x"))
+    convs: list[object] = [computed(CONV, f"y{number}", *given) for number in range(8000)]
+    before = computed(PAD, "x", tensor_input("self", "i"), around, module=module)
+    return lambda path: program(path, [before, *convs])
+
+
 def deep_names(path: Path) -> None:
     """Modules that hold each other twice, 15 deep, each under a name of 3,000 letters."""
     names = [text(letter * 3000) for letter in (b"a", b"b")]
@@ -295,6 +338,8 @@ MEMORY: dict[str, Write] = {
     "400 unaligned tensors of different lengths": unaligned_external(400, lambda number: MEGABYTE - number),
     "400 weights over one unaligned entry": exported_weights,
     "graphs in graphs with long names": nested_graphs,
+    "1,000 convolutions of a weight with a key of 2 MB": dequantised(1000, "k" * (2 * MEGABYTE)),
+    "60,000 convolutions of a weight with a key of 4,000 letters": dequantised(60_000, "k" * 4000),
     "400 storages of a class with a name of 4 MB": pickled(
         kept(persistent(b"c" + b"a" * (4 * MEGABYTE) + b"\nb\n")[:-1], value("storage")),
         numbered(get(0) + b"Q", 400),
@@ -377,6 +422,12 @@ TIME: dict[str, Write] = {
             + b".",
             "data/0": bytes(4 * MEGABYTE),
         },
+    ),
+    "8,000 convolutions of one name and 8,000 users": many_users,
+    "8,000 convolutions behind a padding of 500,000 numbers": padded(500_000, "c"),
+    "8,000 convolutions behind a node of a module with a name of 5 MB": padded(4, "m" * (5 * MEGABYTE)),
+    "8,000 convolutions of a weight with 50,000 arguments": dequantised(
+        8000, "k", *({"name": f"{number}", "arg": {"as_int": 1}} for number in range(50_000))
     ),
     "names of dots": lambda path: write_exported(
         path,

@@ -19,10 +19,11 @@ from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.checkpoint import read_checkpoint
 from conv2attn.convert.files.readers.common.geometry import StoredConvolution
 from tests.hostile.bombs import described, dictionary, get, kept, persistent
-from tests.hostile.files import state, tensor, value, write_zip
+from tests.hostile.files import EMPTY_ORDERED_DICT, FLOATS, state, tensor, value, weight, write_exported, write_zip
 
 CONV = b"ctorch.nn.modules.conv\nConv2d\n)\x81"
 BUILD, SET = b"b", b"s0"
+KERNEL = described(persistent(), shape=value((1, 1, 2, 2)), stride=value((4, 4, 2, 1)))
 STATE, STRIDE = get(0), get(1)  # where the pickles below keep a module's state, and what becomes its stride
 
 # Zip archives: some programs count places from the file's beginning, some from the archive's.
@@ -64,10 +65,80 @@ def test_an_entry_that_comes_in_two_cases_is_not_read(name: str, tmp_path: Path)
     """PyTorch looks names up in any case, and takes one of them."""
     entries = {"data.pkl": state({"w": tensor()}), "version": b"3\n", "data/0": struct.pack("<24f", *[1.0] * 24)}
     write_zip(tmp_path / "w", entries | {name: struct.pack("<24f", *[2.0] * 24)})
-    with pytest.raises(CheckpointError, match="in different cases"):
+    with pytest.raises(CheckpointError, match=r"in different cases|has 2 entries called"):
         read_checkpoint(tmp_path / "w")
     write_zip(tmp_path / "w", entries | {"code/a.py": b"", "code/A.py": b""})
     assert torch.equal(read_checkpoint(tmp_path / "w").state_dict["w"], torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("name", ["BYTEORDER", "byteOrder"])
+def test_a_byte_order_in_capitals_is_not_passed_over(name: str, tmp_path: Path) -> None:
+    write_zip(tmp_path / "w", {"data.pkl": state({"w": tensor()}), "version": b"3\n", "data/0": FLOATS, name: b"big"})
+    assert not torch.equal(torch.load(tmp_path / "w")["w"], torch.arange(6.0).reshape(2, 3))
+    with pytest.raises(CheckpointError, match=f"spells the entry 'a/byteorder' in another case: 'a/{name}'"):
+        read_checkpoint(tmp_path / "w")
+
+
+@pytest.mark.parametrize("name", ["data.pkl", "DATA.PKL"])
+def test_an_archive_that_is_a_program_and_a_pickle_is_not_read(name: str, tmp_path: Path) -> None:
+    """torch.load reads the one and torch.export.load the other."""
+    write_exported(tmp_path / "program", {"config": {"c.weight": weight()}})
+    with zipfile.ZipFile(tmp_path / "program") as program:
+        entries = {entry.partition("/")[2]: program.read(entry) for entry in program.namelist()}
+    assert "c.weight" in read_checkpoint(tmp_path / "program").state_dict
+    write_zip(tmp_path / "w", {**entries, name: state({"w": tensor()}), "data/0": FLOATS, "version": b"3\n"})
+    assert torch.load(tmp_path / "w").keys() == {"w"}
+    with pytest.raises(CheckpointError, match=r"holds both data\.pkl and models/model\.json|in another case"):
+        read_checkpoint(tmp_path / "w")
+
+
+# Pickles: a tensor that is made and then changed, by ways that torch follows.
+
+LATER = struct.pack("<24f", *range(100, 124))
+OTHERS = tensor(key="1")
+DATA = b"}" + value("data") + OTHERS + b"s"
+REBUILT = b"ctorch._utils\n_rebuild_tensor_v2\n"
+SET_AGAIN = b"(" + persistent(key="1") + value(0) + value((2, 3)) + value((3, 1)) + b"t"
+CHANGED: dict[str, tuple[bytes, str]] = {
+    "a parameter with a state": (
+        b"ctorch._utils\n_rebuild_parameter_with_state\n(" + tensor() + b"\x88" + EMPTY_ORDERED_DICT + DATA + b"tR",
+        "attributes that change it",
+    ),
+    "a parameter with a state of slots": (
+        b"ctorch._utils\n_rebuild_parameter_with_state\n("
+        + tensor()
+        + b"\x88"
+        + EMPTY_ORDERED_DICT
+        + b"N"
+        + DATA
+        + b"\x86tR",
+        "attributes that change it",
+    ),
+    "a subclass with a state": (
+        b"ctorch._tensor\n_rebuild_from_type_v2\n("
+        + REBUILT
+        + b"ctorch\nTensor\n"
+        + tensor()[len(REBUILT) : -1]
+        + DATA
+        + b"tR",
+        "attributes that change it",
+    ),
+    "a state that sets the storage": (tensor() + SET_AGAIN + b"b", "changes a tensor"),
+    "numbers that are set": (tensor() + value(0) + value(77.0) + b"s", "changes a tensor"),
+    "a storage of a second kind": (tensor(storage="BFloat16Storage", key="2"), "of two kinds"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_a_tensor_that_torch_changes_while_it_unpickles_is_refused(name: str, tmp_path: Path) -> None:
+    opcodes, reason = CHANGED[name]
+    pickled = state({"first": tensor(storage="HalfStorage", key="2"), "w": opcodes})
+    storages = {"data/0": FLOATS, "data/1": LATER, "data/2": struct.pack("<24e", *range(100, 124))}
+    write_zip(tmp_path / "w", {"data.pkl": pickled, "version": b"3\n", **storages})
+    theirs = torch.load(tmp_path / "w", weights_only=name != "numbers that are set")["w"]
+    assert theirs.flatten()[2] >= 77
+    with pytest.raises(CheckpointError, match=reason):
+        read_checkpoint(tmp_path / "w")
 
 
 # Pickles: a module copies the state that it is given, when it is given it.
@@ -75,11 +146,10 @@ def test_an_entry_that_comes_in_two_cases_is_not_read(name: str, tmp_path: Path)
 
 def convolution_state(**changes: bytes) -> bytes:
     """The opcodes that push what nn.Conv2d(1, 1, 2) holds, with its stride from the memo."""
-    weight = described(persistent(), shape=value((1, 1, 2, 2)), stride=value((4, 4, 2, 1)))
     plain: dict[str, object] = {"padding": (0, 0), "dilation": (1, 1), "output_padding": (0, 0), "kernel_size": (2, 2)}
     plain |= {"in_channels": 1, "out_channels": 1, "groups": 1, "padding_mode": "zeros"}
     plain |= {"transposed": False, "training": False, "_reversed_padding_repeated_twice": [0, 0, 0, 0]}
-    parts = {"_parameters": dictionary([(value("weight"), weight), (value("bias"), b"N")]), "_buffers": b"}"}
+    parts = {"_parameters": dictionary([(value("weight"), KERNEL), (value("bias"), b"N")]), "_buffers": b"}"}
     hooks = dict.fromkeys(("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_state_dict_hooks"), b"}")
     found = {key: value(content) for key, content in plain.items()} | parts | hooks
     found |= {"_modules": b"}", "stride": STRIDE} | changes
@@ -96,6 +166,15 @@ def module(*opcodes: bytes, stride: bytes | None = None, **changes: bytes) -> Ca
 
 
 ITEMS = b"](K\x01K\x01e"
+HOOK = b"cbuiltins\nabs\n"
+HIDING = ("forward", "_conv_forward", "weight", "bias", "_call_impl", "_compiled_call_impl")
+
+
+def ordered(opcodes: bytes) -> bytes:
+    """The opcodes that push an OrderedDict that is made of something."""
+    return b"ccollections\nOrderedDict\n" + opcodes + b"\x85R"
+
+
 PICKLES: dict[str, Callable[[Path], None]] = {
     "plain": module(STATE, BUILD),
     "the state changes after it was given": module(STATE, BUILD, STATE, value("stride"), value((2, 2)), SET),
@@ -114,7 +193,14 @@ PICKLES: dict[str, Callable[[Path], None]] = {
     "another padding in the state": module(
         STATE, BUILD, padding_mode=value("circular"), _reversed_padding_repeated_twice=value([1, 1, 1, 1])
     ),
-    "a hook in the state": module(STATE, BUILD, _forward_pre_hooks=dictionary([(b"K\x00", b"cbuiltins\nabs\n")])),
+    "a hook in the state": module(STATE, BUILD, _forward_pre_hooks=dictionary([(b"K\x00", HOOK)])),
+    "a hook in a list of pairs": module(STATE, BUILD, _forward_pre_hooks=ordered(b"](K\x00" + HOOK + b"\x86e")),
+    "a hook in a tuple of pairs": module(STATE, BUILD, _forward_pre_hooks=ordered(b"(K\x00" + HOOK + b"\x86t")),
+    "a hook in a dictionary's copy": module(STATE, BUILD, _forward_pre_hooks=ordered(dictionary([(b"K\x00", HOOK)]))),
+    "a weight that hides the parameter": module(STATE, BUILD, weight=KERNEL),
+    "a bias that hides the parameter": module(STATE, BUILD, bias=tensor((1,), stride=(1,))),
+    "a call of its own": module(STATE, BUILD, _call_impl=HOOK),
+    "a compiled call": module(STATE, BUILD, _compiled_call_impl=HOOK),
 }
 
 
@@ -125,14 +211,28 @@ def test_a_pickled_convolution_is_what_torch_unpickles_or_is_refused(name: str, 
     found: StoredConvolution = read_checkpoint(tmp_path / "w").convolutions[""]
     assert isinstance(theirs, nn.Conv2d)
     plain = nn.Conv2d(1, 1, 2, stride=theirs.stride, padding=theirs.padding, padding_mode=theirs.padding_mode)  # type: ignore[arg-type]
-    changed = {key for key in ("forward", "_conv_forward") if key in vars(theirs)} | set(theirs._forward_pre_hooks)
+    changed = set(HIDING).intersection(vars(theirs)) | set(theirs._forward_pre_hooks)
     pads = [list(conv._reversed_padding_repeated_twice) for conv in (theirs, plain)]
     if changed or pads[0] != pads[1]:
         assert found.spec is None
     else:
         assert found.spec is not None
         assert found.spec.stride == theirs.stride
-    assert (found.spec is None) == (name.startswith(("a first", "a method", "a hook", "another")))
+    assert (found.spec is None) == (
+        name.startswith(("a first", "a method", "a hook", "another", "a weight", "a bias", "a call", "a compiled"))
+    )
+
+
+@pytest.mark.parametrize("bias", [b"N", tensor((1,), stride=(1,), first=4)])
+def test_a_parameter_and_a_buffer_of_one_name_are_not_read(bias: bytes, tmp_path: Path) -> None:
+    parts = {"_parameters": dictionary([(value("weight"), KERNEL), (value("bias"), bias)])}
+    parts["_buffers"] = dictionary([(value("bias"), tensor((1,), stride=(1,), first=9))])
+    module(STATE, BUILD, **parts)(tmp_path / "w")
+    theirs = torch.load(tmp_path / "w", weights_only=False)
+    assert theirs.bias is None or theirs.bias == 4
+    assert theirs.state_dict()["bias"] == 9
+    with pytest.raises(CheckpointError, match="a parameter and a buffer of one name"):
+        read_checkpoint(tmp_path / "w")
 
 
 @pytest.mark.parametrize("method", ["forward", "_conv_forward"])
@@ -147,26 +247,26 @@ def test_a_convolution_with_a_method_of_its_own_is_not_converted(method: str) ->
 
 def convolution(**attributes: Any) -> ModelProto:
     """A model of one convolution of a kernel [[0, 1], [2, 3]]."""
-    weight = helper.make_tensor(
+    kernel = helper.make_tensor(
         "w", TensorProto.FLOAT, (1, 1, 2, 2), np.arange(4, dtype=np.float32).tobytes(), raw=True
     )
     node = helper.make_node("Conv", ["x", "w"], ["y"], name="layer", **attributes)
-    return helper.make_model(helper.make_graph([node], "graph", [], [], [weight]))
+    return helper.make_model(helper.make_graph([node], "graph", [], [], [kernel]))
 
 
 def doubles(model: ModelProto) -> None:
     """Two numbers of eight bytes where four of four are meant."""
-    weight = model.graph.initializer[0]
-    weight.ClearField("raw_data")
-    weight.double_data.extend([1.0, 2.0])
+    found = model.graph.initializer[0]
+    found.ClearField("raw_data")
+    found.double_data.extend([1.0, 2.0])
 
 
 def halves(model: ModelProto) -> None:
     """Two numbers of four bytes where four of two are meant."""
-    weight = model.graph.initializer[0]
-    weight.ClearField("raw_data")
-    weight.data_type = TensorProto.FLOAT16
-    weight.float_data.extend([1.0, 2.0])
+    found = model.graph.initializer[0]
+    found.ClearField("raw_data")
+    found.data_type = TensorProto.FLOAT16
+    found.float_data.extend([1.0, 2.0])
 
 
 def longer(model: ModelProto) -> None:

@@ -117,11 +117,14 @@ def _read_safetensors(source: Source) -> Contents:
 
 def _read_zip(source: Source) -> Contents:
     archive = open_archive(source)
-    if (root := archive.root(MODEL)) is not None:
-        tensors, convolutions = read_exported(archive, root)
+    program, pickle = archive.root(MODEL), archive.root(DATA)
+    if program is not None and pickle is not None:
+        raise CheckpointError(f"{source.path} holds both {DATA} and {MODEL}, of which PyTorch may read either")
+    if program is not None:
+        tensors, convolutions = read_exported(archive, program)
         return Contents(tensors, convolutions, (source.path,))
-    if (root := archive.root(DATA)) is not None:
-        return Contents(read_archive(archive, root), files=(source.path,))
+    if pickle is not None:
+        return Contents(read_archive(archive, pickle), files=(source.path,))
     raise CheckpointError(f"{source.path} is a zip archive that PyTorch did not write")
 
 

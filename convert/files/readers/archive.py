@@ -67,11 +67,34 @@ class Archive:
         return self.source.bytes(storage.start, storage.nbytes)
 
     def root(self, name: str) -> str | None:
-        """The folder that the one entry ``folder/name`` lies in, with its slash, or None if there is no such entry."""
-        found = [entry for entry in self.entries if entry.partition("/")[2] == name]
+        """The folder that the one entry ``folder/name`` lies in, with its slash, or None if there is no such entry.
+
+        Raises:
+            CheckpointError: There are several, or one whose name differs in case.
+        """
+        found = [entry for entry in self.entries if entry.partition("/")[2].lower() == name]
         if len(found) > 1:
             raise CheckpointError(f"{self.source.path} has {len(found)} entries called {name!r}")
-        return found.pop().removesuffix(name) if found else None
+        return self._spelled(found.pop(), name).removesuffix(name) if found else None
+
+    def check_byte_order(self, root: str) -> None:
+        """Refuses an archive whose numbers are those of a big-endian machine.
+
+        Raises:
+            CheckpointError: It says so in the folder ``root``, or spells the entry's name in another case.
+        """
+        name = f"{root}byteorder"
+        found = [self._spelled(entry, name) for entry in self.entries if entry.lower() == name.lower()]
+        if found and self.read(name, limit=16) != b"little":
+            raise CheckpointError(
+                f"{self.source.path} was written on a big-endian machine; only little-endian files are read"
+            )
+
+    def _spelled(self, entry: str, name: str) -> str:
+        """An entry that ends with a name; refuses one in another case, which PyTorch finds all the same."""
+        if not entry.endswith(name):
+            raise CheckpointError(f"{self.source.path} spells the entry {name!r} in another case: {entry[:100]!r}")
+        return entry
 
 
 def open_archive(source: Source) -> Archive:

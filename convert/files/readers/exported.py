@@ -7,7 +7,8 @@ graph's convolutions carry their geometry.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -15,10 +16,11 @@ import torch
 from ...errors import CheckpointError
 from .archive import Archive
 from .common.geometry import StoredConvolution, add_layer, describe, layer_name
-from .common.limits import MAX_HEADER, MAX_TENSORS, parse_json
+from .common.limits import MAX_HEADER, MAX_NAME, MAX_TENSORS, parse_json
 from .common.quantised import DEQUANTISED
 from .common.stored import OddTensor, StoredTensor
-from .graph import TRANSPOSED, Graph, Node, arguments, module, node_name, target
+from .graph import TRANSPOSED, Graph
+from .node import Node, arguments, inputs, list_of, misplaced, module, named, node_name, target
 from .quantised_program import dequantised_weight
 
 MODEL = "models/model.json"
@@ -54,6 +56,7 @@ ATTENTION = (
     "the folder that save_converted writes"
 )
 INNER = "it is computed in a part of the program that runs on a condition, in a loop or in another mode of PyTorch"
+_DEQUANTISED = 2000  # bytes that the description of a dequantised weight takes, besides its name
 _GEOMETRY = ("stride", "padding", "dilation", "groups")
 _ALONG = ("stride", "padding", "dilation", "output_padding")  # a number for each axis, or one for all
 
@@ -69,18 +72,19 @@ def read_exported(archive: Archive, root: str) -> tuple[dict[str, object], dict[
         CheckpointError: The archive is damaged, or describes weights by what they are not.
     """
     path = archive.source.path
-    if f"{root}byteorder" in archive.entries and archive.read(f"{root}byteorder", limit=16) != b"little":
-        raise CheckpointError(f"{path} was written on a big-endian machine; only little-endian files are read")
+    archive.check_byte_order(root)
     config = _mapping(_json(archive, f"{root}{_CONFIG}"), "config")
     if len(config) > MAX_TENSORS:
         raise CheckpointError(f"{path} has {len(config)} tensors; at most {MAX_TENSORS} are read")
-    tensors: dict[str, object] = {key: _tensor(archive, root, key, entry) for key, entry in config.items()}
+    tensors: dict[str, object] = {_short(key): _tensor(archive, root, key, entry) for key, entry in config.items()}
     program = _mapping(_json(archive, f"{root}{MODEL}"), "graph_module")
-    keys = dict(_placeholders(_mapping(program, "signature").get("input_specs")))
+    specs = _mapping(program, "signature").get("input_specs")
+    graph = Graph(list_of(_mapping(program, "graph").get("nodes")), archive.source.budget)
+    keys = _keys(specs, graph)
+    written = set(_storages(graph.written, keys, tensors))
     convolutions: dict[str, StoredConvolution] = {}
-    graph = Graph(_list(_mapping(program, "graph").get("nodes")), archive.source.budget)
     for node in graph.convolutions:
-        name, convolution = _convolution(node, graph, keys, tensors)
+        name, convolution = _convolution(node, graph, keys, tensors, written)
         add_layer(convolutions, name, convolution, otherwise=node_name(node))
     for name in graph.inner:
         convolutions.setdefault(name, StoredConvolution.refused(INNER))
@@ -104,10 +108,6 @@ def _mapping(value: object, key: str) -> dict[str, object]:
     return found
 
 
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
-
-
 def _tensor(archive: Archive, root: str, key: str, entry: object) -> StoredTensor | OddTensor:
     meta = _mapping(entry, "tensor_meta")
     name = entry.get("path_name") if isinstance(entry, dict) else None
@@ -126,12 +126,37 @@ def _tensor(archive: Archive, root: str, key: str, entry: object) -> StoredTenso
 
 def _integers(values: object) -> list[object]:
     """The numbers of ``[{"as_int": 3}, ...]``; None where a size is symbolic."""
-    return [value.get("as_int") if isinstance(value, dict) else None for value in _list(values)]
+    return [value.get("as_int") if isinstance(value, dict) else None for value in list_of(values)]
+
+
+def _keys(specs: object, graph: Graph) -> dict[str, str]:
+    """The keys of parameters and buffers among the tensors, by their names in the graph."""
+    found: dict[str, str] = {}
+    for name, key in _placeholders(specs):
+        if name in found or name in graph.made:
+            raise CheckpointError(f"the program has two tensors called {name[:100]!r}")
+        found[name] = _short(key)
+    return found
+
+
+def _short(key: str) -> str:
+    """A key that is no longer than names are."""
+    if len(key) > MAX_NAME:
+        raise CheckpointError(f"the program names a tensor by {len(key)} letters; at most {MAX_NAME} are read")
+    return key
+
+
+def _storages(names: Iterable[str], keys: Mapping[str, str], tensors: Mapping[str, object]) -> Iterator[int]:
+    """Where the numbers of parameters and buffers lie; those of others that lie there too change with them."""
+    for name in names:
+        tensor = tensors.get(keys[name]) if name in keys else None
+        if isinstance(tensor, StoredTensor):
+            yield id(tensor.storage)
 
 
 def _placeholders(specs: object) -> Iterator[tuple[str, str]]:
     """Names in the graph of parameters and buffers, each with its key among the tensors."""
-    for spec in _list(specs):
+    for spec in list_of(specs):
         for kind in ("parameter", "buffer"):
             entry = spec.get(kind) if isinstance(spec, dict) else None
             argument = entry.get("arg") if isinstance(entry, dict) else None
@@ -142,16 +167,18 @@ def _placeholders(specs: object) -> Iterator[tuple[str, str]]:
 
 
 def _convolution(
-    node: Node, graph: Graph, keys: Mapping[str, str], tensors: dict[str, object]
+    node: Node, graph: Graph, keys: Mapping[str, str], tensors: dict[str, object], written: Collection[int]
 ) -> tuple[str, StoredConvolution]:
     """A node's layer name and convolution; a weight that is dequantised is added to the tensors."""
     given, kind = arguments(node), target(node)
-    weight, bias = (keys.get(str(given.get(part))) for part in ("weight", "bias"))
+    weight, bias = (keys.get(named(given, part)) for part in ("weight", "bias"))
     note, name = None, node_name(node) if weight is None else layer_name(weight)
-    found = dequantised_weight(graph.maker(node, "weight"), keys, tensors) if weight is None else None
-    if found is not None:
+    maker = graph.maker(node, "weight") if weight is None else None
+    found = dequantised_weight(maker, keys, tensors)
+    if maker is not None and found is not None:
         integers, tensor = found
         weight, note = f"{integers} (dequantised for {node_name(node)})", DEQUANTISED
+        graph.budget.spend(memory=sys.getsizeof(weight) + _DEQUANTISED)
         tensors.setdefault(weight, tensor)
         name = module(node) or layer_name(integers)
     if not _PLAIN.fullmatch(kind):
@@ -159,7 +186,10 @@ def _convolution(
         return name, StoredConvolution.refused(f"{kind} is not a plain convolution")
     if bias is None and "bias" in given:
         return name, StoredConvolution.refused("its bias is computed")
-    if graph.written & {str(given.get(part)) for part in ("weight", "bias")}:
+    if misplaced(node):
+        return name, StoredConvolution.refused("it is given an argument at the place of another")
+    read = [named(given, "weight"), named(given, "bias"), *(inputs(maker) if maker is not None else ())]
+    if not set(_storages(read, keys, tensors)).isdisjoint(written):
         return name, StoredConvolution.refused("the program changes its weight or bias")
     geometry = _geometry(kind, given, tensors.get(weight or ""))
     if weight is not None:

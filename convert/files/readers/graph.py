@@ -7,9 +7,28 @@ same module around it. A padding that ``nn.Conv2d`` has a word for is given back
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from ...errors import CheckpointError
 from .common.limits import Budget
+from .node import (
+    Node,
+    arguments,
+    call_of,
+    entries,
+    inputs,
+    list_of,
+    misplaced,
+    module,
+    named,
+    names_in,
+    node_name,
+    outputs,
+    stack_of,
+    target,
+    values_of,
+)
+from .operations import written_arguments
 
 CONV = "torch.ops.aten.conv"
 TRANSPOSED = "conv_transpose"
@@ -17,8 +36,8 @@ _PAD = "torch.ops.aten.pad.default"
 _PASSED_OVER = ("torch.ops.aten._assert", "torch.ops.quantized_decomposed.")  # checks, and rounding to integers
 _MODES = ("constant", "reflect", "replicate", "circular")
 _NODE = 200  # bytes that a node takes here
-
-Node = Mapping[str, object]
+_NAME = 100  # bytes that a name takes in a set and among those that wait
+_LETTERS = 1000  # of a text that are looked through in a step
 
 
 class Graph:
@@ -29,23 +48,54 @@ class Graph:
         budget: Charged for what is kept.
 
     Attributes:
+        budget: Charged for what is looked at, too.
         convolutions: The nodes that are convolutions of any kind.
         inner: Names of those in graphs that nodes take, such as the branches of a condition.
-        written: Names of the tensors that nodes write into.
+        written: Names of the tensors that nodes may write into.
+        made: Names of the tensors that nodes give.
+
+    Raises:
+        CheckpointError: Two nodes give a tensor of one name, or a node is given an argument twice.
     """
 
     def __init__(self, nodes: list[object], budget: Budget) -> None:
         found = [node for node in nodes if isinstance(node, dict)]
         budget.spend(memory=_NODE * len(found))
+        self.budget = budget
         self.convolutions = [node for node in found if target(node).startswith(CONV)]
         self.inner = list(_inner_convolutions(found, budget))
-        self.written = frozenset(name for node in found for name in _written(node))
-        self._makers = {name: node for node in found for name in _outputs(node)}
-        self._users: dict[str, list[Node]] = {name: [] for node in self.convolutions for name in _outputs(node)}
+        self._makers: dict[str, Node] = {}
         for node in found:
-            for name in _inputs(node):
+            _check_arguments(node)
+            for name in outputs(node):
+                if name in self._makers:
+                    raise CheckpointError(f"the program computes {name[:100]!r} twice")
+                self._makers[name] = node
+        self.made = self._makers.keys()
+        self.written = self._sources(name for node in found for name in _written(node))
+        self._users: dict[str, list[Node]] = {name: [] for node in self.convolutions for name in outputs(node)}
+        for node in found:
+            for name in set(inputs(node)):
                 if name in self._users:
                     self._users[name].append(node)
+
+    def _sources(self, names: Iterable[str]) -> frozenset[str]:
+        """Tensors of some names, and all that these are computed from, since they may be views of them.
+
+        A convolution's result is a tensor of its own.
+        """
+        found: set[str] = set()
+        seen: set[int] = set()
+        pending = list(names)
+        while pending:
+            name = pending.pop()
+            maker = self._makers.get(name)
+            self.budget.spend(memory=0 if name in found else _NAME, steps=1)
+            found.add(name)
+            if maker is not None and id(maker) not in seen and not target(maker).startswith(CONV):
+                seen.add(id(maker))
+                pending += inputs(maker)
+        return frozenset(found)
 
     def within(self, node: Node, layer: str) -> tuple[dict[str, object], str | None]:
         """What a call of a layer computes besides one of its nodes, a convolution.
@@ -55,9 +105,10 @@ class Graph:
         """
         if module(node) != layer:
             return {}, None
-        after = [user for name in _outputs(node) for user in self._users[name] if _are_of_one_call(user, node)]
+        call = call_of(node)
+        after = [user for name in outputs(node) for user in self._users[name] if self._is_of(user, call)]
         before = self.maker(node, "input")
-        if not after and (before is None or not _are_of_one_call(before, node)):
+        if not after and (before is None or not self._is_of(before, call)):
             return {}, None
         padding = None if after or before is None else self._padding(node, before)
         if padding is None:
@@ -66,14 +117,24 @@ class Graph:
         return padding, None
 
     def maker(self, node: Node, argument: str) -> Node | None:
-        """The node that computes an argument of another."""
-        return self._makers.get(str(arguments(node).get(argument)))
+        """The node that computes an argument of another; charged, since many may have the same."""
+        found = self._makers.get(named(arguments(node), argument))
+        if found is not None:
+            self.budget.spend(steps=values_of(found))
+        return found
+
+    def _is_of(self, node: Node, call: tuple[str, str] | None) -> bool:
+        """Whether a node is computed in a call of a module, and more than passed over."""
+        self.budget.spend(steps=1 + len(stack_of(node)) // _LETTERS)
+        return call_of(node) == call and not target(node).startswith(_PASSED_OVER)
 
     def _padding(self, node: Node, before: Node) -> dict[str, object] | None:
         """The padding that a node before a convolution adds, if ``nn.Conv2d`` has a word for it."""
         given, first = arguments(before), self.maker(before, "self")
         pads, mode = given.get("pad"), given.get("mode", "constant")
-        if target(before) != _PAD or (first is not None and _are_of_one_call(first, node)) or mode not in _MODES:
+        if target(before) != _PAD or (first is not None and self._is_of(first, call_of(node))) or mode not in _MODES:
+            return None
+        if misplaced(before):
             return None
         if not isinstance(pads, list) or pads[::2] != pads[1::2] or TRANSPOSED in target(node):
             return None
@@ -97,90 +158,24 @@ def _inner_convolutions(nodes: Sequence[Node], budget: Budget) -> Iterator[str]:
 
 def _graphs(node: Node) -> Iterator[tuple[str, Sequence[Node]]]:
     """Names and nodes of the graphs that a node takes."""
-    for entry in _list(node.get("inputs")):
-        argument = entry.get("arg") if isinstance(entry, dict) else None
+    for entry in entries(node):
+        argument = entry.get("arg")
         taken = argument.get("as_graph") if isinstance(argument, dict) else None
         graph = taken.get("graph") if isinstance(taken, dict) else None
         if isinstance(taken, dict) and isinstance(graph, dict):
-            yield str(taken.get("name")), [inner for inner in _list(graph.get("nodes")) if isinstance(inner, dict)]
+            yield str(taken.get("name")), [inner for inner in list_of(graph.get("nodes")) if isinstance(inner, dict)]
 
 
 def _written(node: Node) -> Iterator[str]:
-    """Names of the tensors that a node changes: PyTorch's operations do so that end in _, or are given an output."""
-    given = arguments(node)
-    operation = target(node).removeprefix("torch.ops.").split(".")
-    if len(operation) > 1 and operation[1].endswith("_") and "self" in given:
-        yield str(given["self"])
-    if "out" in given:
-        yield str(given["out"])
+    """Names of the tensors that a node may write into: all that it takes, if PyTorch does not know it."""
+    names = written_arguments(target(node))
+    for entry in entries(node):
+        if names is None or entry.get("name") in names:
+            yield from names_in([entry.get("arg")])
 
 
-def node_name(node: Node) -> str:
-    """What a program calls a node."""
-    name = node.get("name")
-    return name if isinstance(name, str) else ""
-
-
-def module(node: Node) -> str | None:
-    """The name of the innermost module that a node comes from, or None if the program does not say."""
-    call = _call(node)
-    return None if call is None else call[1]
-
-
-def _call(node: Node) -> tuple[str, str] | None:
-    """Which call of which module a node comes from: a module may be called many times."""
-    metadata = node.get("metadata")
-    stack = metadata.get("nn_module_stack") if isinstance(metadata, dict) else None
-    parts = stack.rpartition(";")[2].split(",", 2) if isinstance(stack, str) else []
-    return (parts[0], parts[1]) if len(parts) == 3 else None
-
-
-def _are_of_one_call(other: Node, node: Node) -> bool:
-    return _call(other) == _call(node) and not target(other).startswith(_PASSED_OVER)
-
-
-def target(node: Node) -> str:
-    """What a node computes."""
-    found = node.get("target")
-    return found if isinstance(found, str) else ""
-
-
-def arguments(node: Node) -> dict[str, object]:
-    """A node's arguments by name: tensors by their names, numbers, texts and lists; not those that are not given."""
-    return {name: value for name, value in map(_argument, _list(node.get("inputs"))) if value is not None}
-
-
-def _argument(entry: object) -> tuple[str, object]:
-    value = entry.get("arg") if isinstance(entry, dict) else None
-    if not isinstance(entry, dict) or not isinstance(value, dict) or len(value) != 1:
-        return "", None
-    ((kind, content),) = value.items()
-    if kind == "as_none":
-        return "", None
-    if isinstance(content, dict):
-        content = content.get("name")
-    name = entry.get("name")
-    return name if isinstance(name, str) else "", content
-
-
-def _outputs(node: Node) -> Iterator[str]:
-    """Names of the tensors that a node gives."""
-    return _names(_list(node.get("outputs")))
-
-
-def _inputs(node: Node) -> Iterator[str]:
-    """Names of the tensors that a node takes."""
-    return _names([entry.get("arg") for entry in _list(node.get("inputs")) if isinstance(entry, dict)])
-
-
-def _names(values: list[object]) -> Iterator[str]:
-    for value in values:
-        contents = list(value.values()) if isinstance(value, dict) else []
-        for content in contents[0] if contents and isinstance(contents[0], list) else contents:
-            name = content.get("name") if isinstance(content, dict) else None
-            if isinstance(name, str):
-                yield name
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
+def _check_arguments(node: Node) -> None:
+    """Refuses a node that is given an argument twice; PyTorch takes the last."""
+    names = [name for entry in entries(node) if (name := entry.get("name"))]
+    if len({str(name) for name in names}) < len(names):
+        raise CheckpointError(f"the program gives {node_name(node)[:100]!r} an argument twice")

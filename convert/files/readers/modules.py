@@ -22,6 +22,7 @@ _QUANTISED_STATE = (  # what a quantised convolution of torch's gives as its sta
     *("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "transposed", "output_padding"),
     *("groups", "padding_mode", "weight", "bias", "scale", "zero_point", "training"),
 )
+_METHODS = (*OVERRIDABLE, "_call_impl", "_slow_forward")  # that a call looks up on the instance
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _SCRIPTED = "__torch__."
 _ENTRY = 200  # bytes that an entry takes besides its name
@@ -44,8 +45,14 @@ class _Parts:
     children: Mapping[object, object]
 
     def tensors(self, budget: Budget) -> Iterator[tuple[str, StoredTensor | OddTensor]]:
-        """The module's own tensors by name; each entry looked at is charged, since modules may share their parts."""
+        """The module's own tensors by name; each entry looked at is charged, since modules may share their parts.
+
+        Raises:
+            CheckpointError: A name is that of a parameter and of a buffer.
+        """
         budget.spend(steps=len(self.own) + len(self.buffers) + len(self.hidden))
+        if not self.own.keys().isdisjoint(self.buffers):
+            raise CheckpointError("the pickled network has a module with a parameter and a buffer of one name")
         left_out = {key for key in self.hidden if isinstance(key, str)} if self.buffers else set()
         for part, skipped in ((self.own, set()), (self.buffers, left_out)):
             for key, value in part.items():
@@ -66,7 +73,8 @@ def flatten(root: StandIn, budget: Budget) -> tuple[dict[str, object], dict[str,
         budget: Charged for the names, and for what is looked at.
 
     Raises:
-        CheckpointError: The modules hold each other too deeply, as in a circle, or have too many names, or too long.
+        CheckpointError: The modules hold each other too deeply, as in a circle, or have too many names, or too long,
+            or one for two things.
     """
     tensors: dict[str, object] = {}
     convolutions: dict[str, StoredConvolution] = {}
@@ -74,11 +82,13 @@ def flatten(root: StandIn, budget: Budget) -> tuple[dict[str, object], dict[str,
     for name, module, parts in _walk(root, budget):
         prefix = f"{name}." if name else ""
         found = {_joined(name, key, budget): value for key, value in parts.tensors(budget)}
+        if not tensors.keys().isdisjoint(found) or name in convolutions:
+            raise CheckpointError(f"the pickled network has two modules called {name[:100]!r}")
         tensors.update(found)
         names += 1 + len(found)
         if names > MAX_TENSORS:
             raise CheckpointError(f"the pickled network has more than {MAX_TENSORS} modules and tensors")
-        convolution = _convolution(module, tensors, prefix)
+        convolution = _convolution(module, found, prefix)
         if convolution is not None:
             convolutions[name] = convolution
     return tensors, convolutions
@@ -103,6 +113,8 @@ def _walk(root: StandIn, budget: Budget) -> Iterator[tuple[str, StandIn, _Parts]
             continue
         if depth > MAX_DEPTH:
             raise CheckpointError(f"the pickled network nests modules more than {MAX_DEPTH} deep")
+        if module.entries:
+            raise CheckpointError("the pickled network has a module that others are put into after it was made")
         yield name, module, parts
         budget.spend(steps=len(parts.children))
         if len(pending) + len(parts.children) > MAX_TENSORS:
@@ -137,10 +149,15 @@ def _packed(module: StandIn) -> dict[object, object] | None:
 
 def _changed(state: Mapping[object, object]) -> str | None:
     """What makes a convolution compute something else than its geometry says, or None."""
-    replaced = [name for name in OVERRIDABLE if name in state]
+    replaced = [name for name in _METHODS if name in state]
     if replaced:
         return f"its {replaced[0]} method was replaced on the instance"
-    return "it has hooks, which may change what it computes" if any(map(state.get, _HOOKS)) else None
+    if state.get("_compiled_call_impl") is not None:  # torch.save leaves it out
+        return "its call was compiled, and what that computes is not stored"
+    if any(map(state.get, _HOOKS)):
+        return "it has hooks, which may change what it computes"
+    hiding = [name for name in ("weight", "bias") if name in state]
+    return f"its {hiding[0]} is an attribute that hides the parameter" if hiding else None
 
 
 def _pads_otherwise(state: Mapping[object, object], spec: ConvSpec | None) -> bool:
@@ -152,7 +169,7 @@ def _pads_otherwise(state: Mapping[object, object], spec: ConvSpec | None) -> bo
 
 
 def _convolution(module: StandIn, tensors: Mapping[str, object], prefix: str) -> StoredConvolution | None:
-    """The convolution that a module is, or None."""
+    """The convolution that a module is, by its own tensors, or None."""
     packed = _packed(module)
     state = module.state if packed is None else packed
     if not isinstance(state, dict) or not {"kernel_size", "stride", "transposed"} <= state.keys():
@@ -161,7 +178,7 @@ def _convolution(module: StandIn, tensors: Mapping[str, object], prefix: str) ->
     if f"{place}." not in ((_CONVOLUTIONS,) if packed is None else _QUANTISED) or kind not in _KINDS:
         return StoredConvolution.refused(f"{kind} is not a convolution of torch.nn")
     axes, transposed = _KINDS[kind]
-    if (problem := _changed(state)) is not None:
+    if packed is None and (problem := _changed(state)) is not None:
         return StoredConvolution.refused(problem)
     own = (f"{prefix}weight", f"{prefix}bias")
     weight, bias = (key if key in tensors else None for key in own)

@@ -22,6 +22,7 @@ from .common.limits import MAX_NAME, Budget
 from .common.stored import Source
 
 _CONTAINER, ENTRY, VALUE = 88, 96, 16  # bytes that a small container, a dictionary's entry, another value take
+_CHANGED = "its pickle changes a tensor, or something else that no checkpoint changes, after it was made"
 _MEMO = 2**32  # numbers that no two of are hashed alike
 
 
@@ -39,7 +40,7 @@ class StandIn:
     Attributes:
         kind: The class or the function that would have been called.
         state: What the object would have been given as its state.
-        entries: What would have been put into it by key.
+        entries: What would have been put into it by key; ``OTHER`` also stands for what would have been appended.
     """
 
     kind: str
@@ -227,8 +228,12 @@ class PickleMachine:
 
     def _extend(self, items: list[object]) -> None:
         target = self._stack[-1]
-        if isinstance(target, list):
+        if isinstance(target, StandIn):
+            self._set_items([OTHER, None])
+        elif isinstance(target, list):
             target.extend(items)
+        else:
+            raise CheckpointError(_CHANGED)
 
     def _set_item(self, _: object) -> None:
         value, key = self._stack.pop(), self._stack.pop()
@@ -242,13 +247,11 @@ class PickleMachine:
         if isinstance(target, StandIn):
             target.entries = target.entries or {}
             target = target.entries
-        if isinstance(target, dict):
-            self._budget.memory -= ENTRY * (len(items) // 2)
-            for key, value in zip(items[::2], items[1::2], strict=True):
-                if key is UNREAD:
-                    raise CheckpointError(f"its pickle has a key that is not text, or longer than {MAX_NAME} bytes")
-                is_text = isinstance(key, str)
-                target[key if is_text else OTHER] = value if is_text else None
+        if not isinstance(target, dict):
+            raise CheckpointError(_CHANGED)
+        self._budget.memory -= ENTRY * (len(items) // 2)
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            put(target, key, value)
 
     def _global(self, argument: object) -> None:
         module, _, attribute = _class_name(argument).partition(" ")
@@ -295,6 +298,8 @@ class PickleMachine:
         target = self._stack[-1]
         if isinstance(target, StandIn):
             target.state = self._merged(target.state, state)
+        elif not isinstance(target, dict):  # an OrderedDict has attributes beside its entries
+            raise CheckpointError(_CHANGED)
 
     def _merged(self, before: object, state: object) -> object:
         """What an object holds after it was given a state: a copy, beside what it was given before.
@@ -306,6 +311,18 @@ class PickleMachine:
         merged = {**before, **state} if isinstance(before, dict) else state.copy()
         self._budget.spend(memory=ENTRY * len(merged), steps=len(merged))
         return merged
+
+
+def put(target: dict[object, object], key: object, value: object) -> None:
+    """Puts an entry into a dictionary: only texts are keys, and all others are one.
+
+    Raises:
+        CheckpointError: The key is a text that was passed over.
+    """
+    if key is UNREAD:
+        raise CheckpointError(f"its pickle has a key that is not text, or longer than {MAX_NAME} bytes")
+    is_text = isinstance(key, str)
+    target[key if is_text else OTHER] = value if is_text else None
 
 
 def _index(argument: object) -> int:

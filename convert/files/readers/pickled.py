@@ -19,8 +19,8 @@ from ...errors import CheckpointError
 from .archive import Archive
 from .common.limits import MAX_TENSORS, Budget
 from .common.stored import OddTensor, Source, Storage
-from .pickle_machine import ENTRY, VALUE, Name, Persistent, PickleMachine, StandIn, Stream
-from .rebuilt import QUANTISED, Typed, plain_tensor, quantised_tensor
+from .pickle_machine import ENTRY, VALUE, Name, Persistent, PickleMachine, StandIn, Stream, put
+from .rebuilt import QUANTISED, Typed, check_notes, plain_tensor, quantised_tensor
 
 DATA = "data.pkl"
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
@@ -47,6 +47,7 @@ _STORAGES = {
     "torch.UntypedStorage": torch.uint8,
 }
 _STORAGE = 100  # bytes that the description of a storage takes
+_ORDERED = "collections.OrderedDict"
 _COLLECTIONS = ("torch.Size", "builtins.set", "__builtin__.set")  # each is a copy of the list or tuple it is made from
 _ODD = {
     "_rebuild_sparse_tensor": "sparse",
@@ -68,17 +69,13 @@ def read_archive(archive: Archive, root: str) -> object:
             does not hold.
     """
     source = archive.source
-    if f"{root}byteorder" in archive.entries and archive.read(f"{root}byteorder", limit=16) != b"little":
-        raise CheckpointError(f"{source.path} was written on a big-endian machine; only little-endian files are read")
-    found: dict[str, Storage] = {}
+    archive.check_byte_order(root)
 
     def storage(key: str, nbytes: int) -> Storage:
-        if key not in found:
-            source.budget.spend(memory=_STORAGE)
-            found[key] = archive.storage(f"{root}data/{key}")
-        if nbytes > found[key].nbytes:
+        found = archive.storage(f"{root}data/{key}")
+        if nbytes > found.nbytes:
             raise CheckpointError(f"{source.path} has a storage {key!r} that is shorter than it declares")
-        return found[key]
+        return found
 
     pickle = archive.storage(f"{root}{DATA}")
     start = pickle.start or 0
@@ -144,16 +141,23 @@ def _no_storage(key: str, nbytes: int) -> Storage:
 
 
 def _machine(storage: Callable[[str, int], Storage], budget: Budget) -> PickleMachine:
-    return PickleMachine(persistent=_persistent(storage), call=partial(_call, budget), budget=budget)
+    return PickleMachine(persistent=_persistent(storage, budget), call=partial(_call, budget), budget=budget)
 
 
-def _persistent(storage: Callable[[str, int], Storage]) -> Persistent:
+def _persistent(storage: Callable[[str, int], Storage], budget: Budget) -> Persistent:
+    kinds: dict[str, str] = {}  # of the storages, by key: PyTorch keeps the first, and reads every tensor by it
+
     def persistent(pid: object) -> object:
         if isinstance(pid, tuple) and len(pid) == 4 and pid[0] == "module":
             return pid[1]  # ("module", class, source file, source): the legacy form keeps a class's code; unread
         if not (isinstance(pid, tuple) and len(pid) in (5, 6) and pid[0] == "storage" and isinstance(pid[1], Name)):
             raise CheckpointError("its pickle refers to something that is no storage")
         key, count, view = pid[2], pid[4], pid[5:]
+        if isinstance(key, str):
+            if key not in kinds:
+                budget.spend(memory=_STORAGE)
+            if kinds.setdefault(key, pid[1].path) != pid[1].path:
+                raise CheckpointError(f"its pickle says of the storage {key[:100]!r} that it is of two kinds")
         dtype = _STORAGES.get(pid[1].path) or QUANTISED.get(pid[1].path)
         if dtype is None:
             return OddTensor(f"quantized or unknown ({pid[1].path})")
@@ -167,7 +171,7 @@ def _persistent(storage: Callable[[str, int], Storage]) -> Persistent:
 def _call(budget: Budget, function: Name, arguments: tuple[object, ...]) -> object:
     """The result of a call that a pickle asks for: a tensor, a plain container, or a stand-in."""
     path = function.path
-    if path == "collections.OrderedDict":
+    if path == _ORDERED:
         return _ordered(arguments, budget)
     if path in _COLLECTIONS and len(arguments) == 1:
         items = arguments[0] if isinstance(arguments[0], list | tuple) else ()
@@ -181,20 +185,25 @@ def _call(budget: Budget, function: Name, arguments: tuple[object, ...]) -> obje
     if name == "_rebuild_qtensor":
         return quantised_tensor(arguments)
     if name in ("_rebuild_parameter", "_rebuild_parameter_with_state"):
+        check_notes(arguments[3:])
         return arguments[0] if arguments else StandIn(path)
     if name == "_rebuild_from_type_v2" and len(arguments) == 4:  # a subclass of Tensor, rebuilt as what it holds
         inner, inner_arguments = arguments[0], arguments[2]
         if isinstance(inner, Name) and isinstance(inner_arguments, tuple) and inner.path != path:
+            check_notes(arguments[3:])
             return _call(budget, inner, inner_arguments)
     return OddTensor(_ODD[name]) if name in _ODD else StandIn(path)
 
 
-def _ordered(arguments: tuple[object, ...], budget: Budget) -> dict[object, object]:
-    """An OrderedDict: empty, or of the list of pairs that early versions of Python pickled."""
-    pairs = arguments[0] if arguments and isinstance(arguments[0], list) else []
-    budget.spend(memory=ENTRY * len(pairs), steps=len(pairs))  # a pickle may name one list many times
-    return {
-        pair[0]: pair[1]
-        for pair in pairs
-        if isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str)
-    }
+def _ordered(arguments: tuple[object, ...], budget: Budget) -> dict[object, object] | StandIn:
+    """An OrderedDict: empty, of the list of pairs that early versions of Python pickled, or of another dictionary."""
+    given = arguments[0] if arguments else ()
+    if not isinstance(given, dict | list | tuple):
+        return StandIn(_ORDERED)
+    budget.spend(memory=ENTRY * len(given), steps=len(given))  # a pickle may name one list many times
+    found: dict[object, object] = {}
+    for pair in given.items() if isinstance(given, dict) else given:
+        if not (isinstance(pair, list | tuple) and len(pair) == 2):
+            return StandIn(_ORDERED)
+        put(found, *pair)
+    return found

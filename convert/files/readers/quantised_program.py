@@ -14,7 +14,7 @@ import torch
 
 from .common.quantised import Numbers, dequantised, fits
 from .common.stored import StoredTensor
-from .graph import Node, arguments, target
+from .node import Node, arguments, named, target
 
 _ALL, _SLICES = (f"torch.ops.quantized_decomposed.dequantize_per_{each}.default" for each in ("tensor", "channel"))
 _INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32)
@@ -34,7 +34,7 @@ def dequantised_weight(
     given = {} if maker is None else arguments(maker)
     if maker is None or target(maker) not in (_ALL, _SLICES) or "out_dtype" in given:
         return None
-    key = keys.get(str(given.get("input")))
+    key = keys.get(named(given, "input"))
     integers = tensors.get(key) if key is not None else None
     if key is None or not isinstance(integers, StoredTensor) or integers.flaw() or integers.dtype not in _INTEGERS:
         return None
@@ -55,7 +55,7 @@ def _scale(given: Mapping[str, object]) -> tuple[Numbers, Numbers, int] | None:
 def _scales(
     given: Mapping[str, object], keys: Mapping[str, str], tensors: Mapping[str, object]
 ) -> tuple[Numbers, Numbers, int] | None:
-    scales, points = (tensors.get(keys.get(str(given.get(name)), "")) for name in ("scales", "zero_points"))
+    scales, points = (tensors.get(keys.get(named(given, name), "")) for name in ("scales", "zero_points"))
     axis = given.get("axis")
     if type(axis) is not int or not (isinstance(scales, StoredTensor) and isinstance(points, StoredTensor)):
         return None

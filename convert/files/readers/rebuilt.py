@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+from torch.nn import Parameter
 
 from ...errors import CheckpointError
 from .common.quantised import Numbers, dequantised, fits
@@ -17,6 +18,9 @@ from .pickle_machine import Name
 QUANTISED = {"torch.QInt8Storage": torch.int8, "torch.QUInt8Storage": torch.uint8, "torch.QInt32Storage": torch.int32}
 """The dtype of the integers in each kind of storage of quantised tensors."""
 _ALL, _SLICES = "torch.per_tensor_affine", "torch.per_channel_affine"
+_OWN = frozenset(  # what an attribute of a tensor sets in the tensor itself, such as its data, instead of beside it
+    name for cls in Parameter.__mro__ for name, part in vars(cls).items() if hasattr(type(part), "__set__")
+)
 
 
 class Typed(NamedTuple):
@@ -58,6 +62,21 @@ def plain_tensor(name: str, arguments: tuple[object, ...]) -> StoredTensor | Odd
     if metadata and metadata[0]:
         return OddTensor("conjugated or negated")
     return StoredTensor.of(typed.storage, dtype, shape=shape, stride=stride, first=first)
+
+
+def check_notes(states: tuple[object, ...]) -> None:
+    """Lets pass what a program has noted on a tensor, which PyTorch sets as the tensor's attributes.
+
+    Args:
+        states: What a pickle gives: a dictionary, or one and another of slots, or nothing.
+
+    Raises:
+        CheckpointError: One of them would change the tensor.
+    """
+    for state in states:
+        for part in state if isinstance(state, tuple) else (state,):
+            if part is not None and not (isinstance(part, dict) and part.keys().isdisjoint(_OWN)):
+                raise CheckpointError("its pickle gives a tensor attributes that change it after it was made")
 
 
 def quantised_tensor(arguments: tuple[object, ...]) -> StoredTensor | OddTensor:

@@ -292,3 +292,40 @@ def test_a_weight_that_a_program_changes_is_not_taken_for_what_is_stored(part: s
         graph = {"graph_module": {"graph": {"nodes": nodes}, "signature": {"input_specs": signature}}}
         write_exported(path, config, graph=graph)
         assert read_checkpoint(path).convolutions["c"].problem == problem
+
+
+class Writing(nn.Module):
+    """A convolution whose weight is changed before it runs, through a view of it, or that changes its result."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.conv, self.way = nn.Conv2d(2, 2, 3), way
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Changes, and convolves."""
+        view = self.conv.weight.detach()
+        if self.way == "in place":
+            view.mul_(2)
+        elif self.way == "copied":
+            view.copy_(self.conv.weight * 2)
+        elif self.way == "a part":
+            view[0] = 0
+        elif self.way == "out":
+            torch.mul(view, 2, out=view)
+        elif self.way == "another":
+            x = x.clone().add_(view.sum())
+        return functional.relu(self.conv(x), inplace=True)
+
+
+@pytest.mark.parametrize("way", ["in place", "copied", "a part", "out", "another", "none"])
+def test_a_weight_that_a_program_changes_through_a_view_is_refused(way: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    (stored,) = exported(Writing(way).eval(), tmp_path / "x.pt2").values()
+    found, x = read_checkpoint(tmp_path / "x.pt2").state_dict, torch.randn(1, 2, 9, 11)
+    with warnings.catch_warnings(action="ignore"):
+        theirs = torch.export.load(tmp_path / "x.pt2").module()(x)
+    plain = functional.relu(functional.conv2d(x, found["conv.weight"], found["conv.bias"]))
+    assert (stored.problem is None) == (way in ("another", "none"))
+    assert torch.equal(theirs, plain) == (way == "none")
+    if stored.problem is not None:
+        assert stored.problem == "the program changes its weight or bias"

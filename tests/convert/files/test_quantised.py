@@ -16,7 +16,7 @@ from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.checkpoint import Checkpoint, read_checkpoint
 from conv2attn.convert.files.network import open_network
 from conv2attn.convert.files.readers.common.quantised import DEQUANTISED, ROUNDING
-from tests.hostile.files import EMPTY_ORDERED_DICT, state, tensor, value, write_torch
+from tests.hostile.files import EMPTY_ORDERED_DICT, state, tensor, value, write_torch, write_zip
 
 SHAPE = (4, 3, 2, 5)
 DTYPES = (torch.qint8, torch.quint8, torch.qint32)
@@ -161,8 +161,8 @@ def quantiser(kind: str, *parts: bytes) -> bytes:
 
 
 ONE = quantiser("per_tensor_affine", value(0.5), value(3))
-LISTED = tensor(shape=(2,), stride=(1,), storage="DoubleStorage", count=12)
-POINTS = tensor(shape=(2,), stride=(1,), storage="LongStorage", count=12)
+LISTED = tensor(shape=(2,), stride=(1,), storage="DoubleStorage", count=12, key="1")
+POINTS = tensor(shape=(2,), stride=(1,), storage="LongStorage", count=12, key="2")
 WRONG: dict[str, tuple[bytes, str]] = {
     "integers that are floats": (qtensor(storage("FloatStorage"), ONE), "its storage is not of integers"),
     "no storage": (qtensor(b"N", ONE), "its storage is not of integers"),
@@ -181,7 +181,8 @@ WRONG: dict[str, tuple[bytes, str]] = {
     ),
     "scales in single precision": (
         qtensor(
-            storage("QInt8Storage"), quantiser("per_channel_affine", tensor(shape=(2,), stride=(1,)), POINTS, value(0))
+            storage("QInt8Storage"),
+            quantiser("per_channel_affine", tensor(shape=(2,), stride=(1,), key="1"), POINTS, value(0)),
         ),
         "its scale is not one number",
     ),
@@ -217,7 +218,8 @@ WRONG: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_quantised_tensor_that_is_not_what_it_says_is_refused(name: str, tmp_path: Path) -> None:
     content, reason = WRONG[name]
-    write_torch(tmp_path / "w", state({"w": content}), storage=bytes(range(96)))
+    storages = {f"data/{key}": bytes(range(96)) for key in range(3)}
+    write_zip(tmp_path / "w", {"data.pkl": state({"w": content}), **storages})
     with pytest.raises(CheckpointError, match=reason):
         read_checkpoint(tmp_path / "w")
 

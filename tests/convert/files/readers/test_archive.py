@@ -131,6 +131,18 @@ def test_the_root_is_the_one_folder_that_holds_a_name(tmp_path: Path) -> None:
         archive.root("y")
 
 
+def test_a_name_that_is_sought_in_small_letters_is_not_there_in_capitals(tmp_path: Path) -> None:
+    """PyTorch looks names up in any case."""
+    archive = opened(zipped(tmp_path / "w", {"a/X": b"", "a/byteOrder": b"big", "b/byteorder": b"little"}))
+    with pytest.raises(CheckpointError, match="spells the entry 'x' in another case: 'a/X'"):
+        archive.root("x")
+    for root in ("a/", "A/", "B/"):
+        with pytest.raises(CheckpointError, match=f"spells the entry '{root}byteorder' in another case: "):
+            archive.check_byte_order(root)
+    archive.check_byte_order("b/")
+    archive.check_byte_order("c/")
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -8,7 +8,8 @@ import pytest
 
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.readers.common.limits import Budget
-from conv2attn.convert.files.readers.graph import Graph, arguments, module, node_name, target
+from conv2attn.convert.files.readers.graph import Graph
+from conv2attn.convert.files.readers.node import arguments, module, node_name, target
 from tests.convert.files.readers.program_nodes import STACK, node
 
 
@@ -131,22 +132,25 @@ def test_convolutions_in_graphs_within_a_program_are_named_by_the_graphs_that_th
     assert len(graph.convolutions) == 1
 
 
+RELUS = [node("relu.default", f"%{number}") for number in range(100)]
+
+
 def test_nodes_are_charged_wherever_they_are() -> None:
     budget = Budget()
     before = budget.memory, budget.steps
-    Graph([node("relu.default", "%z")] * 100, budget)
+    Graph(RELUS, budget)
     outer = before[0] - budget.memory
     assert outer >= 100 * 64  # an empty dictionary
     middle = budget.memory, budget.steps
-    Graph([within("n" * 1000, *[node("relu.default", "%z")] * 100)], budget)
+    Graph([within("n" * 1000, *RELUS)], budget)
     assert middle[0] - budget.memory >= outer + 100 * 1000
     assert middle[1] - budget.steps == 100
     before = budget.memory, budget.steps
-    Graph([within("n" * 2000, *[node("relu.default", "%z")] * 100)], budget)
+    Graph([within("n" * 2000, *RELUS)], budget)
     assert (before[0] - budget.memory) - (middle[0] - before[0]) == 100 * 1000 * 4  # bytes that a letter may take
     budget.steps = 99
     with pytest.raises(CheckpointError, match="more steps"):
-        Graph([within("n", *[node("relu.default", "%z")] * 100)], budget)
+        Graph([within("n", *RELUS)], budget)
 
 
 @pytest.mark.parametrize(
@@ -157,12 +161,75 @@ def test_nodes_are_charged_wherever_they_are() -> None:
         (node("add_.out", "%z", self="%w", out="%b"), {"%w", "%b"}),
         (node("add.Tensor", "%z", self="%w", other="%b"), set()),
         (node("add_.Tensor", "%z", other="%b"), set()),
-        ({"target": "add_", "inputs": [{"name": "self", "arg": {"as_tensor": {"name": "%w"}}}]}, set()),
+        ({"target": "add_", "inputs": [{"name": "self", "arg": {"as_tensor": {"name": "%w"}}}]}, {"%w"}),
+        (node("add.unheard_of", "%z", self="%w", other="%b"), {"%w", "%b"}),
+        (node("_foreach_mul_.Scalar", "%z", self=["%w", "%b"], scalar=2.0), {"%w", "%b"}),
+        (node("aminmax.out", "%z", self="%a", min="%w", max="%b"), {"%w", "%b"}),
+        (node("index_put_.default", "%z", self="%w", indices=["%i"], values="%b"), {"%w"}),
+        (node("batch_norm.default", "%z", input="%x", weight="%a", running_mean="%w", running_var="%b"), {"%w", "%b"}),
+        ({"target": "torch.ops.own.write", "inputs": [{"name": "x", "arg": {"as_tensor": {"name": "%w"}}}]}, {"%w"}),
         ({"target": "aten.add_", "inputs": [{"name": "self", "arg": {"as_tensor": {"name": "%w"}}}]}, {"%w"}),
     ],
 )
 def test_what_a_program_writes_into_is_known(written: dict[str, object], wanted: set[str]) -> None:
     assert Graph([written], Budget()).written == wanted
+
+
+VIEW = node("detach.default", "%v", self="%w")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "is_written"),
+    [
+        ([VIEW, node("mul_.Scalar", "%z", self="%v", other=2.0)], True),
+        ([VIEW, node("select.int", "%s", self="%v", dim=0), node("zero_.default", "%z", self="%s")], True),
+        ([VIEW, node("mul.out", "%z", self="%i", other="%i", out="%v")], True),
+        ([node("unbind.int", "%v", self="%w"), node("_foreach_zero_.default", "%z", self=["%u", "%v"])], True),
+        ([VIEW, node("add_.Tensor", "%z", self="%i", other="%v")], False),
+        ([VIEW, node("neg.default", "%z", self="%v")], False),
+        ([conv(), node("relu_.default", "%z", self="%y")], False),
+    ],
+)
+def test_a_tensor_is_written_into_through_whatever_is_computed_from_it(
+    nodes: list[dict[str, object]], is_written: bool
+) -> None:
+    """What is computed may be a view; only a convolution's result is certainly none."""
+    assert ("%w" in Graph(nodes, Budget()).written) == is_written
+
+
+def test_two_nodes_do_not_give_one_tensor() -> None:
+    for nodes in (
+        [conv(), node("neg.default", "%y", self="%x")],
+        [dict(conv(), outputs=[{"as_tensors": [{"name": "a"}] * 2}])],
+    ):
+        with pytest.raises(CheckpointError, match=r"the program computes '%?[ay]' twice"):
+            Graph(nodes, Budget())
+
+
+@pytest.mark.parametrize("arg", [{"as_none": True}, {"as_ints": [2, 2]}, {"as_ints": [1, 1]}])
+def test_a_node_is_given_an_argument_once(arg: dict[str, object]) -> None:
+    twice = conv(stride=[1, 1])
+    twice["inputs"].append({"name": "stride", "arg": arg})  # type: ignore[attr-defined]
+    with pytest.raises(CheckpointError, match="the program gives 'y' an argument twice"):
+        Graph([twice], Budget())
+    unnamed = {"target": "torch.ops.higher_order.f", "inputs": [{"name": "", "arg": arg}] * 2}
+    assert Graph([unnamed], Budget()).written == set()
+
+
+def test_what_is_looked_at_for_many_convolutions_is_charged_for_each() -> None:
+    """One node may be around them all, with as many arguments or as long a name of its call."""
+
+    def steps(before: dict[str, object], count: int) -> int:
+        convolutions = [dict(conv(), outputs=[{"as_tensor": {"name": f"%{number}"}}]) for number in range(count)]
+        graph = Graph([before, *convolutions], Budget())
+        left = graph.budget.steps
+        for each in graph.convolutions:
+            graph.within(each, "net.conv")
+        return left - graph.budget.steps
+
+    assert steps(pad([1] * 1000), 60) - steps(pad([1] * 1000), 10) >= 50 * 1000
+    long = f"call,net.conv,{'x' * 100_000}"
+    assert steps(pad(stack=long), 60) - steps(pad(stack=long), 10) >= 50 * 100
 
 
 @pytest.mark.parametrize(

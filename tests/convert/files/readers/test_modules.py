@@ -18,7 +18,7 @@ from conv2attn.convert.files.readers.common.limits import MAX_DEPTH, MAX_NAME, B
 from conv2attn.convert.files.readers.common.quantised import DEQUANTISED, ROUNDING
 from conv2attn.convert.files.readers.common.stored import OddTensor, Source, StoredTensor
 from conv2attn.convert.files.readers.modules import flatten, is_module
-from conv2attn.convert.files.readers.pickle_machine import StandIn
+from conv2attn.convert.files.readers.pickle_machine import OTHER, StandIn
 from conv2attn.convert.spec import ConvSpec
 
 LINEAR = "torch.nn.modules.linear.Linear"
@@ -107,7 +107,17 @@ def test_what_makes_a_convolution_compute_something_else_is_told(source: Source)
     for name in ("_forward_hooks", "_forward_pre_hooks"):
         told = "it has hooks, which may change what it computes"
         assert one(of(conv, source, **{name: {1: StandIn("f")}})) == StoredConvolution.refused(told)
+        for unseen in ({OTHER: None}, StandIn("collections.OrderedDict")):
+            assert one(of(conv, source, **{name: unseen})) == StoredConvolution.refused(told)
     assert one(of(conv, source, _backward_hooks={1: StandIn("f")})).spec is not None
+    for name in ("_call_impl", "_slow_forward"):
+        assert one(of(conv, source, **{name: None})).problem == f"its {name} method was replaced on the instance"
+    assert one(of(conv, source, _compiled_call_impl=None)).spec is not None
+    assert "its call was compiled" in str(one(of(conv, source, _compiled_call_impl=StandIn("f"))).problem)
+    for name in ("weight", "bias"):
+        for hiding in (None, stored(source, 1, 1, 3, 3)):
+            found = one(of(conv, source, **{name: hiding}))
+            assert found == StoredConvolution.refused(f"its {name} is an attribute that hides the parameter")
 
 
 @pytest.mark.parametrize(
@@ -161,13 +171,13 @@ def test_tensors_have_the_names_that_a_state_dict_gives_them(source: Source) -> 
     }
     net = made(
         "own.Net",
-        {"scale": tensor, "hidden": tensor},
+        {"scale": tensor},
         {"b": shared, "a": made("own.Part", children={"0": shared, "none": None}), 7: shared, "x": StandIn("f", 3)},
         buffers,
         _non_persistent_buffers_set=["hidden", 5, "scale", "secret"],
     )
     tensors, convolutions = flatten(net, Budget())
-    assert list(tensors) == ["scale", "hidden", "kept", "odd", "b.weight", "a.0.weight", "7.weight"]
+    assert list(tensors) == ["scale", "kept", "odd", "b.weight", "a.0.weight", "7.weight"]
     assert convolutions == {}
     assert tensors["odd"] is odd
     for hidden in (None, {"hidden": 1}, 3):
@@ -183,6 +193,42 @@ def test_a_scripted_module_holds_its_tensors_and_its_children_in_one(source: Sou
     root = StandIn("__torch__.Net", {"scale": tensor, "part": inner, "training": True})
     assert list(flatten(root, Budget())[0]) == ["scale", "part.weight"]
     assert is_module(root)
+
+
+@pytest.mark.parametrize("parameter", [None, "tensor"])
+def test_a_name_is_not_that_of_a_parameter_and_of_a_buffer(parameter: str | None, source: Source) -> None:
+    """PyTorch computes with the parameter, and None is one; its state dict holds the buffer."""
+    tensor = stored(source, 2)
+    module = made(LINEAR, {"bias": None if parameter is None else tensor}, buffers={"bias": tensor})
+    with pytest.raises(CheckpointError, match="a parameter and a buffer of one name"):
+        flatten(module, Budget())
+
+
+def test_two_modules_do_not_come_to_one_name(source: Source) -> None:
+    conv = nn.Conv2d(1, 1, 3)
+    lacking = of(conv, source)
+    lacking.state = {**lacking.state, "_parameters": {}}  # type: ignore[dict-item]
+    for first, second in ((of(conv, source), of(conv, source)), (of(conv, source), lacking)):
+        net = made("own.Net", children={"a": made("own.Part", children={"b": first}), "a.b": second})
+        with pytest.raises(CheckpointError, match=r"two modules called 'a\.b'"):
+            flatten(net, Budget())
+
+
+def test_a_convolution_has_no_weight_but_its_own(source: Source) -> None:
+    lacking = of(nn.Conv2d(1, 1, 3), source)
+    lacking.state = {**lacking.state, "_parameters": {}}  # type: ignore[dict-item]
+    net = made("own.Net", {"a.weight": stored(source, 1, 1, 3, 3)}, children={"a": lacking})
+    assert flatten(net, Budget())[1]["a"].problem == "its weight is computed or not a plain tensor"
+
+
+@pytest.mark.parametrize("change", [{"0": None}, {OTHER: None}])
+def test_nothing_is_put_into_a_module_after_it_was_made(change: dict[object, object], source: Source) -> None:
+    """nn.Sequential takes another module at a place, and appends one."""
+    sequence = made("torch.nn.modules.container.Sequential", children={"0": of(nn.Conv2d(1, 1, 3), source)})
+    assert flatten(sequence, Budget())[1]["0"].spec is not None
+    sequence.entries = change
+    with pytest.raises(CheckpointError, match="a module that others are put into"):
+        flatten(sequence, Budget())
 
 
 @pytest.mark.parametrize("missing", ["_parameters", "_buffers", "_modules"])

@@ -98,7 +98,6 @@ def test_what_is_shared_in_a_pickle_is_shared_in_what_is_read(stream: Make, prot
         (b"}U\1aK\1s", {"a": 1}),
         (b"}(U\1aK\1U\1bK\2u", {"a": 1, "b": 2}),
         (b"}(K\1K\1K\2K\2U\1bK\2u", {OTHER: None, "b": 2}),
-        (b"K\1]a", 1),  # nothing can be appended to a number
     ],
 )
 def test_opcodes_do_what_pickletools_says(stream: Make, opcodes: bytes, wanted: object) -> None:
@@ -293,6 +292,24 @@ def test_each_entry_is_charged_for_what_it_takes(stream: Make, begin: bytes, end
     one = more(1) - more(0)
     assert one * ALLOWED >= times * (sys.getsizeof({"a": None}) - sys.getsizeof({})) * MAX_MEMORY
     assert [more(count) - more(0) for count in range(90)] == [count * one for count in range(90)]
+
+
+@pytest.mark.parametrize("change", [b"Na", b"(Ne", b"K\0Ns", b"(K\0Nu", b"(N\x90", b"Nb", b"}b"])
+@pytest.mark.parametrize("target", [b"K\1", b"NQ", b"ca\nb\n", b")"])
+def test_what_is_changed_in_place_is_a_container_or_an_object(stream: Make, target: bytes, change: bytes) -> None:
+    """Of a persistent id these tests make a list, which alone can be appended to."""
+    if target == b"NQ" and change in (b"Na", b"(Ne", b"(N\x90"):
+        assert isinstance(run(stream(target + change + b".")), list)
+        return
+    with pytest.raises(CheckpointError, match="changes a tensor, or something else that no checkpoint changes"):
+        run(stream(target + change + b"."))
+
+
+@pytest.mark.parametrize("change", [b"Na", b"(Ne", b"(N\x90"])
+def test_an_object_remembers_that_something_was_appended_to_it(stream: Make, change: bytes) -> None:
+    found = run(stream(b"ca\nb\n)R" + change + b"."))
+    assert isinstance(found, StandIn)
+    assert found.entries == {OTHER: None}
 
 
 def test_the_copy_of_a_dictionary_is_charged_as_its_entries_are(stream: Make) -> None:

@@ -20,7 +20,7 @@ from conv2attn.convert.files.readers import pickled
 from conv2attn.convert.files.readers.archive import open_archive
 from conv2attn.convert.files.readers.common.limits import Budget
 from conv2attn.convert.files.readers.common.stored import OddTensor, Source, StoredTensor
-from conv2attn.convert.files.readers.pickle_machine import Name, StandIn
+from conv2attn.convert.files.readers.pickle_machine import OTHER, Name, StandIn
 from conv2attn.convert.files.readers.pickled import DATA, read_archive, read_legacy
 from tests.hostile.files import EMPTY_ORDERED_DICT, FLOATS, tensor, value, write_zip
 
@@ -108,12 +108,50 @@ def test_what_is_no_tensor_is_plain_or_stands_for_what_it_was(in_archive: bool, 
 
 def test_a_set_is_a_copy_of_its_list_and_an_ordered_dict_has_the_pairs_of_its_list(tmp_path: Path) -> None:
     given = b"c__builtin__\nset\n(]q\x09K\1atR"
-    pairs = b"ccollections\nOrderedDict\n(" + value([["a", 1], ("b", 2), ("c",), (1, 2), ("d", 4, 4), 5]) + b"tR"
+    pairs = b"ccollections\nOrderedDict\n(" + value([["a", 1], ("b", 2), (1, 2)]) + b"tR"
     content = one(b"(" + given + b"h\x09" + pairs + EMPTY_ORDERED_DICT + b"t")
     found = read(legacy(tmp_path / "w", MAGIC, PROTOCOL, SYSTEM, content, []))
-    assert found == ([1], [1], {"a": 1, "b": 2}, {})
+    assert found == ([1], [1], {"a": 1, "b": 2, OTHER: None}, {})
     assert isinstance(found, tuple)
     assert found[0] is not found[1]
+
+
+@pytest.mark.parametrize("given", [{"a": 1, 2: 3}, (("a", 1), (2, 3)), [["a", 1], [2, 3]]])
+def test_an_ordered_dict_is_what_it_is_made_of_and_keys_that_are_not_texts_are_seen(
+    given: object, tmp_path: Path
+) -> None:
+    content = one(b"ccollections\nOrderedDict\n(" + value(given) + b"tR")
+    assert read(legacy(tmp_path / "w", MAGIC, PROTOCOL, SYSTEM, content, [])) == {"a": 1, OTHER: None}
+
+
+@pytest.mark.parametrize("given", [[("a", 1), ("b",)], [("a", 1, 2)], ["ab"], [5], 5, None, "ab"])
+def test_an_ordered_dict_of_anything_else_is_not_taken_for_an_empty_one(given: object, tmp_path: Path) -> None:
+    content = one(b"ccollections\nOrderedDict\n(" + value(given) + b"tR")
+    found = read(legacy(tmp_path / "w", MAGIC, PROTOCOL, SYSTEM, content, []))
+    assert isinstance(found, StandIn)
+    assert (found.kind, found.entries) == ("collections.OrderedDict", None)
+
+
+def test_a_pair_whose_key_is_too_long_is_not_left_out(tmp_path: Path) -> None:
+    content = one(b"ccollections\nOrderedDict\n(" + value([("w" * 5000, 1)]) + b"tR")
+    with pytest.raises(CheckpointError, match="a key that is not text, or longer than 4096 bytes"):
+        read(legacy(tmp_path / "w", MAGIC, PROTOCOL, SYSTEM, content, []))
+
+
+@pytest.mark.parametrize("other", ["BFloat16Storage", "ShortStorage", "QInt32Storage", "QUInt4x2Storage"])
+@pytest.mark.parametrize("in_archive", [False, True])
+def test_a_storage_is_of_one_kind(other: str, in_archive: bool, tmp_path: Path) -> None:
+    for kinds in (("HalfStorage", "HalfStorage"), ("HalfStorage", other), (other, "HalfStorage")):
+        both = one(b"(" + b"".join(tensor(storage=kind) for kind in kinds) + b"t")
+        if in_archive:
+            write_zip(tmp_path / "w", {"data.pkl": both, "data/0": FLOATS})
+        else:
+            legacy(tmp_path / "w", MAGIC, PROTOCOL, SYSTEM, both, ["0"], rest=stored(24, FLOATS[:48]))
+        if kinds[0] == kinds[1]:
+            read(tmp_path / "w")
+        else:
+            with pytest.raises(CheckpointError, match="says of the storage '0' that it is of two kinds"):
+                read(tmp_path / "w")
 
 
 @pytest.mark.parametrize(

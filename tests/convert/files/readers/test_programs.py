@@ -265,7 +265,65 @@ def test_weights_and_biases_that_a_program_computes_or_changes_are_refused(read:
         found = one(read(WEIGHTS, [changing, conv(bias="%p_a_bias")]))
         assert found.problem == "the program changes its weight or bias"
     changing = node("add_.Tensor", "%z", self="%p_a_bias")
-    assert one(read(WEIGHTS, [changing, conv()])).spec is not None
+    apart = {**WEIGHTS, "a.bias": entry(4) | {"path_name": "weight_1"}}
+    file = {"data/weights/weight_1": bytes(4096)}
+    assert one(read(apart, [changing, conv()], entries=file)).spec is not None
+    assert one(read(apart, [changing, conv(bias="%p_a_bias")], entries=file)).spec is None
+
+
+def test_a_weight_whose_numbers_another_tensor_changes_is_refused(read: Read) -> None:
+    """Another buffer may be a view of it: both lie in one file."""
+    changing = node("add_.Tensor", "%z", self="%p_other")
+    found = one(read({**WEIGHTS, "other": entry(2)}, [changing, conv()]))
+    assert found.problem == "the program changes its weight or bias"
+
+
+def test_integers_and_scales_that_a_program_changes_are_refused(read: Read) -> None:
+    given = {"input": "%p_q", "scale": 0.5, "zero_point": 3}
+    made = dict(node("d", "%w", stack=None, **given), target=QUANTISED)
+    weights = {"q": entry(4, 3, 2, 5, of=torch.int8)}
+    assert one(read(weights, [made, conv("%w")])).spec is not None
+    for changing in (
+        [node("add_.Tensor", "%z", self="%p_q")],
+        [node("detach.default", "%v", self="%p_q"), node("zero_.default", "%z", self="%v")],
+    ):
+        found = one(read(weights, [made, *changing, conv("%w")]))
+        assert found.problem == "the program changes its weight or bias"
+
+
+def test_a_name_stands_for_one_tensor(read: Read) -> None:
+    """PyTorch takes one of two."""
+    two = [spec("parameter", "%p", "a.weight"), spec("buffer", "%p", "a.bias")]
+    with pytest.raises(CheckpointError, match="the program has two tensors called '%p'"):
+        read(WEIGHTS, [], specs=two)
+    with pytest.raises(CheckpointError, match="the program has two tensors called '%p_a_weight'"):
+        read(WEIGHTS, [node("neg.default", "%p_a_weight", self="%x"), conv()])
+    with pytest.raises(CheckpointError, match="the program computes '%y' twice"):
+        read(WEIGHTS, [conv(), conv()])
+
+
+def test_an_argument_at_the_place_of_another_is_told(read: Read) -> None:
+    """PyTorch goes by the places of those that are given so: here what is called the dilation is its padding."""
+    placed = conv(bias="%p_a_bias", stride=[1, 1], dilation=[2, 2])
+    assert one(read(WEIGHTS, [placed])).spec is not None
+    for entry_ in placed["inputs"]:
+        entry_["kind"] = 1
+    assert one(read(WEIGHTS, [placed])).problem == "it is given an argument at the place of another"
+    placed["inputs"][-1]["kind"] = 2
+    found = one(read(WEIGHTS, [placed])).spec
+    assert found is not None
+    assert found.dilation == (2, 2)
+
+
+def test_names_of_tensors_are_no_longer_than_names_are(read: Read) -> None:
+    for length in (4096, 4097):
+        key = "k" * length
+        if length > 4096:
+            for weights, specs in (({key: entry(2)}, []), ({}, [spec("parameter", "%p", key)])):
+                with pytest.raises(CheckpointError, match="names a tensor by 4097 letters; at most 4096 are read"):
+                    read(weights, specs=specs)
+        else:
+            assert key in read({key: entry(2)}, specs=[spec("parameter", "%p", key)])[0]
 
 
 def test_only_parameters_and_buffers_that_are_named_are_known(read: Read) -> None:
@@ -297,7 +355,9 @@ def test_a_padding_in_the_layer_s_own_part_is_its_own_and_anything_else_is_told(
 
 def test_a_layer_of_two_geometries_is_two(read: Read) -> None:
     other = dict(conv(stride=[2]), name="second")
-    found = read(WEIGHTS, [conv(), dict(conv(), name="again"), other])[1]
+    other["outputs"] = [{"as_tensor": {"name": "%second"}}]
+    again = dict(conv(), name="again", outputs=[{"as_tensor": {"name": "%again"}}])
+    found = read(WEIGHTS, [conv(), again, other])[1]
     assert list(found) == ["a", "second"]
     assert found["second"].spec is not None
     assert found["second"].spec.stride == (2, 2)

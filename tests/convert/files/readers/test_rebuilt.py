@@ -10,8 +10,8 @@ import torch
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.checkpoint import read_checkpoint
 from conv2attn.convert.files.readers.common.stored import OddTensor, Source, Storage, StoredTensor
-from conv2attn.convert.files.readers.pickle_machine import Name
-from conv2attn.convert.files.readers.rebuilt import Typed, plain_tensor, quantised_tensor
+from conv2attn.convert.files.readers.pickle_machine import OTHER, Name, StandIn
+from conv2attn.convert.files.readers.rebuilt import Typed, check_notes, plain_tensor, quantised_tensor
 
 ALL, SLICES = Name("torch.per_tensor_affine"), Name("torch.per_channel_affine")
 
@@ -151,3 +151,25 @@ def test_a_scale_that_is_not_numbers_is_odd(storage: Storage, tmp_path: Path) ->
     typed = Typed(storage, torch.uint8, is_quantised=False)
     for given in (typed, "0"):
         assert "not of integers" in kind(quantised_tensor((given, 6, (2, 3), (3, 1), (ALL, 0.5, 3))))
+
+
+NOTES: list[object] = [None, {}, {"note": 1, "mean": 2}, (None, {"note": 1}), ({"note": 1}, None), {OTHER: None}]
+
+
+@pytest.mark.parametrize("state", NOTES)
+def test_what_is_noted_on_a_tensor_does_not_change_it(state: object) -> None:
+    check_notes((state,))
+    check_notes(())
+
+
+@pytest.mark.parametrize("name", ["data", "grad", "real", "imag", "requires_grad", "__class__", "__dict__"])
+def test_what_is_set_in_a_tensor_itself_is_no_note(name: str) -> None:
+    for state in ({name: 1}, {"note": 1, name: 1}, (None, {name: 1}), ({name: 1}, None)):
+        with pytest.raises(CheckpointError, match="gives a tensor attributes that change it after it was made"):
+            check_notes((state,))
+
+
+@pytest.mark.parametrize("state", [StandIn("collections.Counter"), [], 3, "data", (None, [])])
+def test_notes_that_cannot_be_looked_at_are_refused(state: object) -> None:
+    with pytest.raises(CheckpointError, match="gives a tensor attributes that change it"):
+        check_notes((state,))
