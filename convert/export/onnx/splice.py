@@ -13,7 +13,7 @@ from ...errors import CheckpointError
 from ...files.readers.common.beside import OpenBeside
 from ...files.readers.common.stored import Source, StoredTensor
 from ...files.readers.onnx.protobuf import BYTES, VARINT, Field, Message
-from ...files.readers.onnx.tensors import read_tensor
+from ...files.readers.onnx.tensors import EXTERNAL, LOCATION, RAW, lies_outside, read_tensor
 from . import wire
 
 Part = bytes | memoryview
@@ -22,7 +22,6 @@ GRAPH, OPSET, METADATA = 7, 8, 14  # of a model
 _NODE, _INITIALIZER, _OUTPUT = 1, 5, 12  # of a graph
 _ATTRIBUTE, _NODE_OUTPUT = 5, 2  # of a node
 _GRAPHS = (6, 11)  # of an attribute
-_LOCATION, _EXTERNAL, _RAW = 14, 13, 9  # of a tensor
 LARGEST = 2**31 - 1  # bytes of a protocol buffer
 
 
@@ -95,7 +94,8 @@ class Splice:
 
     def _initializer(self, message: Message, field: Field) -> list[Part]:
         tensor = message.message(field)
-        if not any(part.number == _LOCATION and part.value == 1 for part in tensor.fields()):
+        locations = [lies_outside(tensor, part) for part in tensor.fields() if part.number == LOCATION]
+        if not any(locations[-1:]):
             return self._kept(field)
         name, stored = read_tensor(tensor, self._open_beside)
         start = stored.storage.start if isinstance(stored, StoredTensor) else None
@@ -106,11 +106,11 @@ class Splice:
         described = [
             piece
             for part in tensor.fields()
-            if part.number not in (_LOCATION, _EXTERNAL, _RAW)
+            if part.number not in (LOCATION, EXTERNAL, RAW)
             for piece in self._kept(part)
         ]
         data = memoryview(stored.storage.source.content)[start : start + stored.numel * stored.dtype.itemsize]
-        return _wrapped(_INITIALIZER, [*described, *_wrapped(_RAW, [data])])
+        return _wrapped(_INITIALIZER, [*described, *_wrapped(RAW, [data])])
 
     def _kept(self, field: Field) -> list[Part]:
         """A field as it is."""
@@ -150,7 +150,7 @@ def opset_of(source: Source) -> int:
             parts = {part.number: part for part in message.fields()}
             domain = message.text(parts[1]) if 1 in parts else ""
             if domain in ("", "ai.onnx") and 2 in parts:
-                found = parts[2].value or 1
+                found = message.integer(parts[2]) or 1
     return found
 
 
