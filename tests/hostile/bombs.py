@@ -231,6 +231,14 @@ def many_convolutions(path: Path) -> None:
     path.write_bytes(b"\x08\x0a" + field(7, one_weight(b"w") + nodes))
 
 
+def large_kernel(path: Path) -> None:
+    """An ONNX model of a thousand convolutions of different strides over one weight of 90,000 taps."""
+    dims = b"".join(b"\x08" + _varint(size) for size in (1, 1, 300, 300))
+    weight = field(5, dims + b"\x10\x01" + field(8, b"w") + field(9, bytes(360_000)))
+    nodes = (conv_node(b"c%d" % number, b"w", _varint(number)) for number in range(1, 1001))
+    path.write_bytes(b"\x08\x0a" + field(7, weight + b"".join(nodes)))
+
+
 def deep_modules(path: Path) -> None:
     """An ONNX model of convolutions whose names have sixty parts."""
     names = (b"m%d" % number + b".a" * 60 + b".weight" for number in range(20_000))
