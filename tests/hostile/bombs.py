@@ -289,6 +289,25 @@ def repeated_function(path: Path) -> None:
     onnx_graph(calls, functions=onnx_function(b"f", body))(path)
 
 
+def nested(*parts: bytes) -> Write:
+    """Sixty graphs in each other, each in a node with a name of 4,000 letters, around a graph of these parts."""
+    content = b"".join(parts)
+    for _ in range(60):
+        attribute = field(5, field(1, b"b") + field(6, content))
+        content = field(1, field(4, b"If") + field(3, b"n" * 4000) + attribute)
+    return onnx_graph(content)
+
+
+def wide_keys(path: Path) -> None:
+    """40,000 nodes over integers that have one name of 4,000 letters, one of them wide."""
+    name = WIDE + b"a" * 4000
+    integers = field(5, field(1, b"\1\1\1\1") + b"\x10\x03" + field(8, name) + field(9, b"\1"))
+    alias = field(1, field(1, name) + field(2, b"w") + field(4, b"Identity"))
+    node = field(1, b"x") + field(1, b"w") + field(4, b"ConvInteger") + field(6, b"." * 150)
+    nodes = b"".join(field(1, node + field(2, b"y%d" % number)) for number in range(40_000))
+    onnx_graph(integers, alias, nodes)(path)
+
+
 def header(content: bytes) -> Write:
     """A safetensors file of a header alone."""
     return lambda path: write_safetensors(path, content, data=b"")
@@ -340,6 +359,23 @@ MEMORY: dict[str, Write] = {
     "100,000 tensors of their own storages": own_storages(legacy=False),
     "100,000 legacy tensors of their own storages": own_storages(legacy=True),
     "20,000 convolutions, each sixty modules deep": deep_modules,
+    "8,000 ONNX tensors in sixty graphs with names of 4,000 letters": nested(
+        *(one_weight(b"%d" % number) for number in range(8000))
+    ),
+    "8,000 ONNX nodes in sixty graphs with names of 4,000 letters": nested(
+        *(field(1, field(4, b"Conv") + field(3, b"c%d" % number)) for number in range(8000))
+    ),
+    "40,000 ONNX nodes over integers with a name of 4,000 letters": wide_keys,
+    "80,000 ONNX tensors in a graph with a wide name of 4,000 letters": onnx_graph(
+        field(
+            1,
+            field(3, WIDE + b"a" * 4000)
+            + field(5, field(6, b"".join(one_weight(b"%d" % number) for number in range(80_000)))),
+        )
+    ),
+    "outputs of an ONNX operator with a wide name of 4,000 letters": onnx_graph(
+        field(1, field(4, WIDE + b"a" * 4000) + b"".join(field(2, b"%d" % number) for number in range(100_000)))
+    ),
     "60,000 convolutions over one weight": many_convolutions,
     "a header of one text with one wide letter": header(
         b'{"__metadata__":{"a":"\\ud83d\\ude00' + b"a" * (15 * MEGABYTE) + b'"}}'

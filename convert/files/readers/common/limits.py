@@ -65,6 +65,11 @@ class Budget:
         raise CheckpointError(f"it takes more {what} to read than any checkpoint of its size needs")
 
 
+def text_size(text: str) -> int:
+    """Bytes that the letters of a text take, or a few more: one wide letter widens all."""
+    return (1 if text.isascii() else 4) * len(text)
+
+
 def parse_json(content: bytes, what: str, budget: Budget | None = None, *, largest: int | None = None) -> object:
     """Reads JSON in UTF-8 that no key appears twice in.
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from ....errors import CheckpointError
 from ..common.beside import OpenBeside
 from ..common.geometry import StoredConvolution
-from ..common.limits import MAX_DEPTH, MAX_TENSORS
+from ..common.limits import MAX_DEPTH, MAX_NAME, MAX_TENSORS, text_size
 from ..common.stored import Source
 from .constants import DERIVING, constant, derived
 from .convolutions import CONVOLUTIONS
@@ -134,7 +134,8 @@ class _Walk:
 
     def _initializer(self, message: Message, scope: Scope) -> None:
         name, tensor = read_tensor(message, self._open_beside)
-        known = Known(scope.prefix + name, tensor, scope.prefix + name)
+        key = scope.key(name)
+        known = Known(key, tensor, key)
         scope.define(name, known)
         self._keep(known)
 
@@ -167,8 +168,9 @@ class _Walk:
         for attribute, graph in node.graphs:
             inner = Scope(self._source, self._prefix(scope, f"{_label(node)}.{attribute}"), scope)
             self.graph(graph, inner, bound, self._deeper(depth))
+        computed = Unknown(f"computed by {node.operator}")
         for number, name in enumerate(node.outputs):
-            scope.define(name, Unknown(f"computed by {node.operator}") if number else value)
+            scope.define(name, computed if number else value)
 
     def _value(self, node: Node, scope: Scope) -> Known | Unknown:
         """What the first output of a node is; a convolution and a constant are remembered."""
@@ -178,7 +180,7 @@ class _Walk:
             return computed._replace(integers=len(self._found) - 1) if node.operator == "ConvInteger" else computed
         if node.domain or not node.outputs or node.operator not in _READ:
             return computed
-        key = scope.prefix + node.outputs[0]
+        key = scope.key(node.outputs[0])
         if node.operator == "Constant":
             value = constant(node, key)
             if value is not None and "value" in node.tensors:
@@ -193,7 +195,7 @@ class _Walk:
 
     def _convolution(self, node: Node, scope: Scope) -> None:
         self._source.budget.spend(steps=_CONVOLUTION_STEPS)
-        name = scope.prefix + (node.name or f"{node.operator}_{len(self._found)}")
+        name = scope.key(node.name or f"{node.operator}_{len(self._found)}")
         self._found.append(Found(node, name, scope, is_called=bool(self._calls)))
         self._check_count()
 
@@ -218,9 +220,10 @@ class _Walk:
         for body in bodies:
             self._node(body, inner, {**bound, **node.messages}, self._deeper(depth))
         self._calls -= 1
+        computed = Unknown(f"computed by {node.operator}")
         for number, name in enumerate(node.outputs):
             found = inner.find(outputs[number]) if number < len(outputs) else None
-            scope.define(name, found or Unknown(f"computed by {node.operator}"))
+            scope.define(name, found or computed)
 
     def _deeper(self, depth: int) -> int:
         """One more than a depth, if that is not the most."""
@@ -231,7 +234,9 @@ class _Walk:
     def _prefix(self, scope: Scope, label: str) -> str:
         """What the names of a graph within a node get in front; no two graphs get the same."""
         prefix = f"{scope.prefix}{label}."
-        self._source.budget.spend(memory=_DESCRIPTION + len(prefix), steps=_CALL_STEPS)
+        if len(prefix) > MAX_NAME:
+            raise CheckpointError(f"{self._source.path} nests graphs whose names together have over {MAX_NAME} letters")
+        self._source.budget.spend(memory=_DESCRIPTION + text_size(prefix), steps=_CALL_STEPS)
         count = self._prefixes[prefix] = self._prefixes.get(prefix, 0) + 1
         return prefix if count == 1 else self._prefix(scope, f"{label}_{count}")
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ....errors import CheckpointError
+from ..common.limits import text_size
 from ..common.stored import OddTensor, Source, StoredTensor
 from .nodes import Node
 from .protobuf import Message
 
 _ENTRY = 200  # bytes that a name takes here
+_KEY = 80  # bytes that a text takes besides its letters
 _NAME, _DOMAIN, _OVERLOAD = 1, 10, 13  # of a function
 _DESCRIPTION = 400  # bytes that the description of a function takes
 _TAKEN = ("ai.onnx.", "com.microsoft.", "com.ms.internal.")  # domains of ONNX and of ONNX Runtime
@@ -81,6 +83,14 @@ class Scope:
         self._source.budget.spend(memory=_ENTRY)
         hides = self._outer is not None and self._outer.find(name) is not None
         self._values[name] = _AMBIGUOUS if hides else value
+
+    def key(self, name: str) -> str:
+        """A name as that of no other graph: with the graphs around it in front."""
+        if not self.prefix:
+            return name
+        key = self.prefix + name
+        self._source.budget.spend(memory=_KEY + text_size(key))
+        return key
 
     def holds(self, name: str) -> bool:
         """Whether the graph itself has given a name its meaning."""
