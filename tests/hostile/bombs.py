@@ -380,6 +380,18 @@ MEMORY: dict[str, Write] = {
     "a header of one text with one wide letter": header(
         b'{"__metadata__":{"a":"\\ud83d\\ude00' + b"a" * (15 * MEGABYTE) + b'"}}'
     ),
+    "a header of a million pairs of short texts": header(
+        b"{" + b",".join(b'"%x":"ab"' % number for number in range(1_090_000)) + b"}"
+    ),
+    "a header of 780,000 pairs of short texts": header(
+        b"{" + b",".join(b'"%x":"ab"' % number for number in range(780_000)) + b"}"
+    ),
+    "a header of a million pairs of short wide texts": header(
+        b"{" + b",".join(b'"%s%x":"%s"' % (WIDE, number, WIDE) for number in range(1_000_000)) + b"}"
+    ),
+    "a header of 640,000 pairs of short wide texts": header(
+        b"{" + b",".join(b'"%s%x":"%s"' % (WIDE, number, WIDE) for number in range(640_000)) + b"}"
+    ),
     "a header of wide texts": header(
         b'{"__metadata__":{' + b",".join(b'"%d":"' % number + WIDE * 60 + b'"' for number in range(60_000)) + b"}}"
     ),
