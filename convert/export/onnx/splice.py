@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ...errors import CheckpointError
 from ...files.readers.common.beside import OpenBeside
+from ...files.readers.common.limits import MAX_OVERLAP, SPARE
 from ...files.readers.common.stored import Source, StoredTensor
 from ...files.readers.onnx.protobuf import BYTES, VARINT, Field, Message
 from ...files.readers.onnx.tensors import EXTERNAL, LOCATION, RAW, lies_outside, read_tensor
@@ -38,6 +39,7 @@ class Splice:
         self._source, self._open_beside, self._nodes = source, open_beside, nodes
         self._starts = sorted(nodes)
         self._content = memoryview(source.content)
+        self._moved = 0  # bytes of tensors that come from other files
 
     def parts(self, *, metadata: Mapping[str, str], outputs: Iterable[bytes] = ()) -> list[Part]:
         """The new file, in pieces.
@@ -109,7 +111,10 @@ class Splice:
             if part.number not in (LOCATION, EXTERNAL, RAW)
             for piece in self._kept(part)
         ]
-        data = memoryview(stored.storage.source.content)[start : start + stored.numel * stored.dtype.itemsize]
+        nbytes = stored.numel * stored.dtype.itemsize
+        self._moved += nbytes
+        check_moved(self._moved, stored.storage.source)
+        data = memoryview(stored.storage.source.content)[start : start + nbytes]
         return _wrapped(_INITIALIZER, [*described, *_wrapped(RAW, [data])])
 
     def _kept(self, field: Field) -> list[Part]:
@@ -119,6 +124,23 @@ class Splice:
             return [key + wire.varint(field.value or 0)]
         length = wire.varint(field.end - field.start) if field.kind == BYTES else b""
         return [key + length, self._content[field.start : field.end]]
+
+
+def check_moved(nbytes: int, source: Source) -> None:
+    """Refuses to put so many bytes of other files into a model: one run of them may be many tensors.
+
+    Args:
+        nbytes: The bytes of all tensors that move into it.
+        source: One of the files.
+
+    Raises:
+        CheckpointError: They come to more than twice what the files hold, and 256 MB.
+    """
+    if nbytes > MAX_OVERLAP * source.budget.size + SPARE:
+        raise CheckpointError(
+            f"tensors of a model that share numbers in other files would come to {nbytes} bytes in it; with "
+            f"{source.path}, the files hold {source.budget.size}"
+        )
 
 
 def with_output(source: Source, start: int, end: int, output: str) -> bytes:
