@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ..errors import CheckpointError
+from ..spec import ConvSpec
 from .readers import Contents, located, read_contents
 from .readers.common.geometry import StoredConvolution
 from .readers.common.limits import MAX_NAME, MAX_OVERLAP, MAX_SHARING, MAX_TENSORS, SPARE, Budget
@@ -33,6 +34,7 @@ _COUNTER = "num_batches_tracked"  # batch normalisation had none before PyTorch 
 _LISTED = 10
 _TENSOR = 500  # bytes that a tensor of torch takes besides its numbers
 _MODULE, _MODULE_STEPS = 3500, 100  # bytes and steps that a module takes
+_HEAD, _HEAD_STEPS = 250, 4  # bytes and steps that a head takes: its centre and its strength are numbers of Python
 _MOST_WRAPPERS = 16  # prefixes of a name; nobody wraps a network so often
 _PART = 2**22  # bytes that are hashed, or numbers that are looked at, at a time
 
@@ -84,13 +86,14 @@ def read_checkpoint(
         contents = read_contents(path, budget)
         found, convolutions = _find_weights(contents, path, ema=ema)
         weights = _weights(found, contents.budget, path)
-        charge_modules({**convolutions, **contents.convolutions}, contents.budget)
+        geometry = {**convolutions, **contents.convolutions}
+        charge_modules(geometry, contents.budget)
+        charge_heads((stored.spec for stored in geometry.values() if stored.spec is not None), contents.budget)
         sha256 = _digest(contents.files, progress)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
     except CheckpointError as error:
         raise located(error, path) from error
-    geometry = {**convolutions, **contents.convolutions}
     return Checkpoint(path, weights, sha256, geometry, contents.metadata, contents.files)
 
 
@@ -232,6 +235,15 @@ def charge_modules(names: Iterable[str], budget: Budget) -> None:
             budget.spend(memory=_MODULE + len(place), steps=_MODULE_STEPS)
             known.add(place)
             place = place.rpartition(".")[0]
+
+
+def charge_heads(specs: Iterable[ConvSpec], budget: Budget) -> None:
+    """Charges the budget for the heads of layers of these geometries, a kernel's taps, that they have as attention.
+
+    One large kernel may be the weight of many layers, so that the files' size says nothing of their heads.
+    """
+    for spec in specs:
+        budget.spend(memory=_HEAD * spec.num_heads, steps=_HEAD_STEPS * spec.num_heads)
 
 
 def _name(key: str, path: Path) -> str:

@@ -21,7 +21,7 @@ from ..errors import (
 from ..heads.axis_scores import AXES
 from ..spec import CONVOLUTIONS, ConvSpec
 from .architecture import Architecture
-from .checkpoint import Checkpoint, charge_modules
+from .checkpoint import Checkpoint, charge_heads, charge_modules
 from .readers.common.beside import path_in
 from .readers.common.geometry import StoredConvolution
 from .readers.common.limits import Budget, read_json
@@ -205,6 +205,7 @@ def read_config(folder: Path, budget: Budget | None = None) -> tuple[int, Config
         budget.spend(memory=_LAYER * len(config["layers"]), steps=_LAYER_STEPS * len(config["layers"]))
         layers = tuple(LayerEntry(**entry) for entry in config["layers"])
         charge_modules((name for entry in layers for name in entry.names), budget)
+        charge_heads((ConvSpec.from_json(dict(entry.spec)) for entry in layers for _ in entry.names), budget)
         described = Config(content, architecture, layers, config.get("tensors"))
     except (KeyError, TypeError, GeometryError) as error:
         raise CheckpointError(f"{path} is malformed: {error}") from error

@@ -274,6 +274,14 @@ def many_convolutions(path: Path) -> None:
     path.write_bytes(b"\x08\x0a" + field(7, one_weight(b"w") + nodes))
 
 
+def large_kernel(path: Path) -> None:
+    """An ONNX model of a thousand convolutions of different strides over one weight of 90,000 taps."""
+    dims = b"".join(b"\x08" + _varint(size) for size in (1, 1, 300, 300))
+    weight = field(5, dims + b"\x10\x01" + field(8, b"w") + field(9, bytes(360_000)))
+    nodes = (conv_node(b"c%d" % number, b"w", _varint(number)) for number in range(1, 1001))
+    path.write_bytes(b"\x08\x0a" + field(7, weight + b"".join(nodes)))
+
+
 def deep_modules(path: Path) -> None:
     """An ONNX model of convolutions whose names have sixty parts."""
     names = (b"m%d" % number + b".a" * 60 + b".weight" for number in range(20_000))
@@ -322,6 +330,25 @@ def repeated_function(path: Path) -> None:
     body = field(7, constant) + field(7, field(4, b"Conv") + field(1, b"x") + field(1, b"w") + field(2, b"y"))
     calls = field(1, onnx_call(b"f")) * 4000
     onnx_graph(calls, functions=onnx_function(b"f", body))(path)
+
+
+def nested(*parts: bytes) -> Write:
+    """Sixty graphs in each other, each in a node with a name of 4,000 letters, around a graph of these parts."""
+    content = b"".join(parts)
+    for _ in range(60):
+        attribute = field(5, field(1, b"b") + field(6, content))
+        content = field(1, field(4, b"If") + field(3, b"n" * 4000) + attribute)
+    return onnx_graph(content)
+
+
+def wide_keys(path: Path) -> None:
+    """40,000 nodes over integers that have one name of 4,000 letters, one of them wide."""
+    name = WIDE + b"a" * 4000
+    integers = field(5, field(1, b"\1\1\1\1") + b"\x10\x03" + field(8, name) + field(9, b"\1"))
+    alias = field(1, field(1, name) + field(2, b"w") + field(4, b"Identity"))
+    node = field(1, b"x") + field(1, b"w") + field(4, b"ConvInteger") + field(6, b"." * 150)
+    nodes = b"".join(field(1, node + field(2, b"y%d" % number)) for number in range(40_000))
+    onnx_graph(integers, alias, nodes)(path)
 
 
 def header(content: bytes) -> Write:
@@ -377,9 +404,38 @@ MEMORY: dict[str, Write] = {
     "100,000 tensors of their own storages": own_storages(legacy=False),
     "100,000 legacy tensors of their own storages": own_storages(legacy=True),
     "20,000 convolutions, each sixty modules deep": deep_modules,
+    "8,000 ONNX tensors in sixty graphs with names of 4,000 letters": nested(
+        *(one_weight(b"%d" % number) for number in range(8000))
+    ),
+    "8,000 ONNX nodes in sixty graphs with names of 4,000 letters": nested(
+        *(field(1, field(4, b"Conv") + field(3, b"c%d" % number)) for number in range(8000))
+    ),
+    "40,000 ONNX nodes over integers with a name of 4,000 letters": wide_keys,
+    "80,000 ONNX tensors in a graph with a wide name of 4,000 letters": onnx_graph(
+        field(
+            1,
+            field(3, WIDE + b"a" * 4000)
+            + field(5, field(6, b"".join(one_weight(b"%d" % number) for number in range(80_000)))),
+        )
+    ),
+    "outputs of an ONNX operator with a wide name of 4,000 letters": onnx_graph(
+        field(1, field(4, WIDE + b"a" * 4000) + b"".join(field(2, b"%d" % number) for number in range(100_000)))
+    ),
     "60,000 convolutions over one weight": many_convolutions,
     "a header of one text with one wide letter": header(
         b'{"__metadata__":{"a":"\\ud83d\\ude00' + b"a" * (15 * MEGABYTE) + b'"}}'
+    ),
+    "a header of a million pairs of short texts": header(
+        b"{" + b",".join(b'"%x":"ab"' % number for number in range(1_090_000)) + b"}"
+    ),
+    "a header of 780,000 pairs of short texts": header(
+        b"{" + b",".join(b'"%x":"ab"' % number for number in range(780_000)) + b"}"
+    ),
+    "a header of a million pairs of short wide texts": header(
+        b"{" + b",".join(b'"%s%x":"%s"' % (WIDE, number, WIDE) for number in range(1_000_000)) + b"}"
+    ),
+    "a header of 640,000 pairs of short wide texts": header(
+        b"{" + b",".join(b'"%s%x":"%s"' % (WIDE, number, WIDE) for number in range(640_000)) + b"}"
     ),
     "a header of wide texts": header(
         b'{"__metadata__":{' + b",".join(b'"%d":"' % number + WIDE * 60 + b'"' for number in range(60_000)) + b"}}"

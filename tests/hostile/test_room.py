@@ -30,6 +30,7 @@ from conv2attn.proofs.show.page import room
 from conv2attn.proofs.show.page.room import HEADS, Room, too_large
 from conv2attn.proofs.show.page.write import make_page
 from conv2attn.proofs.show.pictures.image import drawn_image
+from tests.hostile.bombs import large_kernel
 from tests.hostile.measuring import Measure, measuring
 
 MEMORY = 2**29  # bytes beyond what the imports take; the old code took 8 to 19 GB
@@ -113,6 +114,15 @@ def test_a_small_file_is_converted_in_little_memory_and_told_what_is_left_out(
     assert "not drawn in the page" in page
     counts_alone = name in ("dilation", "automatic pads", "heads of a row") and bool(options)
     assert (ALONE in note) == (ALONE in page) == counts_alone
+
+
+@pytest.mark.parametrize("command", [("plan",), ("convert", "--out", "out")])
+def test_layers_that_share_one_large_kernel_are_not_made_one_by_one(command: Sequence[str], running: Measure) -> None:
+    large_kernel(Path("model.onnx"))
+    grown, _, ended = running(json.dumps([os.getcwd(), command[0], "model.onnx", *command[1:]]))
+    code, printed = json.loads(ended)
+    assert (code, "to read than any checkpoint of its size needs" in printed.replace("\n", " ")) == (3, True), printed
+    assert grown < MEMORY
 
 
 @pytest.mark.parametrize(

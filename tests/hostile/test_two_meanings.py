@@ -18,7 +18,7 @@ from conv2attn.convert.attention.supported import unsupported_reason
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.checkpoint import read_checkpoint
 from conv2attn.convert.files.readers.common.geometry import StoredConvolution
-from tests.hostile.bombs import described, dictionary, get, kept, persistent
+from tests.hostile.bombs import described, dictionary, field, get, kept, persistent
 from tests.hostile.files import EMPTY_ORDERED_DICT, FLOATS, state, tensor, value, weight, write_exported, write_zip
 
 CONV = b"ctorch.nn.modules.conv\nConv2d\n)\x81"
@@ -299,6 +299,90 @@ def test_an_onnx_file_that_says_two_things_is_refused(
     (tmp_path / "w").write_bytes(model.SerializeToString())
     with pytest.raises(CheckpointError, match=reason):
         read_checkpoint(tmp_path / "w")
+
+
+def fixed(number: int, content: bytes) -> bytes:
+    """A field of four bytes."""
+    return bytes([number << 3 | 5]) + content
+
+
+def packed(*sizes: int, name: bytes = b"w", more: bytes = b"") -> bytes:
+    """A tensor of ones, and what else it says."""
+    numbers = np.ones(sizes, np.float32).tobytes()
+    return field(5, field(1, bytes(sizes)) + b"\x10\x01" + field(8, name) + field(9, numbers) + more)
+
+
+def node(*inputs: bytes, more: bytes = b"") -> bytes:
+    """A convolution, and what else it says."""
+    return field(1, b"".join(field(1, name) for name in (b"x", *inputs)) + field(2, b"y") + field(4, b"Conv") + more)
+
+
+IDENTITY = field(7, field(4, b"Constant") + field(2, b"q") + field(5, field(1, b"value") + packed(1, 1, 2, 2)))
+VALUE = field(5, field(1, b"value") + field(5, field(1, b"\1")) * 2)
+STRIDES = field(1, b"strides") + field(8, b"\2\2")
+BYTES: dict[str, tuple[bytes, bytes, str]] = {  # the graph, what follows it, and the reason
+    "a second name of four bytes": (packed(1, 1, 2, 2, more=fixed(8, b"wide")) + node(b"w"), b"", "no protocol buffer"),
+    "a size of four bytes": (packed(1, 1, 2, 2, more=fixed(1, b"\1\0\0\0")) + node(b"w"), b"", "no protocol buffer"),
+    "a bias of four bytes": (packed(1, 1, 2, 2) + node(b"w", more=fixed(1, b"bias")), b"", "no protocol buffer"),
+    "an operator of four bytes": (packed(1, 1, 2, 2) + node(b"w", more=fixed(4, b"Relu")), b"", "no protocol buffer"),
+    "strides of four bytes": (
+        packed(1, 1, 2, 2) + node(b"w", more=field(5, field(1, b"strides") + fixed(8, b"\x82\0\x82\0"))),
+        b"",
+        "no protocol buffer",
+    ),
+    "groups of bytes": (
+        packed(1, 1, 2, 2) + node(b"w", more=field(5, field(1, b"group") + field(3, b"\2"))),
+        b"",
+        "no protocol buffer",
+    ),
+    "a location that there is not": (
+        packed(1, 1, 2, 2, more=field(13, field(1, b"location") + field(2, b"w")) + bytes([14 << 3, 1, 14 << 3, 7])),
+        b"",
+        "holds the number 7 where the standard knows no such one",
+    ),
+    "names that are not text": (packed(1, name=b"w\xff") + node(b"w\xfe"), b"", "not text in UTF-8"),
+    "a tensor in two parts": (field(1, field(4, b"Constant") + field(2, b"w") + VALUE), b"", "'value' twice"),
+    "a graph in two parts": (
+        field(1, field(4, b"If") + field(5, field(1, b"then") + field(6, packed(1)) + field(6, node(b"w")))),
+        b"",
+        "'then' twice",
+    ),
+    "strides of a function outside any": (
+        packed(1, 1, 2, 2) + node(b"w", more=field(5, STRIDES + bytes([170, 1, 1]) + b"s")),
+        b"",
+        "'strides' refer to one of a function, outside any",
+    ),
+    "a function in the place of an operator": (
+        packed(1),
+        bytes([202, 1]) + field(25, field(1, b"Identity") + field(5, b"q") + IDENTITY)[1:],
+        "function 'Identity' in the domain ''",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BYTES)
+def test_an_onnx_file_of_which_protocol_buffers_read_something_else_is_refused(name: str, tmp_path: Path) -> None:
+    graph, behind, reason = BYTES[name]
+    content = b"\x08\x0a" + field(7, graph) + behind
+    assert ModelProto.FromString(content).graph.ByteSize() > 0  # to which it is no damage
+    (tmp_path / "w").write_bytes(content)
+    with pytest.raises(CheckpointError, match=reason):
+        read_checkpoint(tmp_path / "w")
+
+
+def test_an_axis_of_the_type_of_integers_without_one_is_the_first(tmp_path: Path) -> None:
+    """The standard's default is the second; ONNX Runtime takes the first."""
+    weight = helper.make_tensor("q", TensorProto.INT8, (2, 2, 1, 1), [1, 2, 3, 4])
+    scale = helper.make_tensor("s", TensorProto.FLOAT, (2,), [1.0, 10.0])
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s"], ["w"], axis=0),
+        helper.make_node("Conv", ["x", "w"], ["y"], name="layer"),
+    ]
+    nodes[0].attribute[0].ClearField("i")
+    model = helper.make_model(helper.make_graph(nodes, "graph", [], [], [weight, scale]))
+    (tmp_path / "w").write_bytes(model.SerializeToString())
+    found = read_checkpoint(tmp_path / "w")
+    assert found.state_dict[found.convolutions["layer"].weight].flatten().tolist() == [1, 2, 30, 40]
 
 
 def test_an_onnx_file_that_says_one_thing_is_read(tmp_path: Path) -> None:

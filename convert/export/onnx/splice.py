@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ...errors import CheckpointError
 from ...files.readers.common.beside import OpenBeside
+from ...files.readers.common.limits import MAX_OVERLAP, SPARE
 from ...files.readers.common.stored import Source, StoredTensor
 from ...files.readers.onnx.protobuf import BYTES, VARINT, Field, Message
-from ...files.readers.onnx.tensors import read_tensor
+from ...files.readers.onnx.tensors import EXTERNAL, LOCATION, RAW, lies_outside, read_tensor
 from . import wire
 
 Part = bytes | memoryview
@@ -22,7 +23,6 @@ GRAPH, OPSET, METADATA = 7, 8, 14  # of a model
 _NODE, _INITIALIZER, _OUTPUT = 1, 5, 12  # of a graph
 _ATTRIBUTE, _NODE_OUTPUT = 5, 2  # of a node
 _GRAPHS = (6, 11)  # of an attribute
-_LOCATION, _EXTERNAL, _RAW = 14, 13, 9  # of a tensor
 LARGEST = 2**31 - 1  # bytes of a protocol buffer
 
 
@@ -39,6 +39,7 @@ class Splice:
         self._source, self._open_beside, self._nodes = source, open_beside, nodes
         self._starts = sorted(nodes)
         self._content = memoryview(source.content)
+        self._moved = 0  # bytes of tensors that come from other files
 
     def parts(self, *, metadata: Mapping[str, str], outputs: Iterable[bytes] = ()) -> list[Part]:
         """The new file, in pieces.
@@ -95,7 +96,8 @@ class Splice:
 
     def _initializer(self, message: Message, field: Field) -> list[Part]:
         tensor = message.message(field)
-        if not any(part.number == _LOCATION and part.value == 1 for part in tensor.fields()):
+        locations = [lies_outside(tensor, part) for part in tensor.fields() if part.number == LOCATION]
+        if not any(locations[-1:]):
             return self._kept(field)
         name, stored = read_tensor(tensor, self._open_beside)
         start = stored.storage.start if isinstance(stored, StoredTensor) else None
@@ -106,11 +108,14 @@ class Splice:
         described = [
             piece
             for part in tensor.fields()
-            if part.number not in (_LOCATION, _EXTERNAL, _RAW)
+            if part.number not in (LOCATION, EXTERNAL, RAW)
             for piece in self._kept(part)
         ]
-        data = memoryview(stored.storage.source.content)[start : start + stored.numel * stored.dtype.itemsize]
-        return _wrapped(_INITIALIZER, [*described, *_wrapped(_RAW, [data])])
+        nbytes = stored.numel * stored.dtype.itemsize
+        self._moved += nbytes
+        check_moved(self._moved, stored.storage.source)
+        data = memoryview(stored.storage.source.content)[start : start + nbytes]
+        return _wrapped(_INITIALIZER, [*described, *_wrapped(RAW, [data])])
 
     def _kept(self, field: Field) -> list[Part]:
         """A field as it is."""
@@ -119,6 +124,23 @@ class Splice:
             return [key + wire.varint(field.value or 0)]
         length = wire.varint(field.end - field.start) if field.kind == BYTES else b""
         return [key + length, self._content[field.start : field.end]]
+
+
+def check_moved(nbytes: int, source: Source) -> None:
+    """Refuses to put so many bytes of other files into a model: one run of them may be many tensors.
+
+    Args:
+        nbytes: The bytes of all tensors that move into it.
+        source: One of the files.
+
+    Raises:
+        CheckpointError: They come to more than twice what the files hold, and 256 MB.
+    """
+    if nbytes > MAX_OVERLAP * source.budget.size + SPARE:
+        raise CheckpointError(
+            f"tensors of a model that share numbers in other files would come to {nbytes} bytes in it; with "
+            f"{source.path}, the files hold {source.budget.size}"
+        )
 
 
 def with_output(source: Source, start: int, end: int, output: str) -> bytes:
@@ -150,7 +172,7 @@ def opset_of(source: Source) -> int:
             parts = {part.number: part for part in message.fields()}
             domain = message.text(parts[1]) if 1 in parts else ""
             if domain in ("", "ai.onnx") and 2 in parts:
-                found = parts[2].value or 1
+                found = message.integer(parts[2]) or 1
     return found
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from ...errors import CheckpointError, ToolError
 from ...files.readers.common.beside import Beside
-from ...files.readers.common.stored import Source
-from ...files.readers.onnx.model import read_nodes
+from ...files.readers.common.stored import Source, StoredTensor
+from ...files.readers.onnx.model import read_nodes, read_onnx
 from .forms import form_named
-from .splice import opset_of
+from .splice import check_moved, opset_of
 
 
 @contextmanager
@@ -32,11 +32,19 @@ def fitted(path: Path, form: str) -> Iterator[Path]:
         CheckpointError: The file is damaged, or cannot be changed so.
     """
     source = Source(path)
+    open_beside = Beside(source).open
     needed, opset = form_named(form).opset, opset_of(source)
-    calls = any(found.is_called for found in read_nodes(source, Beside(source).open))
+    calls = any(found.is_called for found in read_nodes(source, open_beside))
     if opset >= needed and not calls:
         yield path
         return
+    outside = [
+        found
+        for found in read_onnx(source, open_beside)[0].values()
+        if isinstance(found, StoredTensor) and found.storage.source is not source
+    ]
+    if outside:  # onnx's own code reads them all
+        check_moved(sum(found.numel * found.dtype.itemsize for found in outside), source)
     with tempfile.TemporaryDirectory(prefix="conv2attn-") as folder:
         copy = Path(folder) / "model.onnx"
         _change(path, copy, opset=max(needed, opset), inline=calls)

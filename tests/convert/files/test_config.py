@@ -224,16 +224,16 @@ def test_a_config_is_read_and_charged_for_its_layers(tmp_path: Path) -> None:
     folder = write(tmp_path / "x", json.dumps(GOOD))
     version, config = read_config(folder)
     assert (version, config) == (FORMAT_VERSION, Config("network", None, (LayerEntry(**PLAIN),)))
-    spent = []
+    spent, heads = [], ConvSpec.from_json(PLAIN["spec"]).num_heads
     for count in (1, 3):
         budget = Budget()
         text = json.dumps(GOOD | {"layers": [PLAIN] * count}).ljust(5000)
         memory, steps = budget.memory, budget.steps
         read_config(write(folder, text), budget)
-        parsed = 100 * sum(map(text.count, ",[{"))  # as every file of JSON
+        parsed = 50 * sum(map(text.count, ",[{")) + 110 * text.count(":") + 20 * text.count(chr(34))  # as all JSON
         spent.append((memory - budget.memory - parsed, steps - budget.steps))
-    assert spent[1][0] - spent[0][0] == 2 * 8000
-    assert spent[1][1] - spent[0][1] == 2 * 1000
+    assert spent[1][0] - spent[0][0] == 2 * (8000 + 250 * heads)
+    assert spent[1][1] - spent[0][1] == 2 * (1000 + 4 * heads)
 
 
 def test_a_version_that_says_no_content_holds_a_network(tmp_path: Path) -> None:

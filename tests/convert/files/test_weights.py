@@ -15,13 +15,14 @@ from torch.optim.swa_utils import AveragedModel
 
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files import checkpoint as module
-from conv2attn.convert.files.checkpoint import Checkpoint, charge_modules, read_checkpoint, size_on_disk
+from conv2attn.convert.files.checkpoint import Checkpoint, charge_heads, charge_modules, read_checkpoint, size_on_disk
 from conv2attn.convert.files.readers import Contents, read_contents
 from conv2attn.convert.files.readers.common import limits
 from conv2attn.convert.files.readers.common.limits import Budget
 from conv2attn.convert.files.readers.common.stored import StoredTensor
 from conv2attn.convert.files.readers.modules import flatten
 from conv2attn.convert.files.readers.pickle_machine import StandIn
+from conv2attn.convert.spec import ConvSpec
 from tests.hostile.files import state, tensor, weight, write_exported, write_torch
 
 NUMBERS = bytes(9600)  # a storage of 2400 floats
@@ -152,11 +153,15 @@ def test_tensors_that_are_one_in_the_file_are_one_and_each_takes_500_bytes(tmp_p
     assert spent(safe(tmp_path / "w", {"a": one, "b": other})) == (1000, 0)
 
 
-def test_a_convolution_takes_3500_bytes_its_name_and_100_steps_and_so_do_those_around_it(tmp_path: Path) -> None:
+def test_a_convolution_takes_3750_bytes_its_name_and_104_steps_and_those_around_it_3500_and_100(tmp_path: Path) -> None:
     conv = nn.Conv2d(1, 2, 1, bias=False)
-    assert spent(saved(tmp_path / "w", nn.Sequential(nn.Sequential(conv)))) == (500 + 3503 + 3501, 200)
+    assert spent(saved(tmp_path / "w", nn.Sequential(nn.Sequential(conv)))) == (500 + 3503 + 3501 + 250, 204)
     write_exported(tmp_path / "w", {"config": {"c.weight": weight()}})
-    assert spent(tmp_path / "w") == (500 + 3501, 100)
+    (stored,) = read_checkpoint(tmp_path / "w").convolutions.values()
+    assert stored.spec is not None
+    heads = stored.spec.num_heads
+    assert heads > 1
+    assert spent(tmp_path / "w") == (500 + 3501 + 250 * heads, 100 + 4 * heads)
 
 
 @pytest.mark.parametrize(
@@ -173,6 +178,16 @@ def test_modules_are_charged_once_each(names: list[str], letters: tuple[int, ...
     charge_modules([*names, *names], budget)
     assert full.memory - budget.memory == 3500 * len(letters) + sum(letters)
     assert full.steps - budget.steps == 100 * len(letters)
+
+
+def test_heads_are_charged_for_in_every_layer_that_has_them() -> None:
+    specs = [ConvSpec(1, 1, (2, 3)), ConvSpec(1, 1, (2, 3), stride=(2, 2)), ConvSpec(1, 1, (7,))]
+    budget, full = Budget(), Budget()
+    charge_heads(specs, budget)
+    assert (full.memory - budget.memory, full.steps - budget.steps) == (19 * 250, 19 * 4)
+    charge_heads([ConvSpec(1, 1, (400, 400))], Budget())  # one large kernel is no fault
+    with pytest.raises(CheckpointError, match="it takes more"):
+        charge_heads([ConvSpec(1, 1, (300, 300), padding=(number, 0)) for number in range(9)], Budget())
 
 
 def test_a_budget_is_spent_to_its_end_and_its_refusal_names_the_file(tmp_path: Path) -> None:

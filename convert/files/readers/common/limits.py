@@ -16,7 +16,7 @@ from ....errors import CheckpointError
 
 MAX_TENSORS = 100_000
 MAX_HEADER = 16 * 2**20  # bytes of a safetensors header, a JSON file or a zip archive's directory
-MAX_JSON_VALUES = 1_100_000  # about 100 bytes each, once parsed
+MAX_JSON_VALUES = 1_100_000  # numbers, texts, lists and objects
 MAX_MEMORY = 192 * 2**20  # bytes that are built to describe the tensors of a checkpoint, or copied; and the files' size
 FREE_STEPS, MAX_STEPS = 2_000_000, 16_000_000  # about a microsecond each; 100,000 pickled tensors take 5 million
 MAX_NAME = 4096  # bytes of a name: no longer text is ever needed
@@ -25,7 +25,8 @@ MAX_DEPTH = 64  # modules in modules
 MAX_OVERLAP = 2  # times the files' size that the different tensors in them may come to
 MAX_SHARING = 256  # times the files' size that all tensors, counted under each of their names, may come to
 SPARE = 256 * 2**20  # bytes that both may come to in any case
-_VALUE = 100  # bytes that a number, a list or an object of JSON takes once it is parsed
+# Bytes of JSON, measured as it is parsed: a number, list or object, an entry of an object beside its value, and a text.
+_VALUE, _ENTRY, _TEXT = 50, 110, 40
 
 
 class Budget:
@@ -65,6 +66,11 @@ class Budget:
         raise CheckpointError(f"it takes more {what} to read than any checkpoint of its size needs")
 
 
+def text_size(text: str) -> int:
+    """Bytes that the letters of a text take, or a few more: one wide letter widens all."""
+    return (1 if text.isascii() else 4) * len(text)
+
+
 def parse_json(content: bytes, what: str, budget: Budget | None = None, *, largest: int | None = None) -> object:
     """Reads JSON in UTF-8 that no key appears twice in.
 
@@ -86,7 +92,8 @@ def parse_json(content: bytes, what: str, budget: Budget | None = None, *, large
         raise CheckpointError(f"{what} holds more than {MAX_JSON_VALUES} values")
     if budget is not None:
         is_plain = content.isascii() and b"\\u" not in content
-        budget.spend(memory=_VALUE * values + (1 if is_plain else 4) * len(content))
+        parts = _VALUE * values + _ENTRY * content.count(b":") + _TEXT * (content.count(b'"') // 2)
+        budget.spend(memory=parts + (1 if is_plain else 4) * len(content))
     try:
         return json.loads(_text(content), object_pairs_hook=_without_duplicates, parse_constant=_refuse)
     except CheckpointError as error:

@@ -30,13 +30,13 @@ Inputs = Sequence[Known | None]
 
 
 def constant(node: Node, key: str) -> Known | None:
-    """The tensor of a Constant, or None if it is text, sparse, or not said.
+    """The tensor of a Constant, or None if it is text, sparse, not said, or said more than once.
 
     Args:
         node: The node.
         key: What the tensor is called.
     """
-    for name, tensor in node.tensors.items():
+    for name, tensor in node.tensors.items() if len(node.messages) < 2 else ():
         if name in ("value", "value_float", "value_floats"):
             return Known(key, tensor, key)
     return None

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..common.geometry import StoredConvolution, describe
+from ..common.limits import text_size
 from ..common.made import made
 from ..common.quantised import DEQUANTISED, ROUNDING, dequantised, fits
 from ..common.stored import StoredTensor
@@ -119,7 +120,9 @@ def _quantised_parts(node: Node, scope: Scope, _: Known | None) -> Parts:
         return "the scale of its input, which its bias is in, is computed"
     if given.tensor.dtype != torch.int32 or not fits(tuple(scale.shape), given.tensor.shape, 0):
         return "its bias is not of int32, or not one number a channel"
-    bias = given._replace(key=f"{parts[0].key} (bias)", tensor=_bias(given.tensor, input_scale, scale))
+    key = f"{parts[0].key} (bias)"
+    given.tensor.storage.source.budget.spend(memory=text_size(key))
+    bias = given._replace(key=key, tensor=_bias(given.tensor, input_scale, scale))
     return parts[0], bias, parts[2]
 
 
@@ -139,6 +142,7 @@ def _dequantised(
     if not fits(tuple(scale.shape), integers.shape, 0):
         return "the scale of its weight does not fit it"
     key = f"{weight.key} ({node.operator} {node.outputs[0] if node.outputs else node.name})"
+    integers.storage.source.budget.spend(memory=text_size(key))
     numbers = dequantised(integers, scale, zero_point)
     return weight._replace(key=key, tensor=numbers), None, note
 

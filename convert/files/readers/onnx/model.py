@@ -16,7 +16,7 @@ from dataclasses import replace
 from ....errors import CheckpointError
 from ..common.beside import OpenBeside
 from ..common.geometry import StoredConvolution
-from ..common.limits import MAX_DEPTH, MAX_TENSORS
+from ..common.limits import MAX_DEPTH, MAX_NAME, MAX_TENSORS, text_size
 from ..common.stored import Source
 from .constants import DERIVING, constant, derived
 from .convolutions import CONVOLUTIONS
@@ -25,13 +25,13 @@ from .naming import layer_names
 from .nodes import Node, attribute_name, read_node
 from .protobuf import Message
 from .scales import FOLLOWED, Scales
-from .scopes import Known, Scope, Unknown
+from .scopes import Functions, Known, Scope, Unknown
 from .tensors import NotPlain, read_tensor
 
 _GRAPH, _FUNCTION = 7, 25  # of a model
 _NODE, _INITIALIZER, _INPUT = 1, 5, 11  # of a graph
 _VALUE_NAME = 1  # of a graph's input
-_FUNCTION_NAME, _INPUTS, _OUTPUTS, _BODY, _FUNCTION_DOMAIN, _DEFAULT, _OVERLOAD = 1, 4, 5, 7, 10, 11, 13
+_INPUTS, _OUTPUTS, _BODY, _DEFAULT = 4, 5, 7, 11  # of a function
 _DESCRIPTION = 400  # bytes that the description of a tensor takes
 _NODE_STEPS, _CALL_STEPS, _CONVOLUTION_STEPS = 10, 60, 120  # a node; what a graph in it, or a convolution, adds
 _NORMALISATION = "BatchNormalization"
@@ -66,13 +66,14 @@ def _walked(source: Source, open_beside: OpenBeside) -> _Walk:
     graphs = []
     for part in model.fields():
         if part.number == _FUNCTION:
-            walk.add_function(model.message(part))
-        elif part.number == _GRAPH and part.end > part.start:
+            walk.functions.add(model.message(part))
+        elif part.number == _GRAPH:
             graphs.append(model.message(part))
+    graphs = [graph for graph in graphs if graph.end > graph.start]
     if len(graphs) > 1:
         raise CheckpointError(f"{source.path} holds {len(graphs)} graphs")
     for graph in graphs:
-        walk.graph(graph, Scope(source), {}, 0)
+        walk.graph(graph, Scope(source), None, 0)
     return walk
 
 
@@ -86,31 +87,19 @@ class _Walk:
     Attributes:
         tensors: The tensors by name.
         nodes: The convolution nodes, once ``layers`` was called.
+        functions: What nodes may call.
     """
 
     def __init__(self, source: Source, open_beside: OpenBeside) -> None:
         self._source, self._open_beside = source, open_beside
         self.tensors: dict[str, object] = {}
-        self._functions: dict[tuple[str, str, str], Message] = {}
+        self.functions = Functions(source)
         self.nodes: list[ConvolutionNode] = []
         self._found: list[Found] = []
         self._calls = 0  # functions that the walk is in
         self._scales = Scales()
         self._prefixes: dict[str, int] = {}
         self._is_normalised = False  # whether a batch normalisation is left in the graph
-
-    def add_function(self, message: Message) -> None:
-        """Adds a function that nodes of the model may call."""
-        texts = {_FUNCTION_DOMAIN: "", _FUNCTION_NAME: "", _OVERLOAD: ""}
-        for part in message.fields():
-            if part.number in texts:
-                texts[part.number] = message.text(part)
-        domain, name, overload = texts.values()
-        key = ("" if domain == "ai.onnx" else domain, name, overload)
-        if key in self._functions:
-            raise CheckpointError(f"{self._source.path} has two functions called {name[:100]!r}")
-        self._source.budget.spend(memory=_DESCRIPTION)
-        self._functions[key] = message
 
     def layers(self) -> dict[str, StoredConvolution]:
         """The convolutions by the names of their layers; ``nodes`` then has the node of each."""
@@ -122,13 +111,13 @@ class _Walk:
             for name, stored in layers.items()
         }
 
-    def graph(self, message: Message, scope: Scope, bound: Mapping[str, Message], depth: int) -> None:
+    def graph(self, message: Message, scope: Scope, bound: Mapping[str, Message] | None, depth: int) -> None:
         """Walks a graph: first what it defines for all of its nodes, then these, each after those it depends on.
 
         Args:
             message: The graph.
             scope: Its names, which it adds to.
-            bound: What attributes that refer to those of a function stand for.
+            bound: What attributes that refer to those of a function stand for; None outside functions.
             depth: How many graphs and functions lie around it.
         """
         for part in message.fields():
@@ -145,7 +134,8 @@ class _Walk:
 
     def _initializer(self, message: Message, scope: Scope) -> None:
         name, tensor = read_tensor(message, self._open_beside)
-        known = Known(scope.prefix + name, tensor, scope.prefix + name)
+        key = scope.key(name)
+        known = Known(key, tensor, key)
         scope.define(name, known)
         self._keep(known)
 
@@ -163,18 +153,14 @@ class _Walk:
         if len(self.tensors) + len(self._found) > MAX_TENSORS:
             raise CheckpointError(f"{self._source.path} has more than {MAX_TENSORS} tensors")
 
-    def _function(self, node: Node) -> Message | None:
-        """The function that a node calls, if the model has it."""
-        return self._functions.get((node.domain, node.operator, node.overload))
-
     def _is_wanted(self, node: Node) -> bool:
         known = node.operator in CONVOLUTIONS or (not node.domain and node.operator in _READ)
-        return known or self._function(node) is not None
+        return known or self.functions.called_by(node) is not None
 
-    def _node(self, message: Message, scope: Scope, bound: Mapping[str, Message], depth: int) -> None:
+    def _node(self, message: Message, scope: Scope, bound: Mapping[str, Message] | None, depth: int) -> None:
         self._source.budget.spend(steps=_NODE_STEPS)
         node = read_node(message, bound, self._is_wanted, self._open_beside)
-        if (function := self._function(node)) is not None:
+        if (function := self.functions.called_by(node)) is not None:
             self._call(function, node, scope, depth)
             return
         value = self._value(node, scope)
@@ -182,8 +168,9 @@ class _Walk:
         for attribute, graph in node.graphs:
             inner = Scope(self._source, self._prefix(scope, f"{_label(node)}.{attribute}"), scope)
             self.graph(graph, inner, bound, self._deeper(depth))
+        computed = Unknown(f"computed by {node.operator}")
         for number, name in enumerate(node.outputs):
-            scope.define(name, Unknown(f"computed by {node.operator}") if number else value)
+            scope.define(name, computed if number else value)
 
     def _value(self, node: Node, scope: Scope) -> Known | Unknown:
         """What the first output of a node is; a convolution and a constant are remembered."""
@@ -193,7 +180,7 @@ class _Walk:
             return computed._replace(integers=len(self._found) - 1) if node.operator == "ConvInteger" else computed
         if node.domain or not node.outputs or node.operator not in _READ:
             return computed
-        key = scope.prefix + node.outputs[0]
+        key = scope.key(node.outputs[0])
         if node.operator == "Constant":
             value = constant(node, key)
             if value is not None and "value" in node.tensors:
@@ -208,7 +195,7 @@ class _Walk:
 
     def _convolution(self, node: Node, scope: Scope) -> None:
         self._source.budget.spend(steps=_CONVOLUTION_STEPS)
-        name = scope.prefix + (node.name or f"{node.operator}_{len(self._found)}")
+        name = scope.key(node.name or f"{node.operator}_{len(self._found)}")
         self._found.append(Found(node, name, scope, is_called=bool(self._calls)))
         self._check_count()
 
@@ -233,9 +220,10 @@ class _Walk:
         for body in bodies:
             self._node(body, inner, {**bound, **node.messages}, self._deeper(depth))
         self._calls -= 1
+        computed = Unknown(f"computed by {node.operator}")
         for number, name in enumerate(node.outputs):
             found = inner.find(outputs[number]) if number < len(outputs) else None
-            scope.define(name, found or Unknown(f"computed by {node.operator}"))
+            scope.define(name, found or computed)
 
     def _deeper(self, depth: int) -> int:
         """One more than a depth, if that is not the most."""
@@ -246,7 +234,9 @@ class _Walk:
     def _prefix(self, scope: Scope, label: str) -> str:
         """What the names of a graph within a node get in front; no two graphs get the same."""
         prefix = f"{scope.prefix}{label}."
-        self._source.budget.spend(memory=_DESCRIPTION + len(prefix), steps=_CALL_STEPS)
+        if len(prefix) > MAX_NAME:
+            raise CheckpointError(f"{self._source.path} nests graphs whose names together have over {MAX_NAME} letters")
+        self._source.budget.spend(memory=_DESCRIPTION + text_size(prefix), steps=_CALL_STEPS)
         count = self._prefixes[prefix] = self._prefixes.get(prefix, 0) + 1
         return prefix if count == 1 else self._prefix(scope, f"{label}_{count}")
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 
 from torch import nn
 
-from ..common.limits import MAX_DEPTH, Budget
+from ..common.limits import MAX_DEPTH, Budget, text_size
 
 _OPERATOR = re.compile(r"(?:Fused|QLinear)?(?:Depthwise)?(?:Conv|conv)(?:2[dD]|Transpose|Integer|olution)?(?:__\d+)?")
 _SIGNS = re.compile(r"[^\w.-]+")
@@ -34,7 +34,7 @@ def layer_names(names: Collection[str], budget: Budget) -> dict[str, str]:
     layers, parents, counts = set[str](), set[str](), dict[str, int]()
     for name in names:
         parts = _parts(name)
-        budget.spend(memory=_NAME + 2 * len(name), steps=len(parts))
+        budget.spend(memory=_NAME + 2 * text_size(name), steps=len(parts))
         own = ".".join(parts)
         if not _is_free(own, layers, parents):
             own = base = "_".join(parts)
@@ -45,7 +45,7 @@ def layer_names(names: Collection[str], budget: Budget) -> dict[str, str]:
         layers.add(own)
         for prefix in _prefixes(own):
             if prefix not in parents:
-                budget.spend(memory=_NAME + len(prefix))
+                budget.spend(memory=_NAME + text_size(prefix))
                 parents.add(prefix)
     return found
 

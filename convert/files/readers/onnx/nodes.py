@@ -21,6 +21,7 @@ _INPUT, _OUTPUT, _NAME, _OPERATOR, _ATTRIBUTE, _DOMAIN, _OVERLOAD, _METADATA = 1
 _ATTRIBUTE_NAME, _FLOAT, _INTEGER, _TEXT, _TENSOR, _GRAPH, _FLOATS, _INTEGERS, _GRAPHS, _REFERENCE = (
     *(1, 2, 3, 4, 5, 6, 7, 8, 11, 21),
 )
+_TYPE, _TYPES, _IS_INTEGER = 20, range(15), 2  # of an attribute; which there are, and an integer's
 _VALUES = (_FLOAT, _INTEGER, _TEXT, _TENSOR, _FLOATS, _INTEGERS)
 _OWN_DOMAINS = ("", "ai.onnx")
 _DESCRIPTION = 400  # bytes that the description of a node takes
@@ -72,12 +73,12 @@ class Node:
         return value if isinstance(value, int) else None
 
 
-def read_node(message: Message, bound: Mapping[str, Message], wanted: Wanted, open_beside: OpenBeside) -> Node:
+def read_node(message: Message, bound: Mapping[str, Message] | None, wanted: Wanted, open_beside: OpenBeside) -> Node:
     """Reads a node.
 
     Args:
         message: A NodeProto.
-        bound: What attributes of a function's body that refer to the function's own stand for.
+        bound: What attributes of a function's body that refer to the function's own stand for; None outside functions.
         wanted: Whether all of the node is read.
         open_beside: Opens a file that holds external data.
 
@@ -100,10 +101,14 @@ def read_node(message: Message, bound: Mapping[str, Message], wanted: Wanted, op
         for attribute in attributes:
             with attribute.grouped() as fields:
                 name = _last_text(attribute, fields, _ATTRIBUTE_NAME)
+                _check_single(attribute, name, fields)
+                if reference := _reference(attribute, name, fields, bound):
+                    _add_referred(node, name, (bound or {}).get(reference) if is_wanted else None, open_beside)
+                    continue
                 graphs = [part for number in (_GRAPH, _GRAPHS) for part in fields.get(number, [])]
                 node.graphs += [(name, attribute.message(part)) for part in graphs]
                 if is_wanted:
-                    _add_attribute(node, name, attribute, fields, bound, open_beside)
+                    _add_attribute(node, name, attribute, fields, open_beside)
     return node
 
 
@@ -111,24 +116,34 @@ def _last_text(message: Message, fields: Fields, number: int) -> str:
     return message.text(fields[number][-1]) if number in fields else ""
 
 
-def _add_attribute(
-    node: Node,
-    name: str,
-    message: Message,
-    fields: Fields,
-    bound: Mapping[str, Message],
-    open_beside: OpenBeside,
-) -> None:
-    """Adds what an attribute says; one that refers to an attribute of the function says what that does, if anything."""
+def _check_single(message: Message, name: str, fields: Fields) -> None:
+    """Refuses an attribute with two tensors, or two graphs: other readers merge them to one."""
+    if any(len(fields.get(number, [])) > 1 for number in (_TENSOR, _GRAPH)):
+        raise CheckpointError(f"{message.source.path} gives a node's attribute {name[:100]!r} twice")
+
+
+def _reference(message: Message, name: str, fields: Fields, bound: Mapping[str, Message] | None) -> str:
+    """The attribute of the function that an attribute stands for; "" if it stands for itself."""
+    reference = _last_text(message, fields, _REFERENCE)
+    if reference and bound is None:
+        raise CheckpointError(
+            f"{message.source.path} lets a node's attribute {name[:100]!r} refer to one of a function, outside any"
+        )
+    return reference
+
+
+def _add_referred(node: Node, name: str, described: Message | None, open_beside: OpenBeside) -> None:
+    """Adds what an attribute of the function says, if it says anything."""
+    if described is not None:
+        with described.grouped() as fields:
+            _check_single(described, name, fields)
+            _add_attribute(node, name, described, fields, open_beside)
+
+
+def _add_attribute(node: Node, name: str, message: Message, fields: Fields, open_beside: OpenBeside) -> None:
+    """Adds what an attribute says."""
     if name in node.messages:
         raise CheckpointError(f"{message.source.path} gives a node's attribute {name[:100]!r} twice")
-    if _REFERENCE in fields:
-        described = bound.get(_last_text(message, fields, _REFERENCE))
-        if described is not None:
-            node.messages[name] = described
-            with described.grouped() as referred:
-                _add_values(node, name, described, referred, open_beside)
-        return
     node.messages[name] = message
     _add_values(node, name, message, fields, open_beside)
 
@@ -137,6 +152,9 @@ def _add_values(node: Node, name: str, message: Message, fields: Fields, open_be
     parts = {number: found for number, found in fields.items() if number in _VALUES}
     if len(parts) > 1:
         raise CheckpointError(f"{message.source.path} gives a node's attribute {name[:100]!r} twice")
+    types = [message.enum(part, _TYPES) for part in fields.get(_TYPE, [])]
+    if not parts and types[-1:] == [_IS_INTEGER]:
+        node.attributes[name] = 0  # some writers leave out what is 0
     for number, found in parts.items():
         _add_value(node, name, message, number, found, open_beside)
 
@@ -146,9 +164,9 @@ def _add_value(
 ) -> None:
     """Adds an attribute's value, by the number of the fields that hold it."""
     if number == _INTEGER:
-        (node.attributes[name],) = message.integers(found[-1])
+        node.attributes[name] = message.integer(found[-1])
     elif number == _TEXT:
-        node.attributes[name] = message.text(found[-1])
+        node.attributes[name] = message.text(found[-1], errors="replace")  # it may be any bytes
     elif number == _INTEGERS:
         node.attributes[name] = [value for part in found for value in message.integers(part)]
     elif number == _TENSOR:

@@ -1,12 +1,15 @@
 """The wire format of protocol buffers: a message is a row of numbered fields, and nothing is built to walk it.
 
+A field that is written in another way than its type's is unknown to other readers, who pass over it: it is refused
+here, where it is read. So are texts that are not UTF-8, and numbers that an enumeration does not have.
+
 Source: protobuf.dev/programming-guides/encoding.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -84,28 +87,61 @@ class Message:
         self.source.budget.memory += charged
 
     def message(self, field: Field) -> Message:
-        """The message that a field holds."""
-        return Message(self.source, field.start, field.end)
-
-    def text(self, field: Field) -> str:
-        """The text that a field holds.
+        """The message that a field holds.
 
         Raises:
-            CheckpointError: It is too long.
+            CheckpointError: It is not written as a message is.
         """
+        self._check_kind(field, BYTES)
+        return Message(self.source, field.start, field.end)
+
+    def text(self, field: Field, *, errors: str = "strict") -> str:
+        """The text that a field holds.
+
+        Args:
+            field: The field.
+            errors: What is done with bytes that are not UTF-8, as ``bytes.decode`` takes it.
+
+        Raises:
+            CheckpointError: It is too long, no text, or not written as a text is.
+        """
+        self._check_kind(field, BYTES)
         length = field.end - field.start
         if length > MAX_NAME:
             raise CheckpointError(f"{self.source.path} holds a name of more than {MAX_NAME} bytes")
         content = self.source.bytes(field.start, length)
         self.source.budget.spend(memory=_TEXT + (1 if content.isascii() else 4) * length)  # one wide letter widens all
-        return content.decode("utf-8", "replace")
+        try:
+            return content.decode("utf-8", errors)
+        except UnicodeDecodeError as error:
+            raise CheckpointError(f"{self.source.path} holds a name that is not text in UTF-8") from error
+
+    def integer(self, field: Field) -> int:
+        """The signed integer that a field holds.
+
+        Raises:
+            CheckpointError: It is not written as an integer is.
+        """
+        self._check_kind(field, VARINT)
+        return signed(field.value or 0)
+
+    def enum(self, field: Field, known: Container[int]) -> int:
+        """The number of an enumeration that a field holds; other readers pass over one that they do not know.
+
+        Raises:
+            CheckpointError: It is not one of those that are known, or not written as an integer is.
+        """
+        if (value := self.integer(field)) not in known:
+            raise CheckpointError(f"{self.source.path} holds the number {value} where the standard knows no such one")
+        return value
 
     def integers(self, field: Field) -> list[int]:
         """The signed integers of a repeated field: one, or several packed into its bytes.
 
         Raises:
-            CheckpointError: The message is damaged, or the file has too many.
+            CheckpointError: The message is damaged, or the file has too many, or they are not written as integers are.
         """
+        self._check_kind(field, VARINT, BYTES)
         if field.value is not None:
             self.source.budget.spend(memory=_INTEGER)
             return [signed(field.value)]
@@ -117,6 +153,10 @@ class Message:
         if position != field.end:
             raise self.damaged()
         return found
+
+    def _check_kind(self, field: Field, *kinds: int) -> None:
+        if field.kind not in kinds:
+            raise self.damaged()
 
     def _field(self, number: int, kind: int, position: int) -> tuple[Field, int]:
         if kind == VARINT:

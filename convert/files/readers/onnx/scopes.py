@@ -1,13 +1,23 @@
-"""Which tensors the names in a graph stand for: a graph within a node sees the names around it, a function does not."""
+"""What names stand for: in a graph, tensors; in a model, the functions that nodes call.
+
+A graph within a node sees the names around it, a function does not.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from ....errors import CheckpointError
+from ..common.limits import text_size
 from ..common.stored import OddTensor, Source, StoredTensor
+from .nodes import Node
+from .protobuf import Message
 
 _ENTRY = 200  # bytes that a name takes here
+_KEY = 80  # bytes that a text takes besides its letters
+_NAME, _DOMAIN, _OVERLOAD = 1, 10, 13  # of a function
+_DESCRIPTION = 400  # bytes that the description of a function takes
+_TAKEN = ("ai.onnx.", "com.microsoft.", "com.ms.internal.")  # domains of ONNX and of ONNX Runtime
 
 
 class Known(NamedTuple):
@@ -74,6 +84,14 @@ class Scope:
         hides = self._outer is not None and self._outer.find(name) is not None
         self._values[name] = _AMBIGUOUS if hides else value
 
+    def key(self, name: str) -> str:
+        """A name as that of no other graph: with the graphs around it in front."""
+        if not self.prefix:
+            return name
+        key = self.prefix + name
+        self._source.budget.spend(memory=_KEY + text_size(key))
+        return key
+
     def holds(self, name: str) -> bool:
         """Whether the graph itself has given a name its meaning."""
         return name in self._values
@@ -86,3 +104,42 @@ class Scope:
                 return place._values[name]
             place = place._outer
         return None
+
+
+class Functions:
+    """The functions of a model.
+
+    Args:
+        source: The file.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._found: dict[tuple[str, ...], Message] = {}
+
+    def add(self, message: Message) -> None:
+        """Adds a function that nodes of the model may call.
+
+        Raises:
+            CheckpointError: There is one of its name, or its domain is one whose operators need no function: ONNX
+                Runtime runs its own, and others the function.
+        """
+        texts = {_DOMAIN: "", _NAME: "", _OVERLOAD: ""}
+        for part in message.fields():
+            if part.number in texts:
+                texts[part.number] = message.text(part)
+        domain, name = texts[_DOMAIN], texts[_NAME]
+        if not domain or f"{domain}.".startswith(_TAKEN):
+            raise CheckpointError(
+                f"{self._source.path} has a function {name[:100]!r} in the domain {domain[:100]!r}, "
+                "whose operators those who run it have themselves"
+            )
+        key = tuple(texts.values())
+        if key in self._found:
+            raise CheckpointError(f"{self._source.path} has two functions called {name[:100]!r}")
+        self._source.budget.spend(memory=_DESCRIPTION)
+        self._found[key] = message
+
+    def called_by(self, node: Node) -> Message | None:
+        """The function that a node calls, if the model has it."""
+        return self._found.get((node.domain, node.operator, node.overload))

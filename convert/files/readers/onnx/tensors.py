@@ -24,7 +24,7 @@ from ..common.stored import OddTensor, Source, Storage, StoredTensor
 from .listed import Listed
 from .protobuf import FIXED32, FIXED64, VARINT, Field, Message
 
-_DIMS, _TYPE, _SEGMENT, _NAME, _RAW, _EXTERNAL, _LOCATION = 1, 2, 3, 8, 9, 13, 14
+_DIMS, _TYPE, _SEGMENT, _NAME, RAW, EXTERNAL, LOCATION = 1, 2, 3, 8, 9, 13, 14
 _FLOATS, _INTEGERS, _LONGS, _DOUBLES, _UNSIGNED = 4, 5, 7, 10, 11
 _KEY, _VALUE = 1, 2  # of an entry of external data
 
@@ -101,10 +101,11 @@ def read_tensor(message: Message, open_beside: OpenBeside) -> tuple[str, StoredT
         elif part.number == _DIMS:
             shape += message.integers(part)
         elif part.number == _TYPE:
-            code = part.value or 0
-        elif part.number == _RAW:
+            code = message.integer(part)
+        elif part.number == RAW:
             if raw is not None:
                 raise _ambiguous(message, name)
+            message.message(part)  # which refuses what are no bytes
             raw = part
         elif part.number in _WRITTEN:
             if listed is None:
@@ -112,11 +113,11 @@ def read_tensor(message: Message, open_beside: OpenBeside) -> tuple[str, StoredT
             if part.number != field:
                 raise _ambiguous(message, name)
             listed.add(part)
-        elif part.number == _EXTERNAL:
+        elif part.number == EXTERNAL:
             key, value = _entry(message.message(part))
             external = {**(external or {}), key: value}
-        elif part.number == _LOCATION:
-            is_external = part.value == 1
+        elif part.number == LOCATION:
+            is_external = lies_outside(message, part)
         elif part.number == _SEGMENT:
             return name, OddTensor("divided")
     if code not in _TYPES:
@@ -129,6 +130,19 @@ def read_tensor(message: Message, open_beside: OpenBeside) -> tuple[str, StoredT
     else:
         storage, is_whole = _inside(_TYPES[code], message, raw, listed if count else None, field, name), True
     return name, _tensor(code, storage, shape, name, is_whole=is_whole)
+
+
+def lies_outside(message: Message, location: Field) -> bool:
+    """Whether the numbers of a tensor lie in another file.
+
+    Args:
+        message: A TensorProto.
+        location: Its field of this meaning.
+
+    Raises:
+        CheckpointError: It says neither.
+    """
+    return message.enum(location, (0, 1)) == 1
 
 
 def _foreign(code: int) -> OddTensor:

@@ -14,6 +14,7 @@ from onnx import ModelProto, TensorProto, helper
 from torch import nn
 
 from conv2attn.convert import ConversionError, convert_model
+from conv2attn.convert.export.onnx import splice
 from conv2attn.convert.export.onnx.forms import FORMS
 from conv2attn.convert.export.onnx.standard import fitted, flaw
 from conv2attn.convert.export.onnx.whole import LAYERS, WholeModel, attention_model
@@ -55,6 +56,29 @@ def branching() -> ModelProto:
     tensors = [tensor("weight", integers(2, 2, 3, 3)), tensor("bias", integers(2)), tensor("up", integers(2, 3, 2, 2))]
     inputs = [port("x", ["n", 2, "h", "w"]), port("flag", [], TensorProto.BOOL)]
     return network(nodes, tensors, inputs=inputs, outputs=[port("y", ["n", "c", "u", "v"])])
+
+
+@pytest.mark.parametrize(("opset", "count"), [(11, 9), (23, 9), (11, 2), (23, 2)])
+def test_tensors_that_share_numbers_in_another_file_are_not_written_apart(
+    opset: int, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two hundred names of a file of 6 MB made a model of 1.3 GB."""
+    monkeypatch.setattr(splice, "SPARE", 0)
+    (tmp_path / "w").write_bytes(bytes(2**14))
+    model = branching()
+    del model.graph.node[1:]
+    model.graph.output[0].name = "a"
+    for number in range(count):
+        alias = model.graph.initializer.add(name=f"t{number}", data_type=TensorProto.FLOAT, dims=[2**12])
+        alias.data_location = TensorProto.EXTERNAL
+        alias.external_data.add(key="location", value="w")
+    model.opset_import[0].version = opset
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    if count == 2:
+        assert whole_of(tmp_path / "m.onnx").layers == ("",)
+        return
+    with pytest.raises(ConversionError, match="share numbers in other files would come to"):
+        whole_of(tmp_path / "m.onnx")
 
 
 @pytest.mark.parametrize("form", FORMS)

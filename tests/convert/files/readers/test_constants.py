@@ -16,6 +16,7 @@ from conv2attn.convert.files.readers.common.quantised import DEQUANTISED
 from conv2attn.convert.files.readers.common.stored import OddTensor, Source, StoredTensor
 from conv2attn.convert.files.readers.onnx.constants import DERIVING, constant, derived, plain
 from conv2attn.convert.files.readers.onnx.nodes import Node
+from conv2attn.convert.files.readers.onnx.protobuf import Message
 from conv2attn.convert.files.readers.onnx.scopes import Known
 
 WEIGHT = torch.arange(24, dtype=torch.float32).reshape(2, 3, 4) / 7 - 1
@@ -80,6 +81,16 @@ def test_a_constant_that_is_text_or_sparse_or_not_said_is_none(store: Store) -> 
     assert constant(Node(), "made") is None
     assert constant(Node(attributes={"value_string": "a", "value_int": 1}), "made") is None
     assert constant(Node(tensors={"sparse_value": store(WEIGHT).tensor}), "made") is None
+
+
+def test_a_constant_that_is_said_twice_is_none(store: Store) -> None:
+    """ONNX Runtime takes what is said first."""
+    tensor = store(WEIGHT).tensor
+    assert isinstance(tensor, StoredTensor)
+    message = Message(tensor.storage.source, 0, 0)
+    assert constant(Node(tensors={"value": tensor}, messages={"value": message}), "made") is not None
+    messages = {"value_int": message, "value": message}
+    assert constant(Node(tensors={"value": tensor}, messages=messages), "made") is None
 
 
 def test_the_numbers_of_a_tensor_are_those_in_the_file(store: Store) -> None:

@@ -63,6 +63,15 @@ def conv(weight: str, name: str = "", **said: Any) -> NodeProto:
     return found
 
 
+def call(name: str, inputs: Sequence[str] = (), outputs: Sequence[str] = (), label: str = "", **said: Any) -> Any:
+    """A node that calls a function of the model."""
+    return node(name, inputs, outputs, label, **{"domain": "own", **said})
+
+
+def function(name: str, nodes: Sequence[NodeProto] = (), domain: str = "own", **said: Any) -> FunctionProto:
+    return FunctionProto(name=name, node=nodes, domain=domain, **said)
+
+
 def graph(*nodes: NodeProto, tensors: Sequence[TensorProto] = (), inputs: Sequence[str] = ()) -> GraphProto:
     return GraphProto(node=nodes, initializer=tensors, input=[ValueInfoProto(name=name) for name in inputs])
 
@@ -135,7 +144,7 @@ def test_a_layer_whose_name_no_module_can_have_gets_another_and_keeps_its_own(op
 
 
 def test_a_model_without_a_graph_has_nothing(opened: Open) -> None:
-    for content in (b"", b"\x08\x0a", field(7, b""), field(7, b"") * 2, field(25, field(1, b"f"))):
+    for content in (b"", b"\x08\x0a", field(7, b""), field(7, b"") * 2, field(25, function("f").SerializeToString())):
         assert read_onnx(opened(content), no_file) == ({}, {})
         assert read_nodes(opened(content), no_file) == []
 
@@ -147,10 +156,10 @@ def test_a_model_has_one_graph(opened: Open) -> None:
     assert_refused(opened(one * 3), "holds 3 graphs")
 
 
-@pytest.mark.parametrize("content", [model(conv("k", "wrong")).graph, FunctionProto(name="Relu", node=[conv("k")])])
+@pytest.mark.parametrize("content", [model(conv("k", "wrong")).graph, function("Relu", [conv("k")])])
 def test_of_a_model_the_graph_and_the_functions_are_read(content: Any, opened: Open) -> None:
     others = b"".join(field(number, content.SerializeToString()) for number in NUMBERS if number not in (7, 25))
-    plain = model(node("Relu"), node("Own"), conv("k", "right"), functions=[FunctionProto(name="Own")])
+    plain = model(node("Relu"), node("Own"), conv("k", "right"), functions=[function("Own")])
     assert problems(opened(others + plain.SerializeToString() + others)) == {
         "right": "its weight is computed or not in the file"
     }
@@ -354,8 +363,8 @@ def test_graphs_that_would_be_called_alike_are_numbered(opened: Open) -> None:
     source = opened(model(inner("b"), inner("a.g_2"), *[inner("a")] * 4))
     prefixes = ["b.g", "a.g_2.g", "a.g", "a.g_2", "a.g_3", "a.g_4"]
     assert names(source) == [f"{prefix}.k" for prefix in prefixes]
-    functions = [FunctionProto(name="F", node=[node("Constant", [], ["k"], value=tensor(""))])]
-    calls = [node("F", name=name) for name in ("a_2", "a", "a", "a", "a")]
+    functions = [function("F", [node("Constant", [], ["k"], value=tensor(""))])]
+    calls = [call("F", label=name) for name in ("a_2", "a", "a", "a", "a")]
     source = opened(model(*calls, functions=functions))
     assert names(source) == ["a_2.k", "a.k", "a_2_2.k", "a_3.k", "a_4.k"]
 
@@ -388,15 +397,11 @@ def test_graphs_are_nested_up_to_64_deep(depth: int, opened: Open) -> None:
 # Functions
 
 
-def function(name: str, nodes: Sequence[NodeProto] = (), **said: Any) -> FunctionProto:
-    return FunctionProto(name=name, node=nodes, **said)
-
-
 @pytest.mark.parametrize("depth", [1, 63, 64, 65, 66])
 def test_functions_call_each_other_up_to_64_deep(depth: int, opened: Open) -> None:
-    functions = [function(f"f{number}", [node(f"f{number + 1}")]) for number in range(depth - 1)]
+    functions = [function(f"f{number}", [call(f"f{number + 1}")]) for number in range(depth - 1)]
     functions.append(function(f"f{depth - 1}", [conv("k", "c")]))
-    inner = node("f0")
+    inner = call("f0")
     source = opened(model(inner, functions=functions))
     if depth <= 64:
         (found,) = read_nodes(source, no_file)
@@ -409,7 +414,7 @@ def test_functions_call_each_other_up_to_64_deep(depth: int, opened: Open) -> No
 def test_a_function_at_the_end_of_64_graphs_is_one_too_many(opened: Open) -> None:
     functions = [function("F", [node("Relu")]).SerializeToString()]
     for depth in (63, 64):
-        content = graph(node("F")).SerializeToString()
+        content = graph(call("F")).SerializeToString()
         for _ in range(depth):
             content = field(1, field(5, field(1, b"a") + field(6, content)))
         source = opened(field(7, content) + field(25, functions[0]))
@@ -420,17 +425,17 @@ def test_a_function_at_the_end_of_64_graphs_is_one_too_many(opened: Open) -> Non
 
 
 def test_a_function_is_called_by_its_domain_its_name_and_its_overload(opened: Open) -> None:
-    keys = [("own", "F", ""), ("own", "F", "2"), ("own", "G", ""), ("", "F", ""), ("other", "F", "")]
+    keys = [("own", "F", ""), ("own", "F", "2"), ("own", "G", ""), ("other", "F", "")]
     functions = [
         function(name, [conv("none", f"{number}")], domain=domain, overload=overload)
         for number, (domain, name, overload) in enumerate(keys)
     ]
     calls = [
         node(name, name=f"call {number}", domain=domain, overload=overload)
-        for number, (domain, name, overload) in enumerate([*keys, ("ai.onnx", "F", ""), ("own", "H", "")])
+        for number, (domain, name, overload) in enumerate([*keys, ("", "F", ""), ("own", "H", "")])
     ]
     found = problems(opened(model(*calls, functions=functions)))
-    assert list(found) == [f"call_{number}.{number}" for number in range(5)] + ["call_5.3"]
+    assert list(found) == [f"call_{number}.{number}" for number in range(4)]
 
 
 def test_the_last_of_three_texts_names_a_function(opened: Open) -> None:
@@ -443,17 +448,16 @@ def test_the_last_of_three_texts_names_a_function(opened: Open) -> None:
 def test_two_functions_of_one_name_are_refused(opened: Open) -> None:
     twice = "has two functions called 'F'"
     assert_refused(opened(model(functions=[function("F"), function("F")])), twice)
-    assert_refused(opened(model(functions=[function("F"), function("F", domain="ai.onnx")])), twice)
     long = [function("F" * 101, domain="own")] * 2
     assert_refused(opened(model(functions=long)), f"has two functions called {'F' * 100!r}")
-    for other in (function("G"), function("F", domain="own"), function("F", overload="2")):
+    for other in (function("G"), function("F", domain="other"), function("F", overload="2")):
         assert names(opened(model(functions=[function("F"), other]))) == []
 
 
 def test_a_function_sees_what_it_is_given_and_nothing_else(opened: Open) -> None:
     inside = [conv(name, f"of {name}") for name in ("p", "q", "r", "k")]
     functions = [function("F", inside, input=["p", "q", "r"])]
-    nodes = [node("Relu", ["x"], ["y"]), node("F", ["k", "y"], name="call")]
+    nodes = [node("Relu", ["x"], ["y"]), call("F", ["k", "y"], label="call")]
     source = opened(model(*nodes, tensors=[tensor("k"), tensor("r")], functions=functions))
     assert problems(source) == {
         "call.of_p": None,
@@ -467,9 +471,9 @@ def test_a_function_sees_what_it_is_given_and_nothing_else(opened: Open) -> None
 def test_the_results_of_a_call_are_what_the_function_gives(opened: Open) -> None:
     inside = [node("Identity", ["p"], ["a"]), node("Relu", ["p"], ["b"])]
     functions = [function("F", inside, input=["p"], output=["b", "a", "nothing"])]
-    call = node("F", ["k"], ["first", "second", "third", "fourth", "fifth"])
-    results = [conv(name, f"of {name}") for name in call.output]
-    assert problems(opened(model(call, *results, tensors=[tensor("k")], functions=functions))) == {
+    calling = call("F", ["k"], ["first", "second", "third", "fourth", "fifth"])
+    results = [conv(name, f"of {name}") for name in calling.output]
+    assert problems(opened(model(calling, *results, tensors=[tensor("k")], functions=functions))) == {
         "of_first": "its weight is computed by Relu",
         "of_second": None,
         "of_third": "its weight is computed by F",
@@ -483,7 +487,7 @@ def test_an_attribute_of_a_function_is_what_the_call_says_or_its_default(opened:
     body.attribute.append(AttributeProto(name="strides", ref_attr_name="steps", type=AttributeProto.INTS))
     default = helper.make_attribute("steps", [2, 3])
     functions = [function("F", [body], input=["p"], attribute_proto=[default]), function("G", [body], input=["p"])]
-    calls = [node("F", ["k"], name="a"), node("F", ["k"], name="b", steps=[4, 5]), node("G", ["k"], name="c")]
+    calls = [call("F", ["k"], label="a"), call("F", ["k"], label="b", steps=[4, 5]), call("G", ["k"], label="c")]
     layers = read_onnx(opened(model(*calls, tensors=[tensor("k")], functions=functions)), no_file)[1]
     strides = {name: stored.spec.stride for name, stored in layers.items() if stored.spec is not None}
     assert strides == {"a.c": (2, 3), "b.c": (4, 5), "c.c": (1, 1)}
@@ -498,9 +502,9 @@ def test_of_a_function_nothing_else_is_read(content: Any, opened: Open) -> None:
     body.attribute.append(AttributeProto(name="strides", ref_attr_name="steps", type=AttributeProto.INTS))
     default = helper.make_attribute("steps", [2, 3])
     own = function("F", [node("Identity", ["p"], ["a"]), body], input=["p"], output=["a"], attribute_proto=[default])
-    own.domain, own.overload = "own", "2"
-    call = node("F", ["k"], ["y", "z"], "call", domain="own", overload="2")
-    plain = model(call, conv("y", "of y"), conv("z", "of z"), tensors=[tensor("k")]).SerializeToString()
+    own.overload = "2"
+    calling = call("F", ["k"], ["y", "z"], "call", overload="2")
+    plain = model(calling, conv("y", "of y"), conv("z", "of z"), tensors=[tensor("k")]).SerializeToString()
     layers = read_onnx(opened(plain + field(25, others + own.SerializeToString() + others)), no_file)[1]
     assert {name: stored.problem for name, stored in layers.items()} == {
         "call.c": None,
@@ -514,14 +518,14 @@ def test_of_a_function_nothing_else_is_read(content: Any, opened: Open) -> None:
 
 def test_a_convolution_is_called_if_it_lies_in_a_function_of_any_depth(opened: Open) -> None:
     functions = [
-        function("F", [conv("none", "f1"), node("G", name="g"), conv("none", "f2")]),
+        function("F", [conv("none", "f1"), call("G", label="g"), conv("none", "f2")]),
         function("G", [conv("none", "g1"), node("If", name="i", then=graph(conv("none", "g2")))]),
     ]
     nodes = [
         conv("none", "before"),
-        node("F", name="f"),
+        call("F", label="f"),
         conv("none", "between"),
-        node("G", name="g"),
+        call("G", label="g"),
         node("If", name="i", then=graph(conv("none", "inside"))),
         conv("none", "after"),
     ]
@@ -540,13 +544,25 @@ def test_a_convolution_is_called_if_it_lies_in_a_function_of_any_depth(opened: O
     }
 
 
-def test_a_function_of_the_name_of_an_operator_takes_its_place(opened: Open) -> None:
-    functions = [function("Conv", [conv("none", "inner", domain="own")]), function("Constant", output=["a"])]
-    nodes = [conv("k", "a"), node("Constant", [], ["c"], value=tensor("")), conv("c", "b")]
+@pytest.mark.parametrize("domain", ["", "ai.onnx", "ai.onnx.ml", "com.microsoft", "com.ms.internal.nhwc"])
+def test_a_function_in_a_domain_of_those_who_run_it_is_refused(domain: str, opened: Open) -> None:
+    """ONNX Runtime runs its own operator in the place of the function."""
+    own = function("Conv" * 30, [conv("k")], domain)
+    called = f"has a function {('Conv' * 30)[:100]!r} in the domain {domain!r}"
+    message = f"{called}, whose operators those who run it have themselves"
+    assert_refused(opened(model(functions=[own])), message)
+    for other in ("my.ai.onnx", "ai.onnxruntime._fusion"):
+        own.domain = other
+        assert names(opened(model(functions=[own]))) == []
+
+
+def test_a_function_of_the_name_of_an_operator_is_called_by_its_domain(opened: Open) -> None:
+    functions = [function("Conv", [conv("none", "inner", domain="other")]), function("Constant", output=["a"])]
+    nodes = [call("Conv", ["x", "k"], label="a"), call("Constant", [], ["c"], value=tensor("")), conv("c", "b")]
     source = opened(model(*nodes, functions=functions))
     assert problems(source) == {
-        "a.inner": "it is an operator of 'own', not of ONNX",
-        "b.inner": "it is an operator of 'own', not of ONNX",
+        "a.inner": "it is an operator of 'other', not of ONNX",
+        "b": "its weight is computed by Constant",
     }
     assert names(source) == []
 
@@ -570,7 +586,7 @@ def test_only_nodes_that_are_read_are_kept(opened: Open) -> None:
     assert taken(opened, model(node("Relu"), node("Relu")), model(node("Relu")))[0] == 84
     assert taken(opened, model(node("Cast"), node("Relu")), model(node("Relu")))[0] == 84 + 400
     assert taken(opened, model(node("Cast", domain="own"), node("Relu")), model(node("Relu")))[0] == 84 + 83
-    functions = [function("Cast", domain="own")]
+    functions = [function("Cast")]
     more = model(node("Cast", domain="own"), functions=functions)
     assert taken(opened, more, model(functions=functions))[0] == 84 + 83 + 400 + 400 + len("Cast.")
 
@@ -590,15 +606,15 @@ def test_a_convolution_takes_120_steps_more(opened: Open) -> None:
 
 
 def test_a_function_takes_its_description(opened: Open) -> None:
-    assert taken(opened, model(functions=[FunctionProto()]), model()) == (400, 2)
+    assert taken(opened, model(functions=[function("")]), model()) == (80 + 83 + 400, 2 * 3)
 
 
 def test_a_call_takes_60_steps_and_its_prefix_and_each_node_of_the_body_a_description(opened: Open) -> None:
     functions = [function("F")]
-    called = taken(opened, model(node("F"), functions=functions), model(functions=functions))
-    assert called == (81 + 400 + 400 + len("F."), 3 * 2 + 2 + 10 + 60 + 2)
+    called = taken(opened, model(call("F"), functions=functions), model(functions=functions))
+    assert called == (81 + 83 + 400 + 400 + len("F."), 4 * 2 + 2 + 10 + 60 + 2 * 2)
     longer = [function("F", [NodeProto()] * 2)]
-    more = taken(opened, model(node("F"), functions=longer), model(functions=longer))
+    more = taken(opened, model(call("F"), functions=longer), model(functions=longer))
     assert (more[0] - called[0], more[1] - called[1]) == (2 * 400, 2 * (2 + 10))
 
 

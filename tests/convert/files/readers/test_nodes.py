@@ -177,9 +177,39 @@ def test_the_last_of_three_values_of_an_attribute_counts(message: Any) -> None:
         assert attribute_name(message(name + content)) == "a"
     content = b"".join(bytes([2 << 3 | 5]) + number for number in single(1.0, 2.0, 3.0))
     assert numbers(read(message(node_of(name + content))).tensors["a"]).item() == 3.0
-    tensors = [helper.make_tensor("t", TensorProto.FLOAT, [1], [number]) for number in (1.0, 2.0, 3.0)]
-    content = b"".join(field(5, tensor.SerializeToString()) for tensor in tensors)
-    assert numbers(read(message(node_of(name + content))).tensors["a"]).tolist() == [3.0]
+
+
+@pytest.mark.parametrize(("number", "part"), [(5, TensorProto(dims=[1])), (6, GraphProto(name="g"))])
+@pytest.mark.parametrize("wanted", [True, False])
+def test_an_attribute_of_two_tensors_or_two_graphs_is_refused(
+    number: int, part: TensorProto | GraphProto, wanted: bool, message: Any
+) -> None:
+    """Other readers merge them to one."""
+    content = field(1, b"a") + field(number, part.SerializeToString()) * 2
+    with pytest.raises(CheckpointError, match="gives a node's attribute 'a' twice"):
+        read(message(node_of(content)), wanted=wanted)
+
+
+def test_an_attribute_of_the_type_of_integers_without_one_is_zero(message: Any) -> None:
+    """As it is to all who write and read 0 as nothing."""
+    integer = AttributeProto(name="a", type=AttributeProto.INT)
+    assert read(message(node_of(integer.SerializeToString()))).attributes == {"a": 0}
+    integer.i = 5
+    assert read(message(node_of(integer.SerializeToString()))).attributes == {"a": 5}
+    for kind in (AttributeProto.UNDEFINED, AttributeProto.INTS, AttributeProto.STRING):
+        other = AttributeProto(name="a", type=kind)
+        assert read(message(node_of(other.SerializeToString()))).attributes == {}
+
+
+def test_an_attribute_of_a_type_that_the_standard_does_not_have_is_refused(message: Any) -> None:
+    """Other readers keep the type before it."""
+    content = field(1, b"a") + bytes([20 << 3 & 127 | 128, 1, 2, 20 << 3 & 127 | 128, 1, 15])
+    with pytest.raises(CheckpointError, match="holds the number 15 where the standard knows no such one"):
+        read(message(node_of(content)))
+
+
+def test_a_text_of_an_attribute_may_be_any_bytes(message: Any) -> None:
+    assert read(message(node_of(field(1, b"a") + field(4, b"SAME\xff")))).attributes == {"a": "SAME\ufffd"}
 
 
 def test_a_floating_point_number_takes_four_bytes(message: Any) -> None:
@@ -224,6 +254,34 @@ def test_an_attribute_that_refers_to_one_of_its_function_says_what_that_does(mes
     assert read(message(node_of(with_a_value))).attributes == {}
     named_thrice = reference("inner", "more") + reference("inner", "less") + reference("inner", "outer")
     assert read(message(node_of(named_thrice)), {"outer": outer}).attributes == {"inner": [1, 2]}
+
+
+def test_an_attribute_that_refers_to_a_function_outside_any_is_refused(message: Any) -> None:
+    """ONNX Runtime takes its value, and this reader the function's."""
+    long = "n" * 101
+    told = f"lets a node's attribute '{long[:100]}' refer to one of a function, outside any"
+    for is_wanted in (lambda node: True, lambda node: False):
+        with pytest.raises(CheckpointError, match=told):
+            read_node(message(node_of(reference(long, "outer"))), None, is_wanted, no_file)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_graph_of_an_attribute_that_refers_to_one_of_its_function_is_not_walked(wanted: bool, message: Any) -> None:
+    content = AttributeProto(name="then", ref_attr_name="outer", g=GraphProto(name="g")).SerializeToString()
+    assert read(message(node_of(content)), wanted=wanted).graphs == []
+
+
+def test_an_attribute_that_refers_and_another_of_its_name_are_refused(message: Any) -> None:
+    given = message(attribute("outer", [1, 2]))
+    for other in (reference("inner", "outer"), attribute("inner", 1)):
+        with pytest.raises(CheckpointError, match="'inner' twice"):
+            read(message(node_of(reference("inner", "outer"), other)), {"outer": given})
+
+
+def test_an_attribute_that_refers_to_nothing_has_its_own_value(message: Any) -> None:
+    described = node_of(reference("a", "") + bytes([3 << 3, 5]))
+    assert read(message(described)).attributes == {"a": 5}
+    assert read_node(message(described), None, lambda node: True, no_file).attributes == {"a": 5}
 
 
 def test_only_a_wanted_node_is_paid_for(message: Any) -> None:

@@ -222,7 +222,11 @@ def test_numbers_lie_in_one_place(message: Describe) -> None:
         twice(message(named + content, **given), name[:100])
     for content in (listed + field(9, b""), field(9, b"") + listed, field(4, b"") + raw, raw + bytes([14 << 3, 0])):
         assert read(message(named + content, **given)).tolist() == [0.0]
-    assert read(message(named + raw + bytes([14 << 3, 2]), **given)).tolist() == [0.0]  # no location of the standard
+    for location in (2, 7):  # other readers pass over what the standard does not have
+        with pytest.raises(CheckpointError, match=f"holds the number {location} where the standard"):
+            read(message(named + raw + bytes([14 << 3, 1, 14 << 3, location]), **given))
+    with pytest.raises(CheckpointError, match="is no protocol buffer"):
+        read(message(named + bytes([9 << 3, 1]) + raw, **given))
     assert read(message(named, dims=[0], data_type=1)).shape == (0,)
 
 
