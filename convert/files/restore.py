@@ -17,7 +17,7 @@ from torch import Tensor
 from ..attention.construction import attention_with, not_a_convolution
 from ..attention.layer import SelfAttention
 from ..certificate.distance import told_distance
-from ..errors import ArchitectureNeededError, CheckpointError, NotAConvolutionError, OutputError
+from ..errors import ArchitectureNeededError, CheckpointError, NotAConvolutionError, OutputError, first_line
 from .architecture import Architecture
 from .checkpoint import Checkpoint, load_into, read_checkpoint
 from .config import LayerEntry, is_converted
@@ -149,7 +149,7 @@ def _write_pickle(tensors: dict[str, Tensor], path: Path) -> None:
     try:
         torch.save(tensors, path)
     except RuntimeError as error:  # what torch makes of a full disk
-        said = str(error).splitlines()[0]
+        said = first_line(error)
         raise OutputError(f"{path.name} cannot be written; perhaps the disk is full: {said}") from error
 
 

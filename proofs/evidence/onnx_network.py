@@ -18,7 +18,7 @@ from torch import nn
 
 from ...convert.certificate.data import measure_input
 from ...convert.certificate.layer import certify_error
-from ...convert.errors import ConversionError, OptionError
+from ...convert.errors import ConversionError, OptionError, first_line
 from ...convert.export.onnx.forms import DEFAULT_FORM, FORMS, form_named
 from ...convert.export.onnx.standard import fitted
 from ...convert.export.onnx.watched import Watched, watched_model
@@ -73,7 +73,7 @@ def verify_onnx(
         except ConversionError:
             raise
         except Exception as error:  # ONNX Runtime's own, which have no family
-            raise ConversionError(f"ONNX Runtime cannot run {path}: {str(error).splitlines()[0][:300]}") from error
+            raise ConversionError(f"ONNX Runtime cannot run {path}: {first_line(error)[:300]}") from error
     return OnnxCheck(form, tuple(layers), outputs, (*whole.refused, *whole.left), seed, is_kept)
 
 
