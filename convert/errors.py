@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+_LONGEST = 300  # characters that are told of what other code says
+
 
 class ConversionError(ValueError):
     """Base of every error that conv2attn raises on purpose."""
@@ -97,7 +99,7 @@ def refusing(what: str) -> Iterator[None]:
     except (ConversionError, MemoryError):
         raise
     except Exception as error:
-        raise ConversionError(f"{what}: {first_line(error)}") from error
+        raise ConversionError(f"{what}: {first_line(error)[:_LONGEST]}") from error
 
 
 class UnsupportedLayerError(ConversionError):
