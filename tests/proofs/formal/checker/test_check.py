@@ -305,7 +305,7 @@ def test_a_report_that_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.Ca
     assert "report.json" in capsys.readouterr().err
 
 
-ODD: list[Any] = [10**400, -(10**400), 1e400, "NaN", "1", None, True, [], {}, [[]], {"a": 1}]
+ODD: list[Any] = [10**400, 1e400, "NaN", None, [[]], {"a": 1}]
 
 
 class StandIn:
