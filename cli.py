@@ -6,13 +6,13 @@ import atexit
 import gc
 import sys
 import traceback
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from .proofs.show.failure import explain
+from .proofs.terminal.command import Command
 from .proofs.terminal.options import (
     AcceleratorOption,
     AlphaOption,
@@ -88,7 +88,7 @@ def _finish(command: str, outcome: Outcome, *, as_json: bool) -> None:
         raise typer.Exit(outcome.exit_code)
 
 
-@app.command()
+@app.command(cls=Command)
 def convert(
     checkpoint: CheckpointArgument,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
@@ -136,7 +136,7 @@ def convert(
     _finish("convert", converted, as_json=as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def plan(
     checkpoint: CheckpointArgument,
     arch: ArchOption = None,
@@ -146,7 +146,7 @@ def plan(
     ema: EmaOption = False,
     size: Annotated[
         str | None,
-        typer.Option(metavar="ROWSxCOLUMNS", help="Image size that the memory is for; by default 224x224."),
+        typer.Option(metavar="ROWSxCOLUMNS", help="Image size for which memory is estimated; by default 224x224."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -164,7 +164,7 @@ def plan(
     _finish("plan", planned, as_json=as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def restore(
     source: Annotated[
         Path,
@@ -182,12 +182,11 @@ def restore(
     """Write the state dict of the CNN that was converted, bit for bit."""
     from .convert.files.restore import restore_file
 
-    with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
-        names = restore_file(source, out, architecture=architecture_of(arch, arch_arg), ema=ema, force=force)
+    names = restore_file(source, out, architecture=architecture_of(arch, arch_arg), ema=ema, force=force)
     _finish("restore", Wrote(out, {"tensors": names}), as_json=as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def demo(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to write; ./conv2attn-demo by default.")
@@ -206,7 +205,7 @@ def demo(
     _finish("demo", found, as_json=as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def show(
     source: Annotated[
         Path, typer.Argument(metavar="FOLDER|CHECKPOINT", help="What convert or learn wrote, or a checkpoint.")
@@ -216,10 +215,10 @@ def show(
     arch_arg: ArchArgOption = None,
     ema: EmaOption = False,
     layer: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Show this layer only; of training heads, its number.")
+        str | None, typer.Option(metavar="NAME", help="Show only this layer; for a training run, give its number.")
     ] = None,
     picture: Annotated[
-        Picture | None, typer.Option(help="Which picture; by default maps, of what learn wrote contours.")
+        Picture | None, typer.Option(help="Which picture: by default maps, or contours for what learn wrote.")
     ] = None,
     image: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Image to look at; by default one is drawn.")
@@ -242,12 +241,11 @@ def show(
     architecture = architecture_of(arch, arch_arg)
     scaled = None if size is None else size_of(size)
     view = View(layer, image, scaled, None if query is None else pixel_of(query), alpha, picture)
-    with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
-        layers = show(source, out, view, architecture=architecture, ema=ema, force=force)
+    layers = show(source, out, view, architecture=architecture, ema=ema, force=force)
     _finish("show", Wrote(out, {"layers": layers}), as_json=as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def learn(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
     data: Annotated[str, typer.Option(metavar="KIND", help="digits, drawn, cifar10:PATH or folder:PATH.")] = "digits",
@@ -293,7 +291,7 @@ def learn(
     _finish("learn", learned, as_json=as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def prove(
     only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Prove this claim; repeatable.")] = None,
     show: Annotated[str | None, typer.Option(metavar="NAME", help="Prove this claim and print its derivation.")] = None,
@@ -326,7 +324,7 @@ def prove(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(cls=Command)
 def claims(as_json: JsonOption = False) -> None:
     """List what prove proves."""
     from .proofs.prover.document.listing import Listing
@@ -335,7 +333,7 @@ def claims(as_json: JsonOption = False) -> None:
     _finish("claims", Listing([entry.claim for entry in entries()]), as_json=as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def formal(
     limit: Annotated[
         float | None, typer.Option(callback=positive, help="Seconds that a file may take, 300 by default.")
@@ -351,7 +349,7 @@ def formal(
     _finish("formal", Formal(result), as_json=as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def check(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="What convert wrote.")],
     as_json: JsonOption = False,
@@ -364,7 +362,7 @@ def check(
     _finish("check", checked, as_json=as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def bench(
     table: Annotated[
         list[str] | None,
@@ -416,7 +414,7 @@ def bench(
     _finish("bench", benchmark, as_json=as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def verify(
     checkpoint: CheckpointArgument,
     arch: ArchOption = None,
@@ -474,16 +472,15 @@ def verify(
         _finish("verify", found, as_json=as_json)
         return
     with result_file(out, "verify", sources=[checkpoint]) as write:
-        with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
-            pair = load_pair(
-                checkpoint,
-                architecture=architecture_of(arch, arch_arg),
-                ema=ema,
-                alpha=alpha,
-                skip_unsupported=skip_unsupported,
-                device=device,
-                dtype=torch_dtype(dtype),
-            )
+        pair = load_pair(
+            checkpoint,
+            architecture=architecture_of(arch, arch_arg),
+            ema=ema,
+            alpha=alpha,
+            skip_unsupported=skip_unsupported,
+            device=device,
+            dtype=torch_dtype(dtype),
+        )
         inputs = choose_inputs(pair, folder=data, count=random, size=scaled, seed=seed)
         engines = engine or DEFAULT_ENGINES
         with progress("Running CNN and attention", total=(1 + len(engines)) * len(inputs.images)) as advance:
@@ -492,7 +489,7 @@ def verify(
     _finish("verify", check, as_json=as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def export(
     source: CheckpointArgument,
     to: Annotated[
@@ -530,7 +527,7 @@ def export(
     _finish("export", wrote, as_json=as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def soak(
     layers: Annotated[
         int | None, typer.Option(min=1, max=10**12, help="Random layers; 1000 by default, or what --minutes allow.")
@@ -541,7 +538,7 @@ def soak(
     dtype: Annotated[
         list[Dtype] | None, typer.Option(help="Precision of the layers; repeatable; all by default.")
     ] = None,
-    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, ...")] = "cpu",
+    device: DeviceOption = "cpu",
     max_size: Annotated[
         int | None, typer.Option(help="Longest side of the layers' inputs, 64 pixels by default.")
     ] = None,
@@ -575,7 +572,7 @@ def soak(
     _finish(COMMAND, found, as_json=as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def merge(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results that soak wrote.")],
     out: ResultOption = None,
@@ -592,7 +589,7 @@ def merge(
     _finish(COMMAND, found, as_json=as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def melt(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to make; it keeps every run, and can be resumed.")],
     checkpoint: Annotated[
@@ -611,7 +608,9 @@ def melt(
         float | None,
         typer.Option(callback=positive, help="Start each layer this near to its convolution, for inputs on [-1, 1]."),
     ] = None,
-    alpha: Annotated[float | None, typer.Option(callback=positive, help="Locality strength at first; 4.")] = None,
+    alpha: Annotated[
+        float | None, typer.Option(callback=positive, help="Locality strength at the start, 4 by default.")
+    ] = None,
     content: Annotated[
         int | None, typer.Option(min=1, metavar="DIM", help="Add content attention behind gates, of this dimension.")
     ] = None,
@@ -622,7 +621,9 @@ def melt(
     lr: Annotated[
         float, typer.Option(callback=positive, help="Highest learning rate; of positions, ten times it.")
     ] = 1e-4,
-    weight_decay: Annotated[float, typer.Option(min=0, help="Of weights; positions and gates never decay.")] = 0.01,
+    weight_decay: Annotated[
+        float, typer.Option(min=0, help="Weight decay of the weights; positions and gates have none.")
+    ] = 0.01,
     seeds: Annotated[int, typer.Option(min=1, help="How many runs, whose spread the table has.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
     accelerator: AcceleratorOption = "auto",
@@ -660,7 +661,7 @@ def melt(
     _finish("melt", melted, as_json=as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def freeze(
     checkpoint: CheckpointArgument,
     out: Annotated[Path, typer.Option(metavar="FILE.pt2", help="Program to write, which torch.export loads.")],

@@ -6,8 +6,11 @@ sentence: what was asked, what was got, what is allowed, where.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+_LONGEST = 300  # characters that are told of what other code says
 
 
 class ConversionError(ValueError):
@@ -73,6 +76,30 @@ class Problem:
 
     name: str
     reason: str
+
+
+def first_line(error: BaseException) -> str:
+    """An exception's name, and the first line of what it says if it says anything; for errors of others' code."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+@contextmanager
+def refusing(what: str) -> Iterator[None]:
+    """Refuses whatever a user's code raises within, but for errors of ours and a lack of memory.
+
+    Args:
+        what: What then cannot be done, as the beginning of a sentence that ends with the error's first line.
+
+    Raises:
+        ConversionError: The code raised something.
+    """
+    try:
+        yield
+    except (ConversionError, MemoryError):
+        raise
+    except Exception as error:
+        raise ConversionError(f"{what}: {first_line(error)[:_LONGEST]}") from error
 
 
 class UnsupportedLayerError(ConversionError):

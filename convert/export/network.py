@@ -21,7 +21,7 @@ from torch.export import Dim
 
 from ..attention.checked import checked_model
 from ..attention.layer import SelfAttention
-from ..errors import ConversionError, OutputError, Problem, ToolError, UnsupportedLayerError
+from ..errors import ConversionError, OutputError, Problem, ToolError, UnsupportedLayerError, first_line
 from ..files.writing.atomic import write_file
 from ..names import names_by_module
 from ..padded import convolution
@@ -124,7 +124,7 @@ def _trace(plain: nn.Module, example: Tensor, opset: int) -> torch.onnx.ONNXProg
     except ImportError as error:
         raise ToolError(f"exporting takes onnx and onnxscript (pip install conv2attn[onnx]): {error}") from error
     except Exception as error:  # whatever the network's code and torch's exporter raise
-        raise ConversionError(f"torch cannot export the network: {str(error).splitlines()[0][:300]}") from error
+        raise ConversionError(f"torch cannot export the network: {first_line(error)[:300]}") from error
     if made is None:
         raise ConversionError("torch gave no ONNX program")
     return made

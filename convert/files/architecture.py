@@ -24,7 +24,7 @@ from typing import Any
 
 from torch import nn
 
-from ..errors import ArchitectureError
+from ..errors import ArchitectureError, first_line
 
 _FORM = "package.module:factory, path/to/file.py:factory or timm:NAME"
 _JSON = "a number, true, false, null, a list, an object or a quoted word"
@@ -53,7 +53,7 @@ def build_architecture(spec: str, arguments: Mapping[str, object]) -> nn.Module:
     try:
         model = factory(**arguments)
     except (Exception, SystemExit) as error:
-        raise ArchitectureError(f"{spec} failed: {_summary(error)}") from error
+        raise ArchitectureError(f"{spec} failed: {first_line(error)}") from error
     if not isinstance(model, nn.Module):
         raise ArchitectureError(f"{spec} returned {_a(model)}, not a torch.nn.Module")
     return model
@@ -117,8 +117,8 @@ def _import_module(name: str) -> ModuleType:
         if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
             file = f"{name.replace('.', '/')}.py"
             hint = f"; the file {file} is named {file}:factory" if os.path.isfile(file) else ""
-            raise ArchitectureError(f"there is no module {name}: {_summary(error)}{hint}") from error
-        raise ArchitectureError(f"importing {name} failed: {_summary(error)}") from error
+            raise ArchitectureError(f"there is no module {name}: {first_line(error)}{hint}") from error
+        raise ArchitectureError(f"importing {name} failed: {first_line(error)}") from error
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -136,7 +136,7 @@ def _import_file(path: Path) -> ModuleType:
     except BaseException as error:
         sys.modules.pop(name, None)
         if isinstance(error, (Exception, SystemExit)):
-            raise ArchitectureError(f"importing {path} failed: {_summary(error)}") from error
+            raise ArchitectureError(f"importing {path} failed: {first_line(error)}") from error
         raise
     return module
 
@@ -186,12 +186,6 @@ def _refuse_constant(name: str) -> object:
 def _a(value: object) -> str:
     name = type(value).__name__
     return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
-
-
-def _summary(error: BaseException) -> str:
-    """The exception's name and the first line of what it says."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from ..errors import (
     ConversionError,
     OptionError,
     UnsupportedLayerError,
+    first_line,
 )
 from ..model.convert import convert_model, restore_model
 from .architecture import Architecture
@@ -145,7 +146,7 @@ def open_network(
         model = model.to(device=None if device is None else torch.device(device), dtype=dtype).eval()
         non_finite = tuple(non_finite_keys(model.state_dict()))  # here, since the meta device has no values
     except (RuntimeError, AssertionError, ImportError) as error:
-        raise ConversionError(f"the device {device!r} cannot be used: {str(error).splitlines()[0]}") from error
+        raise ConversionError(f"the device {device!r} cannot be used: {first_line(error)}") from error
     recipe = architecture if isinstance(architecture, Architecture) else None
     return Network(model, checkpoint, recipe, non_finite, notes, originals)
 

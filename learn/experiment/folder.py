@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from ...convert.errors import CheckpointError, ConversionError, RunExistsError
+from ...convert.files.readers.common.beside import path_in
 from ...convert.files.readers.common.limits import read_json
+from ...convert.files.readers.common.plain import from_plain
 from ...convert.files.writing.atomic import write_file
 from ...convert.files.writing.json_text import as_unicode, json_text
 from ..heads.grid import Grid
-from ..networks.attention import AttentionSizes
 from ..training.folders import begin_folder
-from ..training.recipe import Recipe
-from .recipes import Setting
+from .recipes import Setting, encodings_of
 from .results import Result
 
 EXPERIMENT, RESULTS = "experiment.json", "results.json"
@@ -63,17 +63,24 @@ class Experiment:
         """What ``to_json`` wrote.
 
         Raises:
-            KeyError, TypeError, ValueError, AttributeError: It is something else.
+            ValueError: It is something else.
         """
-        if found["version"] != _VERSION:
-            raise ValueError(f"unknown version {found['version']}")
-        setting = found["setting"]
-        sizes, recipe = AttentionSizes(**setting["sizes"]), Recipe(**setting["recipe"])
-        channels, rows, columns, classes = map(int, found["images"])
-        encodings = tuple(map(str, found["encodings"]))
-        rates = {str(name): float(rate) for name, rate in setting["rates"].items()}
-        made = Setting(sizes, int(setting["width"]), recipe, float(setting["faster"]), rates)
-        return cls(str(found["data"]), (channels, rows, columns, classes), encodings, int(found["seeds"]), made)
+        if not isinstance(found, dict) or found.get("version") != _VERSION:
+            raise ValueError(f"only version {_VERSION} is known")
+        made = from_plain(cls, {name: value for name, value in found.items() if name != "version"})
+        if encodings_of(",".join(made.encodings)) != made.encodings:  # each is a folder's name, too
+            raise ValueError("its encodings are not names of encodings")
+        sizes = made.setting.sizes
+        if min(*made.images, made.seeds, sizes.pixels) < 1 or sizes.padding < 0:
+            raise ValueError("its images, seeds or pixels are not positive")
+        return made
+
+
+@dataclass(frozen=True)
+class _Results:
+    """What the file of results holds."""
+
+    rows: tuple[Result, ...]
 
 
 def begin(folder: Path, experiment: Experiment, *, resume: bool) -> None:
@@ -115,10 +122,10 @@ def read_experiment(folder: Path) -> Experiment:
         CheckpointError: It cannot be read, or is something else.
     """
     try:
-        return Experiment.from_json(read_json(folder / EXPERIMENT))
+        return Experiment.from_json(read_json(path_in(folder, EXPERIMENT)))
     except OSError as error:
         raise CheckpointError(f"{folder} holds no experiment: {EXPERIMENT} cannot be read") from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except ValueError as error:
         raise CheckpointError(f"{folder / EXPERIMENT} does not describe an experiment: {error}") from error
 
 
@@ -140,10 +147,12 @@ def read_results(folder: Path, *, partly: bool = False) -> list[Result]:
     """
     if partly and not (folder / RESULTS).exists():
         return []
+    if not (folder / RESULTS).exists():
+        raise CheckpointError(f"{folder} holds an experiment that is not over: it has no {RESULTS}")
+    file = path_in(folder, RESULTS)
     try:
-        rows: Any = read_json(folder / RESULTS)
-        return [Result(**row) for row in rows]
+        return list(from_plain(_Results, {"rows": read_json(file)}).rows)
     except OSError as error:
-        raise CheckpointError(f"{folder} holds an experiment that is not over: it has no {RESULTS}") from error
-    except TypeError as error:
+        raise CheckpointError(f"{folder / RESULTS} cannot be read: {error.strerror}") from error
+    except ValueError as error:
         raise CheckpointError(f"{folder / RESULTS} does not hold the results of an experiment") from error

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...convert.errors import CheckpointError, SelectionError
+from ...convert.files.readers.common.beside import path_in
+from ...convert.files.readers.common.plain import from_plain
 from ..heads.grid import Grid
-from ..training.records import Record, read_records
+from ..training.records import RECORDS, Record, read_records
 from .folder import read_experiment, run_folder
 from .recorder import unpacked
 
@@ -66,6 +68,27 @@ class History:
         return max(range(1, len(self.accuracies)), key=self.accuracies.__getitem__, default=0)
 
 
+@dataclass(frozen=True)
+class _Recorded:
+    """What ``recorder.py`` writes of a layer, as far as it is read."""
+
+    centers: tuple[tuple[float, float], ...]
+    covariances: tuple[tuple[float, float, float], ...]
+    maps: str
+    taps: tuple[tuple[int, int], ...]
+    one_pixel: float
+    spread: float
+    nonlocality: float
+    distance: float
+
+
+@dataclass(frozen=True)
+class _Validation:
+    """What is read of a network's scores on the validation images."""
+
+    accuracy: float
+
+
 def read_history(folder: Path, encoding: str, seed: int = 0) -> History:
     """The heads of a run after each epoch.
 
@@ -76,30 +99,74 @@ def read_history(folder: Path, encoding: str, seed: int = 0) -> History:
     experiment = read_experiment(folder)
     if encoding not in experiment.encodings or not 0 <= seed < experiment.seeds:
         raise SelectionError(f"{folder} has no run of {encoding} with seed {seed}")
-    place = run_folder(folder, encoding, seed)
-    records = read_records(place)
+    records = _records(folder, encoding, seed)
     if "layers" not in records[0]:
         raise SelectionError(f"{encoding} has no heads to look at")
-    grid = experiment.grid
+    with _readable(folder, encoding, seed):
+        epochs = [[_layer(layer, experiment.grid) for layer in record["layers"]] for record in records]
+        heads = {tuple(len(layer.taps) for layer in layers) for layers in epochs}
+        if len(heads) > 1 or len(set(*heads)) != 1 or not all(*heads):
+            raise ValueError("not every epoch has the same layers, or not every layer as many heads, or none")
+        return History(encoding, seed, experiment.grid, _accuracies(records), epochs)
+
+
+def read_accuracies(folder: Path, encoding: str, seeds: int) -> list[list[float]]:
+    """For each seed, on the validation images before training and after each epoch.
+
+    Raises:
+        CheckpointError: Records cannot be read, are something else, or are not of equally many epochs.
+    """
+    found = []
+    for seed in range(seeds):
+        records = _records(folder, encoding, seed)
+        with _readable(folder, encoding, seed):
+            found.append(_accuracies(records))
+    if len({len(accuracies) for accuracies in found}) > 1:
+        raise CheckpointError(f"{folder} holds an experiment that is not over: runs of {encoding} differ in epochs")
+    return found
+
+
+def _records(folder: Path, encoding: str, seed: int) -> list[Record]:
+    place = run_folder(folder, encoding, seed)
+    path_in(folder, (place / RECORDS).relative_to(folder).as_posix())
+    return read_records(place)
+
+
+@contextmanager
+def _readable(folder: Path, encoding: str, seed: int) -> Iterator[None]:
+    """Refuses records that are read within, and are something else."""
     try:
-        epochs = [[_layer(layer, grid) for layer in record["layers"]] for record in records]
-        return History(encoding, seed, grid, accuracies(records), epochs)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise CheckpointError(f"{place} does not hold the records of heads") from error
+        yield
+    except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise CheckpointError(
+            f"{run_folder(folder, encoding, seed)} does not hold the records of such a run"
+        ) from error
 
 
-def accuracies(records: Sequence[Record]) -> list[float]:
-    """On the validation images, before training and after each epoch."""
-    return [float(record["validation"]["accuracy"]) for record in records]
+def _accuracies(records: Sequence[Record]) -> list[float]:
+    found = [from_plain(_Validation, _fields(_Validation, record["validation"])).accuracy for record in records]
+    if not all(0 <= accuracy <= 1 for accuracy in found):
+        raise ValueError("an accuracy is between 0 and 1")
+    return found
 
 
-def _layer(layer: dict[str, Any], grid: Grid) -> LayerRecord:
-    heads = len(layer["taps"])
-    numbers = (float(layer[name]) for name in ("one_pixel", "spread", "nonlocality", "distance"))
+def _layer(layer: object, grid: Grid) -> LayerRecord:
+    found = from_plain(_Recorded, _fields(_Recorded, layer))
+    heads = len(found.taps)
     return LayerRecord(
-        torch.tensor(layer["centers"]).view(heads, 2),
-        torch.tensor(layer["covariances"]).view(heads, 3),
-        unpacked(layer["maps"], (heads, grid.key_rows, grid.key_columns)),
-        torch.tensor(layer["taps"]).view(heads, 2),
-        *numbers,
+        torch.tensor(found.centers).view(heads, 2),
+        torch.tensor(found.covariances).view(heads, 3),
+        unpacked(found.maps, (heads, grid.key_rows, grid.key_columns)),
+        torch.tensor(found.taps).view(heads, 2),
+        found.one_pixel,
+        found.spread,
+        found.nonlocality,
+        found.distance,
     )
+
+
+def _fields(kind: type, data: object) -> dict[str, object]:
+    """Those of the data that are fields of a dataclass; records hold more."""
+    if not isinstance(data, dict):
+        raise TypeError("a record is of another kind")
+    return {field.name: data[field.name] for field in fields(kind)}

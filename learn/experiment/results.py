@@ -20,6 +20,9 @@ class Result:
         best_epoch: The first epoch of its highest accuracy on the validation images.
         validation: That accuracy.
         test: The accuracy of that epoch's network on the test images.
+
+    Raises:
+        ValueError: An accuracy is no share.
     """
 
     encoding: str
@@ -28,6 +31,10 @@ class Result:
     best_epoch: int
     validation: float
     test: float
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.validation <= 1 and 0 <= self.test <= 1):
+            raise ValueError(f"an accuracy is between 0 and 1; got {self.validation:g} and {self.test:g}")
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain data."""

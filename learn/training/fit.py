@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...convert.errors import CheckpointError, ConversionError, RunExistsError, ToolError
+from ...convert.errors import CheckpointError, ConversionError, RunExistsError, ToolError, first_line, refusing
 from ...convert.files.readers.common.limits import read_json
 from ..data.images import ImageData, as_numbers
 from .folders import begin_folder
@@ -143,7 +143,7 @@ def _epoch(folder: Path, name: str, network: nn.Module) -> dict[str, Any]:
     try:
         network.load_state_dict({key.removeprefix(PREFIX): value for key, value in found[STATE].items()})
     except RuntimeError as error:
-        raise CheckpointError(f"{folder} holds no epoch of this network: {str(error).splitlines()[0]}") from error
+        raise CheckpointError(f"{folder} holds no epoch of this network: {first_line(error)}") from error
     return found
 
 
@@ -155,18 +155,13 @@ def check_fits(network: nn.Module, data: ImageData) -> None:
     """
     weight = next(network.parameters())
     few = as_numbers(data.validation.images[:2]).to(weight)
-    try:
-        with torch.no_grad():
-            scores = copy.deepcopy(network).eval()(few)
-    except (RuntimeError, ValueError) as error:
-        raise ConversionError(
-            f"the network does not take the images of {data.name}, {data.channels} channels of {data.size} pixels: "
-            f"{str(error).splitlines()[0]}"
-        ) from error
-    if scores.shape != (len(few), len(data.classes)):
-        raise ConversionError(
-            f"the network gives scores {list(scores.shape[1:])}; {data.name} has {len(data.classes)} classes"
-        )
+    images = f"the images of {data.name}, {data.channels} channels of {data.size} pixels"
+    with refusing(f"the network does not take {images}"), torch.no_grad():
+        scores = copy.deepcopy(network).eval()(few)
+    shape = scores.shape if isinstance(scores, torch.Tensor) else None
+    if shape != (len(few), len(data.classes)):
+        given = f"a {type(scores).__name__}" if shape is None else f"scores {list(shape[1:])}"
+        raise ConversionError(f"the network gives {given}; {data.name} has {len(data.classes)} classes")
 
 
 def _begin(folder: Path, network: nn.Module, recipe: Recipe, data: ImageData, *, resume: bool) -> None:

@@ -29,7 +29,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 
 from ...convert.attention.layer import SelfAttention
-from ...convert.errors import ConversionError
+from ...convert.errors import ConversionError, refusing
 from ..data.corruptions import corrupted
 from ..data.images import ImageData
 from ..heads.attention import HeadAttention
@@ -43,6 +43,7 @@ from .trainer import make_trainer, processes_to_start, quiet
 
 MONITORED = "validation_accuracy"
 _SEEDS = 1_000_003
+_FAILS = "the network cannot be trained"
 
 
 class Training(lightning.LightningModule):
@@ -115,9 +116,15 @@ class Training(lightning.LightningModule):
     def training_step(self, batch: tuple[Tensor, Tensor]) -> Tensor:
         """The mean cross entropy of a batch."""
         images, labels = batch
-        loss = F.cross_entropy(self.network(images), labels)
+        with refusing(_FAILS):
+            loss = F.cross_entropy(self.network(images), labels)
         self._losses.append(loss.detach())
         return loss
+
+    def backward(self, loss: Tensor, *arguments: Any, **options: Any) -> None:
+        """The loss's gradients."""
+        with refusing(_FAILS):
+            super().backward(loss, *arguments, **options)
 
     def on_train_epoch_end(self) -> None:
         """Records the epoch."""
@@ -130,7 +137,7 @@ class Training(lightning.LightningModule):
 
     def _record(self, epoch: int, known: Record) -> None:
         network = self._whole()
-        with in_eval_mode(network), torch.no_grad():
+        with refusing(_FAILS), in_eval_mode(network), torch.no_grad():
             on_clean = evaluate(network, self._data.validation)
             on_corrupted = {name: evaluate(network, split).accuracy for name, split in self._corrupted.items()}
             more = self._recorder(network)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import torch
 
-from ...convert.errors import ConversionError
+from ...convert.errors import ConversionError, first_line
 from .machine import torch_settings
 
 _REDUCED = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
@@ -51,6 +51,6 @@ def check_device(device: str) -> None:
     try:
         torch.zeros(1, device=device) + 1
     except (RuntimeError, AssertionError, ImportError, NotImplementedError) as error:
-        raise ConversionError(f"the device {device!r} cannot be used: {str(error).splitlines()[0]}") from error
+        raise ConversionError(f"the device {device!r} cannot be used: {first_line(error)}") from error
     if torch.device(device).type == "meta":
         raise ConversionError("the device 'meta' cannot be used: it has no values")

@@ -15,7 +15,7 @@ from ...convert.attention.layer import SelfAttention
 from ...convert.certificate.propagation.certificate import NetworkCertificate, certify_network
 from ...convert.certificate.wording import WHY, is_useful
 from ...convert.engines import AUTO
-from ...convert.errors import ConversionError, OptionError, Problem
+from ...convert.errors import OptionError, Problem, refusing
 from ...convert.files.architecture import Architecture
 from ...convert.files.network import open_network
 from ...convert.model.convert import convert_model, restore_model
@@ -217,18 +217,13 @@ def verify_network(
         ConversionError: The networks do not run on such images, or give no scores.
     """
     images, seed = inputs
-    try:
-        with certified_arithmetic(threads=None):
-            agreement = compare(
-                pair.cnn, pair.attention, images, None, engines=engines, batch_size=BATCH, progress=progress
-            )
-    except ConversionError:
-        raise
-    except (RuntimeError, TypeError, AttributeError) as error:
-        shape = list(images.shape[1:])
-        raise ConversionError(
-            f"the network does not give scores for images {shape}: {str(error).splitlines()[0]}"
-        ) from error
+    with (
+        refusing(f"the network does not give scores for images {list(images.shape[1:])}"),
+        certified_arithmetic(threads=None),
+    ):
+        agreement = compare(
+            pair.cnn, pair.attention, images, None, engines=engines, batch_size=BATCH, progress=progress
+        )
     return NetworkCheck(agreement, _certificate(pair.attention, images), seed)
 
 

@@ -18,13 +18,14 @@ from torch import nn
 
 from ...convert.certificate.data import measure_input
 from ...convert.certificate.layer import certify_error
-from ...convert.errors import ConversionError, OptionError
+from ...convert.errors import OptionError, refusing
 from ...convert.export.onnx.forms import DEFAULT_FORM, FORMS, form_named
 from ...convert.export.onnx.standard import fitted
 from ...convert.export.onnx.watched import Watched, watched_model
 from ...convert.export.onnx.whole import FORM, SOURCE, attention_model
 from ...convert.files.checkpoint import read_checkpoint
 from ...convert.files.network import open_network
+from ...convert.files.readers.common.beside import path_in
 from ...convert.files.writing.ownership import PROGRAM
 from ...convert.model.convert import convert_model
 from ...convert.size import Size
@@ -61,19 +62,16 @@ def verify_onnx(
         whole = attention_model(file, named, form=form)
         made = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="conv2attn-"))) / PROGRAM
         whole.write(made)
-        try:
+        with refusing(f"ONNX Runtime cannot run {path}"):
             original, attention = session(path), session(made)
             inputs = feeds(original)
             ends = {port.name for port in (*original.get_inputs(), *original.get_outputs())}
             content, watched = watched_model(file, named, form=form, given=ends)
             outputs, is_kept = _apart(original, attention, inputs), True
-            if converted is not None:
-                is_kept = all(apart == 0 for apart, _ in _apart(attention, session(converted), inputs).values())
             layers = _layer_checks(content, watched, inputs, form)
-        except ConversionError:
-            raise
-        except Exception as error:  # ONNX Runtime's own, which have no family
-            raise ConversionError(f"ONNX Runtime cannot run {path}: {str(error).splitlines()[0][:300]}") from error
+        if converted is not None:
+            with refusing(f"ONNX Runtime cannot run {converted}"):
+                is_kept = all(apart == 0 for apart, _ in _apart(attention, session(converted), inputs).values())
     return OnnxCheck(form, tuple(layers), outputs, (*whole.refused, *whole.left), seed, is_kept)
 
 
@@ -115,10 +113,12 @@ def verify_onnx_file(
         return verify_onnx(path, made.model, form=form or DEFAULT_FORM, feeds=feeds, seed=seed)
     if alpha is not None or skip_unsupported:
         raise OptionError(f"{path} is converted already, so alpha and skipping unsupported layers have no meaning")
-    converted = path / PROGRAM
-    if not converted.is_file():
+    if not (path / PROGRAM).is_file():
         raise OptionError(f"{path} holds no {PROGRAM}: it was not converted from an ONNX file, or not as a whole")
-    known = session(converted).get_modelmeta().custom_metadata_map
+    converted = path_in(path, PROGRAM)
+    read_checkpoint(converted)  # ONNX Runtime gets no file that is damaged, or names others outside the folder
+    with refusing(f"ONNX Runtime cannot run {converted}"):
+        known = session(converted).get_modelmeta().custom_metadata_map
     if known.get(SOURCE) != read_checkpoint(original).sha256:
         raise OptionError(f"{path} was not converted from {original}")
     own = form_named(str(known.get(FORM))).name

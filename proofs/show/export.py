@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ...convert.attention.layer import SelfAttention
-from ...convert.errors import ConversionError, OptionError, Problem, UnsupportedLayerError
+from ...convert.errors import ConversionError, OptionError, Problem, UnsupportedLayerError, refusing
 from ...convert.export.gpsa import GPSAConvolution, gpsa_from_attention
 from ...convert.export.multihead import MultiheadConvolution, multihead_from_attention
 from ...convert.export.network import export_onnx
@@ -137,9 +137,8 @@ def input_sizes(model: nn.Module, layers: dict[str, SelfAttention], size: Sequen
     handles = [layer.register_forward_pre_hook(partial(note, name)) for name, layer in layers.items()]
     first = next(iter(layers.values()))
     try:
-        model(torch.zeros(1, first.in_channels, *size, dtype=first.weight.dtype))
-    except (RuntimeError, TypeError) as error:
-        raise ConversionError(f"the network does not run on images of {Size(*size)}: {error}") from error
+        with refusing(f"the network does not run on images of {Size(*size)}"):
+            model(torch.zeros(1, first.in_channels, *size, dtype=first.weight.dtype))
     finally:
         for handle in handles:
             handle.remove()

@@ -16,7 +16,7 @@ from torch import nn
 
 from ...convert.attention.layer import SelfAttention
 from ...convert.certificate.layer import InputRange
-from ...convert.errors import ConversionError, OutputError
+from ...convert.errors import ConversionError, OutputError, first_line
 from ...convert.files.architecture import Architecture
 from ...convert.files.network import open_network
 from ...convert.files.writing.atomic import check_distinct, check_file, write_file
@@ -135,7 +135,7 @@ def _program(model: nn.Module, size: Size) -> torch.export.ExportedProgram:
             )
     except Exception as error:  # torch.export raises many things for code that it cannot follow
         raise ConversionError(
-            f"torch.export cannot follow the network on images {list(images.shape)}: {str(error).splitlines()[0]}"
+            f"torch.export cannot follow the network on images {list(images.shape)}: {first_line(error)}"
         ) from error
 
 

@@ -89,8 +89,8 @@ IncludeOption = Annotated[
 ]
 ExcludeOption = Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Leave these layers alone.")]
 EmaOption = Annotated[bool, typer.Option("--ema", help="Take the moving average of the weights.")]
-DeviceOption = Annotated[str, typer.Option(help="Where to convert: cpu, cuda, ...")]
-DtypeOption = Annotated[Dtype | None, typer.Option(help="Precision to convert in; by default the architecture's.")]
+DeviceOption = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, ...")]
+DtypeOption = Annotated[Dtype | None, typer.Option(help="Precision of the weights; by default the architecture's.")]
 SkipOption = Annotated[
     bool, typer.Option("--skip-unsupported", help="Leave layers that cannot be converted as they are.")
 ]

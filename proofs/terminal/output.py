@@ -9,12 +9,15 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
+from typing import TextIO
 
 from .layout import blocks, column_widths, short_names
 from .printable import CELL, printable
 
 LISTED = 1000  # rows of a table, or lines of one kind, that are printed; JSON holds all
+_STANDARD_OUTPUT, _STANDARD_ERROR = 1, 2
+_results: TextIO | None = None  # where results go while everything else that is printed goes to standard error
 
 
 def prepare_streams() -> None:
@@ -36,6 +39,53 @@ def prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+@contextmanager
+def results_alone() -> Iterator[None]:
+    """While it lasts, standard output gets what is printed here, and standard error what any other code prints.
+
+    An architecture's code may print at any time: while it is built, run, traced or trained, here or in programs and
+    processes that it starts.
+    """
+    global _results
+    before = _results
+    try:
+        with _own_descriptor(before or sys.stdout) as _results, redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _results = before
+
+
+@contextmanager
+def _own_descriptor(stream: TextIO) -> Iterator[TextIO]:
+    """The stream; if it is the process's standard output, under another number, and that one is standard error's."""
+    try:
+        is_standard = stream.fileno() == _STANDARD_OUTPUT
+    except OSError:  # it is none of the system's
+        is_standard = False
+    if not is_standard:
+        yield stream
+        return
+    stream.flush()
+    own = os.dup(_STANDARD_OUTPUT)
+    os.dup2(_STANDARD_ERROR, _STANDARD_OUTPUT)
+    try:
+        with os.fdopen(own, "w", encoding=stream.encoding, errors=stream.errors, closefd=False) as found:
+            yield found
+    finally:
+        with suppress(OSError):
+            stream.flush()  # what was printed to it all the same
+        os.dup2(own, _STANDARD_OUTPUT)
+        os.close(own)
+
+
+def results_descriptor() -> int:
+    """The number of the file that results go to."""
+    try:
+        return (_results or sys.stdout).fileno()
+    except OSError:
+        return _STANDARD_OUTPUT
+
+
 def say(*lines: object, err: bool = False) -> None:
     """Prints lines, each made printable.
 
@@ -51,7 +101,7 @@ def say_document(text: str, *, err: bool = False) -> None:
     Raises:
         OSError: Standard output cannot be written.
     """
-    stream = sys.stderr if err else sys.stdout
+    stream = sys.stderr if err else _results or sys.stdout
     with suppress(OSError) if err else nullcontext():  # there is no other place to say so
         stream.write(text)
         stream.flush()
@@ -73,7 +123,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     numeric = [index > 0 and isinstance(cell, int) for index, cell in enumerate(rows[0])]
     header = [printable(name, CELL) for name in header]
     texts = [[f"{c:,}" if isinstance(c, int) else printable(c, CELL) for c in row] for row in rows[:LISTED]]
-    console, around = Console(highlight=False), 3 * len(header) - 1
+    console, around = Console(file=_results or sys.stdout, highlight=False), 3 * len(header) - 1
     if console.is_terminal:
         for row, name in zip(texts, short_names([row[0] for row in texts]), strict=True):
             row[0] = name

@@ -165,6 +165,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a link to itself": (lambda folder: (folder / "x.png").symlink_to("x.png"), "file"),
     "a picture of a billion pixels": (picture(png(40000, 30000, 10)), "too many pixels"),
     "a picture a little too large": (picture(png(8193, 8192, 10)), "too many pixels"),
+    "a picture of one row and column more than the largest": (picture(png(5793, 5793, 10)), "too many pixels"),
     "a picture that is cut": (picture(png(64, 64, 64)[:-20]), "cannot be read"),
     "a program for a printer": (picture(POSTSCRIPT), "is not a picture of a kind that is read"),
 }

@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from typer.main import get_command
 
-from conv2attn.cli import main
+from conv2attn.cli import app, main
 from conv2attn.convert import convert_model, load_converted, save_converted
 from conv2attn.convert.examples.networks import plain_cnn
-from conv2attn.convert.files.architecture import Architecture
+from conv2attn.convert.files.architecture import Architecture, build_architecture
 from conv2attn.proofs.benchmark.outputs import check_outputs
+from conv2attn.proofs.terminal.command import Command
+from tests.command import exit_code
 
 COMMAND = [sys.executable, "-m", "conv2attn.cli"]
 NAME = "\u03b1\u202e\u5b57"
@@ -173,6 +176,83 @@ def test_a_full_disk_is_told_in_one_sentence(arguments: Sequence[str]) -> None:
     assert "Traceback" not in ended.stderr
     assert len(last) < 200
     assert [name for name in sorted(os.listdir()) if name != "x" or arguments[0] != "demo"] == before
+
+
+LOUD = """
+import os, sys
+from torch import nn
+
+class Loud(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10)
+        )
+        self.say()
+
+    def forward(self, x):
+        self.say()
+        return self.net(x)
+
+    def say(self):
+        print("HERE \x1b[31m")
+        sys.__stdout__.write("AROUND\\n")
+
+def program():
+    os.system("echo STARTED")
+    return Loud()
+"""
+LOUD_NETWORK = ("loud.pt", "--arch", "nets.py:Loud", "--json")
+LOUD_RUNS = [
+    ("plan", *LOUD_NETWORK),
+    ("convert", *LOUD_NETWORK, "--size", "8x8", "--out", "x"),
+    ("restore", "converted.pt", *LOUD_NETWORK[1:], "--out", "x.pt"),
+    ("show", *LOUD_NETWORK, "--out", "x.html"),
+    ("show", *LOUD_NETWORK, "--out", "x.svg"),
+    ("verify", *LOUD_NETWORK, "--random", "1", "--size", "8x8"),
+    ("export", *LOUD_NETWORK, "--to", "onnx", "--size", "8x8", "--out", "x.onnx"),
+    ("export", *LOUD_NETWORK, "--to", "mha", "--size", "8x8", "--out", "x.safetensors"),
+    ("freeze", "converted.pt", *LOUD_NETWORK[1:], "--tolerance", "0.1", "--size", "8x8", "--out", "x.pt2"),
+    ("melt", *LOUD_NETWORK, "--epochs", "1", "--seeds", "1", "--accelerator", "cpu", "--out", "x"),
+]
+
+
+def loud() -> None:
+    """A network that prints, as a CNN and converted."""
+    Path("nets.py").write_text(LOUD)
+    network = build_architecture("nets.py:Loud", {})
+    torch.save(network.state_dict(), "loud.pt")
+    torch.save(convert_model(network).model.state_dict(), "converted.pt")
+
+
+@pytest.mark.parametrize("arguments", LOUD_RUNS, ids=" ".join)
+def test_with_json_a_result_is_alone_on_standard_output_whatever_the_network_prints(
+    arguments: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    loud()
+    capsys.readouterr()
+    code, (out, err) = exit_code(*arguments), capsys.readouterr()
+    assert code == 0, err
+    assert json.loads(out)["command"] == arguments[0]
+    assert "HERE" in err
+
+
+def test_with_json_a_result_is_alone_whatever_programs_and_libraries_print() -> None:
+    loud()
+    code, out, err = started(("plan", "loud.pt", "--arch", "nets.py:program", "--json"), {})
+    assert code == 0
+    assert json.loads(out)["command"] == "plan"
+    assert {"HERE \x1b[31m", "AROUND", "STARTED"} <= set(err.splitlines())
+
+
+def test_every_command_keeps_its_result_alone() -> None:
+    assert {type(command) for command in get_command(app).commands.values()} == {Command}
+
+
+def test_the_help_of_a_command_goes_to_standard_output() -> None:
+    code, out, err = started(("plan", "--help"), {})
+    assert (code, err) == (0, "")
+    assert out.startswith("Usage: ")
 
 
 def refused(arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import combinations
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import combinations, pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from ...terminal.outcome import JSON_VERSION
 from .report import COMMAND
 from .result import Campaign, Part
 from .tally import Tally
+
+_MOST_PAIRS = 100_000  # of parts that are compared one by one, in a few seconds
+_Found = tuple[Path, Part]
 
 
 def merge(paths: Sequence[Path]) -> Campaign:
@@ -73,10 +77,35 @@ def read_campaign(path: Path) -> Campaign:
 
 def _check_disjoint(paths: Sequence[Path], campaigns: Sequence[Campaign]) -> None:
     parts = [(path, part) for path, campaign in zip(paths, campaigns, strict=True) for part in campaign.parts]
-    for (one_path, one), (other_path, other) in combinations(parts, 2):
+    for (one_path, one), (other_path, other) in _to_compare(parts):
         common = _common_layer(one, other)
         if common is not None:
             raise SelectionError(f"layer {common} of seed {one.seed} is both in {one_path} and in {other_path}")
+
+
+def _to_compare(found: Sequence[_Found]) -> Iterator[tuple[_Found, _Found]]:
+    """Pairs of parts, enough of them that some pair has a layer in common if any two parts have one.
+
+    Of parts with the same seed and step, only those with the same remainder can have one, and then two that follow each
+    other. Parts of a seed with different steps are compared one by one, which are few where shards are added up.
+
+    Raises:
+        SelectionError: They are too many.
+    """
+    alike: dict[int, dict[int, list[_Found]]] = defaultdict(lambda: defaultdict(list))
+    for path, part in found:
+        if part.count:
+            alike[part.seed][part.step].append((path, part))
+    for steps in alike.values():
+        for step, parts in steps.items():
+            parts.sort(key=lambda found: (found[1].first % step, found[1].first))
+            yield from pairwise(parts)
+    counts = [[len(parts) for parts in steps.values()] for steps in alike.values()]
+    if sum(sum(some) ** 2 - sum(count**2 for count in some) for some in counts) > 2 * _MOST_PAIRS:
+        raise SelectionError(f"parts in different steps are more than {_MOST_PAIRS:,} pairs, too many to compare")
+    for steps in alike.values():
+        for one, other in combinations(steps.values(), 2):
+            yield from product(one, other)
 
 
 def _common_layer(one: Part, other: Part) -> int | None:

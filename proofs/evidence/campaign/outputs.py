@@ -11,6 +11,7 @@ from pathlib import Path
 from ....convert.errors import OutputError
 from ....convert.files.writing.marked import Write, marked_file
 from ....convert.files.writing.temporary import file_system_errors
+from ...terminal.output import results_descriptor
 
 ROOM = 2**17  # bytes; a result has a few thousand, whatever the number of layers
 
@@ -20,12 +21,13 @@ def result_file(target: Path | None, command: str, *, sources: Iterable[Path] = 
     return marked_file(target, marks=[f'"command": "{command}"'], room=ROOM, sources=sources)
 
 
-def check_stdout(descriptor: int = 1) -> None:
+def check_stdout(descriptor: int | None = None) -> None:
     """Refuses a standard output that will not take a result: a full disk or device.
 
     Raises:
         OutputError: It is closed, or is full.
     """
+    descriptor = results_descriptor() if descriptor is None else descriptor
     with file_system_errors(Path("standard output")):
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             disk = os.fstatvfs(descriptor)

@@ -7,7 +7,7 @@ and the weights alone, and so is whether a layer is one that the theorem covers:
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,7 @@ def check_layer(
         return CheckedLayer(name, Verdict.REFUSED, "the report does not name this layer")
     certificate = record.get("certificate")
     bound = certificate.get("bound") if isinstance(certificate, Mapping) else None
-    bound = float(bound) if isinstance(bound, int | float) and abs(bound) < math.inf else None
+    bound = float(bound) if isinstance(bound, int | float) and abs(bound) <= sys.float_info.max else None
     if (reason := _scores_otherwise(entry, state)) is not None:
         return CheckedLayer(name, Verdict.NOT_COVERED, reason, bound)
     stored = _stored(entry, state)

@@ -148,7 +148,7 @@ def _entry_data(entry: LayerReport, layer: SelfAttention, left_out: str | None, 
 
 
 def _changed(layer: SelfAttention) -> str | None:
-    """Why a layer, as one that was trained, is no longer a convolution, and how far it is from one; None if it is one."""
+    """Why a layer is no longer a convolution, as one that was trained, and how far it is from one; else None."""
     reason = not_a_convolution(layer, tolerance=math.inf) if layer.regime.is_read else None
     return None if reason is None else f"no longer a convolution: {reason}{told_distance(layer)}"
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ....convert.attention.layer import SelfAttention, SelfAttention2d
-from ....convert.errors import ConversionError, SelectionError
+from ....convert.errors import ConversionError, SelectionError, first_line
 from ....convert.files.layers import Layers
 from ....convert.names import names_by_module
 from ....convert.size import Size
@@ -192,11 +192,8 @@ def _inputs(model: nn.Module, names: Sequence[str], image: Tensor, limit: float)
     except TooMuchError as error:
         raise ConversionError("the network takes too much time or memory on an image of this size") from error
     except Exception as error:
-        said = (str(error).strip().splitlines() or [""])[0]
         shape = "x".join(map(str, image.shape[1:]))
-        raise ConversionError(
-            f"the network does not run on an image of {shape}: {type(error).__name__}: {said}"
-        ) from error
+        raise ConversionError(f"the network does not run on an image of {shape}: {first_line(error)}") from error
     finally:
         for handle in handles:
             handle.remove()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import math
 import textwrap
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from ....convert.errors import ConversionError
+from ....convert.errors import ConversionError, refusing
 from ...terminal.printable import printable_lines
 
 try:
@@ -19,6 +22,8 @@ except ImportError as error:
     raise ConversionError(
         "pictures are drawn with matplotlib, which is not installed: pip install matplotlib"
     ) from error
+except ValueError as error:  # what it makes of a backend that is none, in the environment
+    raise ConversionError(f"pictures are drawn with matplotlib, which cannot be used here: {error}") from error
 
 # Okabe and Ito's colours, which colour-blind people can tell apart.
 INK, GREY, FAINT, PAPER = "#222222", "#777777", "#d9d9d6", "#ffffff"
@@ -58,6 +63,7 @@ _UNDATED: dict[str, dict[str, Any]] = {
 _TITLE, _LINE = 0.42, 0.155  # inches: the title's strip, a line of the caption
 _TITLE_LINE = 0.19
 _LETTERS_PER_INCH, _TITLE_LETTERS_PER_INCH = 17.5, 11
+_MOST_PIXELS, _LONGEST_SIDE = 2**26, 2**16 - 1  # of a picture; the latter is what Agg can draw
 
 
 class Sheet:
@@ -67,6 +73,9 @@ class Sheet:
         figure: The figure.
         width: Its width.
         body: Height between title and caption.
+
+    Raises:
+        ConversionError: It would have too many pixels; this is so before anything is drawn.
     """
 
     def __init__(self, width: float, body: float, *, title: str, caption: str) -> None:
@@ -76,6 +85,12 @@ class Sheet:
         titles = textwrap.wrap(title, int((width - 0.3) * _TITLE_LETTERS_PER_INCH))
         self._above = _TITLE + _TITLE_LINE * (len(titles) - 1)
         self._height = self._above + body + self._below
+        sides = [round(RC["savefig.dpi"] * inches) for inches in (width, self._height)]
+        if math.prod(sides) > _MOST_PIXELS or max(sides) > _LONGEST_SIDE:
+            raise ConversionError(
+                f"the picture would have {sides[0]:,} x {sides[1]:,} pixels; at most {_MOST_PIXELS:,} are drawn, and "
+                f"{_LONGEST_SIDE:,} along a side"
+            )
         self.figure = Figure(figsize=(width, self._height), facecolor=PAPER)
         self.figure.text(0.15 / width, 1 - 0.16 / self._height, "\n".join(titles), size=10.5, weight="bold", va="top")
         self.figure.text(
@@ -100,10 +115,15 @@ class Sheet:
         metadata = _UNDATED[form] | ({} if creator is None else {"Creator": creator})
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph .* missing")  # a box stands for a letter that is not there
-            self.figure.savefig(stream, format=form, metadata=metadata)
+            with refusing("the picture cannot be drawn"):  # matplotlib looks at the environment, too
+                self.figure.savefig(stream, format=form, metadata=metadata)
         return stream.getvalue()
 
 
-def drawn_in_style() -> Any:
-    """A context in which figures are drawn and saved in this style."""
-    return matplotlib.rc_context(RC)
+@contextmanager
+def drawn_in_style() -> Iterator[None]:
+    """A context in which figures are drawn and saved in this style, whatever a user's matplotlibrc says."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(RC)
+        yield

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....convert.errors import OptionError, SelectionError
-from ....learn.experiment.folder import Experiment, is_experiment, read_experiment, read_results, run_folder
-from ....learn.experiment.history import History, accuracies, read_history
+from ....learn.experiment.folder import Experiment, is_experiment, read_experiment, read_results
+from ....learn.experiment.history import History, read_accuracies, read_history
 from ....learn.experiment.results import lines
 from ....learn.networks.resnet import BLOCKS
-from ....learn.training.records import read_records
 
 if TYPE_CHECKING:
     from ..pictures.style import Sheet
@@ -121,10 +120,7 @@ def _curves(runs: Runs) -> Sheet:
 
     experiment = runs.experiment
     names = experiment.encodings if runs.encoding is None else (runs.encoding,)
-    found = {
-        name: [accuracies(read_records(run_folder(runs.folder, name, seed))) for seed in range(experiment.seeds)]
-        for name in names
-    }
+    found = {name: read_accuracies(runs.folder, name, experiment.seeds) for name in names}
     return draw_curves(found, data=experiment.data.partition(":")[0])
 
 

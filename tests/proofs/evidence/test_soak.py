@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conv2attn.convert.errors import OutputError
+from conv2attn.convert.errors import OutputError, SelectionError
 from conv2attn.proofs.evidence.campaign import outputs
-from conv2attn.proofs.evidence.campaign.merge import _common_layer
+from conv2attn.proofs.evidence.campaign.merge import _common_layer, _to_compare
 from conv2attn.proofs.evidence.campaign.result import Part
 from tests.command import Run, result_of
 from tests.faults import drop_a_head
@@ -135,6 +135,27 @@ def test_what_is_no_file_is_no_result(run: Run, kind: str) -> None:
 def test_two_parts_have_the_layers_in_common_that_their_indices_have(one: Part, other: Part) -> None:
     common = set(one.indices) & set(other.indices) if one.seed == other.seed else set()
     assert _common_layer(one, other) == min(common, default=None)
+
+
+@given(st.lists(PARTS, max_size=6))
+def test_parts_that_have_a_layer_in_common_are_compared(parts: list[Part]) -> None:
+    layers = [(part.seed, index) for part in parts for index in part.indices]
+    compared = list(_to_compare([(Path(), part) for part in parts]))
+    assert any(_common_layer(one, other) is not None for (_, one), (_, other) in compared) == (
+        len(set(layers)) < len(layers)
+    )
+
+
+def test_shards_of_one_seed_are_compared_with_their_neighbours_alone() -> None:
+    parts = [(Path(), Part(0, number, 7000, 1)) for number in range(7000)]
+    assert len(list(_to_compare(parts))) == 6999
+
+
+def test_many_parts_of_different_steps_are_refused_before_they_are_compared() -> None:
+    parts = [(Path(), Part(0, 0, step, 1)) for step in range(1, 7000)]
+    compared = _to_compare(parts)
+    with pytest.raises(SelectionError, match="more than 100,000 pairs"):
+        list(compared)
 
 
 def test_a_failure_gives_a_snippet_and_exit_code_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

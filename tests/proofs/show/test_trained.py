@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import re
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from conv2attn.convert.errors import OptionError, OutputExistsError, SelectionError
+from conv2attn.convert.errors import CheckpointError, ConversionError, OptionError, OutputExistsError, SelectionError
 from conv2attn.learn.experiment.folder import read_results
 from conv2attn.learn.experiment.history import read_history
 from conv2attn.learn.experiment.recipes import ALL
 from conv2attn.learn.experiment.results import Line, lines
+from conv2attn.proofs.show.pictures.style import Sheet
 from conv2attn.proofs.show.show import View, show
 from conv2attn.proofs.show.trained.heads import draw_head_maps
 from conv2attn.proofs.show.trained.show import PICTURES, Runs, draw_runs, runs_at
 from conv2attn.proofs.show.trained.table import HEADER, TYPES, marks, table_rows
 from tests.learn.experiments import run_tiny
 
+Damage = Callable[[Any], Any]  # changes what a file holds, or returns something else
 HEADS = ("contours", "training", "maps")
 _STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
@@ -142,3 +150,139 @@ def test_a_file_is_replaced_only_if_it_may_be(experiment: Path, tmp_path: Path) 
     assert out.read_text().startswith("<!doctype html>")
     with pytest.raises(OutputExistsError):
         show(experiment, out, View(), architecture=None)
+
+
+INFINITE = "infinite"  # stands for a number that no float holds
+
+
+@pytest.fixture
+def damaged(experiment: Path, tmp_path: Path) -> Callable[[str, Damage], Path]:
+    """A copy of the experiment with a file that says something else."""
+
+    def damaged(name: str, damage: Damage) -> Path:
+        copy = tmp_path / "run"
+        shutil.copytree(experiment, copy, dirs_exist_ok=True)
+        found = json.loads((copy / name).read_text())
+        changed = damage(found)
+        text = json.dumps(found if changed is None else changed).replace(f'"{INFINITE}"', "1e999")
+        (copy / name).write_text(text)
+        return copy
+
+    return damaged
+
+
+def within(*place: str | int, value: object) -> Damage:
+    """Puts a value there."""
+
+    def damage(found: Any) -> None:
+        for key in place[:-1]:
+            found = found[key]
+        found[place[-1]] = value
+
+    return damage
+
+
+def with_layers(change: Callable[[list[Any]], list[Any]]) -> Damage:
+    """Changes the layers of the last epoch."""
+    return lambda records: [*records[:-1], records[-1] | {"layers": change(records[-1]["layers"])}]
+
+
+def fewer_heads(layer: dict[str, Any]) -> dict[str, Any]:
+    """A layer without its last head."""
+    maps = base64.b64decode(layer["maps"])
+    shorter = maps[: len(maps) * (len(layer["taps"]) - 1) // len(layer["taps"])]
+    lists = {name: layer[name][:-1] for name in ("taps", "centers", "covariances")}
+    return layer | lists | {"maps": base64.b64encode(shorter).decode()}
+
+
+NO_NUMBERS = ["x", None, [], INFINITE, 10**400, "NaN"]
+DESCRIPTIONS = [
+    *(within(*place, value=value) for place in (("seeds",), ("images", 1)) for value in (0, -1, 1.5, *NO_NUMBERS)),
+    *(within("setting", "sizes", "pixels", value=value) for value in (0, -1, *NO_NUMBERS)),
+    *(within("setting", "sizes", "padding", value=value) for value in (-100, "x")),
+    *(
+        within("encodings", value=value)
+        for value in ([], "quadratic", ["all"], ["../outside"], ["/etc"], ["a\0b"], [1])
+    ),
+    lambda _: [],
+    lambda _: 3,
+]
+RECORDS = [
+    lambda records: [{"epoch": 0, "layers": record["layers"]} for record in records if "layers" in record],
+    *(within(1, "validation", value=value) for value in ([1], None, {})),
+    *(within(1, "validation", "accuracy", value=value) for value in (1.7e308, -0.5, *NO_NUMBERS)),
+]
+LAYERS = [
+    with_layers(lambda layers: layers[:1]),
+    with_layers(lambda layers: [fewer_heads(layer) for layer in layers]),
+    with_layers(lambda layers: [fewer_heads(layers[0]), *layers[1:]]),
+    lambda records: [record | {"layers": []} for record in records],
+    *(within(0, "layers", 0, name, value=value) for name in ("spread", "taps", "maps") for value in NO_NUMBERS),
+]
+ROWS = [
+    *(within(0, "encoding", value=value) for value in (1, [1], None)),
+    *(within(0, name, value=value) for name in ("test", "parameters") for value in NO_NUMBERS),
+    lambda _: 3,
+    lambda _: {},
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "damages", "pictures"),
+    [
+        ("experiment.json", DESCRIPTIONS, (*PICTURES, None)),
+        ("quadratic/seed-0/records.json", RECORDS, ("contours", "curves", None)),
+        ("quadratic/seed-0/records.json", LAYERS, (*HEADS, None)),
+        ("results.json", ROWS, ("table",)),
+    ],
+)
+def test_a_damaged_experiment_is_refused_by_every_picture_of_it(
+    name: str,
+    damages: Sequence[Damage],
+    pictures: Sequence[str | None],
+    damaged: Callable[[str, Damage], Path],
+    tmp_path: Path,
+) -> None:
+    for damage in damages:
+        folder = damaged(name, damage)
+        for picture in pictures:
+            out = tmp_path / ("out.html" if picture is None else "out.svg")
+            with pytest.raises(CheckpointError, match=re.escape((name.partition("/")[2] and "seed-0") or name)):
+                show(folder, out, View(picture=picture), architecture=None)
+            assert not out.exists()
+
+
+@pytest.mark.parametrize("name", ["experiment.json", "results.json", "quadratic/seed-0/records.json", "quadratic"])
+def test_no_link_of_an_experiment_leads_out_of_its_folder(name: str, experiment: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(experiment, folder)
+    (folder / name).rename(tmp_path / "outside")
+    (folder / name).symlink_to(tmp_path / "outside")
+    for picture in ("table",) if name == "results.json" else ("contours", "curves"):
+        with pytest.raises(CheckpointError, match="is a link that leaves its folder"):
+            show(folder, tmp_path / "out.svg", View(picture=picture), architecture=None)
+
+
+def test_curves_of_runs_that_are_not_over_are_refused(damaged: Callable[[str, Damage], Path], tmp_path: Path) -> None:
+    folder = damaged("experiment.json", within("seeds", value=2))
+    shutil.copytree(folder / "quadratic" / "seed-0", folder / "quadratic" / "seed-1")
+    shutil.copytree(folder / "resnet10" / "seed-0", folder / "resnet10" / "seed-1")
+    records = folder / "quadratic" / "seed-1" / "records.json"
+    records.write_text(json.dumps(json.loads(records.read_text())[:-1]))
+    with pytest.raises(CheckpointError, match="is not over: runs of quadratic differ in epochs"):
+        show(folder, tmp_path / "out.svg", View(picture="curves"), architecture=None)
+
+
+def test_a_picture_of_too_many_pixels_is_refused_before_it_is_drawn(
+    damaged: Callable[[str, Damage], Path], tmp_path: Path
+) -> None:
+    folder = damaged("results.json", lambda rows: [rows[0] | {"encoding": str(number)} for number in range(8000)])
+    with pytest.raises(ConversionError, match="at most 67,108,864 are drawn"):
+        show(folder, tmp_path / "out.png", View(picture="table"), architecture=None)
+
+
+def test_a_sheet_is_drawn_up_to_a_limit_of_its_pixels_and_of_its_sides() -> None:
+    Sheet(40, 40, title="", caption="")
+    for width, body in ((42, 42), (328, 1), (1, 328)):
+        with pytest.raises(ConversionError, match="are drawn"):
+            Sheet(width, body, title="", caption="")

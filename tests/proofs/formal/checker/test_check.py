@@ -9,6 +9,7 @@ import json
 import random
 import shutil
 from collections.abc import Iterator
+from contextlib import nullcontext
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from conv2attn.convert.files.folder import read_folder
 from conv2attn.convert.model.report import Report
 from conv2attn.proofs.formal.checker import program
 from conv2attn.proofs.formal.checker.folder import check_folder, check_layer
-from conv2attn.proofs.formal.checker.program import Running, running
+from conv2attn.proofs.formal.checker.program import Claimed, Running, Stored, running
 from conv2attn.proofs.formal.checker.verdicts import REFUSALS, CheckedLayer, Verdict
 from tests.command import exit_code, result_of
 
@@ -302,6 +303,41 @@ def test_a_report_that_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.Ca
     (folder / "report.json").write_text(text, encoding="utf-8")
     assert exit_code("check", folder) == 3
     assert "report.json" in capsys.readouterr().err
+
+
+ODD: list[Any] = [10**400, 1e400, "NaN", None, [[]], {"a": 1}]
+
+
+class StandIn:
+    """Takes what the program is asked, and refuses every claim."""
+
+    def verdict(self, claimed: Claimed, stored: Stored) -> str:
+        """As ``Running.verdict``."""
+        return "Not_finite" if claimed.words() and stored.words() else ""
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conv2attn.proofs.formal.checker.folder.running", lambda: nullcontext(StandIn()))
+
+
+@pytest.mark.usefixtures("stand_in")
+@pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:9])
+def test_whatever_a_report_says_is_judged_or_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], value: Any
+) -> None:
+    folder = saved(tmp_path / "folder", nn.Conv2d(2, 3, 3))
+    kept = report_of(folder)
+    layer = kept["layers"][0]
+    changed = [{"certificate": value}, {"certificate": layer["certificate"] | {"bound": value}}]
+    changed += [{key: value} for key in ("names", "dtype", "alpha", "seal", "spec", "uncertified")]
+    changed += [{"spec": layer["spec"] | {key: value}} for key in layer["spec"]]
+    reports = [kept | {"layers": [layer | change]} for change in changed]
+    reports += [kept | {"layers": value}, kept | {"layers": [value]}, kept | {"certified_range": value}]
+    reports += [kept | {"certified_range": [value, value]}]
+    for report in reports:
+        (folder / "report.json").write_text(json.dumps(report), encoding="utf-8")
+        assert exit_code("check", folder) in (0, 1, 3), capsys.readouterr().err
 
 
 def test_a_report_that_is_a_link_out_of_its_folder_is_not_read(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ def from_plain(kind: type[T], data: object) -> T:
     """The dataclass that ``dataclasses.asdict`` made the data of.
 
     Args:
-        kind: A dataclass whose fields are numbers, texts, None, tuples of any length, mappings from texts, and such
-            dataclasses.
+        kind: A dataclass whose fields are numbers, texts, truth values, None, tuples of one kind, mappings from texts,
+            and such dataclasses.
         data: The data; a list for a tuple.
 
     Raises:
@@ -31,13 +31,13 @@ def _read(kind: Any, data: Any, name: str) -> Any:
         return None if data is None else _read(parts[0], data, name)
     if dataclasses.is_dataclass(kind):
         return _read_fields(kind, data, name)
-    if origin is tuple and isinstance(data, list):
+    if origin is tuple and isinstance(data, list) and (parts[-1] is Ellipsis or len(data) == len(parts)):
         return tuple(_read(parts[0], item, name) for item in data)
     if origin in (dict, Mapping) and isinstance(data, dict):
         return {key: _read(parts[1], item, name) for key, item in data.items()}
     if kind is float and type(data) in (int, float) and abs(data) <= sys.float_info.max:
         return float(data)
-    if type(data) is kind and (kind is str or (kind is int and abs(data) < 2**63)):
+    if type(data) is kind and (kind in (str, bool) or (kind is int and abs(data) < 2**63)):
         return data
     raise ValueError(f"{name} is of another kind")
 

@@ -1,0 +1,52 @@
+"""What surrounds a run, its environment and the folder that it is in, changes no picture and is no bug."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tests.command import exit_code
+from tests.processes import finished
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save(nn.Sequential(nn.Conv2d(1, 2, 3)), "module.pt")
+
+
+@pytest.mark.parametrize("date", ["abc", "9" * 30, "1e5"])
+def test_a_date_that_is_none_is_told_in_one_sentence(
+    date: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", date)
+    assert exit_code("show", "module.pt", "--out", "x.pdf", "--size", "8x8") == 3
+    err = capsys.readouterr().err
+    assert err.startswith("conv2attn: the picture cannot be drawn: ")
+    assert err.count("\n") == 1
+    assert not Path("x.pdf").exists()
+
+
+def test_a_matplotlibrc_in_the_folder_changes_no_picture() -> None:
+    """It made matplotlib run latex."""
+    for name, text in (("a.svg", ""), ("b.svg", "text.usetex : True\nfont.size : 30\nlines.linewidth : 9\n")):
+        Path("matplotlibrc").write_text(text)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-m", "conv2attn.cli", "show", "module.pt", "--out", name, "--size", "8x8"]
+        ended = finished(command, env=environment)
+        assert ended.returncode == 0, ended.stderr
+    assert Path("a.svg").read_bytes() == Path("b.svg").read_bytes()
+
+
+def test_a_backend_that_is_none_is_told_in_one_sentence() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "MPLBACKEND": "foo"}
+    command = [sys.executable, "-m", "conv2attn.cli", "show", "module.pt", "--out", "x.svg", "--size", "8x8"]
+    ended = finished(command, env=environment)
+    assert ended.returncode == 3
+    assert ended.stderr.startswith("conv2attn: pictures are drawn with matplotlib, which cannot be used here: ")
+    assert ended.stderr.count("\n") == 1
