@@ -225,8 +225,8 @@ def dequantised(count: int, key: str, *more: object) -> Write:
 
 def many_users(path: Path) -> None:
     """A program of 8,000 convolutions with one result, and 8,000 nodes that take it."""
-    users = [{"target": "t", "inputs": [tensor_input("self", "y")]}] * 8000
-    program(path, [computed(CONV, "y", tensor_input("weight", "p"))] * 8000 + users)
+    user = {"target": "t", "inputs": [tensor_input("self", "y")]}
+    program(path, [*[computed(CONV, "y", tensor_input("weight", "p"))] * 8000, *[user] * 8000])
 
 
 def padded(pads: int, module: str) -> Write:

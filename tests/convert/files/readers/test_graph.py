@@ -138,7 +138,7 @@ RELUS = [node("relu.default", f"%{number}") for number in range(100)]
 def test_nodes_are_charged_wherever_they_are() -> None:
     budget = Budget()
     before = budget.memory, budget.steps
-    Graph(RELUS, budget)
+    Graph(list(RELUS), budget)
     outer = before[0] - budget.memory
     assert outer >= 100 * 64  # an empty dictionary
     middle = budget.memory, budget.steps
@@ -194,7 +194,7 @@ def test_a_tensor_is_written_into_through_whatever_is_computed_from_it(
     nodes: list[dict[str, object]], is_written: bool
 ) -> None:
     """What is computed may be a view; only a convolution's result is certainly none."""
-    assert ("%w" in Graph(nodes, Budget()).written) == is_written
+    assert ("%w" in Graph(list(nodes), Budget()).written) == is_written
 
 
 def test_two_nodes_do_not_give_one_tensor() -> None:
@@ -203,7 +203,7 @@ def test_two_nodes_do_not_give_one_tensor() -> None:
         [dict(conv(), outputs=[{"as_tensors": [{"name": "a"}] * 2}])],
     ):
         with pytest.raises(CheckpointError, match=r"the program computes '%?[ay]' twice"):
-            Graph(nodes, Budget())
+            Graph(list(nodes), Budget())
 
 
 @pytest.mark.parametrize("arg", [{"as_none": True}, {"as_ints": [2, 2]}, {"as_ints": [1, 1]}])

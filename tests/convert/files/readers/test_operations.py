@@ -33,7 +33,7 @@ def test_what_an_operation_writes_into_is_what_its_schema_says(operation: str, w
 def test_an_operation_of_somebody_else_may_write_into_all_that_it_takes() -> None:
     for target in ("torch.ops.own.f.default", "torch.ops.higher_order.cond", "aten.mul.Tensor", "", "_operator.add"):
         assert written_arguments(target) is None
-    assert written_arguments("torch.ops.quantized_decomposed.dequantize_per_tensor.default") == set()
+    assert written_arguments("torch.ops.quantized_decomposed.dequantize_per_tensor.default") == frozenset()
 
 
 @pytest.mark.parametrize(
