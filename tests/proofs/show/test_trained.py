@@ -209,7 +209,9 @@ DESCRIPTIONS: list[Damage] = [
 ]
 RECORDS: list[Damage] = [
     lambda records: [{"epoch": 0, "layers": record["layers"]} for record in records if "layers" in record],
-    *(within(1, "validation", value=value) for value in ([1], None, {})),
+    within(1, "validation", value=[1]),
+    within(1, "validation", value=None),
+    within(1, "validation", value={}),
     *(within(1, "validation", "accuracy", value=value) for value in (1.7e308, -0.5, *NO_NUMBERS)),
 ]
 LAYERS: list[Damage] = [
