@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
 from typer.core import TyperCommand
 
 from .output import results_alone
@@ -13,7 +12,7 @@ from .output import results_alone
 class Command(TyperCommand):
     """A command whose result is all that it prints to standard output, whatever the user's code prints."""
 
-    def invoke(self, ctx: typer.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         """Runs the command, with its options read and its help, if that is asked for, printed already."""
         with results_alone():
             return super().invoke(ctx)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -246,7 +247,8 @@ def test_with_json_a_result_is_alone_whatever_programs_and_libraries_print() -> 
 
 
 def test_every_command_keeps_its_result_alone() -> None:
-    assert {type(command) for command in get_command(app).commands.values()} == {Command}
+    program: Any = get_command(app)
+    assert {type(command) for command in program.commands.values()} == {Command}
 
 
 def test_the_help_of_a_command_goes_to_standard_output() -> None:

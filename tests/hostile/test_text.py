@@ -221,6 +221,15 @@ def test_what_cannot_be_converted_is_told_in_visible_characters(run: Run) -> Non
     assert run("prove", "--only", SIGNS).code == 2
     assert run("bench", "--table", SIGNS).code == 2
     assert run("soak", "--engine", SIGNS).code in (2, 3)
+    for option in ("--data", "--encoding", "--recipe"):
+        assert run("learn", option, SIGNS, "--out", "out").code in (2, 3)
+    for option in ("--data", "--include", "--accelerator"):
+        assert run("melt", "weights.pt", *WEIGHTS, option, SIGNS, "--out", "out").code in (2, 3)
+    assert run("freeze", "weights.pt", *WEIGHTS, "--tolerance", "1", "--out", SIGNS).code in (2, 3)
+    assert run("export", "weights.pt", *WEIGHTS, "--to", "onnx", "--form", SIGNS, "--out", "x.onnx").code == 2
+    assert run("check", SIGNS).code in (2, 3)
+    assert run("formal", "--limit", SIGNS).code == 2
+    assert run("claims", SIGNS).code == 2
 
 
 def test_hostile_file_names_are_told_in_visible_characters(run: Run) -> None:

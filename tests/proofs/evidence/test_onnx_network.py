@@ -107,7 +107,7 @@ def renamed(content: bytes) -> bytes:
     """The network with another name for its output."""
     model = onnx.load_from_string(content)
     model.graph.node[-1].output[0] = model.graph.output[0].name = "other"
-    return model.SerializeToString()
+    return bytes(model.SerializeToString())
 
 
 def fed_otherwise(content: bytes) -> bytes:
@@ -115,7 +115,7 @@ def fed_otherwise(content: bytes) -> bytes:
     model = onnx.load_from_string(content)
     model.graph.input.append(port("more", ["n"]))
     model.graph.node.append(helper.make_node("Identity", ["more"], ["same_more"]))
-    return model.SerializeToString()
+    return bytes(model.SerializeToString())
 
 
 DAMAGED: dict[str, Callable[[bytes], bytes]] = {

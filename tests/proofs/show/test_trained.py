@@ -195,8 +195,8 @@ def fewer_heads(layer: dict[str, Any]) -> dict[str, Any]:
     return layer | lists | {"maps": base64.b64encode(shorter).decode()}
 
 
-NO_NUMBERS = ["x", None, [], INFINITE, 10**400, "NaN"]
-DESCRIPTIONS = [
+NO_NUMBERS: list[Any] = ["x", None, [], INFINITE, 10**400, "NaN"]
+DESCRIPTIONS: list[Damage] = [
     *(within(*place, value=value) for place in (("seeds",), ("images", 1)) for value in (0, -1, 1.5, *NO_NUMBERS)),
     *(within("setting", "sizes", "pixels", value=value) for value in (0, -1, *NO_NUMBERS)),
     *(within("setting", "sizes", "padding", value=value) for value in (-100, "x")),
@@ -207,19 +207,21 @@ DESCRIPTIONS = [
     lambda _: [],
     lambda _: 3,
 ]
-RECORDS = [
+RECORDS: list[Damage] = [
     lambda records: [{"epoch": 0, "layers": record["layers"]} for record in records if "layers" in record],
-    *(within(1, "validation", value=value) for value in ([1], None, {})),
+    within(1, "validation", value=[1]),
+    within(1, "validation", value=None),
+    within(1, "validation", value={}),
     *(within(1, "validation", "accuracy", value=value) for value in (1.7e308, -0.5, *NO_NUMBERS)),
 ]
-LAYERS = [
+LAYERS: list[Damage] = [
     with_layers(lambda layers: layers[:1]),
     with_layers(lambda layers: [fewer_heads(layer) for layer in layers]),
     with_layers(lambda layers: [fewer_heads(layers[0]), *layers[1:]]),
     lambda records: [record | {"layers": []} for record in records],
     *(within(0, "layers", 0, name, value=value) for name in ("spread", "taps", "maps") for value in NO_NUMBERS),
 ]
-ROWS = [
+ROWS: list[Damage] = [
     *(within(0, "encoding", value=value) for value in (1, [1], None)),
     *(within(0, name, value=value) for name in ("test", "parameters") for value in NO_NUMBERS),
     lambda _: 3,
