@@ -65,8 +65,8 @@ types: .venv/dev
 	mkdir -p build/types && ln -sfn ../.. build/types/conv2attn
 	$(BIN)/mypy
 
-mutants: .venv/dev build/mutation/.venv  ## See whether the tests can fail; takes hours. MODULES=... and SAMPLE=... choose.
-	$(BIN)/python -m tests.mutation.run build/mutation/.venv/bin $(or $(SAMPLE),0) $(MODULES)
+mutants: .venv/dev build/mutation/.venv  ## See whether the tests can fail; takes hours. MODULES=..., SAMPLE=... and SINCE=... choose.
+	$(BIN)/python -m tests.mutation.run build/mutation/.venv/bin $(or $(SAMPLE),0) "$(SINCE)" $(MODULES)
 
 build/mutation/.venv:
 	$(PYTHON) -m venv $@

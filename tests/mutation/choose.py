@@ -1,4 +1,6 @@
-"""Chooses which mutants run. Cosmic-ray's own Python runs this file: ``python -m tests.mutation.choose SESSION COUNT``.
+"""Chooses which mutants run. Cosmic-ray's own Python runs this file.
+
+    python -m tests.mutation.choose SESSION COUNT LINES
 
 Left out is what says nothing about the tests:
 
@@ -10,11 +12,13 @@ Left out is what says nothing about the tests:
 * how many letters of a name a message shows is taste;
 * a dataclass that is not frozen, and an abstract method that is not said to be one, compute the same.
 
-Of the rest, COUNT mutants of the module are drawn at random, always the same ones; 0 takes all.
+Of the rest, those that begin in one of LINES, a list in JSON, or null for all lines; and of these, COUNT are drawn at
+random, always the same ones; 0 takes all.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import sys
@@ -41,11 +45,12 @@ _SHOWN = re.compile(r"\d+\](!r|\})")  # where the number is the end of what a me
 _FORMAL = re.compile(r"\s*@(dataclass\(frozen=True|abstractmethod)")
 
 
-def choose(session: str, count: int) -> None:
+def choose(session: str, count: int, lines: list[int] | None) -> None:
     """Marks the mutants of a new session that do not run as skipped."""
     with use_db(session) as database:
         items = [(item.job_id, item.mutations[0]) for item in database.pending_work_items]
-        meant = sorted((key(mutation), job) for job, mutation in items if says_something(mutation))
+        found = ((job, mutation) for job, mutation in items if lines is None or mutation.start_pos[0] in lines)
+        meant = sorted((key(mutation), job) for job, mutation in found if says_something(mutation))
         if count and count < len(meant):
             meant = random.Random(0).sample(meant, count)
         kept = {job for _, job in meant}
@@ -73,4 +78,4 @@ def says_something(mutation: MutationSpec) -> bool:
 
 
 if __name__ == "__main__":
-    choose(sys.argv[1], int(sys.argv[2]))
+    choose(sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3]))

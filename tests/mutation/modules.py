@@ -138,6 +138,7 @@ _ONNX_SIZES = ("convert/files/readers/test_onnx_geometry",)
 _EXPORTED = ("convert/files/readers/test_programs",)
 _PROGRAMS = (
     "convert/files/readers/test_graph",
+    "convert/files/readers/test_operations",
     "convert/files/test_axes_in_files",
     "convert/files/test_exported",
     "convert/files/test_quantised",
@@ -162,6 +163,7 @@ _WRITING = (
     "convert/files/writing/test_marked",
     "convert/files/writing/test_our_files",
     "convert/files/writing/test_safetensors",
+    "convert/files/writing/test_stream",
     "convert/files/writing/test_sync",
     "convert/files/writing/test_uninterrupted",
     "convert/files/test_atomic",
@@ -192,7 +194,7 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     _SMALL: {"convert/bounds": ("subnormal",)},
     _TAILS: {"convert/bounds": ("tail",)},
     _ROUNDINGS: {"convert/bounds": ("rounding",)},
-    _RUNNING: {"convert/certificate/propagation": ("network",)},
+    _RUNNING: {"convert/certificate/propagation": ("answers", "network")},
     _FOLLOWING: {
         "convert/certificate": ("wording",),
         "convert/certificate/propagation": ("interval",),
@@ -227,7 +229,7 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     _CONVOLUTIONS: {"convert/files/readers/onnx": ("convolutions", "found")},
     _CONSTANTS: {"convert/files/readers/onnx": ("constants",)},
     _ONNX_SIZES: {"convert/files/readers/onnx": ("geometry",)},
-    _PROGRAMS: {"convert/files/readers": ("graph",)},
+    _PROGRAMS: {"convert/files/readers": ("graph", "node", "operations")},
     _EXPORTED: {"convert/files/readers": ("exported",)},
     _ARCHITECTURES: {"convert/files": ("architecture",)},
     _CHECKPOINTS: {"convert/files": ("checkpoint",)},
@@ -245,7 +247,8 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     _SEALING: {"convert/certificate": ("seal",)},
     _WRITING: {
         "convert/files/writing": (
-            *("atomic", "json_text", "locks", "marked", "ownership", "safetensors", "temporary", "uninterrupted"),
+            *("atomic", "json_text", "locks", "marked", "ownership", "safetensors", "stream", "temporary"),
+            "uninterrupted",
         ),
     },
 }

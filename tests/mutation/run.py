@@ -1,9 +1,10 @@
 """Mutates modules with cosmic-ray, in a copy of the tree, and prints what survived: ``make mutants``.
 
-    python -m tests.mutation.run COSMIC_RAY_FOLDER SAMPLE [MODULE...]
+    python -m tests.mutation.run COSMIC_RAY_FOLDER SAMPLE SINCE [MODULE...]
 
-COSMIC_RAY_FOLDER holds cosmic-ray's programs. SAMPLE mutants of each module run, or all for 0. What was killed is kept
-in build/mutation, and not run again until the module changes.
+COSMIC_RAY_FOLDER holds cosmic-ray's programs. SAMPLE mutants of each module run, or all for 0: those of the lines that
+changed since the commit SINCE, or of all lines if it is empty. What was killed is kept in build/mutation, and not run
+again until the module changes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -37,12 +39,13 @@ name = "local"
 """
 
 
-def main(programs: Path, sample: int, modules: list[str]) -> None:
+def main(programs: Path, sample: int, since: str, modules: list[str]) -> None:
     """Runs what is left of the modules' mutants, and prints a table and the survivors.
 
     Args:
         programs: Folder of cosmic-ray's programs.
         sample: Mutants of each module; 0 means all.
+        since: A commit, of the lines that changed after which mutants are made; "" means all lines.
         modules: Paths in the tree, out of ``TESTS``.
     """
     _KEPT.mkdir(parents=True, exist_ok=True)
@@ -51,16 +54,16 @@ def main(programs: Path, sample: int, modules: list[str]) -> None:
         _copy(tree)
         with _server(tree, socket):
             for module in modules:
-                _mutate(programs, tree, socket, module, sample)
-    print(report(programs, modules))
+                _mutate(programs, tree, socket, module, sample, since)
+    print(report(programs, since, modules))
 
 
-def report(programs: Path, modules: list[str]) -> str:
+def report(programs: Path, since: str, modules: list[str]) -> str:
     """A Markdown table, and the difference that each survivor makes."""
     lines = ["| module | mutants | killed | survived | killed of all |", "| --- | ---: | ---: | ---: | ---: |"]
     survivors = []
     for module in modules:
-        outcomes = list(_outcomes(programs, module))
+        outcomes = list(_outcomes(programs, module, since))
         lived = [difference for outcome, difference in outcomes if outcome == "survived"]
         killed = len(outcomes) - len(lived)
         share = killed / len(outcomes) if outcomes else 0.0
@@ -100,13 +103,14 @@ def _server(tree: Path, socket: Path) -> Iterator[None]:
         process.wait()
 
 
-def _mutate(programs: Path, tree: Path, socket: Path, module: str, sample: int) -> None:
+def _mutate(programs: Path, tree: Path, socket: Path, module: str, sample: int, since: str) -> None:
     """Runs the mutants of a module that have not run, after seeing that without a mutation its tests pass."""
-    config, session = tree / "cosmic-ray.toml", _session(module)
+    config, session = tree / "cosmic-ray.toml", _session(module, since)
     if not session.exists():
         config.write_text(_CONFIG.format(module=json.dumps(module)))
         subprocess.run([programs / "cosmic-ray", "init", config, session], cwd=tree, check=True)
-        _call(programs, tree, "choose", session, str(sample))
+        lines = json.dumps(_changed_lines(module, since) if since else None)
+        _call(programs, tree, "choose", session, str(sample), lines)
     _call(programs, tree, "mutants", session, module, socket)
 
 
@@ -115,15 +119,24 @@ def _call(programs: Path, tree: Path, name: str, *arguments: str | Path) -> None
     subprocess.run([programs / "python", "-m", f"tests.mutation.{name}", *arguments], cwd=tree, check=True)
 
 
-def _session(module: str) -> Path:
+def _changed_lines(module: str, since: str) -> list[int]:
+    """Numbers of the lines of a module that are not as they were in a commit."""
+    command = ["git", "diff", "--unified=0", since, "--", module]
+    told = subprocess.run(command, cwd=_ROOT, check=True, capture_output=True, text=True).stdout
+    found = re.findall(r"^@@ .* \+(\d+)(?:,(\d+))? @@", told, re.MULTILINE)
+    return [line for start, count in found for line in range(int(start), int(start) + int(count or 1))]
+
+
+def _session(module: str, since: str) -> Path:
     text = hashlib.sha256((_ROOT / module).read_bytes()).hexdigest()[:8]
-    return _KEPT / f"{module.removesuffix('.py').replace('/', '-')}-{text}.sqlite"
+    after = f"-since-{since}" if since else ""
+    return _KEPT / f"{module.removesuffix('.py').replace('/', '-')}-{text}{after}.sqlite"
 
 
-def _outcomes(programs: Path, module: str) -> Iterator[tuple[str, str]]:
+def _outcomes(programs: Path, module: str, since: str) -> Iterator[tuple[str, str]]:
     """The outcome and the difference of each mutant that ran."""
     dumped = subprocess.run(
-        [programs / "cosmic-ray", "dump", _session(module)], check=True, capture_output=True, text=True
+        [programs / "cosmic-ray", "dump", _session(module, since)], check=True, capture_output=True, text=True
     ).stdout
     for line in dumped.splitlines():
         _, result = json.loads(line)
@@ -133,4 +146,4 @@ def _outcomes(programs: Path, module: str) -> Iterator[tuple[str, str]]:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends what it started, too
-    main(Path(sys.argv[1]).resolve(), int(sys.argv[2]), sys.argv[3:] or list(TESTS))
+    main(Path(sys.argv[1]).resolve(), int(sys.argv[2]), sys.argv[3], sys.argv[4:] or list(TESTS))
