@@ -92,14 +92,15 @@ import torch
 from conv2attn import cli
 from conv2attn.convert.files import save
 from conv2attn.proofs.prover.process import Worker
+from conv2attn.proofs.terminal.output import say  # a command sends what is merely printed to standard error
 
 def busy(*_, **__):
-    print("working", file=sys.__stdout__, flush=True)  # verify redirects the other
+    say("working")
     time.sleep(10**6)
 
 def start(worker, started=Worker.start):
     started(worker)
-    print("working", flush=True)
+    say("working")
 
 save.write_safetensors, Worker.start = busy, start
 if sys.argv[1] in ("verify", "demo", "bench"):
@@ -140,7 +141,7 @@ def test_a_long_command_that_is_ended_leaves_what_was_there_and_no_process(
 def test_a_command_that_ignores_that_its_terminal_closes_goes_on(tmp_path: Path) -> None:
     """As nohup asks it to."""
     ignores = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n" + WORKS.replace("time.sleep(10**6)", "")
-    ignores = ignores.replace('print("working", file', 'signal.raise_signal(signal.SIGHUP), print("working", file')
+    ignores = ignores.replace('say("working")', 'signal.raise_signal(signal.SIGHUP), say("working")', 1)
     write_checkpoints(tmp_path)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     program = [sys.executable, "-c", ignores, "verify", *LONG_COMMANDS["verify"]]

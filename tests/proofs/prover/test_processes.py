@@ -30,9 +30,10 @@ SOAK = """
 import sys
 from conv2attn import cli
 from conv2attn.proofs.evidence.campaign import run
+from conv2attn.proofs.terminal.output import say  # a command sends what is merely printed to standard error
 
 def noisy(*settings, progress, found=run.run_campaign, **options):
-    return found(*settings, workers=2, progress=lambda _: print("checking", flush=True), **options)
+    return found(*settings, workers=2, progress=lambda _: say("checking"), **options)
 
 run.run_campaign = noisy
 sys.argv = ["conv2attn", "soak", "--layers", "1000000", "--out", "result.json"]
