@@ -16,7 +16,13 @@ from torch.overrides import TorchFunctionMode
 from conv2attn.convert import ConvSpec, SelfAttention1d, SelfAttention2d
 from conv2attn.convert.bounds import tail
 from conv2attn.convert.bounds.rounding import SMALLEST_ALPHA
-from conv2attn.convert.bounds.tail import absolute_products, softmax_tail, tail_fraction, tail_per_unit
+from conv2attn.convert.bounds.tail import (
+    absolute_products,
+    counts_heads_alone,
+    softmax_tail,
+    tail_fraction,
+    tail_per_unit,
+)
 
 DIGITS = 40
 CLOSE = 1e-8  # of every head's tail by itself; a few times what the code adds for its own rounding
@@ -166,6 +172,15 @@ def test_what_heads_give_each_other_is_summed_until_a_neighbour_gets_more_by_exp
     alone = 2 * tail_fraction(float(layer.alpha[0]), axes=1)
     found = float(softmax_tail(layer, torch.ones(1, dtype=torch.float64)))
     assert found < 0.8 * alone if spare == 0 else found == pytest.approx(alone, rel=CLOSE)
+    assert counts_heads_alone(layer) == (spare != 0)
+
+
+def test_a_single_head_and_one_hot_heads_are_not_said_to_be_counted_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail, "_TABLE", 0)
+    for taps, alpha, alone in ((1, 1.0, False), (2, 1.0, True), (3, 1.0, True), (2, 128.0, False), (1, 128.0, False)):
+        spec = ConvSpec(1, 1, kernel_size=(taps,), bias=False)
+        layer = SelfAttention1d(spec, weight=nn.Parameter(torch.ones(1, 1, taps)), alpha=alpha)
+        assert counts_heads_alone(layer) == alone
 
 
 @pytest.mark.parametrize("terms", [4096, 4097])

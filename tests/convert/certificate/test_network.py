@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from conv2attn.convert import attention_from_conv
+from conv2attn.convert.certificate.propagation.answers import is_shared
 from conv2attn.convert.certificate.propagation.interval import Interval
 from conv2attn.convert.certificate.propagation.network import Follower, Memory, UntraceableError, follow
 from conv2attn.convert.size import Size
@@ -382,6 +383,7 @@ CAUGHT: dict[str, tuple[Callable[[Any, Tensor], object], type[Exception]]] = {
     "a question that is refused": (lambda layer, x: x.is_contiguous(), UntraceableError),
     "a mode that is refused": (lambda layer, x: under_autocast(x), UntraceableError),
     "another number of channels": (lambda layer, x: layer(torch.cat([x, x], 1)), Exception),
+    "fewer channels": (lambda layer, x: layer(x[:, :0]), Exception),
     "another number of axes": (lambda layer, x: layer(x[None]), Exception),
     "an argument of the layer alone": (lambda layer, x: layer(x, need_weights=True), Exception),
 }
@@ -399,6 +401,33 @@ def test_a_network_that_catches_the_error_of_a_tensor_without_values_is_not_foll
 
     with pytest.raises(UntraceableError):
         followed(catch, attention_from_conv(nn.Conv2d(1, 1, 1)))
+
+
+def test_a_refusal_that_the_network_catches_keeps_its_words() -> None:
+    def catch(network: Small, x: Tensor) -> Tensor:
+        with contextlib.suppress(UntraceableError):
+            x.is_contiguous()
+        return x
+
+    with pytest.raises(UntraceableError, match=r"^it asks a tensor for is_contiguous, and only shapes"):
+        followed(catch)
+
+
+def test_an_error_that_comes_with_or_without_gradients_alone_is_not_one_of_tensors_with_values() -> None:
+    def without(x: Tensor) -> None:
+        if not x.requires_grad:
+            raise ValueError
+
+    def with_them(x: Tensor) -> None:
+        if x.requires_grad:
+            raise ValueError
+
+    def always(x: Tensor) -> None:
+        raise ValueError
+
+    x = torch.empty(2, device="meta")
+    found = [is_shared(ValueError(), func, (x,), {}, torch.device("cpu")) for func in (without, with_them, always)]
+    assert found == [False, False, True]
 
 
 def test_a_network_that_catches_the_error_of_a_layer_of_another_dtype_is_in_doubt() -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from fractions import Fraction
 
 import pytest
 import torch
@@ -129,11 +130,19 @@ def test_the_smallest_gap_is_below_every_gap_in_double_precision(
     assert float((scores[0] - scores[1:]).min()) >= smallest_gap(float(torch.tensor(alpha)), center)
 
 
+@pytest.mark.parametrize("center", [(0.0,), (1.0,), (2.0, 0.0), (0.0, 3.0, 4.0), (1e6,)])
+def test_the_smallest_gap_is_alpha_less_what_each_rounding_may_take(center: tuple[float, ...]) -> None:
+    reach = Fraction(math.hypot(*center))  # a whole number
+    roundings, terms = 2 * len(center) + 4, 1 + 4 * reach + 6 * reach**2
+    expected = 3 * (1 - Fraction(roundings, 2**53) * terms)
+    assert abs(Fraction(smallest_gap(3.0, center)) - expected) <= Fraction(3, 2**52)  # two roundings
+
+
 def test_a_gap_is_alpha_near_the_query_and_is_lost_far_from_it() -> None:
     for alpha in (128.0, 100.0, 1000.3):
         assert smallest_gap(alpha, (0.0, 0.0)) == pytest.approx(alpha, rel=1e-14)
         assert 0.999 * alpha < smallest_gap(alpha, (3e5, -3e5)) <= alpha
-    assert smallest_gap(128.0, (2.0**25, 0.0)) == 128
+    assert smallest_gap(128.0, (0.0,)) == smallest_gap(128.0, (3e5, -3e5)) == smallest_gap(128.0, (2.0**25, 0.0)) == 128
     assert smallest_gap(128.0, (2.0**25, 2.0**10)) < 0
     assert smallest_gap(100.0, (2.0**24.5,)) < 0 < smallest_gap(100.0, (2.0**23,)) < 90
     assert math.isclose(1 - smallest_gap(1.5, (1e6,)) / 1.5, 6 * 6e12 * 2**-53, rel_tol=1e-5)
