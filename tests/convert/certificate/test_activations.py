@@ -91,6 +91,11 @@ def test_a_clamp_between_whose_limits_there_is_no_number_has_no_bound(low: float
     assert "no number of torch.float32 is between the limits" in reason(lambda x: F.hardtanh(x, low, high))
 
 
+def test_between_equal_limits_there_is_one_number() -> None:
+    x = interval([-3, 0], [0, 8], [3, 8])
+    assert_same(bounds(lambda x: F.hardtanh(x, 0.5, 0.5), x), interval([0.5, 0.5], [0.5, 0.5], [0, 0]))
+
+
 def test_a_limit_may_be_infinite_or_beyond_the_dtype() -> None:
     for low, high in ((-math.inf, math.inf), (-1e39, 1e39)):
         assert_same(bounds(lambda x, low=low, high=high: F.hardtanh(x, low, high)), X)

@@ -28,6 +28,7 @@ HALF = [torch.bfloat16, torch.float16]
         lambda x: F.max_pool1d(x.flatten(2), 3),
         lambda x: F.max_pool1d(x.flatten(2), 3, 5, ceil_mode=True),
         lambda x: torch.max_pool2d(x, kernel_size=[2], padding=1),
+        lambda x: F.adaptive_max_pool1d(x.flatten(2), 1),
         lambda x: F.adaptive_max_pool2d(x, 1),
     ],
 )
