@@ -129,7 +129,7 @@ _DEQUANTISED = ("convert/files/readers/test_dequantised",)
 _NAMING = ("convert/files/readers/test_naming",)
 _WIRE = ("convert/files/readers/test_protobuf",)
 _LISTED = ("convert/files/readers/test_listed",)
-_WALKED = ("convert/files/readers/test_model",)
+_WALKED = ("convert/files/readers/test_model", "convert/files/readers/test_scopes")
 _NODES = ("convert/files/readers/test_nodes",)
 _STORAGES = ("convert/files/readers/test_onnx_storages",)
 _CONVOLUTIONS = ("convert/files/readers/test_found", "convert/files/readers/test_onnx_convolutions")
@@ -139,6 +139,7 @@ _EXPORTED = ("convert/files/readers/test_programs",)
 _PROGRAMS = (
     "convert/files/readers/test_graph",
     "convert/files/readers/test_operations",
+    "convert/files/readers/test_programs",
     "convert/files/test_axes_in_files",
     "convert/files/test_exported",
     "convert/files/test_quantised",
@@ -214,7 +215,7 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     _BESIDE: {"convert/files/readers/common": ("beside",)},
     _DESCRIBED: {
         "convert/files/readers/common": ("made",),
-        "convert/files/readers/onnx": ("folding", "scales", "scopes"),
+        "convert/files/readers/onnx": ("folding", "scales"),
     },
     _DEQUANTISED: {
         "convert/files/readers": ("quantised_program",),
@@ -223,7 +224,7 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     _NAMING: {"convert/files/readers/onnx": ("naming",)},
     _WIRE: {"convert/files/readers/onnx": ("protobuf",)},
     _LISTED: {"convert/files/readers/onnx": ("listed",)},
-    _WALKED: {"convert/files/readers/onnx": ("model",)},
+    _WALKED: {"convert/files/readers/onnx": ("model", "scopes")},
     _NODES: {"convert/files/readers/onnx": ("nodes",)},
     _STORAGES: {"convert/files/readers/onnx": ("tensors",)},
     _CONVOLUTIONS: {"convert/files/readers/onnx": ("convolutions", "found")},

@@ -29,6 +29,8 @@ HALF = [torch.bfloat16, torch.float16]
         lambda x: F.max_pool1d(x.flatten(2), 3, 5, ceil_mode=True),
         lambda x: torch.max_pool2d(x, kernel_size=[2], padding=1),
         lambda x: F.adaptive_max_pool1d(x.flatten(2), 1),
+        lambda x: torch.max_pool1d(x.flatten(2), 1, 1),
+        lambda x: F.max_pool3d(_volumes(x), 1),
         lambda x: F.adaptive_max_pool2d(x, 1),
     ],
 )
@@ -43,11 +45,17 @@ def test_a_maximum_is_one_of_the_values_of_a_channel(function: Function) -> None
         lambda x: F.max_pool2d(x[:, :, :, :1], (1, 2), stride=1, padding=(0, 1), dilation=(1, 2)),
         lambda x: F.max_pool1d(x.flatten(2)[:, :, :2], 2, 1, 1, 3),
         lambda x: F.max_pool2d(x[:, :, :1], (2,), (1,), (1,), (2,)),
+        lambda x: torch.max_pool1d(x.flatten(2)[:, :, :2], 2, 1, 1, 3),
     ],
 )
 def test_a_maximum_of_padding_alone_has_no_bound(function: Function) -> None:
     assert function(torch.ones(1, 4, 2, 6)).isinf().any()
     assert reason(function) == "a window of its maxima sees padding alone, which is minus infinity"
+
+
+def test_taps_are_next_to_each_other_unless_told_otherwise() -> None:
+    one_pixel = bounds(lambda x: torch.max_pool1d(x.flatten(2)[:, :, :1], 2, 1, 1))
+    assert_same(one_pixel, MERGED)
 
 
 @pytest.mark.parametrize("ceil_mode", [False, True])
@@ -97,6 +105,7 @@ def test_an_adaptive_average_along_three_axes_narrows_every_sum_and_three_quotie
     for function, values in (
         (lambda x: F.adaptive_avg_pool3d(_volumes(x), (1, 1, 2)), 8),
         (lambda x: F.adaptive_avg_pool3d(_volumes(x), 2), 2),
+        (lambda x: F.adaptive_avg_pool3d(_volumes(x), (2, 1, 1)), 6),
     ):
         expected = Arithmetic(dtype).rounded(X, X.largest, values + 2, same=False, narrowings=values + 3)
         assert_same(bounds(function, dtype=dtype), expected)

@@ -11,7 +11,13 @@ from torch import Tensor, fx, nn
 from torch.utils._device import DeviceContext
 
 from conv2attn.convert import attention_from_conv
-from conv2attn.convert.certificate.propagation.program import foreign, not_followed, surroundings
+from conv2attn.convert.certificate.propagation.program import (
+    changed_part,
+    foreign,
+    not_followed,
+    state_of,
+    surroundings,
+)
 
 
 class Plain(nn.Module):
@@ -116,3 +122,18 @@ def test_a_default_device_only_says_where_tensors_are_made() -> None:
         assert list(surroundings()) == []
     device, other = DeviceContext(torch.device("cpu")), object()
     assert foreign([device, other]) == [other]
+
+
+def test_a_part_that_is_written_to_replaced_or_taken_away_is_told_from_one_that_is_not() -> None:
+    network = nn.Sequential(nn.Linear(1, 1))
+    network[0].kept = torch.zeros(1)
+    before = state_of(network)
+    assert changed_part(before, state_of(network)) is None
+    network[0].kept.add_(1)
+    assert changed_part(before, state_of(network)) == "0.kept"
+    before = state_of(network)
+    network[0].kept = network[0].kept.clone()
+    assert changed_part(before, state_of(network)) == "0.kept"
+    before = state_of(network)
+    del network[0].kept
+    assert changed_part(before, state_of(network)) == "0.kept"

@@ -391,3 +391,11 @@ def test_an_architecture_is_a_string_and_a_mapping(spec: Any, arguments: Any) ->
     told = f"an architecture is a string and a mapping; got Architecture(spec={spec!r}, arguments={arguments!r})"
     with pytest.raises(TypeError, match=f"^{re.escape(told)}$"):
         Architecture(spec, arguments)
+
+
+def test_the_file_of_an_architecture_is_the_one_that_is_named_or_its_imported_module_s(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(SOURCE)
+    assert Architecture(f"{tmp_path}/net.py:Network").file == tmp_path / "net.py"
+    assert Architecture(f"{__name__}:Network").file == Path(__file__)
+    assert Architecture("not_imported_by_anyone:Network").file is None
+    assert Architecture("sys:Network").file is None  # it has none

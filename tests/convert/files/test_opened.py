@@ -387,3 +387,10 @@ def test_a_layer_alone_is_opened_by_its_convolution(tmp_path: Path) -> None:
     opened = open_network(saved(layer, tmp_path / "w.pt"), architecture=nn.Conv2d(1, 2, 3))
     assert isinstance(opened.model, SelfAttention)
     assert replace(opened.checkpoint, path=Path()) != opened.checkpoint
+
+
+def test_the_code_of_an_architecture_is_one_of_the_files_that_were_read(tmp_path: Path) -> None:
+    path = saved(Net(), tmp_path / "w.pt")
+    assert open_network(path, architecture=of(Net)).files == (path, Path(__file__))
+    torch.save(Net(), tmp_path / "m.pt")
+    assert open_network(tmp_path / "m.pt").files == (tmp_path / "m.pt",)

@@ -47,6 +47,10 @@ def test_a_file_adds_a_byte_and_a_step_for_each_of_its_bytes_up_to_a_limit() -> 
     assert budget.memory == limits.MAX_MEMORY + 1011 + limits.MAX_STEPS
 
 
+def test_the_size_of_a_text_is_that_of_its_letters_which_one_wide_one_makes_wide() -> None:
+    assert [limits.text_size(text) for text in ("", "a", "abc", "abc\u00e9", "ab\U0001f600")] == [0, 1, 3, 16, 12]
+
+
 def test_limits_are_those_that_the_documentation_states() -> None:
     documented, budget = " ".join(SECURITY.read_text(encoding="utf-8").split()), Budget()
     for sentence in (

@@ -8,7 +8,7 @@ from collections import OrderedDict
 
 import pytest
 
-from conv2attn.convert.files.writing.json_text import json_text
+from conv2attn.convert.files.writing.json_text import check_unicode, json_text
 
 
 def test_numbers_that_json_does_not_have_are_texts_that_float_reads() -> None:
@@ -39,3 +39,10 @@ def test_what_is_not_plain_data_is_refused_unless_told_how_to_be() -> None:
     assert json.loads(json_text({"a": {2, 1}}, default=sorted)) == {"a": [1, 2]}
     with pytest.raises(ValueError, match="Out of range float values"):
         json_text({3.0}, default=lambda found: math.nan)
+
+
+def test_half_of_a_surrogate_pair_is_refused_wherever_it_is_and_other_letters_are_not() -> None:
+    check_unicode({"a": ["\u00e9\U0001f600", 1, None]})
+    for data in ("\ud800", {"\udc80": 1}, [["x\udfff"]]):
+        with pytest.raises(UnicodeEncodeError):
+            check_unicode(data)
