@@ -9,7 +9,7 @@ import pytest
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.readers.common.limits import Budget
 from conv2attn.convert.files.readers.graph import Graph
-from conv2attn.convert.files.readers.node import arguments, module, node_name, target
+from conv2attn.convert.files.readers.node import arguments, module, node_name, target, values_of
 from tests.convert.files.readers.program_nodes import STACK, node
 
 
@@ -277,3 +277,35 @@ def test_the_maker_of_an_argument_is_the_node_that_gives_it() -> None:
     assert graph.maker(conv(), "input") is split
     assert graph.maker(conv(), "weight") is None
     assert graph.maker(conv(), "bias") is None
+
+
+def test_a_node_s_values_are_counted_with_the_items_of_its_lists() -> None:
+    assert values_of({"target": "t", "inputs": []}) == 1
+    given = [
+        {"name": "a", "arg": {"as_int": 1}},
+        {"name": "b", "arg": {"as_ints": [1, 2, 3], "other": "x"}},
+        {"arg": 2},
+    ]
+    assert values_of({"target": "t", "inputs": given}) == 1 + 4 * 3 + 3
+
+
+def test_what_writes_reach_is_charged_once_in_memory_and_each_time_in_steps() -> None:
+    chain = [node("detach.default", "%a", self="%w"), node("detach.default", "%b", self="%w")]
+    writes = [node("add_.Tensor", f"%{name}{name}", self=f"%{name}", other="%x") for name in "ab"]
+    budget = Budget()
+    memory, steps = budget.memory, budget.steps
+    assert Graph([*chain, *writes], budget).written == {"%a", "%b", "%w"}
+    assert memory - budget.memory == 4 * 200 + 3 * 100  # the nodes, and the names
+    assert steps - budget.steps == 4  # %w twice
+
+
+def test_a_node_is_charged_for_the_letters_that_say_which_call_it_is_of() -> None:
+    def charged(letters: int) -> int:
+        user = node("relu.default", "%z", self="%y", stack="n" * letters)
+        budget = Budget()
+        graph = Graph([conv(), user], budget)
+        before = budget.steps
+        graph.within(graph.convolutions[0], module(graph.convolutions[0]) or "")
+        return before - budget.steps
+
+    assert charged(10_000) - charged(0) == 10

@@ -65,3 +65,15 @@ def test_a_name_is_given_once_and_takes_200_bytes_and_none_takes_nothing(source:
     assert source.budget.memory == before - 200
     with pytest.raises(CheckpointError, match="has two tensors called 'a'"):
         scope.define("a", Unknown("computed"))
+
+
+def test_a_name_that_gets_the_graphs_around_it_in_front_is_charged_with_all_of_its_letters(source: Source) -> None:
+    budget = source.budget
+    before = budget.memory
+    assert Scope(source).key("a" * 100) == "a" * 100
+    assert budget.memory == before
+    assert Scope(source, "m/").key("a" * 100) == "m/" + "a" * 100
+    assert before - budget.memory == 80 + 102
+    before = budget.memory
+    Scope(source, "m/").key("\u00e9")
+    assert before - budget.memory == 80 + 4 * 3
