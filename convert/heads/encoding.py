@@ -141,7 +141,8 @@ def smallest_gap(alpha: float, center: tuple[float, ...]) -> float:
         gap  >=  alpha (D^2 - c (D^2 + 4 R D + 6 R^2)),     c = (2 n + 4) 2^-53,
 
     which grows with D >= 1 as long as it is positive at 1. For alpha a power of two and R at most
-    ``FARTHEST_EXACT_CENTER``, nothing rounds where D <= 2^25, and beyond the gap is above alpha by far.
+    ``FARTHEST_EXACT_CENTER``, nothing rounds where D <= 2^25, and beyond the gap is above alpha by far. Proved in
+    ``proofs/claims/computing/score_gap.py``.
 
     Args:
         alpha: Locality strength of the head.

@@ -1,7 +1,8 @@
 """What the values of a layer's centres and locality strengths allow its engines to do.
 
 ``regime_cache.py`` keeps a layer's regime until its values change. The thresholds and defaults of alpha are proved in
-``proofs/claims/computing/floating_point.py``, the range of exact scores in ``proofs/claims/computing/exact_scores.py``.
+``proofs/claims/computing/floating_point.py``, the range of exact scores in ``proofs/claims/computing/exact_scores.py``,
+and how far apart scores stay beyond it in ``proofs/claims/computing/score_gap.py``.
 """
 
 from __future__ import annotations

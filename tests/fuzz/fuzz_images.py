@@ -1,6 +1,6 @@
 """Fuzzes the reading of images with atheris, guided by the coverage of numpy's and Pillow's Python code and our own.
 
-    pip install '.[fuzz]'
+    pip install '.[fuzz,images]'
     python -m tests.fuzz.fuzz_images -max_total_time=1800 -timeout=600 -rss_limit_mb=1200 WORK
 
 WORK is an empty folder, which gets the seeds first. The fuzzer stops where ``fuzz_readers`` does.

@@ -4,6 +4,7 @@
 ORDER = (
     "floating_point",
     "exact_scores",
+    "score_gap",
     "separability",
     "factorisation",
 )

@@ -1,19 +1,27 @@
-"""The claims about floating point reject false variants, and hold for convert/heads/regime.py and scores_are_exact."""
+"""The claims about floating point reject false variants, and hold for convert/heads/regime.py and encoding.py."""
 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conv2attn.convert.heads.encoding import head_vectors, positional_scores, relative_encoding, scores_are_exact
+from conv2attn.convert.heads.encoding import (
+    head_vectors,
+    positional_scores,
+    relative_encoding,
+    scores_are_exact,
+    smallest_gap,
+)
 from conv2attn.convert.heads.regime import EXACT_ALPHA, ONE_HOT_ALPHA
 from conv2attn.convert.size import Size
-from conv2attn.proofs.claims.computing import exact_scores, floating_point
+from conv2attn.proofs.claims.computing import exact_scores, floating_point, score_gap
 from conv2attn.proofs.claims.computing.exact_scores import D_1, D_2, LARGEST_INTEGER, columns, rows
+from conv2attn.proofs.claims.computing.score_gap import D, R
 from conv2attn.proofs.prover.claim import Claim
 from tests.claims import is_proved, is_rejected
 
@@ -39,6 +47,11 @@ FALSE = {
     "one bit less": exact_scores.exact_scores(exponent=-1),
     "side one too large": exact_scores.exact_scores(sides={"binary32": 2896}),
     "side one too small": exact_scores.exact_scores(sides={"binary32": 2894}),
+    "terms of the target left out": score_gap.score_gap(share=score_gap.SHARE - 3 * R**2),
+    "a tenth of what rounding takes": score_gap.score_gap(share=score_gap.SHARE / 10),
+    "a share that grows faster than the gap": score_gap.score_gap(share=D**4),
+    "two roundings too few": score_gap.score_gap(spare=2),
+    "centres twice as far": score_gap.score_gap(farthest=2**26),
 }
 
 
@@ -47,7 +60,9 @@ def test_a_false_variant_is_rejected(claim: Claim) -> None:
     assert is_rejected(claim)
 
 
-@pytest.mark.parametrize("claim", [*floating_point.claims(), *exact_scores.claims()], ids=lambda claim: claim.name)
+@pytest.mark.parametrize(
+    "claim", [*floating_point.claims(), *exact_scores.claims(), *score_gap.claims()], ids=lambda claim: claim.name
+)
 def test_the_true_claims_are_proved(claim: Claim) -> None:
     assert is_proved(claim)
 
@@ -94,3 +109,12 @@ def test_scores_on_the_largest_grid_are_exact_in_single_precision() -> None:
     exact = -128 * (delta.square().sum(-1).unsqueeze(1) - 2 * torch.einsum("qkp,hp->qhk", delta, centers))
     vectors = head_vectors(torch.full((9,), 128.0), centers.float())
     assert torch.equal(positional_scores(relative_encoding(delta.float()), vectors).long(), exact)
+
+
+@given(st.sampled_from([104.0, 127.5, 128.0, 746.3]), st.lists(st.integers(-(2**22), 2**22), min_size=1, max_size=3))
+def test_the_proved_gap_is_the_codes(alpha: float, center: list[int]) -> None:
+    reach, c = Fraction(math.hypot(*center)), Fraction(2 * len(center) + 4, 2**53)
+    share = Fraction(str(score_gap.SHARE.subs({D: 1, R: reach})))
+    expected = Fraction(alpha) * (1 if alpha == 128.0 else 1 - c * share)
+    # Four roundings of c times the share, which is at most 1 / 2; one of the difference; one of the product.
+    assert abs(Fraction(smallest_gap(alpha, tuple(map(float, center)))) - expected) <= 4 * Fraction(alpha) / 2**53
