@@ -59,7 +59,7 @@ def is_shared(error: Exception, func: Callable[..., Any], args: Any, kwargs: Any
             return type(other)
         return None
 
-    return not names_meta(error) and {raised(False), raised(True)} == {type(error)}
+    return not names_meta(error) and all(raised(gradients) is type(error) for gradients in (False, True))
 
 
 def names_meta(error: Exception) -> bool:

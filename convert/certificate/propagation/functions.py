@@ -102,12 +102,10 @@ def _multiply(call: Call) -> Interval:
 
 def _divide(call: Call) -> Interval:
     a, b = _operands(call)
-    divisor = call.argument(1, "other")
-    if isinstance(divisor, Tracked) or float(divisor) <= 0:
+    # A small number may be taken for 0, and its inverse may overflow.
+    if isinstance(call.argument(1, "other"), Tracked) or float(b.low) < call.arithmetic.smallest:
         raise UnboundedError("a quotient by what may be small or negative is not bounded")
     smallest, largest = float(b.low), float(b.high)
-    if smallest < call.arithmetic.smallest:  # it may be taken for 0, and its inverse may overflow
-        raise UnboundedError("a quotient by what may be small or negative is not bounded")
     ends = torch.stack([a.low / smallest, a.low / largest, a.high / smallest, a.high / largest])
     lost = call.arithmetic.smallest / smallest + call.arithmetic.smallest * a.largest  # its inverse may be subnormal
     exact = Interval(ends.amin(0), ends.amax(0), a.error / smallest)

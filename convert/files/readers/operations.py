@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import cache
+from itertools import pairwise
 
 import torch
 
@@ -39,7 +40,7 @@ def is_out_of_place(target: str, positional: Collection[str]) -> bool:
     schema = _schemas().get(target)
     places = [] if schema is None else [argument for argument in schema.arguments if argument.has_default_value()]
     given = [argument.name in positional for argument in places]
-    return given != sorted(given, reverse=True)
+    return any(behind and not before for before, behind in pairwise(given))
 
 
 @cache

@@ -302,6 +302,14 @@ def test_a_quotient_is_rounded_twice_and_the_number_s_inverse_may_be_subnormal(
         assert_same(bounds(function, x), rounded(exact, x.largest / small, 2, lost=lost))
 
 
+def test_a_quotient_by_the_smallest_normal_number_is_bounded() -> None:
+    smallest = torch.finfo(torch.float32).tiny
+    x = interval([-3 * smallest], [2 * smallest], [smallest])
+    lost = 1 + smallest * x.largest
+    exact = interval([-3], [2], [1])
+    assert_same(bounds(lambda x: x / smallest, x), rounded(exact, x.largest / smallest, 2, lost=lost))
+
+
 @pytest.mark.parametrize(
     "function",
     [
@@ -325,6 +333,19 @@ def test_an_operand_of_fewer_axes_has_the_bounds_of_all_its_values() -> None:
     assert low == pytest.approx([-2, 0.5, -1, 1.25], abs=1e-4)
     assert high == pytest.approx([12, 4.75, 3.75, 4.5], abs=1e-4)
     assert error == pytest.approx(X.error.tolist(), abs=1e-4)
+
+
+def test_channels_that_are_added_along_another_axis_have_the_bounds_of_all() -> None:
+    """The channels' averages, of one axis, are added along the image's last axis, which is as long."""
+    found = bounds(lambda x: x.reshape(2, 4, 3, 4) * 1.0 + x[:1].mean((0, 2, 3)))
+    low, high = found.low.tolist(), found.high.tolist()
+    assert low == pytest.approx([-6, -3.5, -5, -2.75], abs=1e-4)
+    assert high == pytest.approx([16, 8.75, 7.75, 8.5], abs=1e-4)
+
+
+def test_rows_are_joined_along_the_first_axis_unless_told_otherwise() -> None:
+    rows = bounds(lambda x: x.mean((2, 3)))
+    assert_same(bounds(lambda x: torch.cat([x.mean((2, 3))] * 2)), rows.merged())
 
 
 @pytest.mark.parametrize(

@@ -252,6 +252,18 @@ def test_an_architecture_is_described_in_text_that_can_be_read_again(
     check_architecture(Architecture("module:\U0001f600", {"value": "\u5b57"}))
 
 
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("\ud800" + "b" * 21, '{"spec": "\\ud800' + "b" * 20),
+        ("a" + "b" * 20 + "\ud800", "b" * 20 + '\\ud800", "arguments": {}}'),
+    ],
+)
+def test_twenty_letters_beside_one_that_is_not_text_are_told_with_it(spec: str, told: str) -> None:
+    with pytest.raises(OutputError, match=f"written: '{re.escape(told)}' is not text"):
+        check_architecture(Architecture(spec))
+
+
 def test_layers_are_named_in_text_that_can_be_read_again(tmp_path: Path) -> None:
     skipped = nn.ModuleDict({"a": nn.Conv2d(1, 1, 1), "\ud800": Padded(1, 1, 1)})
     model, report = convert_model(skipped, skip_unsupported=True)

@@ -19,6 +19,7 @@ ATEN = "torch.ops.aten."
         ("copy_.default", {"self"}),
         ("__ior__.Tensor", {"self"}),
         ("detach.default", set()),
+        ("relu_.default", {"self"}),
         ("batch_norm.default", {"running_mean", "running_var"}),
         ("fused_moving_avg_obs_fake_quant.default", {"running_min", "running_max", "scale", "zero_point"}),
         ("mul", None),
@@ -46,6 +47,7 @@ def test_an_operation_of_somebody_else_may_write_into_all_that_it_takes() -> Non
         (("input", "weight", "stride"), True),
         (("input", "weight", "bias", "stride", "dilation"), True),
         (("input", "weight", "groups"), True),
+        (("input", "weight", "bias", "groups"), True),
     ],
 )
 def test_an_argument_takes_the_place_of_one_that_is_not_there(positional: tuple[str, ...], wanted: bool) -> None:
