@@ -8,6 +8,7 @@ import io
 import lzma
 import pickle
 import tarfile
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -125,6 +126,20 @@ def test_what_describes_a_file_is_short(kind: bytes, tmp_path: Path) -> None:
     )
     with pytest.raises(CheckpointError, match=r"is not CIFAR-10: it holds no|it is no archive of tar"):
         cifar10(short)
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
+def test_what_a_header_claims_to_be_long_is_not_unpacked(kind: bytes, tmp_path: Path) -> None:
+    claimed = 2**25
+    path = bomb(tmp_path / "bomb.tar.gz", kind, claimed, bytes(claimed))
+    tracemalloc.start()
+    try:
+        with pytest.raises(CheckpointError):
+            cifar10(path)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < claimed // 8
 
 
 def test_headers_are_few_in_all(tmp_path: Path) -> None:
