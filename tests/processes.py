@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 PATIENCE = 300  # seconds after which a process hangs, on however busy a machine
 
 
@@ -32,6 +35,27 @@ def started(command: Sequence[object], **options: Any) -> Iterator[subprocess.Po
         finally:
             with suppress(ProcessLookupError):  # all of them have ended by themselves
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+def in_time(wait: Callable[[], T]) -> T:
+    """What a call returns that may wait for ever, as for a line that a process never prints.
+
+    Raises:
+        queue.Empty: It has not returned while ``PATIENCE`` lasted.
+    """
+    found: SimpleQueue[T] = SimpleQueue()
+    threading.Thread(target=lambda: found.put(wait()), daemon=True).start()
+    return found.get(timeout=PATIENCE)
+
+
+def next_line(process: subprocess.Popen[str]) -> str:
+    """The next line that a process prints; "" if it ends without.
+
+    Raises:
+        queue.Empty: As ``in_time``.
+    """
+    assert process.stdout is not None
+    return in_time(process.stdout.readline)
 
 
 def finished(command: Sequence[object], **options: Any) -> subprocess.CompletedProcess[str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import sys
 
 import pytest
 
-from tests.processes import finished, started
+from tests import processes
+from tests.processes import finished, next_line, started
 
 SAYS_WHO_HEARS = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
 STARTS_ANOTHER = """
@@ -40,6 +42,12 @@ def test_what_a_process_started_ends_with_a_test_that_fails() -> None:
 def start_another_and_fail(writer: int) -> None:
     with started([sys.executable, "-c", STARTS_ANOTHER, str(writer)], pass_fds=[writer]) as process:
         os.close(writer)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "started\n"
+        assert next_line(process) == "started\n"
         raise ZeroDivisionError
+
+
+def test_a_process_that_never_speaks_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "PATIENCE", 0.1)
+    with started([sys.executable, "-c", "import time; time.sleep(10_000)"]) as process, pytest.raises(queue.Empty):
+        next_line(process)
+    assert process.returncode == -signal.SIGKILL

@@ -11,7 +11,6 @@ tensors and JSON, never code.
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from ..files.certified import CertifiedReport
 from ..files.load import load_converted
 from ..files.save import save_converted
 from ..files.writing.ownership import CONFIG, REPORT, WEIGHTS
+from ..files.writing.scratch import scratch_folder
 from ..model.report import Report
 from .card import OURS, card_text
 
@@ -95,8 +95,8 @@ class HubNetwork(
         folder = Path(save_directory)
         report = CertifiedReport.of(self.network, Report.of(self.network))
         card = folder / _CARD
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".conv2attn-") as temporary:
-            made = Path(temporary) / "made"
+        with scratch_folder(".conv2attn-", inside=folder) as temporary:
+            made = temporary / "made"
             save_converted(self.network, made, report=report, architecture=self.built_by)
             if not card.exists() or OURS in card.read_text(encoding="utf-8", errors="replace"):
                 self._card(report, None).save(made / _CARD)

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import copy
-import tempfile
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from ..attention.checked import checked_model
 from ..attention.layer import SelfAttention
 from ..errors import ConversionError, OutputError, Problem, ToolError, UnsupportedLayerError, first_line
 from ..files.writing.atomic import write_file
+from ..files.writing.scratch import scratch_folder
 from ..names import names_by_module
 from ..padded import convolution
 from .onnx.forms import DEFAULT_FORM, form_named, refusal
@@ -81,8 +81,8 @@ def export_onnx(
         raise UnsupportedLayerError(f"the network cannot be written in the form {form}: {what}", problems)
     first = next(iter(layers.values()))
     example = torch.zeros(2, first.in_channels, *size, dtype=first.weight.dtype)
-    with tempfile.TemporaryDirectory(prefix="conv2attn-") as folder:
-        traced = Path(folder) / "traced.onnx"
+    with scratch_folder() as folder:
+        traced = folder / "traced.onnx"
         _trace(plain, example, opset).save(traced)
         whole = attention_model(traced, layers.get, form=form)
         _check_complete(whole, layers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...convert.errors import OptionError
+from ...convert.files.writing.ownership import check_outside
 from ...convert.size import Size
 from .cifar10 import cifar10
 from .digits import digits
@@ -15,15 +16,19 @@ from .images import ImageData
 KINDS = "digits, drawn, cifar10:PATH or folder:PATH"
 
 
-def load_data(text: str, *, channels: int | None = None, size: Size | None = None) -> ImageData:
+def load_data(
+    text: str, *, channels: int | None = None, size: Size | None = None, out: Path | None = None
+) -> ImageData:
     """Loads images.
 
     Args:
         text: One of ``KINDS``.
         channels: What the network takes; None takes what the images have.
         size: What the pictures of a folder are scaled to; None takes the first one's.
+        out: Where what is made with them will be; in a folder of pictures it would be one of their classes.
 
     Raises:
+        OutputError: ``out`` is in the folder of the pictures.
         OptionError: There is no such kind of data.
         CheckpointError: A file or folder cannot be read, or holds something else.
         ToolError: scikit-learn is needed, and not installed.
@@ -34,6 +39,8 @@ def load_data(text: str, *, channels: int | None = None, size: Size | None = Non
     if kind not in ("digits", "drawn", "cifar10", "folder") or wanted_path != bool(colon and path):
         raise OptionError(f"data must be {KINDS}; got {text!r:.200}")
     if kind == "folder":
+        if out is not None:
+            check_outside(out, Path(path))
         return folder(Path(path), channels=channels or 3, size=size)
     if size is not None:
         raise OptionError(f"the images of {kind} have their size; only a folder's are scaled")

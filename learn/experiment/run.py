@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 from ...convert.arguments import as_integer
-from ..data.images import ImageData
+from ..data.images import ImageData, as_numbers
 from ..training.evaluate import evaluate
-from ..training.fit import Trained, check_machine, fit
+from ..training.fit import Trained, check_machine, check_run, fit
 from ..training.recipe import Groups, Machine
 from .folder import Experiment, begin, read_results, run_folder, write_results
 from .recipes import Setting, build, parameter_groups
@@ -60,9 +60,13 @@ def run_experiment(
     Raises:
         ConversionError: As ``begin`` and ``fit``.
     """
-    check_machine(machine or Machine())
+    machine = machine or Machine()
+    check_machine(machine)
     last = as_integer(experiment.seeds, "seeds", least=1) - 1
     replace(experiment.setting.recipe, seed=last)  # refused before anything is written
+    for encoding in experiment.encodings:  # as above
+        network = _untrained(experiment.setting, data, encoding, seed=0)
+        check_run(network, data, experiment.setting.recipe, recorder=_recorder(data), machine=machine)
     begin(folder, experiment, resume=resume)
     known = {(result.encoding, result.seed): result for result in read_results(folder, partly=True)}
     trained = {}
@@ -87,28 +91,36 @@ def _train(
     folder: Path,
     encoding: str,
     seed: int,
-    machine: Machine | None,
+    machine: Machine,
     *,
     resume: bool,
     progress: bool,
 ) -> Trained:
     """One run, or what is left of it."""
     setting = experiment.setting.of(encoding)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        network = build(encoding, setting, data)
     return fit(
-        network,
+        _untrained(setting, data, encoding, seed),
         data,
         replace(setting.recipe, seed=seed),
         run_folder(folder, encoding, seed),
         groups=_Groups(setting),
-        recorder=HeadRecorder(data.validation.images[:_SEEN]),
+        recorder=_recorder(data),
         machine=machine,
         corrupt=False,
         resume=resume,
         progress=progress,
     )
+
+
+def _untrained(setting: Setting, data: ImageData, encoding: str, seed: int) -> nn.Module:
+    """A run's network, drawn from its seed."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return build(encoding, setting, data)
+
+
+def _recorder(data: ImageData) -> HeadRecorder:
+    return HeadRecorder(as_numbers(data.validation.images[:_SEEN]))
 
 
 def _tested(encoding: str, seed: int, trained: Trained, data: ImageData) -> Result:

@@ -29,7 +29,7 @@ from ...convert.files.writing.ownership import FORMAT
 from ..data.corruptions import corrupted
 from ..data.images import ImageData, Split, as_numbers
 from ..training.evaluate import evaluate
-from ..training.fit import Trained, check_machine, fit, last_epoch
+from ..training.fit import Trained, check_machine, check_run, fit, last_epoch
 from ..training.folders import begin_folder
 from ..training.recipe import Machine, Recipe
 from ..training.records import Record
@@ -152,9 +152,10 @@ def compare(
         RunExistsError: The folder exists, and ``resume`` is not given.
         OutputError: The folder holds something else, or cannot be made.
     """
-    check_machine(machine or Machine())
-    melting = melting or Melting()
+    machine, melting = machine or Machine(), melting or Melting()
+    check_machine(machine)
     replace(recipe, seed=recipe.seed + as_integer(seeds, "seeds", least=1) - 1)  # refused before anything is written
+    _check_runs(data, cnn, melting, recipe, machine)  # as above
     _begin(folder, resume=resume)
     train = partial(fit, data=data, machine=machine, resume=resume, progress=progress)
     found = []
@@ -163,6 +164,17 @@ def compare(
         found.append(_one_seed(data, tests, folder, cnn, melting, replace(recipe, seed=seed), train, say))
     results, networks = zip(*found, strict=True)
     return Comparison(data.name, recipe, melting, tuple(results), networks[0])
+
+
+def _check_runs(data: ImageData, cnn: nn.Module | None, melting: Melting, recipe: Recipe, machine: Machine) -> None:
+    """Refuses what would be refused of a seed's runs, of which the last begins when the others are over."""
+    start = cnn
+    if start is None:
+        start = _new_cnn(data, recipe.seed)
+        check_run(start, data, START, machine=machine)
+    check_run(start, data, recipe, machine=machine)
+    melted, recorder = _melted(melting, start, recipe.seed, data)
+    check_run(melted, data, recipe, recorder=recorder, machine=machine)
 
 
 def _begin(folder: Path, *, resume: bool) -> None:
@@ -196,10 +208,7 @@ def _one_seed(
     say(f"Seed {recipe.seed}: the CNN is fine-tuned")
     as_cnn = train(start, recipe=recipe, folder=place / "cnn", groups=groups)
     say(f"Seed {recipe.seed}: its attention is fine-tuned")
-    with torch.random.fork_rng():
-        torch.manual_seed(recipe.seed)  # of the content terms
-        melted = melting(start)
-    recorder = AttentionRecorder.of(melted, as_numbers(data.validation.images[:_LOOKED_AT]))
+    melted, recorder = _melted(melting, start, recipe.seed, data)
     attention = train(melted, recipe=recipe, folder=place / "attention", groups=groups, recorder=recorder)
     runs = {"cnn": as_cnn, "attention": attention}
     result = SeedResult(
@@ -214,6 +223,14 @@ def _one_seed(
         attention.records[attention.best_epoch]["layers"],
     )
     return result, attention.network
+
+
+def _melted(melting: Melting, cnn: nn.Module, seed: int, data: ImageData) -> tuple[nn.Module, AttentionRecorder]:
+    """A melted copy of a CNN, whose content terms are drawn from the seed, and what records it."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        melted = melting(cnn)
+    return melted, AttentionRecorder.of(melted, as_numbers(data.validation.images[:_LOOKED_AT]))
 
 
 def _new_cnn(data: ImageData, seed: int) -> nn.Module:

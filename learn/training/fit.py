@@ -24,9 +24,10 @@ from torch import nn
 from ...convert.errors import CheckpointError, ConversionError, RunExistsError, ToolError, first_line, refusing
 from ...convert.files.readers.common.limits import read_json
 from ..data.images import ImageData, as_numbers
+from .batches import Order
 from .folders import begin_folder
 from .recipe import Groups, Machine, Recipe, plain_groups
-from .records import Record, Recorder, nothing_more
+from .records import Record, Recorder, check_room, nothing_more
 
 RUN = "run.json"
 
@@ -86,7 +87,7 @@ def fit(
     from .loop import Training, run
 
     network = copy.deepcopy(network)
-    check_fits(network, data)
+    check_fits(network, data, recipe, machine)
     _begin(folder, network, recipe, data, resume=resume)
     made = groups or partial(plain_groups, weight_decay=recipe.weight_decay)
     training = Training(network, data, recipe, made, recorder, folder, corrupt=corrupt)
@@ -147,12 +148,32 @@ def _epoch(folder: Path, name: str, network: nn.Module) -> dict[str, Any]:
     return found
 
 
-def check_fits(network: nn.Module, data: ImageData) -> None:
-    """Refuses a network that cannot be trained on images.
+def check_run(
+    network: nn.Module, data: ImageData, recipe: Recipe, *, machine: Machine, recorder: Recorder = nothing_more
+) -> None:
+    """Refuses what ``fit`` would refuse of these, for who makes a folder around that of the run, or runs others first.
 
     Raises:
-        ConversionError: It takes other images, or gives other than a score for each class.
+        OptionError: Lightning cannot train so on this machine.
+        ConversionError: As ``check_fits``, or the records would be too long to be read again.
     """
+    check_fits(network, data, recipe, machine)
+    with refusing("the network cannot be looked at"), torch.no_grad():
+        first = recorder(copy.deepcopy(network).eval())
+    check_room(first, recipe.epochs)
+
+
+def check_fits(network: nn.Module, data: ImageData, recipe: Recipe, machine: Machine) -> None:
+    """Refuses a network that cannot be trained on images so.
+
+    Raises:
+        OptionError: Lightning cannot train so on this machine.
+        ConversionError: The network takes other images, or gives other than a score for each class, or processes cannot
+            share the batches alike.
+    """
+    from .trainer import processes_to_start
+
+    Order(len(data.train.labels), recipe, processes=processes_to_start(machine) or 1)
     weight = next(network.parameters())
     few = as_numbers(data.validation.images[:2]).to(weight)
     images = f"the images of {data.name}, {data.channels} channels of {data.size} pixels"

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...convert.errors import OutputError
 from ...convert.files.writing.atomic import check_file, write_file
-from ...convert.files.writing.json_text import json_text
+from ...convert.files.writing.json_text import as_unicode, json_text
 
 
 def begin_folder(file: Path, described: dict[str, Any]) -> None:
@@ -18,9 +18,11 @@ def begin_folder(file: Path, described: dict[str, Any]) -> None:
         described: What the file holds.
 
     Raises:
-        OutputError: The folder holds something else, or it cannot be made or written.
+        OutputError: The folder holds something else, or cannot be made or written, or TensorBoard cannot write in it.
     """
     folder = file.parent
+    if (name := str(folder)) != as_unicode(name):
+        raise OutputError(f"{folder} cannot be made: TensorBoard writes to paths in UTF-8 only")
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:

@@ -12,7 +12,7 @@ from multiprocessing.queues import SimpleQueue
 from typing import Any
 
 import torch
-from torch.multiprocessing.spawn import ProcessExitedException, start_processes
+from torch.multiprocessing.spawn import ProcessException, ProcessRaisedException, start_processes
 
 from ...convert.errors import ConversionError
 from ...convert.parent import end_with_parent, interrupts_ignored
@@ -33,7 +33,9 @@ def in_processes(count: int, work: Callable[[], None]) -> None:
         work: Picklable; it returns nothing.
 
     Raises:
-        ConversionError: What one of them was refused.
+        ConversionError: What one of them was refused, or one ended by itself, as where the system lacks memory.
+        OSError: What the file system said to one of them.
+        MemoryError: One of them lacks memory.
     """
     failures: SimpleQueue[Any] = get_context("spawn").SimpleQueue()
     threads = max(1, torch.get_num_threads() // count)
@@ -44,11 +46,12 @@ def in_processes(count: int, work: Callable[[], None]) -> None:
             started = start_processes(_one, arguments, count, join=False, daemon=True, start_method="spawn")
         while not started.join():
             pass
-    except ProcessExitedException:
-        if failures.empty():
+    except ProcessException as error:
+        if not failures.empty():
+            raise failures.get() from None
+        if isinstance(error, ProcessRaisedException):
             raise
-        kind, text = failures.get()
-        raise kind(text) from None
+        raise ConversionError(f"the training ended because one of its processes did: {error}") from error
     finally:
         for process in set(active_children()) - others:  # none, unless this process is to end
             process.kill()
@@ -70,8 +73,8 @@ def _one(rank: int, count: int, port: int, threads: int, work: bytes, failures: 
     torch.set_num_threads(threads)
     try:
         pickle.loads(work)()
-    except ConversionError as error:
-        failures.put((type(error), str(error)))
+    except (ConversionError, OSError, MemoryError) as error:
+        failures.put(error)
         sys.exit(1)
 
 

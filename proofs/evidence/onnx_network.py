@@ -6,7 +6,6 @@ The two files are run beside each other as well; how far their outputs are apart
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,6 +26,7 @@ from ...convert.files.checkpoint import read_checkpoint
 from ...convert.files.network import open_network
 from ...convert.files.readers.common.beside import path_in
 from ...convert.files.writing.ownership import PROGRAM
+from ...convert.files.writing.scratch import scratch_folder
 from ...convert.model.convert import convert_model
 from ...convert.size import Size
 from .onnx_check import LayerCheck, OnnxCheck
@@ -60,7 +60,7 @@ def verify_onnx(
     with ExitStack() as stack:
         file = stack.enter_context(fitted(path, form))
         whole = attention_model(file, named, form=form)
-        made = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="conv2attn-"))) / PROGRAM
+        made = stack.enter_context(scratch_folder()) / PROGRAM
         whole.write(made)
         with refusing(f"ONNX Runtime cannot run {path}"):
             original, attention = session(path), session(made)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -139,10 +137,7 @@ def convert_checkpoint(
     """
     check_target(out, force=force, sources=[checkpoint])
     check_architecture(architecture)
-    with (
-        progress("Reading", total=size_on_disk(checkpoint)) as advance,
-        redirect_stdout(sys.stderr),  # what the architecture's code prints is not the result
-    ):
+    with progress("Reading", total=size_on_disk(checkpoint)) as advance:
         network = open_network(
             checkpoint, architecture=architecture, ema=ema, device=device, dtype=dtype, progress=advance
         )
@@ -153,8 +148,7 @@ def convert_checkpoint(
     report = report.noted(network.notes, network.originals)
     with progress("Certifying", total=len(report.layers)) as advance:
         certified = CertifiedReport.of(model, report, input_range=input_range, size=size, progress=advance)
-    with redirect_stdout(sys.stderr):  # as above
-        page, left_out = make_page(model, certified.report, title=checkpoint.name, limit=QUICK)
+    page, left_out = make_page(model, certified.report, title=checkpoint.name, limit=QUICK)
     certified = certified.noted(left_out)
     told = {layer.name: bound.to_json() for layer, bound in zip(report.layers, certified.bounds, strict=True)}
     with (

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -110,8 +108,7 @@ def freeze_checkpoint(
     check_distinct(files)
     for file in files:
         check_file(file, force=force, sources=[checkpoint])
-    with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
-        network = open_network(checkpoint, architecture=architecture, ema=ema)
+    network = open_network(checkpoint, architecture=architecture, ema=ema)
     sources = [checkpoint, *network.files]
     for file in files:
         check_file(file, force=force, sources=sources)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -156,17 +154,16 @@ def melt_checkpoint(
     cnn: nn.Module | None = None
     sources: tuple[Path, ...] = ()
     if checkpoint is not None:
-        with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
-            network = open_network(checkpoint, architecture=architecture, ema=ema)
-            network.whole()
-            cnn = network.cnn()
+        network = open_network(checkpoint, architecture=architecture, ema=ema)
+        network.whole()
+        cnn = network.cnn()
         sources = (checkpoint, *network.files)
         architecture = network.architecture
     if cnn is not None and (include or exclude):
         melting = Melting(melting.tolerance, melting.alpha, melting.content, _names(cnn, include, exclude))
     check_apart(out, sources)
     check_apart(out / NETWORK, sources)  # which may be a link
-    images = load_data(data, channels=None if cnn is None else _channels(cnn), size=size)
+    images = load_data(data, channels=None if cnn is None else _channels(cnn), size=size, out=out)
     comparison = compare(
         images,
         out,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -99,13 +97,12 @@ def plan_checkpoint(
     Raises:
         ConversionError: The checkpoint cannot be opened, or a pattern names no layer.
     """
-    with redirect_stdout(sys.stderr):  # what the architecture's code prints is not the result
-        network = open_network(checkpoint, architecture=architecture, ema=ema)
-        say(*non_finite_lines(network.non_finite), err=True)
-        cnn = network.cnn()
-        found = plan_conversion(cnn, filter_fn=name_filter(cnn, include=include, exclude=exclude))
-        size = size or usual_size(cnn)
-        layers = plan_layers(
-            cnn, [names[0] for names in found.chosen], size=size, notes=network.notes, originals=network.originals
-        )
+    network = open_network(checkpoint, architecture=architecture, ema=ema)
+    say(*non_finite_lines(network.non_finite), err=True)
+    cnn = network.cnn()
+    found = plan_conversion(cnn, filter_fn=name_filter(cnn, include=include, exclude=exclude))
+    size = size or usual_size(cnn)
+    layers = plan_layers(
+        cnn, [names[0] for names in found.chosen], size=size, notes=network.notes, originals=network.originals
+    )
     return Planned(size, tuple(layers), found.unsupported, found.skipped)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
@@ -16,6 +17,7 @@ from .layout import blocks, column_widths, short_names
 from .printable import CELL, printable
 
 LISTED = 1000  # rows of a table, or lines of one kind, that are printed; JSON holds all
+_LENGTH = re.compile("[1-9][0-9]{0,4}")  # of a terminal's side
 _STANDARD_OUTPUT, _STANDARD_ERROR = 1, 2
 _results: TextIO | None = None  # where results go while everything else that is printed goes to standard error
 
@@ -25,8 +27,11 @@ def prepare_streams() -> None:
 
     Otherwise the next files that are opened would have their numbers, and get what is printed. To standard output
     nothing can then be written, which is told as for a full disk. Characters that a terminal's encoding lacks become
-    escapes.
+    escapes. A width or height in the environment that no terminal has is not looked at.
     """
+    for name in ("COLUMNS", "LINES"):
+        if _LENGTH.fullmatch(os.environ.get(name, "")) is None:
+            os.environ.pop(name, None)
     for number, mode in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
             os.fstat(number)

@@ -20,7 +20,7 @@ from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.writing.atomic import write_folder
 from conv2attn.convert.files.writing.locks import lock, unlock
 from tests.hostile.steps import told
-from tests.processes import PATIENCE, finished, started
+from tests.processes import PATIENCE, finished, next_line, started
 
 STEPS = 70  # more than a run has
 
@@ -130,8 +130,7 @@ def test_a_long_command_that_is_ended_leaves_what_was_there_and_no_process(
     program = [sys.executable, "-c", WORKS, command, *LONG_COMMANDS[command]]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with started(program, cwd=tmp_path, env=environment) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "working\n"
+        assert next_line(process) == "working\n"
         process.send_signal(sent)
         _, told = process.communicate(timeout=PATIENCE)  # until the last process has closed its end
     assert (process.returncode, told) == (128 + sent, "")

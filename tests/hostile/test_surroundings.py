@@ -50,3 +50,14 @@ def test_a_backend_that_is_none_is_told_in_one_sentence() -> None:
     assert ended.returncode == 3
     assert ended.stderr.startswith("conv2attn: pictures are drawn with matplotlib, which cannot be used here: ")
     assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["COLUMNS", "LINES"])
+@pytest.mark.parametrize("length", ["0", "\u00b2", "-1", "9" * 5000])
+def test_a_terminal_of_no_size_gets_the_whole_table(name: str, length: str) -> None:
+    """With 0 columns nothing was printed, without a word."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TTY_COMPATIBLE": "1", name: length}
+    command = [sys.executable, "-m", "conv2attn.cli", "plan", "module.pt"]
+    ended = finished(command, env=environment | {"NO_COLOR": "1", "PYTHONUTF8": "1"})
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "3x3, 1->2" in ended.stdout

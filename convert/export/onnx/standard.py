@@ -6,7 +6,6 @@ attention needs that.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from ...errors import CheckpointError, ToolError
 from ...files.readers.common.beside import Beside
 from ...files.readers.common.stored import Source, StoredTensor
 from ...files.readers.onnx.model import read_nodes, read_onnx
+from ...files.writing.scratch import scratch_folder
 from .forms import form_named
 from .splice import check_moved, opset_of
 
@@ -45,8 +45,8 @@ def fitted(path: Path, form: str) -> Iterator[Path]:
     ]
     if outside:  # onnx's own code reads them all
         check_moved(sum(found.numel * found.dtype.itemsize for found in outside), source)
-    with tempfile.TemporaryDirectory(prefix="conv2attn-") as folder:
-        copy = Path(folder) / "model.onnx"
+    with scratch_folder() as folder:
+        copy = folder / "model.onnx"
         _change(path, copy, opset=max(needed, opset), inline=calls)
         yield copy
 

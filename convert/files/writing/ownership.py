@@ -75,6 +75,17 @@ def check_apart(target: Path, sources: Iterable[Path]) -> None:
             raise OutputError(f"{target} cannot be written: the input {source} would be lost")
 
 
+def check_outside(target: Path, source: Path) -> None:
+    """Refuses a target in a folder whose entries are read: it would be one of them, the next time.
+
+    Raises:
+        OutputError: It would be.
+    """
+    places = Path(os.path.realpath(target)).parents
+    if source.exists() and any(place.exists() and place.samefile(source) for place in places):
+        raise OutputError(f"{target} cannot be written: it is inside {source}, and would be read as a part of that")
+
+
 def discard(folder: Path, names: Collection[str] = OURS) -> None:
     """Removes the plain files of these names, and the folder if nothing else is in it; what cannot go stays."""
     with suppress(OSError):

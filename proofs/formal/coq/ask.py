@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -140,8 +139,9 @@ def _require_flocq(place: Path, limit: float) -> None:
 @contextmanager
 def _copied(folder: Path) -> Iterator[Path]:
     """A copy of the library that may be written to."""
-    with tempfile.TemporaryDirectory(prefix="conv2attn-formal-") as name:
-        place = Path(name)
+    from ....convert.files.writing.scratch import scratch_folder  # as above
+
+    with scratch_folder("conv2attn-formal-") as place:
         for path in folder.iterdir():
             if path.is_file():
                 shutil.copyfile(path, place / path.name)

@@ -80,7 +80,7 @@ def learn(
     Raises:
         ConversionError: The data cannot be read, the folder holds something else, or training fails.
     """
-    images = load_data(data)
+    images = load_data(data, out=folder)
     kind = (images.channels, images.size.rows, images.size.columns, len(images.classes))
     experiment = Experiment(data, kind, encodings, seeds, setting)
     results = run_experiment(

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from conv2attn.convert.errors import CheckpointError, ConversionError, OptionError
+from conv2attn.convert.errors import CheckpointError, ConversionError, OptionError, OutputError
 from conv2attn.convert.size import Size
 from conv2attn.learn.data.augmented import DRAWS, augmented
 from conv2attn.learn.data.corruptions import corrupted, corruptions
@@ -81,6 +81,16 @@ def test_a_folder_that_is_something_else_gets_one_sentence(tmp_path: Path) -> No
     (tmp_path / "bad" / "dogs" / "3.png").write_bytes(b"not a picture")
     with pytest.raises(CheckpointError, match=r"3\.png"):
         load_data(f"folder:{tmp_path / 'bad'}")
+
+
+@pytest.mark.parametrize("out", ["data/run", "data/cats/run", "link/run", "data/../data/run", "data/no/where"])
+def test_what_is_made_with_a_folder_s_pictures_does_not_become_one_of_its_classes(out: str, tmp_path: Path) -> None:
+    write_pictures(tmp_path / "data")
+    (tmp_path / "link").symlink_to("data")
+    for place in (tmp_path / "data", tmp_path / "link"):
+        with pytest.raises(OutputError, match=r"inside .*, and would be read as a part of that"):
+            load_data(f"folder:{place}", out=tmp_path / out)
+    assert load_data(f"folder:{tmp_path / 'data'}", out=tmp_path / "database").classes == ("cats", "dogs")
 
 
 @pytest.mark.parametrize("text", ["", "digit", "digits:x", "folder", "folder:", "cifar10", "cifar10:", "x:y"])

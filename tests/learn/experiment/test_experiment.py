@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from conv2attn.convert.errors import CheckpointError, ConversionError, OptionError, RunExistsError, SelectionError
+from conv2attn.learn.data.images import Split
 from conv2attn.learn.experiment import run as run_module
 from conv2attn.learn.experiment.folder import Experiment, begin, read_experiment, read_results, run_folder
 from conv2attn.learn.experiment.history import read_history
@@ -30,6 +31,7 @@ from conv2attn.learn.experiment.results import Result, lines
 from conv2attn.learn.experiment.run import run_experiment
 from conv2attn.learn.networks.attention import AttentionNetwork
 from conv2attn.learn.training.fit import trained_in
+from conv2attn.learn.training.recipe import Machine
 from tests.learn.experiments import TINY, run_tiny, stripes, tiny_experiment
 
 
@@ -160,6 +162,46 @@ def test_seeds_that_a_training_cannot_have_are_refused_before_anything_is_writte
     with pytest.raises(ConversionError, match="seed must be an integer from 0 to 16777215; got 19999999"):
         run_experiment(replace(experiment, seeds=20_000_000), stripes(), tmp_path / "run")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("experiment", "machine", "said"),
+    [
+        (
+            tiny_experiment("resnet10", "quadratic", setting=setting_of("small", epochs=1_000_000)),
+            1,
+            "can be read again",
+        ),
+        (tiny_experiment("resnet10"), 3, "cannot be shared alike by 3"),
+        (
+            tiny_experiment("resnet10", "quadratic", setting=replace(TINY, sizes=replace(TINY.sizes, pixels=5))),
+            1,
+            "cannot be cut into 5x5 pixels",
+        ),
+    ],
+)
+def test_what_a_run_would_be_refused_is_refused_before_anything_is_written(
+    experiment: Experiment, machine: int, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConversionError, match=said):
+        run_experiment(experiment, stripes(), tmp_path / "run", machine=Machine("cpu", machine))
+    assert not list(tmp_path.iterdir())
+
+
+def test_heads_with_content_are_recorded_with_the_images_that_the_network_is_trained_on(tmp_path: Path) -> None:
+    """Pictures are kept as bytes, of which the network sees numbers from -1 to 1."""
+
+    def as_bytes(split: Split) -> Split:
+        return Split(split.images.add(1).mul(127.5).to(torch.uint8), split.labels)
+
+    data = stripes()
+    train, validation, test = map(as_bytes, data.parts)
+    kept = replace(data, train=train, validation=validation, test=test)
+    found = []
+    for name, images in (("numbers", data), ("bytes", kept)):
+        run_experiment(tiny_experiment("learned+content"), images, tmp_path / name)
+        found.append(read_history(tmp_path / name, "learned+content").layers[0][0].maps)
+    assert torch.equal(*found)
 
 
 def test_a_folder_that_holds_an_experiment_is_kept(finished: Path) -> None:

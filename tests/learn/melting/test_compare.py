@@ -3,19 +3,41 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from torch import nn
 
 from conv2attn.convert.errors import ConversionError
 from conv2attn.learn.melting.compare import Melting, compare
-from conv2attn.learn.training.recipe import LARGEST_SEED, Recipe
-from tests.learn.small import data
+from conv2attn.learn.training.recipe import LARGEST_SEED, Machine, Recipe
+from tests.learn.small import data, network
 
 
 @pytest.mark.parametrize(("seed", "seeds"), [(0, 20_000_000), (0, 10**30), (LARGEST_SEED - 1, 3), (0, 0), (0, -1)])
 def test_seeds_that_a_training_cannot_have_are_refused(seed: int, seeds: int, tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match=r"seeds? must be an integer from"):
         compare(data(), tmp_path / "out", recipe=Recipe(epochs=1, batch_size=8, seed=seed), seeds=seeds)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"cnn": network(classes=4)}, "small has 3 classes"),
+        ({"cnn": nn.Sequential(nn.Conv2d(1, 3, 9), nn.AdaptiveAvgPool2d(1), nn.Flatten())}, "does not take the images"),
+        ({"cnn": network(), "machine": Machine("cpu", 3)}, "cannot be shared alike by 3"),
+        ({"melting": Melting(tolerance=1.0, alpha=2.0)}, "give one of them"),
+        ({"melting": Melting(alpha=1e9)}, "no gradient"),
+        ({"melting": Melting(chosen=())}, "none of the model's 4 convolutions"),
+        ({"recipe": Recipe(epochs=1_000_000)}, "can be read again"),
+    ],
+)
+def test_what_a_run_of_a_comparison_would_be_refused_is_refused_before_the_first(
+    options: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConversionError, match=said):
+        compare(data(), tmp_path / "out", **({"recipe": Recipe(epochs=1, batch_size=8)} | options))
     assert not list(tmp_path.iterdir())
 
 

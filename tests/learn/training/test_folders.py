@@ -43,6 +43,13 @@ def test_a_folder_that_cannot_be_made_is_named(kind: str, tmp_path: Path) -> Non
         RUNS[kind](tmp_path / "no" / "where")
 
 
+@pytest.mark.parametrize("kind", RUNS)
+def test_a_folder_that_tensorboard_cannot_write_in_is_not_begun(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="UTF-8 only"):
+        RUNS[kind](tmp_path / os.fsdecode(b"\xff"))
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("content", ["{}", "[]", '{"format": "conv2attn", "content": "network"}', "text"])
 def test_a_file_that_is_only_called_like_ours_makes_no_folder_ours(content: str, tmp_path: Path) -> None:
     (tmp_path / "melting.json").write_text(content)

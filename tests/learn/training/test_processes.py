@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 from lightning.pytorch.strategies.launchers.multiprocessing import _MultiProcessingLauncher
 from torch import nn
 
+from conv2attn.convert.errors import ConversionError
 from conv2attn.learn.training.fit import fit
+from conv2attn.learn.training.processes import in_processes
 from conv2attn.learn.training.recipe import Machine, Recipe
 from conv2attn.learn.training.records import Record
 from conv2attn.learn.training.trainer import make_trainer, processes_to_start
 from tests.learn.small import data, network
-from tests.processes import PATIENCE, started
+from tests.processes import PATIENCE, next_line, started
 
 WORK = "import os, time; print('working', flush=True); time.sleep(10**6)"
 TRAINING = f"""
@@ -41,11 +44,24 @@ ENDS = [
 def test_processes_of_a_training_end_with_their_parent(sent: signal.Signals, interrupts: str, code: int) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with started([sys.executable, "-c", TRAINING, interrupts], env=environment) as process:
-        assert process.stdout is not None
-        assert [process.stdout.readline() for _ in range(2)] == ["working\n"] * 2
+        assert [next_line(process) for _ in range(2)] == ["working\n"] * 2
         process.send_signal(sent)
         process.communicate(timeout=PATIENCE)  # until the last process has closed its end
     assert process.returncode == code
+
+
+DIES = "import os, signal; os.environ['RANK'] == '1' and os.kill(os.getpid(), signal.SIGKILL); " + WORK
+WRITES = "import os; os.environ['RANK'] == '1' and open('no/where', 'w'); " + WORK
+LACKS = "import os\nif os.environ['RANK'] == '1': raise MemoryError\n" + WORK
+FAILURES = [(DIES, ConversionError, "SIGKILL"), (WRITES, FileNotFoundError, "no/where"), (LACKS, MemoryError, "^$")]
+
+
+@pytest.mark.parametrize(("work", "kind", "said"), FAILURES, ids=["killed", "file system", "memory"])
+def test_what_befalls_one_process_of_a_training_is_told_as_if_it_were_the_only_one(
+    work: str, kind: type[Exception], said: str
+) -> None:
+    with pytest.raises(kind, match=said):
+        in_processes(2, partial(exec, work, {}))
 
 
 @pytest.mark.parametrize("strategy", ["ddp_spawn", "ddp_fork", "ddp_notebook", "ddp_spawn_find_unused_parameters_true"])

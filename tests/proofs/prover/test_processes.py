@@ -15,6 +15,7 @@ import pytest
 
 from conv2attn.proofs.formal.leash import run_leashed
 from tests import processes
+from tests.processes import in_time, next_line
 
 LONG = 120  # seconds in which all processes have surely ended; those of the old code never did
 
@@ -107,8 +108,7 @@ def test_workers_end_with_their_parent_and_show_no_traceback(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with started(*COMMANDS[kind]) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "checking\n"
+        assert next_line(process) == "checking\n"
         process.send_signal(sent)
         _, errors = process.communicate(timeout=LONG)  # until the last process has closed its end
     assert process.returncode == -sent
@@ -122,8 +122,8 @@ def test_a_program_on_a_leash_ends_with_its_parent(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     os.mkfifo("alive")
-    with started(sys.executable, "-c", program) as process, open("alive") as alive:
-        assert alive.readline() == "checking\n"
+    with started(sys.executable, "-c", program) as process, in_time(lambda: open("alive")) as alive:
+        assert in_time(alive.readline) == "checking\n"
         process.send_signal(sent)
         assert process.wait(LONG) == -sent
         assert select.select([alive], [], [], LONG)[0] == [alive]
@@ -136,8 +136,7 @@ def test_a_terminated_command_leaves_nothing_behind(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with started(*COMMANDS["soak"]) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "checking\n"
+        assert next_line(process) == "checking\n"
         process.send_signal(sent)
         _, errors = process.communicate(timeout=LONG)
     assert process.returncode == 128 + sent
