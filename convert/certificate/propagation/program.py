@@ -23,7 +23,7 @@ State = dict[tuple[str, ...], tuple[object, int]]  # of a module
 
 _CALLS = ("__call__", "_call_impl", "_wrapped_call_impl", "_slow_forward")
 _MODULE = {name: getattr(nn.Module, name) for name in _CALLS}
-_PLAIN_TENSORS = (Tensor, nn.Parameter, nn.Buffer)
+PLAIN_TENSORS = (Tensor, nn.Parameter, nn.Buffer)
 _ATTENTION = {name: getattr(SelfAttention, name) for name in ("forward", "_values", "_engine_for")}
 
 
@@ -84,7 +84,7 @@ def _in_the_way(module: nn.Module) -> Iterator[str]:
     if isinstance(module, SelfAttention):
         yield from _not_the_layer(module)
     for name, tensor in (*module._parameters.items(), *module._buffers.items()):
-        if tensor is not None and type(tensor) not in _PLAIN_TENSORS:
+        if tensor is not None and type(tensor) not in PLAIN_TENSORS:
             yield f"its {name} is a {type(tensor).__name__}, not a plain tensor"
 
 
