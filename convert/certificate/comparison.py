@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from ..arguments import image_batches
 from ..attention.checked import checked_layer, checked_model
 from ..attention.layer import SelfAttention
-from ..autocast import autocast_dtype, rounded
+from ..autocast import autocast_dtype, rounded, without_autocast
 from ..errors import ConversionError
 from ..heads.values import AttentionLayer, LayerValues
 from .data import MeasuredInput, certify_measured, measure_input
@@ -149,7 +149,9 @@ class LayerWatcher:
         )
 
     def _bound(self, dtype: torch.dtype | None, measured: MeasuredInput) -> float:
-        return certify_measured(_as_rounded(self.layer, dtype), measured, engine=self.layer.engine).bound
+        layer = _as_rounded(self.layer, dtype)
+        with without_autocast(layer.weight.device):
+            return certify_measured(layer, measured, engine=self.layer.engine).bound
 
 
 def _as_rounded(layer: SelfAttention, dtype: torch.dtype | None) -> AttentionLayer:
