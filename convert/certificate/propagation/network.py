@@ -35,7 +35,7 @@ from .call import Call
 from .functions import MAY_SHARE, RULES, bound_function
 from .interval import Arithmetic, Interval, UnboundedError
 from .layers import bound_attention
-from .program import PLAIN_TENSORS, State, changed_part, foreign, state_of
+from .program import State, changed_part, foreign, own_kinds, state_of
 from .tracked import Tracked, constant, found_in, replaced, shares_memory, tensors_in, tracked_in
 
 Memory = dict[tuple[object, ...], tuple[Interval, Certificate, float]]
@@ -161,7 +161,7 @@ class Follower(TorchFunctionMode):
         return self._followed(func, name, *replaced((args, kwargs), Tensor, self._known))
 
     def _check_operands(self, types: Any, args: Any, kwargs: Any) -> None:
-        own = [kind.__name__ for kind in types if kind not in PLAIN_TENSORS]
+        own = own_kinds(types)
         if own:
             raise UntraceableError(f"it computes with a {own[0]}, whose operations are its own")
         if found_in((args, kwargs), torch.Generator):
