@@ -25,11 +25,13 @@ from torch import Tensor, nn
 from ..arguments import image_batches
 from ..attention.checked import checked_layer, checked_model
 from ..attention.layer import SelfAttention
-from ..autocast import autocast_dtype, rounded
+from ..autocast import autocast_dtype, rounded, without_autocast
 from ..errors import ConversionError
 from ..heads.values import AttentionLayer, LayerValues
 from .data import MeasuredInput, certify_measured, measure_input
 from .reference import right_convolutions, untrusted_note
+
+_Parameters = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -95,10 +97,11 @@ class LayerWatcher:
         self._measured: dict[torch.dtype | None, MeasuredInput] = {}  # by the dtype that autocast rounds to
         self._expected: list[Tensor] = []
         self._faults: list[str] = []
+        self._parameters: set[_Parameters] = set()  # with which the layer was called
 
     def expect(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         """Keeps an output of the CNN's convolution."""
-        self._expected.append(output)
+        self._expected.append(output.clone())  # the CNN may write into it, as ReLU in place does
 
     def forget(self) -> None:
         """Forgets the CNN's outputs, before its next run."""
@@ -113,7 +116,10 @@ class LayerWatcher:
             raise ConversionError(f"the CNN does not call {self.name} as often as the converted network")
         with right_convolutions() as faults:
             here, there = self.conv(*inputs, **options), self._expected.pop(0)
+        if not len(x):
+            return
         self._faults.extend(fault for fault in faults if fault not in self._faults)
+        self._parameters.add(_parameters_of(self.layer))
         self._own = _larger(self._own, output, here)
         self._inherited = _larger(self._inherited, here, there)
         self._total = _larger(self._total, output, there)
@@ -137,10 +143,16 @@ class LayerWatcher:
         """What was found.
 
         Raises:
-            ConversionError: The layer was never called, or is not certified.
+            ConversionError: The layer was never called, computed with parameters that are not what they are now, or is
+                not certified.
         """
         if not self.has_run:
             raise ConversionError(f"no image came to {self.name}")
+        if self._parameters != {_parameters_of(self.layer)}:
+            raise ConversionError(
+                f"{self.name or 'the layer'} was called with other parameters than its own, as functional_call does, "
+                "or they changed since: there is no certificate of what it computed"
+            )
         bound = math.nan
         if self._is_finite:
             bound = max(self._bound(dtype, measured) for dtype, measured in self._measured.items())
@@ -149,7 +161,15 @@ class LayerWatcher:
         )
 
     def _bound(self, dtype: torch.dtype | None, measured: MeasuredInput) -> float:
-        return certify_measured(_as_rounded(self.layer, dtype), measured, engine=self.layer.engine).bound
+        layer = _as_rounded(self.layer, dtype)
+        with without_autocast(layer.weight.device):
+            return certify_measured(layer, measured, engine=self.layer.engine).bound
+
+
+def _parameters_of(layer: nn.Module) -> _Parameters:
+    """Which parameters and buffers a layer has now, and how often each was written to where torch counts that."""
+    tensors = (*layer.parameters(), *layer.buffers())
+    return tuple((id(tensor), 0 if tensor.is_inference() else tensor._version) for tensor in tensors)
 
 
 def _as_rounded(layer: SelfAttention, dtype: torch.dtype | None) -> AttentionLayer:
@@ -161,7 +181,7 @@ def _as_rounded(layer: SelfAttention, dtype: torch.dtype | None) -> AttentionLay
 def watched(cnn: nn.Module, model: nn.Module) -> Iterator[list[LayerWatcher]]:
     """Compares every attention layer with its convolution, whenever the converted network runs.
 
-    The CNN runs on the same input first; that time is the first watcher's.
+    The CNN runs on a copy of the same input first; that time is the first watcher's.
 
     Raises:
         ConversionError: The CNN lacks a layer, or the network has no attention layer.
@@ -178,14 +198,14 @@ def watched(cnn: nn.Module, model: nn.Module) -> Iterator[list[LayerWatcher]]:
             raise ConversionError(f"the CNN's layer {name or 'itself'} is self-attention, not a convolution")
         watchers.append(LayerWatcher(name, layer, convs[name]))
 
-    def run_the_cnn(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    def run_the_cnn(_: nn.Module, inputs: tuple[Any, ...]) -> None:
         start = time.perf_counter()
         for watcher in watchers:
             watcher.forget()
         kept = [watcher.conv.register_forward_hook(watcher.expect) for watcher in watchers]
         try:
             with right_convolutions():
-                cnn(*inputs)
+                cnn(*(each.clone() if isinstance(each, Tensor) else each for each in inputs))
         finally:
             for handle in kept:
                 handle.remove()

@@ -63,7 +63,7 @@ def measure_input(layer: AttentionLayer, batches: Iterable[Tensor]) -> MeasuredI
         batches: Its inputs, [batch, in_channels, *size] each, or tuples that start with them.
 
     Raises:
-        ConversionError: There is no batch, its shape does not fit, or a value is not finite.
+        ConversionError: There is no batch, one holds no image, its shape does not fit, or a value is not finite.
     """
     values = checked_layer(layer)
     seen: MeasuredInput | None = None
@@ -100,7 +100,10 @@ def _measured(layer: AttentionLayer, batch: Tensor) -> MeasuredInput:
     if missing not in (0, 1) or batch.shape[-spec.axes - 1] != spec.in_channels:
         raise GeometryError(f"inputs must be {batch_shape(spec)}; got {list(batch.shape)}")
     spec.output_size(Size(*batch.shape[-spec.axes :]))
-    padded = spec.pad(batch.unsqueeze(0) if missing else batch).double()
+    images = batch.unsqueeze(0) if missing else batch
+    if not len(images):
+        raise ConversionError("nothing was measured: a batch holds no image")
+    padded = spec.pad(images).double()
     if not bool(padded.isfinite().all()):
         raise ConversionError("nothing is certified for an input with NaN or infinite values")
     sums = _absolute_sums(spec, magnitudes(layer.kernel).to(padded.device), padded.abs())

@@ -95,7 +95,7 @@ def distance_from_convolution(
     window = Window(taps, first)
     found = kernel_difference(layer, window, low=low, high=high, keys=(first, window.last))
     if layer.bias is not None and bias is not None:
-        found = found + (layer.bias.detach().double() - bias.detach().double()).abs().cpu()
+        found = _known(found + (layer.bias.detach().double() - bias.detach().double()).abs().cpu())
     return Distance(float(found.max()), tuple(found.tolist()))
 
 
@@ -109,6 +109,8 @@ def kernel_difference(
     padded: bool = False,
 ) -> Tensor:
     """The bound above without the biases, [out_channels], for queries whose keys include certain offsets.
+
+    Infinite for weights that are not finite.
 
     Args:
         layer: The layer.
@@ -149,8 +151,7 @@ def kernel_difference(
     sizes, middles = (part.view(groups, 1, -1) for part in (size, middle))
     changes, shifts = (part.unflatten(0, (groups, -1)) for part in (change, shift))
     found = changes * sizes + shifts * middles
-    total: Tensor = found.sum(-1).flatten()
-    return total
+    return _known(found.sum(-1).flatten())
 
 
 def kernel_at(layer: AttentionLayer, first: Sequence[int], last: Sequence[int]) -> Tensor:
@@ -171,6 +172,12 @@ def kernel_at(layer: AttentionLayer, first: Sequence[int], last: Sequence[int]) 
     near = _part(probabilities.unsqueeze(0), start, first, last).squeeze(0)
     kernel: Tensor = torch.tensordot(weight.flatten(2), near.flatten(1), dims=1)
     return kernel.view(*weight.shape[:2], *lengths)
+
+
+def _known(bounds: Tensor) -> Tensor:
+    """Bounds, infinite where NaN or infinite weights leave none, so that no tolerance is met."""
+    known: Tensor = bounds.nan_to_num(nan=math.inf, posinf=math.inf)
+    return known
 
 
 def _openings(layer: AttentionLayer) -> Tensor:

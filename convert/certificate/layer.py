@@ -16,8 +16,10 @@ Assumed, and nothing else about the order of any sum:
 - sums of the products themselves. A convolution through Winograd's or a Fourier transform adds other numbers. PyTorch
   without oneDNN takes NNPACK's, and cuDNN may, unless ``torch.backends.nnpack.flags(enabled=False)`` and
   ``torch.backends.cudnn.deterministic`` with ``benchmark`` off say otherwise;
-- no TF32, and no sums in less than float32 on a GPU (``torch.backends.cuda.matmul.allow_tf32``,
-  ``torch.backends.cudnn.allow_tf32``, ``allow_fp16_reduced_precision_reduction``, ``allow_bf16_...`` are off);
+- no TF32, no bfloat16 in place of float32, and no sums in less than float32 (on a GPU
+  ``torch.backends.cuda.matmul.allow_tf32``, ``torch.backends.cudnn.allow_tf32``,
+  ``allow_fp16_reduced_precision_reduction``, ``allow_bf16_...`` are off; on a CPU, where oneDNN may round to bfloat16,
+  ``torch.set_float32_matmul_precision`` and every ``fp32_precision`` are as they are at first);
 - finite parameters and input, and key grids of at most 2^28 pixels a side. An engine whose own scores would not be
   one-hot within these, as it computes them, refuses: the literal one layers (``encoding.smallest_gap``), the sdpa one
   grids.
@@ -39,6 +41,7 @@ from torch import Tensor
 
 from ..arguments import as_range_end, as_tensor
 from ..attention.checked import checked_layer
+from ..autocast import autocast_dtype
 from ..bounds.rounding import OUTWARD, Sums, attention_rounding, convolution_rounding
 from ..bounds.subnormal import is_subnormal, magnitudes
 from ..bounds.tail import absolute_products, softmax_tail
@@ -98,10 +101,12 @@ def certify(
 
     Raises:
         ConversionError: The layer is not the convolution's attention, a parameter is not finite, alpha is not positive,
-            the range is not one, the sums are not, or there is no such engine.
+            the range is not one, the sums are not, or there is no such engine; or autocast is on, which makes another
+            layer of it (``comparison.py`` measures that one).
     """
     check_engine_name(engine)
     layer = without_closed_gate(checked_layer(layer))
+    _check_no_autocast(layer)
     _check_certifiable(layer)
     return certify_error(layer, engine_error(layer, engine), input_range=input_range, sums=sums)
 
@@ -124,6 +129,15 @@ def certify_error(
     total = (parts[0] + parts[1] + parts[2]) * OUTWARD
     worst = [float(part.max()) for part in (*parts, largest.read)]
     return Certificate(float(total.max()), tuple(total.tolist()), *worst)
+
+
+def _check_no_autocast(layer: AttentionLayer) -> None:
+    dtype = autocast_dtype(layer.weight.device)
+    if dtype is not None and layer.weight.dtype != torch.float64:  # which autocast leaves as it is
+        raise ConversionError(
+            f"autocast to {dtype} is on, under which a layer rounds its weights and its input: certify it outside of "
+            "autocast, or measure it with compare_layers under autocast"
+        )
 
 
 def _check_certifiable(layer: AttentionLayer) -> None:

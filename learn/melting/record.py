@@ -104,16 +104,16 @@ def _row(query: Tensor, output: Size) -> int:
 
 
 def _inputs(model: nn.Module, images: Tensor) -> dict[str, Tensor]:
-    """What each attention layer gets for some images."""
+    """What each attention layer gets for some images; copies, which a network that works in place cannot change."""
     found: dict[str, Tensor] = {}
     handles = [
-        layer.register_forward_pre_hook(lambda _, args, name=name: found.setdefault(name, args[0].detach()))
+        layer.register_forward_pre_hook(lambda _, args, name=name: found.setdefault(name, args[0].detach().clone()))
         for name, layer in attention_layers(model)
     ]
     weight = next(model.parameters())
     try:
         with torch.no_grad():
-            model(images.to(weight))
+            model(images.to(weight, copy=True))
     finally:
         for handle in handles:
             handle.remove()

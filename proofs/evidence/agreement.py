@@ -143,7 +143,7 @@ def _expected_scores(
     """Scores of the CNN, with convolutions that are right, and the seconds that torch's own convolutions take."""
     scores, seconds = _scores(cnn, batches, progress, excluded=lambda: 0.0)
     with right_convolutions() as faults:
-        cnn(batches[0][:1])
+        cnn(batches[0][:1].clone())
         if faults:
             scores, _ = _scores(cnn, batches, lambda _: None, excluded=lambda: 0.0)
     return scores, seconds
@@ -158,7 +158,7 @@ def _scores(
     """Scores of all images, and the seconds they took beside the excluded ones."""
     scores, start = [], time.perf_counter()
     for batch in batches:
-        scores.append(network(batch))
+        scores.append(network(batch.clone()))  # which it may write into
         progress(len(batch))
     return torch.cat(scores), time.perf_counter() - start - excluded()
 

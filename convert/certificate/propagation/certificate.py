@@ -100,7 +100,11 @@ def certify_network(
     run = functools.partial(follow, model, grid, first.in_channels, images, memory={})
     try:
         found, outputs = run(count=1)
-        others = {"how many images it gets": run(count=3), "gradients being enabled": run(count=1, gradients=True)}
+        others = {
+            "how many images it gets": run(count=3),
+            "gradients being enabled": run(count=1, gradients=True),
+            "its layers being attention and not convolutions": run(count=1, convolutions=True),
+        }
     except UntraceableError as error:
         reason = f"the network cannot be followed on images of {grid}: {error}"
         return NetworkCertificate(grid, None, (), (Problem("", reason),))

@@ -23,8 +23,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, resolve_name
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from ...attention.construction import conv_with
 from ...attention.layer import SelfAttention
 from ...errors import Problem
+from ...padded import has_class
 from ...size import Size
 from ...spec import batch_shape
 from ..layer import Certificate
@@ -33,8 +35,8 @@ from .call import Call
 from .functions import MAY_SHARE, RULES, bound_function
 from .interval import Arithmetic, Interval, UnboundedError
 from .layers import bound_attention
-from .program import changed_part, foreign, state_of
-from .tracked import Tracked, constant, replaced, shares_memory, tensors_in, tracked_in
+from .program import State, changed_part, foreign, own_kinds, state_of
+from .tracked import Tracked, constant, found_in, replaced, shares_memory, tensors_in, tracked_in
 
 Memory = dict[tuple[object, ...], tuple[Interval, Certificate, float]]
 
@@ -71,7 +73,7 @@ class Follower(TorchFunctionMode):
 
     Args:
         model: The network.
-        shadow: Its copy on the meta device.
+        shadow: Its copy on the meta device, perhaps with convolutions where its attention layers are.
         twins: For each parameter and buffer of the network, by its identity, the copy's.
         memory: What is known already of attention layers and the bounds on their inputs.
 
@@ -98,6 +100,7 @@ class Follower(TorchFunctionMode):
         self._placed = next(model.parameters()).detach()  # on the network's device
         self._tracked: dict[int, Tracked] = {}
         self._modules: list[tuple[str, nn.Module]] = []
+        self._states: dict[int, State] = {}
         for tensor in originals:
             self._track(constant(tensor, twins[id(tensor)]))
         for name, module in shadow.named_modules():
@@ -106,9 +109,7 @@ class Follower(TorchFunctionMode):
             layer = model.get_submodule(name)
             if isinstance(layer, SelfAttention):
                 module.forward = functools.partial(self._attention, name, layer, module)
-        self._states = {
-            id(module): state_of(module) for module in shadow.modules() if isinstance(module, SelfAttention)
-        }
+                self._states[id(module)] = state_of(module)
 
     def give(self, fake: Tensor, interval: Interval) -> Tensor:
         """Makes a tensor without values known, with bounds on the values."""
@@ -133,6 +134,7 @@ class Follower(TorchFunctionMode):
         """One call of a function of torch."""
         kwargs = kwargs or {}
         try:
+            self._check_operands(types, args, kwargs)
             return self._called(func, args, kwargs)
         except Exception as error:
             if isinstance(error, UntraceableError) or not is_shared(error, func, args, kwargs, self._placed.device):
@@ -158,10 +160,18 @@ class Follower(TorchFunctionMode):
             return self._computed(func, args, kwargs, tensors)
         return self._followed(func, name, *replaced((args, kwargs), Tensor, self._known))
 
+    def _check_operands(self, types: Any, args: Any, kwargs: Any) -> None:
+        own = own_kinds(types)
+        if own:
+            raise UntraceableError(f"it computes with a {own[0]}, whose operations are its own")
+        if found_in((args, kwargs), torch.Generator):
+            raise UntraceableError("it draws random numbers")
+
     def _check_surroundings(self) -> None:
         if torch._C._is_any_autocast_enabled():
             raise UntraceableError("it switches autocast on")
-        modes = foreign([*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()])
+        stack = [*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()]
+        modes = foreign([mode for mode in stack if mode is not self])
         if modes:
             raise UntraceableError(f"it switches the mode {type(modes[0]).__name__} on")
 
@@ -180,7 +190,8 @@ class Follower(TorchFunctionMode):
         """A function of tensors without values, and bounds on what it gives back."""
         operands = tracked_in((args, kwargs))
         result = func(*_fakes(args), **_fakes(kwargs))
-        written = [tracked for tracked in operands if tracked.has_changed or _may_be_written(name, tracked, args)]
+        unseen = _writes(func)
+        written = [one for one in operands if unseen or one.has_changed or _may_be_written(name, one, args)]
         outputs = tensors_in(result)
         if not outputs and not written:
             if name not in FACTS:
@@ -229,10 +240,11 @@ class Follower(TorchFunctionMode):
             self.problems.append(Problem(place, str(reason)))
             return Interval.unknown()
 
-    def _attention(self, name: str, layer: SelfAttention, shadow: SelfAttention, *args: Any, **kwargs: Any) -> Tensor:
+    def _attention(self, name: str, layer: SelfAttention, shadow: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
         """An attention layer's ``forward``, whose errors no network may catch: they are not the convolution's."""
         try:
             with torch._C.DisableTorchFunction():
+                self._check_surroundings()
                 changed = changed_part(self._states[id(shadow)], state_of(shadow))
                 if changed is not None:
                     raise UntraceableError(f"it replaces {name}.{changed} while it runs")
@@ -319,6 +331,7 @@ def follow(
     count: int,
     memory: Memory,
     gradients: bool = False,
+    convolutions: bool = False,
 ) -> tuple[Follower, list[Interval]]:
     """Carries bounds on images through a network.
 
@@ -330,6 +343,7 @@ def follow(
         count: How many images there are.
         memory: What is known already; more is added to it.
         gradients: Whether they are enabled; no tensor requires any.
+        convolutions: Whether convolutions stand where the attention layers are, as in the CNN.
 
     Returns:
         What was found on the way, and bounds on the outputs.
@@ -340,7 +354,7 @@ def follow(
     dtype = next(parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
     try:
         with contextlib.redirect_stdout(sys.stderr), torch.set_grad_enabled(gradients):  # it may print, too
-            shadow, twins = _shapes_of(model)
+            shadow, twins = _shapes_of(model, convolutions=convolutions)
             follower = Follower(model, shadow, twins, memory)
             x = follower.give(torch.empty(count, channels, *size, dtype=dtype, device="meta"), images)
             with _unchanged(shadow), follower:
@@ -352,14 +366,17 @@ def follow(
         raise UntraceableError(told(error)) from error
 
 
-def _shapes_of(model: nn.Module) -> tuple[nn.Module, dict[int, Tensor]]:
+def _shapes_of(model: nn.Module, *, convolutions: bool) -> tuple[nn.Module, dict[int, Tensor]]:
     """A copy of a network on the meta device, made without copying a value, and its tensors by the originals'.
 
-    It has no backward hooks, which do nothing before the gradients are computed.
+    It has no backward hooks, which do nothing before the gradients are computed. A layer with a padding that no class
+    of convolutions has stays attention.
     """
     tensors = [*model.parameters(), *model.buffers()]
     twins = {id(tensor): _empty(tensor) for tensor in tensors}
-    shadow = copy.deepcopy(model, dict(twins))
+    layers = [module for module in model.modules() if convolutions and isinstance(module, SelfAttention)]
+    convs = {id(layer): copy.deepcopy(conv_with(layer), dict(twins)) for layer in layers if has_class(layer.spec)}
+    shadow = copy.deepcopy(model, twins | convs)
     for module in shadow.modules():
         module._backward_hooks.clear()
         module._backward_pre_hooks.clear()
@@ -407,6 +424,14 @@ def _name(func: Any) -> str:
 def _may_be_written(name: str, tracked: Tracked, args: Any) -> bool:
     """Whether a function that no rule is for may write into a tensor unseen, as ``apply_`` does."""
     return name.endswith("_") and not name.endswith("__") and name not in RULES and (not args or tracked is args[0])
+
+
+def _writes(func: Any) -> bool:
+    """Whether an operator says that it writes into an operand, which one without values need not show."""
+    packet = func.overloadpacket if isinstance(func, torch._ops.OpOverload) else func
+    if not isinstance(packet, torch._ops.OpOverloadPacket):
+        return False
+    return any(getattr(packet, overload)._schema.is_mutable for overload in packet.overloads())
 
 
 def _is_odd(value: object) -> bool:

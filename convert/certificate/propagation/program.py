@@ -6,7 +6,7 @@ do something else is looked for first, and named; what its modules hold must be 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor, fx, nn
@@ -52,6 +52,11 @@ def foreign(modes: list[object]) -> list[object]:
     return [mode for mode in modes if not isinstance(mode, DeviceContext)]
 
 
+def own_kinds(kinds: Iterable[type]) -> list[str]:
+    """Names of the classes whose operations may be their own, among those of tensors."""
+    return [kind.__name__ for kind in kinds if kind not in _PLAIN_TENSORS]
+
+
 def changed_part(before: State, after: State) -> str | None:
     """The name of something that is no longer what it was, or None."""
     for key, (value, version) in before.items():
@@ -84,7 +89,7 @@ def _in_the_way(module: nn.Module) -> Iterator[str]:
     if isinstance(module, SelfAttention):
         yield from _not_the_layer(module)
     for name, tensor in (*module._parameters.items(), *module._buffers.items()):
-        if tensor is not None and type(tensor) not in _PLAIN_TENSORS:
+        if tensor is not None and own_kinds([type(tensor)]):
             yield f"its {name} is a {type(tensor).__name__}, not a plain tensor"
 
 

@@ -91,12 +91,19 @@ def constant(real: Tensor, fake: Tensor | None = None) -> Tracked:
 
 def tensors_in(values: Any) -> list[Tensor]:
     """The tensors in lists, tuples, dictionaries and slices."""
-    return _found(values, Tensor)
+    return found_in(values, Tensor)
 
 
 def tracked_in(values: Any) -> list[Tracked]:
     """The tracked tensors in lists, tuples, dictionaries and slices."""
-    return _found(values, Tracked)
+    return found_in(values, Tracked)
+
+
+def found_in(values: Any, kind: type) -> list[Any]:
+    """What is of a kind in lists, tuples, dictionaries and slices."""
+    found: list[Any] = []
+    replaced(values, kind, found.append)
+    return found
 
 
 def replaced(values: Any, kind: type, by: Callable[[Any], Any]) -> Any:
@@ -108,12 +115,6 @@ def shares_memory(a: Tensor, tensors: Iterable[Tensor]) -> bool:
     """Whether a tensor on the meta device is a view of one of the others."""
     storage = a.untyped_storage()._cdata
     return any(b.untyped_storage()._cdata == storage for b in tensors)
-
-
-def _found(values: Any, kind: type) -> list[Any]:
-    found: list[Any] = []
-    replaced(values, kind, found.append)
-    return found
 
 
 def _state(fake: Tensor) -> tuple[object, ...]:

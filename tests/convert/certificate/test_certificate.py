@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, get_args
@@ -17,6 +18,7 @@ from conv2attn.convert import (
     ConversionError,
     ConvSpec,
     SelfAttention2d,
+    alpha_for,
     attention_from_conv,
     certify,
     certify_data,
@@ -421,3 +423,26 @@ def test_what_is_measured_in_several_batches_is_what_was_seen_in_any() -> None:
 def test_sums_that_are_none_are_refused(sums: Tensor) -> None:
     with pytest.raises(ConversionError, match="sums"):
         certify(SelfAttention2d(SPEC), input_range=(0, 1), sums=sums)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda layer: certify(layer, input_range=(-1, 1)),
+        lambda layer: certify_data(layer, [torch.ones(1, 3, 4, 5, dtype=layer.weight.dtype)]),
+        lambda layer: alpha_for(0.1, layer, (-1, 1)),
+    ],
+)
+def test_under_autocast_only_a_layer_that_it_leaves_alone_is_certified(
+    asked: Callable[[SelfAttention2d], object], dtype: torch.dtype
+) -> None:
+    layer = SelfAttention2d(SPEC)
+    double = SelfAttention2d(SPEC, dtype=torch.float64)
+    expected = asked(double)
+    with torch.autocast("cpu", dtype):
+        with pytest.raises(ConversionError, match=f"autocast to {dtype} is on"):
+            asked(layer)
+        assert asked(double) == expected
+        with torch.autocast("cpu", enabled=False):
+            asked(layer)

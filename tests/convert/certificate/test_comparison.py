@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from conv2attn.convert import (
     ConversionError,
@@ -24,6 +25,7 @@ from conv2attn.convert import (
     certify_data,
     compare_layers,
     convert_model,
+    measure_input,
     save_converted,
 )
 from conv2attn.convert.attention.layer import set_engine
@@ -294,3 +296,48 @@ def test_the_report_keeps_the_networks_bound_and_the_comparison(tmp_path: Path) 
     assert written["network"]["bound"] is None
     assert [layer["name"] for layer in written["comparison"]] == ["0", "2"]
     assert written["layers"][0]["certificate"] == certify(model[0], input_range=(0, 1)).to_json()  # type: ignore[index]
+
+
+@pytest.mark.parametrize("in_place", [torch.relu_, lambda x: x.mul_(100), lambda x: x.sub_(x.mean(1, keepdim=True))])
+def test_what_a_network_writes_into_its_input_or_a_layer_s_output_does_not_change_what_is_compared(
+    in_place: Callable[[Tensor], Tensor],
+) -> None:
+    x, conv = torch.randn(2, 2, 4, 5), nn.Conv2d(2, 3, 2)
+    before = compared(lambda conv, x: conv(in_place(x.clone())), x, conv=conv)
+    assert compared(lambda conv, x: conv(in_place(x)), x.clone(), conv=conv) == before
+    assert compared(lambda conv, x: in_place(conv(in_place(x))), x.clone(), conv=conv) == before
+    assert 0 < before.own == before.total
+    assert before.inherited == 0
+
+
+def shrinking(conv: Any, x: Tensor) -> Tensor:
+    y: Tensor = conv(x)
+    conv.weight.mul_(0.5)
+    return y
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda conv, x: functional_call(conv, {"weight": 100 * conv.weight, "bias": conv.bias}, (x,)),
+        lambda conv, x: conv(x) + functional_call(conv, {"bias": 100 * conv.bias}, (x,)),
+        shrinking,
+    ],
+)
+def test_a_layer_that_computes_with_parameters_that_are_not_its_own_now_is_not_compared(
+    function: Callable[[Any, Tensor], Tensor],
+) -> None:
+    with pytest.raises(ConversionError, match="conv was called with other parameters than its own"):
+        compared(function, torch.rand(2, 2, 4, 5))
+
+
+def test_a_batch_without_images_is_none() -> None:
+    x, conv = torch.rand(2, 2, 4, 5), nn.Conv2d(2, 3, 2)
+    found = compared(lambda conv, x: conv(x), x[:0], x, x[:0], conv=conv)
+    assert found == compared(lambda conv, x: conv(x), x, conv=conv)
+    with pytest.raises(ConversionError, match="no image came to conv"):
+        compared(lambda conv, x: conv(x), x[:0], conv=conv)
+    layer = convert_model(nn.Conv2d(2, 3, 2)).model
+    assert isinstance(layer, SelfAttention2d)
+    with pytest.raises(ConversionError, match="a batch holds no image"):
+        measure_input(layer, [x, x[:0]])

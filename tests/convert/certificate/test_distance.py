@@ -328,3 +328,19 @@ def test_another_bias_alone_is_all_that_lies_between() -> None:
     bias = layer.bias.detach() + torch.tensor([0.5, -2.0, 0.0], dtype=torch.float64)
     found = distance_from_convolution(layer, input_range=(-1, 1), bias=bias)
     assert list(found.per_channel) == pytest.approx([0.5, 2.0, 0.0], abs=CLOSE)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("where", ["the layer's weight", "the weight", "the bias"])
+def test_numbers_that_are_not_finite_leave_no_distance(where: str, value: float) -> None:
+    layer = attention_from_conv(nn.Conv2d(2, 3, 2, dtype=torch.float64))
+    assert layer.bias is not None
+    weight, bias = layer.weight.detach().clone(), layer.bias.detach().clone()
+    changed = {"the layer's weight": layer.weight, "the weight": weight, "the bias": bias}[where]
+    with torch.no_grad():
+        changed.view(-1)[0] = value
+    for ends in ((-1, 1), (0, 0)):
+        found = distance_from_convolution(layer, input_range=ends, weight=weight, bias=bias)
+        assert found.bound == math.inf
+        assert found.per_channel[0] == math.inf
+        assert found.per_channel[1] < CLOSE

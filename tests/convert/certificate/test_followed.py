@@ -260,21 +260,44 @@ def switching(mode: Callable[[], AbstractContextManager[Any]]) -> nn.Module:
     return Switching().eval()
 
 
-@pytest.mark.parametrize("case", ["autocast", "a dispatch mode"])
-def test_a_mode_that_the_network_switches_on_leaves_no_bound(case: str) -> None:
+@pytest.mark.parametrize("case", MODES)
+def test_a_mode_that_the_network_switches_on_around_a_layer_leaves_no_bound(case: str) -> None:
     mode, reason = MODES[case]
     certificate = certified(convert_model(switching(mode)).model)
     assert certificate.bound is None
     assert reason in certificate.unbounded[0].reason
 
 
-def test_a_function_mode_that_the_network_switches_on_is_followed() -> None:
-    cnn = switching(LoudFunctions)
-    model = convert_model(cnn, alpha=3.0).model
+class Autocasting(Network):
+    """A network that switches autocast on without asking torch's functions, around one attention layer alone."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the first layer in half precision."""
+        try:
+            torch.set_autocast_enabled("cpu", True)
+            return self.first(x)  # type: ignore[no-any-return]
+        finally:
+            torch.set_autocast_enabled("cpu", False)
+
+
+def test_autocast_around_nothing_but_a_layer_leaves_no_bound() -> None:
+    cnn = Autocasting().eval()
+    model = convert_model(cnn, engine="literal").model
+    certificate = certified(model)
+    assert certificate.bound is None
+    assert "switches autocast on" in certificate.unbounded[0].reason
+
+
+def test_a_function_mode_that_the_network_switches_on_between_layers_is_followed() -> None:
+    def under_the_mode(x: Tensor) -> Tensor:
+        with LoudFunctions():
+            return torch.relu(x)
+
+    cnn, model = pair(between=under_the_mode)
     bound, quiet = certified(model).bound, certified(pair()[1]).bound
     assert bound is not None
     assert quiet is not None
-    assert bound > 1000 * quiet
+    assert bound > 50 * quiet
     assert observed(cnn, model) <= bound
 
 
@@ -454,6 +477,35 @@ def relu(x: Tensor) -> Tensor:
     return 100 * x
 
 
+def with_a_tensor_of_its_own(x: Tensor) -> Tensor:
+    return F.conv2d(x, torch.eye(3).view(3, 3, 1, 1).as_subclass(LoudTensor))
+
+
+def with_noise_of_its_own(x: Tensor) -> Tensor:
+    return x * torch.rand(1, generator=torch.Generator().manual_seed(id(x) % 1000))
+
+
+def _scaled(x: Tensor) -> Tensor:
+    x.mul_(100)
+    return torch.ones(1)
+
+
+OPERATORS = torch.library.Library("conv2attn_tests", "DEF")
+OPERATORS.define("scale(Tensor(a!) x) -> Tensor")
+OPERATORS.impl("scale", _scaled, "CPU")
+OPERATORS.impl("scale", lambda x: x.new_empty(1), "Meta")
+
+
+def by_an_operator(x: Tensor) -> Tensor:
+    torch.ops.conv2attn_tests.scale(x)
+    return x
+
+
+def by_an_overload(x: Tensor) -> Tensor:
+    torch.ops.conv2attn_tests.scale.default(x)
+    return x
+
+
 class Named:
     """Something with the name of a function of torch's."""
 
@@ -488,6 +540,10 @@ FUNCTIONS: tuple[Callable[[Tensor], Tensor], ...] = (
     by_the_number_of_images,
     mixed_with_other_images,
     relu,
+    with_a_tensor_of_its_own,
+    with_noise_of_its_own,
+    by_an_operator,
+    by_an_overload,
 )
 BETWEEN: dict[str, Callable[[Tensor], Tensor]] = {
     **{getattr(function, "__name__", ""): function for function in FUNCTIONS},
@@ -539,6 +595,10 @@ NAMED = {
     "by_the_number_of_images": "depends on how many images",
     "with_noise": "it draws random numbers",
     "rounded_to_half": "no bound is known for half",
+    "with_a_tensor_of_its_own": "it computes with a LoudTensor",
+    "with_noise_of_its_own": "it draws random numbers",
+    "by_an_operator": "no bound is known for conv2attn_tests.scale",
+    "by_an_overload": "no bound is known for conv2attn_tests.scale.default",
 }
 
 

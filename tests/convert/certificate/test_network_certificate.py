@@ -11,13 +11,22 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conv2attn.convert import ConversionError, NetworkCertificate, SelfAttention, attention_from_conv, certify_network
+from conv2attn.convert import (
+    ConversionError,
+    ConvSpec,
+    NetworkCertificate,
+    SelfAttention,
+    attention_from_conv,
+    certify_network,
+    convert_model,
+)
 from conv2attn.convert.certificate.propagation import network
 from conv2attn.convert.certificate.propagation.interval import Interval
 from conv2attn.convert.certificate.propagation.layers import bound_attention
 from conv2attn.convert.certificate.propagation.network import LayerBound
 from conv2attn.convert.certificate.wording import told
 from conv2attn.convert.errors import Problem
+from conv2attn.convert.padded import PaddedConv2d
 from conv2attn.convert.size import Size
 
 SIZE = (2, 3)
@@ -198,6 +207,43 @@ def test_what_depends_on_gradients_being_enabled_has_no_bound() -> None:
     certificate = certified(lambda model, x: model.attention(x) * (3.0 if torch.is_grad_enabled() else 2.0))
     assert (certificate.bound, certificate.outputs) == (None, None)
     assert certificate.unbounded == (Problem("", "what it computes depends on gradients being enabled"),)
+
+
+@pytest.mark.parametrize(
+    "factor",
+    [
+        lambda layer: 2.0 if isinstance(layer, nn.Conv2d) else 3.0,
+        lambda layer: 2.0 if isinstance(layer, SelfAttention) else 3.0,
+        lambda layer: len(list(layer.parameters())),
+    ],
+)
+def test_what_depends_on_its_layers_being_attention_has_no_bound(factor: Callable[[nn.Module], float]) -> None:
+    certificate = certified(lambda model, x: model.attention(x) * factor(model.attention))
+    assert (certificate.bound, certificate.outputs) == (None, None)
+    reason = "what it computes depends on its layers being attention and not convolutions"
+    assert certificate.unbounded == (Problem("", reason),)
+
+
+class Listed(nn.Module):
+    """Layers in a list, of which one occurs twice, with a ReLU behind what the network thinks is a convolution."""
+
+    def __init__(self, kind: type[nn.Module]) -> None:
+        super().__init__()
+        padded = PaddedConv2d(ConvSpec(2, 2, (2, 2), padding=((0, 1), (1, 0))))
+        shared = nn.Conv2d(2, 2, 1)
+        self.parts, self.kind = nn.ModuleList([nn.Conv2d(1, 2, 3, padding=1), shared, padded, shared]), kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies them."""
+        for part in self.parts:
+            x = part(x).relu() if isinstance(part, self.kind) else part(x)
+        return x
+
+
+def test_a_relu_behind_every_convolution_has_a_bound_where_attention_has_it_too() -> None:
+    for kind, has_bound in ((nn.Conv2d, False), (nn.Module, True), (nn.Linear, True)):
+        model = convert_model(Listed(kind).eval()).model
+        assert (certify_network(model, input_range=(-1, 2), size=SIZE).bound is not None) == has_bound
 
 
 @pytest.mark.parametrize("trained", [False, True])

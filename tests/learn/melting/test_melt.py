@@ -206,6 +206,38 @@ def test_what_is_recorded_is_what_the_layers_have() -> None:
         assert later[name]["nonlocality"] > at_first[name]["nonlocality"] > 0
 
 
+class Writing(nn.Module):
+    """A convolution in a network that may write into the image which the convolution read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.writes = nn.Conv2d(3, 2, 3), False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the convolution, and clears the image."""
+        y: Tensor = self.conv(x)
+        if self.writes:
+            x.zero_()
+        return y
+
+
+def test_what_a_network_writes_into_a_layer_s_input_does_not_change_what_is_recorded() -> None:
+    model, images = melt(Writing(), content=2).eval(), torch.randn(2, 3, 6, 5)
+    assert isinstance(model, Writing)
+    for _, layer in attention_layers(model):
+        assert layer.content is not None
+        with torch.no_grad():
+            layer.content.query_weight.normal_()
+            layer.content.key_weight.normal_()
+            assert layer.content.gate is not None
+            layer.content.gate.fill_(0.5)
+    record = AttentionRecorder.of(model, images)
+    expected = record(model)
+    model.writes = True
+    assert record(model) == expected
+    assert record(model) == expected
+
+
 def test_melting_and_freezing_need_no_lightning() -> None:
     code = "import sys; from conv2attn.learn import freeze, melt, parameter_groups; print('lightning' in sys.modules)"
     assert finished([sys.executable, "-c", code]).stdout == "False\n"

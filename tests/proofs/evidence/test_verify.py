@@ -113,6 +113,19 @@ def test_a_network_that_differs_gives_exit_code_1(checkpoint: str, run: Run, mon
     assert "Beyond the bound, or not finite: 0 (literal), 3.body.0 (literal)" in out
 
 
+def test_a_network_that_writes_into_its_images_is_compared_on_the_same_images(run: Run) -> None:
+    arguments = write_network(
+        "nn.Sequential(nn.LeakyReLU(0.5, True), nn.Conv2d(3, 4, 3), nn.ReLU(True), nn.AvgPool2d((6, 4)), nn.Flatten())"
+    )
+    code, out, err = run("verify", *arguments, "--random", "3", "--size", "8x6", "--engine", "factored", "--json")
+    assert (code, err) == (0, "")
+    (engine,) = result_of("verify", out)["network"]["engines"]
+    (layer,) = engine["layers"]
+    assert layer["total"] <= layer["bound"]
+    assert layer["inherited"] == 0
+    assert engine["logit_difference"] <= layer["bound"]
+
+
 def test_values_that_are_not_finite_are_no_agreement(run: Run) -> None:
     network = write_network("nn.Sequential(nn.Conv2d(1, 1, 1))")
     Path("data").mkdir()
