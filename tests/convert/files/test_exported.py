@@ -329,3 +329,30 @@ def test_a_weight_that_a_program_changes_through_a_view_is_refused(way: str, tmp
     assert torch.equal(theirs, plain) == (way == "none")
     if stored.problem is not None:
         assert stored.problem == "the program changes its weight or bias"
+
+
+class Later(nn.Module):
+    """Writes into a weight after it was used, so that it is another the next time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 3, 2, bias=False)
+        weight = self.conv.weight.detach().clone()
+        del self.conv.weight
+        self.conv.register_buffer("weight", weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolves."""
+        found: Tensor = self.conv(x)
+        self.conv.weight.mul_(2)
+        return found
+
+
+@pytest.mark.parametrize("decompose", [False, True])
+def test_a_weight_that_a_program_changes_when_it_ends_is_refused(decompose: bool, tmp_path: Path) -> None:
+    (stored,) = exported(Later().eval(), tmp_path / "x.pt2", decompose=decompose).values()
+    x = torch.randn(1, 2, 9, 11)
+    with warnings.catch_warnings(action="ignore"):
+        theirs = torch.export.load(tmp_path / "x.pt2").module()
+    assert not torch.equal(theirs(x), theirs(x))
+    assert stored.problem == "the program changes its weight or bias"
