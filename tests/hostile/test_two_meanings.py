@@ -161,6 +161,17 @@ def test_what_pytorch_reads_of_a_program_in_two_forms_is_not_passed_over(tmp_pat
             read_checkpoint(path)
 
 
+def test_an_ordered_dictionary_that_is_not_initialised_is_empty(tmp_path: Path) -> None:
+    """NEWOBJ calls ``__new__`` alone, which passes over what the dictionary would be made of."""
+    pairs = b"](" + value("w") + tensor() + b"\x86e\x85"
+    later = b"(" + value("v") + tensor() + b"u."
+    for opcode, keys in ((b"R", {"v", "w"}), (b"\x81", {"v"})):
+        pickled = b"\x80\x02ccollections\nOrderedDict\n" + pairs + opcode + later
+        write_zip(tmp_path / "w", {"data.pkl": pickled, "data/0": FLOATS, "version": b"3\n"})
+        assert torch.load(tmp_path / "w").keys() == keys
+        assert read_checkpoint(tmp_path / "w").state_dict.keys() == keys
+
+
 # Pickles: a tensor that is made and then changed, by ways that torch follows.
 
 LATER = struct.pack("<24f", *range(100, 124))

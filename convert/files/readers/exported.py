@@ -211,6 +211,8 @@ def _convolution(
         return name, StoredConvolution.refused("its bias is computed")
     if misplaced(node):
         return name, StoredConvolution.refused("it is given an argument at the place of another")
+    if type(given.get("transposed", False)) is not bool:  # PyTorch takes numbers for it, too
+        return name, StoredConvolution.refused("whether it is transposed is told by no truth value")
     read = [named(given, "weight"), named(given, "bias"), *(inputs(maker) if maker is not None else ())]
     if not set(_storages([keys[each] for each in read if each in keys], tensors)).isdisjoint(written):
         return name, StoredConvolution.refused("the program changes its weight or bias")
