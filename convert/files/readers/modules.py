@@ -196,7 +196,8 @@ def _convolution(
     weight, bias = (key if key in tensors else None for key in own)
     if bias is None and any(part.get("bias") is not None for part in (parts.own, parts.buffers)):
         return StoredConvolution.refused("its bias is not one of the plain tensors of its state")
-    geometry = {key: state.get(key) for key in ("stride", "padding", "dilation", "groups", "padding_mode")}
+    geometry = {key: state.get(key) for key in ("stride", "padding", "dilation", "groups")}
+    geometry["padding_mode"] = state.get("padding_mode", "zeros")  # PyTorch had none before 1.1, and adds it
     if transposed:
         geometry |= {"transposed": True, "output_padding": state.get("output_padding")}
     stored = describe(tensors, weight, bias, geometry)

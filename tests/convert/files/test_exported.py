@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -359,6 +359,7 @@ def test_a_weight_that_a_program_changes_when_it_ends_is_refused(decompose: bool
 
 
 def entry_of(kind: str, content: object) -> dict[str, object]:
+    """Whether a convolution is transposed, as an argument of this kind."""
     return {"name": "transposed", "arg": {kind: content}, "kind": 1}
 
 
@@ -384,7 +385,7 @@ def test_a_convolution_is_transposed_by_a_truth_value_alone(
         assert stored.spec.transposed == (given["arg"] == {"as_bool": True})
 
 
-def program_of(node: dict[str, object], path: Path) -> dict[str, StoredConvolution]:
+def program_of(node: Mapping[str, object], path: Path) -> dict[str, StoredConvolution]:
     """The convolutions of a program of one node."""
     signature = [{"parameter": {"arg": {"name": "weight"}, "parameter_name": "c.weight"}}]
     graph = {"graph": {"nodes": [node]}, "signature": {"input_specs": signature}}

@@ -386,3 +386,11 @@ def test_modules_whose_layers_are_not_seen_are_named(tmp_path: Path) -> None:
 def test_what_scripted_modules_keep_besides_modules_is_no_layer(source: Source) -> None:
     kept = {"weight": stored(source, 2), "packed": StandIn("__torch__.torch.classes.quantized.LinearPackedParamsBase")}
     assert flatten(StandIn("__torch__.Net", kept), Budget())[1] == {}
+
+
+def test_a_convolution_that_is_older_than_padding_modes_pads_by_zeros(tmp_path: Path) -> None:
+    conv = nn.Conv2d(1, 2, 3, padding=1)
+    del conv.__dict__["padding_mode"]
+    torch.save(conv, tmp_path / "w")
+    theirs = torch.load(tmp_path / "w", weights_only=False)
+    assert read_checkpoint(tmp_path / "w").convolutions[""].spec == ConvSpec.from_conv(theirs)
