@@ -259,5 +259,8 @@ def _name(message: Message, number: int = _VALUE_NAME) -> str:
 
 def _sparse_name(message: Message) -> str:
     """The name of a sparse tensor: that of its values."""
-    values = [message.message(part) for part in message.fields() if part.number == _SPARSE_VALUES]
-    return next(filter(None, (_name(part, _TENSOR_NAME) for part in reversed(values))), "")
+    name = ""
+    for part in message.fields():
+        if part.number == _SPARSE_VALUES:  # of which other readers merge several to one
+            name = _name(message.message(part), _TENSOR_NAME) or name
+    return name
