@@ -148,7 +148,8 @@ class Graph:
 
 def _is_convolution(node: Node) -> bool:
     """Whether an operation is a convolution of some kind by its name, whoever it belongs to."""
-    return _CONVOLUTION.search(target(node)) is not None
+    name = target(node)
+    return name.startswith(CONV) or _CONVOLUTION.search(name) is not None
 
 
 def _inner_convolutions(nodes: Sequence[Node], budget: Budget) -> Iterator[str]:
