@@ -385,6 +385,12 @@ MEMORY: dict[str, Write] = {
     "several large legacy pickles": legacy,
     "ONNX names with one wide letter": wide_names,
     "ONNX shapes of 20,000 numbers": packed_dims,
+    "an ONNX sparse tensor of four million values": lambda path: path.write_bytes(
+        b"\x08\x0a" + field(7, field(15, field(1, b"") * (4 * MEGABYTE)))
+    ),
+    "90,000 names of a module that is not seen": pickled(
+        kept(text(b"a") + text("\U0001f300".encode() * 1000) + b"\x93)\x81"), module(children=numbered(get(0), 90_000))
+    ),
     "an ONNX list of 50 million numbers of a byte": onnx_graph(onnx_list(50 * 10**6, b"\1" * (50 * 10**6))),
     "an ONNX list of a million numbers, each a field": onnx_graph(
         field(5, b"\x08" + _varint(10**6) + b"\x10\x07" + b"\x38\x01" * 10**6)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import json
 import struct
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +16,8 @@ import pytest
 import torch
 from onnx import ModelProto, TensorProto, helper
 from torch import nn
+from torch._export.serde.schema import SCHEMA_VERSION
+from torch._export.serde.serialize import serialize
 
 from conv2attn.convert.attention.supported import unsupported_reason
 from conv2attn.convert.errors import CheckpointError
@@ -90,6 +95,81 @@ def test_an_archive_that_is_a_program_and_a_pickle_is_not_read(name: str, tmp_pa
     assert torch.load(tmp_path / "w").keys() == {"w"}
     with pytest.raises(CheckpointError, match=r"holds both data\.pkl and models/model\.json|in another case"):
         read_checkpoint(tmp_path / "w")
+
+
+@pytest.mark.parametrize("name", ["extra.txt", "b/extra.txt"])
+def test_an_archive_of_several_folders_is_not_read(name: str, tmp_path: Path) -> None:
+    torch.save({"w": torch.ones(2)}, tmp_path / "w")
+    with zipfile.ZipFile(tmp_path / "w", "a") as archive:
+        archive.writestr(name, b"")
+    with pytest.raises(RuntimeError, match="not in a subdirectory"):
+        torch.load(tmp_path / "w")
+    with pytest.raises(CheckpointError, match=f"has the entry '{name}' outside of its folder 'w/'"):
+        read_checkpoint(tmp_path / "w")
+
+
+# Programs: weights in two forms, of which PyTorch reads the other.
+
+
+def exported(number: float) -> torch.export.ExportedProgram:
+    """A program of one convolution whose weight and bias are this number everywhere."""
+    conv = nn.Conv2d(1, 1, 2)
+    for parameter in conv.parameters():
+        nn.init.constant_(parameter, number)
+    return torch.export.export(conv, (torch.ones(1, 1, 3, 3),))
+
+
+def entries_of(number: float, path: Path) -> dict[str, bytes]:
+    """The entries of such a program, as PyTorch writes it."""
+    torch.export.save(exported(number), path)
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def older(number: float) -> dict[str, bytes]:
+    """The same as versions of PyTorch before 2.8 wrote it: entries in no folder."""
+    found = serialize(exported(number))
+    parts = {"state_dict": found.state_dict, "constants": found.constants, "example_inputs": found.example_inputs}
+    pickled = {f"serialized_{name}.pt": bytes(part) for name, part in parts.items()}
+    version = ".".join(map(str, SCHEMA_VERSION)).encode()
+    return {"version": version, "serialized_exported_program.json": found.exported_program, **pickled}
+
+
+def test_what_pytorch_reads_of_a_program_in_two_forms_is_not_passed_over(tmp_path: Path) -> None:
+    """The older form of a program; the older form of its weights; weights of two dtypes in one entry."""
+    path = tmp_path / "w.pt2"
+    entries, pickled = entries_of(1.0, path), io.BytesIO()
+    torch.save(exported(2.0).state_dict, pickled)
+    config = json.loads(entries["w/data/weights/model_weights_config.json"])
+    (weight, bias), places = config["config"].values(), "w/data/weights/model_weights_config.json"
+    bias["path_name"], bias["tensor_meta"]["dtype"] = weight["path_name"], 4
+    changes = {
+        "outside of its folder": older(2.0),
+        "keeps its weights in the pickle": {"w/data/weights/model.pt": pickled.getvalue()},
+        "of the numbers of 'bias' that they are of two dtypes": {places: json.dumps(config).encode()},
+    }
+    assert read_checkpoint(path).state_dict["weight"].unique() == 1
+    for reason, change in changes.items():
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in (entries | change).items():
+                archive.writestr(name, content)
+        with warnings.catch_warnings(action="ignore"):
+            theirs = torch.export.load(path).state_dict
+        assert theirs["weight"].unique() == (1 if "dtypes" in reason else 2)
+        assert theirs["bias"].dtype == torch.float32
+        with pytest.raises(CheckpointError, match=reason):
+            read_checkpoint(path)
+
+
+def test_an_ordered_dictionary_that_is_not_initialised_is_empty(tmp_path: Path) -> None:
+    """NEWOBJ calls ``__new__`` alone, which passes over what the dictionary would be made of."""
+    pairs = b"](" + value("w") + tensor() + b"\x86e\x85"
+    later = b"(" + value("v") + tensor() + b"u."
+    for opcode, keys in ((b"R", {"v", "w"}), (b"\x81", {"v"})):
+        pickled = b"\x80\x02ccollections\nOrderedDict\n" + pairs + opcode + later
+        write_zip(tmp_path / "w", {"data.pkl": pickled, "data/0": FLOATS, "version": b"3\n"})
+        assert torch.load(tmp_path / "w").keys() == keys
+        assert read_checkpoint(tmp_path / "w").state_dict.keys() == keys
 
 
 # Pickles: a tensor that is made and then changed, by ways that torch follows.
@@ -277,6 +357,12 @@ def attribute_of_two_kinds(model: ModelProto) -> None:
     model.graph.node[0].attribute[0].i = 5
 
 
+def sparse_too(model: ModelProto) -> None:
+    """One number of the kernel, and zeros: ONNX Runtime takes these."""
+    values, place = helper.make_tensor("w", 1, [1], [5.0]), helper.make_tensor("", TensorProto.INT64, [1], [0])
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, place, [1, 1, 2, 2]))
+
+
 def attribute_twice(model: ModelProto) -> None:
     model.graph.node[0].attribute.append(helper.make_attribute("strides", [3, 3]))
 
@@ -285,6 +371,7 @@ REFUSED: list[tuple[Callable[[ModelProto], None], str]] = [
     (doubles, "in the field of another type"),
     (halves, "in the field of another type"),
     (longer, "more bytes than its shape"),
+    (sparse_too, "two tensors called 'w'"),
     (attribute_of_two_kinds, "'strides' twice"),
     (attribute_twice, "'strides' twice"),
 ]

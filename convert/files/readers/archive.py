@@ -70,12 +70,21 @@ class Archive:
         """The folder that the one entry ``folder/name`` lies in, with its slash, or None if there is no such entry.
 
         Raises:
-            CheckpointError: There are several, or one whose name differs in case.
+            CheckpointError: There are several, or one whose name differs in case, or entries in other folders: PyTorch
+                reads that of the first, or another form of what the archive holds.
         """
         found = [entry for entry in self.entries if entry.partition("/")[2].lower() == name]
         if len(found) > 1:
             raise CheckpointError(f"{self.source.path} has {len(found)} entries called {name!r}")
-        return self._spelled(found.pop(), name).removesuffix(name) if found else None
+        if not found:
+            return None
+        folder = self._spelled(found.pop(), name).removesuffix(name)
+        outside = next((entry for entry in self.entries if not entry.startswith(folder)), None)
+        if outside is not None:
+            raise CheckpointError(
+                f"{self.source.path} has the entry {outside[:100]!r} outside of its folder {folder!r}"
+            )
+        return folder
 
     def check_byte_order(self, root: str) -> None:
         """Refuses an archive whose numbers are those of a big-endian machine.

@@ -26,6 +26,7 @@ from .quantised_program import dequantised_weight
 MODEL = "models/model.json"
 _WEIGHTS = "data/weights/"
 _CONFIG = f"{_WEIGHTS}model_weights_config.json"
+_PICKLED = f"{_WEIGHTS}model.pt"  # all weights, as versions of PyTorch before 2.9 wrote them
 _STRIDED = 7  # torch's code for the layout of dense tensors
 _DTYPES = {
     1: torch.uint8,
@@ -73,15 +74,19 @@ def read_exported(archive: Archive, root: str) -> tuple[dict[str, object], dict[
     """
     path = archive.source.path
     archive.check_byte_order(root)
+    if f"{root}{_PICKLED}" in archive.entries:  # PyTorch then reads no other weights
+        raise CheckpointError(f"{path} keeps its weights in the pickle {_PICKLED}; torch.export.save writes it anew")
     config = _mapping(_json(archive, f"{root}{_CONFIG}"), "config")
     if len(config) > MAX_TENSORS:
         raise CheckpointError(f"{path} has {len(config)} tensors; at most {MAX_TENSORS} are read")
     tensors: dict[str, object] = {_short(key): _tensor(archive, root, key, entry) for key, entry in config.items()}
+    _check_kinds(tensors)
     program = _mapping(_json(archive, f"{root}{MODEL}"), "graph_module")
-    specs = _mapping(program, "signature").get("input_specs")
+    signature = _mapping(program, "signature")
     graph = Graph(list_of(_mapping(program, "graph").get("nodes")), archive.source.budget)
-    keys = _keys(specs, graph)
-    written = set(_storages(graph.written, keys, tensors))
+    keys = _keys(signature.get("input_specs"), graph)
+    changed = [keys[name] for name in graph.written if name in keys]
+    written = set(_storages([*changed, *_mutated(signature.get("output_specs"))], tensors))
     convolutions: dict[str, StoredConvolution] = {}
     for node in graph.convolutions:
         name, convolution = _convolution(node, graph, keys, tensors, written)
@@ -146,12 +151,30 @@ def _short(key: str) -> str:
     return key
 
 
-def _storages(names: Iterable[str], keys: Mapping[str, str], tensors: Mapping[str, object]) -> Iterator[int]:
+def _check_kinds(tensors: Mapping[str, object]) -> None:
+    """Refuses numbers of two dtypes in one entry: PyTorch keeps the first, and reads every tensor by it."""
+    kinds: dict[int, torch.dtype] = {}
+    for key, tensor in tensors.items():
+        if isinstance(tensor, StoredTensor) and kinds.setdefault(id(tensor.storage), tensor.dtype) != tensor.dtype:
+            raise CheckpointError(f"the program says of the numbers of {key[:100]!r} that they are of two dtypes")
+
+
+def _storages(keys: Iterable[str], tensors: Mapping[str, object]) -> Iterator[int]:
     """Where the numbers of parameters and buffers lie; those of others that lie there too change with them."""
-    for name in names:
-        tensor = tensors.get(keys[name]) if name in keys else None
+    for key in keys:
+        tensor = tensors.get(key)
         if isinstance(tensor, StoredTensor):
             yield id(tensor.storage)
+
+
+def _mutated(specs: object) -> Iterator[str]:
+    """The keys of parameters and buffers that are given other numbers whenever the program ends."""
+    for spec in list_of(specs):
+        for kind in ("parameter", "buffer"):
+            entry = spec.get(f"{kind}_mutation") if isinstance(spec, dict) else None
+            key = entry.get(f"{kind}_name") if isinstance(entry, dict) else None
+            if isinstance(key, str):
+                yield key
 
 
 def _placeholders(specs: object) -> Iterator[tuple[str, str]]:
@@ -188,8 +211,10 @@ def _convolution(
         return name, StoredConvolution.refused("its bias is computed")
     if misplaced(node):
         return name, StoredConvolution.refused("it is given an argument at the place of another")
+    if type(given.get("transposed", False)) is not bool:  # PyTorch takes numbers for it, too
+        return name, StoredConvolution.refused("whether it is transposed is told by no truth value")
     read = [named(given, "weight"), named(given, "bias"), *(inputs(maker) if maker is not None else ())]
-    if not set(_storages(read, keys, tensors)).isdisjoint(written):
+    if not set(_storages([keys[each] for each in read if each in keys], tensors)).isdisjoint(written):
         return name, StoredConvolution.refused("the program changes its weight or bias")
     geometry = _geometry(kind, given, tensors.get(weight or ""))
     if weight is not None:

@@ -7,6 +7,7 @@ same module around it. A padding that ``nn.Conv2d`` has a word for is given back
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from ...errors import CheckpointError
@@ -32,6 +33,7 @@ from .operations import written_arguments
 
 CONV = "torch.ops.aten.conv"
 TRANSPOSED = "conv_transpose"
+_CONVOLUTION = re.compile(r"conv(olution)?(\d|_|\.|$)")
 _PAD = "torch.ops.aten.pad.default"
 _PASSED_OVER = ("torch.ops.aten._assert", "torch.ops.quantized_decomposed.")  # checks, and rounding to integers
 _MODES = ("constant", "reflect", "replicate", "circular")
@@ -62,7 +64,7 @@ class Graph:
         found = [node for node in nodes if isinstance(node, dict)]
         budget.spend(memory=_NODE * len(found))
         self.budget = budget
-        self.convolutions = [node for node in found if target(node).startswith(CONV)]
+        self.convolutions = [node for node in found if _is_convolution(node)]
         self.inner = list(_inner_convolutions(found, budget))
         self._makers: dict[str, Node] = {}
         for node in found:
@@ -144,6 +146,12 @@ class Graph:
         return {"padding": pads[::-2], "padding_mode": "zeros" if mode == "constant" else mode}
 
 
+def _is_convolution(node: Node) -> bool:
+    """Whether an operation is a convolution of some kind by its name, whoever it belongs to."""
+    name = target(node)
+    return name.startswith(CONV) or _CONVOLUTION.search(name) is not None
+
+
 def _inner_convolutions(nodes: Sequence[Node], budget: Budget) -> Iterator[str]:
     """Names of the convolutions in the graphs that nodes take, each behind the name of its graph."""
     graphs = [graph for node in nodes for graph in _graphs(node)]
@@ -151,7 +159,7 @@ def _inner_convolutions(nodes: Sequence[Node], budget: Budget) -> Iterator[str]:
         name, inner = graphs.pop()
         budget.spend(memory=(_NODE + 4 * len(name)) * len(inner), steps=len(inner))
         for place, node in enumerate(inner):
-            if target(node).startswith(CONV):
+            if _is_convolution(node):
                 yield f"{name}.{node_name(node) or place}"
             graphs += ((f"{name}.{own}", parts) for own, parts in _graphs(node))
 

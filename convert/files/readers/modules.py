@@ -26,6 +26,7 @@ _METHODS = (*OVERRIDABLE, "_call_impl", "_slow_forward")  # that a call looks up
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _SCRIPTED = "__torch__."
 _ENTRY = 200  # bytes that an entry takes besides its name
+_UNSEEN = 1000  # bytes that a module takes whose layers are not seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +82,15 @@ def flatten(root: StandIn, budget: Budget) -> tuple[dict[str, object], dict[str,
     names = 0
     for name, module, parts in _walk(root, budget):
         prefix = f"{name}." if name else ""
-        found = {_joined(name, key, budget): value for key, value in parts.tensors(budget)}
+        own = () if parts is None else parts.tensors(budget)
+        found = {_joined(name, key, budget): value for key, value in own}
         if not tensors.keys().isdisjoint(found) or name in convolutions:
             raise CheckpointError(f"the pickled network has two modules called {name[:100]!r}")
         tensors.update(found)
         names += 1 + len(found)
         if names > MAX_TENSORS:
             raise CheckpointError(f"the pickled network has more than {MAX_TENSORS} modules and tensors")
-        convolution = _convolution(module, found, prefix)
+        convolution = _unseen(module, budget) if parts is None else _convolution(module, parts, found, prefix)
         if convolution is not None:
             convolutions[name] = convolution
     return tensors, convolutions
@@ -103,13 +105,21 @@ def _joined(name: str, key: str, budget: Budget) -> str:
     return joined
 
 
-def _walk(root: StandIn, budget: Budget) -> Iterator[tuple[str, StandIn, _Parts]]:
-    """Modules in the order of ``named_modules``, each under every one of its names."""
-    pending: list[tuple[str, int, object]] = [("", 0, root)]
+def _unseen(module: StandIn, budget: Budget) -> StoredConvolution:
+    """What stands for the layers of a module whose parts the file does not list, as for a torch.fx.GraphModule's."""
+    budget.spend(memory=_UNSEEN)
+    return StoredConvolution.refused(f"it is made by {module.kind[:100]} when it is read, and its layers are not seen")
+
+
+def _walk(root: StandIn, budget: Budget) -> Iterator[tuple[str, StandIn, _Parts | None]]:
+    """Modules in the order of ``named_modules``, each under all of its names; None for parts that are not seen."""
+    pending: list[tuple[str, int, StandIn]] = [("", 0, root)]
     while pending:
         name, depth, module = pending.pop()
-        parts = _parts(module) if isinstance(module, StandIn) else None
-        if parts is None or not isinstance(module, StandIn):
+        parts = _parts(module)
+        if parts is None:
+            if not root.kind.startswith(_SCRIPTED):  # whose children are among all that it keeps
+                yield name, module, None
             continue
         if depth > MAX_DEPTH:
             raise CheckpointError(f"the pickled network nests modules more than {MAX_DEPTH} deep")
@@ -168,7 +178,9 @@ def _pads_otherwise(state: Mapping[object, object], spec: ConvSpec | None) -> bo
     return not isinstance(kept, list | tuple) or list(kept) != reversed_pads(spec.pads)
 
 
-def _convolution(module: StandIn, tensors: Mapping[str, object], prefix: str) -> StoredConvolution | None:
+def _convolution(
+    module: StandIn, parts: _Parts, tensors: Mapping[str, object], prefix: str
+) -> StoredConvolution | None:
     """The convolution that a module is, by its own tensors, or None."""
     packed = _packed(module)
     state = module.state if packed is None else packed
@@ -182,7 +194,10 @@ def _convolution(module: StandIn, tensors: Mapping[str, object], prefix: str) ->
         return StoredConvolution.refused(problem)
     own = (f"{prefix}weight", f"{prefix}bias")
     weight, bias = (key if key in tensors else None for key in own)
-    geometry = {key: state.get(key) for key in ("stride", "padding", "dilation", "groups", "padding_mode")}
+    if bias is None and any(part.get("bias") is not None for part in (parts.own, parts.buffers)):
+        return StoredConvolution.refused("its bias is not one of the plain tensors of its state")
+    geometry = {key: state.get(key) for key in ("stride", "padding", "dilation", "groups")}
+    geometry["padding_mode"] = state.get("padding_mode", "zeros")  # PyTorch had none before 1.1, and adds it
     if transposed:
         geometry |= {"transposed": True, "output_padding": state.get("output_padding")}
     stored = describe(tensors, weight, bias, geometry)

@@ -268,9 +268,14 @@ class PickleMachine:
         arguments, function = self._stack.pop(), self._stack.pop()
         self._called(function, arguments)
 
+    def _new_object(self, _: object) -> None:
+        """A class's ``__new__`` alone: containers are filled by their ``__init__``, so that they are empty."""
+        arguments, function = self._stack.pop(), self._stack.pop()
+        self._called(function, () if isinstance(arguments, tuple) else arguments)
+
     def _new_object_with_keywords(self, _: object) -> None:
         self._stack.pop()
-        self._reduce(None)
+        self._new_object(None)
 
     def _instance(self, argument: object) -> None:
         arguments = tuple(self._pop_mark())
@@ -381,7 +386,7 @@ _ACTIONS: dict[str, Callable[[PickleMachine, object], None]] = {
     "INST": PickleMachine._instance,
     "OBJ": PickleMachine._object,
     "REDUCE": PickleMachine._reduce,
-    "NEWOBJ": PickleMachine._reduce,
+    "NEWOBJ": PickleMachine._new_object,
     "NEWOBJ_EX": PickleMachine._new_object_with_keywords,
     "BUILD": PickleMachine._build,
     "PERSID": PickleMachine._persistent_of_text,

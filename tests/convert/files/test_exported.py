@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -329,3 +329,83 @@ def test_a_weight_that_a_program_changes_through_a_view_is_refused(way: str, tmp
     assert torch.equal(theirs, plain) == (way == "none")
     if stored.problem is not None:
         assert stored.problem == "the program changes its weight or bias"
+
+
+class Later(nn.Module):
+    """Writes into a weight after it was used, so that it is another the next time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 3, 2, bias=False)
+        weight = self.conv.weight.detach().clone()
+        del self.conv.weight
+        self.conv.register_buffer("weight", weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolves."""
+        found: Tensor = self.conv(x)
+        self.conv.weight.mul_(2)
+        return found
+
+
+@pytest.mark.parametrize("decompose", [False, True])
+def test_a_weight_that_a_program_changes_when_it_ends_is_refused(decompose: bool, tmp_path: Path) -> None:
+    (stored,) = exported(Later().eval(), tmp_path / "x.pt2", decompose=decompose).values()
+    x = torch.randn(1, 2, 9, 11)
+    with warnings.catch_warnings(action="ignore"):
+        theirs = torch.export.load(tmp_path / "x.pt2").module()
+    assert not torch.equal(theirs(x), theirs(x))
+    assert stored.problem == "the program changes its weight or bias"
+
+
+def entry_of(kind: str, content: object) -> dict[str, object]:
+    """Whether a convolution is transposed, as an argument of this kind."""
+    return {"name": "transposed", "arg": {kind: content}, "kind": 1}
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (entry_of("as_bool", True), None),
+        (entry_of("as_bool", False), None),
+        (entry_of("as_none", True), None),
+        (entry_of("as_int", 1), "whether it is transposed is told by no truth value"),
+        (entry_of("as_float", 1.0), "whether it is transposed is told by no truth value"),
+    ],
+)
+def test_a_convolution_is_transposed_by_a_truth_value_alone(
+    given: dict[str, object], problem: str | None, tmp_path: Path
+) -> None:
+    """PyTorch takes numbers for one."""
+    tensors = [tensor_input("weight", "weight")]
+    node = {"target": "torch.ops.aten.convolution.default", "name": "own", "inputs": [*tensors, given]}
+    (stored,) = program_of(node, tmp_path / "x").values()
+    assert stored.problem == problem
+    if stored.spec is not None:
+        assert stored.spec.transposed == (given["arg"] == {"as_bool": True})
+
+
+def program_of(node: Mapping[str, object], path: Path) -> dict[str, StoredConvolution]:
+    """The convolutions of a program of one node."""
+    signature = [{"parameter": {"arg": {"name": "weight"}, "parameter_name": "c.weight"}}]
+    graph = {"graph": {"nodes": [node]}, "signature": {"input_specs": signature}}
+    write_exported(path, {"config": {"c.weight": weight((2, 3, 2, 2))}}, graph={"graph_module": graph})
+    return dict(read_checkpoint(path).convolutions)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        *("torch._ops.ops.aten.conv2d.default", "torch.ops.aten._convolution.default", "torch.ops.own.fast_conv"),
+        *("torch.ops.aten.mkldnn_convolution.default", "torch.ops.onednn.qconv2d_pointwise.default"),
+    ],
+)
+def test_a_convolution_by_another_operation_is_named(target: str, tmp_path: Path) -> None:
+    node: dict[str, object] = {"target": target, "name": "own", "inputs": [tensor_input("weight", "weight")]}
+    assert [*program_of(node, tmp_path / "x")] == ["c"]
+    assert str(program_of(node, tmp_path / "x")["c"].problem).endswith("is not a plain convolution")
+
+
+def test_a_change_of_dtype_is_no_convolution(tmp_path: Path) -> None:
+    node: dict[str, object] = {"target": "torch.ops.prims.convert_element_type.default", "name": "own", "inputs": []}
+    assert program_of(node, tmp_path / "x") == {}

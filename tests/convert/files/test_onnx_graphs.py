@@ -223,6 +223,25 @@ def test_what_a_loop_carries_is_computed_even_if_the_graph_around_has_a_tensor_o
     assert "its weight is of a name that a graph around has, too" in str(found.problem)
 
 
+def test_what_a_loop_carries_is_not_the_number_that_its_body_has_for_it(tmp_path: Path) -> None:
+    """ONNX's reference takes what is carried, and ONNX Runtime refuses the model."""
+    conv = helper.make_node("Conv", ["x", "image"], ["result"], "conv")
+    ones = np.ones((1, 1, 1, 1), np.float32)
+    around = [tensor("one", np.array(1)), tensor("true", np.array(True))]
+    proto = model([loop([conv], [tensor("image", ones)])], around)
+    (theirs,) = ReferenceEvaluator(proto).run(None, {"x": 5 * ones})
+    assert theirs == 25
+    found = checkpoint_of(tmp_path / "m", proto).convolutions["Loop.body.conv"]
+    assert found.problem == "its weight is an input of a graph within the model's, and has numbers there, too"
+
+
+def test_a_sparse_weight_is_refused_by_name(tmp_path: Path) -> None:
+    values, place = helper.make_tensor("w", TensorProto.FLOAT, [1], [5.0]), tensor("i", np.array([0]))
+    proto = model([helper.make_node("Conv", ["x", "w"], ["y"], "conv")], [tensor("other", np.ones(1, np.float32))])
+    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, place, [1, 1, 2, 2]))
+    assert checkpoint_of(tmp_path / "m", proto).convolutions["conv"].problem == "its weight is sparse"
+
+
 # Functions
 
 

@@ -84,6 +84,10 @@ class Scope:
         hides = self._outer is not None and self._outer.find(name) is not None
         self._values[name] = _AMBIGUOUS if hides else value
 
+    def doubt(self, name: str, value: Unknown) -> None:
+        """Takes from a name the meaning that the graph gave it."""
+        self._values[name] = value
+
     def key(self, name: str) -> str:
         """A name as that of no other graph: with the graphs around it in front."""
         if not self.prefix:

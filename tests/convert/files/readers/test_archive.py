@@ -123,12 +123,19 @@ def test_of_names_that_differ_in_case_neither_is_read_and_all_others_are(tmp_pat
 
 
 def test_the_root_is_the_one_folder_that_holds_a_name(tmp_path: Path) -> None:
-    archive = opened(zipped(tmp_path / "w", {"a/x": b"", "b/y": b"", "c/y": b"", "x": b"", "d/e/z": b""}))
-    assert archive.root("x") == "a/"
-    assert archive.root("e/z") == "d/"
+    archive = opened(zipped(tmp_path / "w", {"a/x": b"", "a/e/z": b""}))
+    assert archive.root("x") == archive.root("e/z") == "a/"
     assert archive.root("z") is None
+    archive = opened(zipped(tmp_path / "v", {"b/y": b"", "c/y": b""}))
     with pytest.raises(CheckpointError, match="has 2 entries called 'y'"):
         archive.root("y")
+
+
+@pytest.mark.parametrize("name", ["x", "b/y", "ab/x/y", "A/y"])
+def test_an_entry_outside_of_the_root_is_refused(name: str, tmp_path: Path) -> None:
+    archive = opened(zipped(tmp_path / "w", {name: b"", "a/x": b""}))
+    with pytest.raises(CheckpointError, match=f"has the entry '{name}' outside of its folder 'a/'"):
+        archive.root("x")
 
 
 def test_a_name_that_is_sought_in_small_letters_is_not_there_in_capitals(tmp_path: Path) -> None:

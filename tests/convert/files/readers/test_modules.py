@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from conv2attn.convert.attention.supported import OVERRIDABLE
 from conv2attn.convert.errors import CheckpointError
+from conv2attn.convert.files.checkpoint import read_checkpoint
 from conv2attn.convert.files.readers import modules
 from conv2attn.convert.files.readers.common.geometry import StoredConvolution
 from conv2attn.convert.files.readers.common.limits import MAX_DEPTH, MAX_NAME, Budget
@@ -178,7 +179,8 @@ def test_tensors_have_the_names_that_a_state_dict_gives_them(source: Source) -> 
     )
     tensors, convolutions = flatten(net, Budget())
     assert list(tensors) == ["scale", "kept", "odd", "b.weight", "a.0.weight", "7.weight"]
-    assert convolutions == {}
+    unseen = StoredConvolution.refused("it is made by f when it is read, and its layers are not seen")
+    assert convolutions == {"x": unseen}
     assert tensors["odd"] is odd
     for hidden in (None, {"hidden": 1}, 3):
         assert isinstance(net.state, dict)
@@ -349,3 +351,46 @@ def test_a_state_of_another_form_or_class_is_no_quantised_convolution(source: So
         assert not is_module(StandIn(kind, whole.state))
     assert one(StandIn("torch.ao.nn.quantized.modules.linear.Conv2d", whole.state)).problem is not None
     assert one(StandIn(f"{place}ConvReLU2d", whole.state)).problem == "ConvReLU2d is not a convolution of torch.nn"
+
+
+@pytest.mark.parametrize("kind", ["torch.nn.parameter.Parameter", "torch._tensor._rebuild_from_type"])
+def test_a_bias_that_is_not_read_is_not_taken_for_none(kind: str, source: Source) -> None:
+    module = of(nn.Conv2d(1, 2, 3), source)
+    assert isinstance(module.state, dict)
+    module.state["_parameters"]["bias"] = StandIn(kind)
+    assert one(module).problem == "its bias is not one of the plain tensors of its state"
+
+
+def test_a_bias_that_is_no_part_of_the_state_is_not_taken_for_none(tmp_path: Path) -> None:
+    conv = nn.Conv2d(1, 2, 3)
+    bias = torch.arange(2.0)
+    del conv.bias
+    conv.register_buffer("bias", bias, persistent=False)
+    torch.save(conv, tmp_path / "w")
+    assert torch.equal(torch.load(tmp_path / "w", weights_only=False).bias, bias)
+    (found,) = read_checkpoint(tmp_path / "w").convolutions.values()
+    assert found.problem == "its bias is not one of the plain tensors of its state"
+
+
+def test_modules_whose_layers_are_not_seen_are_named(tmp_path: Path) -> None:
+    """A graph of torch.fx is made of its code when it is unpickled."""
+    inner = torch.fx.symbolic_trace(nn.Sequential(nn.Conv2d(2, 1, 1)))
+    torch.save(nn.Sequential(nn.Conv2d(1, 2, 3), inner), tmp_path / "w")
+    found = read_checkpoint(tmp_path / "w").convolutions
+    assert [stored.problem for stored in found.values()] == [
+        None,
+        "it is made by torch.fx.graph_module.reduce_graph_module when it is read, and its layers are not seen",
+    ]
+
+
+def test_what_scripted_modules_keep_besides_modules_is_no_layer(source: Source) -> None:
+    kept = {"weight": stored(source, 2), "packed": StandIn("__torch__.torch.classes.quantized.LinearPackedParamsBase")}
+    assert flatten(StandIn("__torch__.Net", kept), Budget())[1] == {}
+
+
+def test_a_convolution_that_is_older_than_padding_modes_pads_by_zeros(tmp_path: Path) -> None:
+    conv = nn.Conv2d(1, 2, 3, padding=1)
+    del conv.__dict__["padding_mode"]
+    torch.save(conv, tmp_path / "w")
+    theirs = torch.load(tmp_path / "w", weights_only=False)
+    assert read_checkpoint(tmp_path / "w").convolutions[""].spec == ConvSpec.from_conv(theirs)

@@ -110,7 +110,8 @@ def test_opcodes_do_what_pickletools_says(stream: Make, opcodes: bytes, wanted: 
         (b"ca\nb\n(K\1K\2tR", (1, 2)),
         (b"U\1aU\1b\x93(K\1tR", (1,)),
         (b"ca\nb\n)\x81", ()),
-        (b"ca\nb\n(K\1t}\x92", (1,)),
+        (b"ca\nb\n(K\1t\x81", ()),  # which __init__ would take
+        (b"ca\nb\n(K\1t}\x92", ()),
         (b"(K\1K\2ia\nb\n", (1, 2)),
         (b"(ca\nb\nK\1K\2o", (1, 2)),
     ],
