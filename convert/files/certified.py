@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from ..attention.construction import not_a_convolution
+from ..autocast import without_autocast
 from ..bounds.tail import counts_heads_alone
 from ..certificate.comparison import LayerComparison
 from ..certificate.distance import told_distance
@@ -81,7 +82,7 @@ class CertifiedReport:
         size: Sequence[int] | None = None,
         progress: Callable[[int], None] = lambda _: None,
     ) -> CertifiedReport:
-        """Certifies a converted model and each of its layers.
+        """Certifies a converted model and each of its layers, as they are without autocast.
 
         Args:
             model: The converted model.
@@ -91,12 +92,13 @@ class CertifiedReport:
             progress: Called with 1 after each layer.
         """
         bounds = []
-        for layer in report.layers:
-            bounds.append(_bound(model, layer.name, input_range))
-            progress(1)
+        with without_autocast(next(model.parameters()).device):
+            for layer in report.layers:
+                bounds.append(_bound(model, layer.name, input_range))
+                progress(1)
+            network = certify_network(model, input_range=input_range, size=size)
         certified = (layer.name for layer, bound in zip(report.layers, bounds, strict=True) if bound.certificate)
         wide = [name for name in certified if counts_heads_alone(attention_named(model, name))]
-        network = certify_network(model, input_range=input_range, size=size)
         return cls(report.noted(dict.fromkeys(wide, ALONE)), tuple(bounds), network, input_range)
 
     def noted(self, notes: Mapping[str, str]) -> CertifiedReport:

@@ -34,13 +34,10 @@ class Collected:
     def __init__(self, modules: Sequence[str], asked: Connection) -> None:
         self._modules, self._asked = modules, asked
         self._patches = Patches(modules)
+        self._patches.start()  # before a conftest.py, the tests, and what they test, are imported
         self._items: dict[str, pytest.Item] = {}
         self._failed = False
         self._begun = Counter()
-
-    def pytest_sessionstart(self) -> None:
-        """Comes before the tests, and what they test, are imported."""
-        self._patches.start()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:

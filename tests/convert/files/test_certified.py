@@ -51,6 +51,15 @@ def test_each_layer_has_its_certificate_precision_and_seal_for_the_range_that_is
             assert (bound.reason, bound.dtype) == (None, str(dtype).removeprefix("torch."))
 
 
+def test_a_network_that_is_written_under_autocast_is_certified_as_it_is_written() -> None:
+    model, report = convert_model(convs(), alpha=4.0)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = CertifiedReport.of(model, report)
+    assert found == CertifiedReport.of(model, report)
+    assert all(bound.certificate is not None for bound in found.bounds)
+    assert found.network.bound is not None
+
+
 def test_inputs_are_from_minus_one_to_one_unless_told_otherwise() -> None:
     assert CERTIFIED_RANGE == (-1.0, 1.0)
     layer = attention()
