@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from conv2attn.convert.files.readers import operations
 from conv2attn.convert.files.readers.operations import is_out_of_place, written_arguments
 
 ATEN = "torch.ops.aten."
@@ -29,6 +31,14 @@ ATEN = "torch.ops.aten."
 )
 def test_what_an_operation_writes_into_is_what_its_schema_says(operation: str, wanted: set[str] | None) -> None:
     assert written_arguments(f"{ATEN}{operation}") == wanted
+
+
+def test_operations_are_looked_up_as_programs_name_them() -> None:
+    found = operations._schemas.__wrapped__()
+    for packet in (torch.ops.aten.relu_, torch.ops.aten.add):
+        for overload in packet.overloads():
+            operation = getattr(packet, overload)
+            assert str(found[f"torch.ops.{operation}"]) == str(operation._schema)
 
 
 def test_an_operation_of_somebody_else_may_write_into_all_that_it_takes() -> None:
