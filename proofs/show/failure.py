@@ -27,8 +27,6 @@ class _UsageError(Protocol):
 
 def explain(error: Exception) -> int:
     """Says on stderr what went wrong, and gives the exit code."""
-    from ...convert.errors import ConversionError
-
     if isinstance(error, _UsageError):
         error.message = printable(error.message)
         with suppress(OSError):
@@ -40,15 +38,22 @@ def explain(error: Exception) -> int:
         said = f"{where or 'the output '}cannot be read or written: {error.strerror or error}"
     elif isinstance(error, MemoryError) or _NO_MEMORY in str(error):
         said = "there is not enough memory"
-    elif isinstance(error, ConversionError):
-        say(f"conv2attn: {error}{_hint(error)}", err=True)
-        return _exit_code(error)
     else:
-        say(f"conv2attn: internal error: {type(error).__name__}: {error}", err=True)
-        say("This is a bug in conv2attn; please report it with the output of --debug.", err=True)
-        return BUG
+        return _explain_other(error)
     say(f"conv2attn: {said}", err=True)
     return WRONG_INPUT
+
+
+def _explain_other(error: Exception) -> int:
+    """As ``explain``, of what neither the command line nor the system says; imports torch, unlike those."""
+    from ...convert.errors import ConversionError
+
+    if isinstance(error, ConversionError):
+        say(f"conv2attn: {error}{_hint(error)}", err=True)
+        return _exit_code(error)
+    say(f"conv2attn: internal error: {type(error).__name__}: {error}", err=True)
+    say("This is a bug in conv2attn; please report it with the output of --debug.", err=True)
+    return BUG
 
 
 def _exit_code(error: Exception) -> int:

@@ -61,3 +61,24 @@ def test_a_terminal_of_no_size_gets_the_whole_table(name: str, length: str) -> N
     ended = finished(command, env=environment | {"NO_COLOR": "1", "PYTHONUTF8": "1"})
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "3x3, 1->2" in ended.stdout
+
+
+def _in_shell(before: str, *arguments: str) -> tuple[int, str]:
+    """The exit code and the standard error of a command that a shell starts where it is."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(os.path.isabs, sys.path))}
+    command = [sys.executable, "-P", "-m", "conv2attn.cli", *arguments]  # -P: Python does not look where it is
+    ended = finished(["sh", "-c", f'{before} && exec "$@"', "sh", *command], env=environment)
+    return ended.returncode, ended.stderr
+
+
+def test_a_command_in_a_folder_that_was_deleted_says_so(tmp_path: Path) -> None:
+    """PyTorch's library for matrices ended the process there, with the exit code of wrong use."""
+    deleted, out = "mkdir gone && cd gone && rmdir ../gone", tmp_path / "out"
+    told = _in_shell(deleted, "convert", str(tmp_path / "module.pt"), "--out", str(out))
+    assert told == (3, "conv2attn: the current folder cannot be read or written: No such file or directory\n")
+    assert not out.exists()
+
+
+def test_twelve_open_files_are_enough_or_said_to_be_too_few() -> None:
+    code, err = _in_shell("ulimit -n 12", "convert", "module.pt", "--out", "out")
+    assert code == 0 or (code == 3 and err.startswith("conv2attn: ") and err.count("\n") == 1)

@@ -172,6 +172,7 @@ _WRITING = (
     "convert/files/writing/test_marked",
     "convert/files/writing/test_our_files",
     "convert/files/writing/test_safetensors",
+    "convert/files/writing/test_scratch",
     "convert/files/writing/test_stream",
     "convert/files/writing/test_sync",
     "convert/files/writing/test_uninterrupted",
@@ -254,8 +255,8 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     _SEALING: {"convert/certificate": ("seal",)},
     _WRITING: {
         "convert/files/writing": (
-            *("atomic", "json_text", "locks", "marked", "ownership", "safetensors", "stream", "temporary"),
-            "uninterrupted",
+            *("atomic", "json_text", "locks", "marked", "ownership", "safetensors", "scratch", "stream"),
+            *("temporary", "uninterrupted"),
         ),
     },
 }
