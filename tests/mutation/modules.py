@@ -75,6 +75,7 @@ _ROUNDINGS = ("convert/bounds/test_rounding", "convert/bounds/test_transposed_ro
 _RUNNING = (
     "convert/certificate/test_followed",
     "convert/certificate/test_network",
+    "convert/certificate/test_network_certificate",
     "convert/certificate/test_propagation",
 )
 _RULES = (

@@ -49,9 +49,9 @@ def is_shared(error: Exception, func: Callable[..., Any], args: Any, kwargs: Any
         device: Where the network is.
     """
 
-    def raised(gradients: bool) -> type[Exception] | None:
+    def raised(zeros: Callable[[Tensor, torch.device], Tensor]) -> type[Exception] | None:
         def valued(tensor: Tensor) -> Tensor:
-            return _zeros(tensor, device, gradients) if tensor.is_meta else tensor.clone()
+            return zeros(tensor, device) if tensor.is_meta else tensor.clone()
 
         try:
             with torch.enable_grad():
@@ -60,7 +60,7 @@ def is_shared(error: Exception, func: Callable[..., Any], args: Any, kwargs: Any
             return type(other)
         return None
 
-    return not names_meta(error) and all(raised(gradients) is type(error) for gradients in (False, True))
+    return not names_meta(error) and all(raised(zeros) is type(error) for zeros in (_zeros, _zeros_with_gradients))
 
 
 def names_meta(error: Exception) -> bool:
@@ -78,6 +78,10 @@ def told(error: Exception) -> str:
     return f"it does not run on them: {type(error).__name__}{': ' if said else ''}{said}"
 
 
-def _zeros(tensor: Tensor, device: torch.device, gradients: bool) -> Tensor:
-    zeros = torch.zeros(tensor.shape, dtype=tensor.dtype, device=device)
-    return zeros.requires_grad_().clone() if gradients and zeros.is_floating_point() else zeros
+def _zeros(tensor: Tensor, device: torch.device) -> Tensor:
+    return torch.zeros(tensor.shape, dtype=tensor.dtype, device=device)
+
+
+def _zeros_with_gradients(tensor: Tensor, device: torch.device) -> Tensor:
+    zeros = _zeros(tensor, device)
+    return zeros.requires_grad_().clone() if zeros.is_floating_point() else zeros

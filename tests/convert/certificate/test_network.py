@@ -56,6 +56,11 @@ def test_a_tensor_that_outlives_the_call_must_not_be_written_to() -> None:
         followed(write)
 
 
+def test_no_gradients_are_enabled_unless_it_is_told() -> None:
+    _, bounds = followed(lambda network, x: 100 * x if torch.is_grad_enabled() else x)
+    assert (float(bounds.low), float(bounds.high)) == (-1, 2)
+
+
 def test_a_tensor_that_the_call_makes_may_be_written_to() -> None:
     def write(network: Small, x: Tensor) -> Tensor:
         own = torch.zeros(3)
@@ -215,6 +220,15 @@ def test_a_function_in_place_that_leaves_no_trace_on_tensors_without_values_make
 
     _, bounds = followed(change)
     assert not bounds.is_bounded
+
+
+def test_a_function_in_place_changes_its_first_operand_alone() -> None:
+    def change(network: Small, x: Tensor) -> Tensor:
+        (x * 1.0).fmod_(x)
+        return x
+
+    _, bounds = followed(change)
+    assert (float(bounds.low), float(bounds.high)) == (-1, 2)
 
 
 def test_a_tensor_that_was_changed_out_of_sight_is_not_known() -> None:
