@@ -113,6 +113,8 @@ _PICKLES = (
     "hostile/test_hostile",
     "hostile/test_two_meanings",
 )
+_ARCHIVES = ("convert/files/readers/test_archive",)
+_MACHINE = ("convert/files/readers/test_pickle_machine", "convert/files/readers/test_pickled")
 _MODULES = ("convert/files/readers/test_modules",)
 _STORED = (
     "convert/files/readers/test_beside",
@@ -214,7 +216,9 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     _RULES: {"convert/certificate/propagation": ("activations", "functions", "pooling", "rearranging", "weighted")},
     _CALLS: {"convert/certificate/propagation": ("call", "layers", "program", "tracked")},
     _MODULES: {"convert/files/readers": ("modules",)},
-    _PICKLES: {"convert/files/readers": ("archive", "pickle_machine", "pickled", "rebuilt")},
+    _ARCHIVES: {"convert/files/readers": ("archive",)},
+    _MACHINE: {"convert/files/readers": ("pickle_machine",)},
+    _PICKLES: {"convert/files/readers": ("pickled", "rebuilt")},
     _STORED: {
         "convert/files/readers": ("__init__", "safetensors", "sniff"),
         "convert/files/readers/common": ("geometry", "stored"),

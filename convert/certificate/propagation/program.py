@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from ...attention.layer import LAYERS, SelfAttention
 from ...errors import Problem
 
-State = dict[tuple[str, ...], tuple[object, int]]  # of a module
+State = dict[tuple[str, ...], tuple[object, int | None]]  # of a module
 
 _CALLS = ("__call__", "_call_impl", "_wrapped_call_impl", "_slow_forward")
 _MODULE = {name: getattr(nn.Module, name) for name in _CALLS}
@@ -71,7 +71,7 @@ def state_of(shadow: nn.Module) -> State:
     for name, module in shadow.named_modules():
         own = {**module._parameters, **module._buffers, **module._modules}
         for key, value in (*vars(module).items(), *own.items()):
-            version = value._version if isinstance(value, Tensor) and not value.is_meta else 0
+            version = value._version if isinstance(value, Tensor) and not value.is_meta else None
             held[(*name.split("."), key) if name else (key,)] = (value, version)
     return held
 

@@ -137,3 +137,13 @@ def test_a_part_that_is_written_to_replaced_or_taken_away_is_told_from_one_that_
     before = state_of(network)
     del network[0].kept
     assert changed_part(before, state_of(network)) == "0.kept"
+
+
+@pytest.mark.parametrize("kind", ["forward", "forward_pre"])
+def test_hooks_of_all_modules_are_named_whichever_they_are(kind: str) -> None:
+    handle = getattr(nn.modules.module, f"register_module_{kind}_hook")(lambda *_: None)
+    try:
+        assert list(surroundings()) == ["there are forward hooks for all modules, which may compute something else"]
+    finally:
+        handle.remove()
+    assert not list(surroundings())
