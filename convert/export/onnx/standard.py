@@ -15,6 +15,7 @@ from ...errors import CheckpointError, ToolError
 from ...files.readers.common.beside import Beside
 from ...files.readers.common.stored import Source, StoredTensor
 from ...files.readers.onnx.model import read_nodes, read_onnx
+from ...files.writing.json_text import as_unicode
 from ...files.writing.scratch import scratch_folder
 from .forms import form_named
 from .splice import check_moved, opset_of
@@ -72,8 +73,10 @@ def flaw(path: Path) -> str | None:
         ToolError: The package onnx is not installed.
     """
     onnx = _package(f"{path} is to be checked")
+    if (name := str(path)) != as_unicode(name):
+        return "its path is not UTF-8, which onnx needs"
     try:
-        onnx.checker.check_model(str(path), full_check=True)
+        onnx.checker.check_model(name, full_check=True)
     except Exception as error:  # ValidationError, InferenceError, and protobuf's own
         return _first_line(error)
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +204,7 @@ def test_a_layer_in_another_precision_does_not_take_a_nodes_place(tmp_path: Path
     assert {problem.reason for problem in whole.refused} == {
         "its layer is in torch.float64, and the file in torch.float32"
     }
+
+
+def test_a_path_that_onnx_cannot_be_told_is_told_as_that(tmp_path: Path) -> None:
+    assert flaw(Path(os.fsdecode(bytes(tmp_path) + b"/\xff.onnx"))) == "its path is not UTF-8, which onnx needs"
