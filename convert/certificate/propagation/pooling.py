@@ -47,17 +47,10 @@ def maximum(call: Call) -> Interval:
     Raises:
         UnboundedError: A window sees padding alone.
     """
-    call.ignore("ceil_mode")
-    kernel = call.argument(1, "kernel_size")
-    stride, padding, dilation = (
-        call.argument(2, "stride"),
-        call.argument(3, "padding", 0),
-        call.argument(4, "dilation", 1),
-    )
-    given = (kernel, stride or kernel, padding, dilation)
-    axes = _axes(call)
-    shapes = call.first.fake.shape[-axes:], call.shape[-axes:]
-    if any(map(_sees_padding_alone, *shapes, *(_along_axes(call, one) for one in given))):
+    call.ignore("stride", "ceil_mode")
+    given = call.argument(1, "kernel_size"), call.argument(3, "padding", 0), call.argument(4, "dilation", 1)
+    size = call.first.fake.shape[-_axes(call) :]
+    if any(map(_sees_padding_alone, size, *(_along_axes(call, one) for one in given))):
         raise UnboundedError("a window of its maxima sees padding alone, which is minus infinity")
     return _pooled(call)
 
@@ -84,7 +77,11 @@ def _largest_window(size: int, windows: int) -> int:
     return max((-(-(i + 1) * size // windows) - i * size // windows for i in range(windows)), default=1)
 
 
-def _sees_padding_alone(size: int, windows: int, kernel: int, stride: int, padding: int, dilation: int) -> bool:
-    """Whether one of the windows along an axis has no tap on its pixels."""
-    starts = (number * stride - padding for number in range(windows))
-    return any(all(not 0 <= start + tap * dilation < size for tap in range(kernel)) for start in starts)
+def _sees_padding_alone(size: int, kernel: int, padding: int, dilation: int) -> bool:
+    """Whether one of the windows along an axis has no tap on its pixels: the first one, then.
+
+    A window that starts on a pixel has a tap there, and none starts behind the pixels. Taps of one that starts before
+    them and has none are dilation > size apart, and there is no other window: that takes
+    dilation (kernel - 1) + 1 < size + 2 padding, which is at most size + kernel, as torch refuses more padding.
+    """
+    return not any(0 <= tap * dilation - padding < size for tap in range(kernel))
