@@ -174,6 +174,13 @@ def test_an_average_of_neighbours_may_hold_zeros_of_the_padding(function: Functi
     assert_same(bounds(function), rounded(zero, X.largest, values + 1))
 
 
+@pytest.mark.parametrize("dtype", HALF)
+def test_an_average_of_neighbours_is_narrowed_once(dtype: torch.dtype) -> None:
+    zero = Interval(X.low.clamp(max=0), X.high.clamp(min=0), X.error)
+    expected = Arithmetic(dtype).rounded(zero, X.largest, 5, same=False)
+    assert_same(bounds(lambda x: F.avg_pool2d(x, 2), dtype=dtype), expected)
+
+
 @pytest.mark.parametrize(
     ("function", "values"),
     [
