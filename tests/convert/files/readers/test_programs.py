@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.readers import exported
 from conv2attn.convert.files.readers.archive import open_archive
 from conv2attn.convert.files.readers.common.geometry import StoredConvolution
+from conv2attn.convert.files.readers.common.limits import Budget
 from conv2attn.convert.files.readers.common.quantised import DEQUANTISED
 from conv2attn.convert.files.readers.common.stored import OddTensor, Source, StoredTensor
 from conv2attn.convert.files.readers.exported import ATTENTION, INNER, MODEL, read_exported
@@ -56,13 +58,15 @@ def read(tmp_path: Path) -> Read:
         nodes: Any = (),
         *,
         specs: Any = None,
+        results: Any = (),
         model: Any = None,
         entries: Any = (),
     ) -> tuple[dict[str, object], dict[str, StoredConvolution]]:
         given = dict(weights)
         if specs is None:
             specs = [spec("parameter", f"%p_{key.replace('.', '_')}", key) for key in given]
-        graph = {"signature": {"input_specs": specs}, "graph": {"nodes": list(nodes)}}
+        signature = {"input_specs": specs, "output_specs": list(results)}
+        graph = {"signature": signature, "graph": {"nodes": list(nodes)}}
         written = {
             CONFIG: json.dumps({"config": given}).encode(),
             MODEL: json.dumps({"graph_module": graph} if model is None else model).encode(),
@@ -271,6 +275,27 @@ def test_weights_and_biases_that_a_program_computes_or_changes_are_refused(read:
     assert one(read(apart, [changing, conv(bias="%p_a_bias")], entries=file)).spec is None
 
 
+@pytest.mark.parametrize("kind", ["parameter", "buffer"])
+def test_a_weight_that_gets_other_numbers_when_a_program_ends_is_refused(kind: str, read: Read) -> None:
+    def given(name: object, mutation: str = f"{kind}_mutation") -> dict[str, Any]:
+        return {mutation: {"arg": {"name": "%z"}, f"{kind}_name": name}}
+
+    for results in ([given("a.weight")], [{"user_output": {}}, 3, given("a.bias")]):
+        found = one(read(WEIGHTS, [conv(bias="%p_a_bias")], results=results))
+        assert found.problem == "the program changes its weight or bias"
+    for harmless in ([given("b.weight")], [given(["a.weight"])], [given("a.weight", "user_input_mutation")], [{}]):
+        assert one(read(WEIGHTS, [conv(bias="%p_a_bias")], results=harmless)).spec is not None
+    assert one(read(WEIGHTS, [conv()], results=[{f"{kind}_mutation": "a.weight"}])).spec is not None
+
+
+def test_the_numbers_of_a_file_are_of_one_dtype(read: Read) -> None:
+    weights = {"a.weight": entry(4, 3, 2, 5), "other": entry(2, of=torch.int32)}
+    with pytest.raises(CheckpointError, match="says of the numbers of 'other' that they are of two dtypes"):
+        read(weights, [conv()])
+    apart = {**weights, "other": entry(2, of=torch.int32) | {"path_name": "weight_1"}}
+    assert one(read(apart, [conv()], entries={"data/weights/weight_1": bytes(8)})).spec is not None
+
+
 def test_a_weight_whose_numbers_another_tensor_changes_is_refused(read: Read) -> None:
     """Another buffer may be a view of it: both lie in one file."""
     changing = node("add_.Tensor", "%z", self="%p_other")
@@ -395,6 +420,13 @@ def test_a_weight_that_is_dequantised_is_a_tensor_of_its_own(read: Read) -> None
     assert list(read({"b.weight": entry(4, 3, 2, 2, of=torch.int8)}, [dequantising("%p_b_weight"), nowhere])[1]) == [
         "b"
     ]
+
+
+def test_a_description_of_a_dequantised_weight_is_charged(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    charged = []
+    monkeypatch.setattr(Budget, "spend", lambda _, memory=0, steps=0: charged.append(memory))
+    read({"q": entry(4, 3, 2, 2, of=torch.int8)}, [dequantising(), conv("%w")])
+    assert sys.getsizeof("q (dequantised for y)") + 2000 in charged
 
 
 # Attention
