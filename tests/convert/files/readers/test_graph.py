@@ -9,7 +9,7 @@ import pytest
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.readers.common.limits import Budget
 from conv2attn.convert.files.readers.graph import Graph
-from conv2attn.convert.files.readers.node import arguments, module, node_name, target, values_of
+from conv2attn.convert.files.readers.node import arguments, module, node_name, stack_of, target, values_of
 from tests.convert.files.readers.program_nodes import STACK, node
 
 
@@ -300,12 +300,13 @@ def test_what_writes_reach_is_charged_once_in_memory_and_each_time_in_steps() ->
 
 
 def test_a_node_is_charged_for_the_letters_that_say_which_call_it_is_of() -> None:
-    def charged(letters: int) -> int:
-        user = node("relu.default", "%z", self="%y", stack="n" * letters)
+    def charged(*letters: int) -> float:
+        around = len(stack_of(node("relu.default", "%z", stack="")))
+        users = [node("relu.default", f"%z{n}", self="%y", stack="n" * (n - around)) for n in letters]
         budget = Budget()
-        graph = Graph([conv(), user], budget)
+        graph = Graph([conv(), *users], budget)
         before = budget.steps
         graph.within(graph.convolutions[0], module(graph.convolutions[0]) or "")
         return before - budget.steps
 
-    assert charged(10_000) - charged(0) == 10
+    assert [charged(n) - charged() for n in (999, 1000, 1001, 10_000)] == [1, 2, 2, 11]
