@@ -31,7 +31,7 @@ from ..heads.values import AttentionLayer, LayerValues
 from .data import MeasuredInput, certify_measured, measure_input
 from .reference import right_convolutions, untrusted_note
 
-_Parameters = tuple[tuple[int, int], ...]
+_Parameters = tuple[tuple[int, int | None], ...]
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class LayerWatcher:
 def _parameters_of(layer: nn.Module) -> _Parameters:
     """Which parameters and buffers a layer has now, and how often each was written to where torch counts that."""
     tensors = (*layer.parameters(), *layer.buffers())
-    return tuple((id(tensor), 0 if tensor.is_inference() else tensor._version) for tensor in tensors)
+    return tuple((id(tensor), None if tensor.is_inference() else tensor._version) for tensor in tensors)
 
 
 def _as_rounded(layer: SelfAttention, dtype: torch.dtype | None) -> AttentionLayer:

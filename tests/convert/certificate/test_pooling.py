@@ -58,6 +58,10 @@ def test_taps_are_next_to_each_other_unless_told_otherwise() -> None:
     assert_same(one_pixel, MERGED)
 
 
+def test_there_is_no_padding_unless_told_otherwise() -> None:
+    assert_same(bounds(lambda x: torch.max_pool1d(x.flatten(2)[:, :, :1], 1)), MERGED)
+
+
 @pytest.mark.parametrize("ceil_mode", [False, True])
 @pytest.mark.parametrize("kernel", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("dilation", [1, 2, 3, 4, 6])

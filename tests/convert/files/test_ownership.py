@@ -19,6 +19,7 @@ from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.files.writing import atomic
 from conv2attn.convert.files.writing.atomic import write_folder
 from conv2attn.convert.files.writing.marked import marked_file
+from conv2attn.convert.files.writing.ownership import check_outside
 from conv2attn.convert.files.writing.safetensors import write_safetensors
 from tests.command import exit_code
 
@@ -295,3 +296,18 @@ def test_the_links_of_a_cache_are_read(run: Run) -> None:
         path.rename(Path("models", "blobs", path.name))
         (snapshot / path.name).symlink_to(Path("..", "..", "blobs", path.name))
     assert run("restore", str(snapshot), "--out", "x.pt")[0] == 0
+
+
+def test_a_target_is_not_written_into_a_folder_that_is_read() -> None:
+    Path("pictures/cats").mkdir(parents=True)
+    Path("link").symlink_to("pictures/cats")
+    for inside in ("pictures/run", "pictures/cats/run", "link/run", "pictures/none/run"):
+        with pytest.raises(OutputError, match="it is inside pictures, and would be read as a part of that"):
+            check_outside(Path(inside), Path("pictures"))
+    for outside, source in (
+        ("run", "pictures"),
+        ("pictures", "pictures"),
+        ("pictures/run", "none"),
+        ("none/run", "none"),
+    ):
+        check_outside(Path(outside), Path(source))

@@ -209,6 +209,23 @@ def test_a_tensor_of_a_type_that_torch_lacks_is_none_of_the_file(opened: Open) -
     assert problems(source) == {"a": "its weight is computed or not a plain tensor"}
 
 
+@pytest.mark.parametrize(
+    "sparse",
+    [
+        field(1, field(8, b"s")),
+        field(1, field(8, b"s") + field(4, b"kkkk")) + field(2, field(8, b"k")),
+        field(2, field(8, b"k")) + field(1, field(8, b"k")) + field(1, field(8, b"s")),
+        field(1, field(8, b"k") + field(8, b"s")) + field(1, field(9, b"k")),
+    ],
+)
+def test_a_sparse_tensor_has_the_name_of_its_values(sparse: bytes, opened: Open) -> None:
+    """Parts of a message are merged: the last name counts, if there is one."""
+    nodes = graph(conv("k", "a"), conv("s", "b")).SerializeToString()
+    source = opened(field(7, field(15, sparse) + nodes))
+    missing = "its weight is computed or not in the file"
+    assert problems(source) == {"a": missing, "b": "its weight is sparse"}
+
+
 def test_two_tensors_of_one_name_are_refused(opened: Open) -> None:
     assert_refused(opened(model(tensors=[tensor("k"), tensor("k")])), "has two tensors called 'k'")
     assert_refused(opened(model(node("Relu", [], ["k"]), inputs=["k"])), "has two tensors called 'k'")

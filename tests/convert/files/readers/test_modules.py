@@ -299,6 +299,13 @@ def test_everything_that_is_looked_at_and_every_name_is_charged(source: Source) 
     assert memory - budget.memory == sum(sys.getsizeof(name) + 200 for name in ("leaf", "leaf.a"))
 
 
+def test_a_module_whose_layers_are_not_seen_is_charged() -> None:
+    budget = Budget()
+    memory = budget.memory
+    flatten(made("own.Net", children={"x": StandIn("f", 3)}), budget)
+    assert memory - budget.memory == sys.getsizeof("x") + 200 + 1000
+
+
 # Quantised
 
 
