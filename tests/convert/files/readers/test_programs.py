@@ -283,8 +283,9 @@ def test_a_weight_that_gets_other_numbers_when_a_program_ends_is_refused(kind: s
     for results in ([given("a.weight")], [{"user_output": {}}, 3, given("a.bias")]):
         found = one(read(WEIGHTS, [conv(bias="%p_a_bias")], results=results))
         assert found.problem == "the program changes its weight or bias"
-    for harmless in ([given("b.weight")], [given(["a.weight"])], [given("a.weight", "user_input_mutation")], [{}]):
-        assert one(read(WEIGHTS, [conv(bias="%p_a_bias")], results=harmless)).spec is not None
+    harmless: list[Any] = [{}, given("b.weight"), given(["a.weight"]), given("a.weight", "user_input_mutation")]
+    for result in harmless:
+        assert one(read(WEIGHTS, [conv(bias="%p_a_bias")], results=[result])).spec is not None
     assert one(read(WEIGHTS, [conv()], results=[{f"{kind}_mutation": "a.weight"}])).spec is not None
 
 
