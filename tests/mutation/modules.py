@@ -86,6 +86,7 @@ _RULES = (
 )
 _CALLS = (
     "convert/certificate/test_call",
+    "convert/certificate/test_followed",
     "convert/certificate/test_layers",
     "convert/certificate/test_network",
     "convert/certificate/test_program",

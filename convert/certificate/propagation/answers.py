@@ -5,10 +5,10 @@ whether gradients are kept for it, so a network that asks for these is not follo
 values would not raise, so a network that catches one of those is not followed either.
 
 Python itself is not watched. A network that asks whether inference mode is on, that hands its tensors to code in other
-languages (``torch.utils.dlpack.to_dlpack``), that asks a question or writes through ``.data`` where torch's function
-modes do not look, whose autograd functions ask for ``ctx.needs_input_grad``, or that looks for what follows it, is
-taken to compute what it computes while it is followed. So is one that falls back on other code where a ``view`` fails
-for the memory format of an image.
+languages (``torch.utils.dlpack.to_dlpack``), that asks a question where torch's function modes do not look, that
+writes through ``.data`` in another thread, whose autograd functions ask for ``ctx.needs_input_grad``, or that looks for
+what follows it, is taken to compute what it computes while it is followed. So is one that falls back on other code
+where a ``view`` fails for the memory format of an image.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +35,7 @@ from .call import Call
 from .functions import MAY_SHARE, RULES, bound_function
 from .interval import Arithmetic, Interval, UnboundedError
 from .layers import bound_attention
-from .program import State, changed_part, foreign, own_kinds, state_of
+from .program import Sight, State, changed_part, foreign, own_kinds, state_of
 from .tracked import Tracked, constant, found_in, replaced, shares_memory, tensors_in, tracked_in
 
 Memory = dict[tuple[object, ...], tuple[Interval, Certificate, float]]
@@ -83,6 +83,7 @@ class Follower(TorchFunctionMode):
         doubts: Where the network changes a parameter, a buffer or a constant while it runs, or gives a layer another
             dtype: there is no bound, whatever the outputs' seem to be.
         refusal: Why there is no bound, which the network may have caught, or None.
+        sight: To be switched on beside this mode.
     """
 
     def __init__(self, model: nn.Module, shadow: nn.Module, twins: dict[int, Tensor], memory: Memory) -> None:
@@ -101,6 +102,7 @@ class Follower(TorchFunctionMode):
         self._tracked: dict[int, Tracked] = {}
         self._modules: list[tuple[str, nn.Module]] = []
         self._states: dict[int, State] = {}
+        self.sight = Sight(self._refuse_write)
         for tensor in originals:
             self._track(constant(tensor, twins[id(tensor)]))
         for name, module in shadow.named_modules():
@@ -133,18 +135,24 @@ class Follower(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """One call of a function of torch."""
         kwargs = kwargs or {}
-        try:
-            self._check_operands(types, args, kwargs)
-            return self._called(func, args, kwargs)
-        except Exception as error:
-            if isinstance(error, UntraceableError) or not is_shared(error, func, args, kwargs, self._placed.device):
-                self._refuse(error)
-            raise
+        with self.sight.closed():
+            try:
+                self._check_operands(types, args, kwargs)
+                return self._called(func, args, kwargs)
+            except Exception as error:
+                if isinstance(error, UntraceableError) or not is_shared(error, func, args, kwargs, self._placed.device):
+                    self._refuse(error)
+                raise
 
     def _refuse(self, error: Exception) -> None:
         """Remembers an error that leaves no bound, even if the network catches it."""
         found = error if isinstance(error, UntraceableError) else UntraceableError(told(error))
         self.refusal = self.refusal or found
+
+    def _refuse_write(self) -> NoReturn:
+        error = UntraceableError("it writes into a tensor where functions of torch are not seen")
+        self._refuse(error)
+        raise error
 
     def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
         self._check_surroundings()
@@ -171,7 +179,7 @@ class Follower(TorchFunctionMode):
         if torch._C._is_any_autocast_enabled():
             raise UntraceableError("it switches autocast on")
         stack = [*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()]
-        modes = foreign([mode for mode in stack if mode is not self])
+        modes = foreign([mode for mode in stack if mode not in (self, self.sight)])
         if modes:
             raise UntraceableError(f"it switches the mode {type(modes[0]).__name__} on")
 
@@ -243,7 +251,7 @@ class Follower(TorchFunctionMode):
     def _attention(self, name: str, layer: SelfAttention, shadow: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
         """An attention layer's ``forward``, whose errors no network may catch: they are not the convolution's."""
         try:
-            with torch._C.DisableTorchFunction():
+            with torch._C.DisableTorchFunction(), self.sight.closed():
                 self._check_surroundings()
                 changed = changed_part(self._states[id(shadow)], state_of(shadow))
                 if changed is not None:
@@ -357,7 +365,7 @@ def follow(
             shadow, twins = _shapes_of(model, convolutions=convolutions)
             follower = Follower(model, shadow, twins, memory)
             x = follower.give(torch.empty(count, channels, *size, dtype=dtype, device="meta"), images)
-            with _unchanged(shadow), follower:
+            with _unchanged(shadow), follower, follower.sight:
                 outputs = shadow(x)
             return follower, follower.result(outputs)
     except UntraceableError:

@@ -6,7 +6,9 @@ do something else is looked for first, and named; what its modules hold must be 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -14,7 +16,11 @@ from torch.nn.modules import module as modules
 from torch.nn.utils import parametrize
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode,
+    _get_current_dispatch_mode_stack,
+)
 
 from ...attention.layer import LAYERS, SelfAttention
 from ...errors import Problem
@@ -55,6 +61,40 @@ def foreign(modes: list[object]) -> list[object]:
 def own_kinds(kinds: Iterable[type]) -> list[str]:
     """Names of the classes whose operations may be their own, among those of tensors."""
     return [kind.__name__ for kind in kinds if kind not in _PLAIN_TENSORS]
+
+
+class Sight(TorchDispatchMode):
+    """Watches for operations that write into a tensor where torch's function modes see no function.
+
+    They see the functions that Python calls, but not where they are switched off (``torch._C.DisableTorchFunction``),
+    nor what TorchScript runs. A write through ``.data`` leaves no trace on the tensor that it changes, so one that
+    happens there would not be noticed at all.
+
+    Args:
+        refuse: Called before such an operation; raises an error.
+    """
+
+    def __init__(self, refuse: Callable[[], None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._refuse = refuse
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """While a function is followed, which may write; below a dispatch mode torch does not count every write."""
+        if _get_current_dispatch_mode() is not self:
+            yield
+            return
+        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        try:
+            yield
+        finally:
+            self.__enter__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """One operation of torch."""
+        if func._schema.is_mutable:
+            self._refuse()
+        return func(*args, **(kwargs or {}))
 
 
 def changed_part(before: State, after: State) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import types
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -419,6 +420,24 @@ def hidden_from_functions(x: Tensor) -> Tensor:
     return x
 
 
+def hidden_by_data(x: Tensor) -> Tensor:
+    with torch._C.DisableTorchFunction():
+        x.data.mul_(100)
+    return x
+
+
+def _by_data(x: Tensor) -> Tensor:
+    x.data.mul_(100)
+    return x
+
+
+def scripted_by_data(x: Tensor) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        scripted: Callable[[Tensor], Tensor] = torch.jit.script(_by_data)
+    return scripted(x)
+
+
 def made_out_of_sight(x: Tensor) -> Tensor:
     with torch._C.DisableTorchFunction():
         return x * 100
@@ -528,6 +547,8 @@ FUNCTIONS: tuple[Callable[[Tensor], Tensor], ...] = (
     by_item,
     with_out,
     hidden_from_functions,
+    hidden_by_data,
+    scripted_by_data,
     made_out_of_sight,
     as_integers_and_back,
     rounded_to_half,
@@ -587,7 +608,9 @@ def test_what_looks_odd_and_is_not_has_a_bound(case: str) -> None:
 NAMED = {
     "through_a_view": "under another name",
     "through_what_may_be_a_copy": "under another name",
-    "hidden_from_functions": "changed out of sight",
+    "hidden_from_functions": "where functions of torch are not seen",
+    "hidden_by_data": "where functions of torch are not seen",
+    "scripted_by_data": "failed in the TorchScript interpreter",
     "made_out_of_sight": "made out of sight",
     "as_integers": "view changes the dtype",
     "with_alpha": "no bound is known for add with alpha",
@@ -747,7 +770,7 @@ STATEFUL: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "a parameter": (Training, "changes a parameter, a buffer"),
     "a parameter's data": (ChangingData, "changes a parameter, a buffer"),
     "functional_call": (Functional, "is computed while it runs"),
-    "a tensor that is not registered": (Holding, "changes its own held while it runs"),
+    "a tensor that is not registered": (Holding, "writes into a tensor where functions of torch are not seen"),
     "a tensor anew": (Choosing, "changes its own act.seen while it runs"),
     "an attribute less": (Forgetting, "changes its own more while it runs"),
     "an error": (Complaining, "it does not run on them: ValueError: this way"),

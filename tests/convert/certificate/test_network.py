@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -90,6 +91,11 @@ def out_of_sight(c: Tensor, x: Tensor) -> None:
     same * 1.0
 
 
+def by_data_out_of_sight(c: Tensor, x: Tensor) -> None:
+    with torch._C.DisableTorchFunction():
+        x.data.mul_(100)
+
+
 WRITES: dict[str, Callable[[Tensor, Tensor], object]] = {
     "add_": lambda c, x: c.add_(x),
     "copy_": lambda c, x: c.copy_(x),
@@ -104,7 +110,6 @@ WRITES: dict[str, Callable[[Tensor, Tensor], object]] = {
     "several": lambda c, x: torch._foreach_add_([c], [x]),
     "by a function": lambda c, x: c.map_(x, max),
     "another name of it": lambda c, x: torch.broadcast_tensors(c, x)[0].add_(x),
-    "another name out of sight": out_of_sight,
 }
 
 
@@ -119,6 +124,24 @@ def test_a_tensor_that_the_call_makes_is_in_doubt_once_values_that_are_followed_
 
     follower, _ = followed(write)
     assert "it changes a parameter, a buffer or a constant while it runs" in {p.reason for p in follower.doubts}
+
+
+UNSEEN: dict[str, Callable[[Tensor, Tensor], object]] = {
+    "by its data": by_data_out_of_sight,
+    "another name out of sight": out_of_sight,
+}
+
+
+@pytest.mark.parametrize("caught", [False, True])
+@pytest.mark.parametrize("way", UNSEEN)
+def test_a_network_that_writes_where_no_function_is_seen_is_not_followed(way: str, caught: bool) -> None:
+    def write(network: Small, x: Tensor) -> Tensor:
+        with contextlib.suppress(Exception) if caught else contextlib.nullcontext():
+            UNSEEN[way](torch.zeros(x.shape, device=x.device), x)
+        return x
+
+    with pytest.raises(UntraceableError, match=r"^it writes into a tensor where functions of torch are not seen$"):
+        followed(write)
 
 
 def test_a_tensor_that_outlives_the_call_may_be_read() -> None:
@@ -234,8 +257,9 @@ def test_a_function_in_place_changes_its_first_operand_alone() -> None:
 def test_a_tensor_that_was_changed_out_of_sight_is_not_known() -> None:
     def change(network: Small, x: Tensor) -> Tensor:
         y = x * 1.0
-        with torch._C.DisableTorchFunction():
-            y.add_(1.0)
+        thread = threading.Thread(target=y.add_, args=(1.0,))
+        thread.start()
+        thread.join()
         return y * 1.0
 
     follower, bounds = followed(change)

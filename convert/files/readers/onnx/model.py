@@ -26,12 +26,11 @@ from .nodes import Node, attribute_name, read_node
 from .protobuf import Message
 from .scales import FOLLOWED, Scales
 from .scopes import Functions, Known, Scope, Unknown
-from .tensors import NotPlain, read_tensor
+from .tensors import NotPlain, read_tensor, sparse_name
 
 _GRAPH, _FUNCTION = 7, 25  # of a model
 _NODE, _INITIALIZER, _INPUT, _SPARSE = 1, 5, 11, 15  # of a graph
 _VALUE_NAME = 1  # of a graph's input
-_SPARSE_VALUES, _TENSOR_NAME = 1, 8  # of a sparse tensor, and of the tensor of its values, whose name it has
 _INPUTS, _OUTPUTS, _BODY, _DEFAULT = 4, 5, 7, 11  # of a function
 _DESCRIPTION = 400  # bytes that the description of a tensor takes
 _NODE_STEPS, _CALL_STEPS, _CONVOLUTION_STEPS = 10, 60, 120  # a node; what a graph in it, or a convolution, adds
@@ -127,10 +126,10 @@ class _Walk:
             if part.number == _INITIALIZER:
                 self._initializer(message.message(part), scope)
             elif part.number == _SPARSE:
-                scope.define(_sparse_name(message.message(part)), _FEW)
+                scope.define(sparse_name(message.message(part)), _FEW)
         for part in message.fields():
             if part.number == _INPUT:
-                name = _name(message.message(part))
+                name = message.message(part).last_text(_VALUE_NAME)
                 if not scope.holds(name):
                     scope.define(name, _GIVEN)
                 elif depth:  # an initializer is the default of the input of its name, and within a node all are given
@@ -250,17 +249,3 @@ class _Walk:
 
 def _label(node: Node) -> str:
     return node.name or node.operator or "node"
-
-
-def _name(message: Message, number: int = _VALUE_NAME) -> str:
-    texts = [message.text(part) for part in message.fields() if part.number == number]
-    return texts[-1] if texts else ""
-
-
-def _sparse_name(message: Message) -> str:
-    """The name of a sparse tensor: that of its values."""
-    name = ""
-    for part in message.fields():
-        if part.number == _SPARSE_VALUES:  # of which other readers merge several to one
-            name = _name(message.message(part), _TENSOR_NAME) or name
-    return name

@@ -116,6 +116,18 @@ class Message:
         except UnicodeDecodeError as error:
             raise CheckpointError(f"{self.source.path} holds a name that is not text in UTF-8") from error
 
+    def last_text(self, number: int) -> str:
+        """The text of a field, the last one if it is there several times, or "" if it is not there.
+
+        Raises:
+            CheckpointError: As ``text``.
+        """
+        found = ""
+        for part in self.fields():
+            if part.number == number:
+                found = self.text(part)
+        return found
+
     def integer(self, field: Field) -> int:
         """The signed integer that a field holds.
 

@@ -27,6 +27,7 @@ from .protobuf import FIXED32, FIXED64, VARINT, Field, Message
 _DIMS, _TYPE, _SEGMENT, _NAME, RAW, EXTERNAL, LOCATION = 1, 2, 3, 8, 9, 13, 14
 _FLOATS, _INTEGERS, _LONGS, _DOUBLES, _UNSIGNED = 4, 5, 7, 10, 11
 _KEY, _VALUE = 1, 2  # of an entry of external data
+_SPARSE_VALUES = 1  # of a sparse tensor
 
 
 class _Type(NamedTuple):
@@ -77,6 +78,15 @@ _HELD: dict[int, type[np.integer[Any]]] = {_INTEGERS: np.int32, _LONGS: np.int64
 
 class NotPlain(OddTensor):
     """A tensor of a type that the standard has and torch lacks: it is no part of a state dict."""
+
+
+def sparse_name(message: Message) -> str:
+    """The name of a sparse tensor: that of its values."""
+    name = ""
+    for part in message.fields():
+        if part.number == _SPARSE_VALUES:  # of which other readers merge several to one
+            name = message.message(part).last_text(_NAME) or name
+    return name
 
 
 def read_tensor(message: Message, open_beside: OpenBeside) -> tuple[str, StoredTensor | OddTensor]:
