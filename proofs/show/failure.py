@@ -46,8 +46,11 @@ def explain(error: Exception) -> int:
 
 def _explain_other(error: Exception) -> int:
     """As ``explain``, of what neither the command line nor the system says; imports torch, unlike those."""
-    from ...convert.errors import ConversionError
-
+    try:
+        from ...convert.errors import ConversionError
+    except (ImportError, OSError, MemoryError) as failed:  # as where memory is limited
+        say(f"conv2attn: PyTorch cannot be loaded: {failed or 'there is not enough memory'}", err=True)
+        return WRONG_INPUT
     if isinstance(error, ConversionError):
         say(f"conv2attn: {error}{_hint(error)}", err=True)
         return _exit_code(error)

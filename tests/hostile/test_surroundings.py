@@ -82,3 +82,13 @@ def test_a_command_in_a_folder_that_was_deleted_says_so(tmp_path: Path) -> None:
 def test_twelve_open_files_are_enough_or_said_to_be_too_few() -> None:
     code, err = _in_shell("ulimit -n 12", "convert", "module.pt", "--out", "out")
     assert code == 0 or (code == 3 and err.startswith("conv2attn: ") and err.count("\n") == 1)
+
+
+def test_a_pytorch_that_cannot_be_loaded_is_told_in_one_sentence(tmp_path: Path) -> None:
+    """So it is where a limit on memory leaves no room for its libraries."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('no room for its libraries')")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    ended = finished([sys.executable, "-m", "conv2attn.cli", "plan", "module.pt"], env=environment)
+    assert ended.returncode == 3
+    assert ended.stderr == "conv2attn: PyTorch cannot be loaded: no room for its libraries\n"
