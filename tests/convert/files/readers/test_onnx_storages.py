@@ -15,7 +15,7 @@ from torch import Tensor
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.readers.common.stored import OddTensor, Source, StoredTensor
 from conv2attn.convert.files.readers.onnx.protobuf import Message
-from conv2attn.convert.files.readers.onnx.tensors import DTYPES, NotPlain, read_tensor
+from conv2attn.convert.files.readers.onnx.tensors import DTYPES, NotPlain, read_tensor, sparse_name
 from tests.hostile.bombs import field
 
 Describe = Callable[..., Message]
@@ -344,3 +344,20 @@ def test_offsets_and_lengths_are_numbers_of_less_than_forty_digits(
         read_tensor(outside(message, location="data", offset=offset, length=length), lambda name: beside)
     _, tensor = read_tensor(outside(message, location="data", offset="0" * 32, length="0000008"), lambda name: beside)
     assert isinstance(tensor, StoredTensor)
+
+
+@pytest.mark.parametrize(
+    ("sparse", "name"),
+    [
+        (b"", ""),
+        (field(2, field(8, b"k")), ""),
+        (field(1, field(8, b"s")) + field(2, field(8, b"k")), "s"),
+        (field(2, field(8, b"k")) + field(1, field(7, b"k") + field(8, b"s") + field(9, b"k")), "s"),
+        (field(1, field(8, b"k")) + field(1, field(8, b"s")) + field(1, b""), "s"),
+    ],
+)
+def test_a_sparse_tensor_is_called_like_its_values_whose_last_name_counts(
+    sparse: bytes, name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "sparse").write_bytes(sparse)
+    assert sparse_name(Message(Source(tmp_path / "sparse"), 0, len(sparse))) == name

@@ -67,6 +67,13 @@ def test_integers_may_be_packed(integers: list[int]) -> None:
     assert (inner.start, inner.end) == (comments.start, comments.end)
 
 
+def test_the_last_text_of_a_field_counts() -> None:
+    walked = message(b"\x0a\x01a\x12\x01b\x12\x01c\x1a\x01d\x20\x05")  # a in field 1, b and c in 2, d in 3, and 5 in 4
+    assert [walked.last_text(number) for number in (1, 2, 3, 5)] == ["a", "c", "d", ""]
+    with pytest.raises(CheckpointError):
+        walked.last_text(4)
+
+
 LONG = b"\xff" * 9  # and a last byte
 DAMAGED = {
     "the field 0": b"\x00\x01",
