@@ -24,11 +24,14 @@ def started(command: Sequence[object], **options: Any) -> Iterator[subprocess.Po
         options: More arguments of ``Popen``; by default its output is piped.
     """
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
-    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores interrupts
+    # A job in the background ignores interrupts, and one behind nohup the end of its terminal.
+    heard = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    inherited = {number: signal.signal(number, handler) for number, handler in heard.items()}
     try:
         process = subprocess.Popen(list(map(str, command)), start_new_session=True, **options)
     finally:
-        signal.signal(signal.SIGINT, inherited)
+        for number, handler in inherited.items():
+            signal.signal(number, handler)
     with process:
         try:
             yield process
