@@ -25,7 +25,7 @@ def started(command: Sequence[object], **options: Any) -> Iterator[subprocess.Po
     """
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
     # A job in the background ignores interrupts, and one behind nohup the end of its terminal.
-    heard = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    heard: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
     inherited = {number: signal.signal(number, handler) for number, handler in heard.items()}
     try:
         process = subprocess.Popen(list(map(str, command)), start_new_session=True, **options)
