@@ -111,7 +111,7 @@ def test_of_an_error_of_several_lines_the_first_is_told(run: str, capsys: pytest
         ("Trained", "the network cannot be trained: LookupError"),
         ("Dictionary", "the network gives a dict; digits has 10 classes"),
         ("WithoutGradients", "the network cannot be trained: RuntimeError: element 0 of tensors does not require"),
-        ("Batches", "the network cannot be trained: AssertionError"),
+        ("Batches", "the network cannot be looked at: AssertionError"),
     ],
 )
 def test_a_network_that_fails_in_training_alone_is_refused(
