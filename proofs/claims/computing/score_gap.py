@@ -16,7 +16,7 @@ from ...prover.formula import lines, show
 from ..certificate.rounding import round_to
 from ..common.checks import identity
 
-D, R, c = sp.symbols("D R c", nonnegative=True)
+D, R = sp.symbols("D R", nonnegative=True)
 SHARE = D**2 + 4 * R * D + 6 * R**2  # of alpha c, that rounding may take
 FARTHEST = 2**25  # the largest |Delta| up to which a power of two loses nothing
 UNIT = Fraction(1, 2**53)  # of binary64

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conv2attn.convert.heads.encoding import (
+    FARTHEST_EXACT_CENTER,
     head_vectors,
     positional_scores,
     relative_encoding,
@@ -113,6 +114,7 @@ def test_scores_on_the_largest_grid_are_exact_in_single_precision() -> None:
 
 @given(st.sampled_from([104.0, 127.5, 128.0, 746.3]), st.lists(st.integers(-(2**22), 2**22), min_size=1, max_size=3))
 def test_the_proved_gap_is_the_codes(alpha: float, center: list[int]) -> None:
+    assert score_gap.FARTHEST == FARTHEST_EXACT_CENTER
     reach, c = Fraction(math.hypot(*center)), Fraction(2 * len(center) + 4, 2**53)
     share = Fraction(str(score_gap.SHARE.subs({D: 1, R: reach})))
     expected = Fraction(alpha) * (1 if alpha == 128.0 else 1 - c * share)
