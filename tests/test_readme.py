@@ -43,6 +43,7 @@ def test_the_claims_that_are_shown_are_the_claims(page: str) -> None:
 
 OVERSTATED = {
     "no smaller alpha than alpha_for's is excluded": r"the smallest(?: alpha)? (?:that is|for a tolerance|with which)",
+    "check checks the bounds of exact layers with alpha a power of two": r"checks? (?:them|the certificates in)\b",
 }
 PROMISING = [*PAGES, README.parent / "convert/certificate/tolerance.py", README.parent / "learn/melting/melt.py"]
 
