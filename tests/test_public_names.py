@@ -30,7 +30,7 @@ def test_every_public_name_is_documented_and_listed(name: str) -> None:
 
 def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'attend'"):
-        c2a.attend  # type: ignore[attr-defined]  # noqa: B018
+        c2a.attend  # noqa: B018
 
 
 def test_the_public_names_convert_a_layer_and_bound_the_difference() -> None:
