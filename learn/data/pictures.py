@@ -1,7 +1,8 @@
 """The only reader of pictures: grey values 0 to 255 become -1 to 1, wherever a picture is taken.
 
-That is the range which conversions are certified for by default, and which drawn images have. A network that wants
-its images otherwise takes them as tensors, preprocessed, from ``.npy`` or ``.pt`` files.
+That is the range which conversions are certified for by default, and which drawn images have. A network that was
+trained on other values takes pictures through a ``Normalization``, or preprocessed tensors from ``.npy`` or ``.pt``
+files.
 """
 
 from __future__ import annotations

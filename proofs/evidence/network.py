@@ -19,6 +19,7 @@ from ...convert.errors import OptionError, Problem, refusing
 from ...convert.files.architecture import Architecture
 from ...convert.files.network import open_network
 from ...convert.model.convert import convert_model, restore_model
+from ...convert.preprocessing import Normalization
 from ...convert.size import USUAL_SIZES, Size
 from ..terminal.table import Table
 from .agreement import Agreement, compare
@@ -95,7 +96,15 @@ class Inputs(NamedTuple):
     seed: int | None = None
 
 
-def choose_inputs(pair: Pair, *, folder: Path | None, count: int | None, size: Size | None, seed: int | None) -> Inputs:
+def choose_inputs(
+    pair: Pair,
+    *,
+    folder: Path | None,
+    count: int | None,
+    size: Size | None,
+    seed: int | None,
+    normalization: Normalization | None = None,
+) -> Inputs:
     """Images from a folder, or of normal numbers, as the networks take them.
 
     Args:
@@ -104,9 +113,10 @@ def choose_inputs(pair: Pair, *, folder: Path | None, count: int | None, size: S
         count: How many random ones; None means ``DEFAULT_IMAGES``.
         size: Of random ones, the usual one (``USUAL_SIZES``) if None, and of pictures.
         seed: Of random ones; None means 0.
+        normalization: Of a folder's pictures; None means values from -1 to 1.
 
     Raises:
-        OptionError: A folder is given, and a count or a seed of random images too.
+        OptionError: A folder is given, and a count or a seed of random images too; or a normalization without one.
         CheckpointError: The folder's images cannot be read.
     """
     channels, axes, weight = pair.first.in_channels, pair.first.spec.axes, pair.first.weight
@@ -118,7 +128,9 @@ def choose_inputs(pair: Pair, *, folder: Path | None, count: int | None, size: S
         if count is not None or seed is not None:
             what = "a number of random images" if count is not None else "a seed"
             raise OptionError(f"the images are those of {folder}, so {what} has no meaning")
-        return Inputs(read_images(folder, channels=channels, size=size).to(weight))
+        return Inputs(read_images(folder, channels=channels, size=size, normalization=normalization).to(weight))
+    if normalization is not None:
+        raise OptionError("mean and std are for the pictures of a folder; random images are normal numbers already")
     seed = seed or 0
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randn(count or DEFAULT_IMAGES, channels, *(size or USUAL_SIZES[axes]), generator=generator)
