@@ -51,7 +51,6 @@ class ProofFormat(StrEnum):
 
     text = "text"
     markdown = "markdown"
-    latex = "latex"
     json = "json"
 
 

@@ -91,18 +91,20 @@ import signal, sys, time
 import torch
 from conv2attn import cli
 from conv2attn.convert.files import save
-from conv2attn.proofs.prover.process import Worker
+from conv2attn.proofs.prover import run
 from conv2attn.proofs.terminal.output import say  # a command sends what is merely printed to standard error
 
 def busy(*_, **__):
     say("working")
     time.sleep(10**6)
 
-def start(worker, started=Worker.start):
-    started(worker)
-    say("working")
+class Pool(run.ProcessPool):
+    def schedule(self, *given, **options):
+        found = super().schedule(*given, **options)
+        say("working")
+        return found
 
-save.write_safetensors, Worker.start = busy, start
+save.write_safetensors, run.ProcessPool = busy, Pool
 if sys.argv[1] in ("verify", "demo", "bench"):
     torch.nn.modules.module.register_module_forward_pre_hook(busy)
 if __name__ == "__main__":

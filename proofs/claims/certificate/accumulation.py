@@ -9,9 +9,9 @@ from typing import Any
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr, has_negative_coefficient
-from ...prover.formula import fill
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
+from ...prover.old.formula import fill
 from .rounding import added, round_to, shapes
 
 PRECISION = 4

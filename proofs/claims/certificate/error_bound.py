@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr, not_nonnegative, unequal
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
 
 KEY_COUNTS = (1, 2, 3, 5, 8)
 

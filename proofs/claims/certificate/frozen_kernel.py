@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr, not_nonnegative, unequal
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
 
 COUNTS = (1, 2, 3, 5)
 CASES = 300

@@ -8,9 +8,9 @@ from itertools import accumulate, product
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr, not_nonnegative
-from ...prover.formula import fill
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
+from ...prover.old.formula import fill
 
 FIRST, SECOND = sympy.symbols("e_1 e_2", nonnegative=True)
 LENGTHS = (1, 4, 7)

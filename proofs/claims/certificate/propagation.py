@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr, not_nonnegative, unequal
-from ...prover.formula import fill
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
+from ...prover.old.formula import fill
 from . import propagation_rules
 from .propagation_rules import PRODUCT
 

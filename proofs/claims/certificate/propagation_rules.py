@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr, not_nonnegative, unequal
-from ...prover.formula import fill, lines
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
+from ...prover.old.formula import fill, lines
 
 COUNTS = (1, 2, 3, 5)
 A, B, C, D = sympy.symbols("a b c d", real=True)  # values of one network, a and b, and of the other, c and d

@@ -8,9 +8,9 @@ from functools import cache
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr, has_negative_coefficient, not_nonnegative
-from ...prover.formula import fill
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
+from ...prover.old.formula import fill
 
 PRECISIONS = (3, 4)
 TERMS = 5

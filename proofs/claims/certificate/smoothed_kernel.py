@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr, not_nonnegative, unequal
-from ...prover.formula import fill
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
+from ...prover.old.formula import fill
 from ..common.lattice import LISTED, RANDOM, Kernel, differences, grids_around, iv, smoothed_bound, tested_kernels
 
 COUNTS = (2, 3, 5)

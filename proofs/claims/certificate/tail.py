@@ -13,9 +13,9 @@ from itertools import product
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr, has_negative_coefficient, not_nonnegative, on_unit_interval, unequal
-from ...prover.formula import fill
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
+from ...prover.old.formula import fill
 from ..theorem.one_hot import Q, squared_distance
 
 GRIDS = ((1,), (7,), (1, 1), (1, 4), (3, 2), (3, 5), (6, 6), (1, 2, 3), (3, 2, 3), (2, 2, 2, 2))

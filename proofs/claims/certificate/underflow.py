@@ -8,8 +8,8 @@ from itertools import product
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import has_negative_coefficient
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
 from .rounding import round_to, shapes
 
 PRECISION = 4

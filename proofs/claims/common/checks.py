@@ -8,9 +8,9 @@ from typing import Any
 
 import sympy as sp
 
-from ...prover.claim import Check, Formula, Kind, Step
 from ...prover.decide import unequal
-from ...prover.formula import relate, show
+from ...prover.old.claim import Check, Formula, Kind, Step
+from ...prover.old.formula import relate, show
 
 
 def inequalities(pairs: Mapping[str, tuple[Any, Any]]) -> list[str]:

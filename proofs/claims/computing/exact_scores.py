@@ -8,8 +8,8 @@ from typing import Any
 
 import sympy as sp
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
-from ...prover.formula import lines, relate, show
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
+from ...prover.old.formula import lines, relate, show
 from .floating_point import FORMATS
 
 LARGEST_SIDE = {"binary32": 2895, "binary64": 67_108_863}  # of a square key grid, for a 3 x 3 kernel

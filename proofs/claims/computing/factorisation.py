@@ -19,8 +19,8 @@ from sympy import QQ
 from sympy.polys.fields import field
 from sympy.polys.rings import ring
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
 from ..common.small_convolutions import Case, Element, Grid, Pixel, Symbols, pad, pixels, symbols
 from ..common.small_transposed import Places
 from ..theorem.assembly import Positions, head_center, query_position

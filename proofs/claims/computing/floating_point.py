@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
-from ...prover.formula import lines
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
+from ...prover.old.formula import lines
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import Any
 
 import sympy as sp
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import has_negative_coefficient
-from ...prover.formula import lines, show
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
+from ...prover.old.formula import lines, show
 from ..certificate.rounding import round_to
 from ..common.checks import identity
 

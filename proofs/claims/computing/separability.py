@@ -7,8 +7,8 @@ from itertools import combinations, product
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr, unequal
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
 
 GRIDS = ((4,), (1, 1), (1, 3), (2, 2), (3, 2), (4, 3), (2, 2, 2), (2, 1, 3))
 AXES = (1, 2, 3)

@@ -7,8 +7,8 @@ from itertools import product
 
 import sympy
 
-from ...prover.claim import Claim, Formula, Kind
 from ...prover.decide import Expr, unequal
+from ...prover.old.claim import Claim, Formula, Kind
 from ..common.small_convolutions import Case, Pixel
 from ..theorem.assembly import assembly_failures, padded_keys
 from .erratum import Erratum, Finding, Source, claim_of

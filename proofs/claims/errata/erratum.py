@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
 
 TRANSCRIBED = "What is quoted is the text as we have it; a transcription may be at fault."
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import sympy
 
-from ...prover.claim import Claim, Formula, Kind
 from ...prover.decide import Expr, unequal
+from ...prover.old.claim import Claim, Formula, Kind
 from .erratum import Erratum, Finding, Source, claim_of, words
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import sympy
 from sympy.matrices.exceptions import ShapeError
 
-from ...prover.claim import Claim, Formula, Kind
 from ...prover.decide import Expr
+from ...prover.old.claim import Claim, Formula, Kind
 from .erratum import Erratum, Finding, Source, claim_of, words
 
 T, D, D_HEAD, HEADS = 7, 5, 2, 3  # different numbers, so that a mix-up shows

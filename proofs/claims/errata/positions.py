@@ -7,8 +7,8 @@ from typing import Any
 
 import sympy
 
-from ...prover.claim import Claim, Formula, Kind
 from ...prover.decide import Expr, unequal
+from ...prover.old.claim import Claim, Formula, Kind
 from .erratum import Erratum, Finding, Source, claim_of, words
 
 

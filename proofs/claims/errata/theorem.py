@@ -7,8 +7,8 @@ from itertools import permutations
 
 import sympy
 
-from ...prover.claim import Claim, Formula, Kind
 from ...prover.decide import Expr, unequal
+from ...prover.old.claim import Claim, Formula, Kind
 from ..theorem.one_hot import ALPHA
 from .erratum import Erratum, Finding, Source, claim_of, words
 

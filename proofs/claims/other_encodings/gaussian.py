@@ -6,8 +6,8 @@ from typing import Any
 
 import sympy as sp
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
-from ...prover.formula import dot, lines, relate, scaled
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
+from ...prover.old.formula import dot, lines, relate, scaled
 from ..common.checks import identity
 
 a, b, c, x_1, x_2, mu_1, mu_2 = sp.symbols("a b c x_1 x_2 mu_1 mu_2", real=True)

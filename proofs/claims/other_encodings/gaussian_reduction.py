@@ -10,11 +10,12 @@ from typing import Any
 
 import sympy as sp
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
-from ...prover.formula import dot, lines, relate, scaled
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
+from ...prover.old.formula import dot, lines, relate, scaled
 from ..common.checks import constant, identities, identity
 from ..common.notation import Delta_1, Delta_2, alpha
-from ..theorem.encoding import HEAD_VECTOR
+from ..theorem.encoding import CENTER
+from ..theorem.encoding import head_vector as head_vector_of
 from .gaussian import DRAFT_ENCODING, DRAFT_HEAD_VECTOR, EXPONENT, HALF, ONE, a, b, c, mu_1, mu_2, x_1, x_2
 
 ENCODING = (x_1, x_2, x_1**2, x_2**2, x_1 * x_2)
@@ -113,7 +114,7 @@ def gaussian_isotropic(*, constants: dict[Any, Any] = ISOTROPIC) -> Claim:
     """The isotropic head is the Gaussian with a = c = 2 alpha and b = 0, and no other."""
     isotropic = -alpha * ((x_1 - mu_1) ** 2 + (x_2 - mu_2) ** 2)
     special = tuple(sp.expand(entry.subs(constants)) for entry in GAUSSIAN_HEAD_VECTOR)
-    known = tuple(entry.subs({Delta_1: mu_1, Delta_2: mu_2}) for entry in HEAD_VECTOR)
+    known = tuple(entry.subs({Delta_1: mu_1, Delta_2: mu_2}) for entry in head_vector_of(CENTER))
     merged = {"x_1": (special[0], known[1]), "x_2": (special[1], known[2])}
     merged |= {"x_1^2": (special[2], known[0]), "x_2^2": (special[3], known[0]), "x_1 x_2": (special[4], sp.Integer(0))}
 

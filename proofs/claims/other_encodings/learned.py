@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
 
 GRIDS = ((2, 2), (2, 3), (3, 1))
 LEVELS = (0, 1, 2)

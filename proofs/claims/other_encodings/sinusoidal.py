@@ -12,8 +12,8 @@ from itertools import product
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr, unequal
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
 from ..common.small_convolutions import pixels
 from .sinusoidal_alpha import W, X, nearest_turn
 

@@ -7,9 +7,9 @@ from fractions import Fraction
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr, unequal
-from ...prover.formula import fill
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
+from ...prover.old.formula import fill
 
 SIDES = (2, 3, 4, 5, 8)
 

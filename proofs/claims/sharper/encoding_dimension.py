@@ -7,9 +7,9 @@ from itertools import product
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr, not_positive, unequal
-from ...prover.formula import fill, scaled
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
+from ...prover.old.formula import fill, scaled
 from ..certificate.tail import MAJORANT
 from ..common.small_convolutions import Pixel, pixels
 from ..theorem.one_hot import Q

@@ -9,8 +9,8 @@ from typing import Any
 import sympy
 from sympy import QQ
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr, unequal
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
 from ..common.small_convolutions import pixels
 from .head_dimension import exact, rank
 from .head_mixtures import KERNELS, Heads, Kernel, with_values

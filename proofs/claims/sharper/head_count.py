@@ -14,7 +14,7 @@ from itertools import product
 from sympy import QQ
 from sympy.polys.matrices import DomainMatrix
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
 from ..common.small_convolutions import pixels
 from .head_dimension import exact, rank
 from .head_mixtures import KERNELS, Heads, Kernel, mixed_heads, near_heads, random_kernels, with_values

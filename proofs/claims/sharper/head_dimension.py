@@ -10,7 +10,7 @@ from sympy import QQ, ZZ
 from sympy.polys.matrices import DomainMatrix
 from sympy.polys.rings import ring
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
 from ..common.small_convolutions import Element
 
 SIZES = (1, 2, 3)

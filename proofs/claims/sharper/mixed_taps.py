@@ -14,9 +14,9 @@ from typing import Any
 import sympy
 from sympy import QQ
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr, has_negative_coefficient, not_nonnegative, unequal
-from ...prover.formula import fill
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
+from ...prover.old.formula import fill
 from ..common.lattice import iv
 from ..common.small_convolutions import Pixel, pixels
 from .head_dimension import exact

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
 from ...prover.decide import Expr, unequal
-from ...prover.formula import fill
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
+from ...prover.old.formula import fill
 
 DIMENSIONS = (1, 2, 3)
 

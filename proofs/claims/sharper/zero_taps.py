@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from sympy import QQ
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
+from ...prover.old.claim import Check, Claim, Formula, Kind, Step
 from ..common.small_convolutions import Case, Pixel, convolution, symbols
 from ..theorem.assembly import attention
 

@@ -18,7 +18,7 @@ from conv2attn.proofs.claims.errata.erratum import (
 )
 from conv2attn.proofs.claims.errata.layer import output_failures
 from conv2attn.proofs.claims.errata.positions import zeroed_failures
-from conv2attn.proofs.prover.claim import Kind
+from conv2attn.proofs.prover.old.claim import Kind
 
 ERRATA = [entry for family in (convolution, layer, positions, gaussian, theorem) for entry in family.entries()]
 ENTRIES = [pytest.param(erratum, id=erratum.name) for erratum in ERRATA]

@@ -38,8 +38,8 @@ from conv2attn.proofs.claims.certificate.rounding import (
 )
 from conv2attn.proofs.claims.certificate.smoothed_kernel import balance_failures, border_failures, bound_failures
 from conv2attn.proofs.claims.common.lattice import LISTED
-from conv2attn.proofs.prover.formula import show
-from conv2attn.proofs.prover.registry import entries
+from conv2attn.proofs.prover.old.formula import show
+from conv2attn.proofs.prover.registry import all_claims
 
 HALF = Fraction(1, 2)
 
@@ -139,6 +139,6 @@ def test_every_claim_that_the_certificate_names_exists() -> None:
     folders = [Path(code.__file__).parents[1] / name for name in ("bounds", "certificate")]
     texts = [path.read_text(encoding="utf-8") for folder in folders for path in folder.rglob("*.py")]
     named = {name for text in texts for names in NAMED.findall(" ".join(text.split())) for name in names if name}
-    known = {entry.claim.name for entry in entries()}
+    known = {claim.name for claim in all_claims()}
     assert named <= known
     assert len(named) > 5
