@@ -102,7 +102,8 @@ def _introduction(heading: str, package: str) -> list[str]:
 
 def _section(result: Result, number: int, known: Collection[str]) -> str:
     claim = result.claim
-    kind = f'<a id="{claim.name}"></a>**Lemma {claim.name}' if claim.is_lemma else f"**Proposition {number}"
+    minor = "Erratum" if claim.name.startswith("errata-") else "Lemma"
+    kind = f'<a id="{claim.name}"></a>**{minor} {claim.name}' if claim.is_lemma else f"**Proposition {number}"
     printed = "" if claim.source == "new" else f" *Source:* {claim.source}."
     parts = [
         *([] if claim.is_lemma else [f"### {claim.name}"]),
