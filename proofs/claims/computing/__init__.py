@@ -1,10 +1,7 @@
-"""What the code relies on when it computes: rewritings that are exact, and where floating point is."""
+"""What the code computes.
 
-# Of the document; other files follow.
-ORDER = (
-    "floating_point",
-    "exact_scores",
-    "score_gap",
-    "separability",
-    "factorisation",
-)
+Where floating point changes nothing: the softmax is one-hot to the last bit, and scores are not rounded. And how
+attention is rewritten, exactly, before it is computed.
+"""
+
+ORDER = ("floating_point", "exact_scores", "score_gap", "factorisation", "separability")  # of the document
