@@ -1,7 +1,7 @@
-"""What the code computes.
+"""Exact computation.
 
-Where floating point changes nothing: the softmax is one-hot to the last bit, and scores are not rounded. And how
-attention is rewritten, exactly, before it is computed.
+Scores and softmax are computed without any error where floating point allows it, and soft attention is, exactly, the
+convolution of a smoothed input.
 """
 
 ORDER = ("floating_point", "exact_scores", "score_gap", "factorisation", "separability")  # of the document

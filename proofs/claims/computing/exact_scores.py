@@ -69,24 +69,17 @@ def exact_scores(
 def _beyond(largest: Any) -> list[str]:
     """Partial sums that could exceed the bound.
 
-    |delta_1| = d_1 and R = d_1 + (something not negative), and so on: then bound minus sum must be a polynomial
-    without negative coefficients.
+    |delta_1| = d_1 and R = d_1 + r, |delta_2| = d_2 and C = d_2 + c, with r and c at least 0: then the bound minus the
+    sum must be a polynomial without negative coefficients.
     """
-    spare = {rows: d_1 + sp.Symbol("r", nonnegative=True), columns: d_2 + sp.Symbol("c", nonnegative=True)}
-    found = []
+    r, c = sp.symbols("r c", nonnegative=True)
+    bound, found = largest.subs({rows: d_1 + r, columns: d_2 + c}), []
     for first, second, sign in product((1, -1), repeat=3):
         squares, row, column = d_1**2 + d_2**2, 2 * first * D_1 * d_1, 2 * second * D_2 * d_2
         for integer in (d_1**2, squares, row, column, squares - row, squares - row - column):
-            slack = sp.Poly(
-                sp.expand(largest.subs(spare) - sign * integer),
-                *spare[rows].free_symbols,
-                *spare[columns].free_symbols,
-                D_1,
-                D_2,
-            )
-            if any(coefficient < 0 for coefficient in slack.coeffs()):
-                left = f"{plain(largest)} - ({plain(sign * integer)})"
-                found.append(f"{left} = {plain(slack.as_expr())} can be negative")
+            spare = sp.Poly(bound - sign * integer)
+            if any(coefficient < 0 for coefficient in spare.coeffs()):
+                found.append(f"B - ({plain(sign * integer)}) = {plain(spare.as_expr())} can be negative")
     return found
 
 

@@ -22,7 +22,6 @@ UNIT = Fraction(1, 2**53)  # of binary64
 PRECISION = 10  # of the instances, in bits
 ALPHAS = (Fraction(17, 16), Fraction(27, 16))
 FAR = (-23, -4, 0, 9, 20)
-_STEPS = {axes: tuple(product(range(axes), (-1, 1))) for axes in (1, 2)}  # to a neighbour: the axis, and where
 
 
 @claim(
@@ -123,7 +122,8 @@ def _narrower(share: Any, spare: int) -> list[str]:
         for center, key in _places(axes):
             squared = sum((k - t) ** 2 for k, t in zip(key, center, strict=True))
             bound = alpha * (squared - c * taken(_length(squared), _length(sum(t**2 for t in center))))
-            gap = _gap(alpha, center, key, fused=fused)
+            target, other = (_score(alpha, center, place, fused=fused) for place in (center, key))
+            gap = round_to(target - other, PRECISION)
             if gap < bound:
                 found.append(f"centre {center}, key at {key}, alpha {alpha}: a gap of {gap}")
     return found[:5]
@@ -132,19 +132,15 @@ def _narrower(share: Any, spare: int) -> list[str]:
 def _places(axes: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Centres, and keys of a query at 0 that are not the centre's: all of ``FAR``, and the centre's neighbours."""
     for center in product(FAR, repeat=axes):
-        beside = [tuple(t + step * (axis == along) for along, t in enumerate(center)) for axis, step in _STEPS[axes]]
+        steps = product(range(axes), (-1, 1))  # to a neighbour: the axis, and where
+        beside = [tuple(t + step * (axis == along) for along, t in enumerate(center)) for axis, step in steps]
         for key in (*product(FAR, repeat=axes), *beside):
             if key != center:
                 yield center, key
 
 
-def _gap(alpha: Fraction, center: tuple[int, ...], key: tuple[int, ...], *, fused: bool) -> Fraction:
-    """fl(s_t - s_k), each operation rounded as ``positional_scores`` and a softmax do them, or some together."""
-    target, other = (_score(alpha, center, place, fused=fused) for place in (center, key))
-    return round_to(target - other, PRECISION)
-
-
 def _score(alpha: Fraction, center: tuple[int, ...], key: tuple[int, ...], *, fused: bool) -> Fraction:
+    """Each operation rounded as ``positional_scores`` does it, or a product and a sum together."""
     squares = Fraction(0)
     for along in key:
         squares = round_to(squares + round_to(Fraction(along**2), PRECISION), PRECISION)

@@ -29,12 +29,8 @@ def separability_failures(
         total = sympy.Add(*weights.values())
         for key, weight in weights.items():  # cross-multiplied: no denominator is 0
             alone = sympy.Mul(*(_exponential(part[k]) for part, k in zip(terms, key, strict=True)))
-            failures += unequal(weight * totals, alone * total, f"{_by(size)}, key {key}")
+            failures += unequal(weight * totals, alone * total, f"keys {size}, key {key}")
     return failures[:3]
-
-
-def _by(size: tuple[int, ...]) -> str:
-    return "x".join(map(str, size))
 
 
 def _exponential(expression: Expr) -> Expr:
