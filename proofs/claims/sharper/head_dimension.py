@@ -69,8 +69,8 @@ def minor_failures(sizes: Iterable[int] = SIZES, *, excess: int = 1) -> list[str
 
 @claim(
     status=Status.INSTANCES,
-    scope=r"Any real matrix $W_\Delta$ of size $C_{in} \times C_{out}$. For what is necessary in a layer: its heads "
-    r"are one-hot, and one query sees only pixels that are free. Exact arithmetic.",
+    scope=r"Any real matrix $W_\Delta$, here of size $C_{in} \times C_{out}$. What is said of a layer is for one-hot "
+    r"heads and for images in which some query reads all its taps inside the image. Exact arithmetic.",
     source="new; sharper than the theorem's $D_h$, $D_{out}$",
     tests=("proofs/claims/test_sharper.py: test_split_values_have_the_smallest_head_dimension",),
 )
