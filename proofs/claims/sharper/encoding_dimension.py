@@ -11,7 +11,7 @@ from ...prover.checks import all_equal
 from ...prover.claim import Check, Checks, Status, claim
 from ...prover.decide import Expr, not_positive, unequal
 from ..certificate.tail import MAJORANT
-from ..common.small_convolutions import Pixel, pixels
+from ..common.small_convolutions import pixels
 from ..theorem.encoding import dot
 from ..theorem.one_hot import Q
 
@@ -66,28 +66,19 @@ def injectivity_failures(*, all_offsets: Expr = ALL_OFFSETS, one_query: Expr = O
     return failures
 
 
-def multiplier_for_query(width: int) -> int:
-    """M = w."""
-    return width
-
-
 def flattened_failures(
-    grids: Iterable[tuple[int, int]] = GRIDS, *, multiplier: Callable[[int], int] = multiplier_for_query
+    grids: Iterable[tuple[int, int]] = GRIDS, *, multiplier: Callable[[int], int] = lambda width: width
 ) -> list[str]:
     """Whether v . r is largest at the target only, by at least 1 for alpha = 1: every query, every target."""
     failures = []
     for size in grids:
         M = multiplier(size[1])
         for q, target in product(pixels(size), repeat=2):
-            vector = head_vector(flattened(_offset(target, q), M))
-            scores = {k: dot(vector, encoding(flattened(_offset(k, q), M))) for k in pixels(size)}
+            numbers = {k: flattened((k[0] - q[0], k[1] - q[1]), M) for k in pixels(size)}
+            scores = {k: dot(head_vector(numbers[target]), encoding(t)) for k, t in numbers.items()}
             rivals = [k for k, score in scores.items() if k != target and score > scores[target] - 1]
             failures += [f"{size}, M = {M}, query {q}: key {k} rivals target {target}" for k in rivals[:1]]
     return failures[:3]
-
-
-def _offset(key: Pixel, query: Pixel) -> Pixel:
-    return key[0] - query[0], key[1] - query[1]
 
 
 def line_tail_failures(*, bound: Expr = LINE_TAIL) -> list[str]:

@@ -25,11 +25,9 @@ def finite_heads(kernel: Kernel, size: tuple[int, int], epsilon: Any) -> Heads:
     """Heads 1 and 1 + epsilon sum_Delta b_Delta P_Delta, scaled, for a basis b, and the values that give P U."""
     P, basis = shifts(size, SHAPE), column_basis(kernel)
     ones = [QQ(1)] * len(P[0])
-    tilted = []
-    for b in basis:
-        scale = epsilon / max(map(abs, b))
-        entries = zip(*P, strict=True)
-        tilted.append([1 + scale * sum(x * y for x, y in zip(b, entry, strict=True)) for entry in entries])
+    scaled = [[epsilon / max(map(abs, b)) * entry for entry in b] for b in basis]
+    pairs = list(zip(*P, strict=True))
+    tilted = [[1 + sum(x * y for x, y in zip(b, pair, strict=True)) for pair in pairs] for b in scaled]
     return with_values([ones, *tilted], exact(P).transpose() * exact(kernel))
 
 
@@ -56,11 +54,8 @@ def attained_failures(
 
 def positive_failures(sizes: Iterable[tuple[int, int]] = SIZES) -> list[str]:
     """Whether some (query, key) pair is 0 in all shifts, so that no positive matrix is a combination of them."""
-    failures = []
-    for size in sizes:
-        if all(any(entries) for entries in zip(*shifts(size, SHAPE), strict=True)):
-            failures.append(f"{size}: every key of every query is a tap")
-    return failures
+    full = [size for size in sizes if all(any(entries) for entries in zip(*shifts(size, SHAPE), strict=True))]
+    return [f"{size}: every key of every query is a tap" for size in full]
 
 
 def linear_failures(counts: Iterable[int] = KEY_COUNTS, *, extra: Expr = 0) -> list[str]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from itertools import product
 
 from sympy import QQ
-from sympy.polys.matrices import DomainMatrix
 
 from ...prover.claim import Check, Checks, Status, claim
 from ..common.small_convolutions import pixels
@@ -25,19 +24,11 @@ def shifts(size: tuple[int, int], shape: tuple[int, int]) -> list[list[int]]:
     return [[int(k == (q[0] + m, q[1] + n)) for q, k in pairs] for m, n in pixels(shape)]
 
 
-def rearranged(kernel: Kernel, size: tuple[int, int]) -> DomainMatrix:
-    """The convolution as a matrix: a row for each (query, key) pair, a column for each pair of channels."""
-    return exact(shifts(size, SHAPE)).transpose() * exact(kernel)
-
-
 def rank_failures(*, size: tuple[int, int] = (3, 3), heads: Callable[[Kernel], int] = rank) -> list[str]:
-    """Whether the rearranged convolution has the rank of the unfolded kernel, which no fewer heads have."""
-    failures = []
-    for name, kernel in KERNELS.items():
-        needed = int(rearranged(kernel, size).rank())
-        if needed != heads(kernel):
-            failures.append(f"{name}: the rearranged convolution has rank {needed}, not {heads(kernel)}")
-    return failures
+    """Whether P U has the rank of the unfolded kernel U, which no fewer heads have."""
+    P = exact(shifts(size, SHAPE)).transpose()
+    ranks = {name: (int((P * exact(kernel)).rank()), heads(kernel)) for name, kernel in KERNELS.items()}
+    return [f"{name}: P U has rank {found}, not {wanted}" for name, (found, wanted) in ranks.items() if found != wanted]
 
 
 def independence_failures(
@@ -64,11 +55,8 @@ def mixed_failures(*, most: Callable[[Kernel], int] = lambda kernel: rank(kernel
 
 def _not_attention(heads: Heads, *, zeros: bool = False) -> list[str]:
     columns = heads[0].transpose().to_list()
-    return [
-        f"not a probability distribution with all taps: {column}"
-        for column in columns
-        if sum(column) != 1 or min(column) < 0 or (min(column) == 0 and not zeros)
-    ]
+    refused = [c for c in columns if sum(c) != 1 or min(c) < 0 or (min(c) == 0 and not zeros)]
+    return [f"not a probability distribution with all taps: {column}" for column in refused]
 
 
 def needed_heads(kernel: Kernel) -> int:
@@ -151,9 +139,9 @@ def head_count() -> Checks:
     \operatorname{rank} U + 1 & \text{if not, that is, if } y U = 0 \text{ for some } y > 0 . \end{cases}
     ```
 
-    With $\operatorname{rank} U$ heads the values $W_h$ can stay bounded if and only if $S$ has a basis of vectors
-    $\ge 0$. Nearly all kernels with $C_{in} C_{out} \ge K^2$ need $K^2$ heads. A kernel of one input and one output
-    channel needs one head if its taps have one sign, else two, whatever its size.
+    With $\operatorname{rank} U$ heads that come near, the values $W_h$ can stay bounded if and only if $S$ has a basis
+    of vectors $\ge 0$. Nearly all kernels with $C_{in} C_{out} \ge K^2$ need $K^2$ heads. A kernel of one input and
+    one output channel needs one head if its taps have one sign, else two, whatever its size.
 
     **Proof.** *The rank.* Without their bias, layer and convolution are linear in $X$: they are the operators
     $\sum_h A_h \otimes W_h$ and $\sum_\Delta P_\Delta \otimes W_\Delta$ with the shifts

@@ -1,4 +1,4 @@
-"""Claim 11: sharper than the theorem; false variants are rejected, and the code's layer is expressed."""
+"""Sharper than the theorem: false variants are rejected, and the code's layer is expressed."""
 
 from __future__ import annotations
 
