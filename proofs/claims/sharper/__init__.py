@@ -7,9 +7,9 @@ each pair of channels, and a head *sits on a tap* if that tap gets more than hal
 | --- | --- | --- |
 | dimension of the encoding, each head on a tap of its own | 3 | 2; with 1, two taps at most |
 | dimension of the encoding, heads that mix taps | | 1, in the limit |
-| dimension of a head that sits on tap $\Delta$ alone | $C_{out}$ | $\operatorname{rank} W_\Delta$ |
+| dimension of a one-hot head, alone on tap $\Delta$ | $C_{out}$ | $\operatorname{rank} W_\Delta$ |
 | heads that ignore the content, to come as near as one likes | $K^2$ | $\operatorname{rank} U$, or one more |
-| heads with finite scores, to be equal | none suffices | $\operatorname{rank} U + 1$ |
+| heads with finite scores, to be equal | $K^2$, in the limit only | $\operatorname{rank} U + 1$ |
 """
 
 ORDER = (  # of the document
