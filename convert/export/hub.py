@@ -19,10 +19,10 @@ from torch import nn
 from ..attention.checked import checked_model
 from ..errors import ToolError
 from ..files.architecture import Architecture
-from ..files.certified import CertifiedReport
-from ..files.load import load_converted
-from ..files.save import save_converted
-from ..files.writing.ownership import CONFIG, REPORT, WEIGHTS
+from ..files.report import CertifiedReport
+from ..files.open import load_converted
+from ..files.folder import save_converted
+from ..files.write import CONFIG, REPORT, WEIGHTS
 from ..files.writing.scratch import scratch_folder
 from ..model.report import Report
 from .card import OURS, card_text

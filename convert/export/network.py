@@ -21,7 +21,7 @@ from torch.export import Dim
 from ..attention.checked import checked_model
 from ..attention.layer import SelfAttention
 from ..errors import ConversionError, OutputError, Problem, ToolError, UnsupportedLayerError, first_line
-from ..files.writing.atomic import write_file
+from ..files.write import write_file
 from ..files.writing.scratch import scratch_folder
 from ..names import names_by_module
 from ..padded import convolution

@@ -7,7 +7,7 @@ computes nothing as a whole, and is converted, written and loaded like any netwo
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 from torch.nn.modules.module import _IncompatibleKeys
@@ -17,8 +17,9 @@ from ..errors import CheckpointError, ConversionError
 from ..padded import convolution as new_convolution
 from ..padded import has_class
 from ..spec import Convolution, ConvSpec
-from .readers.common.geometry import StoredConvolution
-from .readers.common.limits import MAX_DEPTH
+from .readers.described import DescribedConvolution
+
+_MAX_DEPTH = 64  # modules in modules
 
 
 class Layers(nn.Module):
@@ -26,7 +27,10 @@ class Layers(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Refuses: how the layers are connected is not known."""
-        raise ConversionError("these are layers without their network; each is called by itself")
+        raise ConversionError(
+            "only the layers were converted, since the file does not say how they are connected; the architecture "
+            "makes a network of them"
+        )
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """As ``nn.Module``'s, which takes a time that is quadratic in the layers: layer by layer, each of them once."""
@@ -68,7 +72,7 @@ def _parts(state: Mapping[str, Any], layers: Collection[str]) -> dict[str, dict[
     return parts
 
 
-def layer_tree(convolutions: Mapping[str, StoredConvolution], tensors: Mapping[str, Tensor]) -> nn.Module:
+def layer_tree(convolutions: Mapping[str, DescribedConvolution], tensors: Mapping[str, Tensor]) -> nn.Module:
     """Builds the convolutions, over the tensors that they are given.
 
     Args:
@@ -88,7 +92,7 @@ def layer_tree(convolutions: Mapping[str, StoredConvolution], tensors: Mapping[s
         parts = (id(tensors.get(stored.weight)), None if stored.bias is None else id(tensors.get(stored.bias)))
         key = (stored.spec, stored.problem, stored.note, *parts)
         if key not in known or stored.spec is None:
-            known[key] = _module(name, stored, tensors)
+            known[key] = layer_module(name, stored, tensors)
         modules[name] = known[key]
     if "" in modules:
         if len(modules) > 1:
@@ -119,9 +123,14 @@ def convolution(spec: ConvSpec, weight: Tensor, bias: Tensor | None) -> Convolut
     return conv.eval()
 
 
-def _module(name: str, stored: StoredConvolution, tensors: Mapping[str, Tensor]) -> nn.Module:
+def layer_module(name: str, stored: DescribedConvolution, tensors: Mapping[str, Tensor]) -> Convolution:
+    """A convolution over the tensors that it is given; a stand-in where it cannot be converted.
+
+    Raises:
+        CheckpointError: A tensor is missing or does not have the shape of the geometry.
+    """
     if stored.spec is None:
-        return ForeignConvolution(stored.problem or "its geometry is not known")
+        return cast(Convolution, ForeignConvolution(stored.problem or "its geometry is not known"))
     if stored.weight not in tensors or (stored.bias is not None and stored.bias not in tensors):
         raise CheckpointError(f"the weights of the layer {name!r} are missing")
     bias = None if stored.bias is None else tensors[stored.bias]
@@ -134,8 +143,8 @@ def _module(name: str, stored: StoredConvolution, tensors: Mapping[str, Tensor])
 def _add(root: nn.Module, name: str, module: nn.Module) -> None:
     """Puts a module under its dotted name, with a ``Layers`` for each part before the last."""
     *parents, last = name.split(".")
-    if len(parents) >= MAX_DEPTH:
-        raise CheckpointError(f"the layer {name[:100]!r} lies more than {MAX_DEPTH} modules deep")
+    if len(parents) >= _MAX_DEPTH:
+        raise CheckpointError(f"the layer {name[:100]!r} lies more than {_MAX_DEPTH} modules deep")
     place = root
     try:
         for part in parents:

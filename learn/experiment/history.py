@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ...convert.errors import CheckpointError, SelectionError
-from ...convert.files.readers.common.beside import path_in
-from ...convert.files.readers.common.plain import from_plain
+from ...convert.files.paths import path_in
+from ...convert.files.plain import from_plain
 from ..heads.grid import Grid
 from ..training.records import RECORDS, Record, read_records
 from .folder import read_experiment, run_folder

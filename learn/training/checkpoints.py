@@ -13,8 +13,8 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from ...convert.errors import CheckpointError
 from ...convert.files.readers.archive import open_archive
 from ...convert.files.readers.common.stored import Source
-from ...convert.files.writing.atomic import write_file
-from ...convert.files.writing.stream import write_stream
+from ...convert.files.write import write_file
+from ...convert.files.tensors import write_stream
 
 LAST, BEST = "last.ckpt", "best.ckpt"
 STATE, RECORDS_KEY = "state_dict", "records"

@@ -12,8 +12,8 @@ from torch import nn
 
 from ...convert.errors import CheckpointError, ConversionError
 from ...convert.files.readers.common.limits import MAX_JSON_VALUES, read_json
-from ...convert.files.writing.atomic import write_file
-from ...convert.files.writing.json_text import json_text
+from ...convert.files.write import write_file
+from ...convert.files.plain import json_text
 
 RECORDS, CSV = "records.json", "metrics.csv"
 MAX_RECORDS = 64 * 2**20  # bytes; 300 epochs of 9 heads in each of 6 layers on 16 x 16 pixels take 10 million

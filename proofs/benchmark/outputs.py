@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...convert.errors import OutputError, SelectionError
-from ...convert.files.writing.atomic import check_distinct, check_file, write_file
-from ...convert.files.writing.marked import check_marked
+from ...convert.files.write import check_distinct, check_file, write_file
+from ...convert.files.write import check_marked
 from .candidates.shapes import check_table_names
 from .report import markdown as as_markdown
 from .run import Benchmark

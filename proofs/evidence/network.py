@@ -17,7 +17,7 @@ from ...convert.certificate.wording import WHY, is_useful
 from ...convert.engines import AUTO
 from ...convert.errors import OptionError, Problem, refusing
 from ...convert.files.architecture import Architecture
-from ...convert.files.network import open_network
+from ...convert.files.open import open_network
 from ...convert.model.convert import convert_model, restore_model
 from ...convert.size import USUAL_SIZES, Size
 from ..terminal.table import Table

@@ -23,9 +23,9 @@ from ...convert.export.onnx.standard import fitted
 from ...convert.export.onnx.watched import Watched, watched_model
 from ...convert.export.onnx.whole import FORM, SOURCE, attention_model
 from ...convert.files.checkpoint import read_checkpoint
-from ...convert.files.network import open_network
-from ...convert.files.readers.common.beside import path_in
-from ...convert.files.writing.ownership import PROGRAM
+from ...convert.files.open import open_network
+from ...convert.files.paths import path_in
+from ...convert.files.write import PROGRAM
 from ...convert.files.writing.scratch import scratch_folder
 from ...convert.model.convert import convert_model
 from ...convert.size import Size

@@ -11,12 +11,12 @@ import torch
 
 from ...convert.certificate.wording import WHY, is_useful
 from ...convert.files.architecture import Architecture
-from ...convert.files.certified import CertifiedReport
-from ...convert.files.checkpoint import size_on_disk
-from ...convert.files.network import open_network
-from ...convert.files.save import check_architecture, save_converted
-from ...convert.files.writing.atomic import check_target
-from ...convert.files.writing.ownership import PAGE
+from ...convert.files.report import CertifiedReport
+from ...convert.files.paths import size_on_disk
+from ...convert.files.open import open_network
+from ...convert.files.folder import check_architecture, save_converted
+from ...convert.files.write import check_target
+from ...convert.files.write import PAGE
 from ...convert.model.convert import convert_model
 from ...convert.model.selection import name_filter
 from ...convert.size import Size

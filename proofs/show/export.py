@@ -17,9 +17,9 @@ from ...convert.export.multihead import MultiheadConvolution, multihead_from_att
 from ...convert.export.network import export_onnx
 from ...convert.export.onnx.forms import DEFAULT_FORM
 from ...convert.files.architecture import Architecture
-from ...convert.files.network import open_network
-from ...convert.files.writing.atomic import check_file, write_file
-from ...convert.files.writing.safetensors import write_safetensors
+from ...convert.files.open import open_network
+from ...convert.files.write import check_file, write_file
+from ...convert.files.tensors import write_safetensors
 from ...convert.model.convert import convert_model
 from ...convert.names import names_by_module
 from ...convert.size import USUAL_SIZES, Size

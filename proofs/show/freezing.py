@@ -16,9 +16,9 @@ from ...convert.attention.layer import SelfAttention
 from ...convert.certificate.layer import InputRange
 from ...convert.errors import ConversionError, OutputError, first_line
 from ...convert.files.architecture import Architecture
-from ...convert.files.network import open_network
-from ...convert.files.writing.atomic import check_distinct, check_file, write_file
-from ...convert.files.writing.stream import write_stream
+from ...convert.files.open import open_network
+from ...convert.files.write import check_distinct, check_file, write_file
+from ...convert.files.tensors import write_stream
 from ...convert.size import Size
 from ...learn.freezing.freeze import FrozenModel, freeze, freeze_layer, unfrozen
 from ...learn.melting.melt import attention_layers

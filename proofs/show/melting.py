@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 from torch import nn
 
 from ...convert.files.architecture import Architecture
-from ...convert.files.network import open_network
-from ...convert.files.save import save_converted
-from ...convert.files.writing.atomic import write_file
-from ...convert.files.writing.json_text import json_text
-from ...convert.files.writing.ownership import check_apart
+from ...convert.files.open import open_network
+from ...convert.files.folder import save_converted
+from ...convert.files.write import write_file
+from ...convert.files.plain import json_text
+from ...convert.files.write import check_apart
 from ...convert.model.convert import is_convolution
 from ...convert.model.selection import name_filter
 from ...convert.names import names_by_module

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from ...convert.errors import Problem
 from ...convert.files.architecture import Architecture
-from ...convert.files.network import open_network
+from ...convert.files.open import open_network
 from ...convert.model.convert import plan_conversion
 from ...convert.model.plan import LayerPlan, plan_layers, usual_size
 from ...convert.model.selection import name_filter

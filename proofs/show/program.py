@@ -14,9 +14,9 @@ from ...convert.errors import CheckpointError, OptionError, Problem, ToolError
 from ...convert.export.onnx.forms import DEFAULT_FORM
 from ...convert.export.onnx.standard import fitted, flaw
 from ...convert.export.onnx.whole import WholeModel, attention_model
-from ...convert.files.network import Network
+from ...convert.files.open import Network
 from ...convert.files.readers.sniff import HEAD_BYTES, Kind, sniff
-from ...convert.files.writing.ownership import PROGRAM
+from ...convert.files.write import PROGRAM
 from ..terminal.names import problem_lines
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from ...convert.errors import ArchitectureNeededError, ConversionError, OptionError, OutputError, SelectionError
 from ...convert.files.architecture import Architecture
 from ...convert.files.layers import Layers
-from ...convert.files.writing.atomic import check_file, write_file
-from ...convert.files.writing.ownership import CONFIG, REPORT, WEIGHTS
+from ...convert.files.write import check_file, write_file
+from ...convert.files.write import CONFIG, REPORT, WEIGHTS
 from ...convert.size import Size
 from ...learn.data.pictures import LONGEST, read_picture
 from .film.write import film_page

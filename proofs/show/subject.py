@@ -12,10 +12,10 @@ from torch import nn
 from ...convert.attention.layer import SelfAttention, check_alpha
 from ...convert.errors import CheckpointError, Problem
 from ...convert.files.architecture import Architecture
-from ...convert.files.network import open_network
-from ...convert.files.readers.common.beside import path_in
-from ...convert.files.readers.common.limits import read_json
-from ...convert.files.writing.ownership import REPORT
+from ...convert.files.open import open_network
+from ...convert.files.paths import path_in
+from ...convert.files.plain import read_json
+from ...convert.files.write import REPORT
 from ...convert.model.convert import convert_model
 from ...convert.model.report import Report
 

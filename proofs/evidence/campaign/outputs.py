@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from ....convert.errors import OutputError
-from ....convert.files.writing.marked import Write, marked_file
-from ....convert.files.writing.temporary import file_system_errors
+from ....convert.files.write import Write, marked_file
+from ....convert.files.write import file_system_errors
 from ...terminal.output import results_descriptor
 
 ROOM = 2**17  # bytes; a result has a few thousand, whatever the number of layers

@@ -15,11 +15,11 @@ from typing import Any
 from torch import Tensor
 
 from ....convert.errors import CheckpointError, GeometryError
-from ....convert.files.config import LayerEntry
+from ....convert.files.entry import LayerEntry
 from ....convert.files.folder import read_folder
-from ....convert.files.readers.common.beside import path_in
+from ....convert.files.paths import path_in
 from ....convert.files.readers.common.limits import Budget, read_json
-from ....convert.files.writing.ownership import REPORT
+from ....convert.files.write import REPORT
 from ....convert.heads.encoding import is_power_of_two
 from ....convert.heads.regime import ONE_HOT_ALPHA, compute_dtype
 from ....convert.spec import ConvSpec

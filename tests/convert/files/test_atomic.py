@@ -16,7 +16,7 @@ import pytest
 
 from conv2attn.convert.errors import OutputError, OutputExistsError
 from conv2attn.convert.files.writing import atomic, temporary
-from conv2attn.convert.files.writing.atomic import check_file, check_target, write_file, write_folder
+from conv2attn.convert.files.write import check_file, check_target, write_file, write_folder
 
 OLD = {"config.json": '{"format": "conv2attn", "run": 1}', "model.safetensors": "old"}
 NEW = {"config.json": '{"format": "conv2attn", "run": 2}', "report.json": "new"}

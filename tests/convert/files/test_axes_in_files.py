@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from conv2attn.convert import ConvSpec, convert_model
 from conv2attn.convert.files.checkpoint import read_checkpoint
-from conv2attn.convert.files.network import open_network
+from conv2attn.convert.files.open import open_network
 from conv2attn.convert.files.readers.common.quantised import DEQUANTISED
 from conv2attn.convert.spec import Convolution
 from conv2attn.proofs.evidence.strategies import convolution_of, convolutions_with_input, every_spec, input_sizes

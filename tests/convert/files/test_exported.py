@@ -18,7 +18,7 @@ from conv2attn.convert import convert_model
 from conv2attn.convert.errors import ArchitectureNeededError
 from conv2attn.convert.files.checkpoint import read_checkpoint
 from conv2attn.convert.files.layers import layer_tree
-from conv2attn.convert.files.network import open_network
+from conv2attn.convert.files.open import open_network
 from conv2attn.convert.files.readers.common.geometry import StoredConvolution
 from conv2attn.convert.files.readers.exported import ATTENTION, INNER, MODEL
 from conv2attn.convert.spec import ConvSpec

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, convert_model, graft, restore_model, save_converted
 from conv2attn.convert.errors import ConversionError, OptionError, UnsupportedLayerError
-from conv2attn.convert.files.network import open_network
+from conv2attn.convert.files.open import open_network
 
 
 class Net(nn.Module):

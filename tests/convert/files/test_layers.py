@@ -42,7 +42,7 @@ from conv2attn.convert.files.architecture import Architecture, build_architectur
 from conv2attn.convert.files.checkpoint import read_checkpoint
 from conv2attn.convert.files.folder import read_folder
 from conv2attn.convert.files.layers import Layers, layer_tree
-from conv2attn.convert.files.network import LARGE, open_network
+from conv2attn.convert.files.open import LARGE, open_network
 from conv2attn.convert.files.readers.common.geometry import StoredConvolution
 from conv2attn.convert.files.readers.onnx.folding import COMPUTED, FOLDED, OPEN
 from conv2attn.convert.files.restore import restored_checkpoint, write_state_dict
@@ -524,7 +524,7 @@ def test_large_weights_are_used_where_they_lie_and_the_result_is_the_same(
     assert LARGE > 0
     model = Net().eval()
     torch.save(model.state_dict(), tmp_path / "w.pt")
-    monkeypatch.setattr("conv2attn.convert.files.network.LARGE", 0)
+    monkeypatch.setattr("conv2attn.convert.files.open.LARGE", 0)
     network = open_network(tmp_path / "w.pt", architecture=Architecture(f"{__name__}:{factory}"))
     mapped = network.model.get_parameter("stem.weight").data_ptr()
     assert (mapped == network.checkpoint.state_dict["stem.weight"].data_ptr()) == (factory == "Net")

@@ -15,7 +15,7 @@ from torch import nn
 from conv2attn.convert import SelfAttention2d, convert_model
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.checkpoint import Checkpoint, read_checkpoint
-from conv2attn.convert.files.network import Network, open_network
+from conv2attn.convert.files.open import Network, open_network
 from conv2attn.convert.files.readers.common.quantised import DEQUANTISED
 from tests.hostile.bombs import field
 

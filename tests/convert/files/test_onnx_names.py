@@ -15,7 +15,7 @@ from onnx import NodeProto, helper, numpy_helper
 from conv2attn.convert import ConvSpec, save_converted
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.layers import layer_tree
-from conv2attn.convert.files.network import open_network
+from conv2attn.convert.files.open import open_network
 from conv2attn.convert.files.readers.common.geometry import StoredConvolution
 from conv2attn.convert.files.readers.common.limits import Budget
 from conv2attn.convert.files.readers.onnx.naming import layer_names

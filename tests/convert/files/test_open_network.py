@@ -16,7 +16,7 @@ from conv2attn.convert import SelfAttention2d, convert_model, save_converted
 from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, OptionError
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.architecture import Architecture
-from conv2attn.convert.files.network import LARGE, open_network
+from conv2attn.convert.files.open import LARGE, open_network
 from conv2attn.convert.files.state import ATTENTION_KEYS
 from tests.command import exit_code
 
@@ -171,7 +171,7 @@ def test_the_state_dict_of_a_converted_network_opens_as_that_network(
     torch.save(model.state_dict(), tmp_path / "w.pt")
     if large:
         assert LARGE > 0
-        monkeypatch.setattr("conv2attn.convert.files.network.LARGE", 0)
+        monkeypatch.setattr("conv2attn.convert.files.open.LARGE", 0)
     network = open_network(tmp_path / "w.pt", architecture=NET)
     assert network.is_converted
     state = network.model.state_dict()

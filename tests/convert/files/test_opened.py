@@ -26,7 +26,7 @@ from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.checkpoint import Checkpoint, read_checkpoint
 from conv2attn.convert.files.folder import read_folder
 from conv2attn.convert.files.layers import Layers
-from conv2attn.convert.files.network import LARGE, open_network
+from conv2attn.convert.files.open import LARGE, open_network
 from conv2attn.convert.files.readers.common.geometry import StoredConvolution
 from conv2attn.convert.spec import ConvSpec
 

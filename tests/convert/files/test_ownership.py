@@ -17,10 +17,10 @@ from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.errors import OutputError
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.files.writing import atomic
-from conv2attn.convert.files.writing.atomic import write_folder
-from conv2attn.convert.files.writing.marked import marked_file
-from conv2attn.convert.files.writing.ownership import check_outside
-from conv2attn.convert.files.writing.safetensors import write_safetensors
+from conv2attn.convert.files.write import write_folder
+from conv2attn.convert.files.write import marked_file
+from conv2attn.convert.files.write import check_outside
+from conv2attn.convert.files.tensors import write_safetensors
 from tests.command import exit_code
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from conv2attn.convert import convert_model
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.checkpoint import Checkpoint, read_checkpoint
-from conv2attn.convert.files.network import open_network
+from conv2attn.convert.files.open import open_network
 from conv2attn.convert.files.readers.common.quantised import DEQUANTISED, ROUNDING
 from tests.hostile.files import EMPTY_ORDERED_DICT, state, tensor, value, write_torch, write_zip
 

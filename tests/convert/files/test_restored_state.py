@@ -26,7 +26,7 @@ from conv2attn.convert.errors import (
 from conv2attn.convert.files import restore
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.checkpoint import Checkpoint
-from conv2attn.convert.files.config import LayerEntry
+from conv2attn.convert.files.entry import LayerEntry
 from conv2attn.convert.files.restore import restore_file, restored_checkpoint, restored_state, write_state_dict
 
 

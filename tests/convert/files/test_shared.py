@@ -13,7 +13,7 @@ from conv2attn.convert import convert_model, load_converted, save_converted
 from conv2attn.convert.attention.layer import SelfAttention2d
 from conv2attn.convert.errors import CheckpointError, OutputError
 from conv2attn.convert.files.checkpoint import load_into, read_checkpoint
-from conv2attn.convert.files.network import open_network
+from conv2attn.convert.files.open import open_network
 from conv2attn.convert.files.restore import restored_checkpoint, write_state_dict
 from tests.hostile.files import entry, write_safetensors
 

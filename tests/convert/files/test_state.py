@@ -12,7 +12,7 @@ from conv2attn.convert import ConvSpec, attention_from_conv, convert_model
 from conv2attn.convert.attention.layer import SelfAttention
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files import state as states
-from conv2attn.convert.files.config import LayerEntry
+from conv2attn.convert.files.entry import LayerEntry
 from conv2attn.convert.files.state import (
     ATTENTION_KEYS,
     holds_attention,

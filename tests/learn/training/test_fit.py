@@ -31,7 +31,7 @@ from conv2attn.convert.errors import (
     RunExistsError,
     ToolError,
 )
-from conv2attn.convert.files.writing.json_text import json_text
+from conv2attn.convert.files.plain import json_text
 from conv2attn.learn.data.images import ImageData, Split
 from conv2attn.learn.experiment.recipes import PAPERS, build
 from conv2attn.learn.experiment.recorder import HeadRecorder

@@ -10,7 +10,7 @@ import torch
 
 from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.examples.networks import residual_cnn
-from conv2attn.convert.files.network import open_network
+from conv2attn.convert.files.open import open_network
 from conv2attn.learn.data import kinds
 from conv2attn.learn.data.images import ImageData
 from conv2attn.learn.melting.melt import attention_layers

@@ -20,7 +20,7 @@ from ..certificate.propagation.certificate import NetworkCertificate, certify_ne
 from ..certificate.seal import seal
 from ..errors import ConversionError
 from ..model.report import Report
-from .config import attention_named
+from .entry import attention_named
 
 REPORT_VERSION = 1
 ALONE = "its bound counts each head by itself, which is larger: kernel and attention are too wide for the sharper sum"

@@ -1,4 +1,4 @@
-"""Loads a converted model, or layers for a network, for use in Python."""
+"""Puts converted layers into a network in Python."""
 
 from __future__ import annotations
 
@@ -12,61 +12,14 @@ from ..arguments import as_path
 from ..attention.checked import changeable_model
 from ..attention.layer import SelfAttention
 from ..attention.reader import geometry
-from ..errors import (
-    ArchitectureError,
-    ArchitectureNeededError,
-    OptionError,
-    Problem,
-    UnsupportedLayerError,
-)
+from ..errors import OptionError, Problem, UnsupportedLayerError
 from ..model.convert import convert_model, is_convolution, plan_conversion
 from ..names import names_by_module
 from ..spec import Convolution
-from .architecture import Architecture
 from .checkpoint import Checkpoint
-from .config import LAYERS_CONTENT, LayerEntry, attention_named, read_config
-from .folder import read_folder
-from .network import open_network
-from .restore import stored_layer
-
-
-def load_converted(folder: str | Path, *, architecture: nn.Module | Architecture | None = None) -> nn.Module:
-    """Reads a converted model.
-
-    Args:
-        folder: What ``save_converted`` wrote.
-        architecture: The CNN's architecture: a new network, or how to build one. The folder may name one, but
-            building it runs code, so it is only built from there for the project's own example networks. A folder
-            of layers alone needs none.
-
-    Returns:
-        The converted model, in eval mode, with the weights, dtypes and engines that were saved. Layers alone are a
-        module that holds each under its name, ``get_submodule(name)``.
-
-    Raises:
-        CheckpointError: The folder is not a converted model, or does not fit the architecture.
-        ArchitectureNeededError: No architecture is given, and the folder needs one.
-        ArchitectureError: The architecture cannot be built.
-    """
-    if not isinstance(architecture, nn.Module | Architecture | None):
-        raise ArchitectureError(f"architecture must be a network or an Architecture; got {type(architecture).__name__}")
-    folder = as_path(folder, "folder")
-    if architecture is None:
-        _check_needs_none(folder)
-    return open_network(folder, architecture=architecture, converted=True, device=None).model
-
-
-def _check_needs_none(folder: Path) -> None:
-    """Refuses a folder of a network whose architecture only the user may name."""
-    _, config = read_config(folder)
-    if config.content == LAYERS_CONTENT or config.own_architecture is not None:
-        return
-    if config.architecture is None:
-        raise ArchitectureNeededError("the folder names no architecture, and holds a network that needs one")
-    raise ArchitectureNeededError(
-        f"the folder names the architecture {config.architecture.spec}, but building it would run code that a "
-        "file chose; it must be given"
-    )
+from .entry import LayerEntry, attention_named
+from .folder import LAYERS_CONTENT, read_folder
+from .layers import layer_module
 
 
 @dataclass(frozen=True)
@@ -74,7 +27,7 @@ class _Stored:
     """A layer of a folder.
 
     Attributes:
-        entry: What the folder says of it.
+        entry: The folder's record of it.
         saved: The folder's weights.
         layer: The layer.
     """
@@ -135,7 +88,9 @@ def _places(folder: Path, names: Mapping[str, str]) -> dict[str, _Stored]:
         raise OptionError(f"names must be of layers in {folder}, which lacks {', '.join(map(repr, unknown[:10]))}")
     places: dict[str, _Stored] = {}
     for entry in config.layers:
-        stored = _Stored(entry, saved, stored_layer(entry, saved))
+        described = entry.described(entry.names[0], saved.state_dict)
+        conv = layer_module(entry.names[0], described, saved.state_dict)
+        stored = _Stored(entry, saved, entry.attention(conv, saved.state_dict, saved.path))
         for name in entry.names:
             place = names.get(name, name)
             if place in places:
