@@ -75,7 +75,7 @@ def fit(
         progress: Show a bar on standard error.
 
     Raises:
-        ToolError: Lightning or TensorBoard is not installed.
+        ToolError: Lightning or TensorBoard is not installed, or cannot be imported.
         OptionError: Lightning cannot train so on this machine.
         RunExistsError: The folder holds a run, and ``resume`` is not given.
         OutputError: The folder holds something else, or cannot be written.
@@ -99,15 +99,19 @@ def check_machine(machine: Machine) -> None:
     """Refuses what Lightning cannot do here, before anything is written.
 
     Raises:
-        ToolError: Lightning or TensorBoard is not installed.
+        ToolError: Lightning or TensorBoard is not installed, or cannot be imported.
         OptionError: Lightning cannot train so on this machine.
     """
     try:
         importlib.import_module(".loop", __package__)  # what a training needs
         from .trainer import processes_to_start
     except ModuleNotFoundError as error:
+        missing = f"training needs Lightning and TensorBoard, and {error.name} is not installed"
+        raise ToolError(f'{missing}: pip install "conv2attn[learn]"') from error
+    except Exception as error:  # such as a torchvision, which Lightning imports, of another version than torch
         raise ToolError(
-            f"training needs Lightning and TensorBoard, and {error.name} is not installed: pip install conv2attn[learn]"
+            f"training needs Lightning, and importing it fails: {first_line(error)}; one of the packages that it "
+            f"imports, such as torchvision, may not fit torch {torch.__version__}"
         ) from error
     processes_to_start(machine)
 

@@ -86,7 +86,7 @@ def _package(why: str) -> Any:
     try:
         import onnx
     except ImportError as error:
-        raise ToolError(f"{why}, which takes the package onnx (pip install conv2attn[onnx])") from error
+        raise ToolError(f'{why}, which takes the package onnx (pip install "conv2attn[onnx]")') from error
     return onnx
 
 
