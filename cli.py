@@ -113,6 +113,7 @@ def convert(
         ),
     ] = None,
     form: FormOption = None,
+    page: Annotated[bool, typer.Option("--page/--no-page", help="Write report.html, a page to look at.")] = True,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -134,6 +135,7 @@ def convert(
         size=None if size is None else size_of(size),
         form=form,
         force=force,
+        page=page,
     )
     _finish("convert", converted, as_json=as_json)
 

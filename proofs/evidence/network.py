@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ...convert.attention.layer import SelfAttention
 from ...convert.certificate.propagation.certificate import NetworkCertificate, certify_network
-from ...convert.certificate.wording import WHY, is_useful
+from ...convert.certificate.wording import NO_USE, is_useful
 from ...convert.engines import AUTO
 from ...convert.errors import OptionError, Problem, refusing
 from ...convert.files.architecture import Architecture
@@ -212,7 +212,7 @@ class NetworkCheck:
         found = max(difference for _, difference, _ in self._wholes)
         here, bound = f"End to end, scores differ by {found:.2g} at most", self.certificate
         if not is_useful(bound.bound, bound.outputs):
-            return f"{here}; for all images within the ranges of these there is {bound.in_words}: {WHY}."
+            return f"{here}. {NO_USE}."
         return f"{here}; the bound, for all images within the ranges of these, is {bound.in_words}."
 
 
