@@ -65,7 +65,12 @@ ROOMS = [
     "proofs/show",
     ".",
 ]
-DOORS = {"convert/__init__.py", "learn/__init__.py", "proofs/__init__.py"}  # they gather what users import
+DOORS = {
+    "__init__.py",
+    "convert/__init__.py",
+    "learn/__init__.py",
+    "proofs/__init__.py",
+}  # they gather what users import
 KEPT_OUT_OF_CONVERT = {"sympy", "hypothesis", "typer", "rich", "jinja2", "matplotlib"}
 MOST_MODULES = 14
 MOST_LINES = 260
@@ -91,7 +96,7 @@ def modules(*folders: str) -> list[str]:
     return sorted(path.relative_to(ROOT).as_posix() for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
-PACKAGE = ["cli.py", *modules("convert", "learn", "proofs")]
+PACKAGE = ["__init__.py", "__main__.py", "cli.py", *modules("convert", "learn", "proofs")]
 OUTSIDE = modules("tests", "benchmarks")
 SUITES = [module for module in OUTSIDE if Path(module).name.startswith("test_")]
 

@@ -19,9 +19,9 @@ import torch
 from torch import nn
 
 from conv2attn.convert.errors import ConversionError
-from conv2attn.convert.files.load import load_converted
-from conv2attn.convert.files.save import save_converted
-from conv2attn.convert.files.writing.ownership import CONFIG, REPORT, WEIGHTS
+from conv2attn.convert.files.open import load_converted
+from conv2attn.convert.files.folder import save_converted
+from conv2attn.convert.files.write import CONFIG, REPORT, WEIGHTS
 from conv2attn.convert.model.convert import convert_model
 from conv2attn.proofs.show.subject import load_subject
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.files.config import FORMAT_VERSION
-from conv2attn.convert.files.writing.safetensors import write_safetensors
+from conv2attn.convert.files.tensors import write_safetensors
 
 
 def layers_folder(folder: Path, entries: Iterable[Sequence[str]]) -> None:

@@ -66,8 +66,8 @@ def work(name):
 # Takes a folder, and the way in which it is opened, after a colon.
 OPEN = """
 from pathlib import Path
-from conv2attn.convert.files.load import load_converted
-from conv2attn.convert.files.network import open_network
+from conv2attn.convert.files.open import load_converted
+from conv2attn.convert.files.open import open_network
 from conv2attn.convert.files.restore import restored_state
 
 ways = {"open": open_network, "load": load_converted, "restore": lambda folder: restored_state(Path(folder))}

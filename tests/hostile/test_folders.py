@@ -21,7 +21,7 @@ from conv2attn.convert.files.config import read_config
 from conv2attn.convert.files.folder import read_folder
 from conv2attn.convert.files.layers import Layers
 from conv2attn.convert.files.readers.common.limits import Budget
-from conv2attn.convert.files.writing.safetensors import write_safetensors as write
+from conv2attn.convert.files.tensors import write_safetensors as write
 from tests.hostile.files import FLOATS, entry, write_safetensors
 from tests.hostile.folders import FOLDERS, described, many, one_name, several
 from tests.hostile.measuring import ALLOWED, OPEN, SECONDS, measuring
@@ -128,7 +128,7 @@ def test_one_tensor_of_a_network_with_two_values_in_a_file_is_refused(tmp_path: 
 OPENED = """
 import os, sys
 from conv2attn.convert.errors import ConversionError
-from conv2attn.convert.files.network import open_network
+from conv2attn.convert.files.open import open_network
 
 def tell(event, arguments):
     if event == "open" and isinstance(arguments[0], str) and os.path.realpath(arguments[0]).endswith("/outside"):

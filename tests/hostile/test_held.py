@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 from torch import nn
 
 from conv2attn.convert.files.checkpoint import read_checkpoint
-from conv2attn.convert.files.network import open_network
+from conv2attn.convert.files.open import open_network
 from tests.command import exit_code
 from tests.hostile.measuring import ALLOWED, READ, SECONDS, Measure, measuring
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conv2attn.convert.files.config import FORMAT_VERSION
-from conv2attn.convert.files.writing.ownership import CONFIG, OURS
+from conv2attn.convert.files.write import CONFIG, OURS
 from conv2attn.learn.data import pictures as images
 from conv2attn.proofs.evidence import image_folder
 from tests.hostile import measuring

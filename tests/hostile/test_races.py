@@ -56,7 +56,7 @@ for step in range(1, steps):
 
 WRITE = """
 from pathlib import Path
-from conv2attn.convert.files.writing.atomic import write_file
+from conv2attn.convert.files.write import write_file
 
 write_file(Path("out"), lambda path: path.write_text("new"))
 """

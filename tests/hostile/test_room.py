@@ -22,7 +22,7 @@ from conv2attn.cli import main
 from conv2attn.convert import attention_from_conv, certify, convert_model
 from conv2attn.convert.bounds import tail as tails
 from conv2attn.convert.errors import ConversionError
-from conv2attn.convert.files.certified import ALONE
+from conv2attn.convert.files.report import ALONE
 from conv2attn.convert.model.report import Report
 from conv2attn.convert.size import Size
 from conv2attn.convert.spec import ConvSpec

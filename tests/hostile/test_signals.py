@@ -17,7 +17,7 @@ from torch import nn
 
 from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.examples.pretrained import load_example
-from conv2attn.convert.files.writing.atomic import write_folder
+from conv2attn.convert.files.write import write_folder
 from conv2attn.convert.files.writing.locks import lock, unlock
 from tests.hostile.steps import told
 from tests.processes import PATIENCE, finished, next_line, started
@@ -29,7 +29,7 @@ ENDED = """
 import json, os, signal, sys
 from pathlib import Path
 from conv2attn.convert.files.writing import atomic
-from conv2attn.convert.files.writing.marked import marked_file
+from conv2attn.convert.files.write import marked_file
 from tests.hostile.steps import at_step, ending
 
 kind, way, steps, signals = sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])

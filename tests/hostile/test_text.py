@@ -20,9 +20,9 @@ from conv2attn.cli import main
 from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.errors import Problem
 from conv2attn.convert.files.architecture import Architecture
-from conv2attn.convert.files.certified import CertifiedReport
-from conv2attn.convert.files.writing.json_text import json_text
-from conv2attn.convert.files.writing.safetensors import write_safetensors
+from conv2attn.convert.files.report import CertifiedReport
+from conv2attn.convert.files.plain import json_text
+from conv2attn.convert.files.tensors import write_safetensors
 from conv2attn.proofs.terminal.names import note_lines, problem_lines
 from conv2attn.proofs.terminal.printable import LINE, printable, printable_lines
 from tests.command import exit_code

@@ -14,7 +14,7 @@ from torch import nn
 
 from conv2attn.convert import convert_model, load_converted, save_converted
 from conv2attn.convert.errors import OutputError
-from conv2attn.convert.files.writing.atomic import write_file, write_folder
+from conv2attn.convert.files.write import write_file, write_folder
 from tests.processes import finished
 
 KILLS = 50
@@ -85,7 +85,7 @@ def test_a_run_killed_at_any_of_fifty_moments_leaves_the_old_model_or_the_new_on
 RACE = r"""
 import os, sys
 from pathlib import Path
-from conv2attn.convert.files.writing.atomic import write_folder
+from conv2attn.convert.files.write import write_folder
 from conv2attn.convert.errors import OutputError
 
 ready, go = os.pipe()

@@ -8,7 +8,7 @@ from collections import OrderedDict
 
 import pytest
 
-from conv2attn.convert.files.writing.json_text import check_unicode, json_text
+from conv2attn.convert.files.plain import check_unicode, json_text
 
 
 def test_numbers_that_json_does_not_have_are_texts_that_float_reads() -> None:

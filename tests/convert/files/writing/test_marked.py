@@ -9,7 +9,7 @@ import pytest
 
 from conv2attn.convert.errors import OutputError
 from conv2attn.convert.files.writing import marked
-from conv2attn.convert.files.writing.marked import check_marked, marked_file
+from conv2attn.convert.files.write import check_marked, marked_file
 
 MARKS = ["made by one", "made by another"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from conv2attn.convert.errors import OutputError
 from conv2attn.convert.files.writing import ownership
-from conv2attn.convert.files.writing.ownership import OURS, check_only_ours, discard, is_ours
+from conv2attn.convert.files.write import OURS, check_only_ours, discard, is_ours
 
 OF_OURS = '{"format": "conv2attn"}'
 

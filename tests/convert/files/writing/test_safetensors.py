@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 
 from conv2attn.convert.errors import OutputError
 from conv2attn.convert.files.writing import safetensors
-from conv2attn.convert.files.writing.safetensors import write_safetensors
+from conv2attn.convert.files.tensors import write_safetensors
 
 
 def test_tensors_and_texts_are_written(tmp_path: Path) -> None:

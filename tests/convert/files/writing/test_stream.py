@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conv2attn.convert.files.writing.stream import write_stream
+from conv2attn.convert.files.tensors import write_stream
 
 Save = Callable[[IO[bytes]], Any]
 STATE = {"weight": torch.rand(3, 100, 100), "bias": torch.rand(3)}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conv2attn.convert.files.writing.temporary import sync, sync_tree
+from conv2attn.convert.files.write import sync, sync_tree
 
 
 @pytest.fixture
