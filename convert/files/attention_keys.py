@@ -80,6 +80,4 @@ def _entry(names: tuple[str, ...], conv: Convolution, state: Mapping[str, Tensor
     tables = [state.get(state_key(names[0], f"axis_scores.{axis}")) for axis in AXES[-spec.axes :]]
     found = [table for table in tables if table is not None and table.ndim == 2]
     offsets = tuple(table.shape[1] for table in found) if len(found) == len(tables) else None
-    return LayerEntry(
-        names, spec, AUTO, key_dim, offsets, content_gated=state_key(names[0], "content.gate") in state
-    )
+    return LayerEntry(names, spec, AUTO, key_dim, offsets, content_gated=state_key(names[0], "content.gate") in state)

@@ -177,7 +177,9 @@ def _named(found: Sequence[_Found], key: str, path: Path) -> list[_Found]:
         replace(
             each,
             place=key,
-            tensors={name.removeprefix(prefix): value for name, value in each.tensors.items() if name.startswith(prefix)},
+            tensors={
+                name.removeprefix(prefix): value for name, value in each.tensors.items() if name.startswith(prefix)
+            },
             convolutions={},
             network=None,
         )

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..attention.computed import is_computed
 from ..attention.construction import attention_with
 from ..attention.layer import SelfAttention
 from ..attention.read import OfSubclass
-from ..errors import CheckpointError
+from ..errors import CheckpointError, first_line
 from ..heads.axis_scores import AXES
 from ..spec import CONVOLUTIONS, Convolution, ConvSpec
-from .keys import load_into
+from .layers import convolution, layer_module
 from .readers.described import DescribedConvolution
 
 
@@ -85,17 +87,31 @@ class LayerEntry:
         bias = state_key(name, "bias")
         return DescribedConvolution(state_key(name, "weight"), bias if bias in state else None, self.spec)
 
-    def attention(self, conv: Convolution, saved: Mapping[str, Tensor], path: Any) -> SelfAttention:
+    def convolution(self, state: Mapping[str, Tensor]) -> Convolution:
+        """The convolution that the layer was made from; of a class that only the architecture makes, with zeros."""
+        name = self.names[0]
+        if self.kind is None:
+            return layer_module(name, self.described(name, state), state)
+        own = [value.dtype for key, value in state.items() if key.startswith(state_key(name, "parametrizations."))]
+        zero = torch.zeros((), dtype=own[0] if own else torch.float32)
+        bias = zero.expand(self.spec.out_channels) if self.spec.bias else None
+        return convolution(self.spec, zero.expand(self.spec.weight_shape), bias)
+
+    def attention(self, conv: Convolution, saved: Mapping[str, Tensor], path: Path) -> SelfAttention:
         """The layer with the values that were saved, over the parameters of its convolution.
 
         Raises:
             CheckpointError: The values are missing, or do not fit the entry.
         """
-        layer = attention_with(conv)
-        self.configure(layer, saved)
-        name = self.names[0]
-        own = {key: saved[state_key(name, key)] for key in layer.state_dict() if state_key(name, key) in saved}
-        load_into(layer, own, path)
+        layer, name = attention_with(conv), self.names[0]
+        replace(self, kind=None).configure(layer, saved)
+        keys = {key: state_key(name, key) for key in layer.state_dict() if key not in ("weight", "bias")}
+        if missing := [key for key in keys.values() if key not in saved]:
+            raise CheckpointError(f"{path} lacks {', '.join(missing)} of the layer {name!r}")
+        try:
+            layer.load_state_dict({key: saved[own] for key, own in keys.items()}, strict=False)
+        except RuntimeError as error:
+            raise CheckpointError(f"{path} does not fit the layer {name!r}: {first_line(error)}") from error
         return layer
 
     def configure(self, layer: SelfAttention, saved: Mapping[str, Tensor]) -> None:

@@ -128,7 +128,10 @@ def load_into(model: nn.Module, tensors: Mapping[str, Tensor], path: Path, *, as
 
 def _unfit(path: Path, problems: Sequence[str], unexpected: Sequence[str] = ()) -> CheckpointError:
     """What does not fit, and what the file has in its place."""
-    told = [*_first(problems), *([f"it holds, unexpected, {', '.join(_first(list(map(repr, unexpected))))}"] if unexpected else [])]
+    told = [
+        *_first(problems),
+        *([f"it holds, unexpected, {', '.join(_first(list(map(repr, unexpected))))}"] if unexpected else []),
+    ]
     return CheckpointError(f"{path} does not fit the architecture: {'; '.join(told)}")
 
 

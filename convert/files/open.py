@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +34,6 @@ from ..errors import (
     first_line,
 )
 from ..model.convert import convert_model, restore_model
-from ..spec import Convolution
 from .architecture import Architecture
 from .attention_keys import expected_keys, holds_attention, layer_entries, only_layers, without_attention
 from .checkpoint import Checkpoint, Progress, find_weights
@@ -46,6 +46,27 @@ from .readers import read_contents
 
 LARGE = 2**28  # bytes of weights from which on they are not copied
 _LISTED = 20
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How a checkpoint is opened: the arguments of ``open_network`` that a user has a say in.
+
+    Attributes:
+        architecture: How to build the CNN, or None.
+        ema: Take the moving average of the weights.
+        weights: Key under which the weights lie in the checkpoint; None finds them.
+        trust: Run the code that a program brings or names, or that a folder names as its architecture.
+    """
+
+    architecture: Architecture | None = None
+    ema: bool = False
+    weights: str | None = None
+    trust: bool = False
+
+    def open(self, path: str | Path, **options: Any) -> Network:
+        """``open_network`` with these arguments and others."""
+        return open_network(path, **vars(self), **options)
 
 
 @dataclass(frozen=True)
@@ -108,19 +129,8 @@ class Network:
         Raises:
             NotAConvolutionError: Attention layers of it compute what no convolution computes.
         """
-        problems = []
-        modules = dict(self.read.named_modules(remove_duplicate=False))
-        for entry in self.entries:
-            conv = modules.get(entry.names[0])
-            if not isinstance(conv, Convolution):
-                raise CheckpointError(f"{self.checkpoint.path} has attention at {entry.names[0]!r}, no convolution here")
-            layer = entry.attention(conv, self.checkpoint.state_dict, self.checkpoint.path)
-            if (reason := not_a_convolution(layer)) is not None:
-                problems.append(f"{entry.names[0] or 'the model itself'}: {reason}{told_distance(layer)}")
-        if problems:
-            count = f"{len(problems)} of {len(self.entries)} attention layers compute what no convolution computes"
-            raise NotAConvolutionError(f"{self.checkpoint.path}: {count}: {'; '.join(problems)}")
-        converted = any(isinstance(module, SelfAttention) for module in modules.values())
+        check_convolutions(self.entries, self.checkpoint)
+        converted = any(isinstance(module, SelfAttention) for module in self.read.modules())
         return self._placed(restore_model(self.read, inplace=True) if converted else self.read)
 
     def attention(self) -> nn.Module:
@@ -217,7 +227,12 @@ def open_network(
 
     def load(model: nn.Module, assign: bool) -> None:
         saved = find_weights(
-            contents, path, expected=expected_keys(model), ema=ema, weights=weights, progress=None if found else progress
+            contents,
+            path,
+            expected=expected_keys(model),
+            ema=ema,
+            weights=weights,
+            progress=None if found else progress,
         )
         entries = layer_entries(model, saved.state_dict)
         found.append((saved, entries))
@@ -254,6 +269,28 @@ def load_converted(
     if architecture is None:
         _check_needs_none(read_config(folder), trust=trust)
     return open_network(folder, architecture=architecture, converted=True, trust=trust, device=None).attention()
+
+
+def check_convolutions(entries: Sequence[LayerEntry], saved: Checkpoint) -> None:
+    """Refuses attention layers that compute what no convolution computes.
+
+    Args:
+        entries: The layers.
+        saved: Their weights, under their names.
+
+    Raises:
+        NotAConvolutionError: There are some, all of them named.
+        CheckpointError: Values are missing, or do not fit an entry.
+    """
+    problems = []
+    for entry in entries:
+        layer = entry.attention(entry.convolution(saved.state_dict), saved.state_dict, saved.path)
+        if (reason := not_a_convolution(layer)) is not None:
+            distance = told_distance(layer) if entry.kind is None else ""
+            problems.append(f"{entry.names[0] or 'the model itself'}: {reason}{distance}")
+    if problems:
+        count = f"{len(problems)} of {len(entries)} attention layers compute what no convolution computes"
+        raise NotAConvolutionError(f"{saved.path}: {count}: {'; '.join(problems)}")
 
 
 def _check_needs_none(config: Config, *, trust: bool) -> None:

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from ..errors import NotAConvolutionError, OutputError
-from .architecture import Architecture
 from .attention_keys import holds_attention, without_attention
 from .checkpoint import read_checkpoint
-from .folder import LAYERS_CONTENT, is_converted, read_config
-from .open import open_network
+from .folder import LAYERS_CONTENT, is_converted, read_folder
+from .open import Opening, check_convolutions
 from .tensors import aliases, copies, independent, write_safetensors, write_stream
 from .write import CONFIG, WEIGHTS, check_file, write_file
 
@@ -38,68 +37,47 @@ class Restored:
     is_layers: bool = False
 
 
-def restored_state(
-    path: str | Path,
-    *,
-    architecture: Architecture | None = None,
-    ema: bool = False,
-    weights: str | None = None,
-    trust: bool = False,
-) -> Restored:
+def restored_state(path: str | Path, opening: Opening | None = None) -> Restored:
     """The CNN's state dict, bit for bit and in its order, from whatever holds a converted network.
 
     Args:
         path: A folder that a conversion wrote, or a file with the state dict of a converted network.
-        architecture: How the CNN is built; a folder needs none.
-        ema: Take the moving average of a file's weights.
-        weights: Key under which a file's weights lie.
-        trust: As for ``open_network``.
+        opening: How it is opened; a folder needs no architecture.
 
     Raises:
         ArchitectureNeededError: A file is given, and no architecture.
         NotAConvolutionError: Layers compute what no convolution computes, or nothing is converted.
         ConversionError: As ``open_network``.
     """
-    path = Path(path)
+    path, opening = Path(path), opening or Opening()
     is_folder = is_converted(path)
-    if architecture is None and not is_folder:
-        state = read_checkpoint(path, ema=ema, weights=weights, trust=trust).state_dict
-        _check_holds_attention(path, holds_attention(state))
-    network = open_network(path, architecture=architecture, ema=ema, weights=weights, trust=trust)
+    if opening.architecture is None and not is_folder:
+        saved = read_checkpoint(path, ema=opening.ema, weights=opening.weights, trust=opening.trust)
+        _check_holds_attention(path, holds_attention(saved.state_dict))
+    if is_folder and opening.architecture is None:  # it has all tensors of the network, and no code is needed
+        config, saved = read_folder(path)
+        check_convolutions(config.layers, saved)
+        state = without_attention(saved.state_dict, config.layers)
+        return Restored(state, saved.files, config.content == LAYERS_CONTENT)
+    network = opening.open(path)
     _check_holds_attention(path, network.is_converted)
-    cnn, saved = network.cnn(), network.checkpoint
-    if is_folder and network.architecture is None:  # the folder has all tensors of the network, connected or not
-        is_layers = is_folder and read_config(path).content == LAYERS_CONTENT
-        return Restored(without_attention(saved.state_dict, network.entries), network.files, is_layers)
-    return Restored(cnn.state_dict(), network.files)
+    return Restored(network.cnn().state_dict(), network.files)
 
 
-def restore_file(
-    source: Path,
-    out: Path,
-    *,
-    architecture: Architecture | None = None,
-    ema: bool = False,
-    weights: str | None = None,
-    trust: bool = False,
-    force: bool = False,
-) -> Restored:
+def restore_file(source: Path, out: Path, opening: Opening | None = None, *, force: bool = False) -> Restored:
     """Writes the CNN's state dict to a file.
 
     Args:
-        source: As ``restored_state`` takes; so are the four that follow ``out``.
+        source: As ``restored_state`` takes.
         out: As ``write_state_dict`` takes.
-        architecture: Likewise.
-        ema: Likewise.
-        weights: Likewise.
-        trust: Likewise.
+        opening: As ``restored_state`` takes.
         force: Replace a file that exists.
 
     Raises:
         ConversionError: As ``restored_state`` and ``write_state_dict``; what can be refused before reading, is.
     """
     check_state_dict_file(out, force=force, sources=[source, source / CONFIG, source / WEIGHTS])
-    restored = restored_state(source, architecture=architecture, ema=ema, weights=weights, trust=trust)
+    restored = restored_state(source, opening)
     write_state_dict(restored.state_dict, out, force=force, sources=restored.files)
     return restored
 

@@ -14,10 +14,8 @@ from typing import Any
 
 from ...convert.errors import CheckpointError, ConversionError, RunExistsError
 from ...convert.files.paths import path_in
-from ...convert.files.plain import read_json
-from ...convert.files.plain import from_plain
+from ...convert.files.plain import as_unicode, from_plain, json_text, read_json
 from ...convert.files.write import write_file
-from ...convert.files.plain import as_unicode, json_text
 from ..heads.grid import Grid
 from ..training.folders import begin_folder
 from .recipes import Setting, encodings_of

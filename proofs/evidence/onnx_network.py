@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,6 @@ from ...convert.files.checkpoint import read_checkpoint
 from ...convert.files.open import open_network
 from ...convert.files.paths import path_in
 from ...convert.files.write import PROGRAM
-from ...convert.files.writing.scratch import scratch_folder
 from ...convert.model.convert import convert_model
 from ...convert.size import Size
 from .onnx_check import LayerCheck, OnnxCheck
@@ -60,7 +60,7 @@ def verify_onnx(
     with ExitStack() as stack:
         file = stack.enter_context(fitted(path, form))
         whole = attention_model(file, named, form=form)
-        made = stack.enter_context(scratch_folder()) / PROGRAM
+        made = Path(stack.enter_context(TemporaryDirectory())) / PROGRAM
         whole.write(made)
         with refusing(f"ONNX Runtime cannot run {path}"):
             original, attention = session(path), session(made)
@@ -124,7 +124,7 @@ def verify_onnx_file(
     own = form_named(str(known.get(FORM))).name
     if form not in (None, own):
         raise OptionError(f"{converted} is in the form {own}, not {form}")
-    model = open_network(path).model
+    model = open_network(path).as_saved()
     return verify_onnx(original, model, form=own, feeds=feeds, converted=converted, seed=seed)
 
 

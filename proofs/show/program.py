@@ -15,7 +15,7 @@ from ...convert.export.onnx.forms import DEFAULT_FORM
 from ...convert.export.onnx.standard import fitted, flaw
 from ...convert.export.onnx.whole import WholeModel, attention_model
 from ...convert.files.open import Network
-from ...convert.files.readers.sniff import HEAD_BYTES, Kind, sniff
+from ...convert.files.readers.sniff import Kind, sniff
 from ...convert.files.write import PROGRAM
 from ..terminal.names import problem_lines
 
@@ -116,7 +116,4 @@ def program_of(
 
 def is_onnx(path: Path) -> bool:
     """Whether a file is an ONNX model, by its first bytes."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return sniff(file.read(HEAD_BYTES)) is Kind.ONNX
+    return path.is_file() and sniff(path) is Kind.ONNX

@@ -9,9 +9,10 @@ from __future__ import annotations
 import pickle
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ...errors import CheckpointError, first_line
 from ...model.calls import calls_as_modules
@@ -40,7 +41,7 @@ def run_program(path: Path, kind: Kind) -> object:
                 return _unscripted(torch.jit.load(path, map_location="cpu"))  # type: ignore[no-untyped-call]
             if kind is Kind.PICKLE:
                 with path.open("rb") as file:
-                    return pickle.load(file)  # noqa: S301  the caller trusts it
+                    return pickle.load(file)
             return torch.load(path, map_location="cpu", weights_only=False)
     except (ImportError, AttributeError) as error:
         needed = f"{path} needs code that cannot be imported here ({first_line(error)})"
@@ -66,13 +67,22 @@ def _unscripted(script: torch.jit.ScriptModule) -> nn.Module:
     """
     from torch._export.converter import TS2EPConverter
 
-    convs = [module for module in script.modules() if getattr(module, "original_name", "") in _SCRIPTED]
+    convs: list[Any] = [module for module in script.modules() if getattr(module, "original_name", "") in _SCRIPTED]
     if not convs:
         raise CheckpointError("the TorchScript program has no convolution of torch.nn")
-    weight = convs[0].weight
+    weight: Tensor = convs[0].weight
     size = USUAL_SIZES[weight.ndim - 2]
-    channels = weight.shape[0] if "Transpose" in convs[0].original_name else weight.shape[1] * convs[0].groups
+    channels = (
+        weight.shape[0] if "Transpose" in convs[0].original_name else weight.shape[1] * getattr(convs[0], "groups", 1)
+    )
     example = torch.zeros(2, channels, *size, dtype=weight.dtype)
     with torch.no_grad():
-        program = TS2EPConverter(script.eval(), (example,)).convert()  # type: ignore[no-untyped-call]
-    return _as_network(program.module(check_guards=False))
+        program = TS2EPConverter(script.eval(), (example,)).convert()
+    graph = program.module(check_guards=False)
+    for name in dict(script.named_parameters()):  # all are buffers now
+        place, _, own = name.rpartition(".")
+        owner = graph.get_submodule(place)
+        if own in owner._buffers:
+            value = owner._buffers.pop(own)
+            owner.register_parameter(own, None if value is None else nn.Parameter(value))
+    return _as_network(graph)

@@ -87,7 +87,7 @@ def _archive_kind(path: Path) -> Kind | None:
         return Kind.SCRIPT
     if "data.pkl" in names:
         return Kind.TORCH
-    is_program = any(name.startswith("models/") or name.startswith("serialized_exported_program") for name in names)
+    is_program = any(name.startswith(("models/", "serialized_exported_program")) for name in names)
     return Kind.PROGRAM if is_program or "serialized_exported_program.json" in _names(path) else None
 
 

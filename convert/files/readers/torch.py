@@ -1,4 +1,4 @@
-"""Reads what ``torch.save`` wrote, as data: ``torch.load`` with ``weights_only``, which calls nothing that a file names.
+"""Reads what ``torch.save`` wrote, as data: by ``torch.load`` with ``weights_only``, which calls nothing in a file.
 
 PyTorch refuses a file that names a class that it does not know. Ordinary checkpoints do: an argparse.Namespace, a path,
 a configuration. Each such name is mapped to a class of its own that does nothing (``inert.py``), so the weights beside

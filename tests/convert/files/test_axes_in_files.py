@@ -77,7 +77,7 @@ def test_a_node_is_the_convolution_that_onnx_itself_computes(spec: ConvSpec, dat
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "m").write_bytes(model.SerializeToString())
         network = open_network(Path(folder, "m"))
-        found = network.model.get_submodule("a")
+        found = network.as_saved().get_submodule("a")
         assert type(found) is type(conv)
         converted = convert_model(network.model).model.get_submodule("a")
         y = conv(x)
@@ -110,7 +110,7 @@ def test_uneven_pads_of_a_transposed_node_are_output_padding_or_refused(name: st
     assert stored.spec is not None, stored.problem
     assert (stored.spec.padding, stored.spec.output_padding) == wanted
     x = whole_numbers(1, 2, 4, 5)
-    found = open_network(tmp_path / "m").model.get_submodule("a")
+    found = open_network(tmp_path / "m").as_saved().get_submodule("a")
     if "auto_pad" in more:
         model.graph.node[0].attribute.remove(
             next(each for each in model.graph.node[0].attribute if each.name == "pads")
@@ -166,7 +166,7 @@ def test_a_pickled_module_is_the_convolution_that_was_saved(case: tuple[Convolut
     with tempfile.TemporaryDirectory() as folder:
         torch.save(nn.Sequential(conv), Path(folder, "m"))
         network = open_network(Path(folder, "m"))
-        assert repr(network.model.get_submodule("0")) == repr(conv)
+        assert repr(network.as_saved().get_submodule("0")) == repr(conv)
         assert torch.equal(convert_model(network.model).model.get_submodule("0")(x), conv(x))
 
 
@@ -201,7 +201,7 @@ def test_a_program_s_node_is_the_convolution_that_was_exported(number: int, deco
         assert conv.padding_mode in MODES[1:] or conv.padding == "same"
         return
     network = open_network(tmp_path / "m.pt2")
-    assert torch.equal(network.model.get_submodule("0")(x), conv(x))
+    assert torch.equal(network.as_saved().get_submodule("0")(x), conv(x))
     assert torch.equal(convert_model(network.model).model.get_submodule("0")(x), conv(x))
 
 
@@ -216,7 +216,7 @@ def test_a_quantised_module_of_any_axes_is_that_of_what_its_integers_stand_for(k
     plain = getattr(nn, kind)(4, 6, 3, stride=2, padding=1)
     plain.weight.data, plain.bias.data = weight.dequantize(), conv.bias()
     x = torch.rand(2, 4, *(9, 8, 7)[: plain.weight.ndim - 2])
-    assert torch.equal(network.model.get_submodule("0")(x), plain(x))
+    assert torch.equal(network.as_saved().get_submodule("0")(x), plain(x))
     assert DEQUANTISED in network.notes["0"]
 
 

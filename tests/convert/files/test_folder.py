@@ -32,9 +32,9 @@ from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, C
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.architecture import Architecture
-from conv2attn.convert.files.report import CertifiedReport
 from conv2attn.convert.files.checkpoint import read_checkpoint
 from conv2attn.convert.files.config import FORMAT_VERSION, OWN_ARCHITECTURES
+from conv2attn.convert.files.report import CertifiedReport
 from conv2attn.convert.files.write import CONFIG, FORMAT, REPORT, WEIGHTS
 from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of
 from tests.small_models import Composite, composite_input

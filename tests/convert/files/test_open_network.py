@@ -192,7 +192,7 @@ def test_a_state_dict_of_an_earlier_version_opens_as_what_it_meant(alpha: float 
         assert isinstance(layer, SelfAttention2d)
         state[f"{name}.centers"] = layer.centers + torch.tensor(layer.spec.middle)
     torch.save(state, tmp_path / "w.pt")
-    opened = open_network(tmp_path / "w.pt", architecture=NET).model.state_dict()
+    opened = open_network(tmp_path / "w.pt", architecture=NET).as_saved().state_dict()
     assert all(torch.equal(opened[key], value) for key, value in model.state_dict().items())
 
 

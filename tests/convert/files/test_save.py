@@ -18,10 +18,10 @@ from torch import nn
 from conv2attn.convert import attention_from_conv, convert_model, save_converted
 from conv2attn.convert.errors import ConversionError, OutputError
 from conv2attn.convert.files.architecture import Architecture
-from conv2attn.convert.files.report import CertifiedReport
 from conv2attn.convert.files.checkpoint import Checkpoint
 from conv2attn.convert.files.config import FORMAT_VERSION, LayerEntry
 from conv2attn.convert.files.layers import Layers
+from conv2attn.convert.files.report import CertifiedReport
 from conv2attn.convert.files.save import check_architecture
 from conv2attn.convert.model.report import Report
 

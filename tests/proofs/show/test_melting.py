@@ -63,7 +63,7 @@ def test_melting_ends_in_a_table_and_a_network_that_can_be_frozen(
     assert "mathdefault" not in drawn
 
     program = torch.export.load(tmp_path / "frozen.pt2").module()
-    model = open_network(network, architecture=small_cnn(classes=3)).model
+    model = open_network(network, architecture=small_cnn(classes=3)).as_saved()
     assert len(list(attention_layers(model))) == 4
     images = small_data().test.images
     with torch.no_grad():

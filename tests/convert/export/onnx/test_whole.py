@@ -8,23 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 import torch
-from onnx import ModelProto, TensorProto, helper
 from torch import nn
 
+import onnx
 from conv2attn.convert import ConversionError, convert_model
 from conv2attn.convert.export.onnx import splice
 from conv2attn.convert.export.onnx.forms import FORMS
 from conv2attn.convert.export.onnx.standard import fitted, flaw
 from conv2attn.convert.export.onnx.whole import LAYERS, WholeModel, attention_model
 from conv2attn.convert.files.network import open_network
+from onnx import ModelProto, TensorProto, helper
 from tests.onnx_files import network, operators, port, run, tensor
 
 
 def whole_of(path: Path, form: str = "separable", **options: Any) -> WholeModel:
-    model = convert_model(open_network(path).model, skip_unsupported=True, **options).model
+    model = convert_model(open_network(path).as_saved(), skip_unsupported=True, **options).model
     with fitted(path, form) as file:
         return attention_model(file, dict(model.named_modules(remove_duplicate=False)).get, form=form)
 
@@ -197,7 +197,7 @@ def test_a_damaged_file_is_refused_or_gives_a_file_and_raises_nothing_else(tmp_p
 
 def test_a_layer_in_another_precision_does_not_take_a_nodes_place(tmp_path: Path) -> None:
     onnx.save(branching(), tmp_path / "in.onnx")
-    model = convert_model(open_network(tmp_path / "in.onnx").model.double()).model
+    model = convert_model(open_network(tmp_path / "in.onnx").as_saved().double()).model
     named = dict(model.named_modules(remove_duplicate=False)).get
     whole = attention_model(tmp_path / "in.onnx", named, form="separable")
     assert not whole.layers
