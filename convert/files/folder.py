@@ -6,8 +6,9 @@ The content is a network, which an architecture is needed to build, or the atten
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -22,6 +23,7 @@ from ..attention.supported import SUPPORTED_DTYPES
 from ..errors import CheckpointError, GeometryError, OutputError
 from ..model.report import Report
 from .architecture import Architecture
+from .attention_keys import only_layers
 from .checkpoint import Checkpoint, read_checkpoint
 from .entry import LayerEntry, attention_named, state_key
 from .layers import Layers
@@ -186,7 +188,8 @@ def save_converted(
         "versions": {name: metadata.version(name) for name in ("conv2attn", "torch")},
     }
     certified = report if isinstance(report, CertifiedReport) else CertifiedReport.of(model, report)
-    texts = {CONFIG: _json(config), REPORT: _json(certified.to_json())}
+    texts = {CONFIG: _json(config), REPORT: json_text(certified.to_json()) + "\n"}
+    _check_unicode(certified.to_json())
     if page is not None:
         texts[PAGE] = page
 
@@ -211,14 +214,11 @@ def check_architecture(architecture: Architecture | None) -> None:
 
 
 def _check_dtypes(config: Config, state: Mapping[str, Tensor], folder: Path) -> None:
-    """Refuses layers with weights of a dtype that no layer has, or whose bias is of another than their weight."""
-    for entry in config.layers:
-        for name in entry.names:
-            weight, bias = (state.get(state_key(name, own)) for own in ("weight", "bias"))
-            dtypes = {tensor.dtype for tensor in (weight, bias) if tensor is not None}
-            if len(dtypes) > 1 or not dtypes <= set(SUPPORTED_DTYPES):
-                listed = " and ".join(sorted(map(str, dtypes)))
-                raise CheckpointError(f"{folder} has the layer {name!r} in {listed}, which no attention layer has")
+    """Refuses layers with numbers of a dtype that no layer has, or whose bias is of another than their weight."""
+    for key, tensor in only_layers(state, config.layers).items():
+        weight = state.get(f"{key.removesuffix('bias')}weight", tensor) if key.endswith("bias") else tensor
+        if tensor.dtype not in SUPPORTED_DTYPES or weight.dtype != tensor.dtype:
+            raise CheckpointError(f"{folder} has {key[:100]!r} of {tensor.dtype}, which no such attention layer has")
 
 
 def _layers_state(model: nn.Module, report: Report) -> dict[str, Tensor]:
@@ -228,21 +228,22 @@ def _layers_state(model: nn.Module, report: Report) -> dict[str, Tensor]:
     return {state_key(name, key): value for name in names for key, value in states[name].items()}
 
 
-def _json(data: Mapping[str, Any] | Sequence[Any]) -> str:
-    """Plain data as text that can be read again.
-
-    Raises:
-        OutputError: It is not plain data, or holds half of a surrogate pair.
-    """
+def _json(data: Mapping[str, Any]) -> str:
+    """Plain data as text that can be read again."""
     try:
-        text = json_text(data) + "\n"
+        text = json.dumps(data, indent=2, allow_nan=False) + "\n"
+    except (TypeError, ValueError) as error:
+        raise OutputError(f"the conversion cannot be written as JSON: {error}") from error
+    _check_unicode(data)
+    return text
+
+
+def _check_unicode(data: object) -> None:
+    try:
         check_unicode(data)
     except UnicodeEncodeError as error:
         around = ascii(error.object[max(0, error.start - _AROUND) : error.end + _AROUND])
         raise OutputError(f"the conversion cannot be written: {around} is not text in Unicode") from error
-    except (TypeError, ValueError) as error:
-        raise OutputError(f"the conversion cannot be written as JSON: {error}") from error
-    return text
 
 
 def _tensors(state: Mapping[str, Any]) -> dict[str, Tensor]:

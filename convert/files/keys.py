@@ -72,6 +72,8 @@ def fit_keys(tensors: Mapping[str, Tensor], expected: Expected, *, averaged: boo
         for prefix, name in _readings(key, expected):
             if averaged is None or is_averaged(prefix) is averaged:
                 votes[prefix] += 1 + (expected[name] in (None, tensor.shape)) * len(tensors)
+    if averaged and not votes:
+        return Fitted(dict(tensors), (0, 0), "")
     best = max(votes, key=lambda prefix: (votes[prefix], -len(prefix)), default="")
     rivals = [prefix for prefix in votes if votes[prefix] == votes[best] and prefix != best] if best else []
     names = {key: _name(key, best, expected) for key in tensors if key.startswith(best)}
@@ -128,10 +130,8 @@ def load_into(model: nn.Module, tensors: Mapping[str, Tensor], path: Path, *, as
 
 def _unfit(path: Path, problems: Sequence[str], unexpected: Sequence[str] = ()) -> CheckpointError:
     """What does not fit, and what the file has in its place."""
-    told = [
-        *_first(problems),
-        *([f"it holds, unexpected, {', '.join(_first(list(map(repr, unexpected))))}"] if unexpected else []),
-    ]
+    others = ", ".join(_first([repr(key) for key in unexpected]))
+    told = [*_first(problems), *([f"it holds {others}, which the architecture lacks"] if others else [])]
     return CheckpointError(f"{path} does not fit the architecture: {'; '.join(told)}")
 
 

@@ -210,8 +210,7 @@ def open_network(
     path = Path(path)
     recipe = architecture if isinstance(architecture, Architecture) else None
     if converted or is_converted(path):
-        if ema or weights is not None:
-            raise OptionError(f"{path} is a converted network, which keeps one set of weights")
+        check_options(path, ema=ema, weights=weights)
         config, saved = read_folder(path)
         given = architecture or (config.architecture if trust else config.own_architecture)
         if given is None:
@@ -269,6 +268,16 @@ def load_converted(
     if architecture is None:
         _check_needs_none(read_config(folder), trust=trust)
     return open_network(folder, architecture=architecture, converted=True, trust=trust, device=None).attention()
+
+
+def check_options(folder: Path, *, ema: bool, weights: str | None) -> None:
+    """Refuses to choose among the weights of a folder that a conversion wrote.
+
+    Raises:
+        OptionError: Something is chosen.
+    """
+    if ema or weights is not None:
+        raise OptionError(f"{folder} is a converted network, which keeps one set of weights")
 
 
 def check_convolutions(entries: Sequence[LayerEntry], saved: Checkpoint) -> None:

@@ -14,7 +14,7 @@ from ..errors import NotAConvolutionError, OutputError
 from .attention_keys import holds_attention, without_attention
 from .checkpoint import read_checkpoint
 from .folder import LAYERS_CONTENT, is_converted, read_folder
-from .open import Opening, check_convolutions
+from .open import Opening, check_convolutions, check_options
 from .tensors import aliases, copies, independent, write_safetensors, write_stream
 from .write import CONFIG, WEIGHTS, check_file, write_file
 
@@ -55,6 +55,7 @@ def restored_state(path: str | Path, opening: Opening | None = None) -> Restored
         saved = read_checkpoint(path, ema=opening.ema, weights=opening.weights, trust=opening.trust)
         _check_holds_attention(path, holds_attention(saved.state_dict))
     if is_folder and opening.architecture is None:  # it has all tensors of the network, and no code is needed
+        check_options(path, ema=opening.ema, weights=opening.weights)
         config, saved = read_folder(path)
         check_convolutions(config.layers, saved)
         state = without_attention(saved.state_dict, config.layers)
