@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, SeveralNetworksError
 from .keys import Expected, Fitted, fit_keys, is_averaged
 from .readers import Contents, read_contents
 from .readers.described import DescribedConvolution
@@ -136,7 +136,7 @@ def find_weights(
     plain = _plain(chosen.tensors if chosen.fitted is None else chosen.fitted.tensors, path)
     geometry = {**chosen.convolutions, **contents.convolutions}
     sha256 = _digest(contents.files, progress)
-    extra = () if chosen.fitted is None else chosen.fitted.extra
+    extra = () if chosen.fitted is None else chosen.fitted.beside
     return Checkpoint(path, plain, sha256, geometry, contents.metadata, contents.files, chosen.network, extra)
 
 
@@ -212,7 +212,7 @@ def _only(found: Sequence[_Found], path: Path) -> _Found:
     left = [each for each in kernels if _TRAINING.search(each.place) is None] or kernels or list(found)
     usual = [each for place in _USUAL for each in left if each.place == place]
     if len(left) > 1 and not usual:
-        raise CheckpointError(f"{path} holds several networks: {_listed([each.told for each in left])}; choose one")
+        raise SeveralNetworksError(f"{path} holds several networks: {_listed([each.told for each in left])}")
     return (usual or left)[0]
 
 
@@ -231,11 +231,11 @@ def _fitting(found: Sequence[_Found], expected: Expected, path: Path, *, average
     usual = [each for place in _USUAL for each in equals if each.place == place]
     if len(equals) > 1 and any(_matched(best)) and not usual:
         held = _listed([each.told for each in equals])
-        raise CheckpointError(f"{path} holds several networks that fit: {held}; choose one")
+        raise SeveralNetworksError(f"{path} holds several networks that fit: {held}")
     best = (usual or equals)[0]
     if best.fitted is not None and best.fitted.rivals:
         keys = _listed([repr(each.removesuffix(".")) for each in (best.fitted.prefix, *best.fitted.rivals)])
-        raise CheckpointError(f"{path} holds the network more than once, behind {keys}; choose one of these keys")
+        raise SeveralNetworksError(f"{path} holds the network more than once, behind the keys {keys}")
     return best
 
 
@@ -267,7 +267,7 @@ def _tensor(value: Any) -> Tensor:
     """A tensor or an array as a plain tensor; integers with a scale as what they stand for."""
     if isinstance(value, np.ndarray):
         native = value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
-        return torch.from_numpy(np.ascontiguousarray(native))
+        return torch.from_numpy(np.array(native, order="C"))
     tensor = (value.dequantize() if value.is_quantized else value).detach()
     return tensor if type(tensor) is Tensor else tensor.as_subclass(Tensor)
 

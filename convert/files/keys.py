@@ -44,14 +44,14 @@ class Fitted:
         matched: How many of the network's keys are found, and how many of them in the network's shape.
         prefix: What stood before the keys, with a dot at its end, or nothing.
         rivals: Other prefixes under which as many keys are found.
-        extra: Keys of the file that belong to no part of the network.
+        beside: Keys without the prefix.
     """
 
     tensors: dict[str, Tensor]
     matched: tuple[int, int]
     prefix: str
     rivals: tuple[str, ...] = ()
-    extra: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
 
 
 def is_averaged(place: str) -> bool:
@@ -77,6 +77,8 @@ def fit_keys(tensors: Mapping[str, Tensor], expected: Expected, *, averaged: boo
     best = max(votes, key=lambda prefix: (votes[prefix], -len(prefix)), default="")
     rivals = [prefix for prefix in votes if votes[prefix] == votes[best] and prefix != best] if best else []
     names = {key: _name(key, best, expected) for key in tensors if key.startswith(best)}
+    others = {key: _name(key, "", expected) for key in tensors if key not in names}  # as of a part that was not wrapped
+    names |= {key: name for key, name in others.items() if name in expected and name not in names.values()}
     names |= _without_one_more(names, tensors, expected)
     fitted: dict[str, Tensor] = {}
     for key in sorted(names, key=lambda key: names[key] != key.removeprefix(best)):  # exact names first
@@ -85,14 +87,18 @@ def fit_keys(tensors: Mapping[str, Tensor], expected: Expected, *, averaged: boo
         fitted[names[key]] = tensors[key]
     found = [name for name in fitted if name in expected]
     alike = sum(expected[name] in (None, fitted[name].shape) for name in found)
-    children = {name.partition(".")[0] for name in expected}
-    extra = tuple(name for name in fitted if name not in expected and _is_extra(name, children))
-    in_order = {names[key]: fitted[names[key]] for key in tensors if key in names and names[key] not in extra}
-    beside = tuple(key for key in tensors if key not in names)
-    return Fitted(in_order, (alike, len(found)), best, tuple(rivals), extra + beside)
+    in_order = {names[key]: fitted[names[key]] for key in tensors if key in names}
+    return Fitted(in_order, (alike, len(found)), best, tuple(rivals), tuple(key for key in tensors if key not in names))
 
 
-def load_into(model: nn.Module, tensors: Mapping[str, Tensor], path: Path, *, assign: bool = False) -> None:
+def load_into(
+    model: nn.Module,
+    tensors: Mapping[str, Tensor],
+    path: Path,
+    *,
+    assign: bool = False,
+    beside: Sequence[str] | None = None,
+) -> tuple[str, ...]:
     """Loads every weight into a model, under the model's keys or those that its own hooks translate.
 
     Values are converted to the model's dtype and device; with ``assign``, to its dtype alone, and not copied if they
@@ -104,6 +110,11 @@ def load_into(model: nn.Module, tensors: Mapping[str, Tensor], path: Path, *, as
         tensors: The weights, as ``fit_keys`` gives them.
         path: Where they came from.
         assign: Let the model take the tensors themselves.
+        beside: Other keys of the file, to be named if a key is missing. If they are given, keys of no part of the
+            model, as of a loss beside it, and counters that tools leave are passed over; else none are.
+
+    Returns:
+        The keys that were passed over.
 
     Raises:
         CheckpointError: A key is missing or unexpected, a shape or a kind of dtype (floating, complex,
@@ -123,9 +134,14 @@ def load_into(model: nn.Module, tensors: Mapping[str, Tensor], path: Path, *, as
     except RuntimeError as error:
         raise CheckpointError(f"{path} does not fit the architecture: {' '.join(str(error).split())[:500]}") from error
     missing = [key for key in found.missing_keys if key.rpartition(".")[2] != _COUNTER]
+    children = {name.partition(".")[0] for name in wanted}
+    passed = tuple(key for key in found.unexpected_keys if beside is not None and _is_extra(key, children))
     problems = [f"{key!r} is missing" for key in missing]
-    if missing or found.unexpected_keys:
-        raise _unfit(path, problems, found.unexpected_keys)
+    if missing or len(passed) < len(found.unexpected_keys):
+        others = passed if missing else ()
+        unexpected = [key for key in found.unexpected_keys if key not in passed]
+        raise _unfit(path, problems, [*unexpected, *others, *((beside or ()) if missing else ())])
+    return passed
 
 
 def _unfit(path: Path, problems: Sequence[str], unexpected: Sequence[str] = ()) -> CheckpointError:
@@ -160,7 +176,7 @@ def _readings(key: str, expected: Expected) -> Iterator[tuple[str, str]]:
     for first in range(len(parts)):
         prefix = ".".join(parts[:first]) + "." if first else ""
         name = _name(key, prefix, expected)
-        if name in expected:
+        if name in expected and (name == key.removeprefix(prefix) or parts[first] not in _WRAPPERS):
             yield prefix, name
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -234,8 +234,9 @@ def open_network(
             progress=None if found else progress,
         )
         entries = layer_entries(model, saved.state_dict)
-        found.append((saved, entries))
-        _load(model, saved, entries, assign=assign)
+        passed = _load(model, saved, entries, assign=assign, beside=saved.extra)
+        state = {key: value for key, value in saved.state_dict.items() if key not in passed}
+        found.append((replace(saved, state_dict=state, extra=(*passed, *saved.extra)), entries))
 
     cnn = _built(architecture, load, path)
     return Network(cnn, *found[-1], recipe, device, dtype)
@@ -346,7 +347,7 @@ def _what_is_needed(checkpoint: Checkpoint) -> str:
     )
 
 
-def _built(architecture: nn.Module | Architecture, load: Callable[[nn.Module, bool], None], path: Path) -> nn.Module:
+def _built(architecture: nn.Module | Architecture, load: Callable[[nn.Module, bool], object], path: Path) -> nn.Module:
     """The network with the checkpoint's weights, copied unless they are large."""
     if isinstance(architecture, nn.Module):
         model = copy.deepcopy(architecture)
@@ -364,11 +365,19 @@ def _built(architecture: nn.Module | Architecture, load: Callable[[nn.Module, bo
     return model.eval()
 
 
-def _load(cnn: nn.Module, saved: Checkpoint, entries: Sequence[LayerEntry], *, assign: bool) -> None:
-    """Loads the weights of a CNN, or those of a converted network that its CNN has, too."""
+def _load(
+    cnn: nn.Module,
+    saved: Checkpoint,
+    entries: Sequence[LayerEntry],
+    *,
+    assign: bool,
+    beside: Sequence[str] | None = None,
+) -> tuple[str, ...]:
+    """Loads the weights of a CNN, or those of a converted network that its CNN has, too; as ``load_into``."""
     if entries:
         _match_dtypes(cnn, saved.state_dict)
-    load_into(cnn, without_attention(saved.state_dict, entries), saved.path, assign=assign)
+    state = without_attention(saved.state_dict, entries)
+    return load_into(cnn, state, saved.path, assign=assign, beside=beside)
 
 
 def _convert_like(network: nn.Module, entries: Sequence[LayerEntry], saved: Checkpoint) -> nn.Module:

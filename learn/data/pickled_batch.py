@@ -16,7 +16,7 @@ from torch import Tensor
 from ...convert.errors import CheckpointError
 
 _KNOWN = {
-    **{(f"numpy.{core}.multiarray", "_reconstruct"): np._core.multiarray._reconstruct for core in ("core", "_core")},
+    **{(f"numpy.{core}.multiarray", "_reconstruct"): np.ones(1).__reduce__()[0] for core in ("core", "_core")},
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
 }

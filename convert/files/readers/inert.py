@@ -55,5 +55,5 @@ def stand_in(name: str, filled_as: type | None = None) -> type:
         name: The name, with its module's.
         filled_as: dict or list where the pickle puts entries or items into its objects.
     """
-    base = {dict: _InertDict, list: _InertList}.get(filled_as or object, Inert)
-    return type(name, (base,), {"kind": name, "__module__": "inert"})
+    bases: dict[type | None, type[Inert]] = {dict: _InertDict, list: _InertList}
+    return type(name, (bases.get(filled_as, Inert),), {"kind": name, "__module__": "inert"})

@@ -124,6 +124,8 @@ def _convolution(
     if isinstance(module, Convolution):
         if (problem := unsupported_reason(module)) is not None:
             return DescribedConvolution.refused(problem)
+        if module._forward_hooks or module._forward_pre_hooks:
+            return DescribedConvolution.refused("it has hooks, which may change what it computes")
         return DescribedConvolution(
             f"{prefix}weight", None if module.bias is None else f"{prefix}bias", geometry(module)
         )

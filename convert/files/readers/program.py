@@ -38,7 +38,7 @@ def run_program(path: Path, kind: Kind) -> object:
             if kind is Kind.PROGRAM:
                 return _as_network(torch.export.load(path).module())
             if kind is Kind.SCRIPT:
-                return _unscripted(torch.jit.load(path, map_location="cpu"))  # type: ignore[no-untyped-call]
+                return _unscripted(torch.jit.load(path, map_location="cpu"))
             if kind is Kind.PICKLE:
                 with path.open("rb") as file:
                     return pickle.load(file)

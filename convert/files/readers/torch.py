@@ -33,9 +33,9 @@ _FUNCTIONS: dict[str, Any] = {
     "numpy.ndarray": np.ndarray,
     "numpy.dtype": np.dtype,
     **{
-        f"numpy.{core}.multiarray.{name}": getattr(np._core.multiarray, name)
+        f"numpy.{core}.multiarray.{made.__name__}": made
         for core in ("core", "_core")
-        for name in ("_reconstruct", "scalar")
+        for made in (np.ones(1).__reduce__()[0], np.float64(1).__reduce__()[0])
     },
 }
 _KINDS = [getattr(np.dtypes, name) for name in np.dtypes.__all__]  # of NumPy's dtypes, which no file names

@@ -1,0 +1,159 @@
+"""Programs run only where they are trusted, and then give the whole network; their data are read without."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from conv2attn.convert import convert_model, save_converted
+from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, TrustNeededError
+from conv2attn.convert.files.checkpoint import read_checkpoint
+from conv2attn.convert.files.open import open_network
+from conv2attn.convert.files.readers.modules import DEQUANTISED
+from conv2attn.convert.files.restore import restored_state
+
+
+class Net(nn.Module):
+    """A network of a class of its own: two convolutions, one with groups, and other state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6)
+        self.body, self.head = nn.Conv2d(6, 6, (3, 2), groups=3, stride=2), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps [batch, 3, rows, columns] to [batch, 4]."""
+        y: Tensor = self.head(torch.relu(self.body(torch.relu(self.norm(self.stem(x))))).mean((2, 3)))
+        return y
+
+
+def images() -> Tensor:
+    return torch.linspace(-1, 1, 2 * 3 * 20 * 24).view(2, 3, 20, 24)
+
+
+def network() -> Net:
+    torch.manual_seed(0)
+    return Net().eval()
+
+
+def as_pickle(net: nn.Module, path: Path) -> None:
+    torch.save(net, path)
+
+
+def as_plain_pickle(net: nn.Module, path: Path) -> None:
+    path.write_bytes(pickle.dumps(net))
+
+
+def as_script(net: nn.Module, path: Path) -> None:
+    with warnings.catch_warnings(action="ignore"):
+        torch.jit.script(net).save(str(path))
+
+
+def as_trace(net: nn.Module, path: Path) -> None:
+    with warnings.catch_warnings(action="ignore"):
+        torch.jit.trace(net, images()).save(str(path))  # type: ignore[no-untyped-call]
+
+
+def as_program(net: nn.Module, path: Path) -> None:
+    with warnings.catch_warnings(action="ignore"):
+        torch.export.save(torch.export.export(net, (images(),)), path.with_suffix(".pt2"))
+    path.with_suffix(".pt2").rename(path)
+
+
+Write = Callable[[nn.Module, Path], None]
+PROGRAMS: list[Write] = [as_plain_pickle, as_script, as_trace, as_program]
+
+
+@pytest.mark.parametrize("write", [as_pickle, *PROGRAMS])
+def test_a_trusted_program_is_the_whole_network_that_runs(write: Write, tmp_path: Path) -> None:
+    net, x = network(), images()
+    write(net, tmp_path / "m")
+    opened = open_network(tmp_path / "m", trust=True).whole().cnn()
+    assert torch.equal(opened(x), net(x))
+    model, report = convert_model(opened, inplace=True)
+    assert torch.equal(model(x), net(x))
+    assert {name for layer in report.layers for name in layer.names} == {"stem", "body"}
+    save_converted(model, tmp_path / "out", report=report)
+    restored = restored_state(tmp_path / "out")
+    assert not restored.is_layers
+    wanted = {key: value for key, value in net.state_dict().items() if key in restored.state_dict}
+    assert wanted.keys() >= net.state_dict().keys() - {"norm.num_batches_tracked"}
+    assert all(torch.equal(restored.state_dict[key], value) for key, value in wanted.items())
+
+
+@pytest.mark.parametrize("write", PROGRAMS)
+def test_a_program_that_nobody_trusts_is_refused_by_what_it_is(write: Write, tmp_path: Path) -> None:
+    write(network(), tmp_path / "m")
+    kind = {as_plain_pickle: "pickle.dump wrote, not torch.save", as_program: "torch.export"}.get(write, "TorchScript")
+    with pytest.raises(TrustNeededError, match=kind):
+        read_checkpoint(tmp_path / "m")
+
+
+def test_a_pickled_network_of_an_own_class_gives_its_layers_and_its_state_without_trust(tmp_path: Path) -> None:
+    net = network()
+    as_pickle(net, tmp_path / "m")
+    opened = open_network(tmp_path / "m")
+    assert opened.is_layers
+    with pytest.raises(ArchitectureNeededError, match="describes its layers, but not how the network connects them"):
+        opened.whole()
+    layers = opened.cnn()
+    for name in ("stem", "body"):
+        assert repr(layers.get_submodule(name)) == repr(net.get_submodule(name))
+        assert torch.equal(layers.get_parameter(f"{name}.weight"), net.get_parameter(f"{name}.weight"))
+    state = open_network(tmp_path / "m", architecture=Net()).cnn().state_dict()
+    assert all(torch.equal(value, net.state_dict()[key]) for key, value in state.items())
+
+
+def test_a_pickled_network_of_pytorch_s_own_classes_comes_whole(tmp_path: Path) -> None:
+    layer = nn.TransformerEncoderLayer(6, 2, 8, activation=torch.nn.functional.gelu, batch_first=True)
+    net = nn.Sequential(nn.Conv2d(3, 6, 3), nn.GELU(), nn.Flatten(2), nn.Sequential(nn.LazyBatchNorm1d(), layer)[:0])
+    torch.save({"model": net, "epoch": 3}, tmp_path / "m")
+    opened = open_network(tmp_path / "m").whole().cnn()
+    assert torch.equal(opened(images()), net(images()))
+    torch.save(nn.Sequential(nn.Conv2d(3, 6, 3), layer), tmp_path / "t")
+    assert not open_network(tmp_path / "t").is_layers
+
+
+class Padded(nn.Conv2d):
+    """A class of convolutions that is none of PyTorch's."""
+
+
+def test_convolutions_that_compute_something_else_say_why(tmp_path: Path) -> None:
+    plain, hooked = nn.Conv2d(2, 3, 1), nn.Conv2d(2, 3, 1)
+    hooked.register_forward_hook(print)
+    net = nn.ModuleDict({"plain": plain, "padded": Padded(2, 3, 1), "hooked": hooked})
+    torch.save(net, tmp_path / "m")
+    found = read_checkpoint(tmp_path / "m").convolutions
+    assert found["plain"].spec is not None
+    assert found["padded"].problem == "Padded is not a convolution of torch.nn"
+    assert "hook" in str(found["hooked"].problem)
+
+
+def test_what_a_program_needs_and_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = network().state_dict().keys()
+    as_pickle(network(), tmp_path / "m")
+    monkeypatch.delattr(f"{__name__}.Net")
+    with pytest.raises(CheckpointError, match=r"needs code that cannot be imported here .*Net"):
+        open_network(tmp_path / "m", trust=True)
+    assert read_checkpoint(tmp_path / "m").state_dict.keys() == keys
+
+
+@pytest.mark.parametrize("kind", ["Conv1d", "Conv3d", "ConvTranspose2d"])
+def test_a_quantised_layer_is_that_of_what_its_integers_stand_for(kind: str, tmp_path: Path) -> None:
+    with warnings.catch_warnings(action="ignore"):
+        conv = getattr(torch.ao.nn.quantized, kind)(4, 6, 3, stride=2, padding=1)
+        weight = torch.quantize_per_tensor(torch.randn_like(getattr(nn, kind)(4, 6, 3).weight), 0.05, 0, torch.qint8)
+        conv.set_weight_bias(weight, torch.randn(6))
+        torch.save(nn.Sequential(conv), tmp_path / "m")
+    network = open_network(tmp_path / "m")
+    plain = getattr(nn, kind)(4, 6, 3, stride=2, padding=1)
+    plain.weight.data, plain.bias.data = weight.dequantize(), conv.bias()
+    x = torch.rand(2, 4, *(9, 8, 7)[: plain.weight.ndim - 2])
+    assert torch.equal(network.cnn().get_submodule("0")(x), plain(x))
+    assert network.notes["0"] == DEQUANTISED

@@ -1,0 +1,287 @@
+"""Weights are found wherever training loops put them, under whatever their keys became, and nothing foreign runs."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import hashlib
+import pathlib
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, SeveralNetworksError
+from conv2attn.convert.files.checkpoint import read_checkpoint
+from conv2attn.convert.files.open import open_network
+
+
+class Block(nn.Sequential):
+    """A convolution with groups, and its normalisation."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Conv2d(4, 6, (3, 2), groups=2), nn.BatchNorm2d(6))
+
+
+class Net(nn.Module):
+    """A network with a part that could be wrapped by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone = nn.ModuleDict({"stem": nn.Conv2d(3, 4, 3, stride=2), "block": Block()})
+        self.head = nn.Conv2d(6, 5, 1)
+
+
+State = dict[str, Tensor]
+
+
+def network(seed: int = 0) -> Net:
+    torch.manual_seed(seed)
+    net = Net().eval()
+    for buffer in net.buffers():
+        buffer.add_(1)
+    return net
+
+
+def state(seed: int = 0) -> State:
+    return dict(network(seed).state_dict())
+
+
+def prefixed(prefix: str, given: State) -> State:
+    return {f"{prefix}{key}": value for key, value in given.items()}
+
+
+def assert_opens_as(path: Path, wanted: State, **options: Any) -> tuple[str, ...]:
+    """The file gives these weights to a new network; the keys that were left out."""
+    opened = open_network(path, architecture=Net(), **options)
+    found = opened.cnn().state_dict()
+    assert list(found) == list(wanted)
+    assert all(torch.equal(found[key], value.to(found[key].dtype)) for key, value in wanted.items())
+    return opened.checkpoint.extra
+
+
+class Configuration:
+    """A class of the user's own, with state."""
+
+    def __init__(self) -> None:
+        self.width = 3
+
+
+class Weights(collections.OrderedDict[str, Tensor]):
+    """A dictionary of the user's own."""
+
+
+class Listed(list[Any]):
+    """A list of the user's own."""
+
+
+Made = Callable[[State], Any]
+PLACES: dict[str, Made] = {
+    "itself": lambda s: s,
+    "tutorial": lambda s: {"epoch": 3, "model_state_dict": s, "optimizer_state_dict": {"state": {}}, "loss": 0.1},
+    "any key": lambda s: {"net": s, "optim": {"state": {0: {"exp_avg": torch.ones(4, 3, 3, 3)}}}},
+    "weights": lambda s: {"weights": s, "rng": torch.get_rng_state()},
+    "deep": lambda s: {"trainer": {"agent": {"params": s}}, "loss": torch.tensor(0.5)},
+    "DeepSpeed": lambda s: {"module": s, "optimizer": None, "ds_config": {}, "param_shapes": [{"a": torch.Size([1])}]},
+    "a list": lambda s: [s],
+    "a list of two": lambda s: [{"state_dict": s}, {"lr": 0.1}],
+    "two networks, one that fits": lambda s: {"G": s, "D": nn.Sequential(nn.Conv2d(3, 4, 3)).state_dict()},
+    "with an average": lambda s: {"state_dict": s, "state_dict_ema": {k: v * 0 for k, v in s.items()}},
+    "Lightning": lambda s: {
+        "state_dict": prefixed("net.", s) | {"loss.weight": torch.ones(5), "accuracy.total": torch.tensor(3)},
+        "hyper_parameters": argparse.Namespace(lr=0.1),
+        "callbacks": {"best": torch.tensor(0.5)},
+    },
+    "data parallel": lambda s: {"state_dict": prefixed("module.", s)},
+    "prefixes": lambda s: prefixed("_orig_mod.module.model.", s),
+    "a part compiled": lambda s: {k.replace("backbone.", "backbone._orig_mod."): v for k, v in s.items()},
+    "a part data parallel": lambda s: {f"module.{k}" if k.startswith("back") else k: v for k, v in s.items()},
+    "a part wrapped": lambda s: {k.replace("block.", "block.wrapped."): v for k, v in s.items()},
+    "averaged alone": lambda s: prefixed("module.", s) | {"n_averaged": torch.tensor(7)},
+    "an average beside": lambda s: prefixed("model.", s) | prefixed("model_ema.", {k: v * 0 for k, v in s.items()}),
+    "counters": lambda s: s | {"backbone.block.total_ops": torch.ones(1), "total_params": torch.ones(1)},
+    "half": lambda s: {k: v.half() if v.is_floating_point() else v for k, v in s.items()},
+    "arrays": lambda s: {"model": {k: v.numpy() for k, v in s.items()}},
+    "a dictionary of their own": lambda s: {"model": Weights(s)},
+    "with a default": lambda s: {"model": collections.defaultdict(list, s)},
+    "an object": lambda s: vars_of(Configuration(), weights=s),
+    "parameters": lambda s: {k: nn.Parameter(v) if v.is_floating_point() else v for k, v in s.items()},
+    "before PyTorch 0.4.1": lambda s: {k: v for k, v in s.items() if not k.endswith("num_batches_tracked")},
+}
+
+
+def vars_of(thing: Any, **more: Any) -> Any:
+    vars(thing).update(more)
+    return thing
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("place", PLACES)
+def test_weights_are_found_in_any_place_and_behind_any_prefix(place: str, legacy: bool, tmp_path: Path) -> None:
+    saved = state()
+    wanted = {k: v.half() if v.is_floating_point() else v for k, v in saved.items()} if place == "half" else saved
+    if place == "before PyTorch 0.4.1":
+        wanted = saved | {"backbone.block.1.num_batches_tracked": torch.tensor(0)}
+    torch.save(PLACES[place](saved), tmp_path / "w.pth", _use_new_zipfile_serialization=not legacy)
+    assert_opens_as(tmp_path / "w.pth", wanted)
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        argparse.Namespace(lr=0.1), np.float64(0.9), np.ones((3, 2)), np.array([None, "a"], dtype=object),
+        pathlib.PurePosixPath("/x"), Configuration(), Configuration, Weights(a=1), Listed([1]), {1, 2}, frozenset([1]),
+        collections.deque([1, 2]), slice(1, 2), range(3), print, torch.relu, b"bytes", 2**80, 1j,
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_foreign_classes_never_refuse_a_checkpoint(foreign: object, tmp_path: Path) -> None:
+    torch.save({"model": state(), "extra": foreign}, tmp_path / "w.pth")
+    assert_opens_as(tmp_path / "w.pth", state())
+
+
+def test_keys_that_belong_to_no_part_of_the_network_are_named_and_left_out(tmp_path: Path) -> None:
+    torch.save(prefixed("net.", state()) | {"loss.weight": torch.ones(5)}, tmp_path / "w.pth")
+    assert assert_opens_as(tmp_path / "w.pth", state()) == ("loss.weight",)
+    torch.save(state() | {"head.total_ops": torch.ones(1)}, tmp_path / "w.pth")
+    assert assert_opens_as(tmp_path / "w.pth", state()) == ("head.total_ops",)
+
+
+@pytest.mark.parametrize("key", ["head.more", "backbone.block.2.weight"])
+def test_keys_within_the_network_that_it_lacks_refuse_it(key: str, tmp_path: Path) -> None:
+    torch.save(state() | {key: torch.ones(5)}, tmp_path / "w.pth")
+    with pytest.raises(CheckpointError, match=f"it holds '{key}', which the architecture lacks$"):
+        open_network(tmp_path / "w.pth", architecture=Net())
+
+
+def test_a_refusal_shows_the_file_s_keys_beside_the_expected_ones(tmp_path: Path) -> None:
+    torch.save({f"features.{number}": value for number, value in enumerate(state().values())}, tmp_path / "w.pth")
+    with pytest.raises(CheckpointError, match=r"'backbone\.stem\.weight' is missing.*it holds 'features\.0'"):
+        open_network(tmp_path / "w.pth", architecture=Net())
+
+
+def test_shapes_and_kinds_that_differ_are_all_named(tmp_path: Path) -> None:
+    wrong = state() | {"head.weight": torch.ones(5, 6, 1, 2), "head.bias": torch.ones(5, dtype=torch.int64)}
+    torch.save(wrong, tmp_path / "w.pth")
+    told = r"'head.weight' has shape \[5, 6, 1, 2\], wanted \[5, 6, 1, 1\]; 'head.bias' is integer, wanted floating"
+    with pytest.raises(CheckpointError, match=told):
+        open_network(tmp_path / "w.pth", architecture=Net())
+
+
+# Which of several
+
+
+EMA = ["state_dict_ema", "model_ema", "ema", "ema_state_dict", "ema_model", "params_ema", "averaged_model"]
+
+
+@pytest.mark.parametrize("key", EMA)
+def test_the_average_is_taken_only_if_it_is_asked_for(key: str, tmp_path: Path) -> None:
+    torch.save({"state_dict": state(), key: prefixed("module.", state(1))}, tmp_path / "w.pth")
+    assert_opens_as(tmp_path / "w.pth", state())
+    assert_opens_as(tmp_path / "w.pth", state(1), ema=True)
+    assert_opens_as(tmp_path / "w.pth", state(1), weights=key)
+
+
+def test_an_average_among_the_keys_of_one_dictionary_is_told_from_the_weights(tmp_path: Path) -> None:
+    torch.save({"state_dict": prefixed("net.", state()) | prefixed("ema_net.", state(1))}, tmp_path / "w.pth")
+    assert_opens_as(tmp_path / "w.pth", state())
+    assert_opens_as(tmp_path / "w.pth", state(1), ema=True)
+
+
+def test_without_an_average_none_is_given(tmp_path: Path) -> None:
+    torch.save({"state_dict": state()}, tmp_path / "w.pth")
+    for architecture in (Net(), None):
+        with pytest.raises(CheckpointError, match="holds no moving average of the weights by a usual name"):
+            open_network(tmp_path / "w.pth", architecture=architecture, ema=True)
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_several_networks_that_fit_are_named_and_one_is_chosen_by_its_key(inner: bool, tmp_path: Path) -> None:
+    both = {"student": state(), "teacher": state(1)}
+    flat = {f"{name}.{key}": value for name, each in both.items() for key, value in each.items()}
+    torch.save({"model": flat} if inner else both, tmp_path / "w.pth")
+    with pytest.raises(SeveralNetworksError, match=r"'student.*'teacher"):
+        open_network(tmp_path / "w.pth", architecture=Net())
+    assert_opens_as(tmp_path / "w.pth", state(1), weights="teacher")
+    with pytest.raises(CheckpointError, match=r"holds no weights under 'nobody'; it holds .*(student|model)"):
+        open_network(tmp_path / "w.pth", architecture=Net(), weights="nobody")
+
+
+def test_without_an_architecture_several_networks_are_several(tmp_path: Path) -> None:
+    torch.save({"G": state(), "D": state(1)}, tmp_path / "w.pth")
+    with pytest.raises(SeveralNetworksError, match=r"'G' \(\d+ tensors\), 'D' \(\d+ tensors\)"):
+        read_checkpoint(tmp_path / "w.pth")
+    assert read_checkpoint(tmp_path / "w.pth", weights="D").state_dict.keys() == state().keys()
+    with pytest.raises(ArchitectureNeededError, match="not the strides and paddings"):
+        open_network(tmp_path / "w.pth", weights="D")
+
+
+@pytest.mark.parametrize("value", [{}, {"epoch": 3}, [1], "text", torch.ones(3), Configuration()])
+def test_a_file_without_named_tensors_says_what_it_holds(value: object, tmp_path: Path) -> None:
+    torch.save(value, tmp_path / "w.pth")
+    with pytest.raises(CheckpointError, match="holds no named tensors; it holds "):
+        read_checkpoint(tmp_path / "w.pth")
+
+
+# Tensors
+
+
+def test_tensors_that_are_one_stay_one_and_hooks_translate_old_names(tmp_path: Path) -> None:
+    net = network()
+    net.again = net.head  # type: ignore[assignment]
+    torch.save(net.state_dict(), tmp_path / "w.pth")
+    found = read_checkpoint(tmp_path / "w.pth").state_dict
+    assert found["again.weight"].data_ptr() == found["head.weight"].data_ptr()
+    with pytest.warns(FutureWarning, match="weight_norm"):
+        old = nn.utils.weight_norm(nn.Conv1d(4, 6, 3, groups=2), dim=2)
+    new = nn.utils.parametrizations.weight_norm(nn.Conv1d(4, 6, 3, groups=2), dim=2)
+    torch.save({"state_dict": prefixed("module.", dict(old.state_dict()))}, tmp_path / "n.pth")
+    opened = open_network(tmp_path / "n.pth", architecture=new).cnn().state_dict()
+    assert torch.equal(opened["parametrizations.weight.original0"], old.weight_g)
+    assert torch.equal(opened["parametrizations.weight.original1"], old.weight_v)
+
+
+def test_a_second_name_of_a_tensor_may_be_missing_but_not_differ(tmp_path: Path) -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.other = nn.Conv2d(2, 3, 1), nn.Conv2d(2, 3, 1)
+            self.other.weight = self.conv.weight
+
+    net = Tied()
+    saved = dict(net.state_dict())
+    torch.save({key: value for key, value in saved.items() if key != "other.weight"}, tmp_path / "w.pth")
+    opened = open_network(tmp_path / "w.pth", architecture=Tied()).cnn()
+    assert torch.equal(opened.state_dict()["other.weight"], net.conv.weight)
+    torch.save(saved | {"other.weight": net.conv.weight + 1}, tmp_path / "w.pth")
+    with pytest.raises(CheckpointError, match=r"'conv.weight' and 'other.weight' are one tensor, with two values"):
+        open_network(tmp_path / "w.pth", architecture=Tied())
+
+
+@pytest.mark.parametrize("kind", ["sparse", "meta"])
+def test_a_tensor_that_is_not_dense_is_refused_by_its_name(kind: str, tmp_path: Path) -> None:
+    odd = torch.ones(5, 6, 1, 1).to_sparse() if kind == "sparse" else torch.ones(5, 6, 1, 1, device="meta")
+    torch.save(state() | {"head.weight": odd}, tmp_path / "w.pth")
+    with pytest.raises(CheckpointError, match=f"holds a {kind} tensor, 'head.weight'; only dense, plain ones are read"):
+        open_network(tmp_path / "w.pth", architecture=Net())
+
+
+def test_quantised_tensors_are_what_their_integers_stand_for(tmp_path: Path) -> None:
+    with warnings.catch_warnings(action="ignore"):  # torch means to give them up
+        whole = torch.quantize_per_tensor(torch.randn(5, 6, 1, 1), 0.05, 3, torch.qint8)
+    torch.save(state() | {"head.weight": whole}, tmp_path / "w.pth")
+    assert_opens_as(tmp_path / "w.pth", state() | {"head.weight": whole.dequantize()})
+
+
+def test_the_sum_is_of_the_whole_file_and_progress_is_in_bytes(tmp_path: Path) -> None:
+    torch.save(state(), tmp_path / "w.pth")
+    content, told = (tmp_path / "w.pth").read_bytes(), list[int]()
+    found = read_checkpoint(tmp_path / "w.pth", progress=told.append)
+    assert found.sha256 == hashlib.sha256(content).hexdigest()
+    assert sum(told) == len(content)
+    assert found.files == (tmp_path / "w.pth",)
