@@ -266,16 +266,20 @@ def _beside(target: Path) -> Iterator[Path]:
     """
     name = hashlib.sha256(os.fsencode(target)).hexdigest()[:32]
     lock = FileLock(Path(tempfile.gettempdir()) / f"conv2attn-{name}.lock", timeout=0, mode=0o666, is_singleton=False)
-    try:
-        with file_system_errors(target), lock:
+    with file_system_errors(target):
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise OutputError(f"{target} cannot be written: another run is writing it") from error
+        try:
             _clear_remains(target)
             temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}{_TEMPORARY}", dir=target.parent))
             try:
                 yield temporary
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
-    except Timeout as error:
-        raise OutputError(f"{target} cannot be written: another run is writing it") from error
+        finally:
+            lock.release()
 
 
 def _clear_remains(target: Path) -> None:
