@@ -12,16 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
-from ...errors import CheckpointError
+from torch import Tensor
+
+from ...errors import CheckpointError, ToolError
 from .archive import open_archive
 from .common.beside import Beside, path_in
 from .common.geometry import StoredConvolution
 from .common.limits import MAX_HEADER, Budget, parse_json
+from .common.made import made
 from .common.stored import Source
 from .exported import MODEL, read_exported
-from .onnx.model import read_onnx
+from .onnx import read_onnx
 from .pickled import DATA, read_archive, read_legacy
 from .safetensors import read_safetensors
 from .sniff import HEAD_BYTES, Kind, describe, sniff
@@ -85,6 +89,8 @@ def _read(source: Source) -> Contents:
         return _READERS[kind](source)
     except OSError:
         raise
+    except ToolError:
+        raise
     except CheckpointError as error:
         raise located(error, path) from error
     except Exception as error:  # a damaged file makes the readers raise anything
@@ -133,9 +139,19 @@ def _read_pickle(source: Source) -> Contents:
 
 
 def _read_onnx(source: Source) -> Contents:
-    beside = Beside(source)
-    tensors, convolutions = read_onnx(source, beside.open)
-    return Contents(tensors, convolutions, (source.path, *(file.path for file in beside.opened)))
+    """Tensors of an ONNX model as those of a file; once readers give plain tensors, ``read_onnx`` takes its place."""
+    tensors, layers, files = read_onnx(source.path)
+    for file in files[1:]:
+        source.budget.add_file(file.stat().st_size)
+    found = {
+        name: made(source, tensor.dtype, tuple(tensor.shape), partial(_same, tensor))
+        for name, tensor in tensors.items()
+    }
+    return Contents(found, {name: StoredConvolution(**vars(layer)) for name, layer in layers.items()}, files)
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 def _read_index(source: Source) -> Contents:
