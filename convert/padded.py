@@ -63,15 +63,15 @@ class PaddedConv3d(_Padded, nn.Conv3d):
     """``nn.Conv3d`` with any padding by zeros."""
 
 
-class CroppedConvTranspose1d(_Cropped, nn.ConvTranspose1d):
+class CroppedConvTranspose1d(_Cropped, nn.ConvTranspose1d):  # type: ignore[misc]  # takes no output_size
     """``nn.ConvTranspose1d`` with any padding."""
 
 
-class CroppedConvTranspose2d(_Cropped, nn.ConvTranspose2d):
+class CroppedConvTranspose2d(_Cropped, nn.ConvTranspose2d):  # type: ignore[misc]  # takes no output_size
     """``nn.ConvTranspose2d`` with any padding."""
 
 
-class CroppedConvTranspose3d(_Cropped, nn.ConvTranspose3d):
+class CroppedConvTranspose3d(_Cropped, nn.ConvTranspose3d):  # type: ignore[misc]  # takes no output_size
     """``nn.ConvTranspose3d`` with any padding."""
 
 

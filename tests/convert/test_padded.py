@@ -80,8 +80,10 @@ def test_what_is_cropped_differently_at_both_ends_is_what_the_attention_leaves_o
     x = whole(2, 2, *(5, 6, 4)[: spec.axes])
     function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[spec.axes - 1]
     numbers = (spec.stride, 0, spec.output_padding, spec.groups, spec.dilation)
-    expected = function(x, conv.weight, conv.bias, *numbers)  # type: ignore[arg-type]
-    for axis, (before, after) in enumerate(spec.padding):  # type: ignore[misc]
+    expected = function(x, conv.weight, conv.bias, *numbers)
+    for axis, pair in enumerate(spec.padding):
+        assert isinstance(pair, tuple)
+        before, after = pair
         expected = expected.narrow(2 + axis, before, expected.shape[2 + axis] - before - after)
     assert torch.equal(conv(x), expected)
     assert torch.equal(conv(x[0]), expected[0])

@@ -26,11 +26,12 @@ def read_onnx(path: Path) -> tuple[dict[str, Tensor], dict[str, DescribedConvolu
     """
     onnx_package("reading ONNX files")
     from .layers import read_model
-    from .load import load_model
+    from .load import load_model, reading
 
     model, files = load_model(path)
     found = read_model(model, path)
-    return found.tensors, found.layers, files
+    with reading(path):
+        return found.tensors(), found.layers, files
 
 
 def onnx_package(purpose: str) -> Any:

@@ -14,11 +14,10 @@ import torch
 from onnx import GraphProto, ModelProto, NodeProto
 from torch import Tensor
 
-from ....errors import CheckpointError
 from ..described import DescribedConvolution, add_layer, layer_name
 from .convolutions import CONVOLUTIONS, convolution, input_name
 from .folding import folding_note
-from .load import graphs_of, inner_graphs
+from .load import graphs_of, inner_graphs, reading
 from .naming import layer_names
 from .scopes import Constant, Scope
 
@@ -64,9 +63,12 @@ class ReadModel:
     scopes: list[Scope]
     used: dict[str, Tensor]
 
-    @property
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors of the file, and those that the layers name, by their names."""
+        """The tensors of the file, and those that the layers name, by their names.
+
+        Raises:
+            CheckpointError: A tensor is damaged.
+        """
         return {stored.key: stored.tensor for scope in self.scopes for stored in scope.tensors()} | self.used
 
 
@@ -93,11 +95,9 @@ def read_model(model: ModelProto, path: Path) -> ReadModel:
         CheckpointError: The model is damaged.
     """
     walk = _Walk(model)
-    try:
+    with reading(path):
         walk.graph(model.graph, Scope(model.graph, model.opset_import))
         return _named(walk.found, walk.scopes, model)
-    except CheckpointError as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from error
 
 
 class _Walk:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import onnx
@@ -24,21 +25,30 @@ def load_model(path: Path) -> tuple[ModelProto, tuple[Path, ...]]:
     Raises:
         CheckpointError: The file is damaged, is not an ONNX model, or names external data that are not in its folder.
     """
-    try:
+    with reading(path):
         model = onnx.load(path, load_external_data=False)
+        if not model.HasField("graph"):
+            raise CheckpointError("it holds no graph")
         _check_names(model)
         files = dict.fromkeys(_load_external(tensor, path.parent) for tensor in _external_tensors(model))
         if model.functions:
             model = inliner.inline_local_functions(model)
         if any(_has_output_shape(node) for graph in graphs_of(model.graph) for node in graph.node):
             model = shape_inference.infer_shapes(model)
+    return model, (path, *files)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Refuses a file for whatever is found wrong with it, or onnx raises, within."""
+    try:
+        yield
     except CheckpointError as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
     except OSError:
         raise
-    except Exception as error:  # DecodeError, ValidationError, InferenceError, and what else onnx raises
+    except Exception as error:  # DecodeError, ValidationError, InferenceError, and others
         raise CheckpointError(f"{path} is damaged, or not an ONNX model: {first_line(error)[:200]}") from error
-    return model, (path, *files)
 
 
 def graphs_of(graph: GraphProto) -> Iterator[GraphProto]:

@@ -212,7 +212,8 @@ class Scope:
         try:
             evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=self._opsets))
             feeds = {leaf: numpy_helper.to_array(proto) for leaf, proto in leaves.items()}
-            return as_tensor(evaluator.run([name], feeds)[0])
+            (output,) = evaluator.run([name], feeds)
+            return as_tensor(output)
         except Exception:  # whatever the reference raises for tensors that do not fit together
             return None
 
