@@ -23,9 +23,13 @@ browser: .venv/dev  ## Run the tests that open the page in Chromium (apt-get ins
 pictures: .venv/dev  ## Draw the pictures of docs/theory.md again.
 	$(BIN)/python -m conv2attn.proofs.show.theory docs/pictures
 
-docs: .venv/docs  ## Build the site of the documents in build/site, with warnings as errors.
+docs: .venv/docs build/katex  ## Build the site of the documents in build/site, with warnings as errors.
 	mkdir -p build/documented/conv2attn && ln -sfn $(CURDIR)/convert $(CURDIR)/learn $(CURDIR)/proofs build/documented/conv2attn
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+build/katex:
+	@command -v npm >/dev/null || { echo "make docs needs npm for KaTeX: apt-get install npm" >&2; exit 2; }
+	npm install --silent --no-audit --no-fund --prefix $@ katex@0.16.22
 
 bench: .venv/runtime  ## Measure the attention beside the convolution.
 	$(BIN)/conv2attn bench

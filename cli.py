@@ -19,7 +19,6 @@ from .proofs.terminal.options import (
     ArchArgOption,
     ArchOption,
     CheckpointArgument,
-    DataOption,
     DeviceOption,
     DevicesOption,
     Dtype,
@@ -31,15 +30,18 @@ from .proofs.terminal.options import (
     FormOption,
     IncludeOption,
     JsonOption,
+    MeanOption,
     Picture,
     PictureSizeOption,
     PrecisionOption,
     ProofFormat,
     ResultOption,
     SkipOption,
+    StdOption,
     StrategyOption,
     Target,
     architecture_of,
+    normalization_of,
     pixel_of,
     positive,
     range_of,
@@ -111,6 +113,7 @@ def convert(
         ),
     ] = None,
     form: FormOption = None,
+    page: Annotated[bool, typer.Option("--page/--no-page", help="Write report.html, a page to look at.")] = True,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -132,6 +135,7 @@ def convert(
         size=None if size is None else size_of(size),
         form=form,
         force=force,
+        page=page,
     )
     _finish("convert", converted, as_json=as_json)
 
@@ -226,6 +230,8 @@ def show(
     size: Annotated[
         str | None, typer.Option(metavar="ROWSxCOLUMNS", help="Size to scale or draw the image to.")
     ] = None,
+    mean: MeanOption = None,
+    std: StdOption = None,
     query: Annotated[
         str | None, typer.Option(metavar="ROW,COLUMN", help="Query: a pixel of the image; by default its middle.")
     ] = None,
@@ -240,7 +246,8 @@ def show(
 
     architecture = architecture_of(arch, arch_arg)
     scaled = None if size is None else size_of(size)
-    view = View(layer, image, scaled, None if query is None else pixel_of(query), alpha, picture)
+    pixel = None if query is None else pixel_of(query)
+    view = View(layer, image, scaled, pixel, alpha, picture, normalization_of(mean, std))
     layers = show(source, out, view, architecture=architecture, ema=ema, force=force)
     _finish("show", Wrote(out, {"layers": layers}), as_json=as_json)
 
@@ -434,6 +441,8 @@ def verify(
         str | None,
         typer.Option(metavar="ROWSxCOLUMNS", help="Size of random inputs, 224x224 by default, and of pictures."),
     ] = None,
+    mean: MeanOption = None,
+    std: StdOption = None,
     original: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="The ONNX file that the folder CHECKPOINT was converted from: run both."),
@@ -456,6 +465,7 @@ def verify(
         check_stdout()
     if original is not None or form is not None or (arch is None and is_onnx(checkpoint)):
         given = {"--arch": arch, "--engine": engine, "--data": data, "--dtype": dtype, "--ema": ema}
+        given |= {"--mean": mean, "--std": std}
         refuse_options("an ONNX file that ONNX Runtime runs", given)
         with result_file(out, "verify", sources=[checkpoint]) as write:
             found = verify_onnx_file(
@@ -481,7 +491,8 @@ def verify(
             device=device,
             dtype=torch_dtype(dtype),
         )
-        inputs = choose_inputs(pair, folder=data, count=random, size=scaled, seed=seed)
+        normalization = normalization_of(mean, std)
+        inputs = choose_inputs(pair, folder=data, count=random, size=scaled, seed=seed, normalization=normalization)
         engines = engine or DEFAULT_ENGINES
         with progress("Running CNN and attention", total=(1 + len(engines)) * len(inputs.images)) as advance:
             check = verify_network(pair, inputs, engines=engines, progress=advance)
@@ -602,8 +613,16 @@ def melt(
     arch: ArchOption = None,
     arch_arg: ArchArgOption = None,
     ema: EmaOption = False,
-    data: DataOption = "digits",
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="digits, drawn, cifar10:PATH or folder:PATH; required with a checkpoint, without one it is digits.",
+        ),
+    ] = None,
     size: PictureSizeOption = None,
+    mean: MeanOption = None,
+    std: StdOption = None,
     tolerance: Annotated[
         float | None,
         typer.Option(callback=positive, help="Start each layer this near to its convolution, for inputs on [-1, 1]."),
@@ -640,14 +659,18 @@ def melt(
     from .learn.training.recipe import Machine
     from .proofs.show.melting import melt_checkpoint
 
+    if data is None and checkpoint is not None:
+        wanted = "is required with a checkpoint: the images it is fine-tuned on, such as folder:PATH"
+        raise typer.BadParameter(wanted, param_hint="--data")
     recipe = replace(FINE_TUNING, epochs=epochs, batch_size=batch, lr=lr, weight_decay=weight_decay, seed=seed)
     melted = melt_checkpoint(
         checkpoint,
         out,
         architecture=architecture_of(arch, arch_arg),
         ema=ema,
-        data=data,
+        data=data or "digits",
         size=None if size is None else size_of(size),
+        normalization=normalization_of(mean, std),
         melting=Melting(tolerance, alpha, content),
         include=include or (),
         exclude=exclude or (),

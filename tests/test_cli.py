@@ -30,7 +30,7 @@ from conv2attn.convert.examples.images import HELD_OUT_SEED, draw_images
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.architecture import Architecture, build_architecture
-from tests.command import exit_code
+from tests.command import exit_code, result_of
 from tests.processes import PATIENCE, finished, started
 
 PROGRAM = Path(sysconfig.get_path("scripts"), "conv2attn")
@@ -222,6 +222,18 @@ def test_the_written_folder_computes_the_same_bit_for_bit(
     converted = load("out")
     assert sum(isinstance(module, SelfAttention2d) for module in converted.modules()) == 2
     assert torch.equal(converted(x), cnn(x))
+
+
+def test_a_conversion_without_its_page_writes_the_same_network(run: Run) -> None:
+    save(network())
+    done(run(*convert()))
+    page, weights = Path("out/report.html"), Path("out/model.safetensors").read_bytes()
+    assert page.is_file()
+    found = result_of("convert", done(run(*convert("--no-page", "--force", "--json"))))
+    assert found["page"] is None
+    assert sorted(path.name for path in Path("out").iterdir()) == ["config.json", "model.safetensors", "report.json"]
+    assert Path("out/model.safetensors").read_bytes() == weights
+    assert done(run(*convert("--no-page", "--force"))).splitlines()[-1] == "Wrote out"
 
 
 def test_the_network_s_outputs_stay_within_the_bound_that_is_printed_and_kept(run: Run) -> None:

@@ -122,7 +122,7 @@ def _trace(plain: nn.Module, example: Tensor, opset: int) -> torch.onnx.ONNXProg
             )
             made = torch.onnx.export(program, (), dynamo=True, optimize=False, opset_version=opset, verbose=False)
     except ImportError as error:
-        raise ToolError(f"exporting takes onnx and onnxscript (pip install conv2attn[onnx]): {error}") from error
+        raise ToolError(f'exporting takes onnx and onnxscript (pip install "conv2attn[onnx]"): {error}') from error
     except Exception as error:  # whatever the network's code and torch's exporter raise
         raise ConversionError(f"torch cannot export the network: {first_line(error)[:300]}") from error
     if made is None:

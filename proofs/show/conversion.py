@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from ...convert.certificate.wording import WHY, is_useful
+from ...convert.certificate.wording import NO_USE, is_useful
 from ...convert.files.architecture import Architecture
 from ...convert.files.certified import CertifiedReport
 from ...convert.files.checkpoint import size_on_disk
@@ -35,24 +35,26 @@ class Converted:
         folder: Its path.
         certified: What was converted, with bounds.
         program: The network as an ONNX file, where one was converted.
+        has_page: Whether the page about the network was written.
     """
 
     folder: Path
     certified: CertifiedReport
     program: Program | None = None
+    has_page: bool = True
     exit_code: ClassVar[int] = 0
 
     @property
-    def page(self) -> Path:
+    def page(self) -> Path | None:
         """The page about the network."""
-        return self.folder / PAGE
+        return self.folder / PAGE if self.has_page else None
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as plain data."""
         program = None if self.program is None else self.program.to_json()
         return {
             "folder": str(self.folder),
-            "page": str(self.page),
+            "page": None if self.page is None else str(self.page),
             "program": program,
             "report": self.certified.to_json(),
         }
@@ -60,14 +62,16 @@ class Converted:
     def shown(self) -> list[Table | str]:
         """The outcome as a table and lines."""
         report, network = self.certified.report, self.certified.network
+        useful = network.bound is None or is_useful(network.bound, network.outputs)
         return [
             self._table(),
             *note_lines((layer.name, layer.note) for layer in report.layers),
             *problem_lines("left alone", report.skipped),
-            self._whole(),
+            *([self._whole()] if useful else []),
             *problem_lines("without a known bound", network.unbounded),
             *([] if self.program is None else self.program.lines),
-            f"Wrote {self.folder}; open {self.page} to look at it",
+            f"Wrote {self.folder}" + ("" if self.page is None else f"; open {self.page} to look at it"),
+            *([] if useful else [NO_USE]),
         ]
 
     def _table(self) -> Table:
@@ -90,9 +94,7 @@ class Converted:
 
     def _whole(self) -> str:
         network, (low, high) = self.certified.network, self.certified.input_range
-        useful = is_useful(network.bound, network.outputs)
-        bound = f"at most {network.in_words} apart" if useful else network.in_words
-        bound += "" if useful or network.bound is None else f": {WHY}"
+        bound = network.in_words if network.bound is None else f"at most {network.in_words} apart"
         return f"Outputs of the whole network, images of {network.size} on [{low:g}, {high:g}]: {bound}"
 
 
@@ -112,6 +114,7 @@ def convert_checkpoint(
     size: Size | None,
     form: str | None,
     force: bool,
+    page: bool = True,
 ) -> Converted:
     """Converts a checkpoint, certifies it, and writes the folder.
 
@@ -130,6 +133,7 @@ def convert_checkpoint(
         size: Image size that the whole network's bound is for; None for the usual one.
         form: How attention is written into a whole ONNX file; "separable" by default.
         force: Replace a folder that conv2attn wrote.
+        page: Write the page that shows the network, which takes longer than the conversion.
 
     Raises:
         OptionError: A form is given, and no ONNX file is converted.
@@ -148,8 +152,10 @@ def convert_checkpoint(
     report = report.noted(network.notes, network.originals)
     with progress("Certifying", total=len(report.layers)) as advance:
         certified = CertifiedReport.of(model, report, input_range=input_range, size=size, progress=advance)
-    page, left_out = make_page(model, certified.report, title=checkpoint.name, limit=QUICK)
-    certified = certified.noted(left_out)
+    text = None
+    if page:
+        text, left_out = make_page(model, certified.report, title=checkpoint.name, limit=QUICK)
+        certified = certified.noted(left_out)
     told = {layer.name: bound.to_json() for layer, bound in zip(report.layers, certified.bounds, strict=True)}
     program = program_of(network, model, form=form, skip_unsupported=skip_unsupported, told=told)
     with progress("Writing", total=None):
@@ -159,8 +165,8 @@ def convert_checkpoint(
             report=certified,
             architecture=network.architecture,
             source=network.checkpoint,
-            page=page,
+            page=text,
             program=None if program is None or program.whole is None else program.write,
             force=force,
         )
-    return Converted(out, certified, program)
+    return Converted(out, certified, program, page)

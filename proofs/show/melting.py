@@ -19,6 +19,7 @@ from ...convert.files.writing.ownership import check_apart
 from ...convert.model.convert import is_convolution
 from ...convert.model.selection import name_filter
 from ...convert.names import names_by_module
+from ...convert.preprocessing import Normalization
 from ...convert.size import Size
 from ...learn.data.kinds import load_data
 from ...learn.melting.compare import CLEAN, Comparison, Melting, compare
@@ -119,6 +120,7 @@ def melt_checkpoint(
     ema: bool,
     data: str,
     size: Size | None,
+    normalization: Normalization | None,
     melting: Melting,
     include: Sequence[str],
     exclude: Sequence[str],
@@ -138,6 +140,7 @@ def melt_checkpoint(
         ema: Take a checkpoint's moving average of the weights.
         data: As ``load_data`` takes it.
         size: What a folder's pictures are scaled to.
+        normalization: What the CNN was trained on; None means values from -1 to 1.
         melting: How the CNN is melted.
         include: Patterns of the names of layers to melt; none means all.
         exclude: Patterns of the names of layers to leave.
@@ -163,7 +166,8 @@ def melt_checkpoint(
         melting = Melting(melting.tolerance, melting.alpha, melting.content, _names(cnn, include, exclude))
     check_apart(out, sources)
     check_apart(out / NETWORK, sources)  # which may be a link
-    images = load_data(data, channels=None if cnn is None else _channels(cnn), size=size, out=out)
+    channels = None if cnn is None else _channels(cnn)
+    images = load_data(data, channels=channels, size=size, normalization=normalization, out=out)
     comparison = compare(
         images,
         out,

@@ -14,6 +14,7 @@ from ...convert.files.architecture import Architecture
 from ...convert.files.layers import Layers
 from ...convert.files.writing.atomic import check_file, write_file
 from ...convert.files.writing.ownership import CONFIG, REPORT, WEIGHTS
+from ...convert.preprocessing import Normalization
 from ...convert.size import Size
 from ...learn.data.pictures import LONGEST, read_picture
 from .film.write import film_page
@@ -44,6 +45,7 @@ class View:
         query: The query, as a pixel of the image; None means its middle.
         alpha: Locality strength of all heads; None means the layers' own.
         picture: One of ``PICTURES``, for a picture.
+        normalization: Applied to the image; None means values from -1 to 1.
     """
 
     layer: str | None = None
@@ -52,6 +54,7 @@ class View:
     query: tuple[int, int] | None = None
     alpha: float | None = None
     picture: str | None = None
+    normalization: Normalization | None = None
 
 
 def show(
@@ -185,7 +188,10 @@ def view_image(subject: Subject, view: View) -> Tensor:
     """The image that is asked for, with the channels that the network takes."""
     channels = 3 if isinstance(subject.model, Layers) else image_channels(subject.model)
     if view.image is not None:
-        return read_picture(view.image, channels, view.size, longest=LONGEST).unsqueeze(0)
+        picture = read_picture(view.image, channels, view.size, longest=LONGEST).unsqueeze(0)
+        return picture if view.normalization is None else view.normalization(picture)
+    if view.normalization is not None:
+        raise OptionError("mean and std are for an image; a drawn one has values from -1 to 1")
     return drawn_image(channels, view.size or DRAWN_SIZE)
 
 

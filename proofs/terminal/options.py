@@ -13,6 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from ...convert.files.architecture import Architecture
+    from ...convert.preprocessing import Normalization
     from ...convert.size import Size
 
 
@@ -105,9 +106,19 @@ EngineOption = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Verify this engine; repeatable; all by default.")
 ]
 ResultOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result as JSON, too.")]
-DataOption = Annotated[str, typer.Option(metavar="KIND", help="digits, drawn, cifar10:PATH or folder:PATH.")]
 PictureSizeOption = Annotated[
     str | None, typer.Option("--size", metavar="ROWSxCOLUMNS", help="Scale a folder's pictures to this size.")
+]
+MeanOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="R,G,B",
+        help="Mean of each channel that the network was trained with, for pictures from 0 to 1 "
+        "(0.485,0.456,0.406 for most ImageNet models); by default pictures get values from -1 to 1.",
+    ),
+]
+StdOption = Annotated[
+    str | None, typer.Option(metavar="R,G,B", help="Standard deviation of each channel; goes with --mean.")
 ]
 AcceleratorOption = Annotated[str, typer.Option(help="As for Lightning's Trainer: auto, cpu, gpu, ...")]
 DevicesOption = Annotated[int, typer.Option(min=1, help="As for Lightning's Trainer: how many.")]
@@ -172,6 +183,25 @@ def range_of(text: str) -> tuple[float, float]:
     if not -math.inf < low <= high < math.inf:
         raise typer.BadParameter(f"must be LOW,HIGH, like -1,1; got {text}", param_hint="--input-range")
     return low, high
+
+
+def normalization_of(mean: str | None, std: str | None) -> Normalization | None:
+    """Normalization of pictures, from texts like 0.485,0.456,0.406."""
+    from ...convert.preprocessing import Normalization
+
+    if mean is None and std is None:
+        return None
+    if mean is None or std is None:
+        raise typer.BadParameter("goes with the other one", param_hint="--std" if mean is None else "--mean")
+    return Normalization(_numbers(mean, "--mean"), _numbers(std, "--std"))
+
+
+def _numbers(text: str, option: str) -> tuple[float, ...]:
+    try:
+        return tuple(map(float, text.split(",")))
+    except ValueError as error:
+        wanted = "must be numbers with commas between them, like 0.485,0.456,0.406"
+        raise typer.BadParameter(f"{wanted}; got {text}", param_hint=option) from error
 
 
 def pixel_of(text: str) -> tuple[int, int]:

@@ -65,7 +65,20 @@ RUNS = {
     "mha": ("export", "cnn.pt", "--to", "mha", "--size", "8x8", "--out", "x.safetensors"),
     "freeze": ("freeze", "converted.pt", "--tolerance", "0.1", "--size", "8x8", "--out", "x.pt2"),
     "show": ("show", "cnn.pt", "--out", "x.svg"),
-    "melt": ("melt", "cnn.pt", "--epochs", "1", "--seeds", "1", "--accelerator", "cpu", "--out", "x"),
+    "melt": (
+        "melt",
+        "cnn.pt",
+        "--data",
+        "digits",
+        "--epochs",
+        "1",
+        "--seeds",
+        "1",
+        "--accelerator",
+        "cpu",
+        "--out",
+        "x",
+    ),
 }
 
 

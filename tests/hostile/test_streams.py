@@ -214,7 +214,7 @@ LOUD_RUNS = [
     ("export", *LOUD_NETWORK, "--to", "onnx", "--size", "8x8", "--out", "x.onnx"),
     ("export", *LOUD_NETWORK, "--to", "mha", "--size", "8x8", "--out", "x.safetensors"),
     ("freeze", "converted.pt", *LOUD_NETWORK[1:], "--tolerance", "0.1", "--size", "8x8", "--out", "x.pt2"),
-    ("melt", *LOUD_NETWORK, "--epochs", "1", "--seeds", "1", "--accelerator", "cpu", "--out", "x"),
+    ("melt", *LOUD_NETWORK, "--data", "digits", "--epochs", "1", "--seeds", "1", "--accelerator", "cpu", "--out", "x"),
 ]
 
 

@@ -358,8 +358,28 @@ def test_without_lightning_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch,
     for name in [name for name in sys.modules if name.startswith("conv2attn.learn.training.loop")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "lightning", None)
-    with pytest.raises(ToolError, match=r"lightning is not installed: pip install conv2attn\[learn\]"):
+    with pytest.raises(ToolError, match=r'lightning is not installed: pip install "conv2attn\[learn\]"'):
         fit(network(), data(), RECIPE, tmp_path / "run")
+
+
+class _Misfit:
+    """Finds a package whose import fails, as torchvision's does beside another torch."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "lightning":
+            raise RuntimeError("operator torchvision::nms does not exist\nmore")
+
+
+def test_a_lightning_that_cannot_be_imported_is_told_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in [name for name in sys.modules if re.match(r"conv2attn\.learn\.training\.loop|lightning\b", name)]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [_Misfit(), *sys.meta_path])
+    said = r"importing it fails: .*operator torchvision::nms does not exist; one of the packages .* may not fit torch"
+    with pytest.raises(ToolError, match=said):
+        fit(network(), data(), RECIPE, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_records_that_could_not_be_read_again_are_refused_before_training(
