@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-from onnx import NodeProto, helper
 from torch import Tensor
+
+from onnx import NodeProto, helper
 
 from ..described import DescribedConvolution, describe
 from .geometry import plain_geometry, transposed_geometry

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from onnx import GraphProto, ModelProto, NodeProto
 from torch import Tensor
+
+from onnx import GraphProto, ModelProto, NodeProto
 
 from ..described import DescribedConvolution, add_layer, layer_name
 from .convolutions import CONVOLUTIONS, convolution, input_name

@@ -10,9 +10,10 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from onnx import GraphProto, NodeProto, OperatorSetIdProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
-from torch import Tensor
 
 from ....errors import CheckpointError, first_line
 from .load import OWN_DOMAINS

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from onnx import TensorProto, numpy_helper
 from torch import Tensor
+
+from onnx import TensorProto, numpy_helper
 
 _BY_BITS = {
     name: getattr(torch, name)
