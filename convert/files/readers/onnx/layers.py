@@ -20,7 +20,7 @@ from .convolutions import CONVOLUTIONS, convolution, input_name
 from .folding import folding_note
 from .load import graphs_of, inner_graphs, reading
 from .naming import layer_names
-from .scopes import Constant, Scope
+from .scopes import Scope
 
 _QUANTISED = "_quantized"  # ONNX Runtime's tools put it behind a weight's name
 
@@ -48,21 +48,29 @@ class ConvolutionNode:
     dtype: torch.dtype | None = None
 
 
-@dataclass
 class ReadModel:
-    """A model that was read.
+    """A model that is read, graph by graph.
+
+    Args:
+        model: The model, as ``load_model`` gives it.
 
     Attributes:
-        nodes: Its convolution nodes.
-        layers: Its convolutions, by the names of their layers.
-        scopes: Its graphs.
-        used: The tensors that the layers name.
+        nodes: Convolution nodes, with the names that the file gives to their layers.
+        layers: Convolutions, by those names.
+
+    Raises:
+        CheckpointError: The model is damaged.
     """
 
-    nodes: list[ConvolutionNode]
-    layers: dict[str, DescribedConvolution]
-    scopes: list[Scope]
-    used: dict[str, Tensor]
+    def __init__(self, model: ModelProto) -> None:
+        self.nodes: list[ConvolutionNode] = []
+        self.layers: dict[str, DescribedConvolution] = {}
+        self._scopes: list[Scope] = []
+        self._used: dict[str, Tensor] = {}
+        self._prefixes: dict[str, int] = {}
+        operators = {node.op_type for graph in graphs_of(model.graph) for node in graph.node}
+        self._is_normalised = "BatchNormalization" in operators
+        self._walk(model.graph, Scope(model.graph, model.opset_import), 0)
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors of the file, and those that the layers name, by their names.
@@ -70,56 +78,34 @@ class ReadModel:
         Raises:
             CheckpointError: A tensor is damaged.
         """
-        return {stored.key: stored.tensor for scope in self.scopes for stored in scope.tensors()} | self.used
+        return {stored.key: stored.tensor for scope in self._scopes for stored in scope.tensors()} | self._used
 
-
-@dataclass(frozen=True)
-class _Found:
-    """A convolution node, as ``ConvolutionNode``; its name with those of the nodes around it, and the graph's names."""
-
-    node: NodeProto
-    graph: GraphProto
-    place: int
-    name: str
-    scope: Scope
-    depth: int
-
-
-def read_model(model: ModelProto, path: Path) -> ReadModel:
-    """Reads a loaded model.
-
-    Args:
-        model: The model, as ``load_model`` gives it.
-        path: Its file, for errors.
-
-    Raises:
-        CheckpointError: The model is damaged.
-    """
-    walk = _Walk(model)
-    with reading(path):
-        walk.graph(model.graph, Scope(model.graph, model.opset_import))
-        return _named(walk.found, walk.scopes, model)
-
-
-class _Walk:
-    """Convolution nodes that were found in the graphs of a model so far."""
-
-    def __init__(self, model: ModelProto) -> None:
-        self._opsets = model.opset_import
-        self._prefixes: dict[str, int] = {}
-        self.found: list[_Found] = []
-        self.scopes: list[Scope] = []
-
-    def graph(self, graph: GraphProto, scope: Scope, depth: int = 0) -> None:
-        """Walks a graph and those within its nodes."""
-        self.scopes.append(scope)
+    def _walk(self, graph: GraphProto, scope: Scope, depth: int) -> None:
+        """Reads a graph and those within its nodes."""
+        self._scopes.append(scope)
         for place, node in enumerate(graph.node):
             if node.op_type in CONVOLUTIONS:
-                name = scope.key(node.name or f"{node.op_type}_{len(self.found)}")
-                self.found.append(_Found(node, graph, place, name, scope, depth))
+                self._add(node, graph, place, scope, depth)
             for attribute, inner in inner_graphs(node):
                 prefix = self._prefix(f"{scope.prefix}{node.name or node.op_type}.{attribute}")
-                self.graph(inner, Scope(inner, self._opsets, prefix, scope), depth + 1)
+                self._walk(inner, scope.within(inner, prefix), depth + 1)
+
+    def _add(self, node: NodeProto, graph: GraphProto, place: int, scope: Scope, depth: int) -> None:
+        """Adds a convolution under its weight's name where that ends in "weight", else under its node's."""
+        described, constants = convolution(node, scope)
+        origin = constants[0].origin.removesuffix(_QUANTISED) if constants else ""
+        metadata = {entry.key: entry.value for entry in node.metadata_props}
+        has_bias, normalised = bool(input_name(node, 2)), self._is_normalised
+        folding = folding_note(metadata, origin, has_bias=has_bias, normalised=normalised)
+        described = replace(described, note="; ".join(filter(None, (described.note, folding))) or None)
+        if described.spec is not None:
+            self._used |= {constant.key: constant.tensor for constant in constants}
+        name = scope.key(node.name or f"{node.op_type}_{len(self.nodes)}")
+        own = layer_name(origin) if origin.endswith("weight") else name
+        add_layer(self.layers, own, described, otherwise=name)
+        layer = own if self.layers[own] == described else name
+        dtype = constants[0].tensor.dtype if constants else None
+        self.nodes.append(ConvolutionNode(node, graph, place, layer, described, depth, dtype))
 
     def _prefix(self, name: str) -> str:
         """A prefix for the names of a graph, different from all others."""
@@ -127,38 +113,22 @@ class _Walk:
         return f"{name}." if count == 1 else self._prefix(f"{name}_{count}")
 
 
-def _named(found: list[_Found], scopes: list[Scope], model: ModelProto) -> ReadModel:
-    """Gives layers the names of their weights where these end in "weight", else those of their nodes."""
-    normalised = any(node.op_type == "BatchNormalization" for graph in graphs_of(model.graph) for node in graph.node)
-    layers: dict[str, DescribedConvolution] = {}
-    used: dict[str, Tensor] = {}
-    nodes = []
-    for one in found:
-        described, constants = _noted(one, normalised=normalised)
-        if described.spec is not None:
-            used |= {constant.key: constant.tensor for constant in constants}
-        origin = _origin(constants)
-        own = layer_name(origin) if origin.endswith("weight") else one.name
-        add_layer(layers, own, described, otherwise=one.name)
-        layer = own if layers[own] == described else one.name
-        dtype = constants[0].tensor.dtype if constants else None
-        nodes.append(ConvolutionNode(one.node, one.graph, one.place, layer, described, one.depth, dtype))
-    names = layer_names(layers)
-    nodes = [replace(node, layer=names[node.layer]) for node in nodes]
-    renamed = {
-        names[name]: layer if names[name] == name else replace(layer, original=name) for name, layer in layers.items()
+def read_model(model: ModelProto, path: Path) -> ReadModel:
+    """Reads a loaded model, and gives its layers names that modules can have.
+
+    Args:
+        model: The model.
+        path: Its file, for errors.
+
+    Raises:
+        CheckpointError: The model is damaged.
+    """
+    with reading(path):
+        found = ReadModel(model)
+    names = layer_names(found.layers)
+    found.nodes = [replace(node, layer=names[node.layer]) for node in found.nodes]
+    found.layers = {
+        names[name]: layer if names[name] == name else replace(layer, original=name)
+        for name, layer in found.layers.items()
     }
-    return ReadModel(nodes, renamed, scopes, used)
-
-
-def _noted(one: _Found, *, normalised: bool) -> tuple[DescribedConvolution, list[Constant]]:
-    """The convolution of a node, with what is known of a batch normalisation in its weights."""
-    described, constants = convolution(one.node, one.scope)
-    metadata = {entry.key: entry.value for entry in one.node.metadata_props}
-    folding = folding_note(metadata, _origin(constants), has_bias=bool(input_name(one.node, 2)), normalised=normalised)
-    notes = [note for note in (described.note, folding) if note is not None]
-    return replace(described, note="; ".join(notes) or None), constants
-
-
-def _origin(constants: list[Constant]) -> str:
-    return constants[0].origin.removesuffix(_QUANTISED) if constants else ""
+    return found

@@ -98,6 +98,10 @@ class Scope:
                     raise CheckpointError(f"two tensors are called {name[:100]!r}")
                 self.makers[name] = node
 
+    def within(self, graph: GraphProto, prefix: str) -> Scope:
+        """Names of a graph within a node of this one."""
+        return Scope(graph, self._opsets, prefix, self)
+
     def tensors(self) -> Iterator[Constant]:
         """Tensors of the graph and of its Constant nodes, but for those that PyTorch has no dtype for."""
         constants = [name for name, node in self.makers.items() if _value(node) is not None]
