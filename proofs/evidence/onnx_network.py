@@ -20,7 +20,6 @@ from ...convert.certificate.data import measure_input
 from ...convert.certificate.layer import certify_error
 from ...convert.errors import OptionError, refusing
 from ...convert.export.onnx.forms import DEFAULT_FORM, FORMS, form_named
-from ...convert.export.onnx.standard import fitted
 from ...convert.export.onnx.watched import Watched, watched_model
 from ...convert.export.onnx.whole import FORM, SOURCE, attention_model
 from ...convert.files.checkpoint import read_checkpoint
@@ -58,15 +57,14 @@ def verify_onnx(
     """
     named = dict(model.named_modules(remove_duplicate=False)).get
     with ExitStack() as stack:
-        file = stack.enter_context(fitted(path, form))
-        whole = attention_model(file, named, form=form)
+        whole = attention_model(path, named, form=form)
         made = Path(stack.enter_context(TemporaryDirectory())) / PROGRAM
         whole.write(made)
         with refusing(f"ONNX Runtime cannot run {path}"):
             original, attention = session(path), session(made)
             inputs = feeds(original)
             ends = {port.name for port in (*original.get_inputs(), *original.get_outputs())}
-            content, watched = watched_model(file, named, form=form, given=ends)
+            content, watched = watched_model(path, named, form=form, given=ends)
             outputs, is_kept = _apart(original, attention, inputs), True
             layers = _layer_checks(content, watched, inputs, form)
         if converted is not None:

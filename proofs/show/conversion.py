@@ -167,10 +167,8 @@ def convert_checkpoint(
         text, left_out = make_page(model, certified.report, title=checkpoint.name, limit=QUICK)
         certified = certified.noted(left_out)
     told = {layer.name: bound.to_json() for layer, bound in zip(report.layers, certified.bounds, strict=True)}
-    with (
-        program_of(network, model, form=form, skip_unsupported=skip_unsupported, told=told) as program,
-        progress("Writing", total=None),
-    ):
+    program = program_of(network, model, form=form, skip_unsupported=skip_unsupported, told=told)
+    with progress("Writing", total=None):
         save_converted(
             model,
             out,

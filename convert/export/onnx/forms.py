@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...bounds.rounding import joined_error, literal_error
 from ...errors import OptionError
@@ -13,6 +13,9 @@ from .heads import Heads
 from .literal import attention, literal
 from .nodes import COMPUTED, STORED, Nodes
 from .separable import separable
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
 
 
 class Form(NamedTuple):
@@ -69,7 +72,7 @@ def refusal(layer: AttentionLayer, form: str) -> str | None:
     return None
 
 
-def layer_nodes(layer: AttentionLayer, form: str, *, x: str, weight: str, bias: str, output: str) -> list[bytes]:
+def layer_nodes(layer: AttentionLayer, form: str, *, x: str, weight: str, bias: str, output: str) -> list[NodeProto]:
     """The nodes that compute a layer.
 
     Args:

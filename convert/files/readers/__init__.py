@@ -17,6 +17,7 @@ from .described import DescribedConvolution
 from .folders import read_index, weights_file
 from .inert import Inert
 from .modules import is_module
+from .onnx import read_onnx
 from .program import run_program
 from .safetensors import read_safetensors
 from .sniff import Kind, describe, sniff
@@ -83,7 +84,7 @@ def _read(path: Path, *, trust: bool) -> Contents:
             value, files = read_index(path, lambda file: _part(file, trust=trust))
             return Contents(value, files=files)
         case Kind.ONNX:
-            return _read_onnx(path)
+            return Contents(*read_onnx(path))
     if trust:
         return replace(contents, value=run_program(path, kind))
     if kind is Kind.PICKLE:
@@ -120,19 +121,3 @@ def _part(path: Path, *, trust: bool) -> Mapping[str, object]:
     if not isinstance(value, dict):
         raise CheckpointError(f"{path} holds no named tensors")
     return value
-
-
-def _read_onnx(path: Path) -> Contents:
-    from .common.beside import Beside
-    from .common.stored import Source
-    from .onnx.model import read_onnx
-
-    source = Source(path)
-    beside = Beside(source)
-    tensors, found = read_onnx(source, beside.open)
-    read = {key: value.read() for key, value in tensors.items() if hasattr(value, "read")}
-    convolutions = {
-        name: DescribedConvolution(each.weight, each.bias, each.spec, each.problem, each.note, each.original)
-        for name, each in found.items()
-    }
-    return Contents(read, convolutions, (path, *(file.path for file in beside.opened)))
