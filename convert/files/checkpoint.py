@@ -140,6 +140,12 @@ def find_weights(
     return Checkpoint(path, plain, sha256, geometry, contents.metadata, contents.files, chosen.network, extra)
 
 
+def size_on_disk(path: Path) -> int:
+    """Bytes of a file, or of the files in a folder; 0 for what is not there."""
+    files = path.iterdir() if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
 def _candidates(value: Any, place: str, depth: int) -> Iterator[_Found]:
     """The dictionaries of tensors and the networks in what a checkpoint holds, the outer ones first."""
     if depth > _MAX_DEPTH:

@@ -35,13 +35,19 @@ from ..errors import (
 )
 from ..model.convert import convert_model, restore_model
 from .architecture import Architecture
-from .attention_keys import expected_keys, holds_attention, layer_entries, only_layers, without_attention
-from .checkpoint import Checkpoint, Progress, find_weights
-from .entry import LayerEntry, attention_named
+from .checkpoint import Checkpoint, Progress, find_weights, size_on_disk
+from .entry import (
+    LayerEntry,
+    attention_named,
+    expected_keys,
+    holds_attention,
+    layer_entries,
+    only_layers,
+    without_attention,
+)
 from .folder import LAYERS_CONTENT, Config, is_converted, read_config, read_folder
 from .keys import load_into, non_finite_keys
 from .layers import Layers, layer_tree
-from .paths import size_on_disk
 from .readers import read_contents
 
 LARGE = 2**28  # bytes of weights from which on they are not copied

@@ -1,4 +1,4 @@
-"""Plain data as JSON: written so that every reader takes it, and read strictly."""
+"""Plain data as JSON, written so that every reader takes it and read strictly, and paths that files name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import sys
 import types
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from ..errors import CheckpointError
@@ -61,6 +61,31 @@ def read_json(path: Path) -> object:
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON in UTF-8") from error
     return found
+
+
+def path_in(folder: Path, name: str) -> Path:
+    """The path of a file in a folder.
+
+    A link may lead out of the folder in one case: a Hugging Face cache keeps ``snapshots/REVISION/NAME`` as links
+    to ``blobs``.
+
+    Raises:
+        CheckpointError: The name, or the link of that name, leads out of the folder, or there is no such file.
+    """
+    parts = PurePosixPath(name).parts
+    if not name or "\\" in name or "\0" in name or name.startswith("/") or ".." in parts or ":" in name:
+        raise CheckpointError(f"{folder} names {name[:100]!r}, which is no file in the folder")
+    path, home = folder / name, folder.resolve()
+    allowed = [home, home.parent.parent / "blobs"] if home.parent.name == "snapshots" else [home]
+    try:
+        target = path.resolve()
+    except (OSError, RuntimeError) as error:  # links in a circle
+        raise CheckpointError(f"{path} cannot be followed") from error
+    if not any(target.is_relative_to(place) for place in allowed):
+        raise CheckpointError(f"{path} is a link that leaves its folder")
+    if not target.is_file():
+        raise CheckpointError(f"there is no file {path}")
+    return path
 
 
 def from_plain(kind: type[T], data: object) -> T:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ..errors import NotAConvolutionError, OutputError
-from .attention_keys import holds_attention, without_attention
 from .checkpoint import read_checkpoint
+from .entry import holds_attention, without_attention
 from .folder import LAYERS_CONTENT, is_converted, read_folder
 from .open import Opening, check_convolutions, check_options
 from .tensors import aliases, copies, independent, write_safetensors, write_stream

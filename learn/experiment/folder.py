@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...convert.errors import CheckpointError, ConversionError, RunExistsError
-from ...convert.files.paths import path_in
-from ...convert.files.plain import as_unicode, from_plain, json_text, read_json
+from ...convert.files.plain import as_unicode, from_plain, json_text, path_in, read_json
 from ...convert.files.write import write_file
 from ..heads.grid import Grid
 from ..training.folders import begin_folder

@@ -24,7 +24,7 @@ from ...convert.export.onnx.watched import Watched, watched_model
 from ...convert.export.onnx.whole import FORM, SOURCE, attention_model
 from ...convert.files.checkpoint import read_checkpoint
 from ...convert.files.open import open_network
-from ...convert.files.paths import path_in
+from ...convert.files.plain import path_in
 from ...convert.files.write import PROGRAM
 from ...convert.model.convert import convert_model
 from ...convert.size import Size

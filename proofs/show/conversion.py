@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import torch
 
 from ...convert.certificate.wording import NO_USE, is_useful
+from ...convert.files.checkpoint import size_on_disk
 from ...convert.files.folder import check_architecture, save_converted
 from ...convert.files.open import Network, Opening
-from ...convert.files.paths import size_on_disk
 from ...convert.files.report import CertifiedReport
 from ...convert.files.write import PAGE, PROGRAM, check_target
 from ...convert.model.convert import convert_model

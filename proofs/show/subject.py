@@ -12,8 +12,7 @@ from torch import nn
 from ...convert.attention.layer import SelfAttention, check_alpha
 from ...convert.errors import CheckpointError, Problem
 from ...convert.files.open import Opening
-from ...convert.files.paths import path_in
-from ...convert.files.plain import read_json
+from ...convert.files.plain import path_in, read_json
 from ...convert.files.write import REPORT
 from ...convert.model.convert import convert_model
 from ...convert.model.report import Report

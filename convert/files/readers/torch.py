@@ -27,16 +27,13 @@ from torch.serialization import safe_globals
 from ...errors import CheckpointError, TrustNeededError
 from .inert import stand_in
 
+_MAKERS: list[Any] = [np.ones(1).__reduce__()[0], np.float64(1).__reduce__()[0]]  # of arrays and of numbers
 _FUNCTIONS: dict[str, Any] = {
     **{f"torch.nn.functional.{name}": getattr(F, name) for name in ("relu", "silu", "leaky_relu", "elu")},
     "torch._C._nn.gelu": F.gelu,
     "numpy.ndarray": np.ndarray,
     "numpy.dtype": np.dtype,
-    **{
-        f"numpy.{core}.multiarray.{made.__name__}": made
-        for core in ("core", "_core")
-        for made in (np.ones(1).__reduce__()[0], np.float64(1).__reduce__()[0])
-    },
+    **{f"numpy.{core}.multiarray.{made.__name__}": made for core in ("core", "_core") for made in _MAKERS},
 }
 _KINDS = [getattr(np.dtypes, name) for name in np.dtypes.__all__]  # of NumPy's dtypes, which no file names
 _FILLED = {

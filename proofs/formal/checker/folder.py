@@ -17,8 +17,7 @@ from torch import Tensor
 from ....convert.errors import CheckpointError, GeometryError
 from ....convert.files.entry import LayerEntry
 from ....convert.files.folder import read_folder
-from ....convert.files.paths import path_in
-from ....convert.files.plain import read_json
+from ....convert.files.plain import path_in, read_json
 from ....convert.files.write import REPORT
 from ....convert.heads.encoding import is_power_of_two
 from ....convert.heads.regime import ONE_HOT_ALPHA, compute_dtype

@@ -16,7 +16,7 @@ from conv2attn.convert import SelfAttention2d, convert_model, save_converted
 from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, OptionError
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.architecture import Architecture
-from conv2attn.convert.files.attention_keys import ATTENTION_KEYS
+from conv2attn.convert.files.entry import ATTENTION_KEYS
 from conv2attn.convert.files.open import LARGE, open_network
 from tests.command import exit_code
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from conv2attn.convert.errors import OutputError, OutputExistsError
-from conv2attn.convert.files import write as module
 from conv2attn.convert.files.write import (
     CONFIG,
     FORMAT,
@@ -158,8 +158,8 @@ def test_a_run_that_dies_between_the_two_renames_is_made_good_by_the_next(
         raise SystemExit
 
     with monkeypatch.context() as patch:
-        patch.setattr(module.os, "replace", die)
-        patch.setattr(module.shutil, "rmtree", lambda *_, **__: None)
+        patch.setattr(os, "replace", die)
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
         with pytest.raises(SystemExit):
             write_folder(ours, fill("new"), force=True)
     assert not ours.exists()

@@ -172,7 +172,7 @@ def test_a_damaged_file_is_refused_or_gives_a_file_and_raises_nothing_else(tmp_p
 
 def test_a_layer_in_another_precision_does_not_take_a_nodes_place(tmp_path: Path) -> None:
     onnx.save(branching(), tmp_path / "in.onnx")
-    model = convert_model(open_network(tmp_path / "in.onnx").model.double()).model
+    model = convert_model(open_network(tmp_path / "in.onnx").cnn().double()).model
     named = dict(model.named_modules(remove_duplicate=False)).get
     whole = attention_model(tmp_path / "in.onnx", named, form="separable")
     assert not whole.layers

@@ -58,7 +58,7 @@ def in_a_module(attack: Attack) -> Any:
 
 def in_a_hook(attack: Attack) -> Any:
     net = nn.Sequential(nn.Conv2d(2, 3, 1))
-    net._forward_hooks = collections.OrderedDict({0: attack})  # type: ignore[assignment]
+    net._forward_hooks = collections.OrderedDict[int, Any]({0: attack})
     return net
 
 
