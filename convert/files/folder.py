@@ -22,11 +22,11 @@ from ..attention.layer import SelfAttention
 from ..attention.supported import SUPPORTED_DTYPES
 from ..errors import CheckpointError, GeometryError, OutputError
 from ..model.report import Report
+from ..plain import as_unicode, check_unicode, json_text, path_in, read_json
 from .architecture import Architecture
 from .checkpoint import Checkpoint, read_checkpoint
 from .entry import LayerEntry, attention_named, only_layers, state_key
 from .layers import Layers
-from .plain import as_unicode, check_unicode, json_text, path_in, read_json
 from .report import CertifiedReport
 from .tensors import aliases, independent, write_safetensors
 from .write import CONFIG, FORMAT, PAGE, PROGRAM, REPORT, WEIGHTS, is_ours, write_folder

@@ -23,7 +23,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from ..errors import CheckpointError, OutputError, OutputExistsError
-from .plain import read_json
+from ..plain import read_json
 
 FORMAT = "conv2attn"  # the value of "format" in a config.json of ours
 CONFIG, WEIGHTS, REPORT, PAGE = "config.json", "model.safetensors", "report.json", "report.html"

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ...convert.errors import CheckpointError, ConversionError, RunExistsError
-from ...convert.files.plain import as_unicode, from_plain, json_text, path_in, read_json
 from ...convert.files.write import write_file
+from ...convert.plain import as_unicode, from_plain, json_text, path_in, read_json
 from ..heads.grid import Grid
 from ..training.folders import begin_folder
 from .recipes import Setting, encodings_of

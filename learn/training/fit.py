@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from ...convert.errors import CheckpointError, ConversionError, RunExistsError, ToolError, first_line, refusing
-from ...convert.files.plain import read_json
+from ...convert.plain import read_json
 from ..data.images import ImageData
 from .batches import Order
 from .folders import begin_folder

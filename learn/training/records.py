@@ -11,8 +11,8 @@ from typing import Any
 from torch import nn
 
 from ...convert.errors import CheckpointError
-from ...convert.files.plain import json_text, read_json
 from ...convert.files.write import write_file
+from ...convert.plain import json_text, read_json
 
 RECORDS, CSV = "records.json", "metrics.csv"
 Record = dict[str, Any]

@@ -24,9 +24,9 @@ from ...convert.export.onnx.watched import Watched, watched_model
 from ...convert.export.onnx.whole import FORM, SOURCE, attention_model
 from ...convert.files.checkpoint import read_checkpoint
 from ...convert.files.open import open_network
-from ...convert.files.plain import path_in
 from ...convert.files.write import PROGRAM
 from ...convert.model.convert import convert_model
+from ...convert.plain import path_in
 from ...convert.size import Size
 from .onnx_check import LayerCheck, OnnxCheck
 from .onnx_run import IMAGES, Feeds, random_feeds, session

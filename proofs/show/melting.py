@@ -12,11 +12,11 @@ from torch import nn
 
 from ...convert.files.folder import save_converted
 from ...convert.files.open import Opening
-from ...convert.files.plain import json_text
 from ...convert.files.write import check_apart, write_file
 from ...convert.model.convert import is_convolution
 from ...convert.model.selection import name_filter
 from ...convert.names import names_by_module
+from ...convert.plain import json_text
 from ...convert.preprocessing import Normalization
 from ...convert.size import Size
 from ...learn.data.kinds import load_data

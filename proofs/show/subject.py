@@ -12,10 +12,10 @@ from torch import nn
 from ...convert.attention.layer import SelfAttention, check_alpha
 from ...convert.errors import CheckpointError, Problem
 from ...convert.files.open import Opening
-from ...convert.files.plain import path_in, read_json
 from ...convert.files.write import REPORT
 from ...convert.model.convert import convert_model
 from ...convert.model.report import Report
+from ...convert.plain import path_in, read_json
 
 
 @dataclass(frozen=True)

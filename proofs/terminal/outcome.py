@@ -77,6 +77,6 @@ def print_outcome(command: str, outcome: Outcome, *, as_json: bool) -> None:
 
 def outcome_json(command: str, outcome: Outcome) -> str:
     """What a command found, as one JSON object with the version of its form and a line break."""
-    from ...convert.files.plain import json_text  # imports torch, which lines and tables do not need
+    from ...convert.plain import json_text  # imports torch, which lines and tables do not need
 
     return json_text({"version": JSON_VERSION, "command": command, **outcome.to_json()}, default=str) + "\n"

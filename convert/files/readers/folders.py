@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ...errors import CheckpointError
-from ..plain import path_in, read_json
+from ...plain import path_in, read_json
 
 _STEMS = ("model", "diffusion_pytorch_model", "pytorch_model")
 _USUAL = tuple(

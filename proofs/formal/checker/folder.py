@@ -17,10 +17,10 @@ from torch import Tensor
 from ....convert.errors import CheckpointError, GeometryError
 from ....convert.files.entry import LayerEntry
 from ....convert.files.folder import read_folder
-from ....convert.files.plain import path_in, read_json
 from ....convert.files.write import REPORT
 from ....convert.heads.encoding import is_power_of_two
 from ....convert.heads.regime import ONE_HOT_ALPHA, compute_dtype
+from ....convert.plain import path_in, read_json
 from ....convert.spec import ConvSpec
 from .program import DTYPES, Claimed, Running, Stored, running
 from .verdicts import REFUSALS, Checked, CheckedLayer, Verdict

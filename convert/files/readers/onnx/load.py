@@ -10,7 +10,7 @@ import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, external_data_helper, inliner, shape_inference
 
 from ....errors import CheckpointError, first_line
-from ...plain import path_in
+from ....plain import path_in
 
 OWN_DOMAINS = ("", "ai.onnx")
 """The two names of the domain of ONNX's own operators."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from ..errors import CheckpointError
+from .errors import CheckpointError
 
 T = TypeVar("T")
 _INFINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
