@@ -72,7 +72,8 @@ class _Found:
     @property
     def told(self) -> str:
         """The place and how much is there, for people."""
-        return f"{self.place or 'the top level'!r} ({len(self.tensors)} tensors)"
+        where = repr(self.place) if self.place else "the top level"
+        return f"{where} ({len(self.tensors)} tensors)"
 
 
 def read_checkpoint(

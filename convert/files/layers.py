@@ -6,11 +6,10 @@ computes nothing as a whole, and is converted, written and loaded like any netwo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import cast
 
 from torch import Tensor, nn
-from torch.nn.modules.module import _IncompatibleKeys
 
 from ..attention.supported import ForeignConvolution
 from ..errors import CheckpointError, ConversionError
@@ -31,45 +30,6 @@ class Layers(nn.Module):
             "only the layers were converted, since the file does not say how they are connected; the architecture "
             "makes a network of them"
         )
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """As ``nn.Module``'s, which takes a time that is quadratic in the layers: layer by layer, each of them once."""
-        names: dict[nn.Module, list[str]] = {}
-        for name, layer in self._named_layers():
-            names.setdefault(layer, []).append(name)
-        parts = _parts(state_dict, {name for group in names.values() for name in group})
-        missing, unexpected = [], list(parts.pop("", {}))
-        for layer, group in names.items():
-            own = layer.state_dict().keys()
-            missing += [f"{name}.{key}" for name in group for key in own - parts[name].keys()]
-            unexpected += [f"{name}.{key}" for name in group for key in parts[name].keys() - own]
-            together = {key: value for name in group for key, value in parts[name].items()}
-            layer.load_state_dict(together, strict=False, assign=assign)
-        if strict and (missing or unexpected):
-            raise RuntimeError(f"the state dict lacks {missing}, and has {unexpected}, which no layer has")
-        return _IncompatibleKeys(missing, unexpected)
-
-    def _named_layers(self) -> Iterator[tuple[str, nn.Module]]:
-        """The layers, each under every one of its names."""
-        pending: list[tuple[str, nn.Module]] = [("", self)]
-        while pending:
-            name, module = pending.pop()
-            if isinstance(module, Layers):
-                prefix = f"{name}." if name else ""
-                pending += ((f"{prefix}{part}", child) for part, child in reversed(module._modules.items()) if child)
-            else:
-                yield name, module
-
-
-def _parts(state: Mapping[str, Any], layers: Collection[str]) -> dict[str, dict[str, Any]]:
-    """The entries of a state dict that belong to each layer, by what follows its name; under "" those of none."""
-    parts: dict[str, dict[str, Any]] = {name: {} for name in layers}
-    for key, value in state.items():
-        name = key.rpartition(".")[0]
-        while name and name not in parts:
-            name = name.rpartition(".")[0]
-        parts.setdefault(name, {})[key[len(name) + 1 :] if name else key] = value
-    return parts
 
 
 def layer_tree(convolutions: Mapping[str, DescribedConvolution], tensors: Mapping[str, Tensor]) -> nn.Module:

@@ -15,11 +15,10 @@ from .checkpoint import read_checkpoint
 from .entry import holds_attention, without_attention
 from .folder import LAYERS_CONTENT, is_converted, read_folder
 from .open import Opening, check_convolutions, check_options
-from .tensors import aliases, copies, independent, write_safetensors, write_stream
+from .tensors import copies, independent, write_safetensors, write_stream
 from .write import CONFIG, WEIGHTS, check_file, write_file
 
 _SAFETENSORS = ".safetensors"
-_SPARE = 2**28  # bytes that shared tensors may come to when they are written apart, besides twice what they hold
 
 
 @dataclass(frozen=True)
@@ -98,12 +97,9 @@ def write_state_dict(state: dict[str, Tensor], out: Path, *, force: bool = False
     """Writes a state dict as safetensors or as ``torch.save`` does, by the end of the file's name.
 
     Raises:
-        OutputError: As ``check_state_dict_file``, or the file system failed, or the tensors share so much that
-            safetensors, which cannot, would be far larger. The file is then as before.
+        OutputError: As ``check_state_dict_file``, or the file system failed. The file is then as before.
     """
     check_state_dict_file(out, force=force, sources=(sources := tuple(sources)))
-    if out.suffix == _SAFETENSORS:
-        _check_written_apart(state)
     tensors = copies(state)  # a part of a storage would be written with all of it
     write_file(out, lambda path: _WRITERS[out.suffix](tensors, path), force=force, sources=sources)
 
@@ -111,18 +107,6 @@ def write_state_dict(state: dict[str, Tensor], out: Path, *, force: bool = False
 def _check_holds_attention(path: Path, holds: bool) -> None:
     if not holds:
         raise NotAConvolutionError(f"{path} holds no attention layer, so there is nothing to restore")
-
-
-def _check_written_apart(state: dict[str, Tensor]) -> None:
-    """Refuses to write every name's numbers by themselves where that makes far more of them."""
-    shared = aliases(state)
-    held = sum(tensor.nbytes for name, tensor in state.items() if name not in shared)
-    written = held + sum(state[name].nbytes for name in shared)
-    if written > 2 * held + _SPARE:
-        raise OutputError(
-            f"{len(shared)} of the {len(state)} tensors share their numbers with others; safetensors would hold "
-            f"{written} bytes in place of {held}, a file that ends in .pth or .pt keeps them shared"
-        )
 
 
 def _write_pickle(tensors: dict[str, Tensor], path: Path) -> None:
