@@ -171,6 +171,8 @@ class Network:
             raise ConversionError(f"the network has complex weights, whose imaginary parts {self.dtype} would lose")
         try:
             device = None if self.device is None else torch.device(self.device)
+            if device is not None and device.type == "meta":
+                raise RuntimeError("it holds no numbers")
             return model.to(device=device, dtype=self.dtype).eval()
         except (RuntimeError, AssertionError, ImportError) as error:
             raise ConversionError(f"the device {self.device!r} cannot be used: {first_line(error)}") from error
