@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, load_converted

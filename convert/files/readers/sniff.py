@@ -68,7 +68,8 @@ def describe(path: Path) -> str:
     if head.startswith(b"PK"):
         names = _names(path)
         what = "arrays of NumPy's" if names and all(name.endswith(".npy") for name in names) else None
-        return what or ("a zip archive that PyTorch did not write" if names else "damaged, a zip archive without its end")
+        damaged = "damaged, a zip archive without its end"
+        return what or ("a zip archive that PyTorch did not write" if names else damaged)
     found = next((what for place, mark, what in _OTHERS if head[place:].startswith(mark)), None)
     if found is not None:
         return found
