@@ -22,11 +22,11 @@ class Form(NamedTuple):
     """A way to write attention.
 
     Attributes:
-        name: What it is called.
+        name: Name.
         write: Adds the attention of all heads to a graph.
         opset: The first version of the standard that has its operators.
         error: Its error in floating point, as ``Engine.error``, whatever the order of its sums.
-        summary: What it is, for people.
+        summary: Description for people.
     """
 
     name: str

@@ -18,7 +18,7 @@ class Grid:
     """The padded input of a layer and the positions on it.
 
     Attributes:
-        nodes: What the graph is added to.
+        nodes: Nodes of the graph, which gets more.
         spec: Geometry of the layer.
         keys: Name of the padded input, [batch, in_channels, *padded size], in the precision of the attention.
         batch: Name of the number of images, [1].
@@ -34,7 +34,7 @@ class Grid:
         """Pads the input.
 
         Args:
-            nodes: What the graph is added to.
+            nodes: Nodes of the graph, which gets more.
             spec: Geometry of the layer, with zeros as padding.
             x: Name of the input.
         """

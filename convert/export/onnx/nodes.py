@@ -28,7 +28,7 @@ class Nodes:
     """Nodes that are added one by one.
 
     Args:
-        prefix: What the names of nodes and tensors begin with.
+        prefix: Beginning of the names of nodes and tensors.
 
     Attributes:
         written: The nodes.
@@ -53,11 +53,11 @@ class Nodes:
         """Adds a node.
 
         Args:
-            operator: What it computes.
+            operator: Operator.
             inputs: Names of the tensors that it takes.
-            name: What its output is called, behind the prefix; by default after the operator.
+            name: Name of its output, without the prefix; the operator's by default.
             output: The whole name of the output, where that is given.
-            description: What it computes, for people.
+            description: Description for people.
             attributes: As the operator takes them.
 
         Returns:

@@ -34,7 +34,7 @@ def separable(nodes: Nodes, grid: Grid, heads: Heads, weight: str) -> str:
     """Adds the attention of all heads, and gives its output's name: [batch, out_channels, *output size].
 
     Args:
-        nodes: What the graph is added to.
+        nodes: Nodes of the graph, which gets more.
         grid: Keys and queries.
         heads: Where heads look.
         weight: Name of the weight as the node holds it, in the precision of the attention.
@@ -68,10 +68,10 @@ def is_windowed(heads: Heads, axis: int) -> bool:
 
 @dataclass
 class _Read:
-    """What the heads have read along some axes.
+    """Values that the heads have read along some axes.
 
     Attributes:
-        nodes: What the graph is added to.
+        nodes: Nodes of the graph, which gets more.
         grid: Keys and queries.
         heads: Where heads look.
         name: [batch, groups, *counts, channels, *lengths].
@@ -102,7 +102,7 @@ class _Read:
     def tables_along(self, axis: int) -> None:
         """Reads along one of the last two dimensions: its queries take the keys' place."""
         nodes, spec, table = self.nodes, self.heads.spec, _probabilities(self.nodes, self.grid, self.heads, axis)
-        name, description = f"attended_{axis}", f"What the heads read along axis {axis}."
+        name, description = f"attended_{axis}", f"Values that the heads read along axis {axis}."
         count = len(tables(self.heads, axis))
         between = [1] * (2 * spec.axes - 2 - axis)  # tables of later axes, channels, and pixels of the axes before
         ends = [self.grid.one(length) for length in (self.grid.query_lengths[axis], self.grid.key_lengths[axis])]
@@ -166,7 +166,7 @@ def _softmax(nodes: Nodes, heads: Heads, axis: int, delta: str, *, dimensions: i
     """The probabilities of keys at some offsets, made in double precision, which costs little here.
 
     Args:
-        nodes: What the graph is added to.
+        nodes: Nodes of the graph, which gets more.
         heads: Where heads look.
         axis: The axis.
         delta: k - q, [queries, keys], or [1, keys] of a window.

@@ -14,7 +14,7 @@ OPEN = "the file leaves open whether the weights have a batch normalisation fold
 
 
 def folding_note(metadata: Mapping[str, str], weight: str, *, has_bias: bool, normalised: bool) -> str | None:
-    """What is known of a batch normalisation in a node's weights, or None if there is nothing to say.
+    """Remark about a batch normalisation in a node's weights, or None if there is nothing to say.
 
     Without a record, the question is open only if the node has a bias and the graph has no batch normalisation left.
 

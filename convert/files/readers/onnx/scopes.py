@@ -114,8 +114,8 @@ class Scope:
         scope = self._scope_of(name)
         if scope is None:
             return "computed or not in the file"
-        if scope._outer is not None and scope._outer._scope_of(name) is not None:
-            return "of a name that a graph around has, too"  # forbidden, and implementations disagree on it
+        if scope._hides(name):
+            return "of a name that a graph around has, too"
         if scope._outer is not None and name in scope._stored and name in scope._given:
             return "an input of a graph within the model's, and has numbers there, too"
         return scope._own(name)
@@ -136,6 +136,10 @@ class Scope:
         if any(name in names for names in (self._given, self._stored, self._sparse, self.makers)):
             return self
         return None if self._outer is None else self._outer._scope_of(name)
+
+    def _hides(self, name: str) -> bool:
+        """Whether a graph around has a name, too: the standard forbids that, and implementations disagree on it."""
+        return self._outer is not None and self._outer._scope_of(name) is not None
 
     def _own(self, name: str) -> Constant | str:
         """As ``constant``, for a name of this graph."""
@@ -194,7 +198,7 @@ class Scope:
         scope = self._scope_of(name)
         if not name or name in keys:
             return True
-        if scope is None or len(keys) == _MOST_NAMES:
+        if scope is None or scope._hides(name) or len(keys) == _MOST_NAMES:
             return False
         keys[name] = scope.key(name)
         if name in scope._stored and (scope._outer is None or name not in scope._given):

@@ -69,6 +69,10 @@ def test_a_name_that_a_graph_around_has_too_is_refused_by_its_layer(tmp_path: Pa
     of = model([choice(branch("w", tensor("w", ONE)))], [tensor("w", 2 * ONE)])
     layer = read(of, tmp_path / "m.onnx")[1]["choice.then_branch.conv"]
     assert layer.problem == "its weight is of a name that a graph around has, too"
+    of.graph.node[0].attribute[0].g.node.insert(0, helper.make_node("Neg", ["w"], ["v"]))
+    of.graph.node[0].attribute[0].g.node[1].input[1] = "v"
+    layer = read(of, tmp_path / "m.onnx")[1]["choice.then_branch.conv"]
+    assert layer.problem == "its weight is computed by Neg"
 
 
 def loop(x: str, weight: str, *tensors: TensorProto) -> list[NodeProto]:
