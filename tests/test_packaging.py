@@ -108,6 +108,15 @@ def test_the_usual_files_exist(name: str) -> None:
     assert (ROOT / name).stat().st_size > 0
 
 
+def test_readme_links_are_absolute_and_lead_to_files() -> None:
+    home = project()["project"]["urls"]["Repository"]
+    links = re.findall(r"\]\(([^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert [link for link in links if not link.startswith("https://")] == []  # PyPI shows no relative ones
+    own = [re.sub(rf"^{home}/(blob|tree|raw)/main/", "", link) for link in links if link.startswith(home)]
+    assert len(own) > 10
+    assert [path for path in own if not (ROOT / path).exists()] == []
+
+
 def test_every_dependency_is_pinned_to_a_version_it_allows() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = {line.partition("==")[0].lower(): line.partition("==")[2] for line in lines if not line.startswith("#")}

@@ -50,7 +50,9 @@ def read_picture(path: Path, channels: int, size: Size | None = None, *, longest
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
-        raise CheckpointError("pictures are read with Pillow, which is not installed: pip install pillow") from error
+        raise CheckpointError(
+            'pictures are read with Pillow, which is not installed: pip install "conv2attn[images]"'
+        ) from error
     if channels not in _MODES:
         taken = f"the network takes {channels} channels, and pictures have 1, 3 or 4"
         raise CheckpointError(f"{path} cannot be used: {taken}; .npy and .pt files have any number")

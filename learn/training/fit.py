@@ -22,12 +22,12 @@ import torch
 from torch import nn
 
 from ...convert.errors import CheckpointError, ConversionError, RunExistsError, ToolError, first_line, refusing
-from ...convert.files.readers.common.limits import read_json
+from ...convert.plain import read_json
 from ..data.images import ImageData
 from .batches import Order
 from .folders import begin_folder
 from .recipe import Groups, Machine, Recipe, plain_groups
-from .records import Record, Recorder, check_room, nothing_more
+from .records import Record, Recorder, nothing_more
 
 RUN = "run.json"
 
@@ -75,7 +75,7 @@ def fit(
         progress: Show a bar on standard error.
 
     Raises:
-        ToolError: Lightning or TensorBoard is not installed.
+        ToolError: Lightning or TensorBoard is not installed, or cannot be imported.
         OptionError: Lightning cannot train so on this machine.
         RunExistsError: The folder holds a run, and ``resume`` is not given.
         OutputError: The folder holds something else, or cannot be written.
@@ -99,15 +99,19 @@ def check_machine(machine: Machine) -> None:
     """Refuses what Lightning cannot do here, before anything is written.
 
     Raises:
-        ToolError: Lightning or TensorBoard is not installed.
+        ToolError: Lightning or TensorBoard is not installed, or cannot be imported.
         OptionError: Lightning cannot train so on this machine.
     """
     try:
         importlib.import_module(".loop", __package__)  # what a training needs
         from .trainer import processes_to_start
     except ModuleNotFoundError as error:
+        missing = f"training needs Lightning and TensorBoard, and {error.name} is not installed"
+        raise ToolError(f'{missing}: pip install "conv2attn[learn]"') from error
+    except Exception as error:  # such as a torchvision, which Lightning imports, of another version than torch
         raise ToolError(
-            f"training needs Lightning and TensorBoard, and {error.name} is not installed: pip install conv2attn[learn]"
+            f"training needs Lightning, and importing it fails: {first_line(error)}; one of the packages that it "
+            f"imports, such as torchvision, may not fit torch {torch.__version__}"
         ) from error
     processes_to_start(machine)
 
@@ -155,12 +159,11 @@ def check_run(
 
     Raises:
         OptionError: Lightning cannot train so on this machine.
-        ConversionError: As ``check_fits``, or the records would be too long to be read again.
+        ConversionError: As ``check_fits``, or the recorder cannot look at the network.
     """
     check_fits(network, data, recipe, machine)
     with refusing("the network cannot be looked at"), torch.no_grad():
-        first = recorder(copy.deepcopy(network).eval())
-    check_room(first, recipe.epochs)
+        recorder(copy.deepcopy(network).eval())
 
 
 def check_fits(network: nn.Module, data: ImageData, recipe: Recipe, machine: Machine) -> None:
