@@ -8,9 +8,8 @@ from itertools import accumulate, product
 
 import sympy
 
+from ...prover.claim import Check, Checks, Status, claim
 from ...prover.decide import Expr, not_nonnegative
-from ...prover.old.claim import Check, Claim, Formula, Kind, Step
-from ...prover.old.formula import fill
 
 FIRST, SECOND = sympy.symbols("e_1 e_2", nonnegative=True)
 LENGTHS = (1, 4, 7)
@@ -57,63 +56,37 @@ def sum_failures(*, share: Fraction = Fraction(1, 2), factor: Fraction = Fractio
     return failures[:5]
 
 
-def claims() -> list[Claim]:
-    """The claim of this file."""
-    return [
-        Claim(
-            name="left-out-keys",
-            title="Keys that weigh next to nothing may be left out",
-            statement=fill(
-                r"\Bigl|\sum_{k \text{ kept}} p_k x_k - \sum_k p_k x_k\Bigr| \le \bigl($axes\bigr) \max_k |x_k|"
-                r" \le ($FIRST + $SECOND) \max_k |x_k|",
-                "|sum over kept k of p_k x_k - sum_k p_k x_k| <= ($axes) max |x_k| <= ($FIRST + $SECOND) max |x_k|, "
-                "where the softmax along axis i leaves out keys that weigh e_i together; p_k is the product of both",
-                axes=both_axes(FIRST, SECOND),
-                FIRST=FIRST,
-                SECOND=SECOND,
-            ),
-            assumptions=(
-                "The $p_k$ are a softmax over all keys, so they are not negative and sum to 1; kept ones stay as "
-                "they are.",
-                "Along each axis the first keys and the last ones are left out, as many as weigh no more than $u / 2$ "
-                "on either side, after the scale that the border asks for: $e_i <= u$.",
-            ),
-            steps=(
-                Step(
-                    Formula(
-                        r"\Bigl|\sum_{k \text{ left out}} p_k x_k\Bigr| \le \max_k |x_k| \sum_{k \text{ left out}} p_k",
-                        "|sum over left out k of p_k x_k| <= max |x_k| times the sum of these p_k",
-                    ),
-                    "The triangle inequality; the $p_k$ are not negative.",
-                ),
-                Step(
-                    Formula(
-                        r"\sum_{k \text{ kept}} p_k = (1 - e_1)(1 - e_2)",
-                        "the sum over kept k of p_k = (1 - e_1)(1 - e_2)",
-                    ),
-                    "By the claim `separable-softmax` the softmax is a product; kept are the keys that both axes keep. "
-                    "The passes of one axis after the other leave out the same.",
-                ),
-            ),
-            checks=(
-                Check("two axes leave out no more than both together", Kind.SYMBOLIC, axes_failures),
-                Check(
-                    "sums without the far keys differ by at most $u max |x|$, in exact arithmetic",
-                    Kind.INSTANCES,
-                    sum_failures,
-                    cases=tuple(
-                        f"{length} keys, every target and sign, $q = {q}$, $u = {unit}$"
-                        for length, q, unit in product(LENGTHS, RATIOS, UNITS)
-                    ),
-                ),
-            ),
-            justifies=(
-                "conv2attn.convert.bounds.rounding.left_out",
-                "conv2attn.convert.engines.axes.without_far_keys",
-            ),
-            tests=(
-                "convert.engines.test_passes.test_a_stencil_leaves_out_what_weighs_next_to_nothing",
-                "convert.engines.test_passes.test_a_table_leaves_out_what_weighs_next_to_nothing",
-            ),
-        )
-    ]
+@claim(
+    status=Status.INSTANCES,
+    scope=r"The $p_k$ are a softmax over the keys of two axes, computed exactly; kept ones stay as they are. Along "
+    r"each axis the first keys and the last ones are left out, as many as weigh at most $u / 2$ on either side, "
+    r"after the scale that the border asks for. So axis $i$ leaves out keys that weigh $e_i \le u$ together.",
+    justifies=(
+        "convert/bounds/rounding.py: left_out",
+        "convert/engines/axes.py: without_far_keys",
+    ),
+    tests=(
+        "convert/engines/test_passes.py: test_a_stencil_leaves_out_what_weighs_next_to_nothing, "
+        "test_a_table_leaves_out_what_weighs_next_to_nothing",
+    ),
+    is_lemma=True,
+)
+def left_out_keys() -> Checks:
+    r"""Keys that weigh next to nothing may be left out.
+
+    ```math
+    \Bigl|\sum_{k \text{ kept}} p_k x_k - \sum_k p_k x_k\Bigr|
+    \le {=lost} \max_k |x_k| \le {=FIRST + SECOND} \max_k |x_k| .
+    ```
+
+    By `separable-softmax` the kept keys, those that both axes keep, weigh ${=1 - lost}$ together, in one sum over both
+    axes or in one after the other; the $p_k$ that are left out are not negative.
+    """
+    lost = both_axes(FIRST, SECOND)
+    lengths, ratios, units = (", ".join(map(str, each)) for each in (LENGTHS, RATIOS, UNITS))
+    yield Check("two axes leave out no more than both together", axes_failures)
+    yield Check(
+        "sums without the far keys along one axis differ by at most $u$ times the largest pixel",
+        sum_failures,
+        f"{lengths} keys, every target and sign, $q = {ratios}$, $u = {units}$",
+    )

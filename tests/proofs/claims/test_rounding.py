@@ -36,9 +36,9 @@ from conv2attn.proofs.claims.certificate.rounding import (
     score_failures,
     sharpness_failures,
 )
-from conv2attn.proofs.claims.certificate.smoothed_kernel import balance_failures, border_failures, bound_failures
+from conv2attn.proofs.claims.certificate.smoothed_kernel import border_failures, bound_failures, range_failures
 from conv2attn.proofs.claims.common.lattice import LISTED
-from conv2attn.proofs.prover.old.formula import show
+from conv2attn.proofs.prover.fields import fill, latex
 from conv2attn.proofs.prover.registry import all_claims
 
 HALF = Fraction(1, 2)
@@ -57,9 +57,12 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "a rounding of the score forgotten": partial(score_failures, factor=ROUNDINGS - 1),
     "a distance without its cross term": partial(distance_failures, cross=3),
     "a smaller constant": partial(distance_failures, constant=2),
-    "additions that err by half as much": partial(addition_failures, bound=lambda a, b, u: u * abs(a + b) / 2),
+    "additions that err by half as much": partial(addition_failures, bound=lambda a, b, u, _: u * abs(a + b) / 2),
     "additions that err by less than the smaller term": partial(
-        addition_failures, bound=lambda a, b, u: min(abs(a), abs(b)) / 4
+        addition_failures, bound=lambda a, b, *_: min(abs(a), abs(b)) / 4
+    ),
+    "fused products that are numbers": partial(
+        addition_failures, bound=lambda a, b, u, _: min(abs(a), abs(b), u * abs(a + b))
     ),
     "one join too few": partial(joining_failures, joins=lambda near: near - 2),
     "one join too many": partial(joining_failures, joins=lambda near: near),
@@ -74,8 +77,8 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "inputs and results that are never lost": partial(underflow.order_failures, inputs=0, each=0),
     "an underflow divided by 100": partial(underflow.order_failures, factor=Fraction(1, 100)),
     "partial sums that stay at 0": partial(underflow.order_failures, partial=0),
-    "a quarter of the oscillation": partial(balance_failures, factor=sympy.Rational(1, 4)),
-    "all of the oscillation": partial(balance_failures, factor=sympy.Integer(1)),
+    "a quarter of the oscillation": partial(range_failures, factor=sympy.Rational(1, 4)),
+    "all of the oscillation": partial(range_failures, factor=sympy.Integer(1)),
     "a border that changes nothing": partial(border_failures, change=lambda p, share: 0 * p),
     "a border that changes the other way": partial(border_failures, change=lambda p, share: (share - 1) * p),
     "changes that sum to P": partial(border_failures, total=lambda share: share),
@@ -109,10 +112,9 @@ def test_a_false_variant_is_rejected(variant: str) -> None:
 
 
 def test_a_sum_that_multiplies_is_printed_in_brackets() -> None:
-    (claim,) = left_out.claims()
-    share = show(left_out.both_axes(left_out.FIRST, left_out.SECOND))
-    assert rf"\bigl({share.latex}\bigr) \max_k" in claim.statement.latex
-    assert f"({share.text}) max" in claim.statement.text
+    claim = left_out.left_out_keys
+    share = latex(left_out.both_axes(left_out.FIRST, left_out.SECOND))
+    assert rf"\left({share}\right) \max_k" in fill(claim.text, claim.names)
 
 
 @given(st.integers(1, 2**20), st.sampled_from([2.0**-24, 2.0**-53]))
