@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import combinations, product
 from typing import Any
@@ -11,7 +11,7 @@ import sympy
 
 from ...prover.claim import Check, Checks, Status, claim
 from ...prover.decide import Expr, has_negative_coefficient
-from .rounding import added, round_to, shapes
+from .rounding import added, folded, gamma, round_to, shapes
 
 PRECISION = 4
 LEAVES = 6
@@ -54,28 +54,21 @@ def joining_failures(*, leaves: int = LEAVES, joins: Callable[[int], int] = lamb
     failures = []
     for count in range(1, leaves + 1):
         for shape, chosen in product(shapes(count), product((False, True), repeat=count)):
-            if not any(chosen):
-                continue
-            _, found = _joins(shape, iter(chosen))
-            if found != joins(sum(chosen)):
+            _, found = folded(shape, ((is_near, 0) for is_near in chosen), _joined)
+            if any(chosen) and found != joins(sum(chosen)):
                 failures.append(f"{sum(chosen)} near terms of {count}, order {shape}: {found} additions join them")
     return failures[:5]
 
 
-def _joins(shape: object, near: Iterable[bool]) -> tuple[bool, int]:
-    """Whether a partial sum holds a near term, and how many of its additions join two that do."""
-    terms = iter(near)
-    if not isinstance(shape, tuple):
-        return next(terms), 0
-    (left, left_joins), (right, right_joins) = _joins(shape[0], terms), _joins(shape[1], terms)
-    return left or right, left_joins + right_joins + (left and right)
+def _joined(left: tuple[bool, int], right: tuple[bool, int]) -> tuple[bool, int]:
+    """Whether a sum holds a near term, and how many of its additions join two that do; of those of its two parts."""
+    return left[0] or right[0], left[1] + right[1] + (left[0] and right[0])
 
 
 def far_failures(*, share: Expr = QUARTER, factor: Expr = 2) -> list[str]:
     """Whether far terms err by at most factor times their weight: gamma among themselves, and once more when joined."""
-    product_of_count_and_unit = share / (1 + sympy.Symbol("s", positive=True))
-    gamma = product_of_count_and_unit / (1 - product_of_count_and_unit)
-    return has_negative_coefficient(sympy.together(factor - gamma - (1 + gamma)), f"{factor} minus 1 + 2 gamma")
+    lost = gamma(1, share / (1 + sympy.Symbol("s", positive=True)))
+    return has_negative_coefficient(sympy.together(factor - lost - (1 + lost)), f"{factor} minus 1 + 2 gamma")
 
 
 def sum_failures(*, leaves: int = LEAVES, factor: Fraction = Fraction(1)) -> list[str]:
@@ -87,7 +80,7 @@ def sum_failures(*, leaves: int = LEAVES, factor: Fraction = Fraction(1)) -> lis
     for shape in shapes(len(terms)):
         for start in range(len(terms)):
             ordered = terms[start:] + terms[:start]
-            error = abs(added(shape, iter(ordered), PRECISION) - sum(ordered))
+            error = abs(added(shape, ordered, PRECISION) - sum(ordered))
             if error > allowed:
                 failures.append(f"order {shape} from {start}: {error} > {allowed}")
     return failures[:5]

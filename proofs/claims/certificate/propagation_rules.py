@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable
 
 import sympy
 
+from ...prover.claim import Check, Checks, Status, claim
 from ...prover.decide import Expr, not_nonnegative, unequal
-from ...prover.old.claim import Check, Claim, Formula, Kind, Step
-from ...prover.old.formula import fill, lines
 
 COUNTS = (1, 2, 3, 5)
 A, B, C, D = sympy.symbols("a b c d", real=True)  # values of one network, a and b, and of the other, c and d
@@ -129,105 +128,43 @@ def rounding_failures(*, roundings: int = 2) -> list[str]:
     return not_nonnegative((f - g) + roundings * r - computed, "bound minus difference")
 
 
-def claims() -> list[Claim]:
-    """The claims of this file."""
-    return [_rules()]
+@claim(
+    status=Status.INSTANCES,
+    scope=r"Real values with $l \le a, c \le u$ and $|a - c| \le e$; likewise $m \le b, d \le v$ and $|b - d| \le g$. "
+    r"Both networks compute the same operation by the same program, which gives equal results on equal numbers.",
+    justifies=(
+        "convert/certificate/propagation/interval.py: checked, Arithmetic.rounded",
+        "convert/certificate/propagation/activations.py: Activation",
+    ),
+    tests=("convert/certificate/test_propagation_rules.py: test_an_operation_stays_within_its_bounds",),
+    is_lemma=True,
+)
+def propagation_rules() -> Checks:
+    r"""What operations make of bounds on values and on differences.
 
+    | operation | bounds on its value | bound on its difference |
+    | --- | --- | --- |
+    | $a + b$, $a - b$ | sums and differences of the ends | ${=E + G}$ |
+    | $a b$ | smallest and largest product of ends | $\vert a \vert g + \vert d \vert e$, as $a b - c d = {=PRODUCT}$ |
+    | $a / b$, one number $b > 0$ | $l / b$, $u / b$ | $e / b$, as $a / b - c / b = {=QUOTIENT}$ |
+    | means: $\sum_i w_i x_i$, $w_i \ge 0$, $\sum_i w_i = 1$ | $l$, $u$ | $e$ |
+    | maximum, minimum | those of the ends | $e$ |
+    | $f(a)$ | $f(l)$, $f(u)$ where $f$ grows | $e$ times the largest slope |
+    | $x s$, $0 \le s \le 1$ | $\min(x, 0)$, $\max(x, 0)$ | by the slope |
+    | any | $l$, $u$ | $u - l$; with roundings of at most $r$, $2 r$ more |
 
-def _rules() -> Claim:
-    return Claim(
-        name="propagation-rules",
-        title="What each operation makes of bounds on values and differences",
-        statement=lines(
-            fill(
-                r"a \pm b:\ \text{ends add},\quad $error",
-                "a +- b: ends add, the difference is at most $error",
-                error=E + G,
-            ),
-            fill(
-                r"a b - c d = $product,\quad \min \le a b \le \max \text{ of the ends' products}",
-                "a b - c d = $product; a b is between the smallest and the largest product of ends",
-                product=PRODUCT,
-            ),
-            fill(
-                r"a / b - c / b = $quotient,\quad b > 0",
-                "a / b - c / b = $quotient for one number b > 0",
-                quotient=QUOTIENT,
-            ),
-            Formula(
-                r"\textstyle \sum_i w_i x_i,\ w_i \ge 0,\ \sum_i w_i = 1:\quad l \le \cdot \le u,\ \text{difference}"
-                r" \le e",
-                "means sum_i w_i x_i, w_i >= 0 of sum 1: between l and u, the difference is at most e",
-            ),
-            Formula(
-                r"|\max_i a_i - \max_i c_i| \le e,\quad |\min_i a_i - \min_i c_i| \le e",
-                "|max_i a_i - max_i c_i| <= e and |min_i a_i - min_i c_i| <= e",
-            ),
-            Formula(
-                r"|f(a) - f(c)| \le \sup |f'|\, e,\quad f(l) \le f(a) \le f(u) \text{ for growing } f,\quad \min(x,"
-                r" 0) \le x s \le \max(x, 0)",
-                "|f(a) - f(c)| <= sup |f'| e; f(l) <= f(a) <= f(u) where f grows; min(x, 0) <= x s <= max(x, 0) for "
-                "0 <= s <= 1",
-            ),
-            Formula(
-                r"|a - c| \le u - l,\quad |\mathrm{fl} f - \mathrm{fl} g| \le |f - g| + 2 r",
-                "|a - c| <= u - l; |fl f - fl g| <= |f - g| + 2 r for roundings of at most r",
-            ),
-        ),
-        assumptions=(
-            "$l <= a$, $c <= u$ and $|a - c| <= e$; likewise $m <= b$, $d <= v$ and $|b - d| <= g$.",
-            "Both networks compute the same operation by the same program; on equal numbers it gives equal results.",
-        ),
-        steps=(
-            Step(
-                Formula(
-                    r"\text{moving, joining, padding with a constant: each value is one of the inputs' or the"
-                    r" constant}",
-                    "moving, joining, padding with a constant: each value is one of the inputs' or the constant",
-                ),
-                "So the smallest $l$, the largest $u$ and the largest $e$ hold for all, and a constant differs by 0. "
-                "Where channels stay channels, their own bounds stay.",
-            ),
-            Step(
-                fill(
-                    r"a b - c d = $product \implies |a b - c d| \le |a| g + |d| e",
-                    "a b - c d = $product, so |a b - c d| <= |a| g + |d| e",
-                    product=PRODUCT,
-                ),
-                "Add and subtract $a d$. The product is linear in each factor, so it is a mean of its values at the "
-                "ends.",
-            ),
-            Step(
-                Formula(
-                    r"\textstyle \sum_i w_i (x_i - y_i) \le \sum_i w_i e = e,\quad \max_i a_i = a_j \le c_j + e \le"
-                    r" \max_i c_i + e",
-                    "sum_i w_i (x_i - y_i) <= sum_i w_i e = e; max_i a_i = a_j <= c_j + e <= max_i c_i + e",
-                ),
-                "Averages and interpolation are means; with zero padding 0 is among the values. ReLU and clamping are "
-                "maxima and minima with a constant.",
-            ),
-            Step(
-                Formula(
-                    r"\mathrm{fl} f - \mathrm{fl} g = (\mathrm{fl} f - f) + (f - g) + (g - \mathrm{fl} g)",
-                    "fl f - fl g = (fl f - f) + (f - g) + (g - fl g)",
-                ),
-                "Each network rounds once. Where both compute on the same numbers the difference stays 0.",
-            ),
-        ),
-        checks=(
-            Check("sums and differences", Kind.SYMBOLIC, sum_failures),
-            Check("products", Kind.SYMBOLIC, product_failures),
-            Check("quotients by a number", Kind.SYMBOLIC, quotient_failures),
-            Check("means", Kind.INSTANCES, mean_failures, cases=tuple(f"{count} values" for count in COUNTS)),
-            Check("maxima", Kind.INSTANCES, maximum_failures, cases=tuple(f"{count} values" for count in COUNTS)),
-            Check("a number times $x$, between 0 and 1", Kind.SYMBOLIC, gate_failures),
-            Check("differences of numbers in a range", Kind.SYMBOLIC, range_failures),
-            Check("two roundings", Kind.SYMBOLIC, rounding_failures),
-        ),
-        justifies=(
-            "conv2attn.convert.certificate.propagation.interval.checked",
-            "conv2attn.convert.certificate.propagation.interval.Arithmetic.rounded",
-            "conv2attn.convert.certificate.propagation.activations.Activation",
-        ),
-        tests=("convert.certificate.test_propagation_rules.test_an_operation_stays_within_its_bounds",),
-    )
+    Moving, joining and padding with a constant give values of the input or the constant. A product is linear in each
+    factor, so it is a mean of its values at the ends. A maximum is some $a_j \le c_j + e$, so at most the other
+    maximum plus $e$. Averages and interpolation are means; with zero padding 0 is among the values. ReLU and clamping
+    are maxima and minima with a constant; SiLU, GELU and hardswish are of the form $x s$. Each network rounds once;
+    where both compute on the same numbers, the difference stays 0.
+    """
+    counts = f"{', '.join(map(str, COUNTS))} values"
+    yield Check("sums and differences", sum_failures)
+    yield Check("products", product_failures)
+    yield Check("quotients by a number", quotient_failures)
+    yield Check("means", mean_failures, counts)
+    yield Check("maxima", maximum_failures, counts)
+    yield Check("a number times $x$, between 0 and 1", gate_failures)
+    yield Check("differences of numbers in a range", range_failures)
+    yield Check("two roundings", rounding_failures)

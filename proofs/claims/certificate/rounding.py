@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from functools import cache
+from typing import TypeVar
 
 import sympy
 
 from ...prover.claim import Check, Checks, Status, claim
 from ...prover.decide import Expr, has_negative_coefficient, not_nonnegative
+
+Term = TypeVar("Term")
 
 PRECISIONS = (3, 4)
 TERMS = 5
@@ -44,14 +47,8 @@ def induction_failures(*, bound: Callable[[Expr], Expr] = gamma) -> list[str]:
 
 def round_to(value: Fraction, precision: int) -> Fraction:
     """The nearest number with a significand of so many bits, ties to even; without bounds on the exponent."""
-    if value == 0:
-        return value
-    exponent = 0
-    magnitude = abs(value)
-    while magnitude >= 2 ** (exponent + 1):
-        exponent += 1
-    while magnitude < Fraction(2) ** exponent:
-        exponent -= 1
+    exponent = value.numerator.bit_length() - value.denominator.bit_length()  # of |value|, or 1 too large
+    exponent -= abs(value) < Fraction(2) ** exponent
     unit = Fraction(2) ** (exponent - precision + 1)
     return round(value / unit) * unit
 
@@ -64,28 +61,29 @@ def shapes(leaves: int) -> tuple[object, ...]:
     return tuple((a, b) for left in range(1, leaves) for a in shapes(left) for b in shapes(leaves - left))
 
 
-def added(shape: object, terms: Iterator[Fraction], precision: int) -> Fraction:
+def folded(shape: object, terms: Iterator[Term], add: Callable[[Term, Term], Term]) -> Term:
+    """The terms, added up by twos in this order."""
+    return add(*(folded(part, terms, add) for part in shape)) if isinstance(shape, tuple) else next(terms)
+
+
+def added(shape: object, terms: Iterable[Fraction], precision: int) -> Fraction:
     """The sum of the terms, added in this order and rounded after each addition."""
-    if not isinstance(shape, tuple):
-        return next(terms)
-    left = added(shape[0], terms, precision)
-    return round_to(left + added(shape[1], terms, precision), precision)
+    return folded(shape, iter(terms), lambda left, right: round_to(left + right, precision))
 
 
 def order_failures(*, factor: Fraction = Fraction(1), precisions: Iterable[int] = PRECISIONS) -> list[str]:
     """Whether every order of a sum of products stays within factor gamma_m sum |w||x|, in exact arithmetic."""
     failures = []
     for precision in precisions:
-        unit = Fraction(1, 2**precision)
         significands = [Fraction(n) for n in range(2 ** (precision - 1), 2**precision)]
         for first in significands:
             pairs = [(significands[(n * n + n) % len(significands)] * (-1) ** n, first / 2**n) for n in range(TERMS)]
-            exact, absolute = sum(w * x for w, x in pairs), sum(abs(w * x) for w, x in pairs)
-            allowed = factor * TERMS * unit / (1 - TERMS * unit) * absolute
+            products = [w * x for w, x in pairs]
+            allowed = factor * gamma(TERMS, Fraction(1, 2**precision)) * sum(map(abs, products))
             for shape in shapes(TERMS):
-                found = added(shape, iter([round_to(w * x, precision) for w, x in pairs]), precision)
-                if abs(found - exact) > allowed:
-                    failures.append(f"precision {precision}, first {first}, order {shape}: {abs(found - exact)}")
+                found = added(shape, (round_to(each, precision) for each in products), precision)
+                if abs(found - sum(products)) > allowed:
+                    failures.append(f"precision {precision}, first {first}, order {shape}: {found}")
     return failures[:5]
 
 
@@ -97,8 +95,7 @@ def sharpness_failures(*, share: Fraction = REACHED, precision: int = BITS, term
     for _ in range(terms - 1):
         total = round_to(total + small, precision)
     exact = 1 + (terms - 1) * small
-    allowed = terms * unit / (1 - terms * unit) * exact
-    reached = abs(total - exact) / allowed
+    reached = abs(total - exact) / (gamma(terms, unit) * exact)
     return [] if reached > share else [f"{terms} terms reach {float(reached):.3f} of the bound, not {float(share)}"]
 
 

@@ -78,34 +78,23 @@ def lattice_counts(largest: int, *, axes: int = 2) -> Counter[int]:
 
 
 def grid_failures(grids: Iterable[tuple[int, ...]] = GRIDS, *, fewer: int = 0) -> list[str]:
-    """Whether the partition sum of every target of these grids is, power by power of q, at most theta_3(q)^n.
-
-    Args:
-        grids: Keys along each axis.
-        fewer: By how much the power of theta_3 is less than the number of axes.
-    """
+    """Whether the sum for every target of these boxes is, power by power of q, at most theta_3(q)^(n - fewer)."""
     failures = []
     for size in grids:
         keys = list(product(*map(range, size)))
         lattice = lattice_counts(sum(length**2 for length in size), axes=len(size) - fewer)
         for target in keys:
             counts = Counter(int(squared_distance(key, target)) for key in keys)
-            failures += [
-                f"{size} keys, target {target}: {count} at squared distance {m}, more than {lattice[m]}"
-                for m, count in counts.items()
-                if count > lattice[m]
-            ]
+            more = {m: count for m, count in counts.items() if count > lattice[m]}
+            failures += [f"{size} keys, target {target}: {n} at squared distance {m}" for m, n in more.items()]
     return failures
 
 
 def value_failures(*, bound: Expr = SHARP_BOUND) -> list[str]:
     """Whether a rational lower bound of tau is at most the bound, at rational q and for several numbers of axes."""
-    lower = [(q, n, partial_tail(q, 8, axes=n)) for q, n in product(POINTS, AXES)]
-    return [
-        f"tau({q}) >= {float(tau):.6g} > {bound} for n = {n}"
-        for q, n, tau in lower
-        if not tau <= bound.subs({Q: q, N: n})
-    ]
+    lower = {(q, n): partial_tail(q, 8, axes=n) for q, n in product(POINTS, AXES)}
+    above = {at: tau for at, tau in lower.items() if not tau <= bound.subs(dict(zip((Q, N), at, strict=True)))}
+    return [f"tau({q}) >= {float(tau):.6g} > {bound} for n = {n}" for (q, n), tau in above.items()]
 
 
 @claim(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from itertools import product
 
@@ -10,7 +10,7 @@ import sympy
 
 from ...prover.claim import Check, Checks, Status, claim
 from ...prover.decide import has_negative_coefficient
-from .rounding import round_to, shapes
+from .rounding import folded, gamma, round_to, shapes
 
 PRECISION = 4
 SMALLEST = Fraction(1)  # lambda
@@ -20,6 +20,7 @@ ADDITION = 4  # what an addition loses, in lambda
 EACH = 1 + ADDITION  # a term, with its product
 
 Numbers = tuple[Fraction, ...]
+Change = Callable[[Fraction], Fraction]
 
 
 def addition_failures(*, read: int = 2, written: int = 1, factor: int = ADDITION) -> list[str]:
@@ -52,24 +53,17 @@ def same(value: Fraction) -> Fraction:
 MODES = tuple(product((same, flush), (keep, flush)))  # how operands are read, and results are written
 
 
-def computed(
-    shape: object,
-    pairs: Iterator[tuple[Fraction, Fraction]],
-    read: Callable[[Fraction], Fraction],
-    write: Callable[[Fraction], Fraction],
-) -> tuple[Fraction, Fraction]:
-    """The sum of the products w x in this order, and the largest absolute value of a partial sum."""
+def computed(shape: object, pairs: Iterable[tuple[Fraction, Fraction]], read: Change, write: Change) -> list[Fraction]:
+    """The sum of the products w x in this order, after all other products and partial sums."""
+    found = []
 
     def rounded(value: Fraction) -> Fraction:
-        return write(round_to(value, PRECISION))
+        found.append(write(round_to(value, PRECISION)))
+        return found[-1]
 
-    if not isinstance(shape, tuple):
-        w, x = next(pairs)
-        value = rounded(read(w) * read(x))
-        return value, abs(value)
-    (left, a), (right, b) = (computed(part, pairs, read, write) for part in shape)
-    value = rounded(read(left) + read(right))
-    return value, max(a, b, abs(value))
+    products = [rounded(read(w) * read(x)) for w, x in pairs]
+    folded(shape, iter(products), lambda left, right: rounded(read(left) + read(right)))
+    return found
 
 
 def cases() -> Iterator[tuple[Numbers, Numbers]]:
@@ -93,18 +87,17 @@ def order_failures(
         factor: Of the whole underflow.
         partial: What (1 + gamma) sum |w||x| counts for partial sums.
     """
-    unit = Fraction(1, 2**PRECISION)
-    gamma, failures = TERMS * unit / (1 - TERMS * unit), []
+    grown, failures = gamma(TERMS, Fraction(1, 2**PRECISION)), []
     for (weights, x), (read, write), shape in product(cases(), MODES, shapes(TERMS)):
-        pairs = list(zip(weights, x, strict=True))
-        absolute = sum(abs(w * v) for w, v in pairs)
-        lost = flushed * sum(abs(w * v) for w, v in pairs if abs(w) < SMALLEST)
+        products = [w * v for w, v in zip(weights, x, strict=True)]
+        absolute = sum(map(abs, products))
+        lost = flushed * sum(abs(p) for p, w in zip(products, weights, strict=True) if abs(w) < SMALLEST)
         lost += SMALLEST * (inputs * sum(map(abs, weights)) + each * TERMS)
-        allowed = gamma * absolute + factor * (1 + gamma) * lost
-        found, largest = computed(shape, iter(pairs), read, write)
-        if abs(found - sum(w * v for w, v in pairs)) > allowed:
-            failures.append(f"weights {weights}, inputs {x}, order {shape}: error above {allowed}")
-        if largest > partial * (1 + gamma) * absolute + factor * (1 + gamma) * lost:
+        found = computed(shape, zip(weights, x, strict=True), read, write)
+        largest, lost = max(map(abs, found)), factor * (1 + grown) * lost
+        if abs(found[-1] - sum(products)) > grown * absolute + lost:
+            failures.append(f"weights {weights}, inputs {x}, order {shape}: an error of {found[-1] - sum(products)}")
+        if largest > partial * (1 + grown) * absolute + lost:
             failures.append(f"weights {weights}, inputs {x}, order {shape}: a partial sum of {largest}")
     return failures[:5]
 
