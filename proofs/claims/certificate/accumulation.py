@@ -68,7 +68,7 @@ def _joined(left: tuple[bool, int], right: tuple[bool, int]) -> tuple[bool, int]
 def far_failures(*, share: Expr = QUARTER, factor: Expr = 2) -> list[str]:
     """Whether far terms err by at most factor times their weight: gamma among themselves, and once more when joined."""
     lost = gamma(1, share / (1 + sympy.Symbol("s", positive=True)))
-    return has_negative_coefficient(sympy.together(factor - lost - (1 + lost)), f"{factor} minus 1 + 2 gamma")
+    return has_negative_coefficient(factor - lost - (1 + lost), f"{factor} minus 1 + 2 gamma")
 
 
 def sum_failures(*, leaves: int = LEAVES, factor: Fraction = Fraction(1)) -> list[str]:

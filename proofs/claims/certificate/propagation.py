@@ -6,6 +6,7 @@ import sympy
 
 from ...prover.claim import Check, Checks, Status, claim
 from ...prover.decide import Expr, not_nonnegative, unequal
+from .propagation_rules import outside
 
 SILU_SLOPE, GELU_SLOPE, HARDSWISH_SLOPE = sympy.Rational(11, 10), sympy.Rational(113, 100), sympy.Rational(3, 2)
 SIGMOID_SLOPE, TANH_SLOPE = sympy.Rational(1, 4), sympy.Integer(1)
@@ -22,15 +23,12 @@ def affine_failures(*, factor: Expr = 1) -> list[str]:
     """Whether one more weight adds at most factor |w| e to the error, and moves the range by its sign."""
     size, error, slack, width, rest = sympy.symbols("w e s d r", nonnegative=True)
     low = sympy.Symbol("l", real=True)
-    failures = []
+    value, high = low + width, low + width + rest
+    failures = outside(size * value, size * low, size * high, "w >= 0")
+    failures += outside(-size * value, -size * high, -size * low, "w <= 0")
     for sign in (1, -1):
-        weight = sign * size
-        passed_on = weight * sign * (error - slack)  # |a - c| <= e
+        passed_on = (sign * size) * sign * (error - slack)  # |a - c| <= e
         failures += not_nonnegative(factor * size * error - passed_on, f"sign {sign}: |w| e minus w (a - c)")
-        value, high = low + width, low + width + rest
-        ends = (weight * low, weight * high) if sign > 0 else (weight * high, weight * low)
-        failures += not_nonnegative(weight * value - ends[0], f"sign {sign}: w x minus the lower end")
-        failures += not_nonnegative(ends[1] - weight * value, f"sign {sign}: the upper end minus w x")
     return failures
 
 

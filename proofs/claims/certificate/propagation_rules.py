@@ -7,6 +7,7 @@ every slack in an inequality; what is to be shown is then a polynomial of such s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import product
 
 import sympy
 
@@ -20,6 +21,12 @@ PRODUCT = A * (B - D) + D * (A - C)  # of which every factor is bounded
 QUOTIENT = (A - C) / B
 
 
+def outside(value: Expr, low: Expr, high: Expr, what: str) -> list[str]:
+    """Returns a failure for each end that the value is not known to keep."""
+    below, above = f"{what}: value minus lower end", f"{what}: upper end minus value"
+    return not_nonnegative(value - low, below) + not_nonnegative(high - value, above)
+
+
 def sum_failures(*, error: Expr = E + G) -> list[str]:
     """Whether a + b and a - b are between the sums of their ends, and differ by at most e + g.
 
@@ -27,14 +34,11 @@ def sum_failures(*, error: Expr = E + G) -> list[str]:
     """
     low, other_low = sympy.symbols("l m", real=True)
     w, x, r, s, p, q = sympy.symbols("w x r s p q", nonnegative=True)
+    a, b = low + w, other_low + x
+    high, other_high = a + r, b + s
     failures = not_nonnegative(error - ((E - p) + (G - q)), "bound minus difference")
-    for sign in (1, -1):
-        ends = (low, low + w + r), (other_low, other_low + x + s)  # a = l + w and b = m + x
-        second = ends[1] if sign > 0 else (-ends[1][1], -ends[1][0])
-        value = (low + w) + sign * (other_low + x)
-        failures += not_nonnegative(value - (ends[0][0] + second[0]), f"sign {sign}: value minus lower end")
-        failures += not_nonnegative(ends[0][1] + second[1] - value, f"sign {sign}: upper end minus value")
-    return failures
+    failures += outside(a + b, low + other_low, high + other_high, "a + b")
+    return failures + outside(a - b, low - other_high, high - other_low, "a - b")
 
 
 def product_failures(
@@ -42,16 +46,11 @@ def product_failures(
 ) -> list[str]:
     """Whether a b - c d is the identity, and a b a weighted mean of the products of the ends."""
     low, high, other_low, other_high, s, t = sympy.symbols("l u m v s t", real=True)  # 0 <= s, t <= 1
+    ends, others = {low: 1 - s, high: s}, {other_low: 1 - t, other_high: t}  # a and b are means of their ends
+    a, b = (sum(share * end for end, share in part.items()) for part in (ends, others))
+    weights = {x * y: corners(ends[x], others[y]) for x, y in product(ends, others)}
     failures = unequal(A * B - C * D, identity, "a b - c d")
-    first, second = (1 - s) * low + s * high, (1 - t) * other_low + t * other_high
-    weights = {
-        (low, other_low): corners(1 - s, 1 - t),
-        (low, other_high): corners(1 - s, t),
-        (high, other_low): corners(s, 1 - t),
-        (high, other_high): corners(s, t),
-    }
-    mean = sum(weight * x * y for (x, y), weight in weights.items())
-    failures += unequal(first * second, mean, "a b minus the mean of the corners")
+    failures += unequal(a * b, sum(weight * corner for corner, weight in weights.items()), "a b minus the mean")
     return failures + unequal(sum(weights.values()), 1, "the sum of the weights")
 
 
@@ -61,22 +60,17 @@ def quotient_failures(*, identity: Expr = QUOTIENT) -> list[str]:
 
 
 def mean_failures(counts: Iterable[int] = COUNTS, *, total: Expr = 1) -> list[str]:
-    """Whether sum_i w_i x_i is between l and u, and moves by at most e, for w_i >= 0 of sum 1 (or of another total)."""
+    """Whether sum_i w_i x_i is between l and u, and moves by at most e, for w_i >= 0 of sum 1 (or of another total).
+
+    -x_i is -l - s_i, x_i is u - s_i, and x_i - y_i is e - s_i.
+    """
     failures = []
-    low, width = sympy.Symbol("l", real=True), sympy.Symbol("w", nonnegative=True)
-    for count in counts:
-        weights = list(sympy.symbols(f"w1:{count + 1}", nonnegative=True))
-        share, slack = (
-            sympy.symbols(f"s1:{count + 1}", nonnegative=True),
-            sympy.symbols(f"p1:{count + 1}", nonnegative=True),
-        )
-        ones = sum(weights)  # instead of 1: both sides are multiplied with the sum of the weights
-        mean = sum(weight * (low + part) for weight, part in zip(weights, share, strict=True))  # x_i = l + s_i
-        failures += not_nonnegative(sympy.expand(mean - total * ones * low), f"{count} values: mean minus l")
-        below = sum(weight * (low + width - part) for weight, part in zip(weights, share, strict=True))
-        failures += not_nonnegative(sympy.expand(total * ones * (low + width) - below), f"{count} values: u minus mean")
-        moved = sum(weight * (E - part) for weight, part in zip(weights, slack, strict=True))  # x_i - y_i = e - p_i
-        failures += not_nonnegative(sympy.expand(total * ones * E - moved), f"{count} values: e minus difference")
+    low, high = sympy.symbols("l u", real=True)
+    for count, end in product(counts, (-low, high, E)):
+        weights, slack = (sympy.symbols(f"{name}1:{count + 1}", nonnegative=True) for name in "ws")
+        mean = sum(weight * (end - s) for weight, s in zip(weights, slack, strict=True))
+        # sum(weights) instead of 1: both sides are multiplied with it
+        failures += not_nonnegative(total * sum(weights) * end - mean, f"{count} values: {end} minus the mean")
     return failures
 
 
@@ -97,27 +91,16 @@ def maximum_failures(counts: Iterable[int] = COUNTS, *, factor: Expr = 1) -> lis
 
 def gate_failures(*, low: Callable[[Expr, Expr], Expr] = lambda positive, x: sympy.Integer(0)) -> list[str]:
     """Whether x s is between min(x, 0) and max(x, 0) for 0 <= s <= 1: SiLU, GELU and hardswish are of this form."""
-    x, s = sympy.Symbol("x", nonnegative=True), sympy.Symbol("s", nonnegative=True)
-    rest = sympy.Symbol("r", nonnegative=True)  # s + r stands for 1
-    failures = []
-    for sign in (1, -1):  # x >= 0 and x <= 0
-        value = sign * x * s
-        ends = (low(s + rest, x), x * (s + rest)) if sign > 0 else (-x * (s + rest), -low(s + rest, x))
-        failures += not_nonnegative(value - ends[0], f"sign {sign}: value minus lower end")
-        failures += not_nonnegative(ends[1] - value, f"sign {sign}: upper end minus value")
-    return failures
+    x, s, rest = sympy.symbols("x s r", nonnegative=True)  # s + r stands for 1
+    one = s + rest
+    return outside(x * s, low(one, x), x * one, "x >= 0") + outside(-x * s, -x * one, -low(one, x), "x <= 0")
 
 
 def range_failures(*, width: int = 1) -> list[str]:
     """Whether |a - c| <= width (u - l) for two numbers between l and u."""
-    low = sympy.Symbol("l", real=True)
-    w, r, x = sympy.symbols("w r x", nonnegative=True)
-    failures = []
-    for a, c in ((low + w + r, low + w), (low + w, low + w + r)):  # c <= a and a <= c; u is x above the larger
-        high = low + w + r + x
-        for sign in (1, -1):
-            failures += not_nonnegative(width * (high - low) - sign * (a - c), f"sign {sign}: u - l minus a - c")
-    return failures
+    below, apart, above = sympy.symbols("w r x", nonnegative=True)  # one is r above the other
+    whole = width * (below + apart + above)
+    return [reason for sign in (1, -1) for reason in not_nonnegative(whole - sign * apart, f"sign {sign}: u - l minus")]
 
 
 def rounding_failures(*, roundings: int = 2) -> list[str]:

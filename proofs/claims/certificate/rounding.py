@@ -41,7 +41,7 @@ def induction_failures(*, bound: Callable[[Expr], Expr] = gamma) -> list[str]:
     return [
         reason
         for what, expression in pairs.items()
-        for reason in has_negative_coefficient(sympy.together(expression.subs(small)), what)
+        for reason in has_negative_coefficient(expression.subs(small), what)
     ]
 
 
@@ -179,13 +179,13 @@ def quotient_failures(*, denominator: Callable[[Expr, Expr], Expr] = smallest_de
     a, u, error, total = (1 / (1 + s) for s in slack)
     upper = quotient_error(a, u, denominator(error, total))
     lower = 1 - (1 - a) * (1 - u) / ((1 + error) * (1 + total))
-    return has_negative_coefficient(sympy.together(upper - lower), "the upper error minus the lower")
+    return has_negative_coefficient(upper - lower, "the upper error minus the lower")
 
 
 def exponential_failures(*, factor: Expr = FIVE_QUARTERS, largest: Expr = TWO_FIFTHS, ratio: int = 2) -> list[str]:
     """Whether s / (1 - s / 2) <= factor s up to the largest s, and n! >= ratio^(n - 1) for n >= 1."""
     below = largest / (1 + SLACK)  # runs through 0 < s < largest
-    failures = has_negative_coefficient(sympy.together(factor - 1 / (1 - below / 2)), "factor minus 1 / (1 - s / 2)")
+    failures = has_negative_coefficient(factor - 1 / (1 - below / 2), "factor minus 1 / (1 - s / 2)")
     n = sympy.Symbol("n", integer=True, nonnegative=True)
     return failures + not_nonnegative((n + 2) - ratio, f"(n + 2)! / (n + 1)! minus {ratio}")  # and 1! = ratio^0
 
