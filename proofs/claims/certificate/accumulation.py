@@ -75,14 +75,12 @@ def sum_failures(*, leaves: int = LEAVES, factor: Fraction = Fraction(1)) -> lis
     """Whether every order of one near and some far terms stays within factor times the bound, in exact arithmetic."""
     unit, failures = Fraction(1, 2**PRECISION), []
     terms = [Fraction(2**PRECISION - 1), *(Fraction(9 + n, 2 ** (PRECISION + n)) for n in range(leaves - 2))]
-    near, far = 1, sum(terms[1:])
-    allowed = factor * solved(before_errors(near, unit, sum(terms), far) / sum(terms)) * sum(terms)
-    for shape in shapes(len(terms)):
-        for start in range(len(terms)):
-            ordered = terms[start:] + terms[:start]
-            error = abs(added(shape, ordered, PRECISION) - sum(ordered))
-            if error > allowed:
-                failures.append(f"order {shape} from {start}: {error} > {allowed}")
+    whole, shares = sum(terms), before_errors(1, unit, sum(terms), sum(terms[1:]))
+    allowed = factor * solved(shares / whole) * whole
+    for shape, start in product(shapes(len(terms)), range(len(terms))):
+        error = abs(added(shape, terms[start:] + terms[:start], PRECISION) - whole)
+        if error > allowed:
+            failures.append(f"order {shape} from {start}: {error} > {allowed}")
     return failures[:5]
 
 

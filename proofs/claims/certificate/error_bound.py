@@ -20,16 +20,15 @@ def read_error(probabilities: Iterable[Expr], differences: Iterable[Expr], targe
 
 
 def lemma_failures(counts: Iterable[int] = OTHER_KEYS, *, factor: Expr = 1) -> list[str]:
-    """Whether |sum_k p_k x_k - x_t| <= factor (1 - p_t) osc, with equality for some x, for this many other keys."""
+    """Whether sum_k p_k x_k - x_t <= factor (1 - p_t) osc, with equality for some x; so it is with -x for x."""
     failures = []
     x_t, osc = sympy.Symbol("x_t", real=True), sympy.Symbol("osc", positive=True)
     for count in counts:
         p, slack = (sympy.symbols(f"{name}1:{count + 1}", nonnegative=True) for name in "ps")
         bound = factor * sum(p) * osc
-        for sign in (1, -1):  # |x_k - x_t| <= osc: sign (x_k - x_t) = osc - s_k with s_k >= 0
-            error = sign * read_error(p, [sign * (osc - s) for s in slack], x_t)
-            failures += not_nonnegative(bound - error, f"{count} other keys, sign {sign}: bound minus error")
-            failures += unequal(bound, error.subs(dict.fromkeys(slack, 0)), f"{count} other keys: the extreme case")
+        error = read_error(p, [osc - s for s in slack], x_t)  # x_k - x_t <= osc
+        failures += not_nonnegative(bound - error, f"{count} other keys: bound minus error")
+        failures += unequal(bound, error.subs(dict.fromkeys(slack, 0)), f"{count} other keys: the extreme case")
     return failures
 
 
@@ -37,12 +36,9 @@ def sum_failures(*, tail: Expr | None = None) -> list[str]:
     """Whether |sum w_i e_i| <= tail sum |w_i| osc_i if |e_i| <= tau osc_i: heads and channels, one after the other."""
     tau, size, osc, slack, before, before_slack = sympy.symbols("tau w osc s R r", nonnegative=True)
     so_far = tau * before - before_slack  # R: the sum of |w_i| osc_i so far
+    pushed = size * (tau * osc - slack)  # w e, where e has the sign of w
     bound = (tau if tail is None else tail) * (before + size * osc)
-    failures = []
-    for sign in (1, -1):  # a weight of either sign, and an error that pushes upwards: sign e = tau osc - s
-        weight, error = sign * size, sign * (tau * osc - slack)
-        failures += not_nonnegative(bound - (so_far + weight * error), f"a weight of sign {sign}: bound minus sum")
-    return failures
+    return not_nonnegative(bound - (so_far + pushed), "bound minus sum")
 
 
 @claim(

@@ -26,10 +26,8 @@ def affine_failures(*, factor: Expr = 1) -> list[str]:
     value, high = low + width, low + width + rest
     failures = outside(size * value, size * low, size * high, "w >= 0")
     failures += outside(-size * value, -size * high, -size * low, "w <= 0")
-    for sign in (1, -1):
-        passed_on = (sign * size) * sign * (error - slack)  # |a - c| <= e
-        failures += not_nonnegative(factor * size * error - passed_on, f"sign {sign}: |w| e minus w (a - c)")
-    return failures
+    passed_on = size * (error - slack)  # w (a - c), where a - c has the sign of w
+    return failures + not_nonnegative(factor * size * error - passed_on, "|w| e minus w (a - c)")
 
 
 def chain_failures(*, own: int = 1, inherited: int = 1) -> list[str]:
@@ -49,8 +47,15 @@ def slope_failures(
     tanh: Expr = TANH_SLOPE,
 ) -> list[str]:
     """Whether no slope of these functions is larger in absolute value."""
-    ends = [abs(HARDSWISH.subs(X, end)) for end in (-3, 3)]
-    return [*_silu(silu), *_gelu(gelu), *_at_most(max(ends), hardswish, "hardswish"), *_saturating(sigmoid, tanh)]
+    largest = {
+        "SiLU": (steepest(SILU_EXTREME), silu),
+        "GELU": (sympy.diff(X * NORMAL, X).subs(X, sympy.sqrt(2)), gelu),
+        "hardswish": (max(abs(HARDSWISH.subs(X, end)) for end in (-3, 3)), hardswish),
+        "sigmoid": ((S * (1 - S)).subs(S, sympy.Rational(1, 2)), sigmoid),
+        "tanh": ((1 - S**2).subs(S, 0), tanh),
+    }
+    steeper = {name: value for name, (value, bound) in largest.items() if not value <= bound}
+    return [f"{name}: a slope of {float(value):.6f}" for name, value in steeper.items()] + _extreme_failures()
 
 
 def steepest(x: Expr) -> Expr:
@@ -58,35 +63,20 @@ def steepest(x: Expr) -> Expr:
     return (x + 2) / 4
 
 
-def _silu(bound: Expr) -> list[str]:
-    slope = sympy.diff(X * SIGMOID, X)
-    bent = SILU_BENT.subs(S, SIGMOID).rewrite(sympy.exp)
-    failures = unequal(sympy.diff(slope, X), bent, "the second derivative of SiLU")
-    failures += unequal(slope + slope.subs(X, -X), 1, "the slopes of SiLU at x and -x")
-    share = (1 + 2 / X) / 2  # the sigmoid where tanh(x / 2) = 2 / x
-    failures += unequal(share + X * share * (1 - share), steepest(X), "the slope of SiLU where x tanh(x / 2) = 2")
-    if not SILU_EXTREME * sympy.tanh(SILU_EXTREME / 2) > 2:
-        failures.append(f"x tanh(x / 2) is not beyond 2 at {SILU_EXTREME}")
-    return failures + _at_most(steepest(SILU_EXTREME), bound, "SiLU")
-
-
-def _gelu(bound: Expr) -> list[str]:
-    slope = sympy.diff(X * NORMAL, X)
-    failures = unequal(sympy.diff(slope, X), GELU_BENT.subs(PHI, DENSITY), "the second derivative of GELU")
-    failures += unequal(slope + slope.subs(X, -X), 1, "the slopes of GELU at x and -x")
-    return failures + _at_most(slope.subs(X, sympy.sqrt(2)), bound, "GELU")
-
-
-def _saturating(sigmoid: Expr, tanh: Expr) -> list[str]:
+def _extreme_failures() -> list[str]:
+    """Whether the slopes are extreme where ``slope_failures`` looks at them."""
     failures = unequal(sympy.diff(SIGMOID, X), SIGMOID * (1 - SIGMOID), "the slope of sigmoid")
     failures += unequal(sympy.diff(sympy.tanh(X), X), 1 - sympy.tanh(X) ** 2, "the slope of tanh")
-    for bound, slope, square in ((sigmoid, S * (1 - S), (S - sympy.Rational(1, 2)) ** 2), (tanh, 1 - S**2, S**2)):
-        failures += not_nonnegative(bound - slope - square, f"{bound} - {slope} - {square}")  # a square is at least 0
-    return failures
-
-
-def _at_most(value: Expr, bound: Expr, what: str) -> list[str]:
-    return [] if value <= bound else [f"{what}: a slope of {float(value):.6f} > {bound}"]
+    failures += unequal(S * (1 - S), sympy.Rational(1, 4) - (S - sympy.Rational(1, 2)) ** 2, "a square completed")
+    bent = {"SiLU": SILU_BENT.subs(S, SIGMOID).rewrite(sympy.exp), "GELU": GELU_BENT.subs(PHI, DENSITY)}
+    for name, gate in (("SiLU", SIGMOID), ("GELU", NORMAL)):
+        slope = sympy.diff(X * gate, X)
+        failures += unequal(sympy.diff(slope, X), bent[name], f"the second derivative of {name}")
+        failures += unequal(slope + slope.subs(X, -X), 1, f"the slopes of {name} at x and -x")
+    share = (1 + 2 / X) / 2  # the sigmoid where tanh(x / 2) = 2 / x
+    failures += unequal(share + X * share * (1 - share), steepest(X), "the slope of SiLU where x tanh(x / 2) = 2")
+    is_beyond = SILU_EXTREME * sympy.tanh(SILU_EXTREME / 2) > 2
+    return failures + ([] if is_beyond else [f"x tanh(x / 2) is not beyond 2 at {SILU_EXTREME}"])
 
 
 @claim(

@@ -232,10 +232,11 @@ def score_failures(*, factor: Expr = ROUNDINGS) -> list[str]:
 
     Together they are n + 3 roundings, at most gamma_{n + 3} by the claim ``rounded-sum``.
     """
-    together = AXES + 3
-    unit = 1 / (together * (together + 1) + SLACK)
-    rest = sympy.together(factor * unit - gamma(together, unit))
-    return has_negative_coefficient(rest, f"{factor} u minus gamma of n + 3 roundings")
+    roundings = AXES + 3
+    unit = 1 / (roundings * (roundings + 1) + SLACK)
+    return has_negative_coefficient(
+        factor * unit - gamma(roundings, unit), f"{factor} u minus gamma of n + 3 roundings"
+    )
 
 
 def distance_failures(*, cross: int = CROSS, constant: int = CONSTANT) -> list[str]:
@@ -245,8 +246,7 @@ def distance_failures(*, cross: int = CROSS, constant: int = CONSTANT) -> list[s
     """
     largest = DISTANCE + REACH
     left = largest**2 + 2 * REACH * largest + DISTANCE**2
-    rest = sympy.Poly(sympy.expand(distances(cross, constant) - left), DISTANCE, REACH)
-    return [f"coefficient {c} < 0" for c in rest.coeffs() if c < 0]
+    return not_nonnegative(distances(cross, constant) - left, "the bound minus the distances")
 
 
 @claim(

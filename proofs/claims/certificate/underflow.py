@@ -29,9 +29,7 @@ def addition_failures(*, read: int = 2, written: int = 1, factor: int = ADDITION
     The operands lose lambda each, which also changes what is rounded; the result loses lambda.
     """
     unit = 1 / (2 * (1 + SLACK))
-    return has_negative_coefficient(
-        sympy.together(factor - read - written - read * unit), f"{factor} lambda minus what an addition loses"
-    )
+    return has_negative_coefficient(factor - read - written - read * unit, f"{factor} lambda minus the loss")
 
 
 def flush(value: Fraction) -> Fraction:
@@ -45,12 +43,8 @@ def keep(value: Fraction) -> Fraction:
     return value if abs(value) >= SMALLEST else round(value / step) * step
 
 
-def same(value: Fraction) -> Fraction:
-    """What is read as it is."""
-    return value
-
-
-MODES = tuple(product((same, flush), (keep, flush)))  # how operands are read, and results are written
+READ: tuple[Change, ...] = (Fraction, flush)
+MODES = tuple(product(READ, (keep, flush)))  # how operands are read, and results are written
 
 
 def computed(shape: object, pairs: Iterable[tuple[Fraction, Fraction]], read: Change, write: Change) -> list[Fraction]:
@@ -80,12 +74,8 @@ def order_failures(
 ) -> list[str]:
     """Whether every order of a sum stays within the bound, and no partial sum exceeds what overflow is judged by.
 
-    Args:
-        flushed: What sum |w||x| over the subnormal weights counts.
-        inputs: What lambda sum |w| counts.
-        each: What lambda counts for each term.
-        factor: Of the whole underflow.
-        partial: What (1 + gamma) sum |w||x| counts for partial sums.
+    The arguments multiply sum |w||x| over subnormal weights, lambda sum |w|, lambda of each term, all of these
+    together, and (1 + gamma) sum |w||x| for partial sums.
     """
     grown, failures = gamma(TERMS, Fraction(1, 2**PRECISION)), []
     for (weights, x), (read, write), shape in product(cases(), MODES, shapes(TERMS)):
