@@ -24,10 +24,11 @@ A term of a sum goes through this many roundings, for $n$ axes, $K^n$ taps, $C_{
 | convolution | $K^n C_{in} / g + 1$ | as many in float32, then one to the layer's dtype |
 | transposed convolution | $K^n C_{in} / g + 1$ | the same, and one for each tap and the bias |
 | one-hot attention: literal, separable and sdpa engine | $C_{in} / g + K^n$ | as many in float32, then one |
-| one-hot attention: factored engine; separable engine while positions train | as the convolution | as the convolution |
-| scores of soft attention | none if $\alpha$ is a power of two, else as in `score-rounding`, in float64 | the same |
-| probabilities | as in `softmax-rounding`; tables along an axis in float64 | the same |
-| sum over keys | bounded without their number (`key-accumulation`) | the same, in float32 |
+| one-hot attention: factored engine, or separable with trained positions | the convolution's | the convolution's |
+| soft attention: scores where $\alpha$ is a power of two | none (`exact-scores`) | none |
+| soft attention: other scores | as in `score-rounding`, in float64 | the same |
+| soft attention: probabilities | as in `softmax-rounding`; tables along an axis in float64 | the same |
+| soft attention: sum over keys | bounded without their number (`key-accumulation`) | the same, in float32 |
 """
 
 ORDER = (  # of the document

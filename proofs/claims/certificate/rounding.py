@@ -157,29 +157,25 @@ def rounded_sum() -> Checks:
     yield Check("a long sum comes near the bound", sharpness_failures, f"{LONG_SUM} terms, {BITS} bits")
 
 
-ERROR, TOTAL = sympy.symbols("E T", positive=True)
+SHARE, ERROR, TOTAL = sympy.symbols("a E T", positive=True)  # a is |e_k|
+DENOMINATOR = (1 - ERROR) * (1 - TOTAL)
 
 
-def quotient_error(a: Expr, u: Expr, denominator: Expr) -> Expr:
+def quotient_error(denominator: Expr = DENOMINATOR) -> Expr:
     """(1 + a)(1 + u) / denominator - 1."""
-    return (1 + a) * (1 + u) / denominator - 1
+    return (1 + SHARE) * (1 + U) / denominator - 1
 
 
-def smallest_denominator(error: Expr, total: Expr) -> Expr:
-    """(1 - E)(1 - T)."""
-    return (1 - error) * (1 - total)
-
-
-def quotient_failures(*, denominator: Callable[[Expr, Expr], Expr] = smallest_denominator) -> list[str]:
+def quotient_failures(*, denominator: Expr = DENOMINATOR) -> list[str]:
     """Whether the upper error (1 + a)(1 + u) / denominator - 1 exceeds the lower 1 - (1 - a)(1 - u) / ((1 + E)(1 + T)).
 
     a, u, E and T are between 0 and 1; each is 1 / (1 + s) with its own s > 0.
     """
-    slack = sympy.symbols("s_a s_u s_E s_T", positive=True)
-    a, u, error, total = (1 / (1 + s) for s in slack)
-    upper = quotient_error(a, u, denominator(error, total))
-    lower = 1 - (1 - a) * (1 - u) / ((1 + error) * (1 + total))
-    return has_negative_coefficient(upper - lower, "the upper error minus the lower")
+    lower = 1 - (1 - SHARE) * (1 - U) / ((1 + ERROR) * (1 + TOTAL))
+    small = {part: 1 / (1 + sympy.Symbol(f"s_{part}", positive=True)) for part in (SHARE, U, ERROR, TOTAL)}
+    return has_negative_coefficient(
+        (quotient_error(denominator) - lower).subs(small), "the upper error minus the lower"
+    )
 
 
 def exponential_failures(*, factor: Expr = FIVE_QUARTERS, largest: Expr = TWO_FIFTHS, ratio: int = 2) -> list[str]:
@@ -206,12 +202,13 @@ def softmax_rounding() -> Checks:
     r"""Computed attention probabilities.
 
     They are $\mathrm{fl}(p_k) = p_k (1 + e_k)(1 + d_k) / ((1 + \sum_l p_l e_l)(1 + t))$ with $|d_k| \le u$ and
-    $|t| \le T$. The error upwards is the larger one, so $\sum_k |\mathrm{fl}(p_k) - p_k| \le {=upper}$.
+    $|t| \le T$. The error upwards is the larger one, and averages of $|e_k|$ are at most $E$, so
+    $\sum_k |\mathrm{fl}(p_k) - p_k| \le {=upper}$.
 
     A score that errs by $s$ adds at most ${=factor}$ to $|e_k|$, by algebra: since $n! \ge 2^{n - 1}$,
     $e^s - 1 \le {=half} \le {=factor}$ for $0 \le s \le {=TWO_FIFTHS}$.
     """
-    upper = quotient_error(ERROR, U, smallest_denominator(ERROR, TOTAL))
+    upper = quotient_error().subs(SHARE, ERROR)
     half, factor = SLACK / (1 - SLACK / 2), FIVE_QUARTERS * SLACK
     yield Check("the error upwards is the larger one", quotient_failures)
     yield Check("the bound of $e^s - 1$", exponential_failures)

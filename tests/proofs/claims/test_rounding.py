@@ -24,7 +24,9 @@ from conv2attn.proofs.claims.certificate.accumulation import (
 )
 from conv2attn.proofs.claims.certificate.propagation import affine_failures, chain_failures, slope_failures
 from conv2attn.proofs.claims.certificate.rounding import (
+    ERROR,
     ROUNDINGS,
+    TOTAL,
     U,
     distance_failures,
     exponential_failures,
@@ -49,7 +51,7 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "a bound on sums divided by 100": partial(order_failures, factor=Fraction(1, 100)),
     "a bound on sums that is never reached": partial(sharpness_failures, share=Fraction(1)),
     "an error of the sum that makes probabilities smaller": partial(
-        quotient_failures, denominator=lambda e, t: (1 + e) * (1 + t)
+        quotient_failures, denominator=(1 + ERROR) * (1 + TOTAL)
     ),
     "a smaller exponential": partial(exponential_failures, factor=sympy.Rational(9, 8)),
     "larger scores": partial(exponential_failures, largest=sympy.Rational(1, 2)),
