@@ -158,7 +158,7 @@ def frozen_kernel() -> Checks:
     a key, with $p = p_h(k)$ and $c$ what content gives it,
 
     ```math
-    {=attended} = {=kept} + \Bigl[{=ADDED}\Bigr] .
+    {=attended} = {=kept} + \left[{=ADDED}\right] .
     ```
 
     The bracket is not negative and sums to ${=MASS}$ over the keys, at most the same with $P_h$ as the keys contain

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fractions import Fraction
 from itertools import accumulate, product
 
@@ -12,19 +11,15 @@ from ...prover.claim import Check, Checks, Status, claim
 from ...prover.decide import Expr, not_nonnegative
 
 FIRST, SECOND = sympy.symbols("e_1 e_2", nonnegative=True)
+LOST = 1 - (1 - FIRST) * (1 - SECOND)  # what a product of two softmaxes leaves out
 LENGTHS = (1, 4, 7)
 RATIOS = (Fraction(1, 2), Fraction(1, 8))  # q = exp(-alpha)
 UNITS = (Fraction(1, 2), Fraction(1, 64), Fraction(1, 4096))
 
 
-def both_axes(first: Expr, second: Expr) -> Expr:
-    """1 - (1 - e_1)(1 - e_2): what a product of two softmaxes leaves out."""
-    return 1 - (1 - first) * (1 - second)
-
-
-def axes_failures(*, bound: Callable[[Expr, Expr], Expr] = lambda e, f: e + f) -> list[str]:
+def axes_failures(*, bound: Expr = FIRST + SECOND) -> list[str]:
     """Whether what two axes leave out weighs no more than the bound."""
-    return not_nonnegative(bound(FIRST, SECOND) - both_axes(FIRST, SECOND), "the bound minus what is left out")
+    return not_nonnegative(bound - LOST, "the bound minus what is left out")
 
 
 def kept(probabilities: list[Fraction], most: Fraction) -> list[Fraction]:
@@ -70,13 +65,12 @@ def left_out_keys() -> Checks:
 
     ```math
     \Bigl|\sum_{k \text{ kept}} p_k x_k - \sum_k p_k x_k\Bigr|
-    \le {=lost} \max_k |x_k| \le {=FIRST + SECOND} \max_k |x_k| .
+    \le {=LOST} \max_k |x_k| \le {=FIRST + SECOND} \max_k |x_k| .
     ```
 
-    By `separable-softmax` the kept keys, those that both axes keep, weigh ${=1 - lost}$ together, in one sum over both
+    By `separable-softmax` the kept keys, those that both axes keep, weigh ${=1 - LOST}$ together, in one sum over both
     axes or in one after the other; the $p_k$ that are left out are not negative.
     """
-    lost = both_axes(FIRST, SECOND)
     lengths, ratios, units = (", ".join(map(str, each)) for each in (LENGTHS, RATIOS, UNITS))
     yield Check("two axes leave out no more than both together", axes_failures)
     yield Check(

@@ -16,6 +16,7 @@ SIGMOID = 1 / (1 + sympy.exp(-X))
 DENSITY = sympy.exp(-(X**2) / 2) / sympy.sqrt(2 * sympy.pi)
 NORMAL = (1 + sympy.erf(X / sympy.sqrt(2))) / 2
 SILU_BENT, GELU_BENT = S * (1 - S) * (2 - X * sympy.tanh(X / 2)), PHI * (2 - X**2)  # second derivatives
+STEEPEST = (X + 2) / 4  # the slope of SiLU where x tanh(x / 2) = 2
 HARDSWISH = sympy.diff(X * (X + 3) / 6, X)  # between -3 and 3, where it is linear; 0 and 1 outside
 
 
@@ -48,7 +49,7 @@ def slope_failures(
 ) -> list[str]:
     """Whether no slope of these functions is larger in absolute value."""
     largest = {
-        "SiLU": (steepest(SILU_EXTREME), silu),
+        "SiLU": (STEEPEST.subs(X, SILU_EXTREME), silu),
         "GELU": (sympy.diff(X * NORMAL, X).subs(X, sympy.sqrt(2)), gelu),
         "hardswish": (max(abs(HARDSWISH.subs(X, end)) for end in (-3, 3)), hardswish),
         "sigmoid": ((S * (1 - S)).subs(S, sympy.Rational(1, 2)), sigmoid),
@@ -56,11 +57,6 @@ def slope_failures(
     }
     steeper = {name: value for name, (value, bound) in largest.items() if not value <= bound}
     return [f"{name}: a slope of {float(value):.6f}" for name, value in steeper.items()] + _extreme_failures()
-
-
-def steepest(x: Expr) -> Expr:
-    """SiLU's slope where x tanh(x / 2) = 2."""
-    return (x + 2) / 4
 
 
 def _extreme_failures() -> list[str]:
@@ -74,7 +70,7 @@ def _extreme_failures() -> list[str]:
         failures += unequal(sympy.diff(slope, X), bent[name], f"the second derivative of {name}")
         failures += unequal(slope + slope.subs(X, -X), 1, f"the slopes of {name} at x and -x")
     share = (1 + 2 / X) / 2  # the sigmoid where tanh(x / 2) = 2 / x
-    failures += unequal(share + X * share * (1 - share), steepest(X), "the slope of SiLU where x tanh(x / 2) = 2")
+    failures += unequal(share + X * share * (1 - share), STEEPEST, "the slope of SiLU where x tanh(x / 2) = 2")
     is_beyond = SILU_EXTREME * sympy.tanh(SILU_EXTREME / 2) > 2
     return failures + ([] if is_beyond else [f"x tanh(x / 2) is not beyond 2 at {SILU_EXTREME}"])
 
@@ -131,12 +127,11 @@ def activation_slopes() -> Checks:
     |\mathrm{hardswish}'| \le {=HARDSWISH_SLOPE}, \quad \sigma' \le {=SIGMOID_SLOPE}, \quad \tanh' \le {=TANH_SLOPE} .
     ```
 
-    Slopes are extreme where the second derivative vanishes. That of SiLU is ${=SILU_BENT}$, 0 at an
-    $x_0 < {=SILU_EXTREME}$ with slope ${=steepest(extreme)}$, as $x \tanh \frac{x}{2}$ grows with $|x|$; that of GELU
-    is ${=GELU_BENT}$, with the density $\varphi$ of the normal distribution. The slopes of either at $x$ and $-x$ sum
-    to 1, so the smallest is 1 minus the largest. Between $-3$ and 3 hardswish has the slope
-    ${=sympy.expand(HARDSWISH)}$, and the slopes ${=S * (1 - S)}$ of the sigmoid and $1 - \tanh^2$ of the hyperbolic
-    tangent are constants minus squares.
+    Slopes are extreme where the second derivative vanishes. That of SiLU is ${=SILU_BENT}$. As $x \tanh \frac{x}{2}$
+    grows with $|x|$, it is 0 at one $|x| < {=SILU_EXTREME}$, where the slope is ${=STEEPEST}$ for $x > 0$, less than
+    ${=STEEPEST.subs(X, SILU_EXTREME)}$. That of GELU is ${=GELU_BENT}$, with the density $\varphi$ of the normal
+    distribution. The slopes of either at $x$ and $-x$ sum to 1, so the smallest is 1 minus the largest. Between $-3$
+    and 3 hardswish has the slope ${=sympy.expand(HARDSWISH)}$, largest at an end. The slopes ${=S * (1 - S)}$ of the
+    sigmoid and $1 - \tanh^2$ of the hyperbolic tangent are constants minus squares.
     """
-    extreme = sympy.Symbol("x_0", real=True)
     yield Check("no slope is larger", slope_failures)

@@ -158,24 +158,17 @@ def rounded_sum() -> Checks:
 
 
 SHARE, ERROR, TOTAL = sympy.symbols("a E T", positive=True)  # a is |e_k|
-DENOMINATOR = (1 - ERROR) * (1 - TOTAL)
+UPPER = (1 + SHARE) * (1 + U) / ((1 - ERROR) * (1 - TOTAL)) - 1
 
 
-def quotient_error(denominator: Expr = DENOMINATOR) -> Expr:
-    """(1 + a)(1 + u) / denominator - 1."""
-    return (1 + SHARE) * (1 + U) / denominator - 1
-
-
-def quotient_failures(*, denominator: Expr = DENOMINATOR) -> list[str]:
-    """Whether the upper error (1 + a)(1 + u) / denominator - 1 exceeds the lower 1 - (1 - a)(1 - u) / ((1 + E)(1 + T)).
+def quotient_failures(*, upper: Expr = UPPER) -> list[str]:
+    """Whether the upper error exceeds the lower, 1 - (1 - a)(1 - u) / ((1 + E)(1 + T)).
 
     a, u, E and T are between 0 and 1; each is 1 / (1 + s) with its own s > 0.
     """
     lower = 1 - (1 - SHARE) * (1 - U) / ((1 + ERROR) * (1 + TOTAL))
     small = {part: 1 / (1 + sympy.Symbol(f"s_{part}", positive=True)) for part in (SHARE, U, ERROR, TOTAL)}
-    return has_negative_coefficient(
-        (quotient_error(denominator) - lower).subs(small), "the upper error minus the lower"
-    )
+    return has_negative_coefficient((upper - lower).subs(small), "the upper error minus the lower")
 
 
 def exponential_failures(*, factor: Expr = FIVE_QUARTERS, largest: Expr = TWO_FIFTHS, ratio: int = 2) -> list[str]:
@@ -208,7 +201,7 @@ def softmax_rounding() -> Checks:
     A score that errs by $s$ adds at most ${=factor}$ to $|e_k|$, by algebra: since $n! \ge 2^{n - 1}$,
     $e^s - 1 \le {=half} \le {=factor}$ for $0 \le s \le {=TWO_FIFTHS}$.
     """
-    upper = quotient_error().subs(SHARE, ERROR)
+    upper = UPPER.subs(SHARE, ERROR)
     half, factor = SLACK / (1 - SLACK / 2), FIVE_QUARTERS * SLACK
     yield Check("the error upwards is the larger one", quotient_failures)
     yield Check("the bound of $e^s - 1$", exponential_failures)
@@ -216,12 +209,8 @@ def softmax_rounding() -> Checks:
 
 DISTANCE, REACH = sympy.symbols("D Delta", nonnegative=True)
 AXES = sympy.Symbol("n", positive=True)
-ROUNDINGS, CROSS, CONSTANT = AXES + 4, 4, 3
-
-
-def distances(cross: Expr = CROSS, constant: Expr = CONSTANT) -> Expr:
-    """2 D^2 + 4 |Delta| D + 3 |Delta|^2, where Delta stands for |Delta|."""
-    return 2 * DISTANCE**2 + cross * REACH * DISTANCE + constant * REACH**2
+ROUNDINGS = AXES + 4
+DISTANCES = 2 * DISTANCE**2 + 4 * REACH * DISTANCE + 3 * REACH**2
 
 
 def score_failures(*, factor: Expr = ROUNDINGS) -> list[str]:
@@ -236,19 +225,15 @@ def score_failures(*, factor: Expr = ROUNDINGS) -> list[str]:
     )
 
 
-def distance_failures(*, cross: int = CROSS, constant: int = CONSTANT) -> list[str]:
-    """Whether |delta|^2 + 2 |Delta||delta| + D^2 <= 2 D^2 + cross |Delta| D + constant |Delta|^2.
-
-    |delta| <= D + |Delta|, and the left side grows with |delta|.
-    """
+def distance_failures(*, bound: Expr = DISTANCES) -> list[str]:
+    """Whether |delta|^2 + 2 |Delta||delta| + D^2, which grows with |delta| <= D + |Delta|, is at most the bound."""
     largest = DISTANCE + REACH
-    left = largest**2 + 2 * REACH * largest + DISTANCE**2
-    return not_nonnegative(distances(cross, constant) - left, "the bound minus the distances")
+    return not_nonnegative(bound - (largest**2 + 2 * REACH * largest + DISTANCE**2), "the bound minus the distances")
 
 
 @claim(
     status=Status.ALGEBRA,
-    scope=r"$n$ axes with $(n + 3)(n + 4)\, u \le 1$; positions and centres are integers that floating point holds; "
+    scope=r"$n$ axes with $(n + 3)(n + 4) u \le 1$; positions and centres are integers that floating point holds; "
     r"the errors are after the subtraction of the largest score, up to a constant of the query.",
     justifies=("convert/bounds/rounding.py: literal_error",),
     tests=("convert/certificate/test_certificate.py: test_each_part_bounds_what_it_says_in_exact_arithmetic",),
@@ -260,7 +245,7 @@ def score_rounding() -> Checks:
     For a key at distance $D$ of the target, with $\Delta$ for the length of the centre,
 
     ```math
-    |\mathrm{fl}(s_k) - s_k| \le {=ROUNDINGS}\, u\, \alpha\, {=distances()} .
+    |\mathrm{fl}(s_k) - s_k| \le {=ROUNDINGS}\, u\, \alpha\, {=DISTANCES} .
     ```
 
     Each term of $s_k = -\alpha |\delta|^2 + 2 \alpha \Delta \cdot \delta$ is rounded at most $n + 2$ times (the

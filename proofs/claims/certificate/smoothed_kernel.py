@@ -6,7 +6,7 @@ are added up first, as if all of Z^n were keys, and what the border of an image 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import sympy
 
@@ -16,11 +16,8 @@ from ..common.lattice import LISTED, RANDOM, Kernel, differences, grids_around, 
 
 HALF = sympy.Rational(1, 2)
 PROBABILITY, SHARE = sympy.symbols("p P", positive=True)
-
-
-def change_at_a_border(p: Expr, share: Expr) -> Expr:
-    """(1 / P - 1) p."""
-    return (1 / share - 1) * p
+CHANGE = (1 / SHARE - 1) * PROBABILITY  # what a border adds to a probability
+CHANGES = 1 - SHARE  # their sum
 
 
 def range_failures(*, factor: Expr = HALF) -> list[str]:
@@ -33,17 +30,13 @@ def range_failures(*, factor: Expr = HALF) -> list[str]:
     return failures + unequal(factor * osc * size, term.subs(slack, 0), "the extreme case")
 
 
-def border_failures(
-    *,
-    change: Callable[[Expr, Expr], Expr] = change_at_a_border,
-    total: Callable[[Expr], Expr] = lambda share: 1 - share,
-) -> list[str]:
+def border_failures(*, change: Expr = CHANGE, total: Expr = CHANGES) -> list[str]:
     """Whether p / P - d = (p - d) + change for a target (d = 1) and others, the changes summing to 1 - P."""
-    p, share, rest = PROBABILITY, SHARE, sympy.Symbol("r", positive=True)
-    failures = unequal(change(share, share), total(share), "the sum of the changes")
+    p, rest = PROBABILITY, sympy.Symbol("r", positive=True)
+    failures = unequal(change.subs(p, SHARE), total, "the sum of the changes")
     for is_target in (0, 1):
-        failures += unequal(p / share - is_target, (p - is_target) + change(p, share), f"d = {is_target}")
-    return failures + not_nonnegative((share + rest) - share, "P of a larger key set minus P")
+        failures += unequal(p / SHARE - is_target, (p - is_target) + change, f"d = {is_target}")
+    return failures + not_nonnegative((SHARE + rest) - SHARE, "P of a larger key set minus P")
 
 
 def bound_failures(kernels: Iterable[Kernel] | None = None, *, border: int = 1, half: Expr = HALF) -> list[str]:
@@ -103,12 +96,11 @@ def smoothed_kernel() -> Checks:
 
     with equality where each $x_k$ is at the end of the range that $g_k$ points to. A softmax over some points of
     $\mathbb{Z}^n$ is that over all of them, divided by the share ${=SHARE}$ of these points, so that
-    $p^{(h)}_k - [k = t_h] = u_h(k) + {=change}$ with $p = p_h(k)$. What is added sums to ${=added}$ over the keys, at
-    most $1 - P_h$ because they contain the box that the kernel spans. The triangle inequality gives the bound with the
-    sum over the keys, which is at most the sum over $\mathbb{Z}^n$; and outside of $V$, where no target is,
+    $p^{(h)}_k - [k = t_h] = u_h(k) + {=CHANGE}$ with $p = p_h(k)$. What is added sums to ${=CHANGES}$ over the keys,
+    at most $1 - P_h$ because they contain the box that the kernel spans. The triangle inequality gives the bound with
+    the sum over the keys, which is at most the sum over $\mathbb{Z}^n$; and outside of $V$, where no target is,
     $|u_h| = p_h$ sums to $1 - p_h(V)$.
     """
-    change, added = change_at_a_border(PROBABILITY, SHARE), 1 - SHARE
     yield Check("weights that sum to 0 see half of the range", range_failures)
     yield Check("what a border changes, and its sum", border_failures)
     yield Check(

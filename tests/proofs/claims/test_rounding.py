@@ -24,8 +24,12 @@ from conv2attn.proofs.claims.certificate.accumulation import (
 )
 from conv2attn.proofs.claims.certificate.propagation import affine_failures, chain_failures, slope_failures
 from conv2attn.proofs.claims.certificate.rounding import (
+    DISTANCE,
+    DISTANCES,
     ERROR,
+    REACH,
     ROUNDINGS,
+    SHARE,
     TOTAL,
     U,
     distance_failures,
@@ -38,7 +42,13 @@ from conv2attn.proofs.claims.certificate.rounding import (
     score_failures,
     sharpness_failures,
 )
-from conv2attn.proofs.claims.certificate.smoothed_kernel import border_failures, bound_failures, range_failures
+from conv2attn.proofs.claims.certificate.smoothed_kernel import (
+    CHANGES,
+    PROBABILITY,
+    border_failures,
+    bound_failures,
+    range_failures,
+)
 from conv2attn.proofs.claims.common.lattice import LISTED
 from conv2attn.proofs.prover.fields import fill, latex
 from conv2attn.proofs.prover.registry import all_claims
@@ -51,14 +61,14 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "a bound on sums divided by 100": partial(order_failures, factor=Fraction(1, 100)),
     "a bound on sums that is never reached": partial(sharpness_failures, share=Fraction(1)),
     "an error of the sum that makes probabilities smaller": partial(
-        quotient_failures, denominator=(1 + ERROR) * (1 + TOTAL)
+        quotient_failures, upper=(1 + SHARE) * (1 + U) / ((1 + ERROR) * (1 + TOTAL)) - 1
     ),
     "a smaller exponential": partial(exponential_failures, factor=sympy.Rational(9, 8)),
     "larger scores": partial(exponential_failures, largest=sympy.Rational(1, 2)),
     "factorials above powers of 3": partial(exponential_failures, ratio=3),
     "a rounding of the score forgotten": partial(score_failures, factor=ROUNDINGS - 1),
-    "a distance without its cross term": partial(distance_failures, cross=3),
-    "a smaller constant": partial(distance_failures, constant=2),
+    "a distance without its cross term": partial(distance_failures, bound=DISTANCES - REACH * DISTANCE),
+    "a smaller constant": partial(distance_failures, bound=DISTANCES - REACH**2),
     "additions that err by half as much": partial(addition_failures, bound=lambda a, b, u, _: u * abs(a + b) / 2),
     "additions that err by less than the smaller term": partial(
         addition_failures, bound=lambda a, b, *_: min(abs(a), abs(b)) / 4
@@ -71,7 +81,7 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "far terms counted once": partial(far_failures, factor=1),
     "more far terms": partial(far_failures, share=sympy.Rational(1, 2)),
     "a bound on all keys divided by 100": partial(sum_failures, factor=Fraction(1, 100)),
-    "two axes that leave out what one does": partial(left_out.axes_failures, bound=lambda e, _: e),
+    "two axes that leave out what one does": partial(left_out.axes_failures, bound=left_out.FIRST),
     "keys that are left out twice as far": partial(left_out.sum_failures, share=Fraction(1)),
     "what is left out divided by 100": partial(left_out.sum_failures, factor=Fraction(1, 100)),
     "an addition that loses one operand less": partial(underflow.addition_failures, factor=3),
@@ -81,9 +91,9 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "partial sums that stay at 0": partial(underflow.order_failures, partial=0),
     "a quarter of the oscillation": partial(range_failures, factor=sympy.Rational(1, 4)),
     "all of the oscillation": partial(range_failures, factor=sympy.Integer(1)),
-    "a border that changes nothing": partial(border_failures, change=lambda p, share: 0 * p),
-    "a border that changes the other way": partial(border_failures, change=lambda p, share: (share - 1) * p),
-    "changes that sum to P": partial(border_failures, total=lambda share: share),
+    "a border that changes nothing": partial(border_failures, change=0 * PROBABILITY),
+    "a border that changes the other way": partial(border_failures, change=-CHANGES * PROBABILITY),
+    "changes that sum to P": partial(border_failures, total=1 - CHANGES),
     "a border that gives back": partial(bound_failures, LISTED, border=-1),
     "a quarter of the sum over all keys": partial(bound_failures, LISTED, half=sympy.Rational(1, 4)),
     "half of what a weight passes on": partial(affine_failures, factor=HALF),
@@ -115,7 +125,7 @@ def test_a_false_variant_is_rejected(variant: str) -> None:
 
 def test_a_sum_that_multiplies_is_printed_in_brackets() -> None:
     claim = left_out.left_out_keys
-    share = latex(left_out.both_axes(left_out.FIRST, left_out.SECOND))
+    share = latex(left_out.LOST)
     assert rf"\left({share}\right) \max_k" in fill(claim.text, claim.names)
 
 
