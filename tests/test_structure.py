@@ -40,7 +40,6 @@ ROOMS = [
     "proofs/formal",
     "proofs/formal/coq",
     "proofs/formal/checker",
-    "proofs/prover/old",
     "proofs/prover",
     "proofs/claims/common",
     "proofs/claims/theorem",

@@ -7,7 +7,6 @@ import importlib
 import pkgutil
 from collections.abc import Sequence
 
-from .adopt import adopted
 from .claim import Claim
 
 FAMILIES = ("theorem", "computing", "certificate", "sharper", "other_encodings", "errata")  # as the document has them
@@ -28,8 +27,6 @@ def claim_modules() -> list[str]:
 def claims_of(module: str) -> list[Claim]:
     """The claims that a module makes, in the order in which they stand there."""
     made = importlib.import_module(module)
-    if hasattr(made, "claims"):
-        return [adopted(old, module) for old in made.claims()]
     return [value for value in vars(made).values() if isinstance(value, Claim) and value.module == module]
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .adopt import adopted
 from .claim import Check, Claim, Status
 
 
@@ -37,7 +36,6 @@ class Verdict:
 
 def run_checks(claim: Claim) -> Iterator[Verdict]:
     """Runs the checks one after the other; a claim that its checks could not show is refused before."""
-    claim = adopted(claim)
     refused = refusals(claim)
     if refused:
         yield Verdict("the claim itself", Outcome.ERROR, refused)
