@@ -4,8 +4,8 @@ A convolution is a multi-head self-attention layer with one head for each tap of
 construction, its certificate and its engines rely on: statements, each with its scope, a derivation, and one word on
 what stands behind it.
 
-- *Coq*: Coq's kernel accepts the statement, which is printed as Coq has it
-  ([proofs/formal](../proofs/formal/README.md)).
+- *Coq*: Coq's kernel accepts the statement, which is printed as Coq has it; steps and special cases are named below it.
+  Definitions and axioms are in `proofs/formal/README.md`.
 - *algebra checked*: the derivation's formulas are decided by sympy for all values of their symbols, or in exact
   arithmetic.
 - *argued, instances checked*: the derivation is an argument for all cases; those that are named beside a check are

@@ -75,7 +75,7 @@ class Claim:
         scope: What the statement is about, as sentences in Markdown.
         source: Where the paper states it; "new" if nowhere.
         justifies: Code that relies on it.
-        coq: Its theorems; ``status`` says whether they are the statement or a part of it.
+        coq: Its theorems. If ``status`` is COQ, those of the first file are the statement; otherwise they are a part.
         tests: Tests of it, or of the code that it is about.
         is_lemma: Whether it belongs to the proposition before it.
         variant: Arguments of the body that make a false variant.

@@ -7,7 +7,6 @@ import inspect
 import json
 import re
 import sys
-import textwrap
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
@@ -25,7 +24,6 @@ COMMAND = "conv2attn prove --format markdown --out docs/theorem.md"
 MARKS = (GENERATED, '"command": "prove"')  # one of them stands at the beginning of every document
 VERSION = 2
 _CLAIMS = f"{__package__.rpartition('.')[0]}.claims"
-_COQ_WIDTH = 110
 
 
 def document_file(path: Path | None) -> AbstractContextManager[Callable[[str], None]]:
@@ -66,14 +64,15 @@ def render(results: Sequence[Result], form: str) -> str:
 
 def render_markdown(results: Sequence[Result]) -> str:
     """The document: introduction, table of propositions, and a chapter for each family."""
-    titles = _titles(results)
+    known = {result.claim.name for result in results}
     head = [f"<!-- {GENERATED}; to renew it: {COMMAND} -->", "", *_introduction("# ", _CLAIMS)]
-    rows = [f"| [{title}](#{name}) | {status} |" for name, title, status in titles if title]
+    propositions = [result.claim for result in results if not result.claim.is_lemma]
+    rows = [f"| [{claim.title}](#{claim.name}) | {claim.status} |" for claim in propositions if claim.title]
     lines = [*head, "", "| proposition | what stands behind it |", "| --- | --- |", *rows]
     family = ""
     for result, section in zip(results, sections(results), strict=True):
         if family != (family := result.claim.module.rpartition(".")[0]):
-            lines += ["", *_introduction("## ", family)]
+            lines += ["", *(_linked(text, known) for text in _introduction("## ", family))]
         lines += ["", section]
     return "\n".join(lines) + "\n"
 
@@ -86,12 +85,6 @@ def sections(results: Sequence[Result]) -> list[str]:
         number += not result.claim.is_lemma
         found.append(_section(result, number, known))
     return found
-
-
-def _titles(results: Sequence[Result]) -> list[tuple[str, str, str]]:
-    """Name, title and status of each proposition."""
-    claims = [result.claim for result in results if not result.claim.is_lemma]
-    return [(claim.name, claim.title, str(claim.status)) for claim in claims]
 
 
 def _introduction(heading: str, package: str) -> list[str]:
@@ -109,7 +102,7 @@ def _section(result: Result, number: int, known: Collection[str]) -> str:
         *([] if claim.is_lemma else [f"### {claim.name}"]),
         f"{kind} ({claim.status}). {claim.title}.** *Scope:* {claim.scope}{printed}",
         fill(claim.text, claim.names) if claim.text else "",
-        _in_coq(claim.coq) if claim.status is Status.COQ else "",
+        _in_coq(claim.coq[0]) if claim.status is Status.COQ else "",
         f"*Checked:* {'; '.join(_judged(result, verdict) for verdict in result.verdicts)}.\n{_places(result)}",
     ]
     return "\n\n".join(_linked(part, known) for part in parts if part)
@@ -137,16 +130,15 @@ def _link(path: str, names: Iterable[str]) -> str:
     return f"[{path.rpartition('/')[2]}](../{path})" + (f" ({shown})" if shown else "")
 
 
-def _in_coq(theorems: Sequence[Reference]) -> str:
-    """The theorems as Coq states them."""
-    stated = [(name, _statements()[path.removesuffix(".v"), name]) for path, names in theorems for name in names]
-    lines = [textwrap.fill(f"{name} {text}.", _COQ_WIDTH, subsequent_indent="  ") for name, text in stated]
-    return "\n".join(["```coq", *lines, "```"])
+def _in_coq(file: Reference) -> str:
+    """The theorems of a file as it states them."""
+    stated = [f"Theorem {name}{_statements()[file.path.removesuffix('.v'), name]}." for name in file.names]
+    return "\n".join(["```coq", *stated, "```"])
 
 
 @cache
 def _statements() -> dict[tuple[str, str], str]:
-    return {(statement.module, statement.name): statement.text for statement in statements()}
+    return {(statement.module, statement.name): statement.source for statement in statements()}
 
 
 def _linked(text: str, known: Collection[str]) -> str:

@@ -14,9 +14,12 @@ import sympy as sp
 from sympy.printing.latex import LatexPrinter
 
 _FIELD = re.compile(r"\{=([^{}]+)\}")
-# Between these a sum needs no brackets: the ends of the formula, relations, brackets, commas, spaces, a plus before it.
-_OPENED = re.compile(r"(?:^|[=<>(\[{,:;&$|+]|\\(?:l|g)e|\\(?:to|iff|implies|q?quad|le|ge|\\|sum|left[(\[|]?| ))\s*$")
-_CLOSED = re.compile(r"(?:\\[,;!])*\s*(?:$|[=<>)\]},.:;&$|+-]|\\(?:le|ge|to|iff|implies|q?quad|\\|right|text))")
+# Between these a sum needs no brackets: the ends of the formula, relations, brackets, commas, a plus before it.
+_OPENED = re.compile(
+    r"(?:^|[=<>(\[{,:;&$|+]|\\(?:le|ge|to|iff|implies|q?quad|\\|lbrace|left[(\[|]?|begin\{\w+\}))$"
+)
+_CLOSED = re.compile(r"$|[=<>)\]},.:;&$|+-]|\\(?:le|ge|to|iff|implies|q?quad|\\|rbrace|right|text|end)")
+_SPACE = r"(?:\\[,;:! ]|\s)"  # nothing between two factors
 
 
 class _Printer(LatexPrinter):  # type: ignore[misc]
@@ -61,6 +64,7 @@ def fill(text: str, names: Mapping[str, Any]) -> str:
         part = eval(found[1], {"scaled": scaled, **names})  # our own docstrings
         shown = latex(part)
         before, after = text[: found.start()].rpartition("\n")[2], text[found.end() :].partition("\n")[0]
+        before, after = re.sub(f"{_SPACE}+$", "", before), re.sub(f"^{_SPACE}+", "", after)
         is_free = bool(_OPENED.search(before)) and bool(_CLOSED.match(after))
         return shown if is_free or not _is_loose(part, shown) else rf"\left({shown}\right)"
 

@@ -58,7 +58,7 @@ def exp_is_above(exponent: int, power: int) -> bool:
     r"single and 2 in double precision. That the thresholds are the smallest integers is not in Coq: it is "
     r"decided in exact arithmetic, for an $\exp$ that is rounded correctly.",
     justifies=("convert/heads/regime.py: ONE_HOT_ALPHA, Regime",),
-    coq=("Binary.v: rounds_to_zero", "OneHot.v: one_hot, one_hot_thresholds"),
+    coq=("OneHot.v: one_hot, one_hot_thresholds", "Binary.v: rounds_to_zero"),
     tests=(
         "proofs/claims/test_floating_point.py: test_softmax_is_not_one_hot_below_the_threshold",
         "convert/heads/test_regime.py: test_the_threshold_is_the_first_integer_whose_exponential_rounds_to_zero",

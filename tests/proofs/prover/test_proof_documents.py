@@ -77,6 +77,12 @@ def test_a_section_tells_scope_status_checks_and_code() -> None:
         ("1 + {=a + b}", "1 + a + b"),
         ("x {=-a}", r"x \left(- a\right)"),
         (r"{=a - b}\, \max", r"\left(a - b\right)\, \max"),
+        (r"u\, \alpha\, {=a - b}", r"u\, \alpha\, \left(a - b\right)"),
+        (r"u\ {=a - b}", r"u\ \left(a - b\right)"),
+        (r"x,\ {=a - b}", r"x,\ a - b"),
+        (r"\lbrace {=-a} \rbrace", r"\lbrace - a \rbrace"),
+        (r"\begin{gathered} {=-a} \\", r"\begin{gathered} - a \\"),
+        (r"\sum {=a - b}", r"\sum \left(a - b\right)"),
         ("{a}", "{a}"),
     ],
 )
