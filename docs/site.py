@@ -66,7 +66,9 @@ def chapters() -> dict[str, str]:
         name = title.partition("\n")[0].removeprefix("# ")
         file = f"claims-{name.lower().replace(' ', '-')}"
         is_long = len(chapter) > LONGEST
-        here = [section for n, section in enumerate(sections) if not is_long or len("".join(sections[:n])) < LONGEST / 2]
+        here = [
+            section for n, section in enumerate(sections) if not is_long or len("".join(sections[:n])) < LONGEST / 2
+        ]
         pages[f"{file}.md"] = title + "".join(here)
         if is_long:
             pages[f"{file}-2.md"] = f"# {name}, continued\n\n" + "".join(sections[len(here) :])

@@ -36,7 +36,7 @@ def test_the_examples_print_what_the_pages_say() -> None:
 @pytest.mark.parametrize("page", ["README.md", "docs/proofs.md"])
 def test_the_claims_that_are_shown_are_the_claims(page: str) -> None:
     text = (README.parent / page).read_text(encoding="utf-8")
-    held = [Result(claim, (Verdict("", Outcome.HOLDS),), 0.0) for claim in all_claims()]
+    held = [Result(claim, (Verdict("", Outcome.HOLDS),)) for claim in all_claims()]
     known = {describe(result)[0].partition(" s  ")[2] for result in held}
     shown = re.findall(r"^holds +[\d.]+ s  (.*)$", text, re.MULTILINE)
     assert shown

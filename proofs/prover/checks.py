@@ -9,7 +9,7 @@ from typing import Any
 import sympy as sp
 
 from .claim import Check
-from .decide import not_nonnegative, plain, unequal
+from .decide import plain, unequal
 
 Pairs = Mapping[str, tuple[Any, Any]]
 
@@ -32,11 +32,6 @@ def all_equal(name: str, pairs: Pairs | Callable[[], Pairs], cases: str = "") ->
 def chained(name: str, *expressions: Any) -> Check:
     """Every expression is equal to the one before it."""
     return all_equal(name, {f"step {n}": (b, a) for n, (a, b) in enumerate(pairwise(expressions), start=2)})
-
-
-def at_most(name: str, small: Any, large: Any) -> Check:
-    """Small is at most large under the symbols' assumptions."""
-    return Check(name, lambda: not_nonnegative(large - small, "the difference"))
 
 
 def constant(name: str, expression: Any, symbols: Sequence[sp.Symbol]) -> Check:

@@ -15,9 +15,7 @@ from sympy.printing.latex import LatexPrinter
 
 _FIELD = re.compile(r"\{=([^{}]+)\}")
 # Between these a sum needs no brackets: the ends of the formula, relations, brackets, commas, a plus before it.
-_OPENED = re.compile(
-    r"(?:^|[=<>(\[{,:;&$|+]|\\(?:le|ge|to|iff|implies|q?quad|\\|lbrace|left[(\[|]?|begin\{\w+\}))$"
-)
+_OPENED = re.compile(r"(?:^|[=<>(\[{,:;&$|+]|\\(?:le|ge|to|iff|implies|q?quad|\\|lbrace|left[(\[|]?|begin\{\w+\}))$")
 _CLOSED = re.compile(r"$|[=<>)\]},.:;&$|+-]|\\(?:le|ge|to|iff|implies|q?quad|\\|rbrace|right|text|end)")
 _SPACE = r"(?:\\[,;:! ]|\s)"  # nothing between two factors
 

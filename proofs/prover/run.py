@@ -10,15 +10,13 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from multiprocessing import connection
 
-from pebble import ProcessExpired, ProcessPool
-
 from .claim import Claim
 from .registry import all_claims, claims_of, select
-from .verdict import Outcome, Verdict, decide, refusals
+from .verdict import Outcome, Verdict, decide, refused
 
 DEFAULT_LIMIT = 20.0  # seconds a check
 _WORST_FIRST = (Outcome.TIMED_OUT, Outcome.ERROR, Outcome.FAILS, Outcome.HOLDS)
@@ -31,12 +29,15 @@ class Result:
     Attributes:
         claim: The claim.
         verdicts: One a check; a claim that is refused has one alone.
-        seconds: How long the checks took together.
     """
 
     claim: Claim
     verdicts: tuple[Verdict, ...]
-    seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """How long the checks took together."""
+        return sum(verdict.seconds for verdict in self.verdicts)
 
     @property
     def outcome(self) -> Outcome:
@@ -80,26 +81,22 @@ def iter_results(chosen: Sequence[Claim], *, limit: float = DEFAULT_LIMIT) -> It
         from ...convert.errors import ConversionError
 
         raise ConversionError(f"limit must be positive and finite; got {limit}")
+    from pebble import ProcessPool  # here, because commands that prove nothing import this module, too
+
     # Spawned, because a fork of a process with torch's threads may hang.
     pool = ProcessPool(min(2, os.cpu_count() or 1), initializer=_start, context=multiprocessing.get_context("spawn"))
     try:
-        running = [
-            [pool.schedule(_decide, (claim.module, claim.name, number), timeout=limit) for number in _numbers(claim)]
+        futures = {
+            (claim, n): pool.schedule(_decide, (claim.module, claim.name, n), timeout=limit)
             for claim in chosen
-        ]
-        for claim, futures in zip(chosen, running, strict=True):
-            answers = [_answer(claim, number, future, limit) for number, future in enumerate(futures)]
-            refused = [(Verdict("the claim itself", Outcome.ERROR, refusals(claim)), 0.0)]
-            verdicts, seconds = zip(*(answers or refused), strict=True)
-            yield Result(claim, verdicts, sum(seconds))
+            for n in range(0 if refused(claim) else len(claim.checks))
+        }
+        for claim in chosen:
+            answers = (_answer(check.name, futures[claim, n], limit) for n, check in enumerate(claim.checks))
+            yield Result(claim, tuple(refused(claim) or answers))
     finally:
         pool.stop()  # type: ignore[no-untyped-call]
         pool.join()
-
-
-def _numbers(claim: Claim) -> range:
-    """The checks that run: none of a claim that is refused."""
-    return range(0 if refusals(claim) else len(claim.checks))
 
 
 def _start() -> None:
@@ -115,10 +112,11 @@ def _end_after(sentinel: int) -> None:
     os._exit(1)
 
 
-def _decide(module: str, name: str, number: int) -> tuple[Verdict, float]:
-    """One check of a claim, and its seconds, in a process of the pool."""
+def _decide(module: str, name: str, number: int) -> Verdict:
+    """Decides one check of a claim, in a process of the pool."""
     start = time.monotonic()
-    return decide(_found(module, name).checks[number]), time.monotonic() - start
+    verdict = decide(_found(module, name).checks[number])
+    return replace(verdict, seconds=time.monotonic() - start)
 
 
 @cache
@@ -126,15 +124,16 @@ def _found(module: str, name: str) -> Claim:
     return next(claim for claim in claims_of(module) if claim.name == name)
 
 
-def _answer(claim: Claim, number: int, future: Future[tuple[Verdict, float]], limit: float) -> tuple[Verdict, float]:
+def _answer(check: str, future: Future[Verdict], limit: float) -> Verdict:
     """The verdict on a check, also where its process gave none."""
-    name = claim.checks[number].name
+    from pebble import ProcessExpired
+
     try:
         return future.result()
     except TimeoutError:
-        return Verdict(name, Outcome.TIMED_OUT, (f"stopped after {limit:g} s",)), limit
+        return Verdict(check, Outcome.TIMED_OUT, (f"stopped after {limit:g} s",), limit)
     except ProcessExpired as error:
         why = f"the process that ran it ended with exit status {error.exitcode}"
-        return Verdict(name, Outcome.ERROR, (why,)), 0.0
     except Exception as error:
-        return Verdict(name, Outcome.ERROR, (f"it could not be read: {type(error).__name__}: {error}",)), 0.0
+        why = f"it could not be read: {type(error).__name__}: {error}"
+    return Verdict(check, Outcome.ERROR, (why,))

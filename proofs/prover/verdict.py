@@ -27,20 +27,18 @@ class Verdict:
         check: Its name.
         outcome: Everything but "holds" is a failure.
         failures: Why it does not hold; empty if it does.
+        seconds: How long it took.
     """
 
     check: str
     outcome: Outcome
     failures: tuple[str, ...] = ()
+    seconds: float = 0.0
 
 
 def run_checks(claim: Claim) -> Iterator[Verdict]:
     """Runs the checks one after the other; a claim that its checks could not show is refused before."""
-    refused = refusals(claim)
-    if refused:
-        yield Verdict("the claim itself", Outcome.ERROR, refused)
-        return
-    yield from map(decide, claim.checks)
+    yield from refused(claim) or map(decide, claim.checks)
 
 
 def failures_of(claim: Claim) -> list[str]:
@@ -48,17 +46,17 @@ def failures_of(claim: Claim) -> list[str]:
     return [f"{verdict.check}: {failure}" for verdict in run_checks(claim) for failure in verdict.failures]
 
 
-def refusals(claim: Claim) -> tuple[str, ...]:
-    """Why the checks of a claim could pass and show nothing, or less than its status says."""
-    if not claim.checks:
-        return ("it has no checks, so nothing would be shown",)
+def refused(claim: Claim) -> list[Verdict]:
+    """The verdict on a claim whose checks could pass and show nothing, or less than its status says; else none."""
     repeated = [name for name, count in Counter(check.name for check in claim.checks).items() if count > 1]
     partial = [check.name for check in claim.checks if check.cases and claim.status is Status.ALGEBRA]
-    return (
+    reasons = (
+        *([] if claim.checks else ["it has no checks, so nothing would be shown"]),
         *(f"two checks have the name {name!r}" for name in repeated),
         *(f"the check {name!r} covers instances, but the claim says '{claim.status}'" for name in partial),
         *(["it names no theorem in Coq"] if claim.status is Status.COQ and not claim.coq else []),
     )
+    return [Verdict("the claim itself", Outcome.ERROR, reasons)] if reasons else []
 
 
 def decide(check: Check) -> Verdict:

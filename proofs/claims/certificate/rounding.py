@@ -125,7 +125,7 @@ def sharpness_failures(*, share: Fraction = REACHED, precision: int = BITS, term
     ),
 )
 def rounded_sum() -> Checks:
-    r"""A sum of products errs by at most $\gamma_m$, in any order.
+    r"""A sum of products errs by a bound that holds for every order.
 
     For $m$ products, $\gamma_m = {=gamma(M)}$,
 

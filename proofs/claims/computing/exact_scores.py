@@ -36,7 +36,7 @@ LARGEST_INTEGER = rows**2 + columns**2 + 2 * (rows * D_1 + columns * D_2)
 def exact_scores(
     *, largest: Any = LARGEST_INTEGER, sides: Mapping[str, int] = LARGEST_SIDE, exponent: int = 0
 ) -> Checks:
-    r"""With $\alpha$ a power of two, scores are computed without rounding.
+    r"""If alpha is a power of two, scores are computed without rounding.
 
     ```math
     B = {=largest} \le 2^p \implies \mathrm{rd}(v_h \cdot r_\delta) = v_h \cdot r_\delta .

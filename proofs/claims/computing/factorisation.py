@@ -161,7 +161,7 @@ def box_failures(
     ),
 )
 def smoothing_factorisation() -> Checks:
-    r"""Attention at temperature $1/\alpha$ is the convolution of a smoothed input.
+    r"""Soft attention is the convolution of a smoothed input.
 
     ```math
     \operatorname{Attention}_\alpha(X) = \operatorname{Conv}_W(S_\alpha X), \qquad S_\alpha = S_1 \otimes S_2, \qquad
@@ -193,7 +193,7 @@ def smoothing_factorisation() -> Checks:
     is_lemma=True,
 )
 def smoothing_along_axes() -> Checks:
-    r"""Along $n$ axes the smoothing is $S_1 \otimes \dots \otimes S_n$, and zeros need no column.
+    r"""Along any number of axes the smoothing is a product of one matrix an axis, and zeros need no column.
 
     The proof is that for images. A key whose value is 0 counts in the softmax, but adds nothing to what is read: its
     column of $S_i$ is not needed.

@@ -65,7 +65,7 @@ def exp_is_above(exponent: int, power: int) -> bool:
     ),
 )
 def one_hot_threshold(*, thresholds: Mapping[str, int] = ONE_HOT_ALPHA) -> Checks:
-    r"""From a threshold of $\alpha$ on, computed attention is exactly one-hot.
+    r"""From a threshold of alpha on, computed attention is exactly one-hot.
 
     From $\alpha = {=thresholds["binary32"]}$ on in single precision, and from $\alpha = {=thresholds["binary64"]}$ on
     in double precision, the softmax gives exactly 1 to the target and exactly 0 to every other key. No smaller integer

@@ -28,7 +28,7 @@ def errata_limit(
     printed: Callable[[Expr], Expr] = lambda probability: probability,
     corrected: Callable[[Expr], Expr] = lambda probability: sympy.limit(probability, ALPHA, sympy.oo),
 ) -> Checks:
-    r"""The theorem holds in the limit of large $\alpha$.
+    r"""The theorem holds in the limit of large alpha.
 
     That the layer "can express any convolutional layer of kernel size $\sqrt{N_h} \times \sqrt{N_h}$" is to be read as
     a limit, $\lim_{\alpha \to \infty} p_t = 1$ (`one-hot-limit`); the draft says that $\alpha$ controls how spiky

@@ -70,9 +70,10 @@ Center = Callable[[int, int, int], int]
     is_lemma=True,
 )
 def dimension_assembly(*, query: Query = query_at, center: Center = center_of) -> Checks:
-    r"""The layer of `head-assembly` has $K_1 \cdots K_n$ heads along $n$ axes.
+    r"""The theorem along one and three axes.
 
-    Queries and centres are the same along each axis, and the score is a sum over axes.
+    The layer of `head-assembly` has $K_1 \cdots K_n$ heads along $n$ axes: queries and centres are the same along each
+    axis, and the score is a sum over axes.
     """
     yield Check(
         "attention with symbolic weights and pixels is the convolution",

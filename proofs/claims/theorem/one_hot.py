@@ -79,7 +79,7 @@ def limit_failures(
     is_lemma=True,
 )
 def unique_maximum() -> Checks:
-    r"""A head's score has one maximum, and a gap of $\alpha$ below it.
+    r"""A head's score has one maximum, and a gap of alpha below it.
 
     For $\delta \ne \Delta$, $-\alpha |\delta - \Delta|^2 \le -\alpha$: the squared distance is an integer, and
     positive because a coordinate differs. Neighbours attain the gap.

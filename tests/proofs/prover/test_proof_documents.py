@@ -52,7 +52,7 @@ def test_what_is_printed_is_what_is_checked() -> None:
 
 def test_a_section_tells_scope_status_checks_and_code() -> None:
     verdicts = (Verdict("it is the square", Outcome.HOLDS), Verdict("nothing", Outcome.FAILS, ("it is 7",)))
-    result = Result(a_square, verdicts, 1.0)
+    result = Result(a_square, verdicts)
     document = render([result], "markdown")
     assert "### a-square\n\n**Proposition 1 (algebra checked). A square is a sum.** *Scope:* Numbers.\n" in document
     assert "as [a-square](#a-square) says of `ConvSpec`." in document
