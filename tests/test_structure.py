@@ -80,8 +80,6 @@ LONG = {
     "convert/files/checkpoint.py": "where weights lie, and which of several are wanted",
     "convert/files/open.py": "the one door, with all that can be behind it",
     "convert/files/write.py": "one writer, with all that it refuses",
-    "proofs/claims/certificate/rounding.py": "one derivation, formula after formula",
-    "proofs/claims/certificate/frozen_kernel.py": "one claim",
     "proofs/evidence/campaign/checks/all.py": "every check of a layer",
 }
 
