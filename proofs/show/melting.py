@@ -151,7 +151,7 @@ def melt_checkpoint(
         ConversionError: The checkpoint or the data cannot be opened, or do not fit, or the folder cannot be written.
     """
     cnn: nn.Module | None = None
-    sources: tuple[Path, ...] = ()
+    sources, architecture = tuple[Path, ...](), opening.architecture
     if checkpoint is not None:
         network = opening.open(checkpoint)
         cnn = network.whole().cnn()
