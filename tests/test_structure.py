@@ -28,6 +28,7 @@ ROOMS = [
     "convert/files/readers/onnx",
     "convert/files/readers",
     "convert/files/writing",
+    "convert/files/named",
     "convert/files",
     "convert/export/onnx",
     "convert/export",
