@@ -30,7 +30,7 @@ _PLACES = ("url", "file", "hf_hub_id", "hf_hub_filename", "source", "state_dict"
 def is_model_folder(path: Path) -> bool:
     """Whether a folder's config.json describes a network of transformers or timm."""
     try:
-        config = _read(path / CONFIG)
+        config = read_object(path / CONFIG)
     except CheckpointError:
         return False
     return isinstance(config.get("architecture"), str) or bool(_class_names(config))
@@ -53,7 +53,7 @@ def described(spec: str, arguments: Mapping[str, Any]) -> tuple[str, Mapping[str
     if not spec.startswith(PREFIX):
         return spec, arguments
     folder = Path(spec.removeprefix(PREFIX))
-    config = _read(folder / CONFIG)
+    config = read_object(folder / CONFIG)
     if isinstance(config.get("architecture"), str):
         return f"timm:{config['architecture']}", _timm_arguments(config) | dict(arguments)
     names = _class_names(config)
@@ -76,7 +76,7 @@ def pretrained(folder: Path, *, trust: bool = False) -> nn.Module:
         TrustNeededError: The folder has code of its own, or its configuration makes transformers fetch something.
         CheckpointError: It holds no such network, or transformers cannot load it.
     """
-    config = _read(folder / CONFIG)
+    config = read_object(folder / CONFIG)
     risk = risk_of_config(config)
     if risk is not None and not trust:
         raise TrustNeededError(f"{folder} {risk}")
@@ -101,7 +101,7 @@ def pretrained(folder: Path, *, trust: bool = False) -> nn.Module:
 
 def own_code(folder: str, arguments: Mapping[str, Any]) -> nn.Module:
     """The network that a folder's own code builds, with random weights. This runs that code."""
-    config = {**_read(Path(folder) / CONFIG), **arguments}
+    config = {**read_object(Path(folder) / CONFIG), **arguments}
     cls = _own_class(Path(folder), config)
     network: nn.Module = cls(cls.config_class.from_dict(without_weights(config)))
     return network
@@ -146,7 +146,12 @@ def _timm_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"pretrained_cfg": known, **dict(more or {})}
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
+    """The object that a JSON file holds.
+
+    Raises:
+        CheckpointError: It cannot be read, or holds something else.
+    """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
