@@ -1,0 +1,128 @@
+"""Inputs of a network as it takes them: several, of any shape and dtype, by the names of its arguments.
+
+pixel_values=2x3x64x96        float32
+timestep=2:int64
+mask=2x64x96:bool
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .errors import OptionError
+
+_FORM = "NAME=SHAPE or NAME=SHAPE:DTYPE, as in pixel_values=1x3x224x224 or timestep=1:int64"
+_SHAPE = re.compile(r"\d{1,18}(x\d{1,18})*|scalar")
+_MOST = 2**31 - 1  # numbers in one input
+_DTYPES = {
+    name: getattr(torch, name)
+    for name in ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
+}
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One input of a network.
+
+    Attributes:
+        name: The argument of the network's ``forward`` that takes it.
+        shape: Its shape, the batch included.
+        dtype: Its dtype.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype = torch.float32
+
+    def random(self, generator: torch.Generator) -> Tensor:
+        """Normal numbers; integers and truth values are 0 or 1, which indices, classes, steps and masks may all be."""
+        if self.dtype.is_floating_point:
+            return torch.randn(self.shape, generator=generator).to(self.dtype)
+        return torch.randint(0, 2, self.shape, generator=generator).to(self.dtype)
+
+
+def parse_input(text: str) -> InputSpec:
+    """Reads one input.
+
+    Raises:
+        OptionError: It has another form, or more numbers than a tensor may have.
+    """
+    name, equals, rest = text.partition("=")
+    shape, colon, kind = rest.partition(":")
+    if not (name.isidentifier() and equals and _SHAPE.fullmatch(shape) and (kind in _DTYPES or not colon)):
+        raise OptionError(f"an input is {_FORM}, with one of {', '.join(_DTYPES)}; got {text!r:.200}")
+    lengths = () if shape == "scalar" else tuple(map(int, shape.split("x")))
+    if not 0 < math.prod(lengths) <= _MOST:
+        raise OptionError(f"an input has 1 to {_MOST} numbers; got {text!r:.200}")
+    return InputSpec(name, lengths, _DTYPES[kind or "float32"])
+
+
+def parse_inputs(texts: Sequence[str]) -> tuple[InputSpec, ...]:
+    """Reads several inputs.
+
+    Raises:
+        OptionError: One has another form, or two have one name.
+    """
+    specs = tuple(map(parse_input, texts))
+    twice = {spec.name for spec in specs if [other.name for other in specs].count(spec.name) > 1}
+    if twice:
+        raise OptionError(f"two inputs are named {', '.join(sorted(twice))}")
+    return specs
+
+
+def random_inputs(specs: Sequence[InputSpec], *, seed: int = 0) -> dict[str, Tensor]:
+    """Random tensors for a network's inputs, by their names."""
+    generator = torch.Generator().manual_seed(seed)
+    return {spec.name: spec.random(generator) for spec in specs}
+
+
+def as_inputs(inputs: Any) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+    """What a network is called with: its arguments by place and by name.
+
+    Args:
+        inputs: A tensor, a sequence of tensors by place, or a mapping of tensors by name.
+
+    Raises:
+        OptionError: It is something else, or empty.
+    """
+    if isinstance(inputs, Tensor):
+        return (inputs,), {}
+    named = dict(inputs) if isinstance(inputs, Mapping) else {}
+    placed = tuple(inputs) if isinstance(inputs, Sequence) and not isinstance(inputs, str) else ()
+    tensors = [*placed, *named.values()]
+    if not tensors or not all(isinstance(each, Tensor) for each in tensors) or not all(map(_is_name, named)):
+        raise OptionError(f"inputs must be a tensor, or several in a sequence or by name; got {type(inputs).__name__}")
+    return placed, named
+
+
+def call_with(model: nn.Module, inputs: Any) -> Any:
+    """What a network gives for inputs, in eval mode as it is, without gradients.
+
+    Args:
+        model: The network.
+        inputs: As ``as_inputs`` takes them. Floating-point tensors follow the dtype and device of its parameters.
+
+    Raises:
+        OptionError: The inputs are something else.
+    """
+    placed, named = as_inputs(inputs)
+    weight = next((each for each in model.parameters() if each.is_floating_point()), torch.empty(0))
+    with torch.no_grad():
+        return model(
+            *(_like(weight, each) for each in placed), **{name: _like(weight, each) for name, each in named.items()}
+        )
+
+
+def _like(weight: Tensor, given: Tensor) -> Tensor:
+    return given.to(weight) if given.is_floating_point() else given.to(weight.device)
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and name.isidentifier()
