@@ -84,19 +84,20 @@ class _ContentSum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        saved = ctx.saved_tensors  # read once, as checkpointing wants it
         if torch.is_grad_enabled():
-            return *differentiable_backward(ctx, _plain(ctx), gradients[0]), None
-        found = list(map(torch.zeros_like, ctx.saved_tensors[:5]))
-        for part in _parts(ctx.saved_tensors, ctx.grid):
+            return *differentiable_backward(saved, ctx.needs_input_grad, _plain(saved, ctx.grid), gradients[0]), None
+        found = list(map(torch.zeros_like, saved[:5]))
+        for part in _parts(saved, ctx.grid):
             part.add_gradients(gradients[0][part.image, part.chosen], found)
         return *found, None, None
 
 
-def _plain(ctx: Any) -> Tensor:
+def _plain(saved: tuple[Tensor, ...], grid: Size) -> Tensor:
     """The output, of operations that autograd follows."""
-    mixing, chosen = ctx.saved_tensors[1], slice(None)
-    images = range(len(ctx.saved_tensors[0]))
-    attended = [_Part(ctx.saved_tensors, ctx.grid, image, chosen).attended()[1] for image in images]
+    mixing, chosen = saved[1], slice(None)
+    images = range(len(saved[0]))
+    attended = [_Part(saved, grid, image, chosen).attended()[1] for image in images]
     return torch.stack([mixed(read, mixing) for read in attended])
 
 

@@ -66,28 +66,33 @@ class _HeadSum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        source, mixing, *tables = ctx.saved_tensors
+        saved = ctx.saved_tensors  # read once, as checkpointing wants it
+        source, mixing, *tables = saved
         if torch.is_grad_enabled():
             whole = _Block.of(tables, slice(None), slice(None), slice(None))
             output = mixed(whole.read(source)[-1], mixing).view(gradients[0].shape)
-            return differentiable_backward(ctx, output, gradients[0])
-        found = tuple(map(torch.zeros_like, ctx.saved_tensors))
+            return differentiable_backward(saved, ctx.needs_input_grad, output, gradients[0])
+        found = tuple(map(torch.zeros_like, saved))
         for block in _blocks(source, tables):
-            block.add_gradients(gradients[0], ctx.saved_tensors, found)
+            block.add_gradients(gradients[0], saved, found)
         return found
 
 
-def differentiable_backward(ctx: Any, output: Tensor, gradient: Tensor) -> tuple[Tensor | None, ...]:
+def differentiable_backward(
+    saved: Sequence[Tensor], needed: Sequence[bool], output: Tensor, gradient: Tensor
+) -> tuple[Tensor | None, ...]:
     """Derivatives with respect to what a function saved, as ones that autograd can differentiate again.
 
     Args:
-        ctx: The function's context.
+        saved: What it saved.
+        needed: For each of these, whether its derivative is asked for; what follows is left out.
         output: Its output, computed from what it saved by operations that autograd follows.
         gradient: The derivative with respect to the output.
     """
-    inputs = [saved for saved, needed in zip(ctx.saved_tensors, ctx.needs_input_grad, strict=False) if needed]
+    asked = needed[: len(saved)]
+    inputs = [tensor for tensor, wanted in zip(saved, asked, strict=True) if wanted]
     found = iter(torch.autograd.grad(output, inputs, gradient, create_graph=True))
-    return tuple(next(found) if needed else None for needed in ctx.needs_input_grad[: len(ctx.saved_tensors)])
+    return tuple(next(found) if wanted else None for wanted in asked)
 
 
 @dataclass(frozen=True)

@@ -320,7 +320,7 @@ def test_a_page_says_what_was_trained() -> None:
     converted, report = convert_model(network)
     assert "The conversion trains nothing." in viewer_page(converted, report, title="", image=image)
     melted = melt(network, content=2)
-    moved, attentive, _ = (layer for layer in melted if isinstance(layer, SelfAttention2d))
+    moved, attentive, _ = (layer for layer in melted.children() if isinstance(layer, SelfAttention2d))
     with torch.no_grad():
         moved.centers[0, 0] += 0.5
         attentive.alpha[1] *= 2
