@@ -57,6 +57,10 @@ class TrustNeededError(CheckpointError):
     """A file that is a program, opened without the caller's consent to run it."""
 
 
+class SeveralNetworksError(CheckpointError):
+    """A checkpoint of several networks, opened without saying which."""
+
+
 class OutputError(ConversionError):
     """A folder or a file that could not be written."""
 

@@ -1,8 +1,8 @@
 """Readers of the convolutions that transformers and diffusers define themselves.
 
-Neither is imported: a class is known by its qualified name, and held against its own ``forward`` like any other. Classes
-that keep or take earlier inputs, whose input is [batch, length, channels], or which pad in two modes at once, have no
-reader and are refused by name (docs/architectures.md lists them).
+Neither is imported: a class is known by its qualified name, and held against its own ``forward`` like any other. Those
+classes that keep or take earlier inputs, whose input is [batch, length, channels], or which pad in two modes at once,
+have no reader and are refused by name (docs/architectures.md lists them).
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ...convert.errors import OutputError
-from ...convert.files.writing.atomic import check_file, write_file
-from ...convert.files.writing.json_text import as_unicode, json_text
+from ...convert.files.write import check_file, write_file
+from ...convert.plain import as_unicode, json_text
 
 
 def begin_folder(file: Path, described: dict[str, Any]) -> None:

@@ -31,20 +31,15 @@ from conv2attn.convert.errors import (
     RunExistsError,
     ToolError,
 )
-from conv2attn.convert.files.writing.json_text import json_text
-from conv2attn.learn.data.images import ImageData, Split
-from conv2attn.learn.experiment.recipes import PAPERS, build
-from conv2attn.learn.experiment.recorder import HeadRecorder
 from conv2attn.learn.melting.groups import parameter_groups
 from conv2attn.learn.melting.melt import melt
 from conv2attn.learn.melting.record import AttentionRecorder
-from conv2attn.learn.training import records as records_module
 from conv2attn.learn.training.batches import Order
 from conv2attn.learn.training.checkpoints import AtomicFiles
 from conv2attn.learn.training.evaluate import Evaluation, evaluate
 from conv2attn.learn.training.fit import Trained, fit, last_epoch
 from conv2attn.learn.training.recipe import Machine, Recipe
-from conv2attn.learn.training.records import Record, check_room, read_records
+from conv2attn.learn.training.records import Record, read_records
 from tests.learn.small import data, network
 from tests.processes import finished
 
@@ -380,37 +375,6 @@ def test_a_lightning_that_cannot_be_imported_is_told_in_one_sentence(
     with pytest.raises(ToolError, match=said):
         fit(network(), data(), RECIPE, tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_records_that_could_not_be_read_again_are_refused_before_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = fit(network(), data(), RECIPE, tmp_path / "whole", recorder=widths)
-    size = (tmp_path / "whole" / "records.json").stat().st_size
-    assert size > 2000
-    with monkeypatch.context() as patch:
-        patch.setattr(records_module, "MAX_RECORDS", size - 1)
-        with pytest.raises(CheckpointError, match=f"has .* bytes; at most {size - 1} are read"):
-            read_records(tmp_path / "whole")
-        with pytest.raises(ConversionError, match=r"records of 3 epochs may take .* can be read again; fewer epochs"):
-            fit(network(), data(), RECIPE, tmp_path / "run", recorder=widths)
-    assert not (tmp_path / "run" / "last.ckpt").exists()
-    assert len(whole.records) == 4
-
-
-def test_the_paper_s_records_can_be_read_again() -> None:
-    """300 epochs of 9 heads in each of 6 layers, whose queries and keys are 16 x 16 pixels."""
-    torch.manual_seed(0)
-    images = torch.rand(2, 3, 32, 32)
-    split = Split(images, torch.arange(2))
-    narrow = replace(PAPERS, sizes=replace(PAPERS.sizes, hidden=8, feed_forward=8, key_dim=4))
-    paper = build("learned+content", narrow, ImageData("noise", tuple("0123456789"), split, split, split))
-    with torch.no_grad():
-        record = {"epoch": 0, **HeadRecorder(images)(paper)}
-    assert 300 * len(json_text(record)) > 2**23
-    check_room(record, 300)
-    with pytest.raises(ConversionError, match="records of 3000 epochs"):
-        check_room(record, 3000)
 
 
 def test_records_are_json_and_nothing_else_is_taken_for_them(tmp_path: Path) -> None:
