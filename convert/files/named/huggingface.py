@@ -10,7 +10,6 @@ made of the network can remember how it was built. Only code of the folder's own
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 from torch import nn
 
 from ...errors import ArchitectureError, CheckpointError, TrustNeededError, first_line
+from ...plain import path_in, read_json
 from .registries import library, offline, pretrained_class, risk_of_config, without_weights
 
 CONFIG, PREPROCESSOR = "config.json", "preprocessor_config.json"
@@ -153,11 +153,9 @@ def read_object(path: Path) -> dict[str, Any]:
         CheckpointError: It cannot be read, or holds something else.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path_in(path.parent, path.name))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not JSON") from error
     if not isinstance(found, dict):
         raise CheckpointError(f"{path} is JSON, but no object")
     return found
