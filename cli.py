@@ -29,6 +29,7 @@ from .proofs.terminal.options import (
     ForceOption,
     FormOption,
     IncludeOption,
+    InputOption,
     JsonOption,
     MeanOption,
     Picture,
@@ -446,14 +447,24 @@ def verify(
     device: DeviceOption = "cpu",
     dtype: DtypeOption = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Run the network on its images: .npy, .pt, .png, .jpg, ...")
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Run the network on its images (.npy, .pt, .png, .jpg, ...), in it, in a folder for each class, or "
+            "in train, val and test.",
+        ),
     ] = None,
     random: Annotated[int | None, typer.Option(min=1, help="Run the network on random inputs, 8 by default.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the random inputs, 0 by default.")] = None,
     size: Annotated[
         str | None,
-        typer.Option(metavar="ROWSxCOLUMNS", help="Size of random inputs, 224x224 by default, and of pictures."),
+        typer.Option(
+            metavar="ROWSxCOLUMNS",
+            help="Size of random inputs and of pictures, with channels before it where the first layer sees others; by "
+            "default what the network was trained on, or 224x224.",
+        ),
     ] = None,
+    input_: InputOption = None,
     mean: MeanOption = None,
     std: StdOption = None,
     original: Annotated[
@@ -468,6 +479,7 @@ def verify(
 
     An ONNX file without --arch is run by ONNX Runtime, beside the same file with attention.
     """
+    from .convert.inputs import parse_inputs
     from .proofs.evidence.campaign.outputs import check_stdout, result_file
     from .proofs.evidence.network import DEFAULT_ENGINES, choose_inputs, load_pair, verify_network
     from .proofs.evidence.onnx_network import verify_onnx_file
@@ -485,7 +497,7 @@ def verify(
             "--ema": ema,
             "--weights": weights,
         }
-        given |= {"--mean": mean, "--std": std}
+        given |= {"--mean": mean, "--std": std, "--input": input_}
         refuse_options("an ONNX file that ONNX Runtime runs", given)
         with result_file(out, "verify", sources=[checkpoint]) as write:
             found = verify_onnx_file(
@@ -511,9 +523,17 @@ def verify(
             dtype=torch_dtype(dtype),
         )
         normalization = normalization_of(mean, std)
-        inputs = choose_inputs(pair, folder=data, count=random, size=scaled, seed=seed, normalization=normalization)
+        inputs = choose_inputs(
+            pair,
+            folder=data,
+            count=random,
+            size=scaled,
+            seed=seed,
+            normalization=normalization,
+            specs=parse_inputs(input_ or ()),
+        )
         engines = engine or DEFAULT_ENGINES
-        with progress("Running CNN and attention", total=(1 + len(engines)) * len(inputs.images)) as advance:
+        with progress("Running CNN and attention", total=(1 + len(engines)) * inputs.count) as advance:
             check = verify_network(pair, inputs, engines=engines, progress=advance)
         write(outcome_json("verify", check))
     _finish("verify", check, as_json=as_json)

@@ -7,6 +7,7 @@ mask=2x64x96:bool
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from .errors import OptionError
 _FORM = "NAME=SHAPE or NAME=SHAPE:DTYPE, as in pixel_values=1x3x224x224 or timestep=1:int64"
 _SHAPE = re.compile(r"\d{1,18}(x\d{1,18})*|scalar")
 _MOST = 2**31 - 1  # numbers in one input
+_CHANNELS = (3, 1, 4, 2)
 _DTYPES = {
     name: getattr(torch, name)
     for name in ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
@@ -103,25 +105,55 @@ def as_inputs(inputs: Any) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
 
 
 def call_with(model: nn.Module, inputs: Any) -> Any:
-    """What a network gives for inputs, in eval mode as it is, without gradients.
+    """What a network gives for inputs, in the mode that it is in, without gradients.
 
     Args:
-        model: The network.
+        model: The network, which may write into what it is given.
         inputs: As ``as_inputs`` takes them. Floating-point tensors follow the dtype and device of its parameters.
 
     Raises:
         OptionError: The inputs are something else.
     """
+    placed, named = fitted(model, inputs)
+    with torch.no_grad():
+        return model(*placed, **named)
+
+
+def fitted(model: nn.Module, inputs: Any) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+    """Copies of inputs with the dtype and on the device of a network's parameters; integers keep their dtype.
+
+    Raises:
+        OptionError: As ``as_inputs``.
+    """
     placed, named = as_inputs(inputs)
     weight = next((each for each in model.parameters() if each.is_floating_point()), torch.empty(0))
-    with torch.no_grad():
-        return model(
-            *(_like(weight, each) for each in placed), **{name: _like(weight, each) for name, each in named.items()}
-        )
+
+    def copied(given: Tensor) -> Tensor:
+        return given.to(weight.device, weight.dtype if given.is_floating_point() else given.dtype, copy=True)
+
+    return tuple(map(copied, placed)), {name: copied(each) for name, each in named.items()}
 
 
-def _like(weight: Tensor, given: Tensor) -> Tensor:
-    return given.to(weight) if given.is_floating_point() else given.to(weight.device)
+def example_image(model: nn.Module, size: Sequence[int], *, channels: int | None = None, batch: int = 1) -> Tensor:
+    """Zeros that a network runs on, [batch, channels, *size].
+
+    Args:
+        model: The network, in eval mode.
+        size: Lengths of the axes, of an image rows and columns.
+        channels: Of the image; by default what the first convolution takes, or where the network does not run on
+            that, as when its own code makes more of them, the first of 3, 1, 4 and 2 that it runs on.
+        batch: How many images.
+    """
+    first = next((each for each in model.modules() if hasattr(each, "in_channels")), None)
+    own = 3 if first is None else int(first.in_channels)  # type: ignore[arg-type]
+    tried = [own, *_CHANNELS] if channels is None else []
+    for count in tried:
+        with contextlib.suppress(RuntimeError, ValueError, TypeError, IndexError):  # of the network's code
+            call_with(model, torch.zeros(1, count, *size))
+            own = count
+            break
+    (image,), _ = fitted(model, torch.zeros(batch, own if channels is None else channels, *size))
+    return image
 
 
 def _is_name(name: object) -> bool:

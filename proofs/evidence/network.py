@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,13 +17,14 @@ from ...convert.certificate.wording import NO_USE, is_useful
 from ...convert.engines import AUTO
 from ...convert.errors import OptionError, Problem, refusing
 from ...convert.files.open import Opening
+from ...convert.inputs import InputSpec, example_image, random_inputs
 from ...convert.model.convert import convert_model, restore_model
-from ...convert.preprocessing import Normalization
+from ...convert.preprocessing import Normalization, Preprocessing
 from ...convert.size import USUAL_SIZES, Size
 from ..terminal.table import Table
-from .agreement import Agreement, compare
+from .agreement import Agreement, batch_length, compare
 from .arithmetic import certified_arithmetic, check_device
-from .image_folder import read_images
+from .image_folder import FolderImages, Preparation
 from .random_layers import channel_limits
 from .tables import agreement_shown
 
@@ -35,10 +36,11 @@ BATCH = 4  # images at a time
 
 @dataclass(frozen=True)
 class Pair:
-    """A CNN and its attention, both in eval mode."""
+    """A CNN and its attention, both in eval mode, and what the CNN was trained on, where that is known."""
 
     cnn: nn.Module
     attention: nn.Module
+    preprocessing: Preprocessing | None = None
 
     @property
     def first(self) -> SelfAttention:
@@ -74,23 +76,36 @@ def load_pair(
     network = (opening or Opening()).open(path, device=device, dtype=dtype)
     model = network.whole().as_saved()
     if not network.is_converted:
-        return Pair(model, convert_model(model, alpha=alpha, skip_unsupported=skip_unsupported).model.eval())
+        made = convert_model(model, alpha=alpha, skip_unsupported=skip_unsupported).model.eval()
+        return Pair(model, made, network.preprocessing)
     if alpha is not None or skip_unsupported:
         given = "alpha" if alpha is not None else "skipping unsupported layers"
         raise OptionError(f"{path} is converted already, so {given} has no meaning")
-    return Pair(restore_model(model, tolerance=math.inf).eval(), model)
+    return Pair(restore_model(model, tolerance=math.inf).eval(), model, network.preprocessing)
 
 
 class Inputs(NamedTuple):
-    """Images that networks are run on.
+    """What networks are run on.
 
     Attributes:
-        images: [count, channels, rows, columns].
+        images: Images [count, channels, rows, columns], or batches of what the networks take (``inputs.as_inputs``).
         seed: Of random ones.
+        labels: Class indices of the images, [count], where they have some.
     """
 
-    images: Tensor
+    images: Tensor | Sequence[Any]
     seed: int | None = None
+    labels: Tensor | None = None
+
+    @property
+    def batches(self) -> Sequence[Any]:
+        """The batches."""
+        return torch.split(self.images, BATCH) if isinstance(self.images, Tensor) else self.images
+
+    @property
+    def count(self) -> int:
+        """How many images, or other inputs, there are."""
+        return self.images.count if isinstance(self.images, FolderImages) else sum(map(batch_length, self.batches))
 
 
 def choose_inputs(
@@ -101,37 +116,73 @@ def choose_inputs(
     size: Size | None,
     seed: int | None,
     normalization: Normalization | None = None,
+    specs: Sequence[InputSpec] = (),
 ) -> Inputs:
-    """Images from a folder, or of normal numbers, as the networks take them.
+    """Images from a folder, or of normal numbers, as the networks take them, or the inputs that are described.
 
     Args:
         pair: The networks.
         folder: Where images are; None means random ones.
-        count: How many random ones; None means ``DEFAULT_IMAGES``.
-        size: Of random ones, the usual one (``USUAL_SIZES``) if None, and of pictures.
+        count: How many random ones; None means ``DEFAULT_IMAGES``, or one batch of inputs that are described.
+        size: Of random ones, and of pictures: rows and columns, or channels before them; None means what the network
+            was trained on, or the usual one (``USUAL_SIZES``).
         seed: Of random ones; None means 0.
-        normalization: Of a folder's pictures; None means values from -1 to 1.
+        normalization: Of a folder's pictures; None means what the network was trained on, or values from -1 to 1.
+        specs: Inputs of the networks by their names, whose numbers are drawn.
 
     Raises:
-        OptionError: A folder is given, and a count or a seed of random images too; or a normalization without one.
+        OptionError: A folder is given, and a count or a seed of random images too; or a normalization without one; or
+            inputs are described, and images asked for.
         CheckpointError: The folder's images cannot be read.
     """
-    channels, axes, weight = pair.first.in_channels, pair.first.spec.axes, pair.first.weight
-    if size is not None and len(size) != axes:
-        raise OptionError(f"the network takes inputs of {axes} axes; got the size {size}")
+    if specs:
+        if folder is not None or size is not None or normalization is not None:
+            raise OptionError("inputs that are described are drawn; a folder, a size and a normalization are of images")
+        seed = seed or 0
+        return Inputs([random_inputs(specs, seed=seed + each) for each in range(count or 1)], seed)
+    channels, grid = _channels_and_grid(pair, size)
     if folder is not None:
-        if axes != 2:
-            raise OptionError(f"the network takes inputs of {axes} axes, which pictures are not")
-        if count is not None or seed is not None:
-            what = "a number of random images" if count is not None else "a seed"
-            raise OptionError(f"the images are those of {folder}, so {what} has no meaning")
-        return Inputs(read_images(folder, channels=channels, size=size, normalization=normalization).to(weight))
+        return _of_folder(
+            pair, folder, count, seed, Preparation(channels or _channels(pair, grid), grid, normalization)
+        )
     if normalization is not None:
         raise OptionError("mean and std are for the pictures of a folder; random images are normal numbers already")
     seed = seed or 0
     generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randn(count or DEFAULT_IMAGES, channels, *(size or USUAL_SIZES[axes]), generator=generator)
-    return Inputs(drawn.to(weight), seed)
+    known = None if pair.preprocessing is None else pair.preprocessing.size
+    lengths = grid or known or USUAL_SIZES[pair.first.spec.axes]
+    drawn = torch.randn(count or DEFAULT_IMAGES, channels or _channels(pair, lengths), *lengths, generator=generator)
+    return Inputs(drawn.to(pair.first.weight), seed)
+
+
+def _of_folder(pair: Pair, folder: Path, count: int | None, seed: int | None, preparation: Preparation) -> Inputs:
+    """The images of a folder."""
+    if pair.first.spec.axes != 2:
+        raise OptionError(f"the network takes inputs of {pair.first.spec.axes} axes, which pictures are not")
+    if count is not None or seed is not None:
+        what = "a number of random images" if count is not None else "a seed"
+        raise OptionError(f"the images are those of {folder}, so {what} has no meaning")
+    known = pair.preprocessing
+    if known is not None:
+        given = preparation.normalization or known.normalization
+        preparation = replace(preparation, normalization=None, preprocessing=replace(known, normalization=given))
+    images = FolderImages(folder, preparation, batch_size=BATCH)
+    return Inputs(images, labels=images.labels)
+
+
+def _channels_and_grid(pair: Pair, size: Size | None) -> tuple[int | None, Size | None]:
+    """Channels, where they are known without trying, and the size of images, of what ``--size`` says."""
+    axes = pair.first.spec.axes
+    if size is not None and len(size) == axes + 1:
+        return size[0], Size(*size[1:])
+    if size is not None and len(size) != axes:
+        raise OptionError(f"the network takes inputs of {axes} axes; got the size {size}")
+    return (None if pair.preprocessing is None else pair.preprocessing.channels), size
+
+
+def _channels(pair: Pair, size: Size | None) -> int:
+    """Channels of an image that the network runs on."""
+    return example_image(pair.cnn, size or USUAL_SIZES[pair.first.spec.axes]).shape[1]
 
 
 @dataclass(frozen=True)
@@ -225,22 +276,31 @@ def verify_network(
     Raises:
         ConversionError: The networks do not run on such images, or give no scores.
     """
-    images, seed = inputs
+    shown = inputs.batches[0]
+    what = f"images {list(shown.shape[1:])}" if isinstance(shown, Tensor) else f"inputs {', '.join(shown)}"
     with (
-        refusing(f"the network does not give scores for images {list(images.shape[1:])}"),
+        refusing(f"the network does not give scores for {what}"),
         certified_arithmetic(threads=None),
     ):
-        agreement = compare(
-            pair.cnn, pair.attention, images, None, engines=engines, batch_size=BATCH, progress=progress
-        )
-    return NetworkCheck(agreement, _certificate(pair.attention, images), seed)
+        agreement = compare(pair.cnn, pair.attention, inputs.batches, inputs.labels, engines=engines, progress=progress)
+    return NetworkCheck(agreement, _certificate(pair.attention, inputs.batches), inputs.seed)
 
 
-def _certificate(attention: nn.Module, images: Tensor) -> NetworkCertificate:
-    size = Size(images.shape[2], images.shape[3])
-    if not bool(images.isfinite().all()):
+def _certificate(attention: nn.Module, batches: Sequence[Any]) -> NetworkCertificate:
+    """The bound on the whole network, for images within the ranges of these."""
+    first = next(module for module in attention.modules() if isinstance(module, SelfAttention))
+    if not isinstance(batches[0], Tensor):
+        problem = "bounds are carried through networks of one image, and this one takes other inputs"
+        return NetworkCertificate(USUAL_SIZES[first.spec.axes], None, (), (Problem("", problem),))
+    size = Size(*batches[0].shape[2:])
+    if batches[0].shape[1] != first.in_channels:
+        problem = f"its first layer sees {first.in_channels} channels, the image has {batches[0].shape[1]}"
+        return NetworkCertificate(size, None, (), (Problem("", problem),))
+    if not all(bool(images.isfinite().all()) for images in batches):
         return NetworkCertificate(size, None, (), (Problem("", "an image holds NaN or infinite values"),))
-    return certify_network(attention, input_range=channel_limits(images), size=size)
+    lows, highs = zip(*(channel_limits(images.to(first.weight)) for images in batches), strict=True)
+    limits = torch.stack(lows).amin(0), torch.stack(highs).amax(0)
+    return certify_network(attention, input_range=limits, size=size)
 
 
 def _ratio(difference: float, bound: float) -> float:

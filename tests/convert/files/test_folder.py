@@ -28,7 +28,13 @@ from conv2attn.convert import (
     load_converted,
     save_converted,
 )
-from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, ConversionError, OutputError, TrustNeededError
+from conv2attn.convert.errors import (
+    ArchitectureNeededError,
+    CheckpointError,
+    ConversionError,
+    OutputError,
+    TrustNeededError,
+)
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.architecture import OWN_ARCHITECTURES, Architecture

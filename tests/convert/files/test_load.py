@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from conv2attn.convert import attention_from_conv, convert_model, graft, load_converted, save_converted
 from conv2attn.convert.attention.layer import SelfAttention
-from conv2attn.convert.errors import TrustNeededError, (
+from conv2attn.convert.errors import (
     ArchitectureError,
     ArchitectureNeededError,
     CheckpointError,
     OptionError,
     Problem,
+    TrustNeededError,
     UnsupportedLayerError,
 )
 from conv2attn.convert.files.architecture import OWN_ARCHITECTURES, Architecture

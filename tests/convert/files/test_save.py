@@ -20,10 +20,12 @@ from conv2attn.convert.errors import ConversionError, OutputError
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.checkpoint import Checkpoint
 from conv2attn.convert.files.entry import LayerEntry
-from conv2attn.convert.files.folder import FORMAT_VERSION, check_architecture
+from conv2attn.convert.files.folder import FORMAT_VERSION, check_architecture, read_config
 from conv2attn.convert.files.layers import Layers
 from conv2attn.convert.files.report import CertifiedReport
 from conv2attn.convert.model.report import Report
+from conv2attn.convert.preprocessing import Normalization, Preprocessing
+from conv2attn.convert.size import Size
 
 
 def attention(**given: Any) -> nn.Module:
