@@ -555,13 +555,18 @@ def export(
     alpha: AlphaOption = None,
     skip_unsupported: SkipOption = False,
     size: Annotated[
-        str | None, typer.Option(metavar="ROWSxCOLUMNS", help="Size of the images; by default 224x224.")
+        str | None,
+        typer.Option(
+            metavar="ROWSxCOLUMNS", help="Size of the images; by default what the network was trained on, or 224x224."
+        ),
     ] = None,
+    input_: InputOption = None,
     form: FormOption = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write a network's attention for other people's tools, converting it first where it is a CNN."""
+    from .convert.inputs import parse_inputs
     from .proofs.show.export import export_network
 
     wrote = export_network(
@@ -574,6 +579,7 @@ def export(
         size=None if size is None else size_of(size),
         form=form,
         force=force,
+        inputs=parse_inputs(input_ or ()),
     )
     _finish("export", wrote, as_json=as_json)
 
@@ -740,7 +746,13 @@ def freeze(
     input_range: Annotated[
         str, typer.Option(metavar="LOW,HIGH", help="Values of each layer's input that bounds are for.")
     ] = "-1,1",
-    size: Annotated[str, typer.Option(metavar="ROWSxCOLUMNS", help="Image size of the program.")] = "224x224",
+    size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROWSxCOLUMNS",
+            help="Image size of the program; by default what the network was trained on, or 224x224.",
+        ),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw kernel size against tolerance: .png, .svg, .pdf.")
     ] = None,
@@ -756,7 +768,7 @@ def freeze(
         opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
         tolerance=tolerance,
         input_range=range_of(input_range),
-        size=size_of(size),
+        size=None if size is None else size_of(size),
         plot=plot,
         force=force,
     )

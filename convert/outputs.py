@@ -53,6 +53,21 @@ def scores_of(outputs: Any) -> Tensor:
     return found[name]
 
 
+def class_scores(outputs: Any) -> Tensor:
+    """The scores of whole images, [batch, classes]: the mean over pixels, where a network gives scores of each.
+
+    Args:
+        outputs: As for ``scores_of``.
+
+    Raises:
+        ConversionError: As ``scores_of``, or the scores have no classes.
+    """
+    scores = scores_of(outputs)
+    if scores.ndim < 2:
+        raise ConversionError(f"the network gives scores {list(scores.shape)}, where [batch, classes] is needed")
+    return scores if scores.ndim == 2 else scores.flatten(2).mean(2)
+
+
 def _collect(value: Any, place: str, found: dict[str, Tensor]) -> None:
     if isinstance(value, Tensor):
         found[place] = value

@@ -58,7 +58,12 @@ def read_picture(path: Path, channels: int, size: Size | None = None, *, longest
 
 
 def read_prepared(path: Path, preprocessing: Preprocessing, size: Size | None = None) -> Tensor:
-    """Reads a picture as a network takes it.
+    """Reads a picture as a network takes it: ``read_pixels``, normalised, float32."""
+    return preprocessing.normalization(read_pixels(path, preprocessing, size))
+
+
+def read_pixels(path: Path, preprocessing: Preprocessing, size: Size | None = None) -> Tensor:
+    """Reads a picture, scaled and cut as a network takes it.
 
     Args:
         path: As ``read_picture``'s.
@@ -66,7 +71,7 @@ def read_prepared(path: Path, preprocessing: Preprocessing, size: Size | None = 
         size: Scale to these rows and columns, and cut nothing out, instead of what the preprocessing says.
 
     Returns:
-        [channels, rows, columns], float32.
+        [channels, rows, columns], bytes.
 
     Raises:
         CheckpointError: As ``read_picture``.
@@ -78,7 +83,7 @@ def read_prepared(path: Path, preprocessing: Preprocessing, size: Size | None = 
         (row, column), (rows, columns) = preprocessing.corner(scaled), preprocessing.crop
         picture = picture.crop((column, row, column + columns, row + rows))  # Pillow adds zeros outside
     pixels = _bytes(picture)
-    return preprocessing.normalization(pixels.flip(0) if preprocessing.reverse else pixels)
+    return pixels.flip(0) if preprocessing.reverse else pixels
 
 
 def _opened(path: Path, channels: int) -> Image:
