@@ -481,7 +481,8 @@ def verify(
     """
     from .convert.inputs import parse_inputs
     from .proofs.evidence.campaign.outputs import check_stdout, result_file
-    from .proofs.evidence.network import DEFAULT_ENGINES, choose_inputs, load_pair, verify_network
+    from .proofs.evidence.inputs import choose_inputs, load_pair
+    from .proofs.evidence.network import DEFAULT_ENGINES, verify_network
     from .proofs.evidence.onnx_network import verify_onnx_file
     from .proofs.show.program import is_onnx
 
