@@ -317,39 +317,39 @@ def prove(
     form: Annotated[ProofFormat, typer.Option("--format", help="Form of the printed derivations.")] = ProofFormat.text,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the derivations to a file.")] = None,
     limit: Annotated[
-        float | None, typer.Option(callback=positive, help="Seconds that a claim may take, 20 by default.")
+        float | None, typer.Option(callback=positive, help="Seconds that a check may take, 20 by default.")
     ] = None,
 ) -> None:
     """Prove what the construction relies on, by machine."""
-    from .proofs.prover.document import document_file, render
-    from .proofs.prover.document.wording import lines, summary
-    from .proofs.prover.registry import entries, select
-    from .proofs.prover.runner import DEFAULT_LIMIT, iter_results
+    from .proofs.prover.document import describe, document_file, for_terminal, render, sections, summary
+    from .proofs.prover.registry import all_claims, select
+    from .proofs.prover.run import DEFAULT_LIMIT, iter_results
 
-    chosen = select(entries(), [*(only or ()), *([] if show is None else [show])] or None)
+    chosen = select(all_claims(), [*(only or ()), *([] if show is None else [show])] or None)
     printed = out is None and (show is not None or form is not ProofFormat.text)
     results = []
     with document_file(out) as write:
         for result in iter_results(chosen, limit=limit or DEFAULT_LIMIT):
-            say(*lines(result), err=printed)
+            say(*describe(result), err=printed)
             results.append(result)
         say(summary(results), err=printed)
         if out is not None:
             write(render(results, form))
             say(f"Wrote {out}")
     if printed:
-        say_document(render(results, form))
-    if not all(result.is_proved for result in results):
+        is_text = form is ProofFormat.text
+        say_document(for_terminal("\n\n".join(sections(results)) + "\n") if is_text else render(results, form))
+    if not all(result.holds for result in results):
         raise typer.Exit(1)
 
 
 @app.command(cls=Command)
 def claims(as_json: JsonOption = False) -> None:
     """List what prove proves."""
-    from .proofs.prover.document.listing import Listing
-    from .proofs.prover.registry import entries
+    from .proofs.prover.listing import Listing
+    from .proofs.prover.registry import all_claims
 
-    _finish("claims", Listing([entry.claim for entry in entries()]), as_json=as_json)
+    _finish("claims", Listing(all_claims()), as_json=as_json)
 
 
 @app.command(cls=Command)
@@ -361,7 +361,7 @@ def formal(
 ) -> None:
     """Have Coq check the theorems of proofs/formal."""
     from .proofs.formal.coq.ask import DEFAULT_LIMIT, check_formal, count_steps
-    from .proofs.prover.document.formal import Formal
+    from .proofs.formal.coq.outcome import Formal
 
     with progress("Coq checks the theorems", total=count_steps()) as advance:
         result = check_formal(limit=limit or DEFAULT_LIMIT, progress=advance)

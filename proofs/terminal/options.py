@@ -52,7 +52,6 @@ class ProofFormat(StrEnum):
 
     text = "text"
     markdown = "markdown"
-    latex = "latex"
     json = "json"
 
 
