@@ -25,6 +25,7 @@ ROOMS = [
     "convert/examples",
     "convert/files/readers",
     "convert/files/readers/onnx",
+    "convert/files/named",
     "convert/files",
     "convert/export/onnx",
     "convert/export",

@@ -28,7 +28,7 @@ class _Arrays(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         """The function or class of a name."""
         if (module, name) not in _KNOWN:
-            raise pickle.UnpicklingError(f"{module}.{name} is no part of an array")
+            raise CheckpointError(f"it asks for {module}.{name}")
         return _KNOWN[module, name]
 
 
@@ -45,8 +45,10 @@ def read_pickled_batch(content: bytes, name: str, *, numbers: int) -> tuple[Tens
     """
     try:
         batch = _Arrays(io.BytesIO(content), encoding="latin1").load()
+    except CheckpointError as error:
+        raise CheckpointError(f"{name} is not a batch of CIFAR-10: {error}") from error
     except Exception as error:  # of any kind, for a damaged pickle
-        raise CheckpointError(f"{name} is cut short or damaged, or not a batch of CIFAR-10") from error
+        raise CheckpointError(f"{name} is cut short or damaged") from error
     data, labels = (batch.get("data"), batch.get("labels")) if isinstance(batch, dict) else (None, None)
     is_rows = isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.ndim == 2 and data.shape[1] == numbers
     if not is_rows or not isinstance(labels, list) or not all(type(label) is int for label in labels):

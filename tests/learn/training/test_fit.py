@@ -17,7 +17,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import pytest
 import torch
@@ -336,17 +335,6 @@ def test_the_largest_numbers_of_a_recipe_are_told_in_a_sentence(optimizer: str, 
     groups = partial(parameter_groups, lr=1e30, weight_decay=1e6)
     with pytest.raises(ConversionError, match="alpha must be positive and finite"):
         fit(melt(network()), data(), recipe, tmp_path / "run", groups=groups)
-
-
-def test_a_compressed_checkpoint_is_not_expanded(tmp_path: Path) -> None:
-    AtomicFiles().save_checkpoint({"weight": torch.zeros(10_000)}, tmp_path / "whole.ckpt")
-    with ZipFile(tmp_path / "whole.ckpt") as whole, ZipFile(tmp_path / "last.ckpt", "w") as packed:
-        for entry in whole.infolist():
-            is_tensor = entry.filename.endswith("/data/0")
-            packed.writestr(entry.filename, whole.read(entry), ZIP_DEFLATED if is_tensor else ZIP_STORED)
-    AtomicFiles().load_checkpoint(tmp_path / "whole.ckpt")
-    with pytest.raises(CheckpointError, match=r"last\.ckpt has a compressed entry"):
-        AtomicFiles().load_checkpoint(tmp_path / "last.ckpt")
 
 
 def test_without_lightning_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
