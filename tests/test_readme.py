@@ -63,4 +63,4 @@ def test_every_file_a_page_links_to_exists(page: Path) -> None:
 
 
 def test_the_readme_is_short_enough_to_read() -> None:
-    assert len(README.read_text(encoding="utf-8")) < 10_000
+    assert len(re.sub(r"\]\([^)]*\)", "]", README.read_text(encoding="utf-8"))) < 10_000  # without where links lead

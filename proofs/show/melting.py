@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from ...convert.files.architecture import Architecture
 from ...convert.files.folder import save_converted
 from ...convert.files.open import Opening
 from ...convert.files.write import check_apart, write_file
