@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import onnx
 import pytest
 import torch
 from torch import nn
 
-import onnx
 from conv2attn.convert import attention_from_conv, certify
 from conv2attn.convert.certificate.layer import certify_error
 from conv2attn.convert.export.onnx import heads as heads_module

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 from torch import nn
 
-import onnx
 from conv2attn.convert import ConversionError, convert_model
 from conv2attn.convert.export.onnx.forms import FORMS
 from conv2attn.convert.export.onnx.standard import flaw
 from conv2attn.convert.export.onnx.whole import LAYERS, WholeModel, attention_model
 from conv2attn.convert.files.open import open_network
-from onnx import ModelProto, TensorProto, helper, numpy_helper
 from tests.onnx_files import network, operators, port, run, tensor
 
 
