@@ -534,7 +534,7 @@ def verify(
             specs=parse_inputs(input_ or ()),
         )
         engines = engine or DEFAULT_ENGINES
-        with progress("Running CNN and attention", total=(1 + len(engines)) * inputs.count) as advance:
+        with progress("Running CNN and attention", total=(1 + len(engines)) * inputs.number) as advance:
             check = verify_network(pair, inputs, engines=engines, progress=advance)
         write(outcome_json("verify", check))
     _finish("verify", check, as_json=as_json)

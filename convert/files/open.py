@@ -228,7 +228,7 @@ def open_network(
         ConversionError: There is no such device here, or a dtype is asked for that complex weights do not fit.
     """
     path = Path(path)
-    placed = {"device": device, "dtype": dtype}
+    placed: dict[str, Any] = {"device": device, "dtype": dtype}
     if converted or is_converted(path):
         check_options(path, ema=ema, weights=weights)
         return replace(_open_converted(path, architecture, trust=trust), **placed)

@@ -86,7 +86,7 @@ class FolderImages(Sequence[Tensor]):
         self.classes = places.classes
 
     @property
-    def count(self) -> int:
+    def number(self) -> int:
         """How many images there are."""
         return len(self._images)
 

@@ -95,9 +95,9 @@ class Inputs(NamedTuple):
         return torch.split(self.images, BATCH) if isinstance(self.images, Tensor) else self.images
 
     @property
-    def count(self) -> int:
+    def number(self) -> int:
         """How many images, or other inputs, there are."""
-        return self.images.count if isinstance(self.images, FolderImages) else sum(map(batch_length, self.batches))
+        return self.images.number if isinstance(self.images, FolderImages) else sum(map(batch_length, self.batches))
 
 
 def choose_inputs(

@@ -98,7 +98,8 @@ class SamePadding(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """As transformers'."""
-        return self._conv_forward(self.zero_pad_2d(x), self.weight, self.bias)
+        y: Tensor = self._conv_forward(self.zero_pad_2d(x), self.weight, self.bias)
+        return y
 
 
 @named("diffusers.models.autoencoders.autoencoder_kl_cogvideox.CogVideoXSafeConv3d")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch import Tensor, nn
@@ -41,5 +42,6 @@ def test_a_converted_or_melted_network_refuses_and_a_cnn_does_not(change: object
         with pytest.raises(ConversionError, match="save_converted or HubNetwork keeps a converted network"):
             change(made).save_pretrained("folder")
     melted = melt(nn.Sequential(cnn), alpha=2.0)
-    for plain in (cnn, restore_model(convert_model(cnn).model), freeze(melted, 0.1).model[0]):
+    plain: Any
+    for plain in (cnn, restore_model(convert_model(cnn).model), freeze(melted, 0.1).model.get_submodule("0")):
         assert plain.save_pretrained("folder") == "saved in folder"
