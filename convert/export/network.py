@@ -23,6 +23,7 @@ from ..attention.layer import SelfAttention
 from ..errors import ConversionError, OutputError, Problem, ToolError, UnsupportedLayerError, first_line
 from ..files.writing.atomic import write_file
 from ..files.writing.scratch import scratch_folder
+from ..heads.values import LayerValues
 from ..names import names_by_module
 from ..padded import convolution
 from .onnx.forms import DEFAULT_FORM, form_named, refusal
@@ -75,7 +76,9 @@ def export_onnx(
     checked_model(model)
     opset = max(form_named(form).opset, _OPSET)
     plain, layers = with_convolutions(model)
-    problems = [Problem(name, reason) for name, layer in layers.items() if (reason := refusal(layer._values(), form))]
+    problems = [
+        Problem(name, reason) for name, layer in layers.items() if (reason := refusal(LayerValues.of(layer), form))
+    ]
     if problems or not layers:
         what = "; ".join(f"{problem.name}: {problem.reason}" for problem in problems) or "there is no attention layer"
         raise UnsupportedLayerError(f"the network cannot be written in the form {form}: {what}", problems)

@@ -50,6 +50,7 @@ class LayerEntry:
         alpha_follows_dtype: As ``SelfAttention.alpha_follows_dtype``.
         content_gated: Whether they are behind a gate.
         kind: What the convolution was where it is not a plain one of PyTorch's, so that only the architecture makes it.
+        trains_positions: As ``SelfAttention.trains_positions``.
 
     Raises:
         TypeError: A value is of another type.
@@ -64,12 +65,14 @@ class LayerEntry:
     alpha_follows_dtype: bool = True
     kind: str | None = None
     content_gated: bool = False
+    trains_positions: bool = False
 
     def __post_init__(self) -> None:
         names = isinstance(self.names, list | tuple) and all(isinstance(name, str) for name in self.names)
         others = isinstance(self.spec, Mapping) and isinstance(self.engine, str)
         others = others and isinstance(self.kind, str | None)
-        others = others and isinstance(self.alpha_follows_dtype, bool) and isinstance(self.content_gated, bool)
+        flags = self.alpha_follows_dtype, self.content_gated, self.trains_positions
+        others = others and all(isinstance(flag, bool) for flag in flags)
         dimensions = isinstance(self.content_key_dim, int | None) and isinstance(self.axis_offsets, list | tuple | None)
         if not (names and self.names and others and dimensions):
             raise TypeError(f"a layer is names, a geometry, an engine and dimensions or null; got {self}")
@@ -82,11 +85,13 @@ class LayerEntry:
         tables = None if layer.axis_scores is None else tuple(table.shape[1] for table in layer.axis_scores.tables)
         kind = _kind(layer)
         gated = layer.content is not None and layer.content.gate is not None
-        return cls(names, layer.spec.to_json(), layer.engine, key_dim, tables, layer.alpha_follows_dtype, kind, gated)
+        follows, trains = layer.alpha_follows_dtype, layer.trains_positions
+        return cls(names, layer.spec.to_json(), layer.engine, key_dim, tables, follows, kind, gated, trains)
 
     def to_json(self) -> dict[str, Any]:
         """The entry as plain data; what few layers have is left out of the others'."""
-        return {key: value for key, value in asdict(self).items() if value or key not in ("kind", "content_gated")}
+        rare = "kind", "content_gated", "trains_positions"
+        return {key: value for key, value in asdict(self).items() if value or key not in rare}
 
     def stored(self, name: str, checkpoint: Checkpoint) -> StoredConvolution:
         """The convolution that the layer was made from, as the checkpoint stores it under one of the layer's names."""
@@ -114,6 +119,8 @@ class LayerEntry:
             raise CheckpointError(f"layer {name} was of {own}, in the architecture it is of {theirs}")
         layer.engine = self.engine
         layer.alpha_follows_dtype = self.alpha_follows_dtype
+        if self.trains_positions:
+            layer.train_positions()
         if self.content_key_dim is not None:
             key_weight = saved.get(f"{name}.content.key_weight".removeprefix("."))
             shape = (layer.num_heads, self.content_key_dim, layer.in_channels)

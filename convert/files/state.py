@@ -23,13 +23,14 @@ from .migration import query_under_middle_tap
 
 ATTENTION_KEYS = (
     "alpha",
+    "log_alpha",
     "centers",
     *(f"content.{name}" for name in ("query_weight", "key_weight", "position_weight", "key_bias", "gate")),
     *(f"axis_scores.{name}" for name in ("rows", "columns")),
 )
 """What the state dict of an attention layer can have beside its convolution's keys."""
 
-_SIGNS = ("weight", "alpha", "centers")  # what every attention layer has, and no module of torch's
+_SIGNS = ("weight", "centers")  # what every attention layer has, and no module of torch's
 
 
 def holds_attention(state: Mapping[str, Tensor]) -> bool:
@@ -93,7 +94,8 @@ def only_layers(state: Mapping[str, Tensor], entries: Iterable[LayerEntry]) -> d
 
 
 def _is_attention(state: Mapping[str, Tensor], name: str) -> bool:
-    return all(_key(name, sign) in state for sign in _SIGNS)
+    strengths = any(_key(name, sign) in state for sign in ("alpha", "log_alpha"))
+    return strengths and all(_key(name, sign) in state for sign in _SIGNS)
 
 
 def _key(name: str, own: str) -> str:
@@ -108,4 +110,5 @@ def _entry(names: tuple[str, ...], conv: Convolution, state: Mapping[str, Tensor
     found = [table for table in tables if table is not None and table.ndim == 2]
     offsets = tuple(table.shape[1] for table in found) if len(found) == len(tables) else None
     gated = _key(names[0], "content.gate") in state
-    return LayerEntry(names, spec.to_json(), AUTO, key_dim, offsets, content_gated=gated)
+    trains = _key(names[0], "log_alpha") in state
+    return LayerEntry(names, spec.to_json(), AUTO, key_dim, offsets, content_gated=gated, trains_positions=trains)

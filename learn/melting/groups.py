@@ -31,7 +31,8 @@ def parameter_groups(model: nn.Module, lr: float, weight_decay: float, *, positi
             exactly one-hot, or in whose place learned tables are.
     """
     _check_gradients(model)
-    places = {id(parameter) for _, layer in attention_layers(model) for parameter in (layer.alpha, layer.centers)}
+    trained = (layer for _, layer in attention_layers(model) if layer.trains_positions)
+    places = {id(layer._parameters[name]) for layer in trained for name in ("log_alpha", "centers")}
     gates = (layer.content.gate for _, layer in attention_layers(model) if layer.content is not None)
     places |= {id(gate) for gate in gates if gate is not None}
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -52,7 +53,8 @@ def _check_gradients(model: nn.Module) -> None:
     still = [
         name
         for name, layer in attention_layers(model)
-        if (layer.alpha.requires_grad or layer.centers.requires_grad)
+        if layer.trains_positions
+        and any(layer._parameters[name].requires_grad for name in ("log_alpha", "centers"))
         and (layer.axis_scores is not None or (layer.regime.is_exact and not _joined(layer.content)))
     ]
     if still:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 
-import torch
 from torch import nn
 
 from ...convert.arguments import as_integer, as_number
@@ -43,7 +42,9 @@ def melt(
     Args:
         model: A CNN, or a network that ``convert_model`` made of one.
         tolerance: Each layer gets the smallest alpha with which it is certified to be so near to its convolution.
-        alpha: The alpha of all heads; by default, and without a tolerance, ``MELTED_ALPHA``.
+        alpha: The alpha of all heads; by default, and without a tolerance, ``MELTED_ALPHA``. One so large that
+            attention is exactly one-hot leaves the function as it is, bit for bit, and positions, which would have no
+            gradient, at rest; content learns behind its gate all the same.
         content: Dimension of queries and keys of content attention behind a gate; None adds none.
         filter_fn: Called with each layer and its name; False leaves it as it is.
         input_range: What a tolerance is certified for: the smallest and largest value of every layer's input.
@@ -52,8 +53,7 @@ def melt(
         The network, in train mode; ``parameter_groups`` gives what an optimizer takes.
 
     Raises:
-        ConversionError: alpha is so large, or the tolerance so small, that attention would be exactly one-hot and have
-            no gradient; both are given; no layer is chosen or one cannot be converted; a layer's scores are learned
+        ConversionError: The tolerance is so small that attention would be exactly one-hot and have no gradient; both are given; no layer is chosen or one cannot be converted; a layer's scores are learned
             tables.
     """
     if alpha is not None and tolerance is not None:
@@ -84,26 +84,26 @@ def _alpha(
     """The locality strength that a layer gets; refused where it would have no gradient."""
     if layer.axis_scores is not None:
         raise ConversionError(f"the layer {name!r} has learned tables of scores, which alpha and centers do not enter")
-    largest = ONE_HOT_ALPHA[layer.alpha.dtype]
+    largest = ONE_HOT_ALPHA[layer.regime.dtype]
     if tolerance is not None:
         found = alpha_for(tolerance, layer, input_range)
         advice = f"the tolerance {tolerance:g} needs alpha {found:g} in layer {name!r}; allow more"
     else:
         found = MELTED_ALPHA if alpha is None else as_number(alpha, "alpha")
         advice = f"alpha {found:g} was given; give less"
+    if alpha is not None and found >= largest:
+        return found
     if not 0 < found < largest:
         raise ConversionError(
-            f"{advice}: from alpha {largest:g} on attention is exactly one-hot in {layer.alpha.dtype}, and positions "
+            f"{advice}: from alpha {largest:g} on attention is exactly one-hot in {layer.regime.dtype}, and positions "
             "have no gradient"
         )
     return found
 
 
-@torch.no_grad()
 def _free(layer: SelfAttention, alpha: float, content: int | None) -> None:
-    layer.alpha.fill_(alpha)
-    layer.alpha_follows_dtype = False
-    layer.alpha.requires_grad_(True)
-    layer.centers.requires_grad_(True)
+    layer.set_positions(alpha=alpha)
+    if not layer.regime.is_exact:
+        layer.train_positions()
     if content is not None:
         layer.add_content(content, gated=True)

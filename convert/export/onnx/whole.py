@@ -23,6 +23,7 @@ from ...files.readers.common.beside import Beside
 from ...files.readers.common.stored import Source
 from ...files.readers.onnx.found import ConvolutionNode
 from ...files.readers.onnx.model import read_nodes
+from ...heads.values import LayerValues
 from .forms import form_named, layer_nodes, refusal
 from .splice import Part, Splice
 
@@ -111,14 +112,14 @@ def not_replaced(found: ConvolutionNode, layer: nn.Module | None, form: str) -> 
         return "it lies in a function of the model"
     if not found.node.outputs or not found.node.outputs[0]:
         return "nothing takes its output"
-    return refusal(layer._values(), form)
+    return refusal(LayerValues.of(layer), form)
 
 
 def attention_nodes(
     found: ConvolutionNode, layer: SelfAttention, form: str, *, output: str | None = None
 ) -> list[bytes]:
     """The nodes that take the place of a convolution's; they give its output, unless that gets another name."""
-    node, values = found.node, layer._values()
+    node, values = found.node, LayerValues.of(layer)
     if found.stored.spec is not None:
         values = values._replace(spec=found.stored.spec)  # what pads an input in PyTorch may be a node of its own
     output = node.outputs[0] if output is None else output

@@ -200,7 +200,7 @@ def _factorisation() -> Claim:
         ),
         justifies=(
             "conv2attn.convert.engines.factored.FactoredEngine.attend",
-            "conv2attn.convert.engines.factored.smoothing_matrix",
+            "conv2attn.convert.engines.axes.Axis.probabilities",
         ),
         tests=(
             "proofs.claims.test_factorisation.test_both_sides_of_the_proof_are_both_engines_of_the_code",

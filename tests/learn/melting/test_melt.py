@@ -135,7 +135,7 @@ def test_positions_without_a_gradient_are_refused_with_what_to_do() -> None:
     model = convert_model(network()).model
     assert len(parameter_groups(model, 0.1, 0.0)) == 2  # their positions are not to be trained
     for _, layer in attention_layers(model):
-        layer.alpha.requires_grad_(True)
+        layer.train_positions()
     with pytest.raises(ConversionError, match=r"of 0, 3 are to be trained, and have no gradient.*melt\(model\)"):
         parameter_groups(model, 0.1, 0.0)
 
@@ -168,7 +168,7 @@ def test_a_melted_network_is_an_ordinary_one() -> None:
     restored = restore_model(model, tolerance=10.0)
     assert all(torch.equal(value, network().state_dict()[name]) for name, value in restored.state_dict().items())
     with torch.no_grad():
-        next(attention_layers(model))[1].centers.add_(0.25)
+        next(attention_layers(model))[1].set_positions(centers=next(attention_layers(model))[1].centers + (0.25))
     with pytest.raises(
         NotAConvolutionError, match=r"not at its kernel tap .*, at most [0-9.]+ from the convolution of its weights"
     ):
@@ -178,7 +178,7 @@ def test_a_melted_network_is_an_ordinary_one() -> None:
 def test_the_report_says_how_far_a_trained_layer_is_from_a_convolution() -> None:
     model = melt(network(), alpha=3.0)
     with torch.no_grad():
-        next(attention_layers(model))[1].centers.add_(0.25)
+        next(attention_layers(model))[1].set_positions(centers=next(attention_layers(model))[1].centers + (0.25))
     report = CertifiedReport.of(model, Report.of(model), size=(6, 7))
     first, other = report.bounds
     assert first.certificate is None
@@ -192,8 +192,8 @@ def test_what_is_recorded_is_what_the_layers_have() -> None:
     at_first = record(model)["layers"]
     with torch.no_grad():
         for _, layer in attention_layers(model):
-            layer.alpha.sub_(2.0)
-            layer.centers.add_(0.3)
+            layer.set_positions(alpha=layer.alpha - (2.0))
+            layer.set_positions(centers=layer.centers + (0.3))
             if layer.content is not None and layer.content.gate is not None:
                 layer.content.gate.fill_(0.2)
     later = record(model)["layers"]

@@ -367,8 +367,8 @@ def _with_heads_anywhere(layer: RandomLayer, conv: Convolution) -> SelfAttention
     attention, generator = attention_of(conv), layer.generator("heads")
     moves = torch.rand(attention.centers.shape, generator=generator, dtype=torch.float64) * 2 - 1
     alphas = torch.rand(attention.alpha.shape, generator=generator, dtype=torch.float64)
-    attention.centers.add_((moves * _MOST_MOVED).to(attention.centers))
-    attention.alpha.copy_(_LARGEST_ALPHA * (alphas + 1 / 128))
+    attention.set_positions(centers=attention.centers + ((moves * _MOST_MOVED).to(attention.centers)))
+    attention.set_positions(alpha=_LARGEST_ALPHA * (alphas + 1 / 128))
     return attention
 
 
