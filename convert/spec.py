@@ -142,8 +142,8 @@ class ConvSpec:
     def from_conv(cls, conv: Convolution) -> ConvSpec:
         """Reads the geometry that a convolution's ``forward`` computes.
 
-        That of a plain weight is its shape, whatever the channels and the kernel size of the attributes say; one integer
-        stands for every axis, as in PyTorch's functions.
+        That of a plain weight is its shape, whatever the attributes say of channels and kernel size; one integer stands
+        for every axis, as in PyTorch's functions.
         """
         padding, groups, weight = conv.padding, int(conv.groups), conv._parameters.get("weight")
         channels, taps = (int(conv.in_channels), int(conv.out_channels)), _integers(conv.kernel_size)

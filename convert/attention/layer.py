@@ -8,8 +8,8 @@ tap's slice W_Delta of the kernel as its value projection:
     output[q] = bias + sum_h W_Delta_h . sum_k softmax_k(r_{k-q} . v_h) x_k
 
 over the pixels k of the padded input. ``encoding.py`` derives the scores, ``engines/`` computes the layer. The
-positions of these layers rest: they are numbers, which ``set_positions`` sets and no call reads from a tensor. Positions
-that are trained, content and learned tables are those of ``learned.py``.
+positions of these layers rest: they are numbers, which ``set_positions`` sets and no call reads from a tensor.
+``learned.py`` has the layers whose positions are trained, or that have content or learned tables.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .shown import Shown
 
 DEFAULT_MEMORY_LIMIT = 2**30  # bytes
 _UNCHANGED: Any = object()
-_POSITIONS = ("alpha", "centers")
+_POSITIONS, _TRAINED = ("alpha", "centers"), "log_alpha"
 _ASSIGNED = (
     "alpha and centers at rest are numbers, not parameters: layer.set_positions(alpha=..., centers=...) sets them, and "
     "melt(layer) or layer.train_positions() makes them train"
@@ -165,10 +165,18 @@ class SelfAttention(nn.Module):
         """Locality strength of each head, positive, [num_heads]: a new tensor at each access, in at least float32."""
         return self._alpha()
 
+    @alpha.setter
+    def alpha(self, value: Any) -> None:
+        raise ConversionError(_ASSIGNED)
+
     @property
     def centers(self) -> Tensor:
         """Centre of each head, its offset from the query in pixels (row, column), [num_heads, axes]; likewise."""
         return self._centers()
+
+    @centers.setter
+    def centers(self, value: Any) -> None:
+        raise ConversionError(_ASSIGNED)
 
     def _alpha(self) -> Tensor:
         return self._shown(self._regime.alpha)
@@ -181,14 +189,6 @@ class SelfAttention(nn.Module):
         device = torch.device("cpu") if device.type == "meta" else device  # numbers have values everywhere
         return constant(values, self.regime.dtype, device).as_subclass(Shown)
 
-    @alpha.setter
-    def alpha(self, value: Any) -> None:
-        raise ConversionError(_ASSIGNED)
-
-    @centers.setter
-    def centers(self, value: Any) -> None:
-        raise ConversionError(_ASSIGNED)
-
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
         """As ``nn.Module``'s, which assigning a parameter calls; positions at rest are none."""
         if name in _POSITIONS:
@@ -196,7 +196,7 @@ class SelfAttention(nn.Module):
         super().register_parameter(name, param)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)  # type: ignore[no-untyped-call]
+        super()._save_to_state_dict(destination, prefix, keep_vars)
         for name in _POSITIONS:
             destination[prefix + name] = getattr(self, name).as_subclass(Tensor)
 
@@ -210,10 +210,13 @@ class SelfAttention(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        others = {key: value for key, value in state_dict.items() if key not in {prefix + name for name in _POSITIONS}}
+        own = {prefix + name for name in (*_POSITIONS, _TRAINED)}
+        others = {key: value for key, value in state_dict.items() if key not in own}
         rest = local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        super()._load_from_state_dict(others, prefix, *rest)  # type: ignore[no-untyped-call]
+        super()._load_from_state_dict(others, prefix, *rest)
         found = {name: state_dict[prefix + name] for name in _POSITIONS if prefix + name in state_dict}
+        if prefix + _TRAINED in state_dict:  # of a layer whose positions were trained
+            found["alpha"] = state_dict[prefix + _TRAINED].double().exp()
         missing_keys += [prefix + name for name in _POSITIONS if name not in found and strict]
         try:
             self._load_positions(found)
@@ -360,9 +363,9 @@ class SelfAttention(nn.Module):
     def _attend(self, x: Tensor, values: LayerValues) -> Tensor:
         return choose_engine(values, self.engine).attend(values, x)
 
-    def _values(self, spec: ConvSpec) -> LayerValues:
+    def _values(self, spec: ConvSpec | None = None) -> LayerValues:
         """The layer during one call, with the geometry of this call."""
-        return LayerValues(spec, self.weight, self.bias, self._regime, self.memory_limit)
+        return LayerValues(spec or self.spec, self.weight, self.bias, self._regime, self.memory_limit)
 
     def _forward_other(self, x: Any, *, need_weights: bool) -> Any:
         """Handles an input that is not a tensor: traces the proxy of torch.fx, and refuses anything else."""
@@ -440,7 +443,8 @@ class SelfAttention(nn.Module):
         Raises:
             ConversionError: key_dim is not a positive integer, or the layer is of a class of its own.
         """
-        return _learned(self)._add_content(as_integer(key_dim, "key_dim", least=1), gated=gated)
+        added: ContentTerms = _learned(self)._add_content(as_integer(key_dim, "key_dim", least=1), gated=gated)
+        return added
 
     def set_axis_scores(self, *tables: Tensor) -> AxisScores:
         """Replaces the quadratic scores by learned tables: the layer becomes a ``LearnedAttention``, in place.
@@ -461,7 +465,8 @@ class SelfAttention(nn.Module):
         if len(tables) != self.spec.axes:
             raise GeometryError(f"there must be a score table for each of {self.spec.axes} axes; got {len(tables)}")
         made = AxisScores(*(table.to(self.weight) for table in tables))
-        return _learned(self)._set_axis_scores(made)
+        _learned(self).axis_scores = made
+        return made
 
     def explain(self, size: Sequence[int], *, batch: int = 1) -> str:
         """Which engine computes inputs of this size, why, and what each engine costs in FLOPs and bytes."""

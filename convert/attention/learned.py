@@ -1,11 +1,12 @@
 """Attention layers that learn where to look: trained positions, content, and learned tables of scores.
 
-A layer at rest becomes one in place, by ``train_positions``, ``add_content`` or ``set_axis_scores``; ``learn.melt`` does
-it to a whole network. Its weight and bias stay the very parameters that they were, and so do hooks and parametrisations.
+A layer at rest becomes one in place, by ``train_positions``, ``add_content`` or ``set_axis_scores``; ``learn.melt``
+does it to a whole network. Its weight and bias stay the very parameters that they were, and so do its hooks and
+parametrisations.
 
-Trained positions are two parameters: ``log_alpha``, of which alpha is the exponential and so positive whatever a step of
-training does, and ``centers``. No call reads their values, so a GPU never waits for them. In a state dict they are these
-two; a layer that trains takes the ``alpha`` of one at rest as well.
+Trained positions are two parameters: ``log_alpha``, whose exponential is alpha, positive whatever a step of training
+does, and ``centers``. No call reads their values, so a GPU never waits for them. A state dict holds these two; either
+kind of layer takes the positions of the other.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConversionError
-from ..heads.axis_scores import AxisScores
 from ..heads.content import ContentTerms
 from ..heads.encoding import encoding_dim
 from ..heads.regime import Regime, compute_dtype
@@ -43,7 +43,8 @@ class LearnedAttention(SelfAttention):
         return "log_alpha" in self._parameters
 
     def _alpha(self) -> Tensor:
-        return self.log_alpha.exp() if self.trains_positions else super()._alpha()
+        log_alpha = self._parameters.get("log_alpha")
+        return super()._alpha() if log_alpha is None else log_alpha.exp()
 
     def _centers(self) -> Tensor:
         centers = self._parameters.get("centers")
@@ -54,7 +55,9 @@ class LearnedAttention(SelfAttention):
         """The positions as numbers, and what they allow; reads them where they are trained."""
         if not self.trains_positions:
             return self._regime
-        alpha, centers = self.alpha.detach(), self.centers.detach()
+        limits = torch.finfo(self._regime.dtype)
+        alpha = self.alpha.detach().clamp(limits.tiny, limits.max)  # which an exponential may leave
+        centers = self.centers.detach()
         return Regime.of(self.spec, alpha=alpha, centers=centers, dtype=self._regime.dtype)
 
     def rest_positions(self) -> None:
@@ -75,8 +78,8 @@ class LearnedAttention(SelfAttention):
         super()._hold(regime)
         if self.trains_positions:
             with torch.no_grad():
-                self.log_alpha.copy_(torch.tensor(regime.alpha, dtype=torch.float64).log())
-                self.centers.copy_(torch.tensor(regime.centers))
+                self.get_parameter("log_alpha").copy_(torch.tensor(regime.alpha, dtype=torch.float64).log())
+                self._centers().copy_(torch.tensor(regime.centers, dtype=regime.dtype))
 
     def _train_positions(self) -> None:
         if not self.trains_positions:
@@ -98,20 +101,17 @@ class LearnedAttention(SelfAttention):
         )
         return self.content
 
-    def _set_axis_scores(self, tables: AxisScores) -> AxisScores:
-        self.axis_scores = tables
-        return tables
-
     def _is_convolution(self) -> bool:
         learns = self.trains_positions or self.content is not None or self.axis_scores is not None
         return not learns and super()._is_convolution()
 
-    def _values(self, spec: ConvSpec) -> LayerValues:
+    def _values(self, spec: ConvSpec | None = None) -> LayerValues:
         values = super()._values(spec)
         if self.trains_positions:
-            if self.log_alpha.dtype != compute_dtype(self.log_alpha.dtype):
-                raise ConversionError(f"positions must be at least float32; got {self.log_alpha.dtype}")
-            unread = Regime.unread(spec, compute_dtype(values.weight.dtype))
+            dtype = self._alpha().dtype
+            if dtype != compute_dtype(dtype):
+                raise ConversionError(f"positions must be at least float32; got {dtype}")
+            unread = Regime.unread(values.spec, compute_dtype(values.weight.dtype))
             values = values._replace(regime=unread, trained=(self.alpha, self.centers))
         content = self._content_that_counts()
         return values._replace(content=content, axis_scores=self.axis_scores, opened=opened_gate(content))
@@ -139,8 +139,8 @@ class LearnedAttention(SelfAttention):
         state = dict(state_dict)
         alpha = state.pop(prefix + "alpha", None)
         if alpha is not None:
-            state.setdefault(prefix + "log_alpha", alpha.double().log().to(self.log_alpha.dtype))
-        return nn.Module._load_from_state_dict(self, state, prefix, local_metadata, strict, *lists)  # type: ignore
+            state.setdefault(prefix + "log_alpha", alpha.double().log().to(self._regime.dtype))
+        return nn.Module._load_from_state_dict(self, state, prefix, local_metadata, strict, *lists)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """As ``nn.Module``'s; positions and gates never get less than float32."""

@@ -35,9 +35,9 @@ def kept(make: Callable[..., _T]) -> Callable[..., _T]:
         if is_transformed():
             return make(*numbers)
         if not torch.is_inference_mode_enabled():
-            return cached(*numbers)  # type: ignore[arg-type]
+            return cached(*numbers)
         with torch.inference_mode(False):  # training may meet it later, which cannot use tensors of inference mode
-            return cached(*numbers)  # type: ignore[arg-type]
+            return cached(*numbers)
 
     return call
 

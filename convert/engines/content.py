@@ -148,8 +148,8 @@ def _attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         with sdpa_kernel(SDPBackend.MATH):
             return F.scaled_dot_product_attention(queries, keys, values, scale=1.0)
     channels, width = values.shape[3], max(values.shape[3], keys.shape[3])
-    padded = [F.pad(each, (0, width - each.shape[3])) for each in (queries, keys, values)]
-    return F.scaled_dot_product_attention(*padded, scale=1.0)[..., :channels]
+    q, k, v = (F.pad(each, (0, width - each.shape[3])) for each in (queries, keys, values))
+    return F.scaled_dot_product_attention(q, k, v, scale=1.0)[..., :channels]
 
 
 def _closed(layer: LayerValues, closed: Tensor) -> LayerValues:

@@ -21,7 +21,7 @@ the image is the result. A trace records the convolution's own call, whatever th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -53,7 +53,7 @@ class Geometry(NamedTuple):
     """
 
     stride: tuple[int, ...]
-    padding: tuple[int, ...] | str
+    padding: Any  # tuple[int, ...] | str, as the overloads of F.conv2d have it
     dilation: tuple[int, ...]
     groups: int = 1
 
@@ -82,7 +82,7 @@ def own_call(spec: ConvSpec, x: Tensor, weight: Tensor, bias: Tensor | None) -> 
     Returns:
         [batch, out_channels, *output size], or without the batch.
     """
-    geometry = Geometry(spec.stride, spec.padding, spec.dilation, spec.groups)  # type: ignore[arg-type]
+    geometry = Geometry(spec.stride, spec.padding, spec.dilation, spec.groups)
     if spec.transposed:
         return convolve_transposed(x, weight, bias, geometry, spec.output_padding)
     if spec.padding_mode != "zeros" or spec.is_uneven:

@@ -81,7 +81,7 @@ def _block(source: Tensor, mixing: Tensor, first: Tensor, *others: Tensor) -> Te
 
 
 def _mixed(read: Tensor, mixing: Tensor) -> Tensor:
-    """sum_h W_h A_h: A [num_heads, places, in_channels] and W [groups, num_heads * in, out] to [places, out_channels]."""
+    """sum_h W_h A_h, [places, out_channels], of A [num_heads, places, in_channels] and W as in ``_block``."""
     if len(mixing) == 1:
         weights = mixing[0].unflatten(0, (len(read), -1))
         return torch.bmm(read, weights).sum(0)

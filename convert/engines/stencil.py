@@ -9,7 +9,8 @@ that normalises it notices where the image ends:
 along each axis, with D = 1 in the middle of an image. Far taps are left out of g, as many as weigh no more than u
 together (``bounds.rounding.left_out``, which the certificate counts), and a few remain: a constant kernel, convolved
 channel by channel. D keeps the sum over all keys. Along several axes G and D are products of one factor an axis
-(``proofs/claims/computing/separability.py``), and D of one axis commutes with G of another, so D comes once, at the end.
+(``proofs/claims/computing/separability.py``), and D of one axis commutes with G of another, so D comes once, at the
+end.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def _attend(share: _Share, x: Tensor, values: LayerValues) -> Tensor:
     if trained is not None:
         alpha, centers = (_with_whole_gradient(tensor, share.mesh)[chosen] for tensor in trained)
         trained = alpha, centers
-    alphas, places = ([numbers[head] for head in chosen] for numbers in (regime.alpha, regime.centers))
+    alphas, places = (regime.alpha[head] for head in chosen), (regime.centers[head] for head in chosen)
     own = Regime(tuple(alphas), tuple(places), at_taps=regime.at_taps, dtype=regime.dtype)
     here = values._replace(weight=weight.to_local(), bias=None, regime=own, trained=trained)
     part = ENGINES["literal"].attend(here, _with_whole_gradient(x, share.mesh))

@@ -53,8 +53,9 @@ def melt(
         The network, in train mode; ``parameter_groups`` gives what an optimizer takes.
 
     Raises:
-        ConversionError: The tolerance is so small that attention would be exactly one-hot and have no gradient; both are given; no layer is chosen or one cannot be converted; a layer's scores are learned
-            tables.
+        ConversionError: The tolerance is so small that attention would be exactly one-hot and have no gradient; alpha
+            is not positive, or both are given; no layer is chosen or one cannot be converted; a layer's scores are
+            learned tables.
     """
     if alpha is not None and tolerance is not None:
         raise OptionError("alpha and tolerance both say how soft attention is; give one of them")
@@ -87,16 +88,14 @@ def _alpha(
     largest = ONE_HOT_ALPHA[layer.regime.dtype]
     if tolerance is not None:
         found = alpha_for(tolerance, layer, input_range)
-        advice = f"the tolerance {tolerance:g} needs alpha {found:g} in layer {name!r}; allow more"
     else:
         found = MELTED_ALPHA if alpha is None else as_number(alpha, "alpha")
-        advice = f"alpha {found:g} was given; give less"
-    if alpha is not None and found >= largest:
-        return found
-    if not 0 < found < largest:
+    if not found > 0:
+        raise ConversionError(f"alpha must be positive; got {found:g}")
+    if tolerance is not None and found >= largest:
         raise ConversionError(
-            f"{advice}: from alpha {largest:g} on attention is exactly one-hot in {layer.regime.dtype}, and positions "
-            "have no gradient"
+            f"the tolerance {tolerance:g} needs alpha {found:g} in layer {name!r}; allow more: from alpha {largest:g} "
+            f"on attention is exactly one-hot in {layer.regime.dtype}, and positions have no gradient"
         )
     return found
 

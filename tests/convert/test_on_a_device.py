@@ -30,7 +30,6 @@ from conv2attn.convert import (
     save_converted,
 )
 from conv2attn.convert.attention.layer import set_engine
-from conv2attn.convert.certificate.propagation import program
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.files.certified import CertifiedReport
 from conv2attn.convert.size import Size
@@ -45,9 +44,7 @@ UNITY = (-1.0, 1.0)
 
 
 @pytest.fixture(params=DEVICES)
-def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    # A network with tensors of subclasses has no certificate; those of the pretend device stand for plain ones.
-    monkeypatch.setattr(program, "_PLAIN_TENSORS", (*program._PLAIN_TENSORS, PretendTensor))
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
     with certified_arithmetic():
         yield str(request.param)
 
@@ -242,9 +239,8 @@ def test_a_training_step_there_is_the_one_of_the_cpu(positions: bool, options: d
     outputs = []
     model, x = convert_model(network(), alpha=2.0).model.train().double(), image("cpu").double()
     for module in model.modules():
-        if isinstance(module, SelfAttention2d):
-            if positions:
-                module.train_positions()
+        if isinstance(module, SelfAttention2d) and positions:
+            module.train_positions()
     for where in ("cpu", device):
         there, batch = copy.deepcopy(model).to(where), x.to(where)
         optimizer = torch.optim.SGD(there.parameters(), lr=0.01, **options)

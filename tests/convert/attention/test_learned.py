@@ -136,6 +136,9 @@ def test_a_class_of_one_s_own_does_not_learn() -> None:
 class Watched(TorchDispatchMode):
     """Refuses to give the CPU a value."""
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
         assert name not in ("_local_scalar_dense", "equal", "is_nonzero", "item"), name

@@ -82,17 +82,17 @@ def test_a_state_dict_keeps_them_and_an_alpha_that_follows_the_precision_follows
 
 
 def test_copies_pickles_averages_and_distributed_checkpoints_keep_them() -> None:
-    model = nn.Sequential(layer_of())
+    model: Any = nn.Sequential(layer_of())
     model[0].set_positions(alpha=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
     file = io.BytesIO()
     torch.save(model, file)
     file.seek(0)
-    averaged = AveragedModel(model, use_buffers=True)
+    averaged: Any = AveragedModel(model, use_buffers=True)
     averaged.update_parameters(model)
-    replicas = nn.DataParallel(model)
+    replicas: Any = nn.DataParallel(model)
     for kept in (copy.deepcopy(model), torch.load(file, weights_only=False), averaged.module, replicas.module):
         assert kept[0].positions == model[0].positions
-    state = {key: value.clone() for key, value in get_model_state_dict(model).items()}
+    state: dict[str, Any] = {key: copy.deepcopy(value) for key, value in get_model_state_dict(model).items()}
     assert list(state) == ["0.weight", "0.bias", "0.alpha", "0.centers"]
     state["0.alpha"][:] = 4.0
     set_model_state_dict(model, state)

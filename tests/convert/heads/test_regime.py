@@ -133,7 +133,7 @@ def test_an_alpha_that_was_given_stays() -> None:
 def test_a_locality_strength_that_is_not_positive_and_finite_is_refused_and_nothing_changes(value: float) -> None:
     layer = SelfAttention2d(SPEC, alpha=2.0)
     before = layer.positions
-    with pytest.raises(ConversionError, match="alpha must be positive and finite in torch.float32; head 3 has"):
+    with pytest.raises(ConversionError, match=r"positive and finite in torch\.float32; head 3 has"):
         set_alpha(layer, 3, value)
     state = layer.state_dict()
     state["alpha"] = state["alpha"].double()
