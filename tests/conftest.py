@@ -29,7 +29,6 @@ SLOW = frozenset(
         "convert/test_synchronisations",
         "convert/test_tracing",
         "convert/test_tracing_engines",
-        "convert/test_tracing_for_a_device",
         "convert/test_transforms",
         "fuzz/test_corpus",
         "hostile/test_folders",

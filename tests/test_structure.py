@@ -17,7 +17,6 @@ ROOMS = [
     "convert",
     "convert/heads",
     "convert/bounds",
-    "convert/engines/sums",
     "convert/engines",
     "convert/attention",
     "convert/certificate",

@@ -33,12 +33,12 @@ from ..heads.axis_scores import AXES, AxisScores
 from ..heads.content import ContentTerms
 from ..heads.encoding import head_vectors
 from ..heads.regime import EXACT_ALPHA, Positions, Regime, compute_dtype
+from ..heads.shown import Shown
 from ..heads.values import LayerValues, constant
 from ..size import Size, format_bytes
 from ..spec import ConvSpec, batch_shape
 from ..transforms import is_traced
 from .checked import checked_model
-from .shown import Shown
 
 DEFAULT_MEMORY_LIMIT = 2**30  # bytes
 _UNCHANGED: Any = object()

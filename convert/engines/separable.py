@@ -68,13 +68,10 @@ class SeparableEngine(Engine):
         mixing = spec.num_heads * spec.out_channels * spec.in_channels // spec.groups * mixed
         last = spec.out_channels * math.prod(output) * _keys_read(layer, grid[-1], spec.axes - 1)
         flops = 2 * batch * (leading + mixing + last)
-        tables = sum(len(set(along)) * q * k for along, q, k in zip(names, output, grid, strict=True))
-        element = layer.regime.dtype.itemsize
-        if not _is_at_rest(layer):
-            return Cost(flops, bytes_held(spec, size, batch, element) + 2 * 8 * tables)  # made in double precision
-        distinct = len(set(zip(*names[:-1], strict=True)))
-        images = (distinct + 2) * min(batch, _images(layer, size)) * max(spec.in_channels, spec.out_channels) * mixed
-        return Cost(flops, (images + batch * spec.in_channels * math.prod(grid) + tables) * element)
+        if _is_at_rest(layer):
+            return Cost(flops, _memory(layer, size, batch)[1])
+        tables = spec.num_heads * sum(q * k for q, k in zip(output, grid, strict=True))
+        return Cost(flops, bytes_held(spec, size, batch, layer.regime.dtype.itemsize) + 2 * 8 * tables)
 
     def error(self, layer: AttentionLayer) -> float:
         """``rounding.separable_error``."""
@@ -110,7 +107,7 @@ def _by_table(layer: AttentionLayer, x: Tensor) -> Tensor:
     size = Size(*x.shape[2:])
     source = pad_for_tables(layer.spec, x).to(layer.regime.dtype)
     weight = head_weights(layer, source.dtype)
-    images = [source] if is_traced() else torch.split(source, _images(layer, size))
+    images = [source] if is_traced() else torch.split(source, _images(layer, size, x.shape[0]))
     parts = [_attend(layer, size, weight, part) for part in images]
     return torch.cat(parts) if len(parts) > 1 else parts[0]
 
@@ -167,9 +164,18 @@ def _keys_read(layer: AttentionLayer, keys: int, axis: int) -> int:
     return sum(keys_read(alpha, keys, layer.regime.dtype) for alpha, _ in names)
 
 
-def _images(layer: AttentionLayer, size: Size) -> int:
-    """Images at a time, so that an intermediate result stays in the cache, and under the layer's memory limit."""
-    spec = layer.spec
-    pixels = math.prod((*spec.output_size(size)[:-1], spec.padded_size(size)[-1]))
-    image = max(spec.in_channels, spec.out_channels) * pixels * layer.regime.dtype.itemsize
-    return max(1, min(_CHUNK_BYTES, layer.memory_limit) // image)
+def _images(layer: AttentionLayer, size: Size, batch: int) -> int:
+    """Images at a time, so that an intermediate result stays in the cache, and all under the layer's memory limit."""
+    return _memory(layer, size, batch)[0]
+
+
+def _memory(layer: AttentionLayer, size: Size, batch: int) -> tuple[int, int]:
+    """Images at a time, and the bytes that are held then: the padded input, tables, and what heads read."""
+    spec, output, grid = layer.spec, layer.spec.output_size(size), layer.spec.padded_size(size)
+    names, element = list(zip(*_table_names(layer), strict=True)), layer.regime.dtype.itemsize
+    tables = sum(len(set(along)) * q * k for along, q, k in zip(names, output, grid, strict=True))
+    fixed = (batch * spec.in_channels * math.prod(grid) + tables) * element
+    one = max(spec.in_channels, spec.out_channels) * math.prod((*output[:-1], grid[-1])) * element
+    image = (len(set(zip(*names[:-1], strict=True))) + 2) * one
+    images = max(1, min(batch, _CHUNK_BYTES // one, (layer.memory_limit - fixed) // image))
+    return images, fixed + images * image

@@ -14,10 +14,7 @@ from torch import Tensor, nn
 from ..attention.computed import is_computed
 from ..attention.layer import SelfAttention
 from ..attention.read import OfSubclass
-from ..errors import (
-    CheckpointError,
-    GeometryError,
-)
+from ..errors import CheckpointError, GeometryError
 from ..heads.axis_scores import AXES
 from ..spec import CONVOLUTIONS, ConvSpec
 from .architecture import Architecture

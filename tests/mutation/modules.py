@@ -14,8 +14,7 @@ COMPUTING = (
     "convert/engines/test_equivalence",
     "convert/engines/test_passes",
     "convert/engines/test_separable",
-    "convert/engines/sums/test_head_sum",
-    "convert/engines/sums/test_mixing",
+    "convert/engines/test_head_sum",
     "convert/heads/test_content",
     "convert/heads/test_encoding",
     "convert/heads/test_gate",
@@ -45,7 +44,7 @@ _PASSING = (
     "convert/engines/test_separable",
     "convert/engines/test_stencil",
 )
-_SUMMING = ("convert/engines/sums/test_head_sum", "convert/engines/sums/test_mixing")
+_SUMMING = ("convert/engines/test_head_sum",)
 _READING = ("convert/engines/test_content", "convert/heads/test_content", "convert/heads/test_gate")
 _CERTIFYING = (
     "convert/attention/test_construction",
@@ -194,11 +193,11 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
         "convert/heads": ("encoding", "gate"),
     },
     _SCORING: {"convert/engines": ("literal", "sdpa")},
-    _CHOOSING: {"convert/engines": ("__init__", "base", "processor")},
+    _CHOOSING: {"convert/engines": ("__init__", "base")},
     _CONVOLVING: {"convert/engines": ("convolution", "transposed")},
     _PASSING: {"convert/engines": ("axes", "factored", "joint", "passes", "separable", "stencil")},
-    _SUMMING: {"convert/engines/sums": ("head_sum", "mixing")},
-    _READING: {"convert/engines/sums": ("content_sum",), "convert/engines": ("content",)},
+    _SUMMING: {"convert/engines": ("head_sum",)},
+    _READING: {"convert/engines": ("content",)},
     _CONSTRUCTING: {"convert/attention": ("construction",)},
     _CERTIFYING: {"convert/certificate": ("data", "layer")},
     _FAR: {"convert/certificate": ("distance",)},

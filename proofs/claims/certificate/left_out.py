@@ -112,8 +112,8 @@ def claims() -> list[Claim]:
                 "conv2attn.convert.engines.axes.without_far_keys",
             ),
             tests=(
-                "convert.engines.test_passes.test_a_stencil_leaves_out_what_weighs_next_to_nothing",
-                "convert.engines.test_passes.test_a_table_leaves_out_what_weighs_next_to_nothing",
+                "convert.engines.test_stencil.test_the_taps_that_are_kept_are_the_fewest_whose_rest_weighs_no_more_than_may_be_left_out",
+                "convert.engines.test_axes.test_far_keys_are_those_that_weigh_less_than_half_of_what_may_be_left_out_on_their_side",
             ),
         )
     ]

@@ -130,12 +130,18 @@ def test_the_separable_engine_takes_no_more_images_at_a_time_than_its_memory_lim
     conv: nn.Conv1d | nn.Conv2d | nn.Conv3d, size: Size, pixels: int
 ) -> None:
     # Pixels of an intermediate result: along the last axis those with padding, along the others those of the output.
-    attention = attention_from_conv(conv, alpha=1.0)
-    for images in (1, 5, 16):
-        attention.memory_limit = images * 8 * pixels * 4
-        assert separable._images(attention, size) == images
+    attention, engine = attention_from_conv(conv, alpha=1.0), ENGINES["separable"]
+    attention.memory_limit = 0
+    least = engine.cost(attention, size, batch=16).bytes
     attention.memory_limit = 10**9
-    assert separable._images(attention, size) == 2**22 // (8 * pixels * 4)
+    image = (engine.cost(attention, size, batch=16).bytes - least) // 15
+    assert image % (8 * pixels * 4) == 0
+    for images in (1, 5, 16):
+        attention.memory_limit = least + (images - 1) * image
+        assert separable._images(attention, size, 16) == images
+        assert engine.cost(attention, size, batch=16).bytes == attention.memory_limit
+    attention.memory_limit = 10**9
+    assert separable._images(attention, size, 10**4) == 2**22 // (8 * pixels * 4)
 
 
 def test_heads_that_are_trained_have_a_table_each() -> None:

@@ -158,7 +158,7 @@ def drop_the_bias_of_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = separable.SeparableEngine.attend
 
     def forgetful(engine: separable.SeparableEngine, layer: LayerValues, x: Tensor) -> Tensor:
-        whole = separable._images(layer, Size(*x.shape[2:])) >= len(x)
+        whole = separable._images(layer, Size(*x.shape[2:]), len(x)) >= len(x)
         return honest(engine, layer if whole else without_bias(layer), x)
 
     monkeypatch.setattr(separable.SeparableEngine, "attend", forgetful)
