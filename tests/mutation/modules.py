@@ -12,7 +12,6 @@ COMPUTING = (
     "convert/engines/test_convolution",
     "convert/engines/test_costs",
     "convert/engines/test_equivalence",
-    "convert/engines/test_passes",
     "convert/engines/test_separable",
     "convert/engines/test_head_sum",
     "convert/heads/test_content",
@@ -32,15 +31,12 @@ _CHOOSING = ("convert/engines/test_base", "convert/engines/test_costs")
 _CONVOLVING = (
     "convert/engines/test_convolution",
     "convert/engines/test_faulty_calls",
-    "convert/engines/test_transposed",
 )
 _PASSING = (
     "convert/engines/test_axes",
     "convert/engines/test_content",
     "convert/engines/test_costs",
     "convert/engines/test_factored",
-    "convert/engines/test_joint",
-    "convert/engines/test_passes",
     "convert/engines/test_separable",
     "convert/engines/test_stencil",
 )
@@ -194,8 +190,8 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     },
     _SCORING: {"convert/engines": ("literal", "sdpa")},
     _CHOOSING: {"convert/engines": ("__init__", "base")},
-    _CONVOLVING: {"convert/engines": ("convolution", "transposed")},
-    _PASSING: {"convert/engines": ("axes", "factored", "joint", "passes", "separable", "stencil")},
+    _CONVOLVING: {"convert/engines": ("convolution",)},
+    _PASSING: {"convert/engines": ("axes", "factored", "separable", "stencil")},
     _SUMMING: {"convert/engines": ("head_sum",)},
     _READING: {"convert/engines": ("content",)},
     _CONSTRUCTING: {"convert/attention": ("construction",)},
