@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PARALLEL := --numprocesses=auto --dist=worksteal
 
-.PHONY: demo test quick cuda browser bench pictures docs mutants formal coq checker venv check format lint types clean
+.PHONY: demo test quick cuda browser bench pictures docs formal coq checker venv check format lint types clean
 
 demo: .venv/runtime  ## Convert the embedded trained networks and compare them with their attention.
 	$(BIN)/conv2attn demo
@@ -23,9 +23,13 @@ browser: .venv/dev  ## Run the tests that open the page in Chromium (apt-get ins
 pictures: .venv/dev  ## Draw the pictures of docs/theory.md again.
 	$(BIN)/python -m conv2attn.proofs.show.theory docs/pictures
 
-docs: .venv/docs  ## Build the site of the documents in build/site, with warnings as errors.
+docs: .venv/docs build/katex  ## Build the site of the documents in build/site, with warnings as errors.
 	mkdir -p build/documented/conv2attn && ln -sfn $(CURDIR)/convert $(CURDIR)/learn $(CURDIR)/proofs build/documented/conv2attn
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+build/katex:
+	@command -v npm >/dev/null || { echo "make docs needs npm for KaTeX: apt-get install npm" >&2; exit 2; }
+	npm install --silent --no-audit --no-fund --prefix $@ katex@0.16.22
 
 bench: .venv/runtime  ## Measure the attention beside the convolution.
 	$(BIN)/conv2attn bench
@@ -64,13 +68,6 @@ lint: .venv/dev
 types: .venv/dev
 	mkdir -p build/types && ln -sfn ../.. build/types/conv2attn
 	$(BIN)/mypy
-
-mutants: .venv/dev build/mutation/.venv  ## See whether the tests can fail; takes hours. MODULES=..., SAMPLE=... and SINCE=... choose.
-	$(BIN)/python -m tests.mutation.run build/mutation/.venv/bin $(or $(SAMPLE),0) "$(SINCE)" $(MODULES)
-
-build/mutation/.venv:
-	$(PYTHON) -m venv $@
-	$@/bin/python -m pip install --quiet --disable-pip-version-check cosmic-ray==8.7.0
 
 .venv/runtime: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -19,7 +19,6 @@ from .proofs.terminal.options import (
     ArchArgOption,
     ArchOption,
     CheckpointArgument,
-    DataOption,
     DeviceOption,
     DevicesOption,
     Dtype,
@@ -31,15 +30,20 @@ from .proofs.terminal.options import (
     FormOption,
     IncludeOption,
     JsonOption,
+    MeanOption,
     Picture,
     PictureSizeOption,
     PrecisionOption,
     ProofFormat,
     ResultOption,
     SkipOption,
+    StdOption,
     StrategyOption,
     Target,
-    architecture_of,
+    TrustOption,
+    WeightsOption,
+    normalization_of,
+    opening_of,
     pixel_of,
     positive,
     range_of,
@@ -98,6 +102,8 @@ def convert(
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
     ema: EmaOption = False,
+    weights: WeightsOption = None,
+    trust: TrustOption = False,
     device: DeviceOption = "cpu",
     dtype: DtypeOption = None,
     skip_unsupported: SkipOption = False,
@@ -111,6 +117,7 @@ def convert(
         ),
     ] = None,
     form: FormOption = None,
+    page: Annotated[bool, typer.Option("--page/--no-page", help="Write report.html, a page to look at.")] = True,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -120,8 +127,7 @@ def convert(
     converted = convert_checkpoint(
         checkpoint,
         out,
-        architecture=architecture_of(arch, arch_arg),
-        ema=ema,
+        opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
         device=device,
         dtype=torch_dtype(dtype),
         include=include or (),
@@ -132,6 +138,7 @@ def convert(
         size=None if size is None else size_of(size),
         form=form,
         force=force,
+        page=page,
     )
     _finish("convert", converted, as_json=as_json)
 
@@ -144,6 +151,8 @@ def plan(
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
     ema: EmaOption = False,
+    weights: WeightsOption = None,
+    trust: TrustOption = False,
     size: Annotated[
         str | None,
         typer.Option(metavar="ROWSxCOLUMNS", help="Image size for which memory is estimated; by default 224x224."),
@@ -155,8 +164,7 @@ def plan(
 
     planned = plan_checkpoint(
         checkpoint,
-        architecture=architecture_of(arch, arch_arg),
-        ema=ema,
+        opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
         include=include or (),
         exclude=exclude or (),
         size=None if size is None else size_of(size),
@@ -176,14 +184,19 @@ def restore(
     arch: ArchOption = None,
     arch_arg: ArchArgOption = None,
     ema: EmaOption = False,
+    weights: WeightsOption = None,
+    trust: TrustOption = False,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write the state dict of the CNN that was converted, bit for bit."""
     from .convert.files.restore import restore_file
 
-    names = restore_file(source, out, architecture=architecture_of(arch, arch_arg), ema=ema, force=force)
-    _finish("restore", Wrote(out, {"tensors": names}), as_json=as_json)
+    opening = opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust)
+    restored = restore_file(source, out, opening, force=force)
+    what = "convolution weights only" if restored.is_layers else "the state dict of the CNN, bit for bit"
+    about = {"tensors": list(restored.state_dict), "content": "layers" if restored.is_layers else "network"}
+    _finish("restore", Wrote(out, about, what), as_json=as_json)
 
 
 @app.command(cls=Command)
@@ -214,6 +227,8 @@ def show(
     arch: ArchOption = None,
     arch_arg: ArchArgOption = None,
     ema: EmaOption = False,
+    weights: WeightsOption = None,
+    trust: TrustOption = False,
     layer: Annotated[
         str | None, typer.Option(metavar="NAME", help="Show only this layer; for a training run, give its number.")
     ] = None,
@@ -226,6 +241,8 @@ def show(
     size: Annotated[
         str | None, typer.Option(metavar="ROWSxCOLUMNS", help="Size to scale or draw the image to.")
     ] = None,
+    mean: MeanOption = None,
+    std: StdOption = None,
     query: Annotated[
         str | None, typer.Option(metavar="ROW,COLUMN", help="Query: a pixel of the image; by default its middle.")
     ] = None,
@@ -238,10 +255,11 @@ def show(
     """Draw where the heads look, or write a page that one can play with."""
     from .proofs.show.show import View, show
 
-    architecture = architecture_of(arch, arch_arg)
+    opening = opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust)
     scaled = None if size is None else size_of(size)
-    view = View(layer, image, scaled, None if query is None else pixel_of(query), alpha, picture)
-    layers = show(source, out, view, architecture=architecture, ema=ema, force=force)
+    pixel = None if query is None else pixel_of(query)
+    view = View(layer, image, scaled, pixel, alpha, picture, normalization_of(mean, std))
+    layers = show(source, out, view, opening, force=force)
     _finish("show", Wrote(out, {"layers": layers}), as_json=as_json)
 
 
@@ -420,6 +438,8 @@ def verify(
     arch: ArchOption = None,
     arch_arg: ArchArgOption = None,
     ema: EmaOption = False,
+    weights: WeightsOption = None,
+    trust: TrustOption = False,
     alpha: AlphaOption = None,
     skip_unsupported: SkipOption = False,
     engine: EngineOption = None,
@@ -434,6 +454,8 @@ def verify(
         str | None,
         typer.Option(metavar="ROWSxCOLUMNS", help="Size of random inputs, 224x224 by default, and of pictures."),
     ] = None,
+    mean: MeanOption = None,
+    std: StdOption = None,
     original: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="The ONNX file that the folder CHECKPOINT was converted from: run both."),
@@ -455,7 +477,15 @@ def verify(
     if as_json:
         check_stdout()
     if original is not None or form is not None or (arch is None and is_onnx(checkpoint)):
-        given = {"--arch": arch, "--engine": engine, "--data": data, "--dtype": dtype, "--ema": ema}
+        given = {
+            "--arch": arch,
+            "--engine": engine,
+            "--data": data,
+            "--dtype": dtype,
+            "--ema": ema,
+            "--weights": weights,
+        }
+        given |= {"--mean": mean, "--std": std}
         refuse_options("an ONNX file that ONNX Runtime runs", given)
         with result_file(out, "verify", sources=[checkpoint]) as write:
             found = verify_onnx_file(
@@ -474,14 +504,14 @@ def verify(
     with result_file(out, "verify", sources=[checkpoint]) as write:
         pair = load_pair(
             checkpoint,
-            architecture=architecture_of(arch, arch_arg),
-            ema=ema,
+            opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
             alpha=alpha,
             skip_unsupported=skip_unsupported,
             device=device,
             dtype=torch_dtype(dtype),
         )
-        inputs = choose_inputs(pair, folder=data, count=random, size=scaled, seed=seed)
+        normalization = normalization_of(mean, std)
+        inputs = choose_inputs(pair, folder=data, count=random, size=scaled, seed=seed, normalization=normalization)
         engines = engine or DEFAULT_ENGINES
         with progress("Running CNN and attention", total=(1 + len(engines)) * len(inputs.images)) as advance:
             check = verify_network(pair, inputs, engines=engines, progress=advance)
@@ -500,6 +530,8 @@ def export(
     arch: ArchOption = None,
     arch_arg: ArchArgOption = None,
     ema: EmaOption = False,
+    weights: WeightsOption = None,
+    trust: TrustOption = False,
     alpha: AlphaOption = None,
     skip_unsupported: SkipOption = False,
     size: Annotated[
@@ -516,8 +548,7 @@ def export(
         source,
         out,
         to=to,
-        architecture=architecture_of(arch, arch_arg),
-        ema=ema,
+        opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
         alpha=alpha,
         skip_unsupported=skip_unsupported,
         size=None if size is None else size_of(size),
@@ -602,8 +633,18 @@ def melt(
     arch: ArchOption = None,
     arch_arg: ArchArgOption = None,
     ema: EmaOption = False,
-    data: DataOption = "digits",
+    weights: WeightsOption = None,
+    trust: TrustOption = False,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="digits, drawn, cifar10:PATH or folder:PATH; required with a checkpoint, without one it is digits.",
+        ),
+    ] = None,
     size: PictureSizeOption = None,
+    mean: MeanOption = None,
+    std: StdOption = None,
     tolerance: Annotated[
         float | None,
         typer.Option(callback=positive, help="Start each layer this near to its convolution, for inputs on [-1, 1]."),
@@ -640,14 +681,17 @@ def melt(
     from .learn.training.recipe import Machine
     from .proofs.show.melting import melt_checkpoint
 
+    if data is None and checkpoint is not None:
+        wanted = "is required with a checkpoint: the images it is fine-tuned on, such as folder:PATH"
+        raise typer.BadParameter(wanted, param_hint="--data")
     recipe = replace(FINE_TUNING, epochs=epochs, batch_size=batch, lr=lr, weight_decay=weight_decay, seed=seed)
     melted = melt_checkpoint(
         checkpoint,
         out,
-        architecture=architecture_of(arch, arch_arg),
-        ema=ema,
-        data=data,
+        opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
+        data=data or "digits",
         size=None if size is None else size_of(size),
+        normalization=normalization_of(mean, std),
         melting=Melting(tolerance, alpha, content),
         include=include or (),
         exclude=exclude or (),
@@ -671,6 +715,8 @@ def freeze(
     arch: ArchOption = None,
     arch_arg: ArchArgOption = None,
     ema: EmaOption = False,
+    weights: WeightsOption = None,
+    trust: TrustOption = False,
     input_range: Annotated[
         str, typer.Option(metavar="LOW,HIGH", help="Values of each layer's input that bounds are for.")
     ] = "-1,1",
@@ -687,8 +733,7 @@ def freeze(
     frozen = freeze_checkpoint(
         checkpoint,
         out,
-        architecture=architecture_of(arch, arch_arg),
-        ema=ema,
+        opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
         tolerance=tolerance,
         input_range=range_of(input_range),
         size=size_of(size),

@@ -1,10 +1,12 @@
 """What mkdocs cannot know: the README is the first page, and the reference is made of the package's rooms.
 
 Links from pages to the code become links into the reference; links to tests and other files become their names.
+Formulas are rendered by KaTeX, whose files ``make docs`` fetches into build/katex: the site asks for nothing elsewhere.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path, PurePosixPath
 
@@ -14,6 +16,14 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "conv2attn"
+REPOSITORY = "https://github.com/conv2attn/conv2attn"  # README's links are absolute, so that PyPI shows them
+KATEX = ROOT / "build" / "katex" / "node_modules" / "katex" / "dist"
+FORMULAS = """document.querySelectorAll(".arithmatex").forEach((element) => {
+  const formula = element.textContent.trim();
+  const displayMode = formula.startsWith("\\\\[");
+  katex.render(formula.slice(2, -2), element, { displayMode, throwOnError: false });
+});
+"""
 _LINK = re.compile(r"(!?)\[([^\]]+)\]\(([^)\s]+)\)")
 
 
@@ -37,15 +47,28 @@ def reference(room: str, modules: list[str]) -> str:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the first page and the reference."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    home = re.sub(r"\]\(docs/", "](", readme)
-    home = re.sub(r"\]\((convert|learn|proofs|benchmarks|tests)/", r"](../\1/", home)
+    home = re.sub(rf"\]\({REPOSITORY}/(blob|tree|raw)/main/", "](../", readme).replace("](../docs/", "](")
     files.append(File.generated(config, "index.md", content=home))
     listed = ["# Reference", "", "What users need is in [convert](convert/index.md); the rest is for contributors.", ""]
     for room, modules in rooms().items():
         listed.append(f"- [{room}]({room}/index.md)")
         files.append(File.generated(config, f"reference/{room}/index.md", content=reference(room, modules)))
     files.append(File.generated(config, "reference/index.md", content="\n".join(listed) + "\n"))
+    for path in (KATEX / "katex.min.js", KATEX / "katex.min.css", *sorted(KATEX.glob("fonts/*.woff2"))):
+        name = f"katex/{path.relative_to(KATEX).as_posix()}"
+        files.append(File.generated(config, name, abs_src_path=str(path)))
+    files.append(File.generated(config, "katex/formulas.js", content=FORMULAS))
     return files
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Warns of a formula that is still LaTeX between dollar signs; a strict build fails with it."""
+    text = re.sub(r"<(code|pre)\b.*?</\1>", "", html, flags=re.DOTALL)
+    if (raw := re.search(r"\$[^$<\n]+\$", text)) is not None:
+        logging.getLogger("mkdocs.hooks").warning(
+            "%s has a formula that is not rendered: %s", page.file.src_uri, raw[0]
+        )
+    return html
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:

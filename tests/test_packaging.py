@@ -16,7 +16,8 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = ("convert", "learn", "proofs")
-COPIED = (*SHIPPED, "tests", "cli.py", "pyproject.toml", "README.md", "LICENSE")
+TOP = ("__init__.py", "__main__.py", "cli.py")
+COPIED = (*SHIPPED, *TOP, "tests", "pyproject.toml", "README.md", "LICENSE")
 WHEEL_ONLY = {"METADATA", "WHEEL", "RECORD", "top_level.txt", "entry_points.txt", "licenses/LICENSE"}
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".yml", ".yaml", ".json", ".html", ".cfg", ""}
 FOLDERS = ("convert", "learn", "proofs", "tests", "benchmarks", "docs", ".ci")
@@ -30,7 +31,7 @@ def modules(folder: str) -> list[Path]:
     return sorted(path.relative_to(ROOT) for path in (ROOT / folder).rglob("*.py"))
 
 
-SHIPPED_MODULES = [Path("cli.py"), *(path for folder in SHIPPED for path in modules(folder))]
+SHIPPED_MODULES = [*map(Path, TOP), *(path for folder in SHIPPED for path in modules(folder))]
 
 
 def test_every_package_folder_is_listed() -> None:
@@ -46,8 +47,8 @@ def test_every_package_folder_has_an_init() -> None:
     assert all((ROOT / folder / "__init__.py").is_file() for folder in folders)
 
 
-def test_cli_is_the_only_module_at_the_top() -> None:
-    assert [path.name for path in ROOT.glob("*.py")] == ["cli.py"]  # each one would be shipped
+def test_few_modules_stand_at_the_top() -> None:
+    assert {path.name for path in ROOT.glob("*.py")} == set(TOP)
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +106,15 @@ def test_the_command_line_imports_only_light_modules_before_a_command_runs() -> 
 @pytest.mark.parametrize("name", ["README.md", "LICENSE", "CHANGELOG.md"])
 def test_the_usual_files_exist(name: str) -> None:
     assert (ROOT / name).stat().st_size > 0
+
+
+def test_readme_links_are_absolute_and_lead_to_files() -> None:
+    home = project()["project"]["urls"]["Repository"]
+    links = re.findall(r"\]\(([^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert [link for link in links if not link.startswith("https://")] == []  # PyPI shows no relative ones
+    own = [re.sub(rf"^{home}/(blob|tree|raw)/main/", "", link) for link in links if link.startswith(home)]
+    assert len(own) > 10
+    assert [path for path in own if not (ROOT / path).exists()] == []
 
 
 def test_every_dependency_is_pinned_to_a_version_it_allows() -> None:

@@ -32,7 +32,8 @@ from ..heads.values import AttentionLayer
 from .layer import InputRange, padded_range
 
 _BEYOND = 45.0  # exp(-45) of what the nearest pixel gets: what is farther is in the slack
-_SLACK = 1e-12  # relative to sum |W|: of sums in double precision, and of what is farther
+_SLACK = 1e-12  # relative to sum |W|: of probabilities in double precision, and of what is farther
+_UNIT = 2.0**-53
 _ENTRIES = 2**24  # numbers of a table of the heads' probabilities; 134 MB
 
 
@@ -144,8 +145,10 @@ def kernel_difference(
         _part(outside, window.first, *keys).zero_()
         border = border + outside.flatten(2).sum(-1)
     change = change + border + absolute @ (1 - shut)
+    points = window.kernel[0, 0].numel() + (0 if probabilities is None else probabilities.numel())
+    slack = max(_SLACK, 8 * _UNIT * points)  # half of it for sums over points and heads, in any order
     change, shift = (
-        part + _SLACK * (absolute.sum(-1) + window.kernel.abs().flatten(2).sum(-1)) for part in (change, shift)
+        part + slack * (absolute.sum(-1) + window.kernel.abs().flatten(2).sum(-1)) for part in (change, shift)
     )
     groups = spec.groups
     sizes, middles = (part.view(groups, 1, -1) for part in (size, middle))
@@ -195,7 +198,15 @@ def _openings(layer: AttentionLayer) -> Tensor:
 
 
 def _probabilities(layer: AttentionLayer, window: Window) -> tuple[Tensor | None, tuple[int, ...]]:
-    """p_h at the offsets that matter, [num_heads, *lengths], and the first offset; None where they are too many."""
+    """p_h at the offsets that matter, [num_heads, *lengths], and the first offset; None where they are too many.
+
+    With n the integer next to the centre c, a score is taken from that of n before it is multiplied by alpha:
+
+        -alpha (z - c)^2 + alpha (n - c)^2  =  -alpha (z - n) (z + n - 2 c)
+
+    z - n and 2 c are exact, so three roundings are relative to what counts of a score: at most 45 where the probability
+    is not beyond, which is then off by less than 3 * 45 * 2^-53 of itself, however large alpha is.
+    """
     alpha = torch.tensor(layer.regime.alpha, dtype=torch.float64)
     centers = torch.tensor(layer.regime.centers, dtype=torch.float64)
     margin = math.ceil(math.sqrt(_BEYOND / float(alpha.min()))) + 1
@@ -211,7 +222,9 @@ def _probabilities(layer: AttentionLayer, window: Window) -> tuple[Tensor | None
     found = torch.ones(len(alpha), dtype=torch.float64)
     for axis, (a, length) in enumerate(zip(first, lengths, strict=True)):
         offsets = a + torch.arange(length, dtype=torch.float64)
-        scores = -alpha[:, None] * (offsets - centers[:, axis, None]).square()
+        center = centers[:, axis, None]
+        nearest = center.round()
+        scores = -alpha[:, None] * ((offsets - nearest) * (offsets + nearest - 2 * center))
         found = found.unsqueeze(-1) * scores.softmax(1).view(len(alpha), *[1] * axis, -1)
     return found, first
 

@@ -26,7 +26,9 @@ _INTEGERS = {4: torch.int32, 8: torch.int64}  # by bytes: the bits of a floating
 
 
 def alpha_for(tolerance: float, layer: AttentionLayer, input_range: InputRange) -> float:
-    """The smallest locality strength with which a layer is certified to be within a tolerance of its convolution.
+    """A locality strength that is certified for a tolerance, while its predecessor in alpha's dtype is not.
+
+    Bisection finds it; a smaller alpha that is certified as well is not excluded.
 
     Args:
         tolerance: Largest allowed difference of any output.

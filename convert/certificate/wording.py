@@ -11,7 +11,7 @@ import math
 
 USELESS = 1.0
 
-WHY = "it holds for every input within its range, and grows with every layer by the sum of its absolute weights"
+NO_USE = "No useful bound on the outputs of the whole network: a bound for every input grows with every layer"
 
 
 def is_useful(bound: float | None, outputs: float | None) -> bool:

@@ -28,6 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._C._functorch import maybe_current_level
 
+from ..padded import cropped
 from ..spec import ConvSpec, reversed_pads
 from ..transforms import is_traced
 
@@ -83,6 +84,9 @@ def own_call(spec: ConvSpec, x: Tensor, weight: Tensor, bias: Tensor | None) -> 
         [batch, out_channels, *output size], or without the batch.
     """
     geometry = Geometry(spec.stride, spec.padding, spec.dilation, spec.groups)
+    if spec.transposed and spec.is_uneven:
+        whole = geometry._replace(padding=(0,) * spec.axes)
+        return cropped(spec, convolve_transposed(x, weight, bias, whole, spec.output_padding))
     if spec.transposed:
         return convolve_transposed(x, weight, bias, geometry, spec.output_padding)
     if spec.padding_mode != "zeros" or spec.is_uneven:

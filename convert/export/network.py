@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +22,7 @@ from torch.export import Dim
 from ..attention.checked import checked_model
 from ..attention.layer import SelfAttention
 from ..errors import ConversionError, OutputError, Problem, ToolError, UnsupportedLayerError, first_line
-from ..files.writing.atomic import write_file
-from ..files.writing.scratch import scratch_folder
+from ..files.write import write_file
 from ..heads.values import LayerValues
 from ..names import names_by_module
 from ..padded import convolution
@@ -84,8 +84,8 @@ def export_onnx(
         raise UnsupportedLayerError(f"the network cannot be written in the form {form}: {what}", problems)
     first = next(iter(layers.values()))
     example = torch.zeros(2, first.in_channels, *size, dtype=first.weight.dtype)
-    with scratch_folder() as folder:
-        traced = folder / "traced.onnx"
+    with TemporaryDirectory() as folder:
+        traced = Path(folder) / "traced.onnx"
         _trace(plain, example, opset).save(traced)
         whole = attention_model(traced, layers.get, form=form)
         _check_complete(whole, layers)
@@ -125,7 +125,7 @@ def _trace(plain: nn.Module, example: Tensor, opset: int) -> torch.onnx.ONNXProg
             )
             made = torch.onnx.export(program, (), dynamo=True, optimize=False, opset_version=opset, verbose=False)
     except ImportError as error:
-        raise ToolError(f"exporting takes onnx and onnxscript (pip install conv2attn[onnx]): {error}") from error
+        raise ToolError(f'exporting takes onnx and onnxscript (pip install "conv2attn[onnx]"): {error}') from error
     except Exception as error:  # whatever the network's code and torch's exporter raise
         raise ConversionError(f"torch cannot export the network: {first_line(error)[:300]}") from error
     if made is None:

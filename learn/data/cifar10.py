@@ -51,7 +51,7 @@ def cifar10(path: Path) -> ImageData:
         CheckpointError: The file or folder is missing, is something else, lacks a batch, or holds a damaged one.
     """
     batches = [_split(name, content, read) for name, content, read in _contents(path)]
-    known = Split(*(torch.cat(parts) for parts in zip(*batches[:-1], strict=True)))
+    known = Split(torch.cat([one.images for one in batches[:-1]]), torch.cat([one.labels for one in batches[:-1]]))
     validation, train = divided(known, shares=(_SHARE,), seed=_SEED)
     return ImageData("cifar10", CLASSES, train, validation, batches[-1], flips=True)
 

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .images import Split, as_numbers
+from .images import Split
 
 _SEED = 20
 NOISE = 0.15  # standard deviation
@@ -47,11 +47,11 @@ def corrupted(split: Split) -> dict[str, Split]:
 
     Values are taken to be from -1 to 1; those beyond, which drawn images have, are cut off.
     """
-    scaled = (as_numbers(split.images) + 1).div(2).clamp(0, 1)
+    scaled = (split.pictures() + 1).div(2).clamp(0, 1)
     made = corruptions()
     if scaled.shape[1] not in (1, 3):
         made.pop("jpeg", None)  # which knows grey values and colours only
-    return {name: Split(change(scaled).clamp(0, 1).mul(2).sub(1), split.labels) for name, change in made.items()}
+    return {name: split._replace(images=change(scaled).clamp(0, 1).mul(2).sub(1)) for name, change in made.items()}
 
 
 def _noise(images: Tensor) -> Tensor:

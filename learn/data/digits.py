@@ -26,7 +26,7 @@ def digits() -> ImageData:
         from sklearn.datasets import load_digits
     except ModuleNotFoundError as error:
         raise ToolError(
-            "the digits come with scikit-learn, which is not installed: pip install scikit-learn"
+            'the digits come with scikit-learn, which is not installed: pip install "conv2attn[learn]"'
         ) from error
     found = load_digits()
     images = torch.from_numpy(found.images).float().unsqueeze(1).mul_(2 / _LARGEST).sub_(1)

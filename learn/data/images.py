@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
@@ -9,23 +10,38 @@ import torch
 from torch import Tensor
 
 from ...convert.errors import ConversionError
+from ...convert.preprocessing import Normalization
 from ...convert.size import Size
 
 
 class Split(NamedTuple):
-    """Images and what they show.
+    """Labelled images.
 
     Attributes:
-        images: [count, channels, rows, columns]: float32, or uint8, which ``as_numbers`` makes numbers from -1 to 1.
+        images: [count, channels, rows, columns]: float32 from -1 to 1, or uint8 from 0 to 255.
         labels: [count], int64, indices into the classes.
+        normalization: How a network takes the images; None means from -1 to 1.
     """
 
     images: Tensor
     labels: Tensor
+    normalization: Normalization | None = None
 
-    def taken(self, indices: Tensor) -> Split:
+    def taken(self, indices: Tensor | slice) -> Split:
         """Some of the images, in this order."""
-        return Split(self.images[indices], self.labels[indices])
+        return self._replace(images=self.images[indices], labels=self.labels[indices])
+
+    def batches(self, size: int) -> Iterator[Split]:
+        """All of the images in their order, so many at a time."""
+        return (self.taken(slice(start, start + size)) for start in range(0, len(self.labels), size))
+
+    def pictures(self) -> Tensor:
+        """The images as float32 from -1 to 1."""
+        return self.images.float().div_(127.5).sub_(1) if self.images.dtype == torch.uint8 else self.images
+
+    def numbers(self) -> Tensor:
+        """The images as a network takes them, float32."""
+        return self.pictures() if self.normalization is None else self.normalization(self.pictures())
 
 
 @dataclass(frozen=True)
@@ -74,14 +90,19 @@ class ImageData:
                 f"the network takes {channels} channels; the images of {self.name} have {self.channels}"
             )
         train, validation, test = (
-            Split(split.images.expand(-1, channels, -1, -1), split.labels) for split in self.parts
+            split._replace(images=split.images.expand(-1, channels, -1, -1)) for split in self.parts
         )
         return replace(self, train=train, validation=validation, test=test)
 
+    def normalized(self, normalization: Normalization | None) -> Self:
+        """The same images for a network that was trained with this normalization.
 
-def as_numbers(images: Tensor) -> Tensor:
-    """Images as float32; grey values 0 to 255 become -1 to 1, as wherever a picture is read."""
-    return images.float().div_(127.5).sub_(1) if images.dtype == torch.uint8 else images
+        Raises:
+            OptionError: The normalization is for another number of channels.
+        """
+        train, validation, test = (split._replace(normalization=normalization) for split in self.parts)
+        train.taken(slice(1)).numbers()  # refuses other channels
+        return replace(self, train=train, validation=validation, test=test)
 
 
 def divided(images: Split, *, shares: tuple[float, ...], seed: int) -> tuple[Split, ...]:

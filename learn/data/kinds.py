@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...convert.errors import OptionError
-from ...convert.files.writing.ownership import check_outside
+from ...convert.files.write import check_outside
+from ...convert.preprocessing import Normalization
 from ...convert.size import Size
 from .cifar10 import cifar10
 from .digits import digits
@@ -17,7 +18,12 @@ KINDS = "digits, drawn, cifar10:PATH or folder:PATH"
 
 
 def load_data(
-    text: str, *, channels: int | None = None, size: Size | None = None, out: Path | None = None
+    text: str,
+    *,
+    channels: int | None = None,
+    size: Size | None = None,
+    normalization: Normalization | None = None,
+    out: Path | None = None,
 ) -> ImageData:
     """Loads images.
 
@@ -25,15 +31,21 @@ def load_data(
         text: One of ``KINDS``.
         channels: What the network takes; None takes what the images have.
         size: What the pictures of a folder are scaled to; None takes the first one's.
+        normalization: What the network was trained on; None means values from -1 to 1.
         out: Where what is made with them will be; in a folder of pictures it would be one of their classes.
 
     Raises:
         OutputError: ``out`` is in the folder of the pictures.
-        OptionError: There is no such kind of data.
+        OptionError: There is no such kind of data, or the normalization is for other channels.
         CheckpointError: A file or folder cannot be read, or holds something else.
         ToolError: scikit-learn is needed, and not installed.
         ConversionError: The images do not have the network's channels.
     """
+    found = _load(text, channels=channels, size=size, out=out)
+    return found if normalization is None else found.normalized(normalization)
+
+
+def _load(text: str, *, channels: int | None, size: Size | None, out: Path | None) -> ImageData:
     kind, colon, path = text.partition(":")
     wanted_path = kind in ("cifar10", "folder")
     if kind not in ("digits", "drawn", "cifar10", "folder") or wanted_path != bool(colon and path):

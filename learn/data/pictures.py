@@ -1,7 +1,8 @@
 """The only reader of pictures: grey values 0 to 255 become -1 to 1, wherever a picture is taken.
 
-That is the range which conversions are certified for by default, and which drawn images have. A network that wants
-its images otherwise takes them as tensors, preprocessed, from ``.npy`` or ``.pt`` files.
+That is the range which conversions are certified for by default, and which drawn images have. A network that was
+trained on other values takes pictures through a ``Normalization``, or preprocessed tensors from ``.npy`` or ``.pt``
+files.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def read_picture(path: Path, channels: int, size: Size | None = None, *, longest
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
-        raise CheckpointError("pictures are read with Pillow, which is not installed: pip install pillow") from error
+        raise CheckpointError(
+            'pictures are read with Pillow, which is not installed: pip install "conv2attn[images]"'
+        ) from error
     if channels not in _MODES:
         taken = f"the network takes {channels} channels, and pictures have 1, 3 or 4"
         raise CheckpointError(f"{path} cannot be used: {taken}; .npy and .pt files have any number")

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ...convert.arguments import as_integer
-from ..data.images import ImageData, as_numbers
+from ..data.images import ImageData
 from ..training.evaluate import evaluate
 from ..training.fit import Trained, check_machine, check_run, fit
 from ..training.recipe import Groups, Machine
@@ -120,7 +120,7 @@ def _untrained(setting: Setting, data: ImageData, encoding: str, seed: int) -> n
 
 
 def _recorder(data: ImageData) -> HeadRecorder:
-    return HeadRecorder(as_numbers(data.validation.images[:_SEEN]))
+    return HeadRecorder(data.validation.taken(slice(_SEEN)).numbers())
 
 
 def _tested(encoding: str, seed: int, trained: Trained, data: ImageData) -> Result:

@@ -24,10 +24,10 @@ from torch import nn
 
 from ...convert.arguments import as_integer
 from ...convert.errors import OutputError, RunExistsError
-from ...convert.files.readers.common.limits import read_json
-from ...convert.files.writing.ownership import FORMAT
+from ...convert.files.write import FORMAT
+from ...convert.plain import read_json
 from ..data.corruptions import corrupted
-from ..data.images import ImageData, Split, as_numbers
+from ..data.images import ImageData, Split
 from ..training.evaluate import evaluate
 from ..training.fit import Trained, check_machine, check_run, fit, last_epoch
 from ..training.folders import begin_folder
@@ -44,6 +44,7 @@ CLEAN = "clean"
 MELTING = "melting.json"
 _DESCRIBED = {"format": FORMAT, "content": "melting"}
 _LOOKED_AT = 4  # images that layers are looked at with
+_NEAR = 0.1  # of the way from chance to perfect: below it a trained CNN was most likely given images it does not know
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ def compare(
         machine: As for ``fit``.
         resume: Go on with what a killed run left in the folder.
         progress: As for ``fit``.
-        say: Told what begins.
+        say: Told what begins, and warned where the given CNN is hardly better than chance on these images.
 
     Raises:
         ConversionError: As ``melt`` and ``fit``.
@@ -157,6 +158,8 @@ def compare(
     replace(recipe, seed=recipe.seed + as_integer(seeds, "seeds", least=1) - 1)  # refused before anything is written
     _check_runs(data, cnn, melting, recipe, machine)  # as above
     _begin(folder, resume=resume)
+    if cnn is not None and (warning := chance_warning(cnn, data)) is not None:
+        say(warning)
     train = partial(fit, data=data, machine=machine, resume=resume, progress=progress)
     found = []
     tests = {CLEAN: data.test, **corrupted(data.test)}
@@ -164,6 +167,18 @@ def compare(
         found.append(_one_seed(data, tests, folder, cnn, melting, replace(recipe, seed=seed), train, say))
     results, networks = zip(*found, strict=True)
     return Comparison(data.name, recipe, melting, tuple(results), networks[0])
+
+
+def chance_warning(cnn: nn.Module, data: ImageData) -> str | None:
+    """A warning for a trained CNN that is hardly better than chance on the validation images, or None."""
+    accuracy = evaluate(cnn, data.validation).accuracy
+    chance = float(data.validation.labels.bincount().max()) / len(data.validation.labels)
+    if accuracy >= chance + _NEAR * (1 - chance):
+        return None
+    return (
+        f"Warning: before training, the CNN is right on {accuracy:.1%} of the validation images, near chance "
+        f"({chance:.1%}); check that mean, std, size and the order of the classes are those it was trained with"
+    )
 
 
 def _check_runs(data: ImageData, cnn: nn.Module | None, melting: Melting, recipe: Recipe, machine: Machine) -> None:
@@ -230,7 +245,7 @@ def _melted(melting: Melting, cnn: nn.Module, seed: int, data: ImageData) -> tup
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         melted = melting(cnn)
-    return melted, AttentionRecorder.of(melted, as_numbers(data.validation.images[:_LOOKED_AT]))
+    return melted, AttentionRecorder.of(melted, data.validation.taken(slice(_LOOKED_AT)).numbers())
 
 
 def _new_cnn(data: ImageData, seed: int) -> nn.Module:

@@ -1,7 +1,7 @@
 """From a CNN to attention that trains: soft by a known amount, positions free, content behind a closed gate.
 
 1. convert the layers that are chosen, if they are not attention yet
-2. give each an alpha below the exact regime: one that is given, or the smallest that is certified for a tolerance
+2. give each an alpha below the exact regime: one that is given, or one that is certified for a tolerance
 3. let alpha and centres train; add content behind a gate that is 0, if it is asked for
 
 At step 0 the network's function is the CNN's within its certificate, and every new parameter has a gradient.
@@ -41,7 +41,7 @@ def melt(
 
     Args:
         model: A CNN, or a network that ``convert_model`` made of one.
-        tolerance: Each layer gets the smallest alpha with which it is certified to be so near to its convolution.
+        tolerance: Each layer gets an alpha (``alpha_for``) certified to keep it so near to its convolution.
         alpha: The alpha of all heads; by default, and without a tolerance, ``MELTED_ALPHA``. One so large that
             attention is exactly one-hot leaves the function as it is, bit for bit, and positions, which would have no
             gradient, at rest; content learns behind its gate all the same.

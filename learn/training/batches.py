@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ...convert.errors import ConversionError
 from ..data.augmented import DRAWS, augmented
-from ..data.images import ImageData, as_numbers
+from ..data.images import ImageData
 from .recipe import MOST_EPOCHS, Recipe
 
 Key = tuple[Tensor, Tensor | None]
@@ -65,9 +65,9 @@ class _Batches(Dataset[tuple[Tensor, Tensor]]):
 
     def __getitem__(self, key: Key) -> tuple[Tensor, Tensor]:
         indices, draws = key
-        images, labels = self._data.train.taken(indices)
-        images = as_numbers(images)
-        return images if draws is None else augmented(images, draws, flips=self._data.flips), labels
+        taken = self._data.train.taken(indices)
+        images = taken.numbers()
+        return images if draws is None else augmented(images, draws, flips=self._data.flips), taken.labels
 
 
 def batches(

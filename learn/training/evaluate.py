@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ..data.images import Split, as_numbers
+from ..data.images import Split
 
 _BATCH = 256
 
@@ -46,9 +46,9 @@ def evaluate(network: nn.Module, split: Split) -> Evaluation:
     weight = next(network.parameters())
     loss, right = 0.0, 0
     with in_eval_mode(network):
-        for images, labels in zip(split.images.split(_BATCH), split.labels.split(_BATCH), strict=True):
-            scores = network(as_numbers(images).to(weight)).float()
-            truth = labels.to(scores.device)
+        for batch in split.batches(_BATCH):
+            scores = network(batch.numbers().to(weight)).float()
+            truth = batch.labels.to(scores.device)
             loss += float(F.cross_entropy(scores, truth, reduction="sum"))
             right += int((scores.argmax(1) == truth).sum())
     return Evaluation(loss / len(split.labels), right / len(split.labels))

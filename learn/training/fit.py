@@ -13,7 +13,7 @@ import copy
 import hashlib
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,12 @@ import torch
 from torch import nn
 
 from ...convert.errors import CheckpointError, ConversionError, RunExistsError, ToolError, first_line, refusing
-from ...convert.files.readers.common.limits import read_json
-from ..data.images import ImageData, as_numbers
+from ...convert.plain import read_json
+from ..data.images import ImageData
 from .batches import Order
 from .folders import begin_folder
 from .recipe import Groups, Machine, Recipe, plain_groups
-from .records import Record, Recorder, check_room, nothing_more
+from .records import Record, Recorder, nothing_more
 
 RUN = "run.json"
 
@@ -75,7 +75,7 @@ def fit(
         progress: Show a bar on standard error.
 
     Raises:
-        ToolError: Lightning or TensorBoard is not installed.
+        ToolError: Lightning or TensorBoard is not installed, or cannot be imported.
         OptionError: Lightning cannot train so on this machine.
         RunExistsError: The folder holds a run, and ``resume`` is not given.
         OutputError: The folder holds something else, or cannot be written.
@@ -99,15 +99,19 @@ def check_machine(machine: Machine) -> None:
     """Refuses what Lightning cannot do here, before anything is written.
 
     Raises:
-        ToolError: Lightning or TensorBoard is not installed.
+        ToolError: Lightning or TensorBoard is not installed, or cannot be imported.
         OptionError: Lightning cannot train so on this machine.
     """
     try:
         importlib.import_module(".loop", __package__)  # what a training needs
         from .trainer import processes_to_start
     except ModuleNotFoundError as error:
+        missing = f"training needs Lightning and TensorBoard, and {error.name} is not installed"
+        raise ToolError(f'{missing}: pip install "conv2attn[learn]"') from error
+    except Exception as error:  # such as a torchvision, which Lightning imports, of another version than torch
         raise ToolError(
-            f"training needs Lightning and TensorBoard, and {error.name} is not installed: pip install conv2attn[learn]"
+            f"training needs Lightning, and importing it fails: {first_line(error)}; one of the packages that it "
+            f"imports, such as torchvision, may not fit torch {torch.__version__}"
         ) from error
     processes_to_start(machine)
 
@@ -155,12 +159,11 @@ def check_run(
 
     Raises:
         OptionError: Lightning cannot train so on this machine.
-        ConversionError: As ``check_fits``, or the records would be too long to be read again.
+        ConversionError: As ``check_fits``, or the recorder cannot look at the network.
     """
     check_fits(network, data, recipe, machine)
     with refusing("the network cannot be looked at"), torch.no_grad():
-        first = recorder(copy.deepcopy(network).eval())
-    check_room(first, recipe.epochs)
+        recorder(copy.deepcopy(network).eval())
 
 
 def check_fits(network: nn.Module, data: ImageData, recipe: Recipe, machine: Machine) -> None:
@@ -175,7 +178,7 @@ def check_fits(network: nn.Module, data: ImageData, recipe: Recipe, machine: Mac
 
     Order(len(data.train.labels), recipe, processes=processes_to_start(machine) or 1)
     weight = next(network.parameters())
-    few = as_numbers(data.validation.images[:2]).to(weight)
+    few = data.validation.taken(slice(2)).numbers().to(weight)
     images = f"the images of {data.name}, {data.channels} channels of {data.size} pixels"
     with refusing(f"the network does not take {images}"), torch.no_grad():
         scores = copy.deepcopy(network).eval()(few)
@@ -192,6 +195,9 @@ def _begin(folder: Path, network: nn.Module, recipe: Recipe, data: ImageData, *,
         "data": {"name": data.name, "images": [len(split.labels) for split in data.parts]},
         "network": _fingerprint(network),
     }
+    if data.train.normalization is not None:
+        numbers = asdict(data.train.normalization)
+        described["data"]["normalization"] = {key: list(value) for key, value in numbers.items()}
     file = folder / RUN
     if not file.exists():
         begin_folder(file, described)

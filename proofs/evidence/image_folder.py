@@ -1,4 +1,4 @@
-"""Reads the images of a folder: tensors as they are, pictures as numbers from -1 to 1."""
+"""Reads the images of a folder: tensors as they are, pictures as numbers from -1 to 1 or as a network takes them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from torch import Tensor
 
 from ...convert.errors import CheckpointError
 from ...convert.files.readers import read_contents
-from ...convert.files.readers.common.stored import OddTensor, StoredTensor
+from ...convert.preprocessing import Normalization
 from ...convert.size import Size
 from ...learn.data.pictures import SUFFIXES, ImageSizesError, check_plain_file, read_picture
 
 MOST_NUMBERS = 2**29  # of all images together: 2 GB
 
 
-def read_images(folder: Path, *, channels: int, size: Size | None = None) -> Tensor:
+def read_images(
+    folder: Path, *, channels: int, size: Size | None = None, normalization: Normalization | None = None
+) -> Tensor:
     """All images of a folder, in the order of their names.
 
     Args:
@@ -27,6 +29,7 @@ def read_images(folder: Path, *, channels: int, size: Size | None = None) -> Ten
             as the network wants it, and pictures (PNG, JPEG, ...); other files are left alone.
         channels: Of the network's input: pictures become grey (1), RGB (3) or RGBA (4).
         size: Pictures are resized to it; None keeps theirs.
+        normalization: Applied to pictures; None means values from -1 to 1.
 
     Returns:
         [count, channels, rows, columns], float32.
@@ -36,7 +39,8 @@ def read_images(folder: Path, *, channels: int, size: Size | None = None) -> Ten
         ImageSizesError: They are not of one size.
     """
     readers: dict[str, Callable[[Path], Tensor]] = {".npy": _read_array, ".pt": _read_tensor}
-    readers |= dict.fromkeys(SUFFIXES, lambda path: read_picture(path, channels, size))
+    normalized = normalization or (lambda picture: picture)
+    readers |= dict.fromkeys(SUFFIXES, lambda path: normalized(read_picture(path, channels, size)))
     try:
         files = sorted(path for path in folder.iterdir() if path.suffix.lower() in readers)
     except OSError as error:
@@ -86,14 +90,10 @@ def _read_array(path: Path) -> Tensor:
 
 
 def _read_tensor(path: Path) -> Tensor:
-    """A tensor over the mapped file, by the reader of checkpoints, which runs and expands nothing."""
-    try:
-        stored = read_contents(path).value
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
-    if not isinstance(stored, StoredTensor):
-        kind = f"a {stored.kind} tensor" if isinstance(stored, OddTensor) else "something else"
-        raise CheckpointError(f"{path} holds {kind}, not a dense, plain tensor")
-    if (flaw := stored.flaw()) is not None:
-        raise CheckpointError(f"{path} is damaged: its tensor {flaw}")
-    return stored.read()
+    """A tensor over the mapped file, by the reader of checkpoints, which runs nothing."""
+    found = read_contents(path).value
+    if not isinstance(found, Tensor):
+        raise CheckpointError(f"{path} holds something else, not a tensor")
+    if found.layout is not torch.strided or found.is_nested or found.is_quantized or found.is_meta:
+        raise CheckpointError(f"{path} holds a tensor that is not dense and plain")
+    return found.detach()

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from ...convert.attention.layer import SelfAttention
 from ...convert.certificate.propagation.certificate import NetworkCertificate, certify_network
-from ...convert.certificate.wording import WHY, is_useful
+from ...convert.certificate.wording import NO_USE, is_useful
 from ...convert.engines import AUTO
 from ...convert.errors import OptionError, Problem, refusing
-from ...convert.files.architecture import Architecture
-from ...convert.files.network import open_network
+from ...convert.files.open import Opening
 from ...convert.model.convert import convert_model, restore_model
+from ...convert.preprocessing import Normalization
 from ...convert.size import USUAL_SIZES, Size
 from ..terminal.table import Table
 from .agreement import Agreement, compare
@@ -49,8 +49,7 @@ class Pair:
 def load_pair(
     path: Path,
     *,
-    architecture: Architecture | None = None,
-    ema: bool = False,
+    opening: Opening | None = None,
     alpha: float | None = None,
     skip_unsupported: bool = False,
     device: str = "cpu",
@@ -60,8 +59,7 @@ def load_pair(
 
     Args:
         path: Whatever ``open_network`` opens: a CNN is converted, a converted network restored.
-        architecture: How to build the CNN.
-        ema: Take a checkpoint's moving average of the weights.
+        opening: How it is opened.
         alpha: Locality strength of a conversion; a converted network has its own.
         skip_unsupported: Leave a CNN's unsupported layers as they are.
         device: Where to.
@@ -73,8 +71,8 @@ def load_pair(
         ConversionError: The networks cannot be loaded, converted or restored.
     """
     check_device(device)
-    network = open_network(path, architecture=architecture, ema=ema, device=device, dtype=dtype)
-    model = network.whole()
+    network = (opening or Opening()).open(path, device=device, dtype=dtype)
+    model = network.whole().as_saved()
     if not network.is_converted:
         return Pair(model, convert_model(model, alpha=alpha, skip_unsupported=skip_unsupported).model.eval())
     if alpha is not None or skip_unsupported:
@@ -95,7 +93,15 @@ class Inputs(NamedTuple):
     seed: int | None = None
 
 
-def choose_inputs(pair: Pair, *, folder: Path | None, count: int | None, size: Size | None, seed: int | None) -> Inputs:
+def choose_inputs(
+    pair: Pair,
+    *,
+    folder: Path | None,
+    count: int | None,
+    size: Size | None,
+    seed: int | None,
+    normalization: Normalization | None = None,
+) -> Inputs:
     """Images from a folder, or of normal numbers, as the networks take them.
 
     Args:
@@ -104,9 +110,10 @@ def choose_inputs(pair: Pair, *, folder: Path | None, count: int | None, size: S
         count: How many random ones; None means ``DEFAULT_IMAGES``.
         size: Of random ones, the usual one (``USUAL_SIZES``) if None, and of pictures.
         seed: Of random ones; None means 0.
+        normalization: Of a folder's pictures; None means values from -1 to 1.
 
     Raises:
-        OptionError: A folder is given, and a count or a seed of random images too.
+        OptionError: A folder is given, and a count or a seed of random images too; or a normalization without one.
         CheckpointError: The folder's images cannot be read.
     """
     channels, axes, weight = pair.first.in_channels, pair.first.spec.axes, pair.first.weight
@@ -118,7 +125,9 @@ def choose_inputs(pair: Pair, *, folder: Path | None, count: int | None, size: S
         if count is not None or seed is not None:
             what = "a number of random images" if count is not None else "a seed"
             raise OptionError(f"the images are those of {folder}, so {what} has no meaning")
-        return Inputs(read_images(folder, channels=channels, size=size).to(weight))
+        return Inputs(read_images(folder, channels=channels, size=size, normalization=normalization).to(weight))
+    if normalization is not None:
+        raise OptionError("mean and std are for the pictures of a folder; random images are normal numbers already")
     seed = seed or 0
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randn(count or DEFAULT_IMAGES, channels, *(size or USUAL_SIZES[axes]), generator=generator)
@@ -200,7 +209,7 @@ class NetworkCheck:
         found = max(difference for _, difference, _ in self._wholes)
         here, bound = f"End to end, scores differ by {found:.2g} at most", self.certificate
         if not is_useful(bound.bound, bound.outputs):
-            return f"{here}; for all images within the ranges of these there is {bound.in_words}: {WHY}."
+            return f"{here}. {NO_USE}."
         return f"{here}; the bound, for all images within the ranges of these, is {bound.in_words}."
 
 

@@ -33,7 +33,7 @@ def session(model: Path | bytes) -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise ToolError("running ONNX files takes ONNX Runtime (pip install conv2attn[onnx])") from error
+        raise ToolError('running ONNX files takes ONNX Runtime (pip install "conv2attn[onnx]")') from error
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # what is fatal
     return onnxruntime.InferenceSession(

@@ -1,7 +1,8 @@
-(** * Without padded keys no attention layer is the zero-padded convolution
+(** * Without padded keys, attention whose values see content alone is not the zero-padded convolution
 
     Softmax weights add up to 1, so attention over the pixels of a constant image gives the same at every query: whatever
     its heads, its encoding, its content terms and its projections. A convolution with zeros around the image does not.
+    A [layer] here projects the content X to values; one that adds or appends positions to it first is another.
     Beside proofs/claims/theorem/padded_keys.py (claim padded-keys) and convert/spec.py, whose keys are all pixels of the padded image. *)
 
 From Coq Require Import ZArith Arith Lia Lra.
@@ -28,7 +29,7 @@ Example box_of_ones :
   let Y := conv box_geometry box_kernel (fun _ => 0) (zero_pad 3 3 1 1 ones) in Y 0%nat 0%nat 0%nat = 4 /\ Y 1%nat 1%nat 0%nat = 9.
 Proof. unfold conv, zero_pad, ones, box_kernel, channel. simpl. lra. Qed.
 
-(** So every layer whose keys see the image and not its padding is off by at least 5/2 at one of these two outputs,
+(** So every such layer whose keys see the image and not its padding is off by at least 5/2 at one of these two outputs,
     wherever their queries sit: it neither computes this convolution nor approaches it, as the layer with padded keys
     does. *)
 Theorem without_padded_keys_no_convolution {P} `{positions P} (L : layer P) (keys : list P) (b : vector)

@@ -9,18 +9,17 @@ from typing import Any, ClassVar
 
 import torch
 
-from ...convert.certificate.wording import WHY, is_useful
-from ...convert.files.architecture import Architecture
-from ...convert.files.certified import CertifiedReport
+from ...convert.certificate.wording import NO_USE, is_useful
 from ...convert.files.checkpoint import size_on_disk
-from ...convert.files.network import open_network
-from ...convert.files.save import check_architecture, save_converted
-from ...convert.files.writing.atomic import check_target
-from ...convert.files.writing.ownership import PAGE
+from ...convert.files.folder import check_architecture, save_converted
+from ...convert.files.open import Network, Opening
+from ...convert.files.report import CertifiedReport
+from ...convert.files.write import PAGE, PROGRAM, check_target
 from ...convert.model.convert import convert_model
+from ...convert.model.report import Report
 from ...convert.model.selection import name_filter
 from ...convert.size import Size
-from ..terminal.names import layer_name, non_finite_lines, note_lines, problem_lines
+from ..terminal.names import extra_lines, layer_name, non_finite_lines, note_lines, problem_lines
 from ..terminal.output import progress, say
 from ..terminal.table import Table
 from .page.write import QUICK, make_page
@@ -35,40 +34,59 @@ class Converted:
         folder: Its path.
         certified: What was converted, with bounds.
         program: The network as an ONNX file, where one was converted.
+        has_page: Whether the page about the network was written.
+        left_out: Tensors of the checkpoint that are not in the folder, if only layers were converted; else None.
+        extra: Keys of the checkpoint that belong to no part of the network.
     """
 
     folder: Path
     certified: CertifiedReport
     program: Program | None = None
+    has_page: bool = True
+    left_out: int | None = None
+    extra: tuple[str, ...] = ()
     exit_code: ClassVar[int] = 0
 
     @property
-    def page(self) -> Path:
+    def page(self) -> Path | None:
         """The page about the network."""
-        return self.folder / PAGE
+        return self.folder / PAGE if self.has_page else None
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as plain data."""
         program = None if self.program is None else self.program.to_json()
         return {
             "folder": str(self.folder),
-            "page": str(self.page),
+            "page": None if self.page is None else str(self.page),
             "program": program,
+            "left_out": self.left_out,
+            "extra": list(self.extra),
             "report": self.certified.to_json(),
         }
 
     def shown(self) -> list[Table | str]:
         """The outcome as a table and lines."""
         report, network = self.certified.report, self.certified.network
+        useful = network.bound is None or is_useful(network.bound, network.outputs)
         return [
             self._table(),
             *note_lines((layer.name, layer.note) for layer in report.layers),
             *problem_lines("left alone", report.skipped),
-            self._whole(),
+            *([self._whole()] if useful else []),
             *problem_lines("without a known bound", network.unbounded),
             *([] if self.program is None else self.program.lines),
-            f"Wrote {self.folder}; open {self.page} to look at it",
+            *([] if self.left_out is None else [self._layers_only(self.left_out)]),
+            *extra_lines(self.extra),
+            f"Wrote {self.folder}" + ("" if self.page is None else f"; open {self.page} to look at it"),
+            *([] if useful else [NO_USE]),
         ]
+
+    def _layers_only(self, others: int) -> str:
+        layers = sum(len(layer.names) for layer in self.certified.report.layers)
+        is_whole = self.program is not None and self.program.whole is not None
+        where = f"in {PROGRAM} alone" if is_whole else f"not in {self.folder}"
+        counts = f"{layers} convolution{'s' * (layers != 1)}; {others} other tensor{'s are' if others != 1 else ' is'}"
+        return f"Layers only: {counts} {where}. Pass --arch to convert the network."
 
     def _table(self) -> Table:
         low, high = self.certified.input_range
@@ -90,9 +108,7 @@ class Converted:
 
     def _whole(self) -> str:
         network, (low, high) = self.certified.network, self.certified.input_range
-        useful = is_useful(network.bound, network.outputs)
-        bound = f"at most {network.in_words} apart" if useful else network.in_words
-        bound += "" if useful or network.bound is None else f": {WHY}"
+        bound = network.in_words if network.bound is None else f"at most {network.in_words} apart"
         return f"Outputs of the whole network, images of {network.size} on [{low:g}, {high:g}]: {bound}"
 
 
@@ -100,8 +116,7 @@ def convert_checkpoint(
     checkpoint: Path,
     out: Path,
     *,
-    architecture: Architecture | None,
-    ema: bool,
+    opening: Opening,
     device: str,
     dtype: torch.dtype | None,
     include: Sequence[str],
@@ -112,14 +127,14 @@ def convert_checkpoint(
     size: Size | None,
     form: str | None,
     force: bool,
+    page: bool = True,
 ) -> Converted:
     """Converts a checkpoint, certifies it, and writes the folder.
 
     Args:
         checkpoint: Whatever ``open_network`` opens.
         out: The folder.
-        architecture: How to build the CNN.
-        ema: Take a checkpoint's moving average of the weights.
+        opening: How it is opened.
         device: Where to convert.
         dtype: Precision to convert in; None means the architecture's.
         include: Patterns of the names of layers to convert; none means all.
@@ -130,17 +145,16 @@ def convert_checkpoint(
         size: Image size that the whole network's bound is for; None for the usual one.
         form: How attention is written into a whole ONNX file; "separable" by default.
         force: Replace a folder that conv2attn wrote.
+        page: Write the page that shows the network, which takes longer than the conversion.
 
     Raises:
         OptionError: A form is given, and no ONNX file is converted.
         ConversionError: The checkpoint cannot be opened or converted, or the folder cannot be written.
     """
     check_target(out, force=force, sources=[checkpoint])
-    check_architecture(architecture)
+    check_architecture(opening.architecture)
     with progress("Reading", total=size_on_disk(checkpoint)) as advance:
-        network = open_network(
-            checkpoint, architecture=architecture, ema=ema, device=device, dtype=dtype, progress=advance
-        )
+        network = opening.open(checkpoint, device=device, dtype=dtype, progress=advance)
     say(*non_finite_lines(network.non_finite), err=True)
     cnn = network.cnn()
     chosen = name_filter(cnn, include=include, exclude=exclude)
@@ -148,21 +162,30 @@ def convert_checkpoint(
     report = report.noted(network.notes, network.originals)
     with progress("Certifying", total=len(report.layers)) as advance:
         certified = CertifiedReport.of(model, report, input_range=input_range, size=size, progress=advance)
-    page, left_out = make_page(model, certified.report, title=checkpoint.name, limit=QUICK)
-    certified = certified.noted(left_out)
+    text = None
+    if page:
+        text, left_out = make_page(model, certified.report, title=checkpoint.name, limit=QUICK)
+        certified = certified.noted(left_out)
     told = {layer.name: bound.to_json() for layer, bound in zip(report.layers, certified.bounds, strict=True)}
-    with (
-        program_of(network, model, form=form, skip_unsupported=skip_unsupported, told=told) as program,
-        progress("Writing", total=None),
-    ):
+    program = program_of(network, model, form=form, skip_unsupported=skip_unsupported, told=told)
+    with progress("Writing", total=None):
         save_converted(
             model,
             out,
             report=certified,
             architecture=network.architecture,
             source=network.checkpoint,
-            page=page,
+            page=text,
             program=None if program is None or program.whole is None else program.write,
             force=force,
         )
-    return Converted(out, certified, program)
+    return Converted(out, certified, program, page, _left_out(network, report), network.checkpoint.extra)
+
+
+def _left_out(network: Network, report: Report) -> int | None:
+    """How many tensors of a checkpoint are of no layer that was converted, if there is nothing but layers."""
+    if not network.is_layers:
+        return None
+    described = network.checkpoint.convolutions
+    found = [described[name] for layer in report.layers for name in layer.names if name in described]
+    return len(network.checkpoint.state_dict.keys() - {key for each in found for key in (each.weight, each.bias)})

@@ -13,6 +13,8 @@ import typer
 
 if TYPE_CHECKING:
     from ...convert.files.architecture import Architecture
+    from ...convert.files.open import Opening
+    from ...convert.preprocessing import Normalization
     from ...convert.size import Size
 
 
@@ -73,8 +75,8 @@ ArchOption = Annotated[
     typer.Option(
         "--arch",
         metavar="SPEC",
-        help="package.module:factory, path/to/file.py:factory or timm:NAME. Runs that code. Not needed where the "
-        "checkpoint describes its convolutions: .pt2, ONNX, whole pickled modules.",
+        help="package.module:factory, path/to/file.py:factory or timm:NAME. Runs that code. Without it, ONNX and "
+        "pickled modules give their layers alone; with --trust, programs give the whole network.",
     ),
 ]
 ArchArgOption = Annotated[
@@ -89,6 +91,16 @@ IncludeOption = Annotated[
 ]
 ExcludeOption = Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Leave these layers alone.")]
 EmaOption = Annotated[bool, typer.Option("--ema", help="Take the moving average of the weights.")]
+WeightsOption = Annotated[
+    str | None,
+    typer.Option("--weights", metavar="KEY", help="Key of the weights, in a checkpoint with several networks."),
+]
+TrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust", help="Run the code in the checkpoint: own classes, TorchScript, .pt2, or the architecture it names."
+    ),
+]
 DeviceOption = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, ...")]
 DtypeOption = Annotated[Dtype | None, typer.Option(help="Precision of the weights; by default the architecture's.")]
 SkipOption = Annotated[
@@ -105,9 +117,19 @@ EngineOption = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Verify this engine; repeatable; all by default.")
 ]
 ResultOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result as JSON, too.")]
-DataOption = Annotated[str, typer.Option(metavar="KIND", help="digits, drawn, cifar10:PATH or folder:PATH.")]
 PictureSizeOption = Annotated[
     str | None, typer.Option("--size", metavar="ROWSxCOLUMNS", help="Scale a folder's pictures to this size.")
+]
+MeanOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="R,G,B",
+        help="Mean of each channel that the network was trained with, for pictures from 0 to 1 "
+        "(0.485,0.456,0.406 for most ImageNet models); by default pictures get values from -1 to 1.",
+    ),
+]
+StdOption = Annotated[
+    str | None, typer.Option(metavar="R,G,B", help="Standard deviation of each channel; goes with --mean.")
 ]
 AcceleratorOption = Annotated[str, typer.Option(help="As for Lightning's Trainer: auto, cpu, gpu, ...")]
 DevicesOption = Annotated[int, typer.Option(min=1, help="As for Lightning's Trainer: how many.")]
@@ -125,6 +147,15 @@ def architecture_of(spec: str | None, arguments: list[str] | None) -> Architectu
             raise typer.BadParameter("goes with --arch", param_hint="--arch-arg")
         return None
     return Architecture(spec, parse_arguments(arguments or ()))
+
+
+def opening_of(
+    spec: str | None, arguments: list[str] | None, *, ema: bool, weights: str | None, trust: bool
+) -> Opening:
+    """How a checkpoint is opened, as the options of these names say."""
+    from ...convert.files.open import Opening
+
+    return Opening(architecture_of(spec, arguments), ema, weights, trust)
 
 
 def refuse_options(what: str, given: Mapping[str, object]) -> None:
@@ -172,6 +203,25 @@ def range_of(text: str) -> tuple[float, float]:
     if not -math.inf < low <= high < math.inf:
         raise typer.BadParameter(f"must be LOW,HIGH, like -1,1; got {text}", param_hint="--input-range")
     return low, high
+
+
+def normalization_of(mean: str | None, std: str | None) -> Normalization | None:
+    """Normalization of pictures, from texts like 0.485,0.456,0.406."""
+    from ...convert.preprocessing import Normalization
+
+    if mean is None and std is None:
+        return None
+    if mean is None or std is None:
+        raise typer.BadParameter("goes with the other one", param_hint="--std" if mean is None else "--mean")
+    return Normalization(_numbers(mean, "--mean"), _numbers(std, "--std"))
+
+
+def _numbers(text: str, option: str) -> tuple[float, ...]:
+    try:
+        return tuple(map(float, text.split(",")))
+    except ValueError as error:
+        wanted = "must be numbers with commas between them, like 0.485,0.456,0.406"
+        raise typer.BadParameter(f"{wanted}; got {text}", param_hint=option) from error
 
 
 def pixel_of(text: str) -> tuple[int, int]:

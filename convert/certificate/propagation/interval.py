@@ -183,7 +183,13 @@ def checked(interval: Interval, limit: float = math.inf) -> Interval:
     low = torch.where(odd, -math.inf, interval.low)
     high = torch.where(odd, math.inf, interval.high)
     error = torch.where(interval.error.isnan(), math.inf, interval.error)
-    return Interval(low, high, torch.minimum(error, high - low))
+    return Interval(low, high, torch.minimum(error, _width(low, high)))
+
+
+def _width(low: Tensor, high: Tensor) -> Tensor:
+    """high - low, rounded up, also where a processor takes the difference for 0."""
+    width = (high - low).clamp(min=torch.finfo(low.dtype).smallest_normal)
+    return torch.where(high == low, 0.0, torch.nextafter(width, torch.full_like(width, math.inf)))
 
 
 def affine(x: Interval, weight: Tensor, bias: Tensor | None, *, groups: int = 1) -> tuple[Interval, Tensor]:

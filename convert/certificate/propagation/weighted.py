@@ -13,6 +13,7 @@ from .interval import Interval, UnboundedError, affine
 from .tracked import Tracked
 
 _NORM_ROUNDINGS = 8  # the square root, the quotient, the products and the sums of a normalisation, in any form
+_NORM_NARROWINGS = 7  # the same, each rounded to half precision where memory is not contiguous
 
 
 def convolution(call: Call) -> Interval:
@@ -46,11 +47,14 @@ def _channels(x: Tracked, weight: Tensor) -> Interval:
 
 
 def linear(call: Call) -> Interval:
-    """A linear layer, on its input's last dimension."""
+    """A linear layer, on its input's last dimension.
+
+    Where memory is not contiguous, the products' sum is rounded to half precision before the bias is added.
+    """
     x, weight, bias = call.first, call.values(1, "weight"), call.optional_values(2, "bias")
     has_columns = x.fake.ndim == 2
     inputs = (x.interval if has_columns else x.interval.merged()).expanded(weight.shape[1])
-    output = _mapped(call, inputs, weight.unsqueeze(-1), bias, 1)
+    output = _mapped(call, inputs, weight.unsqueeze(-1), bias, 1, narrowings=1 if bias is None else 2)
     return output if has_columns else output.merged()
 
 
@@ -68,7 +72,12 @@ def _mapped(
 
 
 def batch_norm(call: Call) -> Interval:
-    """Batch normalisation with the statistics that it has, as ``torch.nn.functional`` passes it on."""
+    """Batch normalisation with the statistics that it has, as ``torch.nn.functional`` passes it on.
+
+    In half precision, every step may be rounded to it: torch does so on a CPU where memory is not contiguous, and in
+    what order is known of no other device. Then a radicand r that is subnormal errs by the smallest number d, and
+    1 / sqrt(r) by d / r of itself; of a normalised value that is subnormal, d is lost before the weight multiplies it.
+    """
     if len(call.args) != 3:  # as for ``torch.batch_norm``, whose weight stands where the mean does here
         raise UnboundedError("the order of its arguments is not that of torch.nn.functional")
     call.ignore("momentum")
@@ -88,6 +97,12 @@ def batch_norm(call: Call) -> Interval:
     reach = inputs.largest + mean.abs()
     lost = smallest * 8 * (1 + factor.abs() + (1 + inverse) * (1 + reach))
     lost = lost + factor.abs() * reach * smallest / radicand  # one of the variance and eps may be taken for 0
+    if call.arithmetic.computed != call.arithmetic.dtype:
+        limits = torch.finfo(call.arithmetic.dtype)
+        step = limits.smallest_normal * limits.eps
+        if not bool((radicand >= 2 * step).all()):
+            raise UnboundedError(f"its variance and eps may vanish in {call.arithmetic.dtype}")
+        lost = lost + factor.abs() * reach * step / radicand + weight.abs() * step
     steepest = torch.maximum(factor.abs(), torch.maximum(weight.abs(), inverse))  # in whatever order it multiplies
     return call.arithmetic.rounded(
         exact,
@@ -96,4 +111,5 @@ def batch_norm(call: Call) -> Interval:
         same=inputs.is_equal,
         lost=lost,
         reach=steepest * reach + bias.abs(),
+        narrowings=_NORM_NARROWINGS,
     )

@@ -64,8 +64,8 @@ def claims() -> list[Claim]:
             name="left-out-keys",
             title="Keys that weigh next to nothing may be left out",
             statement=fill(
-                r"\Bigl|\sum_{k \text{ kept}} p_k x_k - \sum_k p_k x_k\Bigr| \le $axes\, \max_k |x_k| \le ($FIRST +"
-                r" $SECOND) \max_k |x_k|",
+                r"\Bigl|\sum_{k \text{ kept}} p_k x_k - \sum_k p_k x_k\Bigr| \le \bigl($axes\bigr) \max_k |x_k|"
+                r" \le ($FIRST + $SECOND) \max_k |x_k|",
                 "|sum over kept k of p_k x_k - sum_k p_k x_k| <= ($axes) max |x_k| <= ($FIRST + $SECOND) max |x_k|, "
                 "where the softmax along axis i leaves out keys that weigh e_i together; p_k is the product of both",
                 axes=both_axes(FIRST, SECOND),

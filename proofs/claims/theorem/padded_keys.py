@@ -1,13 +1,15 @@
 """Why keys are the pixels of the *padded* input, as in ``convert/spec.py``: without the padding's keys it fails.
 
-A softmax adds up to 1, so attention over the pixels of a constant image gives the same at every query; a convolution
-with zeros around the image does not.
+A softmax adds up to 1, so attention over the pixels of a constant image gives the same at every query if its values
+see the content alone; a convolution with zeros around the image does not. Values that also see positions escape: a
+position can tell how many taps are inside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
+from itertools import product
 
 import sympy
 
@@ -46,6 +48,17 @@ def box_failures(*, corner: int = CORNER, middle: int = MIDDLE, padding: int = 0
     return [f"output {at}: {found[at]}, not {number}" for at, number in expected.items() if found[at] != number]
 
 
+def positioned_failures(*, value: tuple[int, int] = (0, 1)) -> list[str]:
+    """Whether values that see a position make the box filter of ones without padded keys.
+
+    Pixel k carries (1, number of its taps inside the image). Each query of a 3 x 3 image attends to itself.
+    """
+    pixels = list(product(range(3), repeat=2))
+    inside = {(i, j): sum(abs(i - k) <= 1 and abs(j - m) <= 1 for k, m in pixels) for i, j in pixels}
+    read = {pixel: value[0] * 1 + value[1] * inside[pixel] for pixel in ((0, 0), (1, 1))}
+    return [f"output {at}: {read[at]}" for at, y in {(0, 0): CORNER, (1, 1): MIDDLE}.items() if read[at] != y]
+
+
 def error_failures(*, error: Fraction = ERROR) -> list[str]:
     """Whether the smallest largest error of one number for both outputs is this."""
     # Piecewise linear in y, with corners at multiples of a half.
@@ -60,21 +73,23 @@ def claims() -> list[Claim]:
     return [
         Claim(
             name="padded-keys",
-            title="Without padded keys no attention layer is the zero-padded convolution",
+            title="Without padded keys, attention whose values see content alone is not the zero-padded convolution",
             statement=Formula(
-                r"X \equiv x \implies \operatorname{Attention}(X)_q = \operatorname{Attention}(X)_{q'},\quad"
+                r"X \equiv x \implies \operatorname{Attention}(X)_q = \operatorname{Attention}(X)_{q'}; \quad"
+                r" \text{3 x 3 box filter, image of ones:}\quad"
                 r" \max_q |\operatorname{Attention} - \operatorname{Conv}| \ge \tfrac{5}{2}",
                 "X constant implies Attention(X)_q = Attention(X)_q' for all q, q'; so max_q |Attention - Conv| >= "
                 "5/2 for a 3 x 3 box filter with zeros around a 3 x 3 image of ones",
             ),
             assumptions=(
-                "The keys see the pixels of the image and not its padding; heads, encoding, content terms, values and "
-                "projections are any.",
+                "The keys are the pixels of the image and not its padding. A value is a function of the key's content "
+                "alone: no position is added or appended to what values read.",
+                "Heads, encoding, content terms and projections are any; scores may see positions.",
             ),
             steps=(
                 Step(
                     Formula(r"\sum_k p_k W x = W x", "sum_k p_k W x = W x"),
-                    "Softmax weights add up to 1, whatever the scores: each head gives its value, at every query.",
+                    "Softmax weights add up to 1, whatever the scores: each head gives its one value, at every query.",
                 ),
                 Step(
                     Formula(r"\operatorname{Conv}_{(0,0)} = 4,\quad \operatorname{Conv}_{(1,1)} = 9", "4 and 9"),
@@ -86,6 +101,14 @@ def claims() -> list[Claim]:
                     ),
                     "One number $y$ stands for both.",
                 ),
+                Step(
+                    Formula(
+                        r"x_k = (1, \#\{\text{taps of } k \text{ inside}\}),\quad W x_k = 4, 9",
+                        "x_k = (1, number of taps of k inside the image), W x_k = 4 and 9",
+                    ),
+                    "The assumption on values is needed: where positions are added or appended to the content, as in "
+                    "the article, one head that looks at its own pixel reads both numbers from there.",
+                ),
             ),
             checks=(
                 Check(
@@ -96,6 +119,7 @@ def claims() -> list[Claim]:
                 ),
                 Check("the two outputs of the convolution", Kind.EXACT, box_failures),
                 Check("no number is nearer to both than $5/2$", Kind.EXACT, error_failures),
+                Check("values that see a position give both numbers", Kind.EXACT, positioned_failures),
             ),
             source="new",
             tests=(

@@ -13,7 +13,8 @@ LEGEND = (
     "claims are about what does not hold there. *By sympy*: the checks below, with what they cover. *In Coq*: how many "
     "theorems of it the kernel checks. *For each run*: what computes the claim's bound, or looks whether its premises "
     "hold, for the layer or network at hand: `certify` and `certify_network` where a certificate is made, `check` "
-    "(`conv2attn check`) where the program that is proved checks it again, `regime` whenever a layer is called."
+    "(`conv2attn check`) where the program that is proved checks a layer's `bound` again (in the exact regime, for "
+    "alpha a power of two), `regime` whenever a layer is called."
 )
 _RUNS = {
     "conv2attn.convert.bounds.": "certify",

@@ -18,7 +18,7 @@ from ....convert.attention.construction import not_a_convolution
 from ....convert.attention.layer import SelfAttention
 from ....convert.certificate.distance import told_distance
 from ....convert.errors import Problem
-from ....convert.files.config import attention_named
+from ....convert.files.entry import attention_named
 from ....convert.model.report import LayerReport, Report
 from ...evidence.agreement import Agreement
 from ...terminal.printable import CELL, printable
@@ -89,7 +89,20 @@ def page_data(
         "skipped": [_printable_problem(problem) for problem in report.skipped[:LAYERS]],
         "skipped_count": len(report.skipped),
         "agreement": None if agreement is None else _agreement_data(agreement),
+        "trained": _trained(model, chosen),
     }
+
+
+def _trained(model: nn.Module, entries: Sequence[LayerReport]) -> list[str]:
+    """Descriptions of what training has changed about where heads look; none for a network as it was converted."""
+    layers = [attention_named(model, entry.name) for entry in entries]
+    read = [layer for layer in layers if layer.regime.is_read]
+    counts = {
+        "positions of heads": sum(not layer.regime.at_taps or len(set(layer.regime.alpha)) > 1 for layer in read),
+        "content attention": sum(layer.content is not None and not layer.content.is_off() for layer in read),
+        "tables of positional scores": sum(layer.axis_scores is not None for layer in layers),
+    }
+    return [f"{what} in {count:,} layer{'' if count == 1 else 's'}" for what, count in counts.items() if count]
 
 
 def _name_apart(layers: Sequence[dict[str, Any]]) -> None:

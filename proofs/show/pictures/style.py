@@ -20,7 +20,7 @@ try:
     from matplotlib.text import Text
 except ImportError as error:
     raise ConversionError(
-        "pictures are drawn with matplotlib, which is not installed: pip install matplotlib"
+        'pictures are drawn with matplotlib, which is not installed: pip install "conv2attn[plot]"'
     ) from error
 except ValueError as error:  # what it makes of a backend that is none, in the environment
     raise ConversionError(f"pictures are drawn with matplotlib, which cannot be used here: {error}") from error

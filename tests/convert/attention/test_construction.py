@@ -78,14 +78,6 @@ def test_a_moved_center_is_no_convolution(move: float) -> None:
         conv_from_attention(layer)
 
 
-@pytest.mark.parametrize("side", [2, 4])
-def test_a_weight_of_another_shape_than_the_attributes_say_is_refused(side: int) -> None:
-    conv = nn.Conv2d(2, 2, 3)
-    conv.weight = nn.Parameter(torch.zeros(2, 2, side, side))
-    with pytest.raises(UnsupportedLayerError, match="its weight has shape"):
-        attention_from_conv(conv)
-
-
 @pytest.mark.parametrize("padding", [(1, 1), (3, 3), (2, 1), (2, 3)])
 def test_a_padding_that_was_changed_and_is_ignored_is_refused(padding: tuple[int, int]) -> None:
     conv = nn.Conv2d(2, 2, 3, padding=2, padding_mode="reflect")

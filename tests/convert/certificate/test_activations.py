@@ -81,7 +81,8 @@ def test_the_limits_of_a_clamp_are_those_that_the_dtype_holds(dtype: torch.dtype
     """0.3 is 0.30078125 in bfloat16."""
     x = interval([-3, 0], [0, 8], [3, 8])
     low, high = F.hardtanh(torch.tensor([-3, 8], dtype=dtype), -0.3, 0.3).tolist()
-    assert_same(bounds(lambda x: F.hardtanh(x, -0.3, 0.3), x, dtype=dtype), interval([low, 0], [0, high], [-low, high]))
+    width = [math.nextafter(end, math.inf) for end in (-low, high)]
+    assert_same(bounds(lambda x: F.hardtanh(x, -0.3, 0.3), x, dtype=dtype), interval([low, 0], [0, high], width))
 
 
 @pytest.mark.parametrize(

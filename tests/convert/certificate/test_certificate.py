@@ -105,7 +105,8 @@ def test_each_part_bounds_what_it_says_in_exact_arithmetic(
     with torch.no_grad(), mpmath.workdps(60):
         convolution = exact_output(conv, x, None)
         attention = exact_output(conv, x, layer.alpha[0].item())
-        assert largest_difference(attention, convolution) <= certificate.tail
+        unseen = 1e-50  # fewer than 1000 terms below 1e4, each of 60 digits
+        assert largest_difference(attention, convolution) <= certificate.tail + unseen
         assert largest_difference(as_matrix(layer(x)[:1]), attention) <= certificate.rounding_attention
         with right_convolutions():
             computed = conv(x)

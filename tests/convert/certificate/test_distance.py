@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
+import mpmath
 import pytest
 import torch
 from torch import Tensor, nn
@@ -344,3 +345,22 @@ def test_numbers_that_are_not_finite_leave_no_distance(where: str, value: float)
         assert found.bound == math.inf
         assert found.per_channel[0] == math.inf
         assert found.per_channel[1] < CLOSE
+
+
+@pytest.mark.parametrize("alpha", [2.0, 1e5, 1e9, 1e15])
+def test_probabilities_are_those_of_exact_scores_however_large_alpha_is(alpha: float) -> None:
+    """A head between two pixels shares its attention by a difference of scores that are large themselves."""
+    layer = attention_from_conv(nn.Conv1d(1, 1, 2, bias=False, dtype=torch.float64), alpha=64.0)
+    with torch.no_grad():
+        layer.alpha.fill_(alpha)
+        layer.weight.copy_(torch.tensor([[[0.0, 1.0]]]))
+    for part in range(1, 8):
+        with torch.no_grad():
+            layer.centers[1, 0] = 0.5 - part / 7 / alpha
+        center = mpmath.mpf(layer.centers[1, 0].item())
+        found = kernel_at(layer, (-3,), (4,)).flatten().tolist()
+        with mpmath.workdps(60):
+            scores = [mpmath.exp(-alpha * ((z - center) ** 2 - center**2)) for z in range(-9, 11)]
+            exact = [score / mpmath.fsum(scores) for score in scores[6:14]]
+        apart = max(abs(one - other) for one, other in zip(found, exact, strict=True))
+        assert apart <= 1e-13  # of scores of at most 45, and of 20 exponentials, in double precision

@@ -92,7 +92,7 @@ def test_what_an_operation_loses_is_rounding_and_underflow(dtype: torch.dtype, s
         assert low == -high
         # the relative error is a double less 1, which leaves 2**-53 of 1 unknown beside the roundings
         assert abs(Fraction(high) - rounding) <= Fraction(12, 2**53) * (Fraction(scale) + rounding)
-        assert error == (0 if same else high - low)
+        assert error == (0 if same else math.nextafter(high - low, math.inf))
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
@@ -167,7 +167,14 @@ def test_values_that_reach_the_largest_number_have_no_bound_and_unknown_ones_sta
     assert tensors(checked(Interval.of(-below, below, 1.0), 8.0)) == [[-below], [below], [1]]
     for unknown in (Interval.unknown(), Interval.of(math.nan, 1.0), Interval.of(0.0, math.nan, math.nan)):
         assert tensors(checked(unknown, 8.0))[:2] == [[-math.inf], [math.inf]]
-    assert tensors(checked(Interval.of(-1.0, 2.0, 9.0), 8.0)) == [[-1], [2], [3]]
+    assert tensors(checked(Interval.of(-1.0, 2.0, 9.0), 8.0)) == [[-1], [2], [math.nextafter(3, 4)]]
+
+
+@pytest.mark.parametrize("ends", [(-(2.0**-54), 1.0), (-1e-17, 1.0), (-0.1, 0.7), (-1 / 3, 1.0), (5e-324, 1e-323)])
+def test_values_between_two_ends_differ_by_no_more_than_their_difference_rounded_up(ends: tuple[float, float]) -> None:
+    width = float(checked(Interval.of(*ends, math.inf)).error)
+    assert Fraction(width) >= Fraction(ends[1]) - Fraction(ends[0])
+    assert float(checked(Interval.of(ends[1], ends[1], math.inf)).error) == 0
 
 
 def test_an_affine_map_s_bounds_are_reached_by_each_input_at_one_of_its_ends() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -132,6 +133,68 @@ def test_a_linear_layer_on_the_last_of_more_axes_has_one_bound_for_all() -> None
     assert_same(found, mapped(MERGED.expanded(6), weight.unsqueeze(-1)).merged())
     found = bounds(lambda x, w: F.linear(x.reshape(2, 4, 3, 4), w), w=weight[:, :4])  # as many as there are channels
     assert_same(found, mapped(MERGED.expanded(4), weight[:, :4].unsqueeze(-1)).merged())
+
+
+HALF = [torch.bfloat16, torch.float16]
+
+
+def positive(*shape: int) -> Tensor:
+    """Numbers from 1 to 2, which errors of either sign are relative to."""
+    return 1 + torch.rand(shape, dtype=torch.float64)
+
+
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "slice": lambda x: x[..., 1:],
+    "chunk": lambda x: x.chunk(2, 1)[0],
+    "transpose": lambda x: x.transpose(2, 3),
+    "permute": lambda x: x.permute(0, 2, 3, 1),
+    "channels last": lambda x: x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", HALF)
+def test_no_layout_rounds_more_often_than_is_counted(dtype: torch.dtype, layout: str) -> None:
+    """Torch normalises what is not contiguous step by step, and adds a bias to what it has rounded."""
+    laid = LAYOUTS[layout](positive(64, 4, 2, 6).to(dtype))
+    shape = laid.shape
+    scales = {name: positive(shape[1]).to(dtype) for name in ("mean", "variance", "weight", "bias")}
+    maps = {"w": positive(3, shape[-1]).to(dtype), "b": positive(3).to(dtype)}
+    x = Interval.of(1.0, 2.0, 1e-30).expanded(4)  # all of a result's error is then the rounding of both networks
+    for function, held in ((norm, scales), (lambda x, w, b: F.linear(x, w, b), maps)):
+        counted = bounds(lambda x, f=function, **held: f(LAYOUTS[layout](x), **held), x, dtype=dtype, **held).error / 2
+        exact = function(laid.double(), **{name: value.double() for name, value in held.items()})
+        assert float((function(laid, **held).double() - exact).abs().max()) <= float(counted.max())
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_in_half_precision_batch_normalisation_is_rounded_seven_times(dtype: torch.dtype) -> None:
+    """And by the smallest number where the radicand, or what the weight multiplies, is subnormal."""
+    limits, arithmetic = torch.finfo(dtype), Arithmetic(dtype)
+    held = {name: value.to(dtype) for name, value in STATISTICS.items()} | {"variance": torch.zeros(4, dtype=dtype)}
+    mean, weight, bias, step = (
+        held["mean"].double(),
+        held["weight"].double(),
+        held["bias"].double(),
+        limits.tiny * limits.eps,
+    )
+    for eps in (1e-3, 1e-6):
+        inverse = torch.full((4,), eps, dtype=torch.float64).rsqrt()
+        factor, reach = weight * inverse, X.largest + mean.abs()
+        exact, _ = affine(X, factor.view(4, 1, 1), bias - mean * factor, groups=4)
+        lost = SINGLE.smallest * 8 * (1 + factor.abs() + (1 + inverse) * (1 + reach))
+        lost = lost + factor.abs() * reach * (SINGLE.smallest + step) / eps + weight.abs() * step
+        scale = factor.abs() * reach + bias.abs()
+        expected = arithmetic.rounded(exact, scale, 8, same=False, lost=lost, narrowings=7)
+        found = bounds(lambda x, eps=eps, **held: norm(x, eps=eps, **held), dtype=dtype, **held)
+        for name in ("low", "high", "error"):
+            assert torch.allclose(getattr(found, name), getattr(expected, name), rtol=1e-12, atol=0)
+
+
+def test_a_variance_that_half_precision_may_take_for_zero_is_not_divided_by() -> None:
+    held = {name: value.half() for name, value in STATISTICS.items()} | {"variance": torch.zeros(4).half()}
+    said = reason(lambda x, **held: norm(x, eps=1e-7, **held), dtype=torch.float16, **held)
+    assert said == "its variance and eps may vanish in torch.float16"
 
 
 @pytest.mark.parametrize("function", [F.conv2d, F.conv_transpose2d])

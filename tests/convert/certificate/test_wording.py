@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from conv2attn.convert import attention_from_conv, certify, certify_network, convert_model
-from conv2attn.convert.certificate.wording import is_useful, told
-from conv2attn.convert.files.certified import CertifiedReport
+from conv2attn.convert.certificate.wording import NO_USE, is_useful, told
+from conv2attn.convert.files.report import CertifiedReport
 from conv2attn.convert.model.report import Report
 from conv2attn.proofs.evidence.network import Inputs, Pair, verify_network
 from conv2attn.proofs.show.conversion import Converted
@@ -77,7 +77,7 @@ def test_verification_tells_a_useless_bound_as_none_and_why() -> None:
     check = verify_network(pair, Inputs(torch.randn(2, 3, 6, 5)), engines=["auto"])
     check = replace(check, certificate=replace(check.certificate, bound=4.4e22, outputs=3.1))
     assert check.passed
-    assert "there is no useful bound (4.4e+22; outputs reach 3.1): it holds for every input" in " ".join(check.verdict)
+    assert check.verdict[-1].endswith(f" at most. {NO_USE}.")
     assert check.to_json()["network"]["certificate"]["bound"] == 4.4e22
     small = replace(check, certificate=replace(check.certificate, bound=1e-3))
     assert "is 0.001." in " ".join(small.verdict)
@@ -86,6 +86,17 @@ def test_verification_tells_a_useless_bound_as_none_and_why() -> None:
 def table(outcome: Outcome) -> Table:
     """The first table that is shown."""
     return next(part for part in outcome.shown() if isinstance(part, Table))
+
+
+def test_a_conversion_ends_with_one_short_line_about_a_network_bound_that_says_nothing() -> None:
+    model = convert_model(deep(2)).model
+    certified = CertifiedReport.of(model, Report.of(model))
+    for bound, ends in ((4.4e22, True), (1e-3, False)):
+        network = replace(certified.network, bound=bound, outputs=3.1)
+        shown = Converted(Path("out"), replace(certified, network=network)).shown()
+        assert (shown[-1] == NO_USE) == ends
+        assert "4.4e+22" not in " ".join(line for line in shown if isinstance(line, str))
+    assert len(NO_USE) < 110
 
 
 def test_tables_and_the_page_tell_a_useless_bound_of_a_layer() -> None:

@@ -162,5 +162,5 @@ def test_an_unknown_option_is_refused(tmp_path: Path) -> None:
 
 def test_without_huggingface_hub_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(ToolError, match=r"pip install conv2attn\[hub\]"):
+    with pytest.raises(ToolError, match=r'pip install "conv2attn\[hub\]"'):
         importlib.reload(hub)

@@ -15,7 +15,7 @@ from conv2attn.convert.bounds import tail
 from conv2attn.convert.certificate.comparison import compare_layers
 from conv2attn.convert.certificate.distance import distance_from_convolution
 from conv2attn.convert.certificate.seal import seal
-from conv2attn.convert.files.certified import ALONE, CERTIFIED_RANGE, CertifiedLayer, CertifiedReport
+from conv2attn.convert.files.report import ALONE, CERTIFIED_RANGE, CertifiedLayer, CertifiedReport
 from conv2attn.convert.model.report import Report
 from tests.positions import move_center
 
@@ -118,7 +118,7 @@ def test_a_layer_without_values_says_so() -> None:
     layer = attention()
     report = Report.of(layer)
     (bound,) = CertifiedReport.of(layer.to("meta"), report).bounds
-    assert bound.reason == "the layer's alpha and centers have no values, as on the meta device"
+    assert bound.reason == "nothing is certified for a layer on the meta device, whose weights have no values"
 
 
 def test_a_bound_that_is_not_finite_is_none() -> None:

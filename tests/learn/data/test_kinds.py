@@ -13,7 +13,7 @@ from conv2attn.convert.errors import CheckpointError, ConversionError, OptionErr
 from conv2attn.convert.size import Size
 from conv2attn.learn.data.augmented import DRAWS, augmented
 from conv2attn.learn.data.corruptions import corrupted, corruptions
-from conv2attn.learn.data.images import ImageData, as_numbers
+from conv2attn.learn.data.images import ImageData
 from conv2attn.learn.data.kinds import load_data
 from tests.learn.cifar10 import as_binary, batches, write_archive
 
@@ -24,7 +24,7 @@ def check_parts(data: ImageData) -> None:
     assert all(seen[i].isdisjoint(seen[j]) for i in range(3) for j in range(i))
     for split in data.parts:
         assert split.labels.unique().tolist() == list(range(len(data.classes)))
-        numbers = as_numbers(split.images)
+        numbers = split.numbers()
         assert numbers.dtype == torch.float32
         assert numbers.shape == (len(split.labels), data.channels, *data.size)
 

@@ -614,7 +614,7 @@ def test_without_matplotlib_bench_measures_and_says_what_a_plot_needs(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, out, err = run("--table", "ladder", "--plot", "a.svg")
     assert (code, out, list(Path().iterdir())) == (3, "", [])
-    assert "pip install matplotlib" in " ".join(err.split())
+    assert 'pip install "conv2attn[plot]"' in " ".join(err.split())
     assert run("--table", "ladder")[0] == 0
 
 

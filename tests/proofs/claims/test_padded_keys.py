@@ -17,6 +17,7 @@ from conv2attn.proofs.claims.theorem.padded_keys import (
     claims,
     constant_failures,
     error_failures,
+    positioned_failures,
 )
 from tests.claims import is_proved
 
@@ -26,6 +27,7 @@ FALSE_VARIANTS = {
     "eight taps in the middle": partial(box_failures, middle=8),
     "padding with ones": partial(box_failures, padding=1),
     "an error of 3": partial(error_failures, error=Fraction(3)),
+    "values that see the content alone": partial(positioned_failures, value=(1, 0)),
     "an error of 2": partial(error_failures, error=Fraction(2)),
 }
 
@@ -37,6 +39,23 @@ def test_a_false_variant_is_found(variant: str) -> None:
 
 def test_the_claim_is_proved() -> None:
     assert all(is_proved(claim) for claim in claims())
+
+
+def test_values_that_see_positions_need_no_padded_keys() -> None:
+    """Softmax over the nine pixels, each of which carries its number of taps inside and its absolute position."""
+    rows, columns = (
+        axis.flatten().double() for axis in torch.meshgrid(torch.arange(3), torch.arange(3), indexing="ij")
+    )
+    ones = torch.ones(1, 1, 3, 3, dtype=torch.float64)
+    box = nn.functional.conv2d(ones, ones, padding=1).flatten()
+    queries = torch.stack(
+        [torch.full((9,), -128.0), 256 * rows, 256 * columns], 1
+    )  # claim absolute-positions, Delta = 0
+    probabilities = torch.softmax(queries.double() @ torch.stack([rows**2 + columns**2, rows, columns]), 1)
+    assert torch.equal(probabilities @ box, box)
+    (claim,) = claims()
+    assert "content alone" in claim.title
+    assert any("content alone" in assumption for assumption in claim.assumptions)
 
 
 def test_attention_over_the_pixels_alone_is_constant_where_the_image_is() -> None:

@@ -38,6 +38,7 @@ from conv2attn.proofs.claims.certificate.rounding import (
 )
 from conv2attn.proofs.claims.certificate.smoothed_kernel import balance_failures, border_failures, bound_failures
 from conv2attn.proofs.claims.common.lattice import LISTED
+from conv2attn.proofs.prover.formula import show
 from conv2attn.proofs.prover.registry import entries
 
 HALF = Fraction(1, 2)
@@ -105,6 +106,13 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
 @pytest.mark.parametrize("variant", FALSE_VARIANTS)
 def test_a_false_variant_is_rejected(variant: str) -> None:
     assert FALSE_VARIANTS[variant]()
+
+
+def test_a_sum_that_multiplies_is_printed_in_brackets() -> None:
+    (claim,) = left_out.claims()
+    share = show(left_out.both_axes(left_out.FIRST, left_out.SECOND))
+    assert rf"\bigl({share.latex}\bigr) \max_k" in claim.statement.latex
+    assert f"({share.text}) max" in claim.statement.text
 
 
 @given(st.integers(1, 2**20), st.sampled_from([2.0**-24, 2.0**-53]))

@@ -96,6 +96,20 @@ def test_a_network_is_certified_for_the_values_that_each_channel_of_the_images_h
     assert layer["own"] == certificate.bound
 
 
+def test_pictures_reach_the_network_as_it_was_trained_on_them(run: Run) -> None:
+    network = write_network("nn.Sequential(nn.Conv2d(3, 1, 1, bias=False), nn.Flatten())")
+    torch.save({"0.weight": torch.ones(1, 3, 1, 1)}, "net.pt")
+    Path("data").mkdir()
+    Image.new("RGB", (4, 3), (255, 0, 51)).save("data/a.png")
+    options = ("--data", "data", "--mean", "0.5,0.25,0.2", "--std", "0.25,0.5,1")
+    _, out, _ = run("verify", *network, *options, "--json")
+    (layer,) = result_of("verify", out)["network"]["certificate"]["layers"]
+    assert (layer["low"], layer["high"]) == (-0.5, 2.0)
+    code, _, err = run("verify", *network, "--mean", "0", "--std", "1")
+    assert code == 2
+    assert "mean and std are for the pictures of a folder" in err
+
+
 @pytest.mark.parametrize("alpha", [None, 2.0])
 def test_a_converted_folder_is_compared_with_the_network_it_restores(alpha: float | None, run: Run) -> None:
     attention, report = convert_model(load_example("residual"), alpha=alpha)

@@ -10,7 +10,7 @@ import torch
 
 from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.examples.networks import residual_cnn
-from conv2attn.convert.files.network import open_network
+from conv2attn.convert.files.open import open_network
 from conv2attn.learn.data import kinds
 from conv2attn.learn.data.images import ImageData
 from conv2attn.learn.melting.melt import attention_layers
@@ -63,7 +63,7 @@ def test_melting_ends_in_a_table_and_a_network_that_can_be_frozen(
     assert "mathdefault" not in drawn
 
     program = torch.export.load(tmp_path / "frozen.pt2").module()
-    model = open_network(network, architecture=small_cnn(classes=3)).model
+    model = open_network(network, architecture=small_cnn(classes=3)).as_saved()
     assert len(list(attention_layers(model))) == 4
     images = small_data().test.images
     with torch.no_grad():
@@ -91,7 +91,21 @@ def test_a_checkpoint_melts_in_the_layers_that_are_chosen(tmp_path: Path, capsys
     torch.manual_seed(0)
     torch.save(small_cnn(classes=3).state_dict(), tmp_path / "cnn.pth")
     architecture = ("--arch", "conv2attn.learn.melting.start:small_cnn", "--arch-arg", "classes=3")
-    assert melt(tmp_path / "one", tmp_path / "cnn.pth", *architecture, "--include", "3", "--content", 2, "--json") == 0
+    assert (
+        melt(
+            tmp_path / "one",
+            tmp_path / "cnn.pth",
+            *architecture,
+            "--data",
+            "digits",
+            "--include",
+            "3",
+            "--content",
+            2,
+            "--json",
+        )
+        == 0
+    )
     found = result_of("melt", capsys.readouterr().out)
     assert set(found["seeds"][0]["layers"]) == {"3"}
     assert len(found["seeds"][0]["layers"]["3"]["gate"]) == 9
@@ -105,19 +119,51 @@ def test_what_is_melted_is_not_replaced_by_what_comes_of_it(tmp_path: Path, caps
     (out / "network").symlink_to(network)
     for source in (network, out / "network", network / "model.safetensors"):
         before = {path: path.read_bytes() for path in network.iterdir()}
-        assert melt(out, source, *architecture, "--resume") == 3
+        assert melt(out, source, *architecture, "--data", "digits", "--resume") == 3
         assert "would be lost" in capsys.readouterr().err
         assert {path: path.read_bytes() for path in network.iterdir()} == before
     (out / "network").unlink()
     network.rename(out / "network")
-    assert melt(out, out / "network", *architecture, "--resume") == 3
+    assert melt(out, out / "network", *architecture, "--data", "digits", "--resume") == 3
     assert "would be lost" in capsys.readouterr().err
+
+
+def test_a_checkpoint_is_not_melted_on_images_that_nobody_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save(small_cnn(classes=3).state_dict(), tmp_path / "cnn.pth")
+    architecture = ("--arch", "conv2attn.learn.melting.start:small_cnn", "--arch-arg", "classes=3")
+    assert melt(tmp_path / "out", tmp_path / "cnn.pth", *architecture) == 2
+    assert "is required with a checkpoint" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_checkpoint_that_starts_near_chance_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    torch.save(small_cnn(classes=3).state_dict(), tmp_path / "cnn.pth")
+    architecture = ("--arch", "conv2attn.learn.melting.start:small_cnn", "--arch-arg", "classes=3")
+    assert melt(tmp_path / "out", tmp_path / "cnn.pth", *architecture, "--data", "digits") == 0
+    assert "near chance (33.3%); check that mean, std" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_normalization_reaches_the_network_that_is_melted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    torch.save(small_cnn(classes=3).state_dict(), tmp_path / "cnn.pth")
+    architecture = ("--arch", "conv2attn.learn.melting.start:small_cnn", "--arch-arg", "classes=3", "--data", "digits")
+    assert melt(tmp_path / "usual", tmp_path / "cnn.pth", *architecture, "--json") == 0
+    usual = result_of("melt", capsys.readouterr().out)["seeds"]
+    assert melt(tmp_path / "own", tmp_path / "cnn.pth", *architecture, "--mean", "1", "--std", "2", "--json") == 0
+    assert result_of("melt", capsys.readouterr().out)["seeds"] != usual
+    assert melt(tmp_path / "three", tmp_path / "cnn.pth", *architecture, "--mean", "0,0,0", "--std", "1,1,1") == 2
+    assert "mean and std have 3 numbers; the network takes 1 channels" in capsys.readouterr().err
+    assert melt(tmp_path / "half", tmp_path / "cnn.pth", *architecture, "--mean", "0") == 2
+    assert "goes with the other one" in capsys.readouterr().err
 
 
 def test_what_does_not_fit_gets_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.save(residual_cnn().state_dict(), tmp_path / "cnn.pth")
     architecture = ("--arch", "conv2attn.convert.examples.networks:residual_cnn")
-    assert melt(tmp_path / "out", tmp_path / "cnn.pth", *architecture) == 3
+    assert melt(tmp_path / "out", tmp_path / "cnn.pth", *architecture, "--data", "digits") == 3
     assert "small has 3 classes" in capsys.readouterr().err
     assert melt(tmp_path / "other", "--data", "nothing") == 2
     assert "data must be digits" in capsys.readouterr().err

@@ -26,6 +26,7 @@ from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.layers import Layers
 from conv2attn.convert.model.report import Report
 from conv2attn.convert.size import Size
+from conv2attn.learn import melt
 from conv2attn.proofs.evidence.agreement import compare
 from conv2attn.proofs.evidence.strategies import convolutions_with_input
 from conv2attn.proofs.show.page.channels import channels_data, first_channels, numbers_of
@@ -312,6 +313,26 @@ def test_a_layer_with_learned_scores_is_listed_and_not_recomputed() -> None:
     model.get_submodule("0").add_content(2)  # type: ignore[operator]
     (layer,) = Reader(viewer_page(model, report, title="", image=torch.zeros(1, 3, 8, 8))).data["layers"]
     assert (layer["positional"], "channels" in layer, layer["bound"]) == (False, False, None)
+
+
+def test_a_page_says_what_was_trained() -> None:
+    network = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Conv2d(2, 2, (1, 3)), nn.Conv2d(2, 4, 1))
+    image = torch.zeros(1, 3, 8, 9)
+    converted, report = convert_model(network)
+    assert "The conversion trains nothing." in viewer_page(converted, report, title="", image=image)
+    melted = melt(network, content=2)
+    moved, attentive, _ = (layer for layer in melted.children() if isinstance(layer, SelfAttention2d))
+    with torch.no_grad():
+        moved.centers[0, 0] += 0.5
+        attentive.alpha[1] *= 2
+        assert attentive.content is not None
+        attentive.content.query_weight.fill_(1.0)
+        assert attentive.content.gate is not None
+        attentive.content.gate.fill_(0.5)
+    page = " ".join(viewer_page(melted, Report.of(melted), title="", image=image).split())
+    changed = "positions of heads in 2 layers; content attention in "
+    assert f"The network was then trained as attention, which changed {changed}" in page
+    assert "trains nothing" not in page
 
 
 def test_one_layer_can_be_shown_alone_under_any_of_its_names() -> None:

@@ -19,11 +19,12 @@ from PIL import Image
 from torch import Tensor, nn
 
 from conv2attn.convert import attention_from_conv, convert_model
-from conv2attn.convert.errors import CheckpointError, ConversionError, OutputError, SelectionError
+from conv2attn.convert.errors import CheckpointError, ConversionError, OptionError, OutputError, SelectionError
 from conv2attn.convert.examples.pretrained import load_example
-from conv2attn.convert.files.save import save_converted
-from conv2attn.convert.files.writing.atomic import write_file
+from conv2attn.convert.files.folder import save_converted
+from conv2attn.convert.files.write import write_file
 from conv2attn.convert.model.report import Report
+from conv2attn.convert.preprocessing import Normalization
 from conv2attn.convert.size import Size
 from conv2attn.learn.data.pictures import LONGEST, read_picture
 from conv2attn.proofs.evidence.image_folder import read_images
@@ -174,6 +175,11 @@ def test_a_picture_has_the_same_values_for_every_command(tmp_path: Path) -> None
     subject = Subject(nn.Conv2d(3, 1, 1), Report((), ()))
     assert torch.equal(read_images(tmp_path, channels=3)[0], wanted)
     assert torch.equal(view_image(subject, View(image=tmp_path / "a.png"))[0], wanted)
+    normalization = Normalization((0.5, 0.25, 0.2), (0.25, 0.5, 1.0))
+    normalized = view_image(subject, View(image=tmp_path / "a.png", normalization=normalization))
+    assert torch.equal(normalized[0], normalization(wanted))
+    with pytest.raises(OptionError, match="mean and std are for an image"):
+        view_image(subject, View(normalization=normalization))
 
 
 def test_a_large_image_is_scaled_down_in_proportion(tmp_path: Path) -> None:
@@ -288,7 +294,7 @@ def test_without_matplotlib_show_says_what_to_install(show: Show, monkeypatch: p
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, text = show("--out", "x.png")
     assert (code, list(Path().iterdir())) == (3, [])
-    assert "pip install matplotlib" in text
+    assert 'pip install "conv2attn[plot]"' in text
     assert show("--out", "x.html")[0] == 0  # the page does without it
 
 
@@ -296,7 +302,7 @@ def test_without_pillow_an_image_says_what_to_install(show: Show, monkeypatch: p
     monkeypatch.setitem(sys.modules, "PIL", None)
     code, text = show("--out", "x.html", "--image", "any.png")
     assert (code, list(Path().iterdir())) == (3, [])
-    assert "pip install pillow" in text
+    assert 'pip install "conv2attn[images]"' in text
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,8 @@
 
 A network's certificate holds for the code that was followed. Each program here does to a network what users do: hooks
 scale its input or output, a method is replaced, a tensor's bits are read as other numbers. The bound must hold for what
-then runs, or there must be none.
+then runs, or there must be none. Others lay a tensor out in another way before it is normalised or mapped, since torch
+then rounds more often in half precision.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
@@ -110,6 +112,58 @@ def parametrised(layer: nn.Module) -> nn.Module:
     return nn.Sequential(layer, norm.to(next(layer.parameters()).device))
 
 
+class _Laid(nn.Module):
+    """Lays a layer's output out in another way, normalises it, and maps its channels.
+
+    Args:
+        layer: The layer, which gives the number of channels, the precision and the device.
+        layout: From a tensor to another of the same values, or some of them.
+        channels: How many channels are left.
+        normalised: Whether channels are normalised; otherwise they are mapped, as the last dimension.
+    """
+
+    def __init__(self, layer: nn.Module, layout: Callable[[Tensor], Tensor], channels: int, normalised: bool) -> None:
+        super().__init__()
+        held = {name: torch.linspace(0.5, 2, channels) for name in ("mean", "variance", "weight", "bias")}
+        held |= {"maps": torch.linspace(0.5, 2, 3 * channels).view(3, channels), "moves": torch.linspace(0.1, 1, 3)}
+        like = next(layer.parameters())
+        for name, values in held.items():
+            self.register_buffer(name, values.to(like))
+        self.layer, self.layout, self.normalised = layer, layout, normalised
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, in_channels, *size] to [batch, channels, ...], or with 3 channels behind all axes."""
+        x = self.layout(self.layer(x))
+        if self.normalised:
+            mean, variance, weight, bias = map(self.get_buffer, ("mean", "variance", "weight", "bias"))
+            return F.batch_norm(x, mean, variance, weight, bias)
+        return F.linear(x.transpose(1, -1), self.get_buffer("maps"), self.get_buffer("moves"))
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    axes = range(2, x.ndim)
+    return x.permute(0, *axes, 1).contiguous().permute(0, x.ndim - 1, *(axis - 1 for axis in axes))
+
+
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "slices": lambda x: x[..., ::2],
+    "chunks": lambda x: x.chunk(2, 1)[0],
+    "transposed": lambda x: x.transpose(2, -1),
+    "channels last": _channels_last,
+}
+
+
+def laid_out(layout: str, *, normalised: bool) -> Program:
+    """The program that lays the layer's output out like this, and normalises or maps it."""
+
+    def program(layer: nn.Module) -> nn.Module:
+        channels = int(layer.out_channels)  # type: ignore[arg-type]
+        left = -(-channels // 2) if layout == "chunks" else channels
+        return _Laid(layer, LAYOUTS[layout], left, normalised)
+
+    return program
+
+
 PROGRAMS: dict[str, Program] = {
     "plain": plain,
     "hook before the root": hook_before,
@@ -120,4 +174,7 @@ PROGRAMS: dict[str, Program] = {
     "bits read as integers": bits,
     "write through a view": view,
     "parametrised": parametrised,
+    **{f"{name}, normalised": laid_out(name, normalised=True) for name in LAYOUTS},
+    **{f"{name}, mapped": laid_out(name, normalised=False) for name in LAYOUTS},
 }
+FOLLOWED = frozenset({"plain", *(name for name in PROGRAMS if name.partition(",")[0] in LAYOUTS)})

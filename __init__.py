@@ -1,0 +1,98 @@
+"""Turns any trained convolution into the multi-head self-attention layer that computes the same function.
+
+    import conv2attn as c2a
+
+    attention = c2a.attention_from_conv(conv)       # a layer
+    model, report = c2a.convert_model(cnn)          # a network
+    c2a.certify(attention, input_range=(-1, 1))     # a proven bound on the difference
+
+The public names are loaded when they are first used, so ``import conv2attn`` does not import torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .convert import (
+        Conversion,
+        ConversionError,
+        SelfAttention,
+        alpha_for,
+        attention_from_conv,
+        certify,
+        certify_network,
+        compare_layers,
+        conv_from_attention,
+        convert_model,
+        load_converted,
+        register_reader,
+        restore_model,
+        save_converted,
+    )
+    from .convert.attention.layer import set_engine
+    from .convert.export.network import export_onnx
+    from .learn import freeze, melt, parameter_groups
+
+    __version__: str
+
+_PLACES = {
+    ".convert": (
+        "Conversion",
+        "ConversionError",
+        "SelfAttention",
+        "alpha_for",
+        "attention_from_conv",
+        "certify",
+        "certify_network",
+        "compare_layers",
+        "conv_from_attention",
+        "convert_model",
+        "load_converted",
+        "register_reader",
+        "restore_model",
+        "save_converted",
+    ),
+    ".convert.attention.layer": ("set_engine",),
+    ".convert.export.network": ("export_onnx",),
+    ".learn": ("freeze", "melt", "parameter_groups"),
+}
+
+__all__ = [
+    "Conversion",
+    "ConversionError",
+    "SelfAttention",
+    "__version__",
+    "alpha_for",
+    "attention_from_conv",
+    "certify",
+    "certify_network",
+    "compare_layers",
+    "conv_from_attention",
+    "convert_model",
+    "export_onnx",
+    "freeze",
+    "load_converted",
+    "melt",
+    "parameter_groups",
+    "register_reader",
+    "restore_model",
+    "save_converted",
+    "set_engine",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name from the module that defines it."""
+    if name == "__version__":
+        return version("conv2attn")
+    for place, names in _PLACES.items():
+        if name in names:
+            return getattr(import_module(place, __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,1 +1,0 @@
-"""Tests that open the page in Chromium: ``make browser``."""

@@ -1,1 +1,0 @@
-"""Tests of attention in other people's tools."""

@@ -1,1 +1,0 @@
-"""Tests of attention in ONNX files."""

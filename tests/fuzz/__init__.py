@@ -1,1 +1,0 @@
-"""Fuzzing of the readers."""

@@ -1,0 +1,74 @@
+"""Gradients of a layer whose activations are computed again are those of the layer, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from conv2attn.convert import attention_from_conv
+from conv2attn.convert.spec import Convolution
+from conv2attn.learn.heads.attention import HeadAttention
+from conv2attn.learn.heads.content import Content
+from conv2attn.learn.heads.gaussian import Gaussian
+from conv2attn.learn.heads.learned import Learned
+from conv2attn.learn.melting.melt import melt
+
+CONVOLUTIONS: dict[str, Callable[[], tuple[Convolution, Tensor]]] = {
+    "sequence": lambda: (nn.Conv1d(4, 6, 5, padding=2, groups=2), torch.randn(2, 4, 11)),
+    "image": lambda: (nn.Conv2d(3, 5, (3, 2), stride=(1, 2), padding=1), torch.randn(2, 3, 5, 7)),
+    "volume": lambda: (nn.Conv3d(2, 3, (1, 3, 2)), torch.randn(2, 2, 3, 4, 5)),
+    "transposed": lambda: (nn.ConvTranspose2d(3, 5, 3, stride=2), torch.randn(2, 3, 4, 5)),
+}
+
+
+def gradients(layer: nn.Module, x: Tensor, call: Callable[[Tensor], Tensor]) -> list[Tensor]:
+    x = x.clone().requires_grad_()
+    parameters = [parameter for parameter in layer.parameters() if parameter.requires_grad]
+    return list(torch.autograd.grad(call(x).square().sum(), [x, *parameters]))
+
+
+def assert_recomputed(layer: nn.Module, x: Tensor) -> None:
+    """Each saved tensor may be read once, since reading computes it again."""
+    again = gradients(layer, x, lambda x: checkpoint(layer, x, use_reentrant=False))
+    assert all(map(torch.equal, again, gradients(layer, x, layer)))
+
+
+@pytest.mark.parametrize("kind", CONVOLUTIONS)
+@pytest.mark.parametrize("content", [None, 4])
+def test_a_melted_layer_may_be_checkpointed(kind: str, content: int | None) -> None:
+    conv, x = CONVOLUTIONS[kind]()
+    layer = melt(conv, content=content)
+    assert_recomputed(layer, x)
+    if content is not None:
+        with torch.no_grad():
+            for name, parameter in layer.named_parameters():
+                if name.endswith("gate"):
+                    parameter.fill_(0.5)
+        assert_recomputed(layer, x)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("kind", CONVOLUTIONS)
+def test_a_layer_whose_content_never_was_shut_may_be_checkpointed(kind: str, gated: bool) -> None:
+    conv, x = CONVOLUTIONS[kind]()
+    layer = attention_from_conv(conv, alpha=2.0)
+    added = layer.add_content(3, gated=gated)
+    with torch.no_grad():
+        for parameter in added.parameters():
+            parameter.uniform_(0.1, 0.5)
+    assert_recomputed(layer, x)
+
+
+def _content(key_dim: int | None) -> Content | None:
+    return None if key_dim is None else Content(3, 4, key_dim=key_dim, reach=8)
+
+
+@pytest.mark.parametrize("content", [None, 4])
+def test_a_layer_of_learned_positions_may_be_checkpointed(content: int | None) -> None:
+    for positions in (Gaussian(3, alpha=1.0), Learned(3, reach=8)):
+        layer = HeadAttention(4, 5, positions, content=_content(content))
+        assert_recomputed(layer, torch.randn(2, 5, 6, 4))
