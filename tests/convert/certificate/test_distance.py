@@ -351,12 +351,11 @@ def test_numbers_that_are_not_finite_leave_no_distance(where: str, value: float)
 def test_probabilities_are_those_of_exact_scores_however_large_alpha_is(alpha: float) -> None:
     """A head between two pixels shares its attention by a difference of scores that are large themselves."""
     layer = attention_from_conv(nn.Conv1d(1, 1, 2, bias=False, dtype=torch.float64), alpha=64.0)
+    layer.set_positions(alpha=alpha)
     with torch.no_grad():
-        layer.alpha.fill_(alpha)
         layer.weight.copy_(torch.tensor([[[0.0, 1.0]]]))
     for part in range(1, 8):
-        with torch.no_grad():
-            layer.centers[1, 0] = 0.5 - part / 7 / alpha
+        layer.set_positions(centers=[[0.0], [0.5 - part / 7 / alpha]])
         center = mpmath.mpf(layer.centers[1, 0].item())
         found = kernel_at(layer, (-3,), (4,)).flatten().tolist()
         with mpmath.workdps(60):
