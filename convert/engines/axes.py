@@ -7,6 +7,7 @@ long table are then taken in blocks, and each block is multiplied with the few p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -176,9 +177,16 @@ class Table:
     def along(self, x: Tensor, axis: int) -> Tensor:
         """Applies the table along one axis of images [batch, channels, *size]."""
         dim = axis + 2
+        if torch.compiler.is_dynamo_compiling():  # Inductor (torch 2.13) needs views whose sizes are not quotients
+            before, after = x.shape[:dim], x.shape[dim + 1 :]
+            images = x.reshape(math.prod(before), x.shape[dim], math.prod(after))
+            attended = torch.bmm(self.probabilities.expand(len(images), -1, -1), images)
+            return attended.view(*before, attended.shape[1], *after)
+        if dim == x.ndim - 1:
+            return self._columns(x)
         if dim == x.ndim - 2:
             return self._rows(x)
-        return self._columns(x) if dim == x.ndim - 1 else self._columns(x.movedim(dim, -1)).movedim(-1, dim)
+        return self._rows(x.flatten(dim + 1)).unflatten(-1, x.shape[dim + 1 :])
 
     def _rows(self, x: Tensor) -> Tensor:
         parts = [self.probabilities[q:r, k:m] @ x[..., k:m, :] for q, r, k, m in self.blocks]
