@@ -6,7 +6,8 @@ from .attention.reader import Reader, register_reader
 from .certificate.comparison import compare_layers
 from .certificate.data import certify_data, measure_input
 from .certificate.layer import Certificate, certify
-from .certificate.propagation.certificate import NetworkCertificate, certify_network
+from .certificate.network.certificate import NetworkCertificate, certify_network
+from .certificate.network.images import ImagesCertificate, certify_images
 from .certificate.tolerance import alpha_for
 from .errors import ConversionError
 from .files.load import graft, load_converted
@@ -19,6 +20,7 @@ __all__ = [
     "ConvSpec",
     "Conversion",
     "ConversionError",
+    "ImagesCertificate",
     "NetworkCertificate",
     "Reader",
     "SelfAttention",
@@ -29,6 +31,7 @@ __all__ = [
     "attention_from_conv",
     "certify",
     "certify_data",
+    "certify_images",
     "certify_network",
     "compare_layers",
     "conv_from_attention",

@@ -42,7 +42,7 @@ from torch import Tensor
 from ..arguments import as_range_end, as_tensor
 from ..attention.checked import checked_layer
 from ..autocast import autocast_dtype
-from ..bounds.rounding import OUTWARD, Sums, attention_rounding, convolution_rounding
+from ..bounds.rounding import OUTWARD, Sums, attention_rounding, convolution_rounding, gamma, unit_roundoff
 from ..bounds.subnormal import is_subnormal, magnitudes
 from ..bounds.tail import absolute_products, softmax_tail
 from ..engines import AUTO, check_engine_name, engine_error
@@ -129,6 +129,35 @@ def certify_error(
     total = (parts[0] + parts[1] + parts[2]) * OUTWARD
     worst = [float(part.max()) for part in (*parts, largest.read)]
     return Certificate(float(total.max()), tuple(total.tolist()), *worst)
+
+
+def pixel_errors(
+    layer: AttentionLayer, read: Tensor, *, input_range: InputRange, block: int | None = None
+) -> tuple[Tensor, list[Tensor]]:
+    """The parts of a certificate at every pixel of an output, for a layer that ``certify`` accepts.
+
+    Args:
+        layer: The layer.
+        read: sum |w||x| + |b| at each, [out_channels, pixels], in double precision.
+        input_range: As for ``certify``.
+        block: If sums are made of sums of so many terms, in any order; this counts for one-hot attention and for its
+            convolution, where no tap is rounded by itself.
+
+    Returns:
+        The tail, [out_channels, 1], and the rounding of attention and of the convolution, [out_channels, pixels].
+    """
+    low, high = padded_range(layer.spec, input_range)
+    whole = _sums(layer, torch.maximum(low.abs(), high.abs()), None)
+    largest, weights, flushed = (part.unsqueeze(1) for part in (whole.largest, whole.weights, whole.flushed))
+    sums, relative = Sums(read, largest, weights, flushed, whole.input), engine_error(layer, AUTO)
+    tail = softmax_tail(layer, _variation(low, high)).unsqueeze(1) * OUTWARD
+    terms = layer.spec.num_heads * layer.spec.in_channels // layer.spec.groups + 1
+    if block is not None and block < terms and layer.regime.is_exact and layer.weight.dtype == layer.regime.dtype:
+        relative = gamma(block + -(-terms // block), unit_roundoff(layer.weight.dtype))
+        sides = [attention_rounding(layer, sums, relative)] * 2
+    else:
+        sides = [attention_rounding(layer, sums, relative), convolution_rounding(layer, sums)]
+    return tail, [side * OUTWARD for side in sides]
 
 
 def _check_no_autocast(layer: AttentionLayer) -> None:

@@ -72,36 +72,14 @@ _SEARCHING = ("convert/certificate/test_tolerance",)
 _SMALL = ("convert/bounds/test_extremes",)
 _TAILS = ("convert/bounds/test_tail",)
 _ROUNDINGS = ("convert/bounds/test_rounding", "convert/bounds/test_transposed_rounding")
-_RUNNING = (
-    "convert/certificate/test_followed",
-    "convert/certificate/test_network",
-    "convert/certificate/test_network_certificate",
-    "convert/certificate/test_propagation",
-)
-_RULES = (
-    "convert/certificate/test_activations",
-    "convert/certificate/test_functions",
-    "convert/certificate/test_pooling",
-    "convert/certificate/test_weighted",
-)
-_CALLS = (
-    "convert/certificate/test_call",
-    "convert/certificate/test_followed",
-    "convert/certificate/test_layers",
-    "convert/certificate/test_network",
-    "convert/certificate/test_program",
-    "convert/certificate/test_tracked",
-)
-_NETWORK = ("convert/certificate/test_network_certificate",)
+_RULES = ("convert/certificate/network/test_rules", "convert/certificate/network/test_roundings")
+_IMAGES = ("convert/certificate/network/test_images",)
+_NETWORK = ("convert/certificate/network/test_certificate", "convert/certificate/network/test_program")
 _COMPARING = ("convert/certificate/test_comparison",)
 _REFERENCE = ("convert/certificate/test_reference",)
 _FOLLOWING = (
     "convert/certificate/test_comparison",
-    "convert/certificate/test_followed",
-    "convert/certificate/test_followed_images",
-    "convert/certificate/test_interval",
-    "convert/certificate/test_propagation",
-    "convert/certificate/test_propagation_rules",
+    "convert/certificate/network/test_interval",
     "convert/certificate/test_wording",
 )
 _PICKLES = (
@@ -206,16 +184,17 @@ _ROOMS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     _SMALL: {"convert/bounds": ("subnormal",)},
     _TAILS: {"convert/bounds": ("tail",)},
     _ROUNDINGS: {"convert/bounds": ("rounding",)},
-    _RUNNING: {"convert/certificate/propagation": ("answers", "network")},
     _FOLLOWING: {
         "convert/certificate": ("wording",),
-        "convert/certificate/propagation": ("interval",),
+        "convert/certificate/network/rules": ("interval",),
     },
-    _NETWORK: {"convert/certificate/propagation": ("certificate",)},
+    _NETWORK: {"convert/certificate/network": ("attention", "certificate", "program")},
     _COMPARING: {"convert/certificate": ("comparison",)},
     _REFERENCE: {"convert/certificate": ("reference",)},
-    _RULES: {"convert/certificate/propagation": ("activations", "functions", "pooling", "rearranging", "weighted")},
-    _CALLS: {"convert/certificate/propagation": ("call", "layers", "program", "tracked")},
+    _RULES: {
+        "convert/certificate/network/rules": ("call", "moving", "normalising", "pointwise", "roundings", "weighted")
+    },
+    _IMAGES: {"convert/certificate/network": ("images",)},
     _MODULES: {"convert/files/readers": ("modules",)},
     _ARCHIVES: {"convert/files/readers": ("archive",)},
     _MACHINE: {"convert/files/readers": ("pickle_machine",)},

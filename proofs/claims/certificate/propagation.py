@@ -143,10 +143,10 @@ def _propagation() -> Claim:
             Check("the difference of two products", Kind.SYMBOLIC, propagation_rules.product_failures),
         ),
         justifies=(
-            "conv2attn.convert.certificate.propagation.certificate.certify_network",
-            "conv2attn.convert.certificate.propagation.interval.affine",
+            "conv2attn.convert.certificate.network.certificate.certify_network",
+            "conv2attn.convert.certificate.network.rules.interval.linear_map",
         ),
-        tests=("convert.certificate.test_propagation.test_a_network_stays_within_its_bound",),
+        tests=("convert.certificate.network.test_certificate.test_a_network_stays_within_its_bound",),
     )
 
 
@@ -192,6 +192,6 @@ def _slopes() -> Claim:
             ),
         ),
         checks=(Check("no slope is larger", Kind.SYMBOLIC, slope_failures),),
-        justifies=("conv2attn.convert.certificate.propagation.activations.Activation",),
+        justifies=("conv2attn.convert.certificate.network.rules.pointwise.Activation",),
         tests=("proofs.claims.test_rounding.test_the_slopes_of_the_code_are_those_of_the_proof",),
     )

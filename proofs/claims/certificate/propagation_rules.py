@@ -225,9 +225,9 @@ def _rules() -> Claim:
             Check("two roundings", Kind.SYMBOLIC, rounding_failures),
         ),
         justifies=(
-            "conv2attn.convert.certificate.propagation.interval.checked",
-            "conv2attn.convert.certificate.propagation.interval.Arithmetic.rounded",
-            "conv2attn.convert.certificate.propagation.activations.Activation",
+            "conv2attn.convert.certificate.network.rules.interval.checked",
+            "conv2attn.convert.certificate.network.rules.interval.Arithmetic.rounded",
+            "conv2attn.convert.certificate.network.rules.pointwise.Activation",
         ),
-        tests=("convert.certificate.test_propagation_rules.test_an_operation_stays_within_its_bounds",),
+        tests=("convert.certificate.network.test_rules.test_an_operation_stays_within_its_bounds",),
     )

@@ -18,7 +18,7 @@ LEGEND = (
 )
 _RUNS = {
     "conv2attn.convert.bounds.": "certify",
-    "conv2attn.convert.certificate.propagation.": "certify_network",
+    "conv2attn.convert.certificate.network.": "certify_network",
     "conv2attn.proofs.formal.checker.": "check",
     "conv2attn.convert.heads.regime.": "regime",
 }
