@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PARALLEL := --numprocesses=auto --dist=worksteal
 
-.PHONY: demo test quick cuda browser bench pictures docs mutants formal coq checker venv check format lint types clean
+.PHONY: demo test quick cuda browser bench pictures docs formal coq checker venv check format lint types clean
 
 demo: .venv/runtime  ## Convert the embedded trained networks and compare them with their attention.
 	$(BIN)/conv2attn demo
@@ -68,13 +68,6 @@ lint: .venv/dev
 types: .venv/dev
 	mkdir -p build/types && ln -sfn ../.. build/types/conv2attn
 	$(BIN)/mypy
-
-mutants: .venv/dev build/mutation/.venv  ## See whether the tests can fail; takes hours. MODULES=..., SAMPLE=... and SINCE=... choose.
-	$(BIN)/python -m tests.mutation.run build/mutation/.venv/bin $(or $(SAMPLE),0) "$(SINCE)" $(MODULES)
-
-build/mutation/.venv:
-	$(PYTHON) -m venv $@
-	$@/bin/python -m pip install --quiet --disable-pip-version-check cosmic-ray==8.7.0
 
 .venv/runtime: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -40,8 +40,10 @@ from .proofs.terminal.options import (
     StdOption,
     StrategyOption,
     Target,
-    architecture_of,
+    TrustOption,
+    WeightsOption,
     normalization_of,
+    opening_of,
     pixel_of,
     positive,
     range_of,
@@ -100,6 +102,8 @@ def convert(
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
     ema: EmaOption = False,
+    weights: WeightsOption = None,
+    trust: TrustOption = False,
     device: DeviceOption = "cpu",
     dtype: DtypeOption = None,
     skip_unsupported: SkipOption = False,
@@ -123,8 +127,7 @@ def convert(
     converted = convert_checkpoint(
         checkpoint,
         out,
-        architecture=architecture_of(arch, arch_arg),
-        ema=ema,
+        opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
         device=device,
         dtype=torch_dtype(dtype),
         include=include or (),
@@ -148,6 +151,8 @@ def plan(
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
     ema: EmaOption = False,
+    weights: WeightsOption = None,
+    trust: TrustOption = False,
     size: Annotated[
         str | None,
         typer.Option(metavar="ROWSxCOLUMNS", help="Image size for which memory is estimated; by default 224x224."),
@@ -159,8 +164,7 @@ def plan(
 
     planned = plan_checkpoint(
         checkpoint,
-        architecture=architecture_of(arch, arch_arg),
-        ema=ema,
+        opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
         include=include or (),
         exclude=exclude or (),
         size=None if size is None else size_of(size),
@@ -180,14 +184,19 @@ def restore(
     arch: ArchOption = None,
     arch_arg: ArchArgOption = None,
     ema: EmaOption = False,
+    weights: WeightsOption = None,
+    trust: TrustOption = False,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write the state dict of the CNN that was converted, bit for bit."""
     from .convert.files.restore import restore_file
 
-    names = restore_file(source, out, architecture=architecture_of(arch, arch_arg), ema=ema, force=force)
-    _finish("restore", Wrote(out, {"tensors": names}), as_json=as_json)
+    opening = opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust)
+    restored = restore_file(source, out, opening, force=force)
+    what = "convolution weights only" if restored.is_layers else "the state dict of the CNN, bit for bit"
+    about = {"tensors": list(restored.state_dict), "content": "layers" if restored.is_layers else "network"}
+    _finish("restore", Wrote(out, about, what), as_json=as_json)
 
 
 @app.command(cls=Command)
@@ -218,6 +227,8 @@ def show(
     arch: ArchOption = None,
     arch_arg: ArchArgOption = None,
     ema: EmaOption = False,
+    weights: WeightsOption = None,
+    trust: TrustOption = False,
     layer: Annotated[
         str | None, typer.Option(metavar="NAME", help="Show only this layer; for a training run, give its number.")
     ] = None,
@@ -244,11 +255,11 @@ def show(
     """Draw where the heads look, or write a page that one can play with."""
     from .proofs.show.show import View, show
 
-    architecture = architecture_of(arch, arch_arg)
+    opening = opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust)
     scaled = None if size is None else size_of(size)
     pixel = None if query is None else pixel_of(query)
     view = View(layer, image, scaled, pixel, alpha, picture, normalization_of(mean, std))
-    layers = show(source, out, view, architecture=architecture, ema=ema, force=force)
+    layers = show(source, out, view, opening, force=force)
     _finish("show", Wrote(out, {"layers": layers}), as_json=as_json)
 
 
@@ -427,6 +438,8 @@ def verify(
     arch: ArchOption = None,
     arch_arg: ArchArgOption = None,
     ema: EmaOption = False,
+    weights: WeightsOption = None,
+    trust: TrustOption = False,
     alpha: AlphaOption = None,
     skip_unsupported: SkipOption = False,
     engine: EngineOption = None,
@@ -464,7 +477,14 @@ def verify(
     if as_json:
         check_stdout()
     if original is not None or form is not None or (arch is None and is_onnx(checkpoint)):
-        given = {"--arch": arch, "--engine": engine, "--data": data, "--dtype": dtype, "--ema": ema}
+        given = {
+            "--arch": arch,
+            "--engine": engine,
+            "--data": data,
+            "--dtype": dtype,
+            "--ema": ema,
+            "--weights": weights,
+        }
         given |= {"--mean": mean, "--std": std}
         refuse_options("an ONNX file that ONNX Runtime runs", given)
         with result_file(out, "verify", sources=[checkpoint]) as write:
@@ -484,8 +504,7 @@ def verify(
     with result_file(out, "verify", sources=[checkpoint]) as write:
         pair = load_pair(
             checkpoint,
-            architecture=architecture_of(arch, arch_arg),
-            ema=ema,
+            opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
             alpha=alpha,
             skip_unsupported=skip_unsupported,
             device=device,
@@ -511,6 +530,8 @@ def export(
     arch: ArchOption = None,
     arch_arg: ArchArgOption = None,
     ema: EmaOption = False,
+    weights: WeightsOption = None,
+    trust: TrustOption = False,
     alpha: AlphaOption = None,
     skip_unsupported: SkipOption = False,
     size: Annotated[
@@ -527,8 +548,7 @@ def export(
         source,
         out,
         to=to,
-        architecture=architecture_of(arch, arch_arg),
-        ema=ema,
+        opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
         alpha=alpha,
         skip_unsupported=skip_unsupported,
         size=None if size is None else size_of(size),
@@ -613,6 +633,8 @@ def melt(
     arch: ArchOption = None,
     arch_arg: ArchArgOption = None,
     ema: EmaOption = False,
+    weights: WeightsOption = None,
+    trust: TrustOption = False,
     data: Annotated[
         str | None,
         typer.Option(
@@ -666,8 +688,7 @@ def melt(
     melted = melt_checkpoint(
         checkpoint,
         out,
-        architecture=architecture_of(arch, arch_arg),
-        ema=ema,
+        opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
         data=data or "digits",
         size=None if size is None else size_of(size),
         normalization=normalization_of(mean, std),
@@ -694,6 +715,8 @@ def freeze(
     arch: ArchOption = None,
     arch_arg: ArchArgOption = None,
     ema: EmaOption = False,
+    weights: WeightsOption = None,
+    trust: TrustOption = False,
     input_range: Annotated[
         str, typer.Option(metavar="LOW,HIGH", help="Values of each layer's input that bounds are for.")
     ] = "-1,1",
@@ -710,8 +733,7 @@ def freeze(
     frozen = freeze_checkpoint(
         checkpoint,
         out,
-        architecture=architecture_of(arch, arch_arg),
-        ema=ema,
+        opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
         tolerance=tolerance,
         input_range=range_of(input_range),
         size=size_of(size),

@@ -10,8 +10,9 @@ from .certificate.network.certificate import NetworkCertificate, certify_network
 from .certificate.network.images import ImagesCertificate, certify_images
 from .certificate.tolerance import alpha_for
 from .errors import ConversionError
-from .files.load import graft, load_converted
-from .files.save import save_converted
+from .files.folder import save_converted
+from .files.graft import graft
+from .files.open import load_converted
 from .model.convert import Conversion, convert_model, restore_model
 from .spec import ConvSpec
 

@@ -42,12 +42,14 @@ _COUNTS = {
 
 
 def as_size(value: Any, axes: int = 2) -> Size:
-    """The size of a grid; of an image, which has two axes, rows and columns."""
+    """The size of a grid; of an image, which has two axes, rows and columns. Ones before it are left out."""
     names = _AXES[axes]
     try:
         lengths = tuple(value)
     except TypeError as error:
         raise ConversionError(f"size must be {_COUNTS[axes]}; got {_shown(value)}") from error
+    while len(lengths) > axes and lengths[0] == 1 and not isinstance(value, str):
+        lengths = lengths[1:]
     if isinstance(value, str) or len(lengths) != axes:
         raise ConversionError(f"size must be {_COUNTS[axes]}; got {_shown(value)}")
     return Size(*(as_integer(n, f"size's {name}", least=1) for n, name in zip(lengths, names, strict=True)))

@@ -53,6 +53,14 @@ class CheckpointError(ConversionError):
     """A file that could not be read, or whose weights do not fit."""
 
 
+class TrustNeededError(CheckpointError):
+    """A file that is a program, opened without the caller's consent to run it."""
+
+
+class SeveralNetworksError(CheckpointError):
+    """A checkpoint of several networks, opened without saying which."""
+
+
 class OutputError(ConversionError):
     """A folder or a file that could not be written."""
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
+import torch
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from torch import Tensor
 
 from conv2attn.convert import SelfAttention
 from conv2attn.convert.export.onnx.forms import layer_nodes
+from conv2attn.convert.files.readers.described import DescribedConvolution
+from conv2attn.convert.files.readers.onnx import read_onnx
+from conv2attn.convert.padded import convolution
+from conv2attn.convert.spec import Convolution
 
 FLOAT = TensorProto.FLOAT
 
@@ -41,15 +47,37 @@ def network(
 def layer_network(layer: SelfAttention, form: str, opset: int) -> ModelProto:
     """A network of one attention layer alone."""
     bias = "bias" if layer.bias is not None else ""
-    nodes = []
-    for content in layer_nodes(layer, form, x="x", weight="weight", bias=bias, output="y"):
-        node = NodeProto()
-        node.ParseFromString(content)
-        nodes.append(node)
+    nodes = layer_nodes(layer, form, x="x", weight="weight", bias=bias, output="y")
     tensors = [tensor("weight", layer.weight), *([] if layer.bias is None else [tensor("bias", layer.bias)])]
     kind = helper.np_dtype_to_tensor_dtype(layer.weight.detach().numpy().dtype)
     ports = [port(name, [f"{name}{axis}" for axis in range(layer.spec.axes + 2)], kind) for name in ("x", "y")]
     return network(nodes, tensors, inputs=ports[:1], outputs=ports[1:], opset=opset)
+
+
+def small_integers(*shape: int) -> Any:
+    """Integers in single precision, the sums of whose products are not rounded in any order."""
+    return np.random.default_rng(7).integers(-4, 5, size=shape).astype(np.float32)
+
+
+def read(model: ModelProto, path: Path) -> tuple[dict[str, Tensor], dict[str, DescribedConvolution]]:
+    """What the reader finds in a model that is written to a file."""
+    path.write_bytes(model.SerializeToString())
+    tensors, layers, files = read_onnx(path)
+    assert files == (path,)
+    return tensors, layers
+
+
+@torch.no_grad()
+def convolution_in(model: ModelProto, name: str, path: Path) -> Convolution:
+    """A layer of a model, as the convolution that it describes."""
+    tensors, layers = read(model, path)
+    layer = layers[name]
+    assert layer.spec is not None, layer.problem
+    conv = convolution(layer.spec, dtype=tensors[layer.weight].dtype)
+    conv.weight.copy_(tensors[layer.weight])
+    if conv.bias is not None and layer.bias is not None:
+        conv.bias.copy_(tensors[layer.bias])
+    return conv.requires_grad_(False)
 
 
 def run(model: ModelProto | bytes, **feeds: Any) -> list[Any]:

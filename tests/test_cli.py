@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, load_converted
@@ -227,12 +227,14 @@ def test_the_written_folder_computes_the_same_bit_for_bit(
 def test_a_conversion_without_its_page_writes_the_same_network(run: Run) -> None:
     save(network())
     done(run(*convert()))
-    page, weights = Path("out/report.html"), Path("out/model.safetensors").read_bytes()
+    page, weights = Path("out/report.html"), load_file("out/model.safetensors")
     assert page.is_file()
     found = result_of("convert", done(run(*convert("--no-page", "--force", "--json"))))
     assert found["page"] is None
     assert sorted(path.name for path in Path("out").iterdir()) == ["config.json", "model.safetensors", "report.json"]
-    assert Path("out/model.safetensors").read_bytes() == weights
+    again = load_file("out/model.safetensors")
+    assert weights.keys() == again.keys()
+    assert all(torch.equal(again[key], value) for key, value in weights.items())
     assert done(run(*convert("--no-page", "--force"))).splitlines()[-1] == "Wrote out"
 
 
@@ -487,8 +489,8 @@ def test_a_missing_checkpoint_is_refused(run: Run) -> None:
 def test_keys_that_do_not_fit_are_named_up_to_ten_and_the_rest_counted(run: Run) -> None:
     torch.save({"stem": torch.ones(2)}, "weights.pt")
     message = refused(run, 3, *convert(factory="deep"))
-    assert len(re.findall("is missing|is unexpected", message)) == 10
-    assert message.endswith("; and 7 more")
+    assert len(re.findall("is missing", message)) == 10
+    assert message.endswith("; and 6 more; it holds 'stem', which the architecture lacks")
 
 
 def test_shapes_that_do_not_fit_are_named(run: Run) -> None:
@@ -736,7 +738,7 @@ def test_names_of_200_letters_destroy_no_table() -> None:
     lines = outcome.out.splitlines()
     assert max(map(len, lines)) == 80
     assert len(lines) < 20
-    assert re.search(r"^ stem +3x3, +9 +224 +251 +unknown +unknown +$", outcome.out, re.MULTILINE)
+    assert re.search(r"^ stem +3x3, +9 +224 +251 ", outcome.out, re.MULTILINE)
     assert name in run_plain("plan", "weights.pt")
 
 

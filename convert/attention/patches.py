@@ -94,7 +94,7 @@ def _reach(spec: ConvSpec, axis: int, patch: int) -> tuple[int, int]:
 
 def _unsuited(conv: Convolution, patch: int) -> str | None:
     """Why a convolution is none over patches of this size, or None if it is one."""
-    if type(conv) not in (nn.Conv2d, PADDED[2]):
+    if type(conv) not in (nn.Conv2d, PADDED[2, False]):
         return f"only nn.Conv2d has patches; got {type(conv).__name__}"
     spec = spec_of(conv)
     if spec.is_dynamic or spec.padding_mode not in ("zeros", "circular"):

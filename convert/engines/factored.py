@@ -34,6 +34,7 @@ from ..bounds.rounding import factored_error
 from ..heads.graphs import kept_apart
 from ..heads.regime import UNREAD
 from ..heads.values import AttentionLayer
+from ..padded import cropped
 from ..size import Size
 from ..spec import ConvSpec
 from ..transforms import is_traced
@@ -112,8 +113,10 @@ class FactoredEngine(Engine):
 def _convolution(spec: ConvSpec, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """What is left of the layer in the exact regime."""
     if spec.transposed:
-        geometry = Geometry(spec.stride, cast(tuple[int, ...], spec.padding), spec.dilation, spec.groups)
-        return convolve_transposed(x, weight, bias, geometry, spec.output_padding)
+        padding = (0,) * spec.axes if spec.is_uneven else cast(tuple[int, ...], spec.padding)
+        geometry = Geometry(spec.stride, padding, spec.dilation, spec.groups)
+        y = convolve_transposed(x, weight, bias, geometry, spec.output_padding)
+        return cropped(spec, y) if spec.is_uneven else y
     padding = convolution_padding(spec)
     geometry = Geometry(spec.stride, padding, spec.dilation, spec.groups)
     return convolve(pad_as_convolution(spec, x), weight, bias, geometry)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import metadata
 
 from ..files.architecture import Architecture
-from ..files.certified import CertifiedLayer, CertifiedReport
+from ..files.report import CertifiedLayer, CertifiedReport
 from ..model.report import LayerReport
 
 OURS = "<!-- Written by conv2attn from report.json; replaced whenever the network is saved. -->"

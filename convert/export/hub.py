@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from torch import nn
@@ -19,11 +20,10 @@ from torch import nn
 from ..attention.checked import checked_model
 from ..errors import ToolError
 from ..files.architecture import Architecture
-from ..files.certified import CertifiedReport
-from ..files.load import load_converted
-from ..files.save import save_converted
-from ..files.writing.ownership import CONFIG, REPORT, WEIGHTS
-from ..files.writing.scratch import scratch_folder
+from ..files.folder import save_converted
+from ..files.open import load_converted
+from ..files.report import CertifiedReport
+from ..files.write import CONFIG, REPORT, WEIGHTS
 from ..model.report import Report
 from .card import OURS, card_text
 
@@ -95,8 +95,8 @@ class HubNetwork(
         folder = Path(save_directory)
         report = CertifiedReport.of(self.network, Report.of(self.network))
         card = folder / _CARD
-        with scratch_folder(".conv2attn-", inside=folder) as temporary:
-            made = temporary / "made"
+        with TemporaryDirectory(prefix=".conv2attn-", dir=folder) as temporary:
+            made = Path(temporary) / "made"
             save_converted(self.network, made, report=report, architecture=self.built_by)
             if not card.exists() or OURS in card.read_text(encoding="utf-8", errors="replace"):
                 self._card(report, None).save(made / _CARD)

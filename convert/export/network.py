@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +22,7 @@ from torch.export import Dim
 from ..attention.checked import checked_model
 from ..attention.layer import SelfAttention
 from ..errors import ConversionError, OutputError, Problem, ToolError, UnsupportedLayerError, first_line
-from ..files.writing.atomic import write_file
-from ..files.writing.scratch import scratch_folder
+from ..files.write import write_file
 from ..names import names_by_module
 from ..padded import convolution
 from .onnx.forms import DEFAULT_FORM, form_named, refusal
@@ -81,8 +81,8 @@ def export_onnx(
         raise UnsupportedLayerError(f"the network cannot be written in the form {form}: {what}", problems)
     first = next(iter(layers.values()))
     example = torch.zeros(2, first.in_channels, *size, dtype=first.weight.dtype)
-    with scratch_folder() as folder:
-        traced = folder / "traced.onnx"
+    with TemporaryDirectory() as folder:
+        traced = Path(folder) / "traced.onnx"
         _trace(plain, example, opset).save(traced)
         whole = attention_model(traced, layers.get, form=form)
         _check_complete(whole, layers)

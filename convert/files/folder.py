@@ -1,63 +1,252 @@
-"""Reads the folder of a converted model, of this version or an older one: its description and its weights, no code."""
+"""The folder of a converted network: config.json, model.safetensors, report.json and perhaps report.html, model.onnx.
+
+``config.json`` says what the tensors do not: how the CNN is built, and each attention layer's geometry and other names.
+The content is a network, which an architecture is needed to build, or the attention layers alone.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
+from torch import Tensor, nn
+
+from ..arguments import as_path
+from ..attention.checked import checked_model
+from ..attention.layer import SelfAttention
 from ..attention.supported import SUPPORTED_DTYPES
-from ..errors import CheckpointError
-from ..spec import ConvSpec
+from ..errors import CheckpointError, GeometryError, OutputError
+from ..model.report import Report
+from ..plain import as_unicode, check_unicode, json_text, path_in, read_json
+from .architecture import Architecture
 from .checkpoint import Checkpoint, read_checkpoint
-from .config import Config, read_config
-from .migration import query_under_middle_tap
-from .readers.common.beside import path_in
-from .readers.common.limits import Budget
-from .writing.ownership import CONFIG, FORMAT, WEIGHTS
+from .entry import LayerEntry, attention_named, only_layers, state_key
+from .layers import Layers
+from .report import CertifiedReport
+from .tensors import aliases, independent, write_safetensors
+from .write import CONFIG, FORMAT, PAGE, PROGRAM, REPORT, WEIGHTS, is_ours, write_folder
+
+FORMAT_VERSION = 3
+NETWORK_CONTENT, LAYERS_CONTENT = "network", "layers"
+# The project's own examples, which no file chooses the code of.
+OWN_ARCHITECTURES = tuple(
+    f"conv2attn.convert.examples.networks:{name}" for name in ("plain_cnn", "residual_cnn", "mobile_cnn")
+)
+_AROUND = 20  # characters of a text that is refused, which an error shows
+
+
+@dataclass(frozen=True)
+class Config:
+    """The description in a config.json.
+
+    Attributes:
+        content: NETWORK_CONTENT or LAYERS_CONTENT.
+        architecture: How the network is built, or None if that is not known.
+        layers: Its attention layers.
+        tensors: Keys of its tensors in the order of the model's state dict, which no safetensors file keeps.
+    """
+
+    content: str
+    architecture: Architecture | None
+    layers: tuple[LayerEntry, ...]
+    tensors: tuple[str, ...]
+
+    @property
+    def own_architecture(self) -> Architecture | None:
+        """The architecture, if it is one of the project's examples, whose code no file chooses; else None."""
+        known = self.architecture is not None and self.architecture.spec in OWN_ARCHITECTURES
+        return self.architecture if known else None
+
+
+def is_converted(folder: Path) -> bool:
+    """Whether a folder is one that ``save_converted`` wrote.
+
+    Raises:
+        CheckpointError: The file that tells is a link that leaves the folder, or may not be read.
+    """
+    try:
+        if not (folder / CONFIG).is_file():
+            return False
+    except PermissionError as error:
+        raise CheckpointError(f"{folder} is not readable, or lies in a folder that is not") from error
+    path = path_in(folder, CONFIG)
+    if not os.access(path, os.R_OK):
+        raise CheckpointError(f"{path}, which says whether {folder} is a converted model, is not readable")
+    return is_ours(path)
 
 
 def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
-    """Reads the description and the weights of a converted model.
+    """Reads the description and the weights of a converted model; no code.
 
     Raises:
-        CheckpointError: The folder is not a converted model, is damaged, or was written by a later version.
+        CheckpointError: The folder is not a converted model, is damaged, or is of another version.
     """
-    budget = Budget()  # of both files together
-    version, config = read_config(folder, budget)
-    checkpoint = read_checkpoint(path_in(folder, WEIGHTS), budget=budget)
-    if checkpoint.metadata.get(FORMAT) != str(version):
+    config = read_config(folder)
+    saved = read_checkpoint(path_in(folder, WEIGHTS))
+    if saved.metadata.get(FORMAT) != str(FORMAT_VERSION):
         raise CheckpointError(f"{folder} is damaged: {CONFIG} and {WEIGHTS} are not of one version")
-    checkpoint = _in_order(checkpoint, config)
-    _check_dtypes(config, checkpoint)
-    if version < 3:
-        state = dict(checkpoint.state_dict)
-        for entry in config.layers:
-            for name in entry.names:
-                query_under_middle_tap(name, ConvSpec.from_json(dict(entry.spec)), state)
-        checkpoint = replace(checkpoint, state_dict=state)
-    return config, checkpoint
+    if saved.state_dict.keys() != set(config.tensors):
+        raise CheckpointError(f"{folder} is damaged: {CONFIG} lists other tensors than {WEIGHTS} holds")
+    state = {key: saved.state_dict[key] for key in config.tensors}
+    _check_dtypes(config, state, folder)
+    return config, replace(saved, path=folder, state_dict=state, files=(folder / CONFIG, *saved.files))
 
 
-def _in_order(checkpoint: Checkpoint, config: Config) -> Checkpoint:
-    """The weights in the order of the model's state dict, where the folder tells it."""
-    if config.tensors is None:
-        return checkpoint
-    state = checkpoint.state_dict
-    if state.keys() != set(config.tensors):
-        raise CheckpointError(f"{checkpoint.path.parent} is damaged: {CONFIG} lists other tensors than {WEIGHTS} holds")
-    return replace(checkpoint, state_dict={key: state[key] for key in config.tensors})
+def read_config(folder: Path) -> Config:
+    """Reads the description of a converted model.
+
+    Raises:
+        CheckpointError: The folder is not a converted model, or is of another version.
+    """
+    path = folder / CONFIG
+    try:
+        config = read_json(path_in(folder, CONFIG) if path.exists() else path)
+    except OSError as error:
+        reason = f"{CONFIG} cannot be read ({error.strerror})"
+        raise CheckpointError(f"{folder} is not a converted model: {reason}") from error
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise CheckpointError(f"{path} does not describe a model that conv2attn converted")
+    version = config.get("format_version")
+    if version != FORMAT_VERSION or type(version) is not int:
+        own = metadata.version("conv2attn")
+        raise CheckpointError(f"{path} has format version {version!r:.100}; conv2attn {own} reads {FORMAT_VERSION}")
+    try:
+        recorded, listed = config["architecture"], config["tensors"]
+        layers = tuple(LayerEntry.from_json(entry) for entry in config["layers"])
+        architecture = None if recorded is None else Architecture(**recorded)
+        if not (isinstance(listed, list) and all(isinstance(key, str) for key in listed)):
+            raise TypeError("the tensors are no list of texts")
+        if config["content"] not in (NETWORK_CONTENT, LAYERS_CONTENT) or not layers:
+            raise TypeError(f"content is {NETWORK_CONTENT} or {LAYERS_CONTENT}, of at least one layer")
+    except (KeyError, TypeError, ValueError, AttributeError, GeometryError) as error:
+        raise CheckpointError(f"{path} is malformed: {error}") from error
+    return Config(config["content"], architecture, layers, tuple(listed))
 
 
-def _check_dtypes(config: Config, checkpoint: Checkpoint) -> None:
-    """Refuses layers with weights of a dtype that no layer has, or whose bias is of another than their weight."""
-    layers = {name for entry in config.layers for name in entry.names}
-    for key, tensor in checkpoint.state_dict.items():
-        layer, _, part = key.rpartition(".")
-        owners = {layer, layer.rpartition(".")[0]} & layers
-        if owners and tensor.dtype not in SUPPORTED_DTYPES:
-            raise CheckpointError(
-                f"{checkpoint.path} has {key[:100]!r} of {tensor.dtype}, which no attention layer has"
-            )
-        weight = checkpoint.state_dict.get(f"{key.removesuffix('bias')}weight", tensor)
-        if part == "bias" and layer in owners and tensor.dtype != weight.dtype:
-            raise CheckpointError(f"{checkpoint.path} has {key[:100]!r} of another dtype than the layer's weight")
+def save_converted(
+    model: nn.Module,
+    folder: str | Path,
+    *,
+    report: Report | CertifiedReport | None = None,
+    architecture: Architecture | None = None,
+    source: Checkpoint | None = None,
+    page: str | None = None,
+    program: Callable[[Path], None] | None = None,
+    force: bool = False,
+) -> None:
+    """Writes a converted model, so that a killed run leaves the old folder or the new one.
+
+    Args:
+        model: A model with self-attention layers, perhaps trained further.
+        folder: Where to; its parent must exist.
+        report: The report of the conversion, perhaps with bounds; by default what the model shows now. Bounds that are
+            not given are made, for inputs from -1 to 1.
+        architecture: How the CNN was built, for those who load the folder.
+        source: The checkpoint that the weights came from; the folder must not hold it.
+        page: An HTML page about the conversion, to keep with it (``proofs/show/page/write.py`` makes one).
+        program: Writes the network as an ONNX file, at the path that it is given.
+        force: Replace a folder that conv2attn wrote.
+
+    Raises:
+        OutputError: The folder exists or cannot be written, the model has no self-attention layer, state that is not
+            a tensor or tensors without values, or the architecture's arguments are not JSON, or a text is not Unicode.
+        ConversionError: The model is not an ``nn.Module`` in Python, or the folder is not a path.
+    """
+    model, folder = checked_model(model), as_path(folder, "folder")
+    if not isinstance(report, Report | CertifiedReport | None):
+        raise OutputError(f"report must be a Report, as Conversion.report is; got {type(report).__name__}")
+    without = [name for name, tensor in model.state_dict().items() if getattr(tensor, "is_meta", False)]
+    if without:
+        raise OutputError(f"the model has tensors without values, on the meta device: {', '.join(without[:10])}")
+    report = Report.of(model) if report is None else report
+    converted = report.report if isinstance(report, CertifiedReport) else report
+    if not converted.layers:
+        raise OutputError("the model has no self-attention layer to keep; convert it first")
+    entries = [LayerEntry.of(layer.names, attention_named(model, layer.name)) for layer in converted.layers]
+    content = LAYERS_CONTENT if isinstance(model, Layers | SelfAttention) else NETWORK_CONTENT
+    kinds = sorted({entry.kind for entry in entries if entry.kind is not None})
+    if content == LAYERS_CONTENT and kinds:
+        raise OutputError(f"layers alone are kept of PyTorch's own convolutions only; there are {', '.join(kinds)}")
+    state = _tensors(model.state_dict() if content == NETWORK_CONTENT else _layers_state(model, converted))
+    shared = aliases(state)
+    tensors = independent({name: value for name, value in state.items() if name not in shared})
+    config = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "content": content,
+        "architecture": None if architecture is None else asdict(architecture),
+        "layers": [entry.to_json() for entry in entries],
+        "tensors": list(state),
+        "source": None if source is None else {"file": as_unicode(source.path.name), "sha256": source.sha256},
+        "versions": {name: metadata.version(name) for name in ("conv2attn", "torch")},
+    }
+    certified = report if isinstance(report, CertifiedReport) else CertifiedReport.of(model, report)
+    texts = {CONFIG: _json(config), REPORT: json_text(certified.to_json()) + "\n"}
+    _check_unicode(certified.to_json())
+    if page is not None:
+        texts[PAGE] = page
+
+    def write(temporary: Path) -> None:
+        write_safetensors(tensors, temporary / WEIGHTS, {FORMAT: str(FORMAT_VERSION), **shared})
+        for name, text in texts.items():
+            (temporary / name).write_text(text, encoding="utf-8")
+        if program is not None:
+            program(temporary / PROGRAM)
+
+    write_folder(folder, write, force=force, sources=() if source is None else source.files)
+
+
+def check_architecture(architecture: Architecture | None) -> None:
+    """Refuses an architecture that ``save_converted`` would refuse.
+
+    Raises:
+        OutputError: Its arguments are not JSON, or its name or they are no text that could be read again.
+    """
+    if architecture is not None:
+        _json(asdict(architecture))
+
+
+def _check_dtypes(config: Config, state: Mapping[str, Tensor], folder: Path) -> None:
+    """Refuses layers with numbers of a dtype that no layer has, or whose bias is of another than their weight."""
+    for key, tensor in only_layers(state, config.layers).items():
+        weight = state.get(f"{key.removesuffix('bias')}weight", tensor) if key.endswith("bias") else tensor
+        if tensor.dtype not in SUPPORTED_DTYPES or weight.dtype != tensor.dtype:
+            raise CheckpointError(f"{folder} has {key[:100]!r} of {tensor.dtype}, which no such attention layer has")
+
+
+def _layers_state(model: nn.Module, report: Report) -> dict[str, Tensor]:
+    """The state of the converted layers alone, under the names they have in the model."""
+    names = [name for layer in report.layers for name in layer.names]
+    states = {name: attention_named(model, name).state_dict() for name in names}
+    return {state_key(name, key): value for name in names for key, value in states[name].items()}
+
+
+def _json(data: Mapping[str, Any]) -> str:
+    """Plain data as text that can be read again."""
+    try:
+        text = json.dumps(data, indent=2, allow_nan=False) + "\n"
+    except (TypeError, ValueError) as error:
+        raise OutputError(f"the conversion cannot be written as JSON: {error}") from error
+    _check_unicode(data)
+    return text
+
+
+def _check_unicode(data: object) -> None:
+    try:
+        check_unicode(data)
+    except UnicodeEncodeError as error:
+        around = ascii(error.object[max(0, error.start - _AROUND) : error.end + _AROUND])
+        raise OutputError(f"the conversion cannot be written: {around} is not text in Unicode") from error
+
+
+def _tensors(state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """A state dict that holds nothing but tensors."""
+    odd = [name for name, value in state.items() if not isinstance(value, Tensor)]
+    if odd:
+        raise OutputError(f"the model has state that is not a tensor and cannot be written: {', '.join(odd[:10])}")
+    return dict(state)

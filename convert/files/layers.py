@@ -6,19 +6,19 @@ computes nothing as a whole, and is converted, written and loaded like any netwo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import cast
 
 from torch import Tensor, nn
-from torch.nn.modules.module import _IncompatibleKeys
 
 from ..attention.supported import ForeignConvolution
 from ..errors import CheckpointError, ConversionError
 from ..padded import convolution as new_convolution
 from ..padded import has_class
 from ..spec import Convolution, ConvSpec
-from .readers.common.geometry import StoredConvolution
-from .readers.common.limits import MAX_DEPTH
+from .readers.described import DescribedConvolution
+
+_MAX_DEPTH = 64  # modules in modules
 
 
 class Layers(nn.Module):
@@ -26,49 +26,13 @@ class Layers(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Refuses: how the layers are connected is not known."""
-        raise ConversionError("these are layers without their network; each is called by itself")
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """As ``nn.Module``'s, which takes a time that is quadratic in the layers: layer by layer, each of them once."""
-        names: dict[nn.Module, list[str]] = {}
-        for name, layer in self._named_layers():
-            names.setdefault(layer, []).append(name)
-        parts = _parts(state_dict, {name for group in names.values() for name in group})
-        missing, unexpected = [], list(parts.pop("", {}))
-        for layer, group in names.items():
-            own = layer.state_dict().keys()
-            missing += [f"{name}.{key}" for name in group for key in own - parts[name].keys()]
-            unexpected += [f"{name}.{key}" for name in group for key in parts[name].keys() - own]
-            together = {key: value for name in group for key, value in parts[name].items()}
-            layer.load_state_dict(together, strict=False, assign=assign)
-        if strict and (missing or unexpected):
-            raise RuntimeError(f"the state dict lacks {missing}, and has {unexpected}, which no layer has")
-        return _IncompatibleKeys(missing, unexpected)
-
-    def _named_layers(self) -> Iterator[tuple[str, nn.Module]]:
-        """The layers, each under every one of its names."""
-        pending: list[tuple[str, nn.Module]] = [("", self)]
-        while pending:
-            name, module = pending.pop()
-            if isinstance(module, Layers):
-                prefix = f"{name}." if name else ""
-                pending += ((f"{prefix}{part}", child) for part, child in reversed(module._modules.items()) if child)
-            else:
-                yield name, module
+        raise ConversionError(
+            "only the layers were converted, since the file does not say how they are connected; the architecture "
+            "makes a network of them"
+        )
 
 
-def _parts(state: Mapping[str, Any], layers: Collection[str]) -> dict[str, dict[str, Any]]:
-    """The entries of a state dict that belong to each layer, by what follows its name; under "" those of none."""
-    parts: dict[str, dict[str, Any]] = {name: {} for name in layers}
-    for key, value in state.items():
-        name = key.rpartition(".")[0]
-        while name and name not in parts:
-            name = name.rpartition(".")[0]
-        parts.setdefault(name, {})[key[len(name) + 1 :] if name else key] = value
-    return parts
-
-
-def layer_tree(convolutions: Mapping[str, StoredConvolution], tensors: Mapping[str, Tensor]) -> nn.Module:
+def layer_tree(convolutions: Mapping[str, DescribedConvolution], tensors: Mapping[str, Tensor]) -> nn.Module:
     """Builds the convolutions, over the tensors that they are given.
 
     Args:
@@ -88,7 +52,7 @@ def layer_tree(convolutions: Mapping[str, StoredConvolution], tensors: Mapping[s
         parts = (id(tensors.get(stored.weight)), None if stored.bias is None else id(tensors.get(stored.bias)))
         key = (stored.spec, stored.problem, stored.note, *parts)
         if key not in known or stored.spec is None:
-            known[key] = _module(name, stored, tensors)
+            known[key] = layer_module(name, stored, tensors)
         modules[name] = known[key]
     if "" in modules:
         if len(modules) > 1:
@@ -119,9 +83,14 @@ def convolution(spec: ConvSpec, weight: Tensor, bias: Tensor | None) -> Convolut
     return conv.eval()
 
 
-def _module(name: str, stored: StoredConvolution, tensors: Mapping[str, Tensor]) -> nn.Module:
+def layer_module(name: str, stored: DescribedConvolution, tensors: Mapping[str, Tensor]) -> Convolution:
+    """A convolution over the tensors that it is given; a stand-in where it cannot be converted.
+
+    Raises:
+        CheckpointError: A tensor is missing or does not have the shape of the geometry.
+    """
     if stored.spec is None:
-        return ForeignConvolution(stored.problem or "its geometry is not known")
+        return cast(Convolution, ForeignConvolution(stored.problem or "its geometry is not known"))
     if stored.weight not in tensors or (stored.bias is not None and stored.bias not in tensors):
         raise CheckpointError(f"the weights of the layer {name!r} are missing")
     bias = None if stored.bias is None else tensors[stored.bias]
@@ -134,8 +103,8 @@ def _module(name: str, stored: StoredConvolution, tensors: Mapping[str, Tensor])
 def _add(root: nn.Module, name: str, module: nn.Module) -> None:
     """Puts a module under its dotted name, with a ``Layers`` for each part before the last."""
     *parents, last = name.split(".")
-    if len(parents) >= MAX_DEPTH:
-        raise CheckpointError(f"the layer {name[:100]!r} lies more than {MAX_DEPTH} modules deep")
+    if len(parents) >= _MAX_DEPTH:
+        raise CheckpointError(f"the layer {name[:100]!r} lies more than {_MAX_DEPTH} modules deep")
     place = root
     try:
         for part in parents:

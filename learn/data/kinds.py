@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...convert.errors import OptionError
-from ...convert.files.writing.ownership import check_outside
+from ...convert.files.write import check_outside
 from ...convert.preprocessing import Normalization
 from ...convert.size import Size
 from .cifar10 import cifar10

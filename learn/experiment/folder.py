@@ -13,11 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ...convert.errors import CheckpointError, ConversionError, RunExistsError
-from ...convert.files.readers.common.beside import path_in
-from ...convert.files.readers.common.limits import read_json
-from ...convert.files.readers.common.plain import from_plain
-from ...convert.files.writing.atomic import write_file
-from ...convert.files.writing.json_text import as_unicode, json_text
+from ...convert.files.write import write_file
+from ...convert.plain import as_unicode, from_plain, json_text, path_in, read_json
 from ..heads.grid import Grid
 from ..training.folders import begin_folder
 from .recipes import Setting, encodings_of

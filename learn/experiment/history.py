@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from ...convert.errors import CheckpointError, SelectionError
-from ...convert.files.readers.common.beside import path_in
-from ...convert.files.readers.common.plain import from_plain
+from ...convert.plain import from_plain, path_in
 from ..heads.grid import Grid
 from ..training.records import RECORDS, Record, read_records
 from .folder import read_experiment, run_folder

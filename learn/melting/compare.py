@@ -24,8 +24,8 @@ from torch import nn
 
 from ...convert.arguments import as_integer
 from ...convert.errors import OutputError, RunExistsError
-from ...convert.files.readers.common.limits import read_json
-from ...convert.files.writing.ownership import FORMAT
+from ...convert.files.write import FORMAT
+from ...convert.plain import read_json
 from ..data.corruptions import corrupted
 from ..data.images import ImageData, Split
 from ..training.evaluate import evaluate

@@ -11,10 +11,8 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from ...convert.errors import CheckpointError
-from ...convert.files.readers.archive import open_archive
-from ...convert.files.readers.common.stored import Source
-from ...convert.files.writing.atomic import write_file
-from ...convert.files.writing.stream import write_stream
+from ...convert.files.tensors import write_stream
+from ...convert.files.write import write_file
 
 LAST, BEST = "last.ckpt", "best.ckpt"
 STATE, RECORDS_KEY = "state_dict", "records"
@@ -64,14 +62,9 @@ def read_epoch(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path) -> Any:
-    """Tensors and plain data, on the CPU; no entry of the file may be compressed, since it would be expanded."""
+    """Tensors and plain data, on the CPU."""
     try:
-        archive = open_archive(Source(path))
-        for name in archive.entries:
-            archive.storage(name)
         return torch.load(path, map_location="cpu", weights_only=True)
-    except CheckpointError:
-        raise
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
     except Exception as error:  # of a damaged file, torch's reader raises whatever its bytes lead to

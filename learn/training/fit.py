@@ -22,12 +22,12 @@ import torch
 from torch import nn
 
 from ...convert.errors import CheckpointError, ConversionError, RunExistsError, ToolError, first_line, refusing
-from ...convert.files.readers.common.limits import read_json
+from ...convert.plain import read_json
 from ..data.images import ImageData
 from .batches import Order
 from .folders import begin_folder
 from .recipe import Groups, Machine, Recipe, plain_groups
-from .records import Record, Recorder, check_room, nothing_more
+from .records import Record, Recorder, nothing_more
 
 RUN = "run.json"
 
@@ -159,12 +159,11 @@ def check_run(
 
     Raises:
         OptionError: Lightning cannot train so on this machine.
-        ConversionError: As ``check_fits``, or the records would be too long to be read again.
+        ConversionError: As ``check_fits``, or the recorder cannot look at the network.
     """
     check_fits(network, data, recipe, machine)
     with refusing("the network cannot be looked at"), torch.no_grad():
-        first = recorder(copy.deepcopy(network).eval())
-    check_room(first, recipe.epochs)
+        recorder(copy.deepcopy(network).eval())
 
 
 def check_fits(network: nn.Module, data: ImageData, recipe: Recipe, machine: Machine) -> None:

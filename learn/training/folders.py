@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ...convert.errors import OutputError
-from ...convert.files.writing.atomic import check_file, write_file
-from ...convert.files.writing.json_text import as_unicode, json_text
+from ...convert.files.write import check_file, write_file
+from ...convert.plain import as_unicode, json_text
 
 
 def begin_folder(file: Path, described: dict[str, Any]) -> None:
@@ -27,8 +27,8 @@ def begin_folder(file: Path, described: dict[str, Any]) -> None:
         folder.mkdir(exist_ok=True)
     except OSError as error:
         raise OutputError(f"{folder} cannot be made: {error.strerror}") from error
-    check_file(file)  # clears away what a killed run left of it
-    if any(folder.iterdir()):
+    check_file(file)
+    if any(not entry.name.startswith(f".{file.name}.") for entry in folder.iterdir()):  # writing clears remains away
         raise OutputError(f"{folder} holds something else; {file.name} begins a new or an empty folder")
     text = json_text(described) + "\n"
     write_file(file, lambda path: path.write_text(text, encoding="utf-8"))

@@ -38,7 +38,7 @@ from .checkpoints import BEST, LAST, RECORDS_KEY, AtomicFiles, Kept, read_epoch
 from .evaluate import evaluate, in_eval_mode
 from .processes import in_processes
 from .recipe import Groups, Machine, Recipe
-from .records import Record, Recorder, check_room, scalars, write_records
+from .records import Record, Recorder, scalars, write_records
 from .trainer import make_trainer, processes_to_start, quiet
 
 MONITORED = "validation_accuracy"
@@ -102,7 +102,6 @@ class Training(lightning.LightningModule):
         """Records the network as it is before the first step."""
         if not self.records:
             self._record(0, {})
-            check_room(self.records[0], self._recipe.epochs)
 
     def on_train_epoch_start(self) -> None:
         """Draws chance anew, and leaves batch normalisation the statistics that it has, if the recipe says so."""

@@ -10,13 +10,11 @@ from typing import Any
 
 from torch import nn
 
-from ...convert.errors import CheckpointError, ConversionError
-from ...convert.files.readers.common.limits import MAX_JSON_VALUES, read_json
-from ...convert.files.writing.atomic import write_file
-from ...convert.files.writing.json_text import json_text
+from ...convert.errors import CheckpointError
+from ...convert.files.write import write_file
+from ...convert.plain import json_text, read_json
 
 RECORDS, CSV = "records.json", "metrics.csv"
-MAX_RECORDS = 64 * 2**20  # bytes; 300 epochs of 9 heads in each of 6 layers on 16 x 16 pixels take 10 million
 Record = dict[str, Any]
 Recorder = Callable[[nn.Module], Record]
 """Looks at a network in eval mode after an epoch and returns plain data; for several processes it must be picklable."""
@@ -25,28 +23,6 @@ Recorder = Callable[[nn.Module], Record]
 def nothing_more(_: nn.Module) -> Record:
     """Records nothing but what every run does."""
     return {}
-
-
-def check_room(first: Record, epochs: int) -> None:
-    """Refuses a run whose records could not be read again, before it is trained.
-
-    A later record can be longer than the first, since numbers have more or fewer digits; twice is allowed for.
-
-    Args:
-        first: The record of the network before training.
-        epochs: How many more there will be.
-
-    Raises:
-        ConversionError: The records would be too long.
-    """
-    text = json_text([first])
-    size, values = (2 * (epochs + 1) * each for each in (len(text), text.count(",")))
-    if size > MAX_RECORDS or values > MAX_JSON_VALUES:
-        raise ConversionError(
-            f"the records of {epochs} epochs may take {size // 2**20} MiB and {values:,} values, of which "
-            f"{MAX_RECORDS // 2**20} and {MAX_JSON_VALUES:,} can be read again; fewer epochs or heads, or smaller "
-            "images, take less"
-        )
 
 
 def write_records(records: Sequence[Record], folder: Path) -> None:
@@ -63,7 +39,7 @@ def read_records(folder: Path) -> list[Record]:
         CheckpointError: They cannot be read, or are something else.
     """
     try:
-        found = read_json(folder / RECORDS, largest=MAX_RECORDS)
+        found = read_json(folder / RECORDS)
     except OSError as error:
         raise CheckpointError(f"{folder} holds no run: {RECORDS} cannot be read ({error.strerror})") from error
     if not (isinstance(found, list) and found and all(isinstance(each, dict) and "epoch" in each for each in found)):

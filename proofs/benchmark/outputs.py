@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...convert.errors import OutputError, SelectionError
-from ...convert.files.writing.atomic import check_distinct, check_file, write_file
-from ...convert.files.writing.marked import check_marked
+from ...convert.files.write import check_distinct, check_file, check_marked, write_file
 from .candidates.shapes import check_table_names
 from .report import markdown as as_markdown
 from .run import Benchmark

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from ...convert.errors import CheckpointError
 from ...convert.files.readers import read_contents
-from ...convert.files.readers.common.stored import OddTensor, StoredTensor
 from ...convert.preprocessing import Normalization
 from ...convert.size import Size
 from ...learn.data.pictures import SUFFIXES, ImageSizesError, check_plain_file, read_picture
@@ -91,14 +90,10 @@ def _read_array(path: Path) -> Tensor:
 
 
 def _read_tensor(path: Path) -> Tensor:
-    """A tensor over the mapped file, by the reader of checkpoints, which runs and expands nothing."""
-    try:
-        stored = read_contents(path).value
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
-    if not isinstance(stored, StoredTensor):
-        kind = f"a {stored.kind} tensor" if isinstance(stored, OddTensor) else "something else"
-        raise CheckpointError(f"{path} holds {kind}, not a dense, plain tensor")
-    if (flaw := stored.flaw()) is not None:
-        raise CheckpointError(f"{path} is damaged: its tensor {flaw}")
-    return stored.read()
+    """A tensor over the mapped file, by the reader of checkpoints, which runs nothing."""
+    found = read_contents(path).value
+    if not isinstance(found, Tensor):
+        raise CheckpointError(f"{path} holds something else, not a tensor")
+    if found.layout is not torch.strided or found.is_nested or found.is_quantized or found.is_meta:
+        raise CheckpointError(f"{path} holds a tensor that is not dense and plain")
+    return found.detach()

@@ -16,8 +16,7 @@ from ...convert.certificate.network.certificate import NetworkCertificate, certi
 from ...convert.certificate.wording import NO_USE, is_useful
 from ...convert.engines import AUTO
 from ...convert.errors import OptionError, Problem, refusing
-from ...convert.files.architecture import Architecture
-from ...convert.files.network import open_network
+from ...convert.files.open import Opening
 from ...convert.model.convert import convert_model, restore_model
 from ...convert.preprocessing import Normalization
 from ...convert.size import USUAL_SIZES, Size
@@ -50,8 +49,7 @@ class Pair:
 def load_pair(
     path: Path,
     *,
-    architecture: Architecture | None = None,
-    ema: bool = False,
+    opening: Opening | None = None,
     alpha: float | None = None,
     skip_unsupported: bool = False,
     device: str = "cpu",
@@ -61,8 +59,7 @@ def load_pair(
 
     Args:
         path: Whatever ``open_network`` opens: a CNN is converted, a converted network restored.
-        architecture: How to build the CNN.
-        ema: Take a checkpoint's moving average of the weights.
+        opening: How it is opened.
         alpha: Locality strength of a conversion; a converted network has its own.
         skip_unsupported: Leave a CNN's unsupported layers as they are.
         device: Where to.
@@ -74,8 +71,8 @@ def load_pair(
         ConversionError: The networks cannot be loaded, converted or restored.
     """
     check_device(device)
-    network = open_network(path, architecture=architecture, ema=ema, device=device, dtype=dtype)
-    model = network.whole()
+    network = (opening or Opening()).open(path, device=device, dtype=dtype)
+    model = network.whole().as_saved()
     if not network.is_converted:
         return Pair(model, convert_model(model, alpha=alpha, skip_unsupported=skip_unsupported).model.eval())
     if alpha is not None or skip_unsupported:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -19,15 +20,13 @@ from ...convert.certificate.data import measure_input
 from ...convert.certificate.layer import certify_error
 from ...convert.errors import OptionError, refusing
 from ...convert.export.onnx.forms import DEFAULT_FORM, FORMS, form_named
-from ...convert.export.onnx.standard import fitted
 from ...convert.export.onnx.watched import Watched, watched_model
 from ...convert.export.onnx.whole import FORM, SOURCE, attention_model
 from ...convert.files.checkpoint import read_checkpoint
-from ...convert.files.network import open_network
-from ...convert.files.readers.common.beside import path_in
-from ...convert.files.writing.ownership import PROGRAM
-from ...convert.files.writing.scratch import scratch_folder
+from ...convert.files.open import open_network
+from ...convert.files.write import PROGRAM
 from ...convert.model.convert import convert_model
+from ...convert.plain import path_in
 from ...convert.size import Size
 from .onnx_check import LayerCheck, OnnxCheck
 from .onnx_run import IMAGES, Feeds, random_feeds, session
@@ -58,15 +57,14 @@ def verify_onnx(
     """
     named = dict(model.named_modules(remove_duplicate=False)).get
     with ExitStack() as stack:
-        file = stack.enter_context(fitted(path, form))
-        whole = attention_model(file, named, form=form)
-        made = stack.enter_context(scratch_folder()) / PROGRAM
+        whole = attention_model(path, named, form=form)
+        made = Path(stack.enter_context(TemporaryDirectory())) / PROGRAM
         whole.write(made)
         with refusing(f"ONNX Runtime cannot run {path}"):
             original, attention = session(path), session(made)
             inputs = feeds(original)
             ends = {port.name for port in (*original.get_inputs(), *original.get_outputs())}
-            content, watched = watched_model(file, named, form=form, given=ends)
+            content, watched = watched_model(path, named, form=form, given=ends)
             outputs, is_kept = _apart(original, attention, inputs), True
             layers = _layer_checks(content, watched, inputs, form)
         if converted is not None:
@@ -124,7 +122,7 @@ def verify_onnx_file(
     own = form_named(str(known.get(FORM))).name
     if form not in (None, own):
         raise OptionError(f"{converted} is in the form {own}, not {form}")
-    model = open_network(path).model
+    model = open_network(path).as_saved()
     return verify_onnx(original, model, form=own, feeds=feeds, converted=converted, seed=seed)
 
 

@@ -10,17 +10,16 @@ from typing import Any, ClassVar
 import torch
 
 from ...convert.certificate.wording import NO_USE, is_useful
-from ...convert.files.architecture import Architecture
-from ...convert.files.certified import CertifiedReport
 from ...convert.files.checkpoint import size_on_disk
-from ...convert.files.network import open_network
-from ...convert.files.save import check_architecture, save_converted
-from ...convert.files.writing.atomic import check_target
-from ...convert.files.writing.ownership import PAGE
+from ...convert.files.folder import check_architecture, save_converted
+from ...convert.files.open import Network, Opening
+from ...convert.files.report import CertifiedReport
+from ...convert.files.write import PAGE, PROGRAM, check_target
 from ...convert.model.convert import convert_model
+from ...convert.model.report import Report
 from ...convert.model.selection import name_filter
 from ...convert.size import Size
-from ..terminal.names import layer_name, non_finite_lines, note_lines, problem_lines
+from ..terminal.names import extra_lines, layer_name, non_finite_lines, note_lines, problem_lines
 from ..terminal.output import progress, say
 from ..terminal.table import Table
 from .page.write import QUICK, make_page
@@ -36,12 +35,16 @@ class Converted:
         certified: What was converted, with bounds.
         program: The network as an ONNX file, where one was converted.
         has_page: Whether the page about the network was written.
+        left_out: Tensors of the checkpoint that are not in the folder, if only layers were converted; else None.
+        extra: Keys of the checkpoint that belong to no part of the network.
     """
 
     folder: Path
     certified: CertifiedReport
     program: Program | None = None
     has_page: bool = True
+    left_out: int | None = None
+    extra: tuple[str, ...] = ()
     exit_code: ClassVar[int] = 0
 
     @property
@@ -56,6 +59,8 @@ class Converted:
             "folder": str(self.folder),
             "page": None if self.page is None else str(self.page),
             "program": program,
+            "left_out": self.left_out,
+            "extra": list(self.extra),
             "report": self.certified.to_json(),
         }
 
@@ -70,9 +75,18 @@ class Converted:
             *([self._whole()] if useful else []),
             *problem_lines("without a known bound", network.unbounded),
             *([] if self.program is None else self.program.lines),
+            *([] if self.left_out is None else [self._layers_only(self.left_out)]),
+            *extra_lines(self.extra),
             f"Wrote {self.folder}" + ("" if self.page is None else f"; open {self.page} to look at it"),
             *([] if useful else [NO_USE]),
         ]
+
+    def _layers_only(self, others: int) -> str:
+        layers = sum(len(layer.names) for layer in self.certified.report.layers)
+        is_whole = self.program is not None and self.program.whole is not None
+        where = f"in {PROGRAM} alone" if is_whole else f"not in {self.folder}"
+        counts = f"{layers} convolution{'s' * (layers != 1)}; {others} other tensor{'s are' if others != 1 else ' is'}"
+        return f"Layers only: {counts} {where}. Pass --arch to convert the network."
 
     def _table(self) -> Table:
         low, high = self.certified.input_range
@@ -102,8 +116,7 @@ def convert_checkpoint(
     checkpoint: Path,
     out: Path,
     *,
-    architecture: Architecture | None,
-    ema: bool,
+    opening: Opening,
     device: str,
     dtype: torch.dtype | None,
     include: Sequence[str],
@@ -121,8 +134,7 @@ def convert_checkpoint(
     Args:
         checkpoint: Whatever ``open_network`` opens.
         out: The folder.
-        architecture: How to build the CNN.
-        ema: Take a checkpoint's moving average of the weights.
+        opening: How it is opened.
         device: Where to convert.
         dtype: Precision to convert in; None means the architecture's.
         include: Patterns of the names of layers to convert; none means all.
@@ -140,11 +152,9 @@ def convert_checkpoint(
         ConversionError: The checkpoint cannot be opened or converted, or the folder cannot be written.
     """
     check_target(out, force=force, sources=[checkpoint])
-    check_architecture(architecture)
+    check_architecture(opening.architecture)
     with progress("Reading", total=size_on_disk(checkpoint)) as advance:
-        network = open_network(
-            checkpoint, architecture=architecture, ema=ema, device=device, dtype=dtype, progress=advance
-        )
+        network = opening.open(checkpoint, device=device, dtype=dtype, progress=advance)
     say(*non_finite_lines(network.non_finite), err=True)
     cnn = network.cnn()
     chosen = name_filter(cnn, include=include, exclude=exclude)
@@ -157,10 +167,8 @@ def convert_checkpoint(
         text, left_out = make_page(model, certified.report, title=checkpoint.name, limit=QUICK)
         certified = certified.noted(left_out)
     told = {layer.name: bound.to_json() for layer, bound in zip(report.layers, certified.bounds, strict=True)}
-    with (
-        program_of(network, model, form=form, skip_unsupported=skip_unsupported, told=told) as program,
-        progress("Writing", total=None),
-    ):
+    program = program_of(network, model, form=form, skip_unsupported=skip_unsupported, told=told)
+    with progress("Writing", total=None):
         save_converted(
             model,
             out,
@@ -171,4 +179,13 @@ def convert_checkpoint(
             program=None if program is None or program.whole is None else program.write,
             force=force,
         )
-    return Converted(out, certified, program, page)
+    return Converted(out, certified, program, page, _left_out(network, report), network.checkpoint.extra)
+
+
+def _left_out(network: Network, report: Report) -> int | None:
+    """How many tensors of a checkpoint are of no layer that was converted, if there is nothing but layers."""
+    if not network.is_layers:
+        return None
+    described = network.checkpoint.convolutions
+    found = [described[name] for layer in report.layers for name in layer.names if name in described]
+    return len(network.checkpoint.state_dict.keys() - {key for each in found for key in (each.weight, each.bias)})

@@ -13,10 +13,9 @@ from ...convert.examples.images import HELD_OUT_SEED, draw_images
 from ...convert.examples.networks import NETWORKS
 from ...convert.examples.pretrained import load_example
 from ...convert.files.architecture import Architecture
-from ...convert.files.certified import CertifiedReport
-from ...convert.files.save import save_converted
-from ...convert.files.writing.atomic import check_target
-from ...convert.files.writing.ownership import PAGE
+from ...convert.files.folder import save_converted
+from ...convert.files.report import CertifiedReport
+from ...convert.files.write import PAGE, check_target
 from ...convert.model.convert import convert_model
 from ..evidence.agreement import Agreement, compare
 from ..evidence.tables import agreement_shown

@@ -16,10 +16,9 @@ from ...convert.export.gpsa import GPSAConvolution, gpsa_from_attention
 from ...convert.export.multihead import MultiheadConvolution, multihead_from_attention
 from ...convert.export.network import export_onnx
 from ...convert.export.onnx.forms import DEFAULT_FORM
-from ...convert.files.architecture import Architecture
-from ...convert.files.network import open_network
-from ...convert.files.writing.atomic import check_file, write_file
-from ...convert.files.writing.safetensors import write_safetensors
+from ...convert.files.open import Opening
+from ...convert.files.tensors import write_safetensors
+from ...convert.files.write import check_file, write_file
 from ...convert.model.convert import convert_model
 from ...convert.names import names_by_module
 from ...convert.size import USUAL_SIZES, Size
@@ -35,8 +34,7 @@ def export_network(
     out: Path,
     *,
     to: Target,
-    architecture: Architecture | None,
-    ema: bool,
+    opening: Opening,
     alpha: float | None,
     skip_unsupported: bool,
     size: Size | None,
@@ -49,8 +47,7 @@ def export_network(
         source: Whatever ``open_network`` opens; a CNN is converted first.
         out: The file to write.
         to: For which tool.
-        architecture: How to build the CNN.
-        ema: Take a checkpoint's moving average of the weights.
+        opening: How it is opened.
         alpha: Locality strength of a conversion; a converted network has its own.
         skip_unsupported: Leave layers that cannot be converted as they are.
         size: Size of the images; None for the usual one.
@@ -64,10 +61,10 @@ def export_network(
     if form is not None and to is not Target.onnx:
         raise OptionError("a form is for ONNX files only")
     check_file(out, force=force, sources=[source])
-    network = open_network(source, architecture=architecture, ema=ema)
+    network = opening.open(source)
     sources = [source, *network.files]
     check_file(out, force=force, sources=sources)
-    model = network.whole()
+    model = network.whole().as_saved()
     if not network.is_converted:
         model = convert_model(model, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported).model
     elif alpha is not None or skip_unsupported:

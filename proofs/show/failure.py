@@ -76,11 +76,19 @@ def _exit_code(error: Exception) -> int:
 
 def _hint(error: Exception) -> str:
     """Which option helps, as the end of an error's sentence: the library does not know how it is called."""
-    from ...convert.errors import ArchitectureNeededError, OutputExistsError, RunExistsError
+    from ...convert.errors import (
+        ArchitectureNeededError,
+        OutputExistsError,
+        RunExistsError,
+        SeveralNetworksError,
+        TrustNeededError,
+    )
     from ...learn.data.pictures import ImageSizesError
 
     hints = {
         ArchitectureNeededError: "--arch names the code that builds it",
+        TrustNeededError: "--trust runs it",
+        SeveralNetworksError: "--weights KEY takes one",
         RunExistsError: "--resume goes on with it",
         OutputExistsError: "--force replaces it",
         ImageSizesError: "--size makes pictures one size",

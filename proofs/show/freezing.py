@@ -15,10 +15,9 @@ from torch import nn
 from ...convert.attention.layer import SelfAttention
 from ...convert.certificate.layer import InputRange
 from ...convert.errors import ConversionError, OutputError, first_line
-from ...convert.files.architecture import Architecture
-from ...convert.files.network import open_network
-from ...convert.files.writing.atomic import check_distinct, check_file, write_file
-from ...convert.files.writing.stream import write_stream
+from ...convert.files.open import Opening
+from ...convert.files.tensors import write_stream
+from ...convert.files.write import check_distinct, check_file, write_file
 from ...convert.size import Size
 from ...learn.freezing.freeze import FrozenModel, freeze, freeze_layer, unfrozen
 from ...learn.melting.melt import attention_layers
@@ -76,8 +75,7 @@ def freeze_checkpoint(
     checkpoint: Path,
     out: Path,
     *,
-    architecture: Architecture | None,
-    ema: bool,
+    opening: Opening,
     tolerance: float,
     input_range: tuple[float, float],
     size: Size,
@@ -89,8 +87,7 @@ def freeze_checkpoint(
     Args:
         checkpoint: What ``conv2attn melt`` or convert wrote, or the state dict of a network that was trained further.
         out: The file, which ends in .pt2.
-        architecture: How to build the CNN that the network was.
-        ema: Take a checkpoint's moving average of the weights.
+        opening: How it is opened.
         tolerance: Of each layer, away from borders.
         input_range: Of each layer's input.
         size: Image size of the program; any number of images goes through it.
@@ -108,11 +105,11 @@ def freeze_checkpoint(
     check_distinct(files)
     for file in files:
         check_file(file, force=force, sources=[checkpoint])
-    network = open_network(checkpoint, architecture=architecture, ema=ema)
+    network = opening.open(checkpoint)
     sources = [checkpoint, *network.files]
     for file in files:
         check_file(file, force=force, sources=sources)
-    model = network.whole()
+    model = network.whole().as_saved()
     frozen = freeze(model, tolerance, input_range=input_range)
     program = _program(frozen.model, size)
     if plot is not None:

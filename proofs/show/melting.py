@@ -10,15 +10,13 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from ...convert.files.architecture import Architecture
-from ...convert.files.network import open_network
-from ...convert.files.save import save_converted
-from ...convert.files.writing.atomic import write_file
-from ...convert.files.writing.json_text import json_text
-from ...convert.files.writing.ownership import check_apart
+from ...convert.files.folder import save_converted
+from ...convert.files.open import Opening
+from ...convert.files.write import check_apart, write_file
 from ...convert.model.convert import is_convolution
 from ...convert.model.selection import name_filter
 from ...convert.names import names_by_module
+from ...convert.plain import json_text
 from ...convert.preprocessing import Normalization
 from ...convert.size import Size
 from ...learn.data.kinds import load_data
@@ -116,8 +114,7 @@ def melt_checkpoint(
     checkpoint: Path | None,
     out: Path,
     *,
-    architecture: Architecture | None,
-    ema: bool,
+    opening: Opening,
     data: str,
     size: Size | None,
     normalization: Normalization | None,
@@ -136,8 +133,7 @@ def melt_checkpoint(
     Args:
         checkpoint: Whatever ``open_network`` opens; None trains a small CNN on the data first.
         out: The folder.
-        architecture: How to build the CNN.
-        ema: Take a checkpoint's moving average of the weights.
+        opening: How it is opened.
         data: As ``load_data`` takes it.
         size: What a folder's pictures are scaled to.
         normalization: What the CNN was trained on; None means values from -1 to 1.
@@ -157,9 +153,8 @@ def melt_checkpoint(
     cnn: nn.Module | None = None
     sources: tuple[Path, ...] = ()
     if checkpoint is not None:
-        network = open_network(checkpoint, architecture=architecture, ema=ema)
-        network.whole()
-        cnn = network.cnn()
+        network = opening.open(checkpoint)
+        cnn = network.whole().cnn()
         sources = (checkpoint, *network.files)
         architecture = network.architecture
     if cnn is not None and (include or exclude):

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ...convert.errors import Problem
-from ...convert.files.architecture import Architecture
-from ...convert.files.network import open_network
+from ...convert.files.open import Opening
 from ...convert.model.convert import plan_conversion
 from ...convert.model.plan import LayerPlan, plan_layers, usual_size
 from ...convert.model.selection import name_filter
@@ -78,8 +77,7 @@ class Planned:
 def plan_checkpoint(
     checkpoint: Path,
     *,
-    architecture: Architecture | None,
-    ema: bool,
+    opening: Opening,
     include: Sequence[str],
     exclude: Sequence[str],
     size: Size | None,
@@ -88,8 +86,7 @@ def plan_checkpoint(
 
     Args:
         checkpoint: Whatever ``open_network`` opens.
-        architecture: How to build the CNN.
-        ema: Take a checkpoint's moving average of the weights.
+        opening: How it is opened.
         include: Patterns of the names of layers to convert; none means all.
         exclude: Patterns of the names of layers to leave.
         size: Image size that sizes and memory are for; None for the usual one.
@@ -97,7 +94,7 @@ def plan_checkpoint(
     Raises:
         ConversionError: The checkpoint cannot be opened, or a pattern names no layer.
     """
-    network = open_network(checkpoint, architecture=architecture, ema=ema)
+    network = opening.open(checkpoint)
     say(*non_finite_lines(network.non_finite), err=True)
     cnn = network.cnn()
     found = plan_conversion(cnn, filter_fn=name_filter(cnn, include=include, exclude=exclude))

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from ...convert.errors import CheckpointError, OptionError, Problem, ToolError
+from ...convert.errors import CheckpointError, OptionError, Problem
 from ...convert.export.onnx.forms import DEFAULT_FORM
-from ...convert.export.onnx.standard import fitted, flaw
+from ...convert.export.onnx.standard import flaw
 from ...convert.export.onnx.whole import WholeModel, attention_model
-from ...convert.files.network import Network
-from ...convert.files.readers.sniff import HEAD_BYTES, Kind, sniff
-from ...convert.files.writing.ownership import PROGRAM
+from ...convert.files.open import Network
+from ...convert.files.readers.sniff import Kind, sniff
+from ...convert.files.write import PROGRAM
 from ..terminal.names import problem_lines
 
 
@@ -45,14 +44,10 @@ class Program:
         if self.whole is None:
             return
         self.whole.write(path)
-        try:
-            found = flaw(path)
-            if found is not None and flaw(self.source) is None:
-                raise CheckpointError(f"onnx's checker refuses what would be written: {found}")
-        except ToolError as error:
-            self.notes.append(f"{PROGRAM} was not checked: {error}")
-        else:
-            self.notes += [] if found is None else [f"onnx's checker refuses the file, and the original too: {found}"]
+        found = flaw(path)
+        if found is not None and flaw(self.source) is None:
+            raise CheckpointError(f"onnx's checker refuses what would be written: {found}")
+        self.notes += [] if found is None else [f"onnx's checker refuses the file, and the original too: {found}"]
 
     @property
     def lines(self) -> list[str]:
@@ -75,7 +70,6 @@ class Program:
         }
 
 
-@contextmanager
 def program_of(
     network: Network,
     model: nn.Module,
@@ -83,8 +77,8 @@ def program_of(
     form: str | None,
     skip_unsupported: bool,
     told: Mapping[str, Mapping[str, object]],
-) -> Iterator[Program | None]:
-    """The program to write beside a converted network, while the context lasts; None if it is no ONNX file.
+) -> Program | None:
+    """The program to write beside a converted network; None if it did not come as an ONNX file.
 
     Args:
         network: What was read.
@@ -100,23 +94,13 @@ def program_of(
     if network.architecture is not None or not is_onnx(path):
         if form is not None:
             raise OptionError("a form is for ONNX files, of which a whole network is written")
-        yield None
-        return
-    with ExitStack() as stack:
-        try:
-            file = stack.enter_context(fitted(path, form or DEFAULT_FORM))
-        except ToolError as error:
-            yield Program(path, None, (Problem("", str(error)),))
-            return
-        named, sha256 = dict(model.named_modules(remove_duplicate=False)).get, network.checkpoint.sha256
-        whole = attention_model(file, named, form=form or DEFAULT_FORM, source_sha256=sha256, told=told)
-        is_whole = bool(whole.layers) and (skip_unsupported or not whole.refused)
-        yield Program(path, whole if is_whole else None, (*whole.refused, *whole.left))
+        return None
+    named, sha256 = dict(model.named_modules(remove_duplicate=False)).get, network.checkpoint.sha256
+    whole = attention_model(path, named, form=form or DEFAULT_FORM, source_sha256=sha256, remarks=told)
+    is_whole = bool(whole.layers) and (skip_unsupported or not whole.refused)
+    return Program(path, whole if is_whole else None, (*whole.refused, *whole.left))
 
 
 def is_onnx(path: Path) -> bool:
     """Whether a file is an ONNX model, by its first bytes."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return sniff(file.read(HEAD_BYTES)) is Kind.ONNX
+    return path.is_file() and sniff(path) is Kind.ONNX

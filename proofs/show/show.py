@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from ...convert.errors import ArchitectureNeededError, ConversionError, OptionError, OutputError, SelectionError
-from ...convert.files.architecture import Architecture
 from ...convert.files.layers import Layers
-from ...convert.files.writing.atomic import check_file, write_file
-from ...convert.files.writing.ownership import CONFIG, REPORT, WEIGHTS
+from ...convert.files.open import Opening
+from ...convert.files.write import CONFIG, REPORT, WEIGHTS, check_file, write_file
 from ...convert.preprocessing import Normalization
 from ...convert.size import Size
 from ...learn.data.pictures import LONGEST, read_picture
@@ -57,17 +56,14 @@ class View:
     normalization: Normalization | None = None
 
 
-def show(
-    source: Path, out: Path, view: View, *, architecture: Architecture | None, ema: bool = False, force: bool = False
-) -> list[str]:
+def show(source: Path, out: Path, view: View, opening: Opening | None = None, *, force: bool = False) -> list[str]:
     """Draws what the view asks for and writes it, or leaves everything as it was.
 
     Args:
         source: A converted folder or a checkpoint.
         out: The file; its suffix is one of ``FORMS``.
         view: What to look at.
-        architecture: How the network is built.
-        ema: Take the moving average of a checkpoint's weights.
+        opening: How the source is opened.
         force: Replace a file.
 
     Returns:
@@ -88,7 +84,7 @@ def show(
         raise OptionError(f"a picture of a network is one of {', '.join(PICTURES)}; got {view.picture}")
     sources = [source, *(source / name for name in (CONFIG, WEIGHTS, REPORT)), *([view.image] if view.image else [])]
     check_file(out, force=force, sources=sources)
-    subject = load_subject(source, architecture, ema=ema)
+    subject = load_subject(source, opening or Opening())
     sources += subject.files
     check_file(out, force=force, sources=sources)
     if view.image is not None and isinstance(subject.model, Layers):

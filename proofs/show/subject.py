@@ -11,13 +11,11 @@ from torch import nn
 
 from ...convert.attention.layer import SelfAttention, check_alpha
 from ...convert.errors import CheckpointError, Problem
-from ...convert.files.architecture import Architecture
-from ...convert.files.network import open_network
-from ...convert.files.readers.common.beside import path_in
-from ...convert.files.readers.common.limits import read_json
-from ...convert.files.writing.ownership import REPORT
+from ...convert.files.open import Opening
+from ...convert.files.write import REPORT
 from ...convert.model.convert import convert_model
 from ...convert.model.report import Report
+from ...convert.plain import path_in, read_json
 
 
 @dataclass(frozen=True)
@@ -35,26 +33,26 @@ class Subject:
     files: tuple[Path, ...] = ()
 
 
-def load_subject(path: Path, architecture: Architecture | None, *, ema: bool = False) -> Subject:
+def load_subject(path: Path, opening: Opening) -> Subject:
     """Reads a converted network, or reads a CNN and converts what can be converted.
 
     Args:
         path: Whatever ``open_network`` opens.
-        architecture: How the CNN is built.
-        ema: Take the moving average of a checkpoint's weights.
+        opening: How it is opened.
 
     Raises:
         ConversionError: The path cannot be read, does not fit, or holds nothing to convert.
     """
-    network = open_network(path, architecture=architecture, ema=ema)
+    network = opening.open(path)
     if not network.is_converted:
-        model, report = convert_model(network.model, inplace=True, skip_unsupported=True)
-        return Subject(model, report.noted(network.notes, network.originals), network.files)
-    report = Report.of(network.model)
+        made, report = convert_model(network.cnn(), inplace=True, skip_unsupported=True)
+        return Subject(made, report.noted(network.notes, network.originals), network.files)
+    model = network.attention()
+    report = Report.of(model)
     if (path / REPORT).is_file():
         skipped, notes = _recorded(path_in(path, REPORT))
         report = replace(report, skipped=skipped).noted(notes)
-    return Subject(network.model, report, network.files)
+    return Subject(model, report, network.files)
 
 
 def set_alpha(model: nn.Module, alpha: float) -> None:

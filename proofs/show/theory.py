@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from ...convert.examples.pretrained import load_example
-from ...convert.files.writing.atomic import write_file
+from ...convert.files.write import write_file
 from ...convert.model.convert import convert_model
 from ...convert.size import Size
 from .pictures.contours import draw_contours

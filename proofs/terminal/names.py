@@ -36,6 +36,11 @@ def non_finite_lines(names: Sequence[str]) -> list[str]:
     return [f"warning: NaN or infinity in {_listed(names)}; these layers are not certified"] if names else []
 
 
+def extra_lines(names: Sequence[str]) -> list[str]:
+    """A line on keys of a checkpoint that were left out."""
+    return [f"Left out, of no part of the network: {_listed(names)}"] if names else []
+
+
 def _listed(names: Sequence[str]) -> str:
     """The first names, and how many more there are."""
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""

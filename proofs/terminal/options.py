@@ -13,6 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from ...convert.files.architecture import Architecture
+    from ...convert.files.open import Opening
     from ...convert.preprocessing import Normalization
     from ...convert.size import Size
 
@@ -74,8 +75,8 @@ ArchOption = Annotated[
     typer.Option(
         "--arch",
         metavar="SPEC",
-        help="package.module:factory, path/to/file.py:factory or timm:NAME. Runs that code. Not needed where the "
-        "checkpoint describes its convolutions: .pt2, ONNX, whole pickled modules.",
+        help="package.module:factory, path/to/file.py:factory or timm:NAME. Runs that code. Without it, ONNX and "
+        "pickled modules give their layers alone; with --trust, programs give the whole network.",
     ),
 ]
 ArchArgOption = Annotated[
@@ -90,6 +91,16 @@ IncludeOption = Annotated[
 ]
 ExcludeOption = Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Leave these layers alone.")]
 EmaOption = Annotated[bool, typer.Option("--ema", help="Take the moving average of the weights.")]
+WeightsOption = Annotated[
+    str | None,
+    typer.Option("--weights", metavar="KEY", help="Key of the weights, in a checkpoint with several networks."),
+]
+TrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust", help="Run the code in the checkpoint: own classes, TorchScript, .pt2, or the architecture it names."
+    ),
+]
 DeviceOption = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, ...")]
 DtypeOption = Annotated[Dtype | None, typer.Option(help="Precision of the weights; by default the architecture's.")]
 SkipOption = Annotated[
@@ -136,6 +147,15 @@ def architecture_of(spec: str | None, arguments: list[str] | None) -> Architectu
             raise typer.BadParameter("goes with --arch", param_hint="--arch-arg")
         return None
     return Architecture(spec, parse_arguments(arguments or ()))
+
+
+def opening_of(
+    spec: str | None, arguments: list[str] | None, *, ema: bool, weights: str | None, trust: bool
+) -> Opening:
+    """How a checkpoint is opened, as the options of these names say."""
+    from ...convert.files.open import Opening
+
+    return Opening(architecture_of(spec, arguments), ema, weights, trust)
 
 
 def refuse_options(what: str, given: Mapping[str, object]) -> None:

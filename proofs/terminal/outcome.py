@@ -36,11 +36,13 @@ class Wrote:
 
     Attributes:
         file: Its path.
-        about: What else JSON says of it.
+        about: Other facts about it, for JSON.
+        content: A few words on what it holds, or nothing.
     """
 
     file: Path
     about: Mapping[str, Any] = field(default_factory=dict)
+    content: str = ""
     exit_code: ClassVar[int] = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -49,7 +51,7 @@ class Wrote:
 
     def shown(self) -> list[Table | str]:
         """Tables and lines, in the order in which they are read."""
-        return [f"Wrote {self.file}"]
+        return [f"Wrote {self.file}: {self.content}" if self.content else f"Wrote {self.file}"]
 
 
 def print_outcome(command: str, outcome: Outcome, *, as_json: bool) -> None:
@@ -75,6 +77,6 @@ def print_outcome(command: str, outcome: Outcome, *, as_json: bool) -> None:
 
 def outcome_json(command: str, outcome: Outcome) -> str:
     """What a command found, as one JSON object with the version of its form and a line break."""
-    from ...convert.files.writing.json_text import json_text  # imports torch, which lines and tables do not need
+    from ...convert.plain import json_text  # imports torch, which lines and tables do not need
 
     return json_text({"version": JSON_VERSION, "command": command, **outcome.to_json()}, default=str) + "\n"

@@ -1,4 +1,4 @@
-"""The one place where text from outside is made fit to be seen.
+"""The one place where text from files is made fit to be printed.
 
 Names, reasons and versions come from files, and error messages hold them. A control character in one could move the
 cursor, forge a line, or turn the direction of the rest; a text of megabytes hides everything else. So whatever is
@@ -8,14 +8,9 @@ what is too long is shortened in its middle. Errors and JSON keep the texts as t
 
 from __future__ import annotations
 
-import re
-
 LINE = 8_000  # characters of a line; an error may name a hundred layers
 CELL = 400  # characters of a cell or a title
 _LEFT_OUT = "..."
-_UNSEEN = re.compile(  # letters, marks and signs that leave no trace, and yet are printable to Python
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
-)
 _SPACE = "\xa0"  # no line breaks here; our own texts use it
 
 
@@ -30,7 +25,7 @@ def printable(text: object, limit: int = LINE) -> str:
     if len(shown) > limit:
         half = limit // 2
         shown = shown[:half] + _LEFT_OUT + shown[len(shown) - half :]
-    if shown.isprintable() and _UNSEEN.search(shown) is None:
+    if shown.isprintable():
         return shown
     return "".join(letter if _is_seen(letter) else _escaped(letter) for letter in shown)
 
@@ -41,7 +36,7 @@ def printable_lines(text: object) -> str:
 
 
 def _is_seen(letter: str) -> bool:
-    return (letter.isprintable() or letter == _SPACE) and _UNSEEN.match(letter) is None
+    return letter.isprintable() or letter == _SPACE
 
 
 def _escaped(letter: str) -> str:

@@ -21,7 +21,7 @@ from conv2attn.convert import (
     restore_model,
 )
 from conv2attn.convert.engines import ENGINES
-from conv2attn.convert.files.certified import CertifiedReport
+from conv2attn.convert.files.report import CertifiedReport
 
 ALPHAS = [None, 2.0, 0.1]
 

@@ -31,7 +31,7 @@ from conv2attn.convert import (
 )
 from conv2attn.convert.attention.layer import set_engine
 from conv2attn.convert.engines import ENGINES
-from conv2attn.convert.files.certified import CertifiedReport
+from conv2attn.convert.files.report import CertifiedReport
 from conv2attn.convert.size import Size
 from conv2attn.proofs.evidence.arithmetic import certified_arithmetic
 from conv2attn.proofs.evidence.campaign.checks.all import violations

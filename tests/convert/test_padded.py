@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -30,6 +30,21 @@ def uneven_specs(draw: st.DrawFn) -> ConvSpec:
     return ConvSpec(2, 4, draw(lengths), draw(lengths), draw(lengths), padding, groups=draw(st.sampled_from([1, 2])))
 
 
+@st.composite
+def cropped_specs(draw: st.DrawFn) -> ConvSpec:
+    """Geometries of transposed convolutions that crop a pair of numbers along each axis."""
+    axes = draw(st.integers(1, 2))
+    pairs = draw(st.tuples(*[st.tuples(st.integers(0, 2), st.integers(0, 2))] * axes))
+    kernel, stride, dilation = (draw(st.tuples(*[NUMBERS] * axes)) for _ in range(3))
+    added = tuple(draw(st.integers(0, max(pair) - 1)) for pair in zip(stride, dilation, strict=True))
+    return ConvSpec(
+        *(2, 4, kernel, stride, dilation, pairs),
+        groups=draw(st.sampled_from([1, 2])),
+        transposed=True,
+        output_padding=added,
+    )
+
+
 def whole(*shape: int) -> torch.Tensor:
     return torch.randint(-3, 4, shape).double()
 
@@ -49,9 +64,35 @@ def test_what_is_padded_is_what_the_attention_attends_to(spec: ConvSpec) -> None
         layer = attention_from_conv(conv, engine=engine)
         assert torch.equal(layer(x), expected), engine
     back = conv_from_attention(layer)
-    assert type(back) is PADDED[spec.axes]
+    assert type(back) is PADDED[spec.axes, False]
     assert spec_of(back) == spec
     assert torch.equal(back(x), expected)
+
+
+@given(cropped_specs())
+@example(
+    ConvSpec(2, 4, (2, 1, 3), (1, 2, 1), padding=((0, 1), (1, 0), (0, 2)), transposed=True, output_padding=(0, 1, 0))
+)
+def test_what_is_cropped_differently_at_both_ends_is_what_the_attention_leaves_out(spec: ConvSpec) -> None:
+    conv = convolution(spec, dtype=torch.float64)
+    for parameter in conv.parameters():
+        parameter.data = whole(*parameter.shape)
+    x = whole(2, 2, *(5, 6, 4)[: spec.axes])
+    function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[spec.axes - 1]
+    numbers = (spec.stride, 0, spec.output_padding, spec.groups, spec.dilation)
+    expected = function(x, conv.weight, conv.bias, *numbers)
+    for axis, pair in enumerate(spec.padding):
+        assert isinstance(pair, tuple)
+        before, after = pair
+        expected = expected.narrow(2 + axis, before, expected.shape[2 + axis] - before - after)
+    assert torch.equal(conv(x), expected)
+    assert torch.equal(conv(x[0]), expected[0])
+    for engine in ENGINES:
+        layer = attention_from_conv(conv, engine=engine)
+        assert torch.equal(layer(x), expected), engine
+    back = conv_from_attention(layer)
+    assert type(back) is PADDED[spec.axes, True]
+    assert spec_of(back) == spec
 
 
 def test_a_geometry_changed_after_it_was_made_is_refused() -> None:
@@ -61,11 +102,11 @@ def test_a_geometry_changed_after_it_was_made_is_refused() -> None:
         attention_from_conv(conv)
 
 
-def test_only_zeros_around_a_plain_convolution_have_a_class() -> None:
+def test_only_zeros_have_a_class() -> None:
     assert has_class(ConvSpec(1, 1, (2, 2), padding=((1, 0), (0, 0))))
     assert has_class(ConvSpec(1, 1, (2, 2), padding=(1, 1), padding_mode="reflect"))
     assert not has_class(ConvSpec(1, 1, (2, 2), padding=((1, 0), (0, 0)), padding_mode="reflect"))
-    assert not has_class(ConvSpec(1, 1, (2, 2), padding=((1, 0), (0, 0)), transposed=True))
+    assert has_class(ConvSpec(1, 1, (2, 2), padding=((1, 0), (0, 0)), transposed=True))
 
 
 def test_the_class_says_its_geometry() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...bounds.rounding import joined_error, literal_error
 from ...errors import OptionError
@@ -14,16 +14,19 @@ from .literal import attention, literal
 from .nodes import COMPUTED, STORED, Nodes
 from .separable import separable
 
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
 
 class Form(NamedTuple):
     """A way to write attention.
 
     Attributes:
-        name: What it is called.
+        name: Name.
         write: Adds the attention of all heads to a graph.
         opset: The first version of the standard that has its operators.
         error: Its error in floating point, as ``Engine.error``, whatever the order of its sums.
-        summary: What it is, for people.
+        summary: Description for people.
     """
 
     name: str
@@ -69,7 +72,7 @@ def refusal(layer: AttentionLayer, form: str) -> str | None:
     return None
 
 
-def layer_nodes(layer: AttentionLayer, form: str, *, x: str, weight: str, bias: str, output: str) -> list[bytes]:
+def layer_nodes(layer: AttentionLayer, form: str, *, x: str, weight: str, bias: str, output: str) -> list[NodeProto]:
     """The nodes that compute a layer.
 
     Args:

@@ -1,6 +1,7 @@
 """The grids of one layer in a graph: its keys, the pixels of the padded input, and its queries.
 
-All sizes are computed from that of the input when the graph runs, so the batch and the image may have any.
+All sizes are computed from that of the input when the graph runs, so the batch and the image may have any. No size of
+values is left to be inferred, which Reshape refuses for a batch of no images.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ class Grid:
     """The padded input of a layer and the positions on it.
 
     Attributes:
-        nodes: What the graph is added to.
+        nodes: Nodes of the graph, which gets more.
         spec: Geometry of the layer.
         keys: Name of the padded input, [batch, in_channels, *padded size], in the precision of the attention.
         batch: Name of the number of images, [1].
@@ -33,7 +34,7 @@ class Grid:
         """Pads the input.
 
         Args:
-            nodes: What the graph is added to.
+            nodes: Nodes of the graph, which gets more.
             spec: Geometry of the layer, with zeros as padding.
             x: Name of the input.
         """
@@ -58,6 +59,11 @@ class Grid:
         ]
 
     @cached_property
+    def key_count(self) -> str:
+        """Name of the number of keys, [1]."""
+        return self.count(self.key_lengths)
+
+    @cached_property
     def key_size(self) -> str:
         """Name of the size of the key grid, [axes]."""
         return self.size(self.key_lengths)
@@ -72,10 +78,10 @@ class Grid:
         """Name of the number of queries, [1]."""
         return self.count(self.query_lengths)
 
-    def count(self, lengths: list[str]) -> str:
-        """Name of a product of lengths, [1]."""
-        product = lengths[0]
-        for length in lengths[1:]:
+    def count(self, lengths: list[str], factor: int = 1) -> str:
+        """Name of a product of lengths and a factor, [1]."""
+        product, *others = [*([self.nodes.constant(factor)] if factor != 1 or not lengths else []), *lengths]
+        for length in others:
             product = self.nodes.add("Mul", product, length)
         return self.one(product)
 

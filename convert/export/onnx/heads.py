@@ -68,7 +68,7 @@ def value_weight(nodes: Nodes, spec: ConvSpec, weight: str) -> str:
     """W_val of every head, [groups, num_heads, in_channels / groups, out_channels / groups].
 
     Args:
-        nodes: What the graph is added to.
+        nodes: Nodes of the graph, which gets more.
         spec: Geometry of the layer.
         weight: Name of the weight as the node holds it (``ConvSpec.weight_shape``).
     """
@@ -85,7 +85,7 @@ def mixing_weight(nodes: Nodes, heads: Heads, weight: str, *, joined: bool) -> s
     the weight itself. Else each head has its own tables, and it is zero where two of them do not belong to one head.
 
     Args:
-        nodes: What the graph is added to.
+        nodes: Nodes of the graph, which gets more.
         heads: Where heads look.
         weight: Name of the weight as the node holds it.
         joined: Whether the tables of the first axis come after it.

@@ -32,7 +32,8 @@ def literal(nodes: Nodes, grid: Grid, heads: Heads, weight: str) -> str:
         probabilities = nodes.cast(probabilities, COMPUTED[heads.dtype])
     joined = nodes.reshaped(probabilities, grid.query_count, -1)
     outputs = spec.out_channels // spec.groups
-    values = nodes.reshaped(_values(nodes, grid, heads, weight), grid.batch, spec.groups, -1, outputs)
+    rows = grid.count(grid.key_lengths, spec.num_heads)
+    values = nodes.reshaped(_values(nodes, grid, heads, weight), grid.batch, spec.groups, rows, outputs)
     attended = nodes.add("MatMul", joined, values, name="attended", description="Sum over heads and keys.")
     turned = nodes.add("Transpose", attended, perm=[0, 1, 3, 2])
     return nodes.reshaped(turned, grid.batch, spec.out_channels, grid.query_size)
@@ -56,7 +57,7 @@ def attention(nodes: Nodes, grid: Grid, heads: Heads, weight: str) -> str:
         "Attention",
         nodes.add("Expand", queries, nodes.joined(grid.batch, 1, 1, 1)),
         nodes.add("Expand", keys, nodes.joined(grid.batch, spec.num_heads, 1, 1)),
-        nodes.reshaped(values, grid.batch, spec.num_heads, -1, spec.out_channels),
+        nodes.reshaped(values, grid.batch, spec.num_heads, grid.key_count, spec.out_channels),
         name="attention",
         description="Multi-head attention with absolute quadratic positions.",
         scale=1.0,
@@ -87,7 +88,7 @@ def _squared(nodes: Nodes, positions: str, axes: int, code: int) -> str:
 def _values(nodes: Nodes, grid: Grid, heads: Heads, weight: str) -> str:
     """W_val x of every head and key, [batch, groups, num_heads, keys, out_channels / groups]."""
     spec = heads.spec
-    pixels = nodes.reshaped(grid.keys, grid.batch, spec.groups, 1, spec.in_channels // spec.groups, -1)
+    pixels = nodes.reshaped(grid.keys, grid.batch, spec.groups, 1, spec.in_channels // spec.groups, grid.key_count)
     tokens = nodes.add("Transpose", pixels, perm=[0, 1, 2, 4, 3], name="tokens")
     return nodes.add("MatMul", tokens, value_weight(nodes, spec, weight), name="values", description="W_val x.")
 

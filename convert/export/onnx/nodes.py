@@ -1,4 +1,4 @@
-"""The nodes that take the place of one convolution node, in the order in which they compute.
+"""Nodes that take the place of one convolution node, in the order in which they compute.
 
 Every name begins with that of the node's output, which no other tensor of the file has, so none is taken. A constant is
 a node, not an initializer: files of the standard's first versions list each initializer as an input of the network.
@@ -7,13 +7,18 @@ a node, not an initializer: files of the standard's first versions list each ini
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from . import wire
+from ...files.readers.onnx import onnx_package
 
-COMPUTED = {torch.float64: wire.DOUBLE, torch.float32: wire.FLOAT}
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+FLOAT, DOUBLE = 1, 11  # ONNX's types
+COMPUTED = {torch.float64: DOUBLE, torch.float32: FLOAT}
 """ONNX's types of the precisions that attention is computed in."""
 STORED = {**COMPUTED, torch.float16: 10, torch.bfloat16: 16}
 """ONNX's types of the precisions that a convolution's weights may have."""
@@ -23,17 +28,18 @@ class Nodes:
     """Nodes that are added one by one.
 
     Args:
-        prefix: What the names of nodes and tensors begin with.
+        prefix: Beginning of the names of nodes and tensors.
 
     Attributes:
-        written: The nodes, each a NodeProto.
+        written: The nodes.
     """
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self._taken: dict[str, int] = {}
         self._constants: dict[tuple[str, bytes, tuple[int, ...]], str] = {}
-        self.written: list[bytes] = []
+        self.written: list[NodeProto] = []
+        self._onnx = onnx_package("writing ONNX files")
 
     def add(
         self,
@@ -47,11 +53,11 @@ class Nodes:
         """Adds a node.
 
         Args:
-            operator: What it computes.
+            operator: Operator.
             inputs: Names of the tensors that it takes.
-            name: What its output is called, behind the prefix; by default after the operator.
+            name: Name of its output, without the prefix; the operator's by default.
             output: The whole name of the output, where that is given.
-            description: What it computes, for people.
+            description: Description for people.
             attributes: As the operator takes them.
 
         Returns:
@@ -59,7 +65,9 @@ class Nodes:
         """
         own = self._new(name or operator)
         self.written.append(
-            wire.node(operator, list(inputs), output or own, name=own, description=description, **attributes)
+            self._onnx.helper.make_node(
+                operator, inputs, [output or own], own, doc_string=description or None, **attributes
+            )
         )
         return output or own
 
@@ -69,7 +77,10 @@ class Nodes:
         key = array.dtype.name, array.tobytes(), array.shape
         if key not in self._constants:
             own = self._constants[key] = self._new(name or "constant")
-            self.written.append(wire.node("Constant", [], own, name=own, description=description, value=array))
+            value = self._onnx.numpy_helper.from_array(array)
+            self.written.append(
+                self._onnx.helper.make_node("Constant", [], [own], own, doc_string=description or None, value=value)
+            )
         return self._constants[key]
 
     def numbers(self, values: Sequence[float], shape: tuple[int, ...], *, name: str) -> str:

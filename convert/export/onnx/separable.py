@@ -11,9 +11,9 @@ Each of the two sums is one matrix product: over tables and channels, and over t
 
 A table has an entry for every query and key of its axis, too much for a sequence and for kernels of hundreds of taps.
 Where attention is exactly one-hot, the probability of a key that is a pixel or more from a head's target rounds to
-0 (``heads/regime.py``); so along such an axis the scores and the softmax are those of a *window*: the keys from one
-pixel before the first head's target to one behind the last's. All queries then have one table, and behind the ends of
-the grid lie zeros, to which no head gives anything.
+0 (``heads/regime.py``); so along such an axis the scores and the softmax are those of a *window*: the targets of all
+heads and the keys beside them. All queries then have one table, and behind the ends of the grid lie zeros, to which no
+head gives anything.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import math
 from dataclasses import dataclass
 
 from ...heads.regime import ONE_HOT_ALPHA
+from ...spec import ConvSpec
 from .grid import Grid
 from .heads import Heads, are_a_grid, mixing_weight, tables
-from .nodes import COMPUTED, Nodes
-from .wire import DOUBLE
+from .nodes import COMPUTED, DOUBLE, Nodes
 
 _MANY_TAPS = 32  # along an axis; with more, a window costs less than a table
 
@@ -34,7 +34,7 @@ def separable(nodes: Nodes, grid: Grid, heads: Heads, weight: str) -> str:
     """Adds the attention of all heads, and gives its output's name: [batch, out_channels, *output size].
 
     Args:
-        nodes: What the graph is added to.
+        nodes: Nodes of the graph, which gets more.
         grid: Keys and queries.
         heads: Where heads look.
         weight: Name of the weight as the node holds it, in the precision of the attention.
@@ -46,13 +46,14 @@ def separable(nodes: Nodes, grid: Grid, heads: Heads, weight: str) -> str:
             read.windows_along(axis)
         elif axis > 0:
             read.tables_along(axis)
-    flat = nodes.reshaped(read.name, grid.batch, spec.groups, math.prod(read.counts) * read.channels, -1)
+    rows = math.prod(read.counts) * read.channels
+    flat = nodes.reshaped(read.name, grid.batch, spec.groups, rows, grid.count(read.lengths))
     mixing = mixing_weight(nodes, heads, weight, joined=not is_windowed(heads, 0))
     values = nodes.add("MatMul", mixing, flat, name="values", description="The heads' values, added up.")
     if is_windowed(heads, 0):
         return nodes.reshaped(values, grid.batch, spec.out_channels, grid.query_size)
-    others = grid.count(grid.query_lengths[1:]) if spec.axes > 1 else 1
-    apart = nodes.reshaped(values, grid.batch, spec.out_channels, -1, others)
+    rows_of_heads = grid.count(grid.key_lengths[:1], len(tables(heads, 0)))
+    apart = nodes.reshaped(values, grid.batch, spec.out_channels, rows_of_heads, grid.count(grid.query_lengths[1:]))
     table = nodes.add("Transpose", _probabilities(nodes, grid, heads, 0), perm=[1, 0, 2])  # [queries, tables, keys]
     joined = nodes.reshaped(table, grid.one(grid.query_lengths[0]), -1)
     output = nodes.add("MatMul", joined, apart, name="attended_0", description="Sum over the heads and keys of axis 0.")
@@ -67,10 +68,10 @@ def is_windowed(heads: Heads, axis: int) -> bool:
 
 @dataclass
 class _Read:
-    """What the heads have read along some axes.
+    """Values that the heads have read along some axes.
 
     Attributes:
-        nodes: What the graph is added to.
+        nodes: Nodes of the graph, which gets more.
         grid: Keys and queries.
         heads: Where heads look.
         name: [batch, groups, *counts, channels, *lengths].
@@ -101,7 +102,7 @@ class _Read:
     def tables_along(self, axis: int) -> None:
         """Reads along one of the last two dimensions: its queries take the keys' place."""
         nodes, spec, table = self.nodes, self.heads.spec, _probabilities(self.nodes, self.grid, self.heads, axis)
-        name, description = f"attended_{axis}", f"What the heads read along axis {axis}."
+        name, description = f"attended_{axis}", f"Values that the heads read along axis {axis}."
         count = len(tables(self.heads, axis))
         between = [1] * (2 * spec.axes - 2 - axis)  # tables of later axes, channels, and pixels of the axes before
         ends = [self.grid.one(length) for length in (self.grid.query_lengths[axis], self.grid.key_lengths[axis])]
@@ -129,23 +130,29 @@ class _Read:
         self._reshape(heads_first)
 
     def _window_indices(self, axis: int) -> str:
-        """Which keys, with one pixel more at both ends of the axis, lie in the window of each query: [Q, keys]."""
+        """Keys in the window of each query, counted from one pixel before the grid: [Q, keys]."""
         nodes, spec = self.nodes, self.heads.spec
         zero, one = nodes.constant(0), nodes.constant(1)
         queries = nodes.add("Range", zero, self.grid.query_lengths[axis], one)
         first = nodes.add("Mul", nodes.reshaped(queries, -1, 1), nodes.constant(spec.query_stride[axis]))
-        return nodes.add("Add", first, nodes.constant(list(range(spec.reach[axis] + 3))))
+        return nodes.add("Add", first, nodes.constant([key + 1 for key in _window(spec, axis)]))
 
     def _window_table(self, axis: int) -> str:
         """The probabilities of the keys in a window, [keys, tables]."""
         spec = self.heads.spec
-        delta = [[key - spec.middle[axis] - 1.0 for key in range(spec.reach[axis] + 3)]]
+        delta = [[float(key - spec.middle[axis]) for key in _window(spec, axis)]]
         table = _softmax(self.nodes, self.heads, axis, self.nodes.constant(delta, "float64"), dimensions=2)
         return self.nodes.add("Transpose", table, perm=[1, 0])
 
     def _reshape(self, name: str) -> None:
         channels, size = self.channels, self.grid.size(self.lengths)
         self.name = self.nodes.reshaped(name, self.grid.batch, self.heads.spec.groups, *self.counts, channels, size)
+
+
+def _window(spec: ConvSpec, axis: int) -> list[int]:
+    """Keys at the taps along an axis and beside each, counted from the first tap; no more where taps lie far apart."""
+    taps = range(0, spec.reach[axis] + 1, spec.dilation[axis])
+    return sorted({tap + beside for tap in taps for beside in (-1, 0, 1)})
 
 
 def _probabilities(nodes: Nodes, grid: Grid, heads: Heads, axis: int) -> str:
@@ -159,7 +166,7 @@ def _softmax(nodes: Nodes, heads: Heads, axis: int, delta: str, *, dimensions: i
     """The probabilities of keys at some offsets, made in double precision, which costs little here.
 
     Args:
-        nodes: What the graph is added to.
+        nodes: Nodes of the graph, which gets more.
         heads: Where heads look.
         axis: The axis.
         delta: k - q, [queries, keys], or [1, keys] of a window.

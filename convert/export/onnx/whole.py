@@ -1,35 +1,38 @@
 """ONNX to ONNX: a network's file again, with attention in the place of its convolutions.
 
-1. ``found`` reads which node computes which layer, with the reader that runs nothing and trusts no file.
+1. ``read_model`` finds the node of each layer.
 2. Every node whose layer became attention gives way to nodes of one of the forms (``forms.py``).
-3. Everything else keeps its bytes (``splice.py``).
+3. Everything else keeps its meaning. Weights stay under their names, once: the new nodes take them as the old ones did.
 
-Weights stay under their names, once: the new nodes take them as the old ones did.
+External data and functions of the model come into the file, which is complete by itself.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torch import nn
 
 from ...attention.layer import SelfAttention
-from ...errors import Problem
-from ...files.readers.common.beside import Beside
-from ...files.readers.common.stored import Source
-from ...files.readers.onnx.found import ConvolutionNode
-from ...files.readers.onnx.model import read_nodes
-from .forms import form_named, layer_nodes, refusal
-from .splice import Part, Splice
+from ...errors import CheckpointError, Problem
+from .forms import layer_nodes, refusal
+from .standard import fitted_model
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+    from ...files.readers.onnx.layers import ConvolutionNode
 
 REPLACED = ("Conv", "ConvTranspose")
 """The operators that attention takes the place of."""
 VERSION, FORM, SOURCE, LAYERS = (f"conv2attn.{key}" for key in ("version", "form", "source_sha256", "layers"))
 """Keys of the metadata that a file gets."""
+_LARGEST = 2**31 - 1  # bytes of a protocol buffer
 
 
 @dataclass(frozen=True)
@@ -37,24 +40,28 @@ class WholeModel:
     """A network in which convolutions are attention, ready to be written.
 
     Attributes:
-        parts: The file, in pieces; the first file must stay as it is until they are written.
+        model: The network.
         form: How attention is written.
-        layers: The names of the layers, one for each node that was replaced.
-        left: The convolution nodes whose layers are no attention, with the reason.
-        refused: Those whose layers are, and which it cannot take the place of.
+        layers: Names of the layers, one for each node that was replaced.
+        left: Convolution nodes whose layers are not attention, with the reason.
+        refused: Convolution nodes whose layers are attention that cannot take their place.
     """
 
-    parts: tuple[Part, ...]
+    model: ModelProto
     form: str
     layers: tuple[str, ...]
     left: tuple[Problem, ...]
     refused: tuple[Problem, ...]
 
     def write(self, path: Path) -> None:
-        """Writes the file."""
-        with path.open("wb") as file:
-            for part in self.parts:
-                file.write(part)
+        """Writes the file.
+
+        Raises:
+            CheckpointError: It would be larger than an ONNX file can be.
+        """
+        if self.model.ByteSize() > _LARGEST:
+            raise CheckpointError("with attention, the network would be larger than an ONNX file can be (2 GB)")
+        path.write_bytes(self.model.SerializeToString())
 
 
 def attention_model(
@@ -63,68 +70,77 @@ def attention_model(
     *,
     form: str,
     source_sha256: str = "",
-    told: Mapping[str, Mapping[str, object]] | None = None,
+    remarks: Mapping[str, Mapping[str, object]] | None = None,
 ) -> WholeModel:
     """Puts attention into the file of a network.
 
     Args:
-        path: The file, of at least the form's version of the standard.
-        attention: What a layer of the file became, by its name; a ``SelfAttention`` takes the place of its nodes.
+        path: The file.
+        attention: Module of a layer, by the layer's name; a ``SelfAttention`` takes the place of the layer's nodes.
         form: Name of the form.
-        source_sha256: What the file's metadata say of the file that the network came from.
-        told: What the file's metadata say of each layer, by its name, besides its geometry, heads and alpha.
+        source_sha256: SHA-256 of the file that the network came from, for the metadata.
+        remarks: Metadata of each layer by its name, besides its geometry, heads and alpha.
 
     Raises:
+        ToolError: The package onnx is not installed.
         OptionError: There is no such form.
-        CheckpointError: The file is damaged.
+        CheckpointError: The file is damaged, or cannot be brought to the version of the standard that the form needs.
     """
-    form_named(form)
-    source = Source(path)
-    beside = Beside(source)
-    nodes, layers = dict[int, list[bytes]](), list[str]()
-    left, refused = list[Problem](), list[Problem]()
+    model = fitted_model(path, form)
+    from ...files.readers.onnx.layers import read_model
+
+    replaced: list[tuple[ConvolutionNode, list[NodeProto]]] = []
+    layers, left, refused = list[str](), list[Problem](), list[Problem]()
     records = dict[str, Mapping[str, object]]()
-    for found in read_nodes(source, beside.open):
+    for found in read_model(model, path).nodes:
         layer = attention(found.layer)
         reason = not_replaced(found, layer, form)
         if reason is not None or not isinstance(layer, SelfAttention):
-            kept = refused if isinstance(layer, SelfAttention) else left
-            kept.append(Problem(found.layer, str(reason)))
+            problems = refused if isinstance(layer, SelfAttention) else left
+            problems.append(Problem(found.layer, str(reason)))
             continue
-        nodes[found.node.span[0]] = attention_nodes(found, layer, form)
+        replaced.append((found, attention_nodes(found, layer, form)))
         layers.append(found.layer)
-        records[found.layer] = {**_record(layer), **(told or {}).get(found.layer, {})}
+        records[found.layer] = {**_record(layer), **(remarks or {}).get(found.layer, {})}
+    replace_nodes(replaced)
     texts = {VERSION: version("conv2attn"), FORM: form, SOURCE: source_sha256, LAYERS: json.dumps(records)}
-    parts = Splice(Source(path), beside.open, nodes).parts(metadata=texts)
-    return WholeModel(tuple(parts), form, tuple(layers), tuple(left), tuple(refused))
+    for key, value in texts.items():
+        model.metadata_props.add(key=key, value=value)
+    return WholeModel(model, form, tuple(layers), tuple(left), tuple(refused))
+
+
+def replace_nodes(replaced: Sequence[tuple[ConvolutionNode, Sequence[NodeProto]]]) -> None:
+    """Puts nodes in the place of others, in the graphs that these lie in."""
+    graphs = {id(found.graph): found.graph for found, _ in sorted(replaced, key=lambda pair: -pair[0].depth)}
+    for key, graph in graphs.items():  # the innermost first: those around them copy them
+        places = {found.place: nodes for found, nodes in replaced if id(found.graph) == key}
+        nodes = [new for place, node in enumerate(graph.node) for new in places.get(place, (node,))]
+        del graph.node[:]
+        graph.node.extend(nodes)
 
 
 def not_replaced(found: ConvolutionNode, layer: nn.Module | None, form: str) -> str | None:
     """Why attention cannot take the place of a node, or None if it can."""
     if not isinstance(layer, SelfAttention):
-        return found.stored.problem or "its layer is not attention"
-    if found.node.operator not in REPLACED:
-        return f"{found.node.operator} computes with integers, and its layer without their rounding"
+        return found.described.problem or "its layer is not attention"
+    if found.node.op_type not in REPLACED:
+        return f"{found.node.op_type} computes with integers, and its layer without their rounding"
     if layer.weight.dtype != found.dtype:
         return f"its layer is in {layer.weight.dtype}, and the file in {found.dtype}"
-    if found.is_called:
-        return "it lies in a function of the model"
-    if not found.node.outputs or not found.node.outputs[0]:
+    if not found.node.output or not found.node.output[0]:
         return "nothing takes its output"
     return refusal(layer._values(), form)
 
 
-def attention_nodes(
-    found: ConvolutionNode, layer: SelfAttention, form: str, *, output: str | None = None
-) -> list[bytes]:
-    """The nodes that take the place of a convolution's; they give its output, unless that gets another name."""
-    node, values = found.node, layer._values()
-    if found.stored.spec is not None:
-        values = values._replace(spec=found.stored.spec)  # what pads an input in PyTorch may be a node of its own
-    output = node.outputs[0] if output is None else output
-    return layer_nodes(values, form, x=node.input(0), weight=node.input(1), bias=node.input(2), output=output)
+def attention_nodes(found: ConvolutionNode, layer: SelfAttention, form: str) -> list[NodeProto]:
+    """The nodes that take the place of a convolution's; they give its output."""
+    values = layer._values()
+    if found.described.spec is not None:
+        values = values._replace(spec=found.described.spec)  # where PyTorch pads in a module of its own
+    x, weight, *bias = found.node.input
+    return layer_nodes(values, form, x=x, weight=weight, bias=bias[0] if bias else "", output=found.node.output[0])
 
 
 def _record(layer: SelfAttention) -> dict[str, object]:
-    """What the metadata say of every layer."""
+    """Metadata of every layer."""
     return {"geometry": str(layer.spec), "heads": layer.num_heads, "alpha": sorted(set(layer.regime.alpha))}

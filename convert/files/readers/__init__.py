@@ -1,40 +1,29 @@
-"""The kinds of checkpoint, and one reader for each.
+"""The kinds of checkpoint, and a reader for each: PyTorch's own, safetensors' and onnx's.
 
-A reader gives plain data with ``StoredTensor``s in it, and the convolutions whose geometry the file describes. No
-reader runs, imports or calls anything that a file names, expands anything, or allocates what a file only declares;
-``docs/security.md`` says what is promised, and how it is tested. Another kind is another reader here.
-
-Raises:
-    CheckpointError: By ``read_contents``, for everything that is not an intact checkpoint.
+Data are read without asking. A program (a pickle of own classes, TorchScript, ``.pt2``) is run only where the caller
+trusts it; ``docs/security.md`` says what that means.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ...errors import CheckpointError
-from .archive import open_archive
-from .common.beside import Beside, path_in
-from .common.geometry import StoredConvolution
-from .common.limits import MAX_HEADER, Budget, parse_json
-from .common.stored import Source
-from .exported import MODEL, read_exported
-from .onnx.model import read_onnx
-from .pickled import DATA, read_archive, read_legacy
-from .safetensors import read_safetensors
-from .sniff import HEAD_BYTES, Kind, describe, sniff
+import torch
 
-FOLDER_FILES = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "diffusion_pytorch_model.safetensors",
-    "diffusion_pytorch_model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-)
-"""The files that hold the weights in a Hugging Face folder, the first of them first."""
+from ...errors import CheckpointError, TrustNeededError
+from .described import DescribedConvolution
+from .folders import read_index, weights_file
+from .inert import Inert
+from .modules import is_module
+from .onnx import read_onnx
+from .program import run_program
+from .safetensors import read_safetensors
+from .sniff import Kind, describe, sniff
+from .torch import read_torch
+
+_MAX_DEPTH = 8  # containers in containers, in which modules are sought
 
 
 @dataclass(frozen=True)
@@ -42,139 +31,93 @@ class Contents:
     """What a checkpoint holds.
 
     Attributes:
-        value: A mapping of names to tensors, or containers with one inside.
-        convolutions: Convolutions whose geometry the file describes, by the names of their layers.
+        value: Tensors, modules and stand-ins for what is not known, in containers.
+        convolutions: Convolutions whose geometry the file describes beside it, by the names of their layers.
         files: Every file that was read.
         metadata: Texts that a safetensors file carries.
-        budget: What reading may still take.
     """
 
     value: object
-    convolutions: Mapping[str, StoredConvolution] = field(default_factory=dict)
+    convolutions: Mapping[str, DescribedConvolution] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
-    budget: Budget = field(default_factory=Budget)
 
 
-def read_contents(path: Path, budget: Budget | None = None) -> Contents:
+def read_contents(path: Path, *, trust: bool = False) -> Contents:
     """Reads what a file, or a folder as Hugging Face writes it, holds.
 
     Args:
         path: The file or folder.
-        budget: What reading the checkpoint that it belongs to may still take; by default it is all of one.
+        trust: Run the code that a program brings or names.
 
     Raises:
-        CheckpointError: It is of none of the kinds, or damaged, or declares what is not read.
-        OSError: The file system failed.
+        CheckpointError: It is of none of the kinds, or damaged.
+        TrustNeededError: It is a program, and not trusted.
     """
     if path.is_dir():
-        path = _file_of(path)
+        path = weights_file(path)
     elif not path.is_file():
         raise CheckpointError(f"there is no file {path}")
-    source = Source(path, budget)
-    return replace(_read(source), budget=source.budget)
-
-
-def _read(source: Source) -> Contents:
-    """What an opened file, and those that it names, hold."""
-    path, head = source.path, source.bytes(0, min(HEAD_BYTES, source.size))
-    kind = sniff(head)
-    if kind is None:
-        raise CheckpointError(f"{path} is {describe(head)}, not a checkpoint of a kind that is read")
     try:
-        return _READERS[kind](source)
-    except OSError:
-        raise
-    except CheckpointError as error:
-        raise located(error, path) from error
-    except Exception as error:  # a damaged file makes the readers raise anything
-        name = type(error).__name__
-        raise CheckpointError(f"{path} is damaged, incomplete or no checkpoint ({name} while reading it)") from error
+        return _read(path, trust=trust)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def located(error: CheckpointError, path: Path) -> CheckpointError:
-    """An error that says where it was met."""
-    return error if str(path) in str(error) else CheckpointError(f"{path}: {error}")
-
-
-def _file_of(folder: Path) -> Path:
-    """The file in a folder that its weights are in, or listed in."""
-    name = next((name for name in FOLDER_FILES if (folder / name).exists()), None)
-    if name is not None:
-        return path_in(folder, name)
-    if (folder / ".metadata").exists():
+def _read(path: Path, *, trust: bool) -> Contents:
+    kind = sniff(path)
+    contents = Contents(None, files=(path,))
+    if path.suffix == ".distcp":
         raise CheckpointError(
-            f"{folder} is a distributed checkpoint; python -m torch.distributed.checkpoint.format_utils dcp_to_torch "
-            "makes a file of it"
+            f"{path} is a part of a checkpoint of torch.distributed, not of torch.save; "
+            f"python -m torch.distributed.checkpoint.format_utils dcp_to_torch {path.parent} FILE.pth makes one file"
         )
-    raise CheckpointError(f"{folder} is a folder without weights, sought in {FOLDER_FILES[0]} and files like it")
-
-
-def _read_safetensors(source: Source) -> Contents:
-    tensors, metadata = read_safetensors(source)
-    return Contents(tensors, files=(source.path,), metadata=metadata)
-
-
-def _read_zip(source: Source) -> Contents:
-    archive = open_archive(source)
-    program, pickle = archive.root(MODEL), archive.root(DATA)
-    if program is not None and pickle is not None:
-        raise CheckpointError(f"{source.path} holds both {DATA} and {MODEL}, of which PyTorch may read either")
-    if program is not None:
-        tensors, convolutions = read_exported(archive, program)
-        return Contents(tensors, convolutions, (source.path,))
-    if pickle is not None:
-        return Contents(read_archive(archive, pickle), files=(source.path,))
-    raise CheckpointError(f"{source.path} is a zip archive that PyTorch did not write")
-
-
-def _read_pickle(source: Source) -> Contents:
-    return Contents(read_legacy(source), files=(source.path,))
-
-
-def _read_onnx(source: Source) -> Contents:
-    beside = Beside(source)
-    tensors, convolutions = read_onnx(source, beside.open)
-    return Contents(tensors, convolutions, (source.path, *(file.path for file in beside.opened)))
-
-
-def _read_index(source: Source) -> Contents:
-    """Reads the files that an index lists, and takes from each the tensors that the index says are in it."""
-    index = parse_json(source.bytes(0, min(source.size, MAX_HEADER + 1)), str(source.path), source.budget)
-    places = index.get("weight_map") if isinstance(index, dict) else None
-    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-        raise CheckpointError(f"{source.path} is JSON, but no index of a checkpoint in several files")
-    beside = Beside(source)
-    found = {name: beside.open(name) for name in sorted(set(places.values()))}
-    parts = {file: _part(file) for file in beside.opened}
-    lacking = [key for key, name in places.items() if key not in _tensors(parts[found[name]])]
-    if lacking:
-        raise CheckpointError(
-            f"{source.path} says that {places[lacking[0]]} holds {lacking[0][:100]!r}, which it lacks"
+    match kind:
+        case None:
+            raise CheckpointError(f"{path} is {describe(path)}, not a checkpoint of a kind that is read")
+        case Kind.SAFETENSORS:
+            tensors, metadata = read_safetensors(path)
+            return replace(contents, value=tensors, metadata=metadata)
+        case Kind.TORCH | Kind.LEGACY:
+            return replace(contents, value=_read_torch(path, kind, trust=trust))
+        case Kind.INDEX:
+            value, files = read_index(path, lambda file: _part(file, trust=trust))
+            return Contents(value, files=files)
+        case Kind.ONNX:
+            return Contents(*read_onnx(path))
+    if trust:
+        return replace(contents, value=run_program(path, kind))
+    if kind is Kind.PICKLE:
+        raise TrustNeededError(
+            f"{path} is {kind.value}, and reading it runs what it says; torch.save(state_dict, FILE) writes data"
         )
-    tensors = {key: _tensors(parts[found[name]])[key] for key, name in places.items()}
-    files = [path for part in parts.values() for path in part.files]
-    return Contents(tensors, files=(source.path, *dict.fromkeys(files)))
+    raise TrustNeededError(f"{path} is {kind.value}, which is code, and reading it may run it")
 
 
-def _part(source: Source) -> Contents:
-    """Contents of one of several files; refuses another index, and a file without named tensors."""
-    if sniff(source.bytes(0, min(HEAD_BYTES, source.size))) is Kind.INDEX:
-        raise CheckpointError(f"{source.path} is an index, listed in another")
-    contents = _read(source)
-    if not isinstance(contents.value, dict):
-        raise CheckpointError(f"{source.path} holds no named tensors")
-    return contents
+def _read_torch(path: Path, kind: Kind, *, trust: bool) -> object:
+    """A file of torch.save's as data, or as objects of the classes that it names."""
+    try:
+        data = read_torch(path)
+    except TrustNeededError:
+        if not trust:
+            raise
+        return run_program(path, kind)
+    return run_program(path, kind) if trust and _holds_foreign_modules(data) else data
 
 
-def _tensors(part: Contents) -> dict[object, object]:
-    return part.value if isinstance(part.value, dict) else {}
+def _holds_foreign_modules(value: object, depth: int = 0) -> bool:
+    if isinstance(value, Inert | torch.nn.Module):
+        inner = list(vars(value).get("_modules", {}).values()) if isinstance(value, torch.nn.Module) else []
+        return (isinstance(value, Inert) and is_module(value)) or any(_holds_foreign_modules(each) for each in inner)
+    values = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return depth < _MAX_DEPTH and any(_holds_foreign_modules(each, depth + 1) for each in values)
 
 
-_READERS: dict[Kind, Callable[[Source], Contents]] = {
-    Kind.SAFETENSORS: _read_safetensors,
-    Kind.ZIP: _read_zip,
-    Kind.PICKLE: _read_pickle,
-    Kind.INDEX: _read_index,
-    Kind.ONNX: _read_onnx,
-}
+def _part(path: Path, *, trust: bool) -> Mapping[str, object]:
+    """The tensors of one of several files."""
+    if sniff(path) is Kind.INDEX:
+        raise CheckpointError(f"{path} is an index, listed in another")
+    value = _read(path, trust=trust).value
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path} holds no named tensors")
+    return value

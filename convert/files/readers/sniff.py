@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pickle
 import re
+import zipfile
 from enum import Enum
+from pathlib import Path
 
 HEAD_BYTES = 512  # enough to tell the kinds apart, and an HTML page or a text from them
 
@@ -13,20 +15,39 @@ class Kind(Enum):
     """The kinds of file that are read."""
 
     SAFETENSORS = "safetensors"
-    ZIP = "a zip archive"
-    PICKLE = "a pickle"
-    INDEX = "JSON"
-    ONNX = "ONNX"
+    TORCH = "a file of torch.save"
+    LEGACY = "a file of torch.save before PyTorch 1.6"
+    PICKLE = "a pickle that pickle.dump wrote, not torch.save"
+    SCRIPT = "a TorchScript program"
+    PROGRAM = "a program of torch.export"
+    INDEX = "an index of several files"
+    ONNX = "an ONNX model"
 
 
-def sniff(head: bytes) -> Kind | None:
-    """The kind of file that begins like this, or None."""
+_LEGACY = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # torch.save's number, pickled
+_OTHERS = (  # where these bytes stand, and what begins like this
+    (0, b"GGUF", "a GGUF file, which holds quantised language models"),
+    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras writes; export the network to ONNX (tf2onnx does)"),
+    (4, b"TFL3", "a TensorFlow Lite file; export the network to ONNX (tf2onnx does)"),
+    (0, b"\x93NUMPY", "an array of NumPy's"),
+    (0, b"\x1f\x8b", "compressed by gzip; unpack it first"),
+    (0, b"\x28\xb5\x2f\xfd", "compressed by zstd; unpack it first"),
+    (0, b"BZh", "compressed by bzip2; unpack it first"),
+    (0, b"\xfd7zXZ", "compressed by xz; unpack it first"),
+    (0, b"7z\xbc\xaf", "a 7-Zip archive; unpack it first"),
+    (257, b"ustar", "a tar archive; unpack it first"),
+)
+
+
+def sniff(path: Path) -> Kind | None:
+    """The kind of a file, or None if it is none that is read."""
+    head = _head(path)
     if head[4:9] == b"\0\0\0\0{":  # a header's length below 4 GiB, and JSON; the length can look like a pickle
         return Kind.SAFETENSORS
     if head.startswith(b"PK\3\4"):
-        return Kind.ZIP
+        return _archive_kind(path)
     if len(head) >= 2 and head[0] == 0x80 and 2 <= head[1] <= pickle.HIGHEST_PROTOCOL:
-        return Kind.PICKLE
+        return Kind.LEGACY if head[2:].startswith(_LEGACY) else Kind.PICKLE
     if head.lstrip().startswith(b"{"):
         return Kind.INDEX
     if re.match(rb"\x08[\x01-\x20][\x12\x1a\x22\x28\x32\x3a\x42]", head):  # ir_version, then another field
@@ -34,15 +55,47 @@ def sniff(head: bytes) -> Kind | None:
     return None
 
 
-def describe(head: bytes) -> str:
+def describe(path: Path) -> str:
     """Says what a file that is no checkpoint seems to be."""
+    head = _head(path)
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     if not head:
         return "empty"
     if start.startswith(b"version https://git-lfs"):
-        return "a Git LFS pointer (git lfs pull fetches the file it stands for)"
+        return "a Git LFS pointer; git lfs pull fetches the file that it stands for"
     if start.startswith((b"<!doctype html", b"<html")):
         return "an HTML page"
-    if not re.search(rb"[\x00-\x08\x0e-\x1f\x7f]", head):
-        return "a text file"
-    return "a file of an unknown kind"
+    if head.startswith(b"PK"):
+        names = _names(path)
+        what = "arrays of NumPy's" if names and all(name.endswith(".npy") for name in names) else None
+        damaged = "damaged, a zip archive without its end"
+        return what or ("a zip archive that PyTorch did not write" if names else damaged)
+    found = next((what for place, mark, what in _OTHERS if head[place:].startswith(mark)), None)
+    if found is not None:
+        return found
+    return "a file of an unknown kind" if re.search(rb"[\x00-\x08\x0e-\x1f\x7f]", head) else "a text file"
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(HEAD_BYTES)
+
+
+def _archive_kind(path: Path) -> Kind | None:
+    """The kind of a zip archive; PyTorch puts everything into one folder of any name."""
+    names = {name.partition("/")[2] for name in _names(path)}
+    if "constants.pkl" in names:
+        return Kind.SCRIPT
+    if "data.pkl" in names:
+        return Kind.TORCH
+    is_program = any(name.startswith(("models/", "serialized_exported_program")) for name in names)
+    return Kind.PROGRAM if is_program or "serialized_exported_program.json" in _names(path) else None
+
+
+def _names(path: Path) -> list[str]:
+    """Names of the entries of a zip archive; none if it is damaged."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.namelist()
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, UnicodeDecodeError):
+        return []

@@ -1,4 +1,4 @@
-"""Justifies ``convert/certificate/propagation``: how operations pass on a difference between two networks."""
+"""Justifies ``convert/certificate/network``: how operations pass on a difference between two networks."""
 
 from __future__ import annotations
 

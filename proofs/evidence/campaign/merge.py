@@ -11,7 +11,7 @@ from typing import Any
 from sympy.ntheory.modular import solve_congruence
 
 from ....convert.errors import CheckpointError, SelectionError
-from ....convert.files.readers.common.limits import read_json
+from ....convert.plain import read_json
 from ...terminal.outcome import JSON_VERSION
 from .report import COMMAND
 from .result import Campaign, Part

@@ -9,8 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from ....convert.errors import OutputError
-from ....convert.files.writing.marked import Write, marked_file
-from ....convert.files.writing.temporary import file_system_errors
+from ....convert.files.write import Write, file_system_errors, marked_file
 from ...terminal.output import results_descriptor
 
 ROOM = 2**17  # bytes; a result has a few thousand, whatever the number of layers
@@ -18,7 +17,7 @@ ROOM = 2**17  # bytes; a result has a few thousand, whatever the number of layer
 
 def result_file(target: Path | None, command: str, *, sources: Iterable[Path] = ()) -> AbstractContextManager[Write]:
     """``marked_file`` for the JSON that a command prints."""
-    return marked_file(target, marks=[f'"command": "{command}"'], room=ROOM, sources=sources)
+    return marked_file(target, marks=[f'"command": "{command}"'], sources=sources)
 
 
 def check_stdout(descriptor: int | None = None) -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from typing import Any, Self
 
-from ....convert.files.readers.common.plain import from_plain
+from ....convert.plain import from_plain
 from .settings import Settings
 from .tally import Tally
 

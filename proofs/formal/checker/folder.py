@@ -15,13 +15,12 @@ from typing import Any
 from torch import Tensor
 
 from ....convert.errors import CheckpointError, GeometryError
-from ....convert.files.config import LayerEntry
+from ....convert.files.entry import LayerEntry
 from ....convert.files.folder import read_folder
-from ....convert.files.readers.common.beside import path_in
-from ....convert.files.readers.common.limits import Budget, read_json
-from ....convert.files.writing.ownership import REPORT
+from ....convert.files.write import REPORT
 from ....convert.heads.encoding import is_power_of_two
 from ....convert.heads.regime import ONE_HOT_ALPHA, compute_dtype
+from ....convert.plain import path_in, read_json
 from ....convert.spec import ConvSpec
 from .program import DTYPES, Claimed, Running, Stored, running
 from .verdicts import REFUSALS, Checked, CheckedLayer, Verdict
@@ -104,7 +103,7 @@ def _report(folder: Path) -> tuple[tuple[float, float], dict[tuple[str, ...], Ma
     """
     path = folder / REPORT
     try:
-        report: Any = read_json(path_in(folder, REPORT), Budget())
+        report: Any = read_json(path_in(folder, REPORT))
         low, high = map(float, report["certified_range"])
         records = {tuple(map(str, record["names"])): record for record in report["layers"]}
         if len(records) < len(report["layers"]) or not all(records):
@@ -132,7 +131,7 @@ def _scores_otherwise(entry: LayerEntry, state: Mapping[str, Tensor]) -> str | N
 
 def _stored(entry: LayerEntry, state: Mapping[str, Tensor]) -> Stored | str:
     """A layer as the folder holds it, or what is wrong with it."""
-    spec = ConvSpec.from_json(dict(entry.spec))
+    spec = entry.spec
     shapes = {
         "weight": spec.weight_shape,
         "alpha": (spec.num_heads,),

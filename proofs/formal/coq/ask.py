@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ...prover.enclosure import POINTS, tau_lower, tau_upper
 from ..leash import run_leashed
@@ -139,9 +140,8 @@ def _require_flocq(place: Path, limit: float) -> None:
 @contextmanager
 def _copied(folder: Path) -> Iterator[Path]:
     """A copy of the library that may be written to."""
-    from ....convert.files.writing.scratch import scratch_folder  # as above
-
-    with scratch_folder("conv2attn-formal-") as place:
+    with TemporaryDirectory(prefix="conv2attn-formal-") as name:
+        place = Path(name)
         for path in folder.iterdir():
             if path.is_file():
                 shutil.copyfile(path, place / path.name)

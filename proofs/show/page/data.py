@@ -18,7 +18,7 @@ from ....convert.attention.construction import not_a_convolution
 from ....convert.attention.layer import SelfAttention
 from ....convert.certificate.distance import told_distance
 from ....convert.errors import Problem
-from ....convert.files.config import attention_named
+from ....convert.files.entry import attention_named
 from ....convert.model.report import LayerReport, Report
 from ...evidence.agreement import Agreement
 from ...terminal.printable import CELL, printable

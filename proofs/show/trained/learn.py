@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ....convert.files.writing.atomic import write_file
+from ....convert.files.write import write_file
 from ....learn.data.kinds import load_data
 from ....learn.experiment.folder import Experiment, run_folder
 from ....learn.experiment.history import read_history

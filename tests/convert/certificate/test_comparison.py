@@ -31,8 +31,8 @@ from conv2attn.convert import (
 from conv2attn.convert.attention.layer import set_engine
 from conv2attn.convert.certificate import reference
 from conv2attn.convert.certificate.comparison import LayerComparison, watched
-from conv2attn.convert.files.certified import CertifiedReport
-from conv2attn.convert.files.writing.ownership import REPORT
+from conv2attn.convert.files.report import CertifiedReport
+from conv2attn.convert.files.write import REPORT
 from tests.small_models import SMALL_MODELS, Composite, composite_input
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from conv2attn.convert import attention_from_conv, certify, certify_network, convert_model
 from conv2attn.convert.certificate.wording import NO_USE, is_useful, told
-from conv2attn.convert.files.certified import CertifiedReport
+from conv2attn.convert.files.report import CertifiedReport
 from conv2attn.convert.model.report import Report
 from conv2attn.proofs.evidence.network import Inputs, Pair, verify_network
 from conv2attn.proofs.show.conversion import Converted

@@ -15,7 +15,7 @@ from conv2attn.convert.bounds import tail
 from conv2attn.convert.certificate.comparison import compare_layers
 from conv2attn.convert.certificate.distance import distance_from_convolution
 from conv2attn.convert.certificate.seal import seal
-from conv2attn.convert.files.certified import ALONE, CERTIFIED_RANGE, CertifiedLayer, CertifiedReport
+from conv2attn.convert.files.report import ALONE, CERTIFIED_RANGE, CertifiedLayer, CertifiedReport
 from conv2attn.convert.model.report import Report
 
 RANGE = (-2.0, 3.0)

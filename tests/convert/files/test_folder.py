@@ -32,10 +32,10 @@ from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, C
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.architecture import Architecture
-from conv2attn.convert.files.certified import CertifiedReport
 from conv2attn.convert.files.checkpoint import read_checkpoint
-from conv2attn.convert.files.config import FORMAT_VERSION, OWN_ARCHITECTURES
-from conv2attn.convert.files.writing.ownership import CONFIG, FORMAT, REPORT, WEIGHTS
+from conv2attn.convert.files.folder import FORMAT_VERSION, OWN_ARCHITECTURES
+from conv2attn.convert.files.report import CertifiedReport
+from conv2attn.convert.files.write import CONFIG, FORMAT, REPORT, WEIGHTS
 from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of
 from tests.small_models import Composite, composite_input
 
@@ -262,11 +262,14 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_left(
     [
         (lambda config: config.update(format="other"), "does not describe a model that conv2attn converted"),
         (lambda config: config.pop("format"), "does not describe a model that conv2attn converted"),
-        (lambda config: config.update(format_version=4), r"has format version 4, which needs conv2attn \d.*up to 3"),
-        (lambda config: config.update(format_version=1), "are not of one version"),
-        (lambda config: config.update(format_version=0), "has the unknown format version 0; versions are 1 to 3"),
-        (lambda config: config.pop("format_version"), "has the unknown format version None; versions are 1 to 3"),
-        (lambda config: config.update(content="both"), "its content is 'both', not 'network' or 'layers'"),
+        (lambda config: config.update(format_version=4), r"has format version 4; conv2attn \d.* reads 3"),
+        (lambda config: config.update(format_version=2), r"has format version 2; conv2attn \d.* reads 3"),
+        (lambda config: config.update(format_version=3.0), r"has format version 3.0; conv2attn"),
+        (lambda config: config.pop("format_version"), "has format version None"),
+        (lambda config: config.pop("tensors"), "malformed"),
+        (lambda config: config.update(tensors="a"), "malformed: the tensors are no list of texts"),
+        (lambda config: config["tensors"].pop(), "lists other tensors"),
+        (lambda config: config.update(content="both"), "content is network or layers"),
         (lambda config: config.pop("content"), "malformed"),
         (lambda config: config.pop("layers"), "malformed"),
         (lambda config: config.pop("architecture"), "malformed"),
@@ -274,7 +277,7 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_left(
         (lambda config: config.update(architecture={"spec": 3}), "malformed"),
         (lambda config: config.update(layers=None), "malformed"),
         (lambda config: config.update(layers=["stem"]), "malformed"),
-        (lambda config: config.update(layers=[]), "malformed: it lists no attention layer"),
+        (lambda config: config.update(layers=[]), "malformed: content is network or layers, of at least one layer"),
         (lambda config: config["layers"][0].pop("spec"), "malformed"),
         (lambda config: config["layers"][0].update(names="stem"), "malformed"),
         (lambda config: config["layers"][0].update(names=[]), "malformed"),
@@ -390,11 +393,11 @@ def with_one_more() -> nn.Module:
     [
         (with_another_geometry, "layer stem is"),
         (with_a_layer_of_another_class, "attention layers that the architecture lacks: stem"),
-        (lambda: without("stem"), "does not fit the architecture: 'stem.weight' is unexpected"),
-        (lambda: nn.Sequential(nn.ReLU()), "does not fit the architecture: 'stem.weight' is unexpected"),
+        (lambda: without("stem"), "does not fit the architecture: it holds 'stem.weight'"),
+        (lambda: nn.Sequential(nn.ReLU()), "does not fit the architecture: it holds 'stem.weight'"),
         (lambda: nn.Sequential(nn.Conv2d(2, 3, 1)), "does not fit the architecture: '0.weight' is missing"),
         (with_one_more, "'extra.weight' is missing"),
-        (lambda: without("head"), "'head.weight' is unexpected"),
+        (lambda: without("head"), "it holds 'head.weight'"),
     ],
 )
 def test_an_architecture_that_does_not_fit_is_refused(make: Callable[[], nn.Module], reason: str, saved: Path) -> None:
@@ -463,7 +466,7 @@ def test_weights_of_a_dtype_that_no_layer_has_are_refused(
     weights[part] = weights[part].to(dtype)
     save_file(weights, tmp_path / "out" / WEIGHTS, {FORMAT: str(FORMAT_VERSION)})
     if command == "load":
-        with pytest.raises(CheckpointError, match=r"which no attention layer has|of another dtype"):
+        with pytest.raises(CheckpointError, match="which no such attention layer has"):
             load_converted(tmp_path / "out")
     else:
         out = ("--out", str(tmp_path / "r.pth")) if command == "restore" else ()
@@ -478,5 +481,5 @@ def test_a_bias_of_another_dtype_than_its_weight_is_refused(tmp_path: Path) -> N
     weights = load_file(tmp_path / "out" / WEIGHTS)
     weights["bias"] = weights["bias"].double()
     save_file(weights, tmp_path / "out" / WEIGHTS, {FORMAT: str(FORMAT_VERSION)})
-    with pytest.raises(CheckpointError, match="another dtype than the layer's weight"):
+    with pytest.raises(CheckpointError, match=r"'bias' of torch\.float64, which no such"):
         load_converted(tmp_path / "out")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, convert_model, graft, restore_model, save_converted
 from conv2attn.convert.errors import ConversionError, OptionError, UnsupportedLayerError
-from conv2attn.convert.files.network import open_network
+from conv2attn.convert.files.open import open_network
 
 
 class Net(nn.Module):
@@ -42,7 +42,7 @@ def source() -> Net:
 def folder(source: Net, tmp_path: Path) -> Path:
     """The network's layers alone, converted without its code."""
     torch.save(source, tmp_path / "m.pt")
-    converted, report = convert_model(open_network(tmp_path / "m.pt").model)
+    converted, report = convert_model(open_network(tmp_path / "m.pt").as_saved())
     save_converted(converted, tmp_path / "layers", report=report)
     return tmp_path / "layers"
 
@@ -86,7 +86,7 @@ def test_mode_hooks_sharing_and_gradients_stay_the_networks_own(folder: Path) ->
 
 def test_layers_keep_their_alpha_engine_and_content(source: Net, tmp_path: Path) -> None:
     torch.save(source, tmp_path / "m.pt")
-    layers = convert_model(open_network(tmp_path / "m.pt").model, alpha=2.0).model
+    layers = convert_model(open_network(tmp_path / "m.pt").as_saved(), alpha=2.0).model
     stem = layers.get_submodule("stem")
     assert isinstance(stem, SelfAttention2d)
     stem.add_content(3)

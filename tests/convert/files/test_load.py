@@ -21,7 +21,7 @@ from conv2attn.convert.errors import (
     UnsupportedLayerError,
 )
 from conv2attn.convert.files.architecture import Architecture
-from conv2attn.convert.files.config import OWN_ARCHITECTURES
+from conv2attn.convert.files.folder import OWN_ARCHITECTURES
 from conv2attn.convert.files.layers import Layers
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -25,9 +23,11 @@ from conv2attn.convert.errors import (
 )
 from conv2attn.convert.files import restore
 from conv2attn.convert.files.architecture import Architecture
-from conv2attn.convert.files.checkpoint import Checkpoint
-from conv2attn.convert.files.config import LayerEntry
-from conv2attn.convert.files.restore import restore_file, restored_checkpoint, restored_state, write_state_dict
+from conv2attn.convert.files.entry import LayerEntry
+from conv2attn.convert.files.layers import layer_tree
+from conv2attn.convert.files.open import Opening
+from conv2attn.convert.files.readers.described import DescribedConvolution
+from conv2attn.convert.files.restore import restore_file, restored_state, write_state_dict
 
 
 class Net(nn.Sequential):
@@ -71,19 +71,21 @@ def assert_same(state: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
     assert all(torch.equal(value, expected[name]) for name, value in state.items())
 
 
-def test_a_folder_holds_the_cnn_s_weights_their_sum_and_the_geometry_under_each_name(tmp_path: Path) -> None:
-    found = restored_checkpoint(str(write(tmp_path / "out")))
+def test_a_folder_holds_the_cnn_s_weights_in_its_order(tmp_path: Path) -> None:
+    found = restored_state(str(write(tmp_path / "out")))
     assert_same(found.state_dict, network().state_dict())
-    assert found.path == tmp_path / "out"
     assert found.files == (tmp_path / "out/config.json", tmp_path / "out/model.safetensors")
-    assert len(found.sha256) == 64
-    described = {name: (stored.weight, stored.bias) for name, stored in found.convolutions.items()}
-    assert described == {
-        "stem": ("stem.weight", "stem.bias"),
-        "again": ("again.weight", "again.bias"),
-        "head": ("head.weight", None),
-    }
-    assert found.convolutions["stem"].spec == layer(converted(), "stem").spec
+    assert not found.is_layers
+
+
+def test_layers_alone_are_restored_as_convolution_weights_only(tmp_path: Path) -> None:
+    tree = layer_tree(
+        {"stem": DescribedConvolution("w", None, layer(converted(), "head").spec)}, {"w": torch.ones(2, 1, 1, 1)}
+    )
+    save_converted(convert_model(tree).model, tmp_path / "layers")
+    found = restored_state(tmp_path / "layers")
+    assert found.is_layers
+    assert list(found.state_dict) == ["stem.weight"]
 
 
 def test_layers_that_compute_what_no_convolution_computes_are_all_told_with_their_distance(tmp_path: Path) -> None:
@@ -94,46 +96,34 @@ def test_layers_that_compute_what_no_convolution_computes_are_all_told_with_thei
     )
     start = f"{folder}: 2 of 2 attention layers compute what no convolution computes: "
     with pytest.raises(NotAConvolutionError, match=f"^{re.escape(start + told)}$"):
-        restored_checkpoint(folder)
+        restored_state(folder)
     with pytest.raises(NotAConvolutionError, match=r": 1 of 2 attention layers compute .*: head: the centre"):
-        restored_checkpoint(write(tmp_path / "one", "head"))
+        restored_state(write(tmp_path / "one", "head"))
 
 
 def test_a_layer_without_a_name_is_the_model_itself(tmp_path: Path) -> None:
     single = attention_from_conv(nn.Conv2d(1, 1, 1))
     save_converted(single, tmp_path / "still")
-    assert_same(restored_checkpoint(tmp_path / "still").state_dict, {"weight": single.weight, "bias": single.bias})  # type: ignore[dict-item]
+    assert_same(restored_state(tmp_path / "still").state_dict, {"weight": single.weight, "bias": single.bias})  # type: ignore[dict-item]
     layer(single, "").centers.data[0] += 0.5
     save_converted(single, tmp_path / "moved")
     with pytest.raises(NotAConvolutionError, match=r"moved: 1 of 1 attention layers .*: the model itself: the centre"):
-        restored_checkpoint(tmp_path / "moved")
-
-
-def test_layers_of_other_classes_need_the_architecture(tmp_path: Path) -> None:
-    folder = write(tmp_path / "out")
-    path = folder / "config.json"
-    config: dict[str, Any] = json.loads(path.read_text())
-    for entry, kind in zip(config["layers"], ("z.Second", "a.First"), strict=True):
-        entry["kind"] = kind
-    path.write_text(json.dumps(config))
-    told = f"{folder} holds layers of a.First, z.Second, which only the architecture can make; it must be given"
-    with pytest.raises(ArchitectureNeededError, match=f"^{re.escape(told)}$"):
-        restored_checkpoint(folder)
+        restored_state(tmp_path / "moved")
 
 
 @pytest.mark.parametrize("architecture", [None, HERE])
 def test_a_folder_needs_no_architecture_and_has_no_average(architecture: Architecture | None, tmp_path: Path) -> None:
-    found = restored_state(write(tmp_path / "out"), architecture=architecture)
+    found = restored_state(write(tmp_path / "out"), Opening(architecture))
     assert_same(found.state_dict, network().state_dict())
     assert found.files[0] == tmp_path / "out/config.json"
-    with pytest.raises(OptionError, match="keeps no moving average"):
-        restored_state(tmp_path / "out", architecture=architecture, ema=True)
+    with pytest.raises(OptionError, match="keeps one set of weights"):
+        restored_state(tmp_path / "out", Opening(architecture, True))
 
 
 def test_a_state_dict_of_attention_needs_the_architecture(tmp_path: Path) -> None:
     state = converted().state_dict()
     torch.save(state, tmp_path / "w.pt")
-    assert_same(restored_state(tmp_path / "w.pt", architecture=HERE).state_dict, network().state_dict())
+    assert_same(restored_state(tmp_path / "w.pt", Opening(HERE)).state_dict, network().state_dict())
     with pytest.raises(ArchitectureNeededError, match="takes the architecture of their network"):
         restored_state(tmp_path / "w.pt")
 
@@ -143,11 +133,11 @@ def test_the_moving_average_is_restored_if_it_is_asked_for(tmp_path: Path) -> No
     average = {name: value + 1 if name == "head.weight" else value for name, value in state.items()}
     torch.save({"state_dict": state, "state_dict_ema": average}, tmp_path / "w.pt")
     for ema in (False, True):
-        found = restored_state(tmp_path / "w.pt", architecture=HERE, ema=ema).state_dict["head.weight"]
+        found = restored_state(tmp_path / "w.pt", Opening(HERE, ema)).state_dict["head.weight"]
         assert torch.equal(found, network().state_dict()["head.weight"] + ema)
     torch.save({"state_dict": network().state_dict(), "state_dict_ema": average}, tmp_path / "w.pt")
     with pytest.raises(ArchitectureNeededError):
-        restored_state(tmp_path / "w.pt", ema=True)
+        restored_state(tmp_path / "w.pt", Opening(ema=True))
     with pytest.raises(NotAConvolutionError, match="there is nothing to restore"):
         restored_state(tmp_path / "w.pt")
 
@@ -158,13 +148,13 @@ def test_without_attention_there_is_nothing_to_restore(architecture: Architectur
     torch.save(network().state_dict(), path)
     told = f"{path} holds no attention layer, so there is nothing to restore"
     with pytest.raises(NotAConvolutionError, match=f"^{re.escape(told)}$"):
-        restored_state(path, architecture=architecture)
+        restored_state(path, Opening(architecture))
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".pt", ".safetensors"])
 def test_a_restored_file_holds_the_cnn_and_replaces_another_only_if_told(suffix: str, tmp_path: Path) -> None:
     folder, out = write(tmp_path / "out"), tmp_path / f"r{suffix}"
-    assert restore_file(folder, out) == list(network().state_dict())
+    assert list(restore_file(folder, out).state_dict) == list(network().state_dict())
     written = load_file(out) if suffix == ".safetensors" else torch.load(out)
     assert_same({name: written[name] for name in network().state_dict()}, network().state_dict())
     assert len(written) == len(network().state_dict())
@@ -173,7 +163,7 @@ def test_a_restored_file_holds_the_cnn_and_replaces_another_only_if_told(suffix:
             call()
     with pytest.raises(OutputError, match="exists, and force was not given"):
         restore.check_state_dict_file(out)
-    restore_file(folder, out, force=True, architecture=HERE)
+    restore_file(folder, out, Opening(HERE), force=True)
     write_state_dict({"x": torch.ones(1)}, out, force=True)
     restore.check_state_dict_file(out, force=True)
 
@@ -188,7 +178,7 @@ def test_what_is_read_is_not_written_over(tmp_path: Path, monkeypatch: pytest.Mo
     for source, out in ((file, file), (folder, folder / "model.safetensors"), (folder, linked)):
         with pytest.raises(OutputError, match=r"would be lost$"):
             restore_file(source, out, force=True)
-    found = Checkpoint(folder, {}, "", files=(file,))
+    found = restore.Restored({}, (file,))
     monkeypatch.setattr(restore, "restored_state", lambda *_, **__: found)
     with pytest.raises(OutputError, match=r"would be lost$"):
         restore_file(folder, file, force=True)
@@ -209,7 +199,7 @@ def test_the_end_of_a_file_s_name_says_what_is_written(name: str, tmp_path: Path
             call()
 
 
-def test_tensors_that_are_one_stay_one_where_a_file_can_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensors_that_are_one_stay_one_where_a_file_can_say_so(tmp_path: Path) -> None:
     base = torch.arange(100.0)
     state = {"a": base, "b": base, "part": base[:2]}
     write_state_dict(state, tmp_path / "r.pt")
@@ -217,24 +207,21 @@ def test_tensors_that_are_one_stay_one_where_a_file_can_say_so(tmp_path: Path, m
     assert_same(found, state)
     assert found["a"].data_ptr() == found["b"].data_ptr()
     assert found["part"].untyped_storage().nbytes() == 8
-    asked: list[object] = []
-    monkeypatch.setattr(restore, "check_written_apart", asked.append)
-    write_state_dict(state, tmp_path / "s.pth")
-    assert asked == []
     write_state_dict(state, tmp_path / "r.safetensors")
-    assert asked == [state]
     assert_same({name: load_file(tmp_path / "r.safetensors")[name] for name in state}, state)
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_a_stored_layer_has_the_values_that_were_saved(bias: bool) -> None:
+def test_a_layer_of_a_folder_has_the_values_that_were_saved(bias: bool) -> None:
     given = attention_from_conv(nn.Conv2d(1, 2, 3, bias=bias), alpha=3.0)
     state = {f"a.{name}": value for name, value in given.state_dict().items()}
-    found = restore.stored_layer(LayerEntry.of(("a", "b"), given), Checkpoint(Path("w"), state, ""))
+    entry = LayerEntry.of(("a", "b"), given)
+    found = entry.attention(entry.convolution(state), state, Path("w"))
     assert_same(found.state_dict(), given.state_dict())
     assert found.spec == given.spec
     for missing in ("a.weight", "a.alpha", "a.centers"):
         lacking = {name: value for name, value in state.items() if name != missing}
-        told = "w lacks the weights of the layer 'a'" if missing == "a.weight" else missing.removeprefix("a.")
-        with pytest.raises(CheckpointError, match=told):
-            restore.stored_layer(LayerEntry.of(("a", "b"), given), Checkpoint(Path("w"), lacking, ""))
+        with pytest.raises(
+            CheckpointError, match=r"the weights of the layer 'a' are missing|w lacks a\.(alpha|centers)"
+        ):
+            entry.attention(entry.convolution(lacking), lacking, Path("w"))

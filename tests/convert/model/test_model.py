@@ -24,7 +24,7 @@ from torch import Tensor, fx, nn
 from conv2attn.convert import ConversionError, ConvSpec, SelfAttention2d, certify, convert_model
 from conv2attn.convert.certificate.reference import right_convolutions
 from conv2attn.convert.errors import EngineError, Problem, UnsupportedLayerError
-from conv2attn.convert.files.certified import CertifiedReport
+from conv2attn.convert.files.report import CertifiedReport
 from conv2attn.convert.model.convert import NOT_SELECTED
 from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of, convolutions_with_input
 from tests.small_models import Composite, composite_input

@@ -15,7 +15,7 @@ from conv2attn.convert.errors import ConversionError, NotAConvolutionError, Opti
 from conv2attn.convert.examples.images import draw_images
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
-from conv2attn.convert.files.certified import CertifiedReport
+from conv2attn.convert.files.report import CertifiedReport
 from conv2attn.convert.heads.regime import SMALLEST_TRAINED_ALPHA
 from conv2attn.convert.model.report import Report
 from conv2attn.learn.melting.groups import POSITION_RATE, parameter_groups

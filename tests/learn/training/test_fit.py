@@ -17,7 +17,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import pytest
 import torch
@@ -31,20 +30,15 @@ from conv2attn.convert.errors import (
     RunExistsError,
     ToolError,
 )
-from conv2attn.convert.files.writing.json_text import json_text
-from conv2attn.learn.data.images import ImageData, Split
-from conv2attn.learn.experiment.recipes import PAPERS, build
-from conv2attn.learn.experiment.recorder import HeadRecorder
 from conv2attn.learn.melting.groups import parameter_groups
 from conv2attn.learn.melting.melt import melt
 from conv2attn.learn.melting.record import AttentionRecorder
-from conv2attn.learn.training import records as records_module
 from conv2attn.learn.training.batches import Order
 from conv2attn.learn.training.checkpoints import AtomicFiles
 from conv2attn.learn.training.evaluate import Evaluation, evaluate
 from conv2attn.learn.training.fit import Trained, fit, last_epoch
 from conv2attn.learn.training.recipe import Machine, Recipe
-from conv2attn.learn.training.records import Record, check_room, read_records
+from conv2attn.learn.training.records import Record, read_records
 from tests.learn.small import data, network
 from tests.processes import finished
 
@@ -343,17 +337,6 @@ def test_the_largest_numbers_of_a_recipe_are_told_in_a_sentence(optimizer: str, 
         fit(melt(network()), data(), recipe, tmp_path / "run", groups=groups)
 
 
-def test_a_compressed_checkpoint_is_not_expanded(tmp_path: Path) -> None:
-    AtomicFiles().save_checkpoint({"weight": torch.zeros(10_000)}, tmp_path / "whole.ckpt")
-    with ZipFile(tmp_path / "whole.ckpt") as whole, ZipFile(tmp_path / "last.ckpt", "w") as packed:
-        for entry in whole.infolist():
-            is_tensor = entry.filename.endswith("/data/0")
-            packed.writestr(entry.filename, whole.read(entry), ZIP_DEFLATED if is_tensor else ZIP_STORED)
-    AtomicFiles().load_checkpoint(tmp_path / "whole.ckpt")
-    with pytest.raises(CheckpointError, match=r"last\.ckpt has a compressed entry"):
-        AtomicFiles().load_checkpoint(tmp_path / "last.ckpt")
-
-
 def test_without_lightning_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in [name for name in sys.modules if name.startswith("conv2attn.learn.training.loop")]:
         monkeypatch.delitem(sys.modules, name)
@@ -380,37 +363,6 @@ def test_a_lightning_that_cannot_be_imported_is_told_in_one_sentence(
     with pytest.raises(ToolError, match=said):
         fit(network(), data(), RECIPE, tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_records_that_could_not_be_read_again_are_refused_before_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = fit(network(), data(), RECIPE, tmp_path / "whole", recorder=widths)
-    size = (tmp_path / "whole" / "records.json").stat().st_size
-    assert size > 2000
-    with monkeypatch.context() as patch:
-        patch.setattr(records_module, "MAX_RECORDS", size - 1)
-        with pytest.raises(CheckpointError, match=f"has .* bytes; at most {size - 1} are read"):
-            read_records(tmp_path / "whole")
-        with pytest.raises(ConversionError, match=r"records of 3 epochs may take .* can be read again; fewer epochs"):
-            fit(network(), data(), RECIPE, tmp_path / "run", recorder=widths)
-    assert not (tmp_path / "run" / "last.ckpt").exists()
-    assert len(whole.records) == 4
-
-
-def test_the_paper_s_records_can_be_read_again() -> None:
-    """300 epochs of 9 heads in each of 6 layers, whose queries and keys are 16 x 16 pixels."""
-    torch.manual_seed(0)
-    images = torch.rand(2, 3, 32, 32)
-    split = Split(images, torch.arange(2))
-    narrow = replace(PAPERS, sizes=replace(PAPERS.sizes, hidden=8, feed_forward=8, key_dim=4))
-    paper = build("learned+content", narrow, ImageData("noise", tuple("0123456789"), split, split, split))
-    with torch.no_grad():
-        record = {"epoch": 0, **HeadRecorder(images)(paper)}
-    assert 300 * len(json_text(record)) > 2**23
-    check_room(record, 300)
-    with pytest.raises(ConversionError, match="records of 3000 epochs"):
-        check_room(record, 3000)
 
 
 def test_records_are_json_and_nothing_else_is_taken_for_them(tmp_path: Path) -> None:

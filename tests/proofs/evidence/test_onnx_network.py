@@ -11,6 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from conv2attn.convert.errors import CheckpointError, ConversionError, OptionError
+from conv2attn.convert.files.open import Opening
 from conv2attn.convert.size import Size
 from conv2attn.proofs.evidence import onnx_network
 from conv2attn.proofs.evidence.onnx_check import OnnxCheck
@@ -62,7 +63,7 @@ def save_channels_last(path: Path) -> Path:
 
 def convert(path: Path, folder: Path) -> Path:
     convert_checkpoint(
-        path, folder, architecture=None, ema=False, device="cpu", dtype=None, include=(), exclude=(), alpha=None,
+        path, folder, opening=Opening(), device="cpu", dtype=None, include=(), exclude=(), alpha=None,
         skip_unsupported=False, input_range=(-1, 1), size=None, form=None, force=False,
     )  # fmt: skip
     return folder

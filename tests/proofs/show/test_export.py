@@ -15,6 +15,7 @@ from conv2attn.convert.errors import OptionError
 from conv2attn.convert.examples.networks import plain_cnn
 from conv2attn.convert.export.gpsa import GatedPositionalAttention, GPSAConvolution, attention_from_gpsa
 from conv2attn.convert.files.architecture import Architecture
+from conv2attn.convert.files.open import Opening
 from conv2attn.convert.size import Size
 from conv2attn.proofs.show.export import export_network
 from conv2attn.proofs.terminal.options import Target
@@ -30,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 def export(folder: Path, out: Path, to: Target, form: str | None = None, size: Size | None = None) -> None:
     export_network(
-        folder, out, to=to, architecture=None, ema=False, alpha=None, skip_unsupported=False,
+        folder, out, to=to, opening=Opening(), alpha=None, skip_unsupported=False,
         size=size or Size(12, 12), form=form, force=False,
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ import torch
 
 from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.examples.networks import residual_cnn
-from conv2attn.convert.files.network import open_network
+from conv2attn.convert.files.open import open_network
 from conv2attn.learn.data import kinds
 from conv2attn.learn.data.images import ImageData
 from conv2attn.learn.melting.melt import attention_layers
@@ -63,7 +63,7 @@ def test_melting_ends_in_a_table_and_a_network_that_can_be_frozen(
     assert "mathdefault" not in drawn
 
     program = torch.export.load(tmp_path / "frozen.pt2").module()
-    model = open_network(network, architecture=small_cnn(classes=3)).model
+    model = open_network(network, architecture=small_cnn(classes=3)).as_saved()
     assert len(list(attention_layers(model))) == 4
     images = small_data().test.images
     with torch.no_grad():

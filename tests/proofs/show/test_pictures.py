@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from conv2attn.convert import attention_from_conv, convert_model
 from conv2attn.convert.errors import CheckpointError, ConversionError, OptionError, OutputError, SelectionError
 from conv2attn.convert.examples.pretrained import load_example
-from conv2attn.convert.files.save import save_converted
-from conv2attn.convert.files.writing.atomic import write_file
+from conv2attn.convert.files.folder import save_converted
+from conv2attn.convert.files.write import write_file
 from conv2attn.convert.model.report import Report
 from conv2attn.convert.preprocessing import Normalization
 from conv2attn.convert.size import Size

@@ -97,7 +97,7 @@ def test_every_picture_is_drawn_of_every_kind(axes: int, transposed: bool, pictu
     assert len(scenes(converted, torch.zeros(1, 3, 16, 16))) == 1
     for layer in (None, ""):
         view = View(picture=picture, layer=layer)
-        assert show(tmp_path / "folder", tmp_path / "out.svg", view, architecture=None, force=True) == [""]
+        assert show(tmp_path / "folder", tmp_path / "out.svg", view, force=True) == [""]
     assert (tmp_path / "out.svg").stat().st_size > 1000
 
 

@@ -42,7 +42,7 @@ def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_picture_is_drawn_in_every_form(picture: str, form: str, experiment: Path, tmp_path: Path) -> None:
     files = [tmp_path / f"{number}.{form}" for number in (0, 1)]
     for file in files:
-        show(experiment, file, View(picture=picture), architecture=None)
+        show(experiment, file, View(picture=picture))
     first, second = (file.read_bytes() for file in files)
     assert first.startswith(_STARTS[form])
     assert first == second
@@ -130,26 +130,26 @@ def test_what_is_no_experiment_is_none(experiment: Path) -> None:
 def test_what_an_experiment_has_not_is_refused(experiment: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.png"
     with pytest.raises(OptionError, match="one of contours, training, curves, maps, table; got kernel"):
-        show(experiment, out, View(picture="kernel"), architecture=None)
+        show(experiment, out, View(picture="kernel"))
     with pytest.raises(OptionError, match="its own images"):
-        show(experiment, out, View(alpha=2.0), architecture=None)
+        show(experiment, out, View(alpha=2.0))
     with pytest.raises(SelectionError, match="numbered 1 to 2; got 3"):
-        show(experiment, out, View(picture="training", layer="3"), architecture=None)
+        show(experiment, out, View(picture="training", layer="3"))
     with pytest.raises(SelectionError, match="numbered, from 1; got 'first'"):
-        show(experiment, out, View(picture="training", layer="first"), architecture=None)
+        show(experiment, out, View(picture="training", layer="first"))
     with pytest.raises(OptionError, match="chosen for the picture training"):
-        show(experiment, out, View(picture="maps", layer="1"), architecture=None)
+        show(experiment, out, View(picture="maps", layer="1"))
     with pytest.raises(SelectionError, match="resnet10 has no heads"):
-        show(experiment / "resnet10", out, View(picture="maps"), architecture=None)
+        show(experiment / "resnet10", out, View(picture="maps"))
     assert not out.exists()
 
 
 def test_a_file_is_replaced_only_if_it_may_be(experiment: Path, tmp_path: Path) -> None:
     out = tmp_path / "film.html"
-    show(experiment, out, View(), architecture=None)
+    show(experiment, out, View())
     assert out.read_text().startswith("<!doctype html>")
     with pytest.raises(OutputExistsError):
-        show(experiment, out, View(), architecture=None)
+        show(experiment, out, View())
 
 
 INFINITE = "infinite"  # stands for a number that no float holds
@@ -250,7 +250,7 @@ def test_a_damaged_experiment_is_refused_by_every_picture_of_it(
         for picture in pictures:
             out = tmp_path / ("out.html" if picture is None else "out.svg")
             with pytest.raises(CheckpointError, match=re.escape((name.partition("/")[2] and "seed-0") or name)):
-                show(folder, out, View(picture=picture), architecture=None)
+                show(folder, out, View(picture=picture))
             assert not out.exists()
 
 
@@ -262,7 +262,7 @@ def test_no_link_of_an_experiment_leads_out_of_its_folder(name: str, experiment:
     (folder / name).symlink_to(tmp_path / "outside")
     for picture in ("table",) if name == "results.json" else ("contours", "curves"):
         with pytest.raises(CheckpointError, match="is a link that leaves its folder"):
-            show(folder, tmp_path / "out.svg", View(picture=picture), architecture=None)
+            show(folder, tmp_path / "out.svg", View(picture=picture))
 
 
 def test_curves_of_runs_that_are_not_over_are_refused(damaged: Callable[[str, Damage], Path], tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_curves_of_runs_that_are_not_over_are_refused(damaged: Callable[[str, Da
     records = folder / "quadratic" / "seed-1" / "records.json"
     records.write_text(json.dumps(json.loads(records.read_text())[:-1]))
     with pytest.raises(CheckpointError, match="is not over: runs of quadratic differ in epochs"):
-        show(folder, tmp_path / "out.svg", View(picture="curves"), architecture=None)
+        show(folder, tmp_path / "out.svg", View(picture="curves"))
 
 
 def test_a_picture_of_too_many_pixels_is_refused_before_it_is_drawn(
@@ -280,7 +280,7 @@ def test_a_picture_of_too_many_pixels_is_refused_before_it_is_drawn(
 ) -> None:
     folder = damaged("results.json", lambda rows: [rows[0] | {"encoding": str(number)} for number in range(8000)])
     with pytest.raises(ConversionError, match="at most 67,108,864 are drawn"):
-        show(folder, tmp_path / "out.png", View(picture="table"), architecture=None)
+        show(folder, tmp_path / "out.png", View(picture="table"))
 
 
 def test_a_sheet_is_drawn_up_to_a_limit_of_its_pixels_and_of_its_sides() -> None:

@@ -1,74 +1,136 @@
-"""What the attributes of Conv and ConvTranspose nodes say of their geometry, in the words of PyTorch's convolutions.
+"""Geometry that the attributes of Conv and ConvTranspose nodes describe, in the words of PyTorch's convolutions.
 
 Numbers are given for each axis. Pads are those before every axis, then those after every axis.
 """
 
 from __future__ import annotations
 
-from .nodes import Node
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Attributes = Mapping[str, Any]
+_SAME = ("SAME_UPPER", "SAME_LOWER")
 
 
-def plain_geometry(node: Node, kernel: list[int]) -> dict[str, object] | str:
-    """The geometry of a Conv, as ``describe`` takes it, or why it has none.
+def plain_geometry(attributes: Attributes, kernel: Sequence[int]) -> dict[str, Any] | str:
+    """Geometry of a Conv, as ``describe`` takes it, or the reason why it has none.
 
-    PyTorch's "same" puts an odd pixel at the far end, as SAME_UPPER does, which depends on the input's size where the
-    stride is not 1.
+    PyTorch's "same" puts an odd pixel at the far end, as SAME_UPPER does; where the stride is not 1, the padding of
+    both depends on the input's size.
 
     Args:
-        node: The node.
-        kernel: The taps of its weight along each axis.
+        attributes: Attributes of the node.
+        kernel: Taps of its weight along each axis.
     """
-    geometry, ones = _geometry(node, kernel), [1] * len(kernel)
-    stride, dilation, automatic = geometry["stride"], geometry["dilation"], node.attributes.get("auto_pad", "NOTSET")
-    if not isinstance(dilation, list) or len(dilation) != len(kernel):
-        return "its dilations are not one number for each axis"
-    spans = [step * (taps - 1) for step, taps in zip(dilation, kernel, strict=True)]
-    if automatic in ("SAME_UPPER", "SAME_LOWER"):
+    geometry = _common(attributes, kernel)
+    if isinstance(geometry, str):
+        return geometry
+    unit_stride, automatic = set(geometry["stride"]) == {1}, attributes.get("auto_pad", "NOTSET")
+    spans = [step * (taps - 1) for step, taps in zip(geometry["dilation"], kernel, strict=True)]
+    if automatic in _SAME:
         odd = any(span % 2 for span in spans)
-        is_same = stride == ones and not (odd and automatic == "SAME_LOWER")
+        is_same = unit_stride and not (odd and automatic == "SAME_LOWER")
         return {**geometry, "padding": "same" if is_same else automatic.lower()}
-    pads = _pads(node, kernel)
-    if pads is None:
-        return "its padding is not one number for each end of each axis"
+    pads = _pads(attributes, kernel)
+    if isinstance(pads, str):
+        return pads
     before, after = pads
     if before == after:
         return {**geometry, "padding": before}
     is_same = before == [span // 2 for span in spans] and after == [span - span // 2 for span in spans]
-    pairs = [list(pair) for pair in zip(before, after, strict=True)]
-    return {**geometry, "padding": "same" if is_same and stride == ones else pairs}
+    return {**geometry, "padding": "same" if is_same and unit_stride else _pairs(before, after)}
 
 
-def transposed_geometry(node: Node, kernel: list[int]) -> dict[str, object] | str:
-    """The geometry of a ConvTranspose, as ``describe`` takes it, or why no convolution of PyTorch has it.
+def transposed_geometry(
+    attributes: Attributes, kernel: Sequence[int], size: Sequence[int] | None
+) -> dict[str, Any] | str:
+    """Geometry of a ConvTranspose, as ``describe`` takes it, or the reason why it has none.
 
-    Fewer pads after an axis than before it are outputs that are kept there, which PyTorch calls output padding.
+    A pad is an output that is cropped. An axis whose end is cropped less than its beginning keeps outputs there, which
+    PyTorch calls output padding; one whose end is cropped more has a pair of pads (``padded.py``).
 
     Args:
-        node: The node.
-        kernel: The taps of its weight along each axis.
+        attributes: Attributes of the node.
+        kernel: Taps of its weight along each axis.
+        size: Pixels of its input along each axis, or None if the file leaves them open.
     """
-    if "output_shape" in node.attributes:
-        return "its padding depends on the input's size (output_shape)"
-    if node.attributes.get("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER"):
-        return "its padding is automatic (auto_pad), which implementations compute differently"
-    pads, added = _pads(node, kernel), node.attributes.get("output_padding", [0] * len(kernel))
-    if pads is None or not isinstance(added, list) or len(added) != len(kernel):
-        return "its padding is not one number for each end of each axis"
-    kept = [more + before - after for more, before, after in zip(added, *pads, strict=True)]
-    return {**_geometry(node, kernel), "padding": pads[0], "output_padding": kept, "transposed": True}
+    geometry = _common(attributes, kernel)
+    if isinstance(geometry, str):
+        return geometry
+    added = attributes.get("output_padding", [0] * len(kernel))
+    if not _is_list(added, len(kernel)):
+        return "its output_padding is not one number for each axis"
+    pads = _cropped(attributes, kernel, size, geometry, added)
+    if isinstance(pads, str):
+        return pads
+    before, after = pads
+    kept = [more + first - last for more, first, last in zip(added, before, after, strict=True)]
+    limits = map(max, geometry["stride"], geometry["dilation"])
+    if all(0 <= number < limit for number, limit in zip(kept, limits, strict=True)):
+        return {**geometry, "padding": before, "output_padding": kept, "transposed": True}
+    longer = [more + max(-last, 0) for more, last in zip(added, after, strict=True)]
+    pairs = _pairs(before, [max(last, 0) for last in after])
+    return {**geometry, "padding": pairs, "output_padding": longer, "transposed": True}
 
 
-def _geometry(node: Node, kernel: list[int]) -> dict[str, object]:
+def _cropped(
+    attributes: Attributes,
+    kernel: Sequence[int],
+    size: Sequence[int] | None,
+    geometry: Mapping[str, Any],
+    added: Sequence[int],
+) -> tuple[list[int], list[int]] | str:
+    """Outputs of a ConvTranspose that are cropped before and after each axis; negative ones are added.
+
+    Of n pixels, stride s, taps that span d (K - 1) + 1 pixels and a added outputs there are s (n - 1) + span + a
+    outputs; what there are more than ``output_shape`` (or than s n, with ``auto_pad``) is cropped, an odd one after
+    the axis with SAME_UPPER, else before it. So do the standard, its reference and ONNX Runtime.
+    """
+    automatic, wanted = attributes.get("auto_pad", "NOTSET"), attributes.get("output_shape")
+    spans = [step * (taps - 1) + 1 for step, taps in zip(geometry["dilation"], kernel, strict=True)]
+    if wanted is not None:
+        if size is None:
+            return "its padding depends on the input's size (output_shape), which the file leaves open"
+        if not isinstance(wanted, list) or len(wanted) < len(kernel):
+            return "its output_shape is not one number for each axis"
+        lengths = [step * (n - 1) for step, n in zip(geometry["stride"], size, strict=True)]
+        along = zip(lengths, spans, added, wanted[-len(kernel) :], strict=True)
+        totals = [length + span + more - end for length, span, more, end in along]
+    elif automatic in _SAME:
+        totals = [span + more - step for span, more, step in zip(spans, added, geometry["stride"], strict=True)]
+        if min(totals) < 0:
+            return "its stride is longer than its kernel, where implementations of auto_pad disagree"
+    else:
+        return _pads(attributes, kernel)
+    ends = [(total // 2, total - total // 2) if total > 0 else (0, total) for total in totals]
+    if automatic != "SAME_UPPER":
+        ends = [(after, before) if after > 0 else (before, after) for before, after in ends]
+    return [before for before, _ in ends], [after for _, after in ends]
+
+
+def _common(attributes: Attributes, kernel: Sequence[int]) -> dict[str, Any] | str:
     """Stride, dilation and groups."""
-    stride, dilation = (node.attributes.get(name, [1] * len(kernel)) for name in ("strides", "dilations"))
-    return {"stride": stride, "dilation": dilation, "groups": node.attributes.get("group", 1)}
+    stride, dilation = (attributes.get(name, [1] * len(kernel)) for name in ("strides", "dilations"))
+    for name, numbers in (("strides", stride), ("dilations", dilation)):
+        if not _is_list(numbers, len(kernel)):
+            return f"its {name} are not one number for each axis"
+    return {"stride": stride, "dilation": dilation, "groups": attributes.get("group", 1)}
 
 
-def _pads(node: Node, kernel: list[int]) -> tuple[list[int], list[int]] | None:
-    """The pads before each axis and after it, or None if they are no such numbers."""
-    if node.attributes.get("auto_pad", "NOTSET") == "VALID":
-        return [0] * len(kernel), [0] * len(kernel)
-    pads = node.attributes.get("pads", [0] * (2 * len(kernel)))
-    if not isinstance(pads, list) or len(pads) != 2 * len(kernel):
-        return None
-    return pads[: len(kernel)], pads[len(kernel) :]
+def _pads(attributes: Attributes, kernel: Sequence[int]) -> tuple[list[int], list[int]] | str:
+    """Pads before each axis and after it."""
+    axes = len(kernel)
+    if attributes.get("auto_pad", "NOTSET") == "VALID":
+        return [0] * axes, [0] * axes
+    pads = attributes.get("pads", [0] * (2 * axes))
+    if not _is_list(pads, 2 * axes):
+        return "its padding is not one number for each end of each axis"
+    return pads[:axes], pads[axes:]
+
+
+def _pairs(before: Sequence[int], after: Sequence[int]) -> list[list[int]]:
+    return [list(pair) for pair in zip(before, after, strict=True)]
+
+
+def _is_list(values: object, length: int) -> bool:
+    return isinstance(values, list) and len(values) == length

@@ -13,20 +13,16 @@ from collections.abc import Collection, Iterator
 
 from torch import nn
 
-from ..common.limits import MAX_DEPTH, Budget, text_size
-
 _OPERATOR = re.compile(r"(?:Fused|QLinear)?(?:Depthwise)?(?:Conv|conv)(?:2[dD]|Transpose|Integer|olution)?(?:__\d+)?")
 _SIGNS = re.compile(r"[^\w.-]+")
-_NAME = 200  # bytes that a name takes here
 _TAKEN = frozenset(dir(nn.Module()))  # what a module has besides its layers
 
 
-def layer_names(names: Collection[str], budget: Budget) -> dict[str, str]:
+def layer_names(names: Collection[str]) -> dict[str, str]:
     """A name that a module can have for each of these, none of them twice, and none within another.
 
     Args:
         names: Different names, in the order in which they are served; one alone may be "", the network itself.
-        budget: Charged for what is kept.
     """
     if list(names) == [""]:
         return {"": ""}
@@ -34,7 +30,6 @@ def layer_names(names: Collection[str], budget: Budget) -> dict[str, str]:
     layers, parents, counts = set[str](), set[str](), dict[str, int]()
     for name in names:
         parts = _parts(name)
-        budget.spend(memory=_NAME + 2 * text_size(name), steps=len(parts))
         own = ".".join(parts)
         if not _is_free(own, layers, parents):
             own = base = "_".join(parts)
@@ -43,10 +38,7 @@ def layer_names(names: Collection[str], budget: Budget) -> dict[str, str]:
                 own = f"{base}_{counts[base]}"
         found[name] = own
         layers.add(own)
-        for prefix in _prefixes(own):
-            if prefix not in parents:
-                budget.spend(memory=_NAME + text_size(prefix))
-                parents.add(prefix)
+        parents.update(_prefixes(own))
     return found
 
 
@@ -61,8 +53,7 @@ def _parts(name: str) -> list[str]:
             merged.pop()
         merged.append(piece)
     parts = [part for piece in merged for part in _SIGNS.sub("_", piece).split(".") if part] or ["layer"]
-    parts = [f"{part}_" if part in _TAKEN else part for part in parts]
-    return [*parts[: MAX_DEPTH - 2], "_".join(parts[MAX_DEPTH - 2 :])] if len(parts) >= MAX_DEPTH else parts
+    return [f"{part}_" if part in _TAKEN else part for part in parts]
 
 
 def _is_free(name: str, layers: set[str], parents: set[str]) -> bool:

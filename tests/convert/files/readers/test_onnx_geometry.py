@@ -1,145 +1,135 @@
-"""The geometry of a node is the padding, the stride and the dilation that ONNX's standard gives its attributes."""
+"""The geometry of a node is what ONNX Runtime computes with its attributes."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
+import tempfile
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from onnx import ModelProto, helper
 
+from conv2attn.convert import attention_from_conv
 from conv2attn.convert.files.readers.onnx.geometry import plain_geometry, transposed_geometry
-from conv2attn.convert.files.readers.onnx.nodes import Node
-from conv2attn.convert.size import Size
-from conv2attn.convert.spec import ConvSpec
+from tests.onnx_files import convolution_in, network, port, read, run, small_integers, tensor
 
-AXES = st.integers(1, 3)
-DEFAULTS = {"stride": [1, 1], "dilation": [1, 1], "groups": 1}
+SAME = ("SAME_UPPER", "SAME_LOWER")
 
 
-def node(**attributes: object) -> Node:
-    return cast(Node, SimpleNamespace(attributes=attributes))
+def single(operator: str, shape: tuple[int, ...], weight: tuple[int, ...], **attributes: Any) -> ModelProto:
+    """A model of one node."""
+    node = helper.make_node(operator, ["x", "w"], ["y"], "conv", **attributes)
+    return network([node], [tensor("w", small_integers(*weight))], inputs=[port("x", shape)], outputs=[port("y", None)])
 
 
-def spec(geometry: dict[str, object] | str, kernel: list[int]) -> ConvSpec:
-    assert isinstance(geometry, dict)
-    return ConvSpec.from_json({**geometry, "in_channels": 1, "out_channels": 1, "kernel_size": kernel, "bias": False})
+def assert_computes(model: ModelProto, shape: tuple[int, ...]) -> None:
+    """The layer that is read, and its attention, compute what ONNX Runtime computes."""
+    x = small_integers(*shape)
+    (wanted,) = run(model, x=x)
+    with tempfile.TemporaryDirectory() as folder:
+        conv = convolution_in(model, "conv", Path(folder, "m.onnx"))
+    assert torch.equal(conv(torch.from_numpy(x)), torch.from_numpy(wanted))
+    assert torch.equal(attention_from_conv(conv)(torch.from_numpy(x)), torch.from_numpy(wanted))
 
 
-@given(AXES.flatmap(lambda n: st.tuples(*[st.lists(st.integers(1, 4), min_size=n, max_size=n)] * 5)))
-@example(([3, 5], [1, 1], [1, 1], [1, 2], [1, 2]))
-@example(([2, 4], [1, 1], [1, 1], [0, 1], [1, 2]))
-@example(([2, 4], [1, 2], [1, 1], [0, 1], [1, 2]))
-@example(([2, 4], [1, 1], [1, 1], [1, 2], [0, 1]))
-@example(([2, 2], [1, 1], [3, 2], [1, 1], [2, 1]))
-@example(([5, 4], [1, 1], [1, 1], [1, 1], [2, 2]))
-@example(([5, 4], [1, 1], [1, 1], [3, 1], [2, 2]))
-@example(([5, 4], [1, 1], [1, 1], [2, 1], [1, 2]))
-@example(([5, 4], [1, 1], [1, 1], [2, 1], [3, 2]))
-def test_explicit_pads_are_what_the_geometry_pads(numbers: tuple[list[int], ...]) -> None:
-    kernel, stride, dilation, before, after = numbers
-    given = node(strides=stride, dilations=dilation, pads=before + after, group=1)
-    found = spec(plain_geometry(given, kernel), kernel)
-    assert [list(pair) for pair in found.pads] == [list(pair) for pair in zip(before, after, strict=True)]
-    assert (list(found.stride), list(found.dilation), found.groups) == (stride, dilation, 1)
+def numbers(axes: int, least: int, most: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.integers(least, most), min_size=axes, max_size=axes)
 
 
-@given(
-    AXES.flatmap(lambda n: st.tuples(*[st.lists(st.integers(1, 4), min_size=n, max_size=n)] * 3)),
-    st.sampled_from(["SAME_UPPER", "SAME_LOWER"]),
+@st.composite
+def nodes(draw: st.DrawFn) -> dict[str, Any]:
+    """Attributes of a node along one or two axes, and its kernel."""
+    axes = draw(st.integers(1, 2))
+    found: dict[str, Any] = {"kernel": draw(numbers(axes, 1, 4)), "strides": draw(numbers(axes, 1, 3))}
+    found |= {"dilations": draw(numbers(axes, 1, 2)), "group": draw(st.sampled_from([1, 2]))}
+    return found | draw(
+        numbers(2 * axes, 0, 2).map(lambda pads: {"pads": pads}) | st.sampled_from([{"auto_pad": a} for a in SAME])
+    )
+
+
+@given(nodes())
+@example({"kernel": [2, 4], "pads": [0, 1, 1, 2]})
+@example({"kernel": [2, 3], "pads": [1, 0, 0, 0], "strides": [1, 2]})
+@example({"kernel": [3, 2], "auto_pad": "VALID"})
+@example({"kernel": [3, 2, 1], "pads": [1, 0, 0, 0, 1, 1], "strides": [2, 1, 1]})
+def test_a_conv_is_what_onnx_runtime_computes(attributes: dict[str, Any]) -> None:
+    kernel = attributes["kernel"]
+    shape = (2, 4, *(9, 8, 5)[: len(kernel)])
+    unread = ("kernel", "dilations") if "auto_pad" in attributes else ("kernel",)  # not both in ONNX Runtime
+    others = {name: value for name, value in attributes.items() if name not in unread}
+    model = single("Conv", shape, (6, 4 // attributes.get("group", 1), *kernel), **others)
+    assert_computes(model, shape)
+
+
+@given(nodes(), st.data())
+@example({"kernel": [3, 3], "strides": [2, 2], "pads": [0, 0, 1, 1]}, None)
+@example({"kernel": [10], "strides": [5], "pads": [2, 3]}, None)
+@example({"kernel": [8], "strides": [4], "pads": [0, 4]}, None)
+@example({"kernel": [3], "strides": [2], "pads": [3, 0]}, None)
+@example({"kernel": [4], "strides": [3], "auto_pad": "SAME_LOWER"}, None)
+@example({"kernel": [3], "strides": [2], "pads": [1, 1], "output_padding": [1]}, None)
+def test_a_transposed_conv_is_what_onnx_runtime_computes(attributes: dict[str, Any], data: Any) -> None:
+    kernel, strides = attributes["kernel"], attributes.get("strides", [1] * len(attributes["kernel"]))
+    others = {name: value for name, value in attributes.items() if name != "kernel"}
+    if data is not None:
+        others["output_padding"] = [data.draw(st.integers(0, stride - 1)) for stride in strides]
+    shape = (2, 4, *(5, 6)[: len(kernel)])
+    assume(not isinstance(transposed_geometry(others, kernel, None), str))
+    assert_computes(single("ConvTranspose", shape, (4, 3, *kernel), **others), shape)
+
+
+@pytest.mark.parametrize("automatic", ["NOTSET", *SAME])
+@pytest.mark.parametrize("wanted", [[9, 14], [10, 13], [8, 12], [12, 15]])
+def test_an_output_shape_says_what_is_cropped(automatic: str, wanted: list[int]) -> None:
+    shape = (1, 2, 5, 6)
+    attributes = {"strides": [2, 2], "auto_pad": automatic, "output_shape": wanted}
+    assert_computes(single("ConvTranspose", shape, (2, 3, 3, 4), **attributes), shape)
+
+
+def test_an_output_shape_of_an_inferred_input_is_read_and_of_an_open_one_refused(tmp_path: Path) -> None:
+    for size, is_known in (([5, 6], True), (["h", "w"], False)):
+        nodes = [
+            helper.make_node("Relu", ["x"], ["r"]),
+            helper.make_node("ConvTranspose", ["r", "w"], ["y"], "conv", strides=[2, 2], output_shape=[9, 12]),
+        ]
+        weight, x = tensor("w", small_integers(2, 3, 3, 3)), port("x", [1, 2, *size])
+        model = network(nodes, [weight], inputs=[x], outputs=[port("y", None)])
+        layer = read(model, tmp_path / "m.onnx")[1]["conv"]
+        assert (layer.spec is not None) == is_known
+        assert is_known or "which the file leaves open" in str(layer.problem)
+
+
+def test_a_padding_that_pytorch_has_a_word_for_is_that_word() -> None:
+    usual = {"stride": [1, 1], "dilation": [1, 1], "groups": 1}
+    for automatic in SAME:
+        assert plain_geometry({"auto_pad": automatic}, [3, 5]) == {**usual, "padding": "same"}
+    assert plain_geometry({"auto_pad": "SAME_UPPER"}, [2, 5]) == {**usual, "padding": "same"}
+    assert plain_geometry({"auto_pad": "SAME_LOWER"}, [2, 5]) == {**usual, "padding": "same_lower"}
+    assert plain_geometry({"pads": [0, 1, 1, 2]}, [2, 4]) == {**usual, "padding": "same"}
+    assert plain_geometry({"auto_pad": "VALID", "pads": [1] * 4}, [3, 2]) == {**usual, "padding": [0, 0]}
+
+
+@pytest.mark.parametrize(
+    ("operator", "attributes", "reason"),
+    [
+        ("Conv", {"dilations": [1]}, "its dilations are not one number for each axis"),
+        ("Conv", {"strides": 1}, "its strides are not one number for each axis"),
+        ("Conv", {"pads": [1, 1]}, "its padding is not one number for each end of each axis"),
+        ("Conv", {"pads": [1, 0, -1, 0]}, "padding must be"),
+        ("Conv", {"kernel_shape": [3, 2]}, "its weight does not have the shape of its kernel"),
+        ("Conv", {"group": 3}, "groups must divide"),
+        ("ConvTranspose", {"output_padding": [1]}, "its output_padding is not one number for each axis"),
+        ("ConvTranspose", {"output_shape": [4]}, "its output_shape is not one number for each axis"),
+        ("ConvTranspose", {"auto_pad": "SAME_UPPER", "strides": [4, 4]}, "implementations of auto_pad disagree"),
+        ("ConvTranspose", {"output_padding": [1, 1]}, "output_padding must be"),
+    ],
 )
-@example(([2], [1], [1]), "SAME_UPPER")
-@example(([2], [1], [1]), "SAME_LOWER")
-@example(([3], [1], [1]), "SAME_LOWER")
-@example(([3], [2], [1]), "SAME_UPPER")
-def test_automatic_pads_have_their_odd_pixel_on_the_side_that_they_are_named_for(
-    numbers: tuple[list[int], ...], automatic: str
+def test_attributes_that_do_not_fit_are_refused_by_name(
+    operator: str, attributes: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
-    kernel, stride, dilation = numbers
-    geometry = plain_geometry(node(strides=stride, dilations=dilation, auto_pad=automatic), kernel)
-    assert isinstance(geometry, dict)
-    if geometry["padding"] != "same":
-        assert geometry["padding"] == automatic.lower()
-        return
-    assert stride == [1] * len(kernel)
-    totals = [step * (taps - 1) for step, taps in zip(dilation, kernel, strict=True)]
-    pads = [(total // 2, total - total // 2) for total in totals]
-    if automatic == "SAME_LOWER":
-        assert all(before == after for before, after in pads)
-    assert [tuple(pair) for pair in spec(geometry, kernel).pads] == pads
-
-
-def test_an_even_same_padding_at_stride_1_is_the_word_that_torch_has() -> None:
-    for automatic in ("SAME_UPPER", "SAME_LOWER"):
-        assert plain_geometry(node(auto_pad=automatic), [3, 5]) == {**DEFAULTS, "padding": "same"}
-    assert plain_geometry(node(auto_pad="SAME_UPPER"), [2, 5]) == {**DEFAULTS, "padding": "same"}
-    assert plain_geometry(node(auto_pad="SAME_LOWER"), [2, 5]) == {**DEFAULTS, "padding": "same_lower"}
-    assert plain_geometry(node(pads=[0, 1, 1, 2]), [2, 4]) == {**DEFAULTS, "padding": "same"}
-
-
-@pytest.mark.parametrize("attributes", [{}, {"auto_pad": "NOTSET"}, {"auto_pad": "VALID"}])
-def test_what_is_not_given_has_the_standard_s_default(attributes: dict[str, Any]) -> None:
-    assert plain_geometry(node(**attributes), [3, 2]) == {**DEFAULTS, "padding": [0, 0]}
-    transposed = {"padding": [0, 0], "output_padding": [0, 0], "transposed": True}
-    assert transposed_geometry(node(**attributes), [3, 2]) == {**DEFAULTS, **transposed}
-
-
-def test_valid_means_no_pads_whatever_else_is_given() -> None:
-    assert plain_geometry(node(auto_pad="VALID", pads=[1, 1, 1, 1]), [3, 2]) == {**DEFAULTS, "padding": [0, 0]}
-
-
-@given(AXES.flatmap(lambda n: st.tuples(*[st.lists(st.integers(0, 3), min_size=n, max_size=n)] * 3)))
-@example(([1, 2], [1, 2], [0, 0]))
-@example(([1, 2], [0, 2], [1, 0]))
-def test_output_padding_is_what_is_added_and_what_is_not_cut_at_the_end(numbers: tuple[list[int], ...]) -> None:
-    before, after, added = numbers
-    kernel = [3] * len(before)
-    attributes = {"pads": before + after, "output_padding": added, "group": 2, "strides": [4] * len(before)}
-    geometry = transposed_geometry(node(**attributes), kernel)
-    assert isinstance(geometry, dict)
-    kept = geometry["output_padding"]
-    assert isinstance(kept, list)
-    assert (geometry["padding"], geometry["groups"], geometry["transposed"]) == (before, 2, True)
-    assume(0 <= min(kept) <= max(kept) < 4)  # others are refused, as the stride is 4
-    found = ConvSpec.from_json(
-        {**geometry, "in_channels": 2, "out_channels": 2, "kernel_size": kernel, "bias": False}
-    ).output_size(Size(*[5] * len(before)))
-    # https://onnx.ai/onnx/operators/onnx__ConvTranspose.html: stride (input - 1) + output_padding + span - pads
-    lengths = [4 * (5 - 1) + more + 3 - one - other for more, one, other in zip(added, before, after, strict=True)]
-    assert list(found) == lengths
-
-
-@pytest.mark.parametrize(
-    ("attributes", "reason"),
-    [
-        ({"dilations": [1]}, "dilations are not one number for each axis"),
-        ({"dilations": [1, 1, 1]}, "dilations are not one number for each axis"),
-        ({"dilations": 1}, "dilations are not one number for each axis"),
-        ({"pads": [1, 1]}, "padding is not one number for each end of each axis"),
-        ({"pads": [1] * 6}, "padding is not one number for each end of each axis"),
-        ({"pads": 1}, "padding is not one number for each end of each axis"),
-    ],
-)
-def test_numbers_for_other_axes_are_refused(attributes: dict[str, Any], reason: str) -> None:
-    refused = plain_geometry(node(**attributes), [3, 3])
-    assert isinstance(refused, str)
-    assert reason in refused
-
-
-@pytest.mark.parametrize(
-    ("attributes", "reason"),
-    [
-        ({"output_shape": [4, 4]}, "output_shape"),
-        ({"auto_pad": "SAME_UPPER"}, "auto_pad"),
-        ({"auto_pad": "SAME_LOWER"}, "auto_pad"),
-        ({"pads": [1, 1]}, "each end of each axis"),
-        ({"output_padding": [1]}, "each end of each axis"),
-        ({"output_padding": [1, 1, 1]}, "each end of each axis"),
-        ({"output_padding": 1}, "each end of each axis"),
-    ],
-)
-def test_a_transposed_geometry_that_torch_has_not_is_refused(attributes: dict[str, Any], reason: str) -> None:
-    refused = transposed_geometry(node(**attributes), [3, 3])
-    assert isinstance(refused, str)
-    assert reason in refused
+    layer = read(single(operator, (1, 2, 5, 6), (2, 2, 3, 3), **attributes), tmp_path / "m.onnx")[1]["conv"]
+    assert layer.spec is None
+    assert reason in str(layer.problem)

@@ -1,0 +1,137 @@
+"""Puts converted layers into a network in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from ..arguments import as_path
+from ..attention.checked import changeable_model
+from ..attention.layer import SelfAttention
+from ..attention.reader import geometry
+from ..errors import OptionError, Problem, UnsupportedLayerError
+from ..model.convert import convert_model, is_convolution, plan_conversion
+from ..names import names_by_module
+from ..spec import Convolution
+from .checkpoint import Checkpoint
+from .entry import LayerEntry, attention_named
+from .folder import LAYERS_CONTENT, read_folder
+from .layers import layer_module
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A layer of a folder.
+
+    Attributes:
+        entry: The folder's record of it.
+        saved: The folder's weights.
+        layer: The layer.
+    """
+
+    entry: LayerEntry
+    saved: Checkpoint
+    layer: SelfAttention
+
+
+def graft(
+    model: nn.Module, folder: str | Path, *, names: Mapping[str, str] | None = None, inplace: bool = False
+) -> nn.Module:
+    """Puts the layers of a folder of layers alone into a network, each in the place of the convolution of its name.
+
+    Geometries and dtypes must be those of the network's convolutions; values are the folder's, mode, device,
+    requires_grad, hooks and sharing the network's. Layers that the folder lacks stay as they are. A layer computes what
+    the file that it came from says: where an exporter folded a batch normalisation into its weights (``report.json``
+    notes it), the network must not have that any more.
+
+    Args:
+        model: The network; a root that is itself a convolution is replaced as well.
+        folder: What ``save_converted`` wrote of layers without their network.
+        names: The network's names of layers, by those in the folder, where they differ.
+        inplace: Change the model instead of a copy. Use the returned model all the same: the root may be new.
+
+    Returns:
+        The network with the layers.
+
+    Raises:
+        UnsupportedLayerError: Layers do not fit into the network, all of them with their reasons; it is unchanged.
+        CheckpointError: The folder is not a converted model, or damaged.
+        OptionError: The folder holds a network, or ``names`` names a layer that it lacks, or one place twice.
+        ConversionError: The model is not an ``nn.Module`` in Python, cannot be copied, or is wrapped for training on
+            several devices.
+    """
+    places = _places(as_path(folder, "folder"), names or {})
+    problems = list(_misfits(changeable_model(model), places))
+    if problems:
+        listed = "; ".join(f"{problem.name or 'the model itself'}: {problem.reason}" for problem in problems)
+        count = "1 layer does" if len(problems) == 1 else f"{len(problems)} layers do"
+        raise UnsupportedLayerError(f"{count} not fit into the network: {listed}", problems)
+    grafted = convert_model(model, filter_fn=lambda _, name: name in places, inplace=inplace).model
+    for name, stored in places.items():
+        layer = attention_named(grafted, name)
+        stored.entry.configure(layer, stored.saved.state_dict)
+        layer.load_state_dict(stored.layer.state_dict())
+    return grafted
+
+
+def _places(folder: Path, names: Mapping[str, str]) -> dict[str, _Stored]:
+    """The layers of a folder, by their names in the network."""
+    config, saved = read_folder(folder)
+    if config.content != LAYERS_CONTENT:
+        raise OptionError(f"{folder} holds a network; load_converted(folder, architecture=...) gives all of it")
+    own = [name for entry in config.layers for name in entry.names]
+    unknown = [name for name in names if name not in own]
+    if unknown:
+        raise OptionError(f"names must be of layers in {folder}, which lacks {', '.join(map(repr, unknown[:10]))}")
+    places: dict[str, _Stored] = {}
+    for entry in config.layers:
+        described = entry.described(entry.names[0], saved.state_dict)
+        conv = layer_module(entry.names[0], described, saved.state_dict)
+        stored = _Stored(entry, saved, entry.attention(conv, saved.state_dict, saved.path))
+        for name in entry.names:
+            place = names.get(name, name)
+            if place in places:
+                raise OptionError(f"names gives two layers of {folder} the place {place!r}")
+            places[place] = stored
+    return places
+
+
+def _misfits(model: nn.Module, places: Mapping[str, _Stored]) -> Iterator[Problem]:
+    """Why layers do not fit into the places of a network, of each place once."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    unsupported = {
+        problem.name: problem.reason
+        for problem in plan_conversion(model, filter_fn=lambda _, name: name in places).unsupported
+    }
+    groups = {name: group for group in names_by_module(model, is_convolution) for name in group}
+    for name, stored in places.items():
+        module = modules.get(name)
+        first = groups.get(name, ("",))[0]
+        if module is None:
+            yield Problem(name, "the network has no module of this name")
+        elif isinstance(module, SelfAttention):
+            yield Problem(name, "it is attention already; restore_model gives the network's convolutions back")
+        elif name not in groups:
+            yield Problem(name, f"it is {type(module).__name__} there, not a convolution")
+        elif first in unsupported:
+            yield Problem(name, unsupported[first])
+        elif places[first] is not stored:
+            yield Problem(name, f"it is one with {first!r} in the network, and another layer in the folder")
+        elif (reason := _misfit(module, stored.layer)) is not None:
+            yield Problem(name, reason)
+
+
+def _misfit(module: nn.Module, layer: SelfAttention) -> str | None:
+    """Why a layer cannot take the place of a convolution, or None if it can."""
+    if not isinstance(module, Convolution):
+        return f"it is {type(module).__name__} there"
+    spec = geometry(module)
+    if spec != layer.spec:
+        theirs, ours = ((str(each), "with" if each.bias else "without") for each in (spec, layer.spec))
+        return f"it is {theirs[0]}, {theirs[1]} bias in the network; {ours[0]}, {ours[1]} bias in the folder"
+    if module.weight.dtype != layer.weight.dtype:
+        return f"its weights are {module.weight.dtype} in the network, {layer.weight.dtype} in the folder"
+    return None

@@ -1,0 +1,256 @@
+"""Fits the keys of a file's weights to those of a network, and loads them.
+
+Training wraps networks: DistributedDataParallel puts ``module.`` before every key, torch.compile ``_orig_mod.``,
+Lightning the name of an attribute, and each may wrap a part of the network only. So a key k of the file is the
+network's key e if k is e behind a prefix, perhaps with the names of wrappers inside. Of all prefixes, the one
+under which most of the network's keys are found is taken.
+
+Raises:
+    CheckpointError: By every function here but ``non_finite_keys``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Size, Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from ..errors import CheckpointError
+
+Expected = Mapping[str, Size | None]
+"""Shapes of a network's tensors by key; None is any shape."""
+
+_WRAPPERS = {"module", "_orig_mod", "_forward_module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+_COUNTER = "num_batches_tracked"  # batch normalisation had none before PyTorch 0.4.1
+_EXTRA = {"total_ops", "total_params", "n_averaged", "position_ids"}  # what tools leave beside weights: thop, torch
+_AVERAGED = re.compile(r"(^|_)(ema|swa|averaged?|avg|shadow)\d*(_|$)", re.IGNORECASE)
+_LISTED = 10
+_PART = 2**22  # numbers that are looked at, at a time
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Weights under a network's keys.
+
+    Attributes:
+        tensors: The weights; those that do not fit, under their own keys.
+        matched: How many of the network's keys are found, and how many of them in the network's shape.
+        prefix: What stood before the keys, with a dot at its end, or nothing.
+        rivals: Other prefixes under which as many keys are found.
+        beside: Keys without the prefix.
+    """
+
+    tensors: dict[str, Tensor]
+    matched: tuple[int, int]
+    prefix: str
+    rivals: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+
+
+def is_averaged(place: str) -> bool:
+    """Whether a key, or a dotted path of keys, is of a moving average of weights by its usual names."""
+    return any(_AVERAGED.search(part) is not None for part in place.split("."))
+
+
+def fit_keys(tensors: Mapping[str, Tensor], expected: Expected, *, averaged: bool | None = None) -> Fitted:
+    """Takes prefixes and wrappers off the keys of a state dict.
+
+    Args:
+        tensors: The state dict.
+        expected: The network's keys with their shapes.
+        averaged: Take only keys behind the name of a moving average; False only others, None any.
+    """
+    votes: Counter[str] = Counter()
+    for key, tensor in tensors.items():
+        for prefix, name in _readings(key, expected):
+            if averaged is None or is_averaged(prefix) is averaged:
+                votes[prefix] += 1 + (expected[name] in (None, tensor.shape)) * len(tensors)
+    if averaged and not votes:
+        return Fitted(dict(tensors), (0, 0), "")
+    best = max(votes, key=lambda prefix: (votes[prefix], -len(prefix)), default="")
+    rivals = [prefix for prefix in votes if votes[prefix] == votes[best] and prefix != best] if best else []
+    names = {key: _name(key, best, expected) for key in tensors if key.startswith(best)}
+    others = {key: _name(key, "", expected) for key in tensors if key not in names}  # as of a part that was not wrapped
+    names |= {key: name for key, name in others.items() if name in expected and name not in names.values()}
+    names |= _without_one_more(names, tensors, expected)
+    fitted: dict[str, Tensor] = {}
+    for key in sorted(names, key=lambda key: names[key] != key.removeprefix(best)):  # exact names first
+        if names[key] in fitted and names[key] in expected and fitted[names[key]] is not tensors[key]:
+            raise CheckpointError(f"two keys are {names[key]!r} without the names of wrappers; one is {key!r}")
+        fitted[names[key]] = tensors[key]
+    found = [name for name in fitted if name in expected]
+    alike = sum(expected[name] in (None, fitted[name].shape) for name in found)
+    in_order = {names[key]: fitted[names[key]] for key in tensors if key in names}
+    return Fitted(in_order, (alike, len(found)), best, tuple(rivals), tuple(key for key in tensors if key not in names))
+
+
+def load_into(
+    model: nn.Module,
+    tensors: Mapping[str, Tensor],
+    path: Path,
+    *,
+    assign: bool = False,
+    beside: Sequence[str] | None = None,
+) -> tuple[str, ...]:
+    """Loads every weight into a model, under the model's keys or those that its own hooks translate.
+
+    Values are converted to the model's dtype and device; with ``assign``, to its dtype alone, and not copied if they
+    have it. Only ``num_batches_tracked`` may be missing, as in files that are older than it, and a second name of a
+    tensor that is there under its first. After an error the model is not to be used.
+
+    Args:
+        model: The model.
+        tensors: The weights, as ``fit_keys`` gives them.
+        path: Where they came from.
+        assign: Let the model take the tensors themselves.
+        beside: Other keys of the file, to be named if a key is missing. If they are given, keys of no part of the
+            model, as of a loss beside it, and counters that tools leave are passed over; else none are.
+
+    Returns:
+        The keys that were passed over.
+
+    Raises:
+        CheckpointError: A key is missing or unexpected, a shape or a kind of dtype (floating, complex,
+            integer, boolean) differs, tensors that are one in the model differ in the file, or the model is lazy or,
+            without ``assign``, on the meta device.
+    """
+    wanted = model.state_dict()
+    given = {**tensors, **_second_names(model, tensors)}
+    problems = [text for key in given if key in wanted for text in _mismatch(key, given[key], wanted[key], assign)]
+    problems += _torn(model, given)
+    if problems:
+        raise _unfit(path, problems)
+    kinds = {key: wanted[key].dtype for key in given if isinstance(wanted.get(key), Tensor)}
+    weights = {key: value.to(kinds.get(key, value.dtype)) for key, value in given.items()} if assign else given
+    try:
+        found = model.load_state_dict(weights, strict=False, assign=assign)
+    except RuntimeError as error:
+        raise CheckpointError(f"{path} does not fit the architecture: {' '.join(str(error).split())[:500]}") from error
+    missing = [key for key in found.missing_keys if key.rpartition(".")[2] != _COUNTER]
+    children = {name.partition(".")[0] for name in wanted}
+    passed = tuple(key for key in found.unexpected_keys if beside is not None and _is_extra(key, children))
+    problems = [f"{key!r} is missing" for key in missing]
+    if missing or len(passed) < len(found.unexpected_keys):
+        others = passed if missing else ()
+        unexpected = [key for key in found.unexpected_keys if key not in passed]
+        raise _unfit(path, problems, [*unexpected, *others, *((beside or ()) if missing else ())])
+    return passed
+
+
+def _unfit(path: Path, problems: Sequence[str], unexpected: Sequence[str] = ()) -> CheckpointError:
+    """What does not fit, and what the file has in its place."""
+    others = ", ".join(_first([repr(key) for key in unexpected]))
+    told = [*_first(problems), *([f"it holds {others}, which the architecture lacks"] if others else [])]
+    return CheckpointError(f"{path} does not fit the architecture: {'; '.join(told)}")
+
+
+def _first(texts: Sequence[str]) -> list[str]:
+    return [*texts[:_LISTED], *([f"and {len(texts) - _LISTED} more"] if len(texts) > _LISTED else [])]
+
+
+def non_finite_keys(state_dict: Mapping[str, Tensor]) -> list[str]:
+    """Names the tensors that hold a NaN or an infinity, in the state dict's order."""
+    return [key for key, tensor in state_dict.items() if not _is_finite(tensor)]
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """Whether the smallest and the largest number are finite: one pass, and NaN is both."""
+    if tensor.is_meta or not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.numel():
+        return True
+    numbers = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+    parts = numbers.reshape(-1).split(_PART)  # a part at a time, since float8 is widened
+    widened = (part.float() if part.itemsize == 1 else part for part in parts)
+    return all(math.isfinite(end.item()) for part in widened for end in torch.aminmax(part))
+
+
+def _readings(key: str, expected: Expected) -> Iterator[tuple[str, str]]:
+    """Every prefix of a key that leaves one of the network's keys, with that key."""
+    parts = key.split(".")
+    for first in range(len(parts)):
+        prefix = ".".join(parts[:first]) + "." if first else ""
+        name = _name(key, prefix, expected)
+        if name in expected and (name == key.removeprefix(prefix) or parts[first] not in _WRAPPERS):
+            yield prefix, name
+
+
+def _name(key: str, prefix: str, expected: Expected) -> str:
+    """A key without a prefix, and without the names of wrappers inside it where that is one of the network's."""
+    rest = key.removeprefix(prefix)
+    bare = ".".join(part for part in rest.split(".") if part not in _WRAPPERS)
+    return bare if rest not in expected and bare in expected else rest
+
+
+def _without_one_more(names: Mapping[str, str], tensors: Mapping[str, Tensor], expected: Expected) -> dict[str, str]:
+    """Names without one attribute inside them, the one that makes most of those fit that do not yet."""
+    taken = set(names.values()) & expected.keys()
+    found: dict[str, dict[str, str]] = {}
+    for key, name in names.items():
+        parts = name.split(".") if name not in expected else []
+        for place, part in enumerate(parts[:-1]):
+            shorter = ".".join(parts[:place] + parts[place + 1 :])
+            if not part.isdigit() and shorter not in taken and expected.get(shorter) == tensors[key].shape:
+                found.setdefault(part, {})[key] = shorter
+    fitting = [each for each in found.values() if len(set(each.values())) == len(each)]
+    return max(fitting, key=len, default={})
+
+
+def _is_extra(name: str, children: set[str]) -> bool:
+    """Whether a key belongs to no part of the network: to a loss or a metric beside it, or to a tool's counter."""
+    return name.partition(".")[0] not in children or name.rpartition(".")[2] in _EXTRA
+
+
+def _second_names(model: nn.Module, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Names that are missing, of tensors that are there under another name."""
+    first: dict[int, str] = {}
+    names = model.state_dict(keep_vars=True)
+    for key, tensor in names.items():
+        if key in given:
+            first.setdefault(id(tensor), key)
+    return {key: given[first[id(tensor)]] for key, tensor in names.items() if key not in given and id(tensor) in first}
+
+
+def _mismatch(key: str, got: Tensor, wanted: object, assign: bool) -> list[str]:
+    """Lists what keeps a tensor from being loaded over another, at most one thing."""
+    if not isinstance(wanted, Tensor):
+        return [f"{key!r} is a tensor, wanted {type(wanted).__name__}"]
+    if is_lazy(wanted) or (wanted.is_meta and not assign):
+        return [f"{key!r} is not allocated in the model"]
+    if got.shape != wanted.shape:
+        return [f"{key!r} has shape {list(got.shape)}, wanted {list(wanted.shape)}"]
+    if _kind(got.dtype) != _kind(wanted.dtype):
+        return [f"{key!r} is {_kind(got.dtype)}, wanted {_kind(wanted.dtype)}"]
+    return []
+
+
+def _torn(model: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
+    """Lists tensors that are one in the model under several names, and have other numbers under one of them."""
+    first: dict[int, str] = {}
+    torn = []
+    for key, tensor in model.state_dict(keep_vars=True).items():
+        other = first.setdefault(id(tensor), key)
+        if key in weights and other in weights and not _are_one(weights[key], weights[other]):
+            torn.append(f"{other!r} and {key!r} are one tensor, with two values")
+    return torn
+
+
+def _are_one(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same bytes."""
+    if one is other:
+        return True
+    alike = one.shape == other.shape and one.dtype == other.dtype and one.device == other.device
+    return alike and torch.equal(*(tensor.reshape(-1).contiguous().view(torch.uint8) for tensor in (one, other)))
+
+
+def _kind(dtype: torch.dtype) -> str:
+    if dtype is torch.bool:
+        return "boolean"
+    if dtype.is_complex:
+        return "complex"
+    return "floating point" if dtype.is_floating_point else "integer"

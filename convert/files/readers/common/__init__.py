@@ -1,1 +1,0 @@
-"""What the readers of every format share: limits, bytes, tensors and geometry."""

@@ -1,0 +1,134 @@
+"""What ``report.json`` holds: what a conversion did, and how far layers and network can be from the CNN's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..attention.construction import not_a_convolution
+from ..autocast import without_autocast
+from ..bounds.tail import counts_heads_alone
+from ..certificate.comparison import LayerComparison
+from ..certificate.distance import told_distance
+from ..certificate.layer import Certificate, certify
+from ..certificate.network.certificate import NetworkCertificate, certify_network
+from ..certificate.seal import seal
+from ..errors import ConversionError
+from ..model.report import Report
+from .entry import attention_named
+
+REPORT_VERSION = 1
+ALONE = "its bound counts each head by itself, which is larger: kernel and attention are too wide for the sharper sum"
+CERTIFIED_RANGE = (-1.0, 1.0)  # a layer's inputs are not known here; the bound grows in proportion to them
+
+
+@dataclass(frozen=True)
+class CertifiedLayer:
+    """What is known of one layer.
+
+    Attributes:
+        certificate: Bound on the difference for inputs within the range, or None.
+        reason: Why there is no certificate, or None.
+        dtype: Precision of the layer's weights, or None without a certificate.
+        seal: What the certificate and the layer's numbers are sealed with, or None without a certificate.
+    """
+
+    certificate: Certificate | None
+    reason: str | None = None
+    dtype: str | None = None
+    seal: str | None = None
+
+    @property
+    def in_words(self) -> str:
+        """The bound, or why there is none."""
+        return str(self.reason) if self.certificate is None else self.certificate.in_words
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``conv2attn check`` reads beside the layer's geometry and alpha; floats are written exactly."""
+        certificate = None if self.certificate is None else self.certificate.to_json()
+        return {"certificate": certificate, "uncertified": self.reason, "dtype": self.dtype, "seal": self.seal}
+
+
+@dataclass(frozen=True)
+class CertifiedReport:
+    """What a conversion did, with bounds.
+
+    Attributes:
+        report: What the conversion did.
+        bounds: One for each of the report's layers.
+        network: Bound on the difference between the converted network and the CNN.
+        input_range: Smallest and largest value of the images, and of each layer's input, that bounds are for.
+        comparison: What was measured on images, if it was.
+    """
+
+    report: Report
+    bounds: tuple[CertifiedLayer, ...]
+    network: NetworkCertificate
+    input_range: tuple[float, float]
+    comparison: tuple[LayerComparison, ...] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        report: Report,
+        *,
+        input_range: tuple[float, float] = CERTIFIED_RANGE,
+        size: Sequence[int] | None = None,
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> CertifiedReport:
+        """Certifies a converted model and each of its layers, as they are without autocast.
+
+        Args:
+            model: The converted model.
+            report: What was converted.
+            input_range: Smallest and largest value of the images, and of each layer's input.
+            size: As for ``certify_network``.
+            progress: Called with 1 after each layer.
+        """
+        bounds = []
+        with without_autocast(next(model.parameters()).device):
+            for layer in report.layers:
+                bounds.append(_bound(model, layer.name, input_range))
+                progress(1)
+            network = certify_network(model, input_range=input_range, size=size)
+        certified = (layer.name for layer, bound in zip(report.layers, bounds, strict=True) if bound.certificate)
+        wide = [name for name in certified if counts_heads_alone(attention_named(model, name))]
+        return cls(report.noted(dict.fromkeys(wide, ALONE)), tuple(bounds), network, input_range)
+
+    def noted(self, notes: Mapping[str, str]) -> CertifiedReport:
+        """The same, with what else the user should know of layers, by their names."""
+        return replace(self, report=self.report.noted(notes))
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain data, with the version of its form."""
+        return {
+            "version": REPORT_VERSION,
+            "certified_range": list(self.input_range),
+            "layers": [
+                layer.to_json() | bound.to_json() for layer, bound in zip(self.report.layers, self.bounds, strict=True)
+            ],
+            "network": self.network.to_json(),
+            "comparison": None if self.comparison is None else [layer.to_json() for layer in self.comparison],
+            "skipped": [asdict(problem) for problem in self.report.skipped],
+        }
+
+
+def _bound(model: nn.Module, name: str, input_range: tuple[float, float]) -> CertifiedLayer:
+    try:
+        layer = attention_named(model, name)
+        with torch.no_grad():
+            certificate = certify(layer, input_range=input_range)
+    except ConversionError as error:
+        layer = attention_named(model, name)
+        distance = told_distance(layer, input_range) if not_a_convolution(layer, tolerance=math.inf) else ""
+        return CertifiedLayer(None, f"no longer a convolution{distance}" if distance else str(error))
+    if not math.isfinite(certificate.bound):
+        return CertifiedLayer(None, "no finite bound is known for these weights and this alpha")
+    dtype = str(layer.weight.dtype).removeprefix("torch.")
+    return CertifiedLayer(certificate, None, dtype, seal(layer, input_range))

@@ -1,0 +1,103 @@
+"""Tensors in files that we write: as safetensors, and as ``torch.save`` writes them."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any, cast
+
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ..errors import OutputError
+
+Place = tuple[object, ...]
+
+
+def place(tensor: Tensor) -> Place:
+    """Where a tensor's numbers lie and how they are read: the same for two tensors only if they are one."""
+    return (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+
+
+def aliases(state: Mapping[str, Tensor]) -> dict[str, str]:
+    """The names whose numbers an earlier name holds already, each with that name.
+
+    Safetensors has no shared tensors. As ``safetensors.torch.save_model`` does, one of the names keeps the numbers, and
+    the file's metadata say of each other name which one that is.
+    """
+    first: dict[Place, str] = {}
+    found = {}
+    for name, tensor in state.items():
+        kept = first.setdefault(place(tensor), name) if tensor.numel() else name
+        if kept != name:
+            found[name] = kept
+    return found
+
+
+def independent(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors on the CPU, contiguous, none sharing memory with another, as safetensors wants them."""
+    used: set[int] = set()
+    tensors = {}
+    for name, value in state.items():
+        tensor = value.detach().cpu().contiguous()
+        if tensor.untyped_storage().data_ptr() in used:
+            tensor = tensor.clone()
+        used.add(tensor.untyped_storage().data_ptr())
+        tensors[name] = tensor
+    return tensors
+
+
+def copies(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A copy of each tensor, without the rest of its storage; those that are one stay one."""
+    copied: dict[Place, Tensor] = {}
+    for tensor in state.values():
+        if place(tensor) not in copied:
+            copied[place(tensor)] = tensor.detach().clone()
+    return {name: copied[place(tensor)] for name, tensor in state.items()}
+
+
+def write_safetensors(tensors: dict[str, Tensor], path: Path, metadata: Mapping[str, str]) -> None:
+    """Writes tensors and texts as safetensors, with the permissions of any new file.
+
+    Raises:
+        OutputError: The file system failed.
+    """
+    try:
+        save_file(tensors, path, metadata={"format": "pt", **metadata})
+    except SafetensorError as error:
+        raise OutputError(f"{path.name} cannot be written: {error}") from error
+    os.umask(mask := os.umask(0o022))
+    path.chmod(0o666 & ~mask)  # the library's own file is for its owner alone
+
+
+def write_stream(save: Callable[[IO[bytes]], object], path: Path) -> None:
+    """Writes a file by a function that writes to a stream, as ``torch.save`` does.
+
+    Where the stream fails, torch ends the whole process; so it gets one that remembers the failure.
+
+    Raises:
+        OSError: The file system failed.
+    """
+    with _Remembering(path, "wb") as stream:
+        save(cast(IO[bytes], stream))
+        if stream.error is not None:
+            raise stream.error
+
+
+class _Remembering(io.FileIO):
+    """A file that takes everything, and keeps the first error; from then on it writes nothing."""
+
+    error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        """Writes all of the data, and never less."""
+        rest = whole = memoryview(data).cast("B")
+        try:
+            while rest and self.error is None:
+                rest = rest[super().write(rest) :]
+        except OSError as error:
+            self.error = error
+        return len(whole)

@@ -1,0 +1,153 @@
+"""ONNX files are read with their external data, and refused in one sentence where they cannot be."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from conv2attn.convert.errors import CheckpointError, ToolError
+from conv2attn.convert.files.readers.onnx import read_onnx
+from tests.onnx_files import network, port, read, small_integers, tensor
+
+DTYPES: dict[int, torch.dtype] = {
+    TensorProto.FLOAT: torch.float32,
+    TensorProto.DOUBLE: torch.float64,
+    TensorProto.FLOAT16: torch.float16,
+    TensorProto.BFLOAT16: torch.bfloat16,
+    TensorProto.FLOAT8E4M3FN: torch.float8_e4m3fn,
+    TensorProto.FLOAT8E5M2: torch.float8_e5m2,
+    TensorProto.INT4: torch.int8,
+    TensorProto.UINT4: torch.uint8,
+    TensorProto.INT8: torch.int8,
+    TensorProto.UINT16: torch.uint16,
+    TensorProto.INT64: torch.int64,
+    TensorProto.BOOL: torch.bool,
+    TensorProto.COMPLEX64: torch.complex64,
+}
+
+
+def of(*tensors: TensorProto) -> ModelProto:
+    node = helper.make_node("Conv", ["x", "w"], ["y"], "conv")
+    weight = tensor("w", small_integers(2, 3, 2, 2))
+    return network([node], [weight, *tensors], inputs=[port("x", None)], outputs=[port("y", None)])
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+@pytest.mark.parametrize("shape", [(), (3,), (1, 3), (0, 2)])
+@pytest.mark.parametrize("raw", [False, True])
+def test_a_tensor_of_every_type_that_torch_has_is_read(
+    kind: int, shape: tuple[int, ...], raw: bool, tmp_path: Path
+) -> None:
+    numbers = np.ones(shape)
+    proto = helper.make_tensor("t", kind, shape, numbers.astype(np.float32).reshape(-1).tolist())
+    if raw:
+        proto = numpy_helper.from_array(numpy_helper.to_array(proto), "t")
+    found = read(of(proto), tmp_path / "m.onnx")[0]["t"]
+    assert (found.dtype, found.shape) == (DTYPES[kind], torch.Size(shape))
+    assert torch.equal(found.to(torch.complex64), torch.ones(shape, dtype=torch.complex64))
+
+
+def test_text_and_types_that_torch_lacks_are_not_among_the_tensors(tmp_path: Path) -> None:
+    texts = TensorProto(name="text", data_type=TensorProto.STRING, dims=[1], string_data=[b"a"])
+    tiny = helper.make_tensor("tiny", TensorProto.FLOAT4E2M1, [2], [1.0, 2.0])
+    assert read(of(texts, tiny), tmp_path / "m.onnx")[0].keys() == {"w"}
+
+
+def save_external(path: Path, location: str = "numbers.bin") -> ModelProto:
+    model = of()
+    onnx.save(model, path, save_as_external_data=True, location=location, size_threshold=0)
+    return model
+
+
+def test_external_data_are_read_from_the_model_s_folder(tmp_path: Path) -> None:
+    save_external(tmp_path / "m.onnx")
+    tensors, _, files = read_onnx(tmp_path / "m.onnx")
+    assert np.array_equal(tensors["w"].numpy(), small_integers(2, 3, 2, 2))
+    assert files == (tmp_path / "m.onnx", tmp_path / "numbers.bin")
+
+
+def test_a_hugging_face_cache_keeps_its_files_as_links(tmp_path: Path) -> None:
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "revision"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    save_external(blobs / "m.onnx")
+    for name in ("m.onnx", "numbers.bin"):
+        (blobs / name).rename(blobs / f"hash of {name}")
+        (snapshot / name).symlink_to(blobs / f"hash of {name}")
+    assert read_onnx(snapshot / "m.onnx")[0].keys() == {"w"}
+
+
+def relocated(path: Path, location: str) -> None:
+    model = onnx.load(path, load_external_data=False)
+    model.graph.initializer[0].external_data[0].value = location
+    onnx.save(model, path)
+
+
+@pytest.mark.parametrize("location", ["../outside.bin", "/etc/hostname", "link.bin", "missing.bin", ""])
+def test_external_data_outside_the_folder_or_missing_are_refused(location: str, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (tmp_path / "outside.bin").write_bytes(bytes(200))
+    (folder / "link.bin").symlink_to(tmp_path / "outside.bin")
+    save_external(folder / "m.onnx")
+    relocated(folder / "m.onnx", location)
+    with pytest.raises(CheckpointError, match=r"m.onnx cannot be read: .*(names|leaves its folder|there is no file)"):
+        read_onnx(folder / "m.onnx")
+
+
+def test_external_data_that_end_early_are_refused(tmp_path: Path) -> None:
+    save_external(tmp_path / "m.onnx")
+    (tmp_path / "numbers.bin").write_bytes(bytes(5))
+    with pytest.raises(CheckpointError, match="ends before the numbers of 'w'"):
+        read_onnx(tmp_path / "m.onnx")
+
+
+DAMAGED: dict[str, Any] = {
+    "empty": b"",
+    "text": b"hello, this is no model at all",
+    "a picture": b"\x89PNG\r\n\x1a\n" + bytes(range(256)),
+    "cut": of().SerializeToString()[:-40],
+    "numbers of another shape": of(TensorProto(name="t", data_type=1, dims=[3], raw_data=bytes(8))).SerializeToString(),
+    "an unknown type": of(TensorProto(name="t", data_type=99, dims=[1], raw_data=bytes(4))).SerializeToString(),
+    "a name that is not text": of().SerializeToString().replace(b"\x01w", b"\x01\xff"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_file_is_refused_in_one_sentence(damage: str, tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(DAMAGED[damage])
+    with pytest.raises(CheckpointError) as refused:
+        read_onnx(tmp_path / "m.onnx")
+    message = str(refused.value)
+    assert message.startswith(str(tmp_path / "m.onnx"))
+    assert "\n" not in message
+    assert len(message) < 400
+
+
+def test_a_damaged_model_is_read_or_refused_and_raises_nothing_else(tmp_path: Path) -> None:
+    content, generator, refused = of().SerializeToString(), np.random.default_rng(11), 0
+    for number in range(300):
+        damaged = bytearray(content[: generator.integers(1, len(content))] if number % 2 else content)
+        damaged[generator.integers(len(damaged))] = generator.integers(256)
+        (tmp_path / "m.onnx").write_bytes(damaged)
+        try:
+            read_onnx(tmp_path / "m.onnx")
+        except CheckpointError:
+            refused += 1
+    assert 100 < refused < 300
+
+
+def test_without_the_package_a_file_is_refused_by_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "m.onnx").write_bytes(of().SerializeToString())
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ToolError, match=r'takes the package onnx: pip install "conv2attn\[onnx\]"'):
+        read_onnx(tmp_path / "m.onnx")

@@ -1,0 +1,225 @@
+"""Convolutions are found in every graph of a model, and their layers have names that modules can have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+from torch import nn
+
+from conv2attn.convert.errors import CheckpointError
+from conv2attn.convert.files.readers.onnx.folding import COMPUTED, FOLDED, OPEN, folding_note
+from conv2attn.convert.files.readers.onnx.naming import layer_names
+from tests.onnx_files import convolution_in, network, port, read, small_integers, tensor
+
+CONDITION = port("c", [], TensorProto.BOOL)
+ONE = np.ones((1, 1, 1, 1), np.float32)
+
+
+def model(
+    nodes: list[NodeProto], tensors: list[TensorProto], functions: list[FunctionProto] | None = None
+) -> ModelProto:
+    ends = {"inputs": [port("x", None), CONDITION], "outputs": [port("y", None)]}
+    return network(nodes, tensors, **ends, opset=21, functions=functions or [])
+
+
+def assert_computes(layer: nn.Module, of: ModelProto, *, condition: bool = True) -> None:
+    x = small_integers(1, 3, 5, 6)
+    (wanted,) = ReferenceEvaluator(of).run(None, {"x": x, "c": np.array(condition)})
+    assert torch.equal(layer(torch.from_numpy(x)), torch.from_numpy(np.array(wanted)))
+
+
+def branch(weight: str, *tensors: TensorProto) -> GraphProto:
+    """A graph within another that convolves what that one has."""
+    node = helper.make_node("Conv", ["x", weight], ["inner"], "conv")
+    return helper.make_graph([node], "branch", [], [port("inner", None)], tensors)
+
+
+def choice(*branches: GraphProto, name: str = "choice", output: str = "y") -> NodeProto:
+    names = dict(zip(("then_branch", "else_branch"), branches, strict=False))
+    return helper.make_node("If", ["c"], [output], name, **names)
+
+
+def test_each_branch_has_its_own_convolution_and_sees_the_names_around_it(tmp_path: Path) -> None:
+    outer = tensor("w", small_integers(2, 3, 2, 2))
+    of = model([choice(branch("own", tensor("own", small_integers(2, 3, 1, 2))), branch("w"))], [outer])
+    tensors, layers = read(of, tmp_path / "m.onnx")
+    assert layers.keys() == {"choice.then_branch.conv", "choice.else_branch.conv"}
+    assert tensors.keys() == {"w", "choice.then_branch.own"}
+    for condition, name in ((True, "then"), (False, "else")):
+        layer = convolution_in(of, f"choice.{name}_branch.conv", tmp_path / "m.onnx")
+        assert_computes(layer, of, condition=condition)
+
+
+def test_graphs_that_would_be_called_alike_are_numbered(tmp_path: Path) -> None:
+    branches = [branch("w", tensor("w", small_integers(2, 3, 1, size))) for size in (1, 2)]
+    of = model([choice(branches[0], name=""), choice(branches[1], name="", output="z")], [])
+    assert read(of, tmp_path / "m.onnx")[1].keys() == {"If.then_branch.conv", "If.then_branch_2.conv"}
+
+
+def test_a_name_that_a_graph_around_has_too_is_refused_by_its_layer(tmp_path: Path) -> None:
+    """The standard forbids it, and implementations disagree on what it stands for."""
+    of = model([choice(branch("w", tensor("w", ONE)))], [tensor("w", 2 * ONE)])
+    layer = read(of, tmp_path / "m.onnx")[1]["choice.then_branch.conv"]
+    assert layer.problem == "its weight is of a name that a graph around has, too"
+    of.graph.node[0].attribute[0].g.node.insert(0, helper.make_node("Neg", ["w"], ["v"]))
+    of.graph.node[0].attribute[0].g.node[1].input[1] = "v"
+    layer = read(of, tmp_path / "m.onnx")[1]["choice.then_branch.conv"]
+    assert layer.problem == "its weight is computed by Neg"
+
+
+def loop(x: str, weight: str, *tensors: TensorProto) -> list[NodeProto]:
+    """A loop that convolves its image once."""
+    kinds = (("i", TensorProto.INT64), ("go", TensorProto.BOOL), ("image", TensorProto.FLOAT))
+    nodes = [
+        helper.make_node("Identity", ["go"], ["again"]),
+        helper.make_node("Conv", [x, weight], ["result"], "conv", strides=[2, 1]),
+    ]
+    outputs = [port("again", None, TensorProto.BOOL), port("result", None)]
+    body = helper.make_graph(nodes, "body", [port(name, None, kind) for name, kind in kinds], outputs, tensors)
+    return [
+        helper.make_node("Constant", [], ["one"], value=tensor("", np.array(1))),
+        helper.make_node("Constant", [], ["true"], value=tensor("", np.array(True))),
+        helper.make_node("Loop", ["one", "true", "x"], ["y"], body=body),
+    ]
+
+
+def test_the_convolution_in_a_loop_is_found_unless_its_weight_is_carried(tmp_path: Path) -> None:
+    of = model(loop("image", "w"), [tensor("w", small_integers(2, 3, 2, 2))])
+    assert_computes(convolution_in(of, "Loop.body.conv", tmp_path / "m.onnx"), of)
+    for tensors, reason in (((), "computed when it runs"), ((tensor("image", ONE),), "and has numbers there, too")):
+        of = model(loop("x", "image", *tensors), [])
+        assert reason in str(read(of, tmp_path / "m.onnx")[1]["Loop.body.conv"].problem)
+
+
+def test_two_tensors_of_one_name_are_refused(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["w"]), helper.make_node("Conv", ["x", "w"], ["y"], "conv")]
+    with pytest.raises(CheckpointError, match="two tensors are called 'w'"):
+        read(model(nodes, [tensor("w", ONE)]), tmp_path / "m.onnx")
+
+
+def block(name: str, nodes: list[NodeProto], **more: Any) -> FunctionProto:
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
+    return helper.make_function("own", name, ["image", "kernel"], ["result"], nodes, opsets, **more)
+
+
+def test_a_function_is_its_convolution_once_for_each_call(tmp_path: Path) -> None:
+    conv = helper.make_node("Conv", ["image", "turned"], ["result"], "conv")
+    conv.attribute.append(AttributeProto(name="strides", ref_attr_name="steps", type=AttributeProto.INTS))
+    turn = helper.make_node("Transpose", ["kernel"], ["turned"], perm=[3, 2, 0, 1])
+    calls = [
+        helper.make_node("Block", ["x", "first.weight"], ["z"], domain="own", steps=[2, 1]),
+        helper.make_node("Block", ["z", "second.weight"], ["y"], domain="own", steps=[1, 2]),
+    ]
+    weights = [tensor("first.weight", small_integers(2, 2, 3, 2)), tensor("second.weight", small_integers(1, 2, 2, 4))]
+    of = model(calls, weights, [block("Block", [turn, conv], attributes=["steps"])])
+    first, second = (convolution_in(of, name, tmp_path / "m.onnx") for name in ("first", "second"))
+    assert (first.stride, second.stride) == ((2, 1), (1, 2))
+    assert_computes(nn.Sequential(first, second), of)
+
+
+def test_a_function_that_takes_the_place_of_conv_or_calls_itself_is_not_a_convolution(tmp_path: Path) -> None:
+    call = helper.make_node("Conv", ["x", "w"], ["y"], "conv", domain="own")
+    own = block("Conv", [helper.make_node("Add", ["image", "kernel"], ["result"])])
+    assert read(model([call], [tensor("w", ONE)], [own]), tmp_path / "m.onnx")[1] == {}
+    again = block("Conv", [helper.make_node("Conv", ["image", "kernel"], ["result"], domain="own")])
+    with pytest.raises(CheckpointError, match="Cycle"):
+        read(model([call], [tensor("w", ONE)], [again]), tmp_path / "m.onnx")
+
+
+def test_nodes_with_one_weight_and_geometry_share_a_layer(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "a.weight"], ["r"], "/first/Conv"),
+        helper.make_node("Conv", ["r", "a.weight"], ["s"], "/second/Conv"),
+        helper.make_node("Conv", ["s", "a.weight"], ["t"], "/third/Conv", strides=[2, 2]),
+        helper.make_node("Conv", ["t", "other"], ["y"]),
+    ]
+    layers = read(model(nodes, [tensor("a.weight", ONE), tensor("other", ONE)]), tmp_path / "m.onnx")[1]
+    assert {name: layer.original for name, layer in layers.items()} == {
+        "a": None,
+        "third": "/third/Conv",
+        "Conv_3": None,
+    }
+
+
+NAMES = {
+    "/layer1/layer1.0/conv1/Conv": "layer1.0.conv1",
+    "/features/features.0/features.0.0/Conv": "features.0.0",
+    "/a/b/Conv_1": "a.b.Conv_1",
+    "features.3.conv": "features.3.conv",
+    "resnet50/conv1_conv/Conv2D": "resnet50.conv1_conv",
+    "a/conv2d_1/Conv2D__12": "a.conv2d_1",
+    "a/conv1d;b/conv1d": "a.conv1d",
+    "Conv@1": "Conv_1",
+    "training/forward": "training_.forward_",
+    "Conv": "Conv",
+    "::": "_",
+    "a..b/": "a.b",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_becomes_that_of_the_module_which_it_tells_of(name: str) -> None:
+    assert layer_names([name]) == {name: NAMES[name]}
+
+
+def test_names_that_would_be_one_or_lie_within_one_another_are_joined_and_numbered() -> None:
+    assert layer_names([""]) == {"": ""}
+    names = ["a/b", "/a/b", "a.b", "a", "a/b/c", "a/b/c/d"]
+    assert list(layer_names(names).values()) == ["a.b", "a_b", "a_b_2", "a_2", "a_b_c", "a_b_c_d"]
+
+
+PIECES = st.sampled_from(["a", "b", ".", "/", "a.0", "Conv", "Conv2D", "_2", ":", ";", "forward", "0"])
+
+
+@given(st.lists(st.lists(PIECES, max_size=6).map("".join) | st.text(max_size=8), unique=True, max_size=12))
+@example(["." * 300, "a" * 200])
+def test_whatever_nodes_are_called_their_layers_can_all_be_modules(names: list[str]) -> None:
+    root = nn.Module()
+    for name in layer_names(names).values() if names != [""] else ():
+        *parents, last = name.split(".")
+        place = root
+        for parent in parents:
+            if parent not in place._modules:
+                place.add_module(parent, nn.Module())
+            place = place.get_submodule(parent)
+        assert last not in place._modules
+        place.add_module(last, nn.Identity())
+
+
+REWRITES = "pkg.onnxscript.rewriter.rule_name"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "weight", "note"),
+    [
+        ({REWRITES: "CastCast, FuseBatchNormIntoConv", "pkg.torch.onnx.node": "%conv"}, "onnx::Conv_7", FOLDED),
+        ({REWRITES: "CastCast"}, "onnx::Conv_7", None),
+        ({"pkg.torch.onnx.trace": "FuseBatchNormIntoConv"}, "onnx::Conv_7", None),
+        ({"pkg.torch": "FuseBatchNormIntoConv"}, "onnx::Conv_7", COMPUTED),
+        ({}, "_v_3", COMPUTED),
+        ({}, "my_onnx::Conv", OPEN),
+    ],
+)
+def test_a_record_of_the_exporter_decides_then_the_weight_s_name(
+    metadata: dict[str, str], weight: str, note: str | None
+) -> None:
+    assert folding_note(metadata, weight, has_bias=True, normalised=False) == note
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("normalised", [False, True])
+def test_otherwise_it_is_open_if_there_is_a_bias_and_no_batch_normalisation_is_left(
+    has_bias: bool, normalised: bool, tmp_path: Path
+) -> None:
+    conv = helper.make_node("Conv", ["x", "w", "b"] if has_bias else ["x", "w"], ["z"], "conv")
+    norm = helper.make_node("BatchNormalization" if normalised else "Relu", ["z"], ["y"])
+    of = model([conv, norm], [tensor("w", ONE), tensor("b", np.ones(1, np.float32))])
+    assert read(of, tmp_path / "m.onnx")[1]["conv"].note == (OPEN if has_bias and not normalised else None)

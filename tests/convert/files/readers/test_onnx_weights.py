@@ -1,0 +1,170 @@
+"""Weights that come to their convolution through other nodes are what onnx computes, bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+
+from conv2attn.convert.files.readers.onnx.scopes import DEQUANTISED
+from tests.onnx_files import network, port, read, small_integers, tensor
+
+CONV = helper.make_node("Conv", ["x", "v"], ["out"], "conv")
+
+
+def weighted(nodes: list[NodeProto], **tensors: Any) -> ModelProto:
+    """A network whose output is the weight "v" of its convolution."""
+    stored = [tensor(name, values) for name, values in tensors.items()]
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(np.float32))
+    return network([*nodes, CONV], stored, inputs=[port("x", None)], outputs=[port("v", None, kind)], opset=21)
+
+
+def computed_by_onnx(model: ModelProto) -> torch.Tensor:
+    """The weight of the convolution, which is the last node."""
+    before = ModelProto()
+    before.CopyFrom(model)
+    before.graph.node.pop()
+    (weight,) = ReferenceEvaluator(before).run(["v"], {"x": np.zeros(1, np.float32)})
+    return torch.from_numpy(np.array(weight))
+
+
+def through(operator: str, *inputs: str, **attributes: Any) -> list[NodeProto]:
+    return [helper.make_node(operator, ["w", *inputs], ["v"], **attributes)]
+
+
+def numbers(*values: int) -> Any:
+    return np.array(values)
+
+
+W = small_integers(3, 2, 2, 4)
+THROUGH: dict[str, tuple[list[NodeProto], dict[str, Any]]] = {
+    "Identity": (through("Identity"), {"w": W}),
+    "Cast from half precision": (through("Cast", to=TensorProto.FLOAT), {"w": W.astype(np.float16)}),
+    "Cast from integers": (through("Cast", to=TensorProto.FLOAT), {"w": W.astype(np.int8)}),
+    "Transpose of channels-last weights": (through("Transpose", perm=[3, 2, 0, 1]), {"w": W}),
+    "Reshape": (through("Reshape", "s"), {"w": W.reshape(3, 16), "s": numbers(0, 2, -1, 4)}),
+    "Unsqueeze": (through("Unsqueeze", "a"), {"w": W[:, 0], "a": numbers(1)}),
+    "Squeeze": (through("Squeeze", "a"), {"w": W[None], "a": numbers(0)}),
+    "Slice": (
+        through("Slice", "b", "e", "a", "t"),
+        {"w": W, "b": numbers(0), "e": numbers(3), "a": numbers(0), "t": numbers(2)},
+    ),
+    "Split": ([helper.make_node("Split", ["w"], ["u", "v"], axis=1, num_outputs=2)], {"w": W}),
+    "Concat": (through("Concat", "u", axis=0), {"w": W, "u": small_integers(1, 2, 2, 4)}),
+    "Mul by a scale for each channel": (through("Mul", "s"), {"w": W, "s": small_integers(3, 1, 1, 1) / 3}),
+    "weight normalisation": (
+        [
+            helper.make_node("ReduceL2", ["w", "a"], ["n"], keepdims=1),
+            helper.make_node("Div", ["w", "n"], ["u"]),
+            helper.make_node("Mul", ["u", "g"], ["v"]),
+        ],
+        {"w": W + 0.5, "a": numbers(1, 2, 3), "g": small_integers(3, 1, 1, 1)},
+    ),
+    "Constants and several nodes": (
+        [
+            helper.make_node("Constant", [], ["s"], value=tensor("", numbers(4, 3, 2, 2))),
+            helper.make_node("Constant", [], ["f"], value_float=0.1),
+            helper.make_node("Transpose", ["w"], ["a"], perm=[3, 0, 1, 2]),
+            helper.make_node("Reshape", ["a", "s"], ["b"]),
+            helper.make_node("Mul", ["b", "f"], ["c"]),
+            helper.make_node("Identity", ["c"], ["v"]),
+        ],
+        {"w": W},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", THROUGH)
+def test_a_weight_that_comes_through_nodes_is_what_onnx_computes(name: str, tmp_path: Path) -> None:
+    nodes, stored = THROUGH[name]
+    model = weighted(nodes, **stored)
+    tensors, layers = read(model, tmp_path / "m.onnx")
+    assert torch.equal(tensors[layers["conv"].weight], computed_by_onnx(model))
+
+
+def test_a_layer_has_the_name_of_the_largest_tensor_that_its_weight_comes_from(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Mul", ["a.scale", "a.b.weight"], ["u"]),
+        helper.make_node("Conv", ["x", "u"], ["y"], "/n"),
+        helper.make_node("Identity", ["c.weight"], ["v"]),
+        CONV,
+    ]
+    model = network(
+        nodes,
+        [tensor("a.b.weight", W), tensor("a.scale", W[:, :1, :1, :1]), tensor("c.weight", W)],
+        inputs=[port("x", None)],
+        outputs=[port("y", None)],
+    )
+    assert read(model, tmp_path / "m.onnx")[1].keys() == {"a.b", "c"}
+
+
+COMPUTED: dict[str, tuple[list[NodeProto], str]] = {
+    "the input": ([helper.make_node("Identity", ["x"], ["v"])], "its weight is an input of its graph, computed when"),
+    "of the input": ([helper.make_node("Mul", ["w", "x"], ["v"])], "its weight is computed by Mul"),
+    "at random": ([helper.make_node("RandomNormalLike", ["w"], ["v"])], "its weight is computed by RandomNormalLike"),
+    "wrongly": (through("Transpose", perm=[0, 1, 2, 2]), "its weight is computed by Transpose"),
+    "by another's operator": (through("Cast", to=1, domain="own"), "its weight is computed by Cast"),
+    "by nobody": ([], "its weight is computed or not in the file"),
+    "to more numbers": (through("Tile", "r"), "its weight is computed by Tile"),
+    "in too many steps": (
+        [
+            *(helper.make_node("Neg", [f"v{n}" if n else "w"], [f"v{n + 1}"]) for n in range(100)),
+            helper.make_node("Neg", ["v100"], ["v"]),
+        ],
+        "its weight is computed by Neg",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_a_weight_that_is_computed_is_refused_by_what_computes_it(name: str, tmp_path: Path) -> None:
+    nodes, reason = COMPUTED[name]
+    layer = read(weighted(nodes, w=W, r=numbers(1, 1, 1, 9)), tmp_path / "m.onnx")[1]["conv"]
+    assert layer.spec is None
+    assert reason in str(layer.problem)
+
+
+def test_a_sparse_weight_and_a_computed_bias_are_refused_by_name(tmp_path: Path) -> None:
+    model = weighted([], w=W)
+    values = helper.make_tensor("v", TensorProto.FLOAT, [1], [5.0])
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, tensor("i", numbers(0)), [1, 1, 2, 2]))
+    assert read(model, tmp_path / "m.onnx")[1]["conv"].problem == "its weight is sparse"
+    model = weighted(through("Identity"), w=W)
+    model.graph.node[-1].input.append("x")
+    assert "its bias is an input of its graph" in str(read(model, tmp_path / "m.onnx")[1]["conv"].problem)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int32])
+@pytest.mark.parametrize("channels", [None, 3])
+def test_a_dequantised_weight_is_bit_for_bit_what_onnx_makes_of_it(
+    dtype: Any, channels: int | None, tmp_path: Path
+) -> None:
+    generator, shape = np.random.default_rng(5), () if channels is None else (channels,)
+    allowed = np.iinfo(dtype)
+    integers = generator.integers(max(allowed.min, -(2**20)), min(allowed.max, 2**20), size=W.shape).astype(dtype)
+    points = np.asarray(generator.integers(0, 100, size=shape)).astype(dtype) * (dtype != np.int32)
+    scale = np.asarray(generator.random(shape, np.float32) / 50)
+    for given in (["s"], ["s", "z"]):
+        model = weighted(through("DequantizeLinear", *given, axis=0), w=integers, s=scale, z=points.astype(dtype))
+        tensors, layers = read(model, tmp_path / "m.onnx")
+        assert torch.equal(tensors[layers["conv"].weight], computed_by_onnx(model))
+        assert layers["conv"].note == DEQUANTISED
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_a_weight_that_is_rounded_to_integers_and_back_is_what_onnx_makes_of_it(axis: int, tmp_path: Path) -> None:
+    generator, count = np.random.default_rng(5), W.shape[axis]
+    scale, points = generator.random(count, np.float32) / 50, generator.integers(0, 100, size=count).astype(np.uint8)
+    nodes = [
+        helper.make_node("QuantizeLinear", ["w", "s", "z"], ["q"], axis=axis),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["v"], axis=axis),
+    ]
+    model = weighted(nodes, w=generator.normal(size=W.shape).astype(np.float32), s=scale, z=points)
+    tensors, layers = read(model, tmp_path / "m.onnx")
+    assert torch.equal(tensors[layers["conv"].weight], computed_by_onnx(model))
+    assert "QuantizeLinear, which rounds them" in str(layers["conv"].note)

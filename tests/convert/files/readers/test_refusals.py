@@ -1,0 +1,248 @@
+"""Files that are no checkpoint, are damaged or mean harm are refused in one sentence, and nothing in them runs."""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import pickle
+import struct
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper, save_model
+from safetensors.torch import save_file
+from torch import nn
+
+from conv2attn.convert.errors import CheckpointError
+from conv2attn.convert.files.checkpoint import read_checkpoint
+from conv2attn.convert.files.open import open_network
+from tests.command import exit_code
+
+
+class Attack:
+    """Pickles as a call of a function."""
+
+    def __init__(self, function: Callable[..., object], *arguments: object) -> None:
+        self.function, self.arguments = function, arguments
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return self.function, self.arguments
+
+
+def attacks() -> list[Attack]:
+    """Calls that leave a folder named trace in the working directory."""
+    make = "import os; os.mkdir('trace')"
+    return [Attack(os.mkdir, "trace"), Attack(os.system, "mkdir trace"), Attack(exec, make), Attack(eval, make[11:])]
+
+
+def state() -> dict[str, torch.Tensor]:
+    return dict(nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3)).state_dict())
+
+
+def in_a_state_dict(attack: Attack) -> Any:
+    return {**state(), "more": attack}
+
+
+def in_a_module(attack: Attack) -> Any:
+    net = nn.Sequential(nn.Conv2d(2, 3, 1))
+    net.more = attack  # type: ignore[assignment]
+    return net
+
+
+def in_a_hook(attack: Attack) -> Any:
+    net = nn.Sequential(nn.Conv2d(2, 3, 1))
+    net._forward_hooks = collections.OrderedDict[int, Any]({0: attack})
+    return net
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("place", [in_a_state_dict, in_a_module, in_a_hook])
+@pytest.mark.parametrize("form", ["zip", "legacy", "plain", "shard", "folder"])
+def test_a_pickle_runs_nothing(
+    form: str, place: Callable[[Attack], Any], number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    value, path = place(attacks()[number]), Path("w.bin")
+    if form == "plain":
+        path.write_bytes(pickle.dumps(value))
+    else:
+        torch.save(value, path, _use_new_zipfile_serialization=form != "legacy")
+    if form == "shard":
+        path = Path("pytorch_model.bin.index.json")
+        path.write_text(json.dumps({"weight_map": {"0.weight": "w.bin"}}))
+    if form == "folder":
+        path.rename("pytorch_model.bin")
+        path = Path()
+    for architecture in (None, nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3))):
+        with suppress(Exception):  # refused, or read without what it asks for
+            open_network(path, architecture=architecture).cnn()(torch.zeros(1, 2, 4, 4))
+    assert not Path("trace").exists()
+
+
+# Kinds
+
+
+def gguf(path: Path) -> None:
+    path.write_bytes(b"GGUF" + bytes(60))
+
+
+def lfs(path: Path) -> None:
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n")
+
+
+def array(path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, np.ones(3))
+
+
+def arrays(path: Path) -> None:
+    np.savez(path.with_suffix(".npz"), a=np.ones(3))
+    path.with_suffix(".npz").rename(path)
+
+
+def archive(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("a.txt", "text")
+
+
+KINDS: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "GGUF": (gguf, "is a GGUF file"),
+    "HDF5": (lambda path: path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(60)), "is an HDF5 file, as Keras writes"),
+    "TFLite": (lambda path: path.write_bytes(bytes(4) + b"TFL3" + bytes(60)), "is a TensorFlow Lite file"),
+    "LFS": (lfs, "is a Git LFS pointer; git lfs pull fetches"),
+    "HTML": (lambda path: path.write_text("<!DOCTYPE html><html></html>"), "is an HTML page"),
+    "text": (lambda path: path.write_text("just text"), "is a text file"),
+    "nothing": (lambda path: path.write_bytes(b""), "is empty"),
+    "array": (array, "is an array of NumPy's"),
+    "arrays": (arrays, "is arrays of NumPy's"),
+    "zip": (archive, "is a zip archive that PyTorch did not write"),
+    "gzip": (lambda path: path.write_bytes(b"\x1f\x8b" + bytes(60)), "is compressed by gzip; unpack it first"),
+    "noise": (lambda path: path.write_bytes(bytes(range(256))), "is a file of an unknown kind"),
+    "JSON": (lambda path: path.write_text('{"a": 1}'), "is JSON, but no index of a checkpoint in several files"),
+    "pickle": (lambda path: path.write_bytes(pickle.dumps({"a": 1})), "pickle.dump wrote, not torch.save"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_of_another_kind_is_refused_by_what_it_is(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write, told = KINDS[kind]
+    write(tmp_path / "w")
+    with pytest.raises(CheckpointError, match=told):
+        read_checkpoint(tmp_path / "w")
+    assert exit_code("convert", tmp_path / "w", "--out", tmp_path / "out") == 3
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["w"]
+
+
+def test_a_part_of_a_distributed_checkpoint_is_refused_with_what_makes_one_file(tmp_path: Path) -> None:
+    (tmp_path / "__0_0.distcp").write_bytes(b"PK\3\4" + bytes(60))
+    with pytest.raises(CheckpointError, match=r"torch\.distributed, not of torch\.save; python -m .* dcp_to_torch"):
+        read_checkpoint(tmp_path / "__0_0.distcp")
+    (tmp_path / ".metadata").touch()
+    with pytest.raises(CheckpointError, match=r"is a checkpoint of torch\.distributed; python -m"):
+        read_checkpoint(tmp_path)
+
+
+# Damage
+
+
+def as_torch(path: Path) -> None:
+    torch.save(state(), path)
+
+
+def as_legacy(path: Path) -> None:
+    torch.save(state(), path, _use_new_zipfile_serialization=False)
+
+
+def as_safetensors(path: Path) -> None:
+    save_file(state(), path)
+
+
+def as_onnx(path: Path) -> None:
+    node = helper.make_node("Conv", ["x", "w"], ["y"], "a")
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy"]
+    weight = numpy_helper.from_array(np.ones((3, 2, 1, 1), np.float32), "w")
+    save_model(helper.make_model(helper.make_graph([node], "g", ends[:1], ends[1:], [weight])), path)
+
+
+def as_index(path: Path) -> None:
+    save_file(state(), path.with_name("part.safetensors"))
+    path.write_text(json.dumps({"weight_map": dict.fromkeys(state(), "part.safetensors")}))
+
+
+@pytest.mark.parametrize("write", [as_torch, as_legacy, as_safetensors, as_onnx, as_index])
+def test_a_file_that_is_cut_is_refused(write: Callable[[Path], None], tmp_path: Path) -> None:
+    write(tmp_path / "w")
+    read_checkpoint(tmp_path / "w")
+    content = (tmp_path / "w").read_bytes()
+    for length in (len(content) // 7, len(content) // 2, len(content) - 1):
+        (tmp_path / "w").write_bytes(content[:length])
+        with pytest.raises(CheckpointError) as refused:
+            read_checkpoint(tmp_path / "w")
+        assert "\n" not in str(refused.value)
+
+
+def test_a_header_of_safetensors_that_lies_is_refused(tmp_path: Path) -> None:
+    for entry in (
+        {"dtype": "F32", "shape": [9], "data_offsets": [0, 4]},
+        {"dtype": "?", "shape": [], "data_offsets": [0, 4]},
+    ):
+        header = json.dumps({"a": entry}).encode()
+        (tmp_path / "w").write_bytes(struct.pack("<Q", len(header)) + header + bytes(4))
+        with pytest.raises(CheckpointError, match="is damaged or incomplete"):
+            read_checkpoint(tmp_path / "w")
+
+
+# Files beside a file
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a/../../secret", "link", "", "C:secret", "gone"])
+def test_an_index_does_not_lead_out_of_its_folder(name: str, tmp_path: Path) -> None:
+    torch.save(state(), tmp_path / "secret")
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "link").symlink_to(tmp_path / "secret")
+    (inner / "w.index.json").write_text(json.dumps({"weight_map": {"0.weight": name}}))
+    with pytest.raises(CheckpointError, match=r"no file in the folder|leaves its folder|there is no file"):
+        read_checkpoint(inner / "w.index.json")
+
+
+@pytest.mark.parametrize("location", ["../secret", "/etc/passwd", "link"])
+def test_external_data_of_onnx_do_not_lie_outside_its_folder(location: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(bytes(24))
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "link").symlink_to(tmp_path / "secret")
+    as_onnx(inner / "w")
+    weight = TensorProto(name="w", dims=[3, 2, 1, 1], data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL)
+    weight.external_data.add(key="location", value=location)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], "a")
+    (inner / "w").write_bytes(helper.make_model(helper.make_graph([node], "g", [], [], [weight])).SerializeToString())
+    with pytest.raises(CheckpointError):
+        read_checkpoint(inner / "w")
+
+
+# Texts
+
+
+def test_names_with_control_characters_do_not_reach_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evil = "a\x1b[2J\x07\u202eb\r"
+    torch.save({evil: nn.Conv2d(2, 3, 1).weight, f"{evil}x": torch.ones(2)}, tmp_path / "w.pth")
+    torch.save(nn.ModuleDict({evil: nn.Conv2d(2, 3, 1)}), tmp_path / "m.pth")
+    for name in ("w.pth", "m.pth"):
+        exit_code("plan", tmp_path / name)
+        exit_code("convert", tmp_path / name, "--out", tmp_path / "out", "--no-page", "--force")
+        for text in capsys.readouterr():
+            assert all(letter.isprintable() or letter == "\n" for letter in text)

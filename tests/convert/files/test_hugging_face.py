@@ -1,0 +1,107 @@
+"""Folders as transformers and diffusers write them, whole, in shards, or with several networks in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from conv2attn.convert.errors import CheckpointError
+from conv2attn.convert.files.checkpoint import read_checkpoint
+
+State = dict[str, Tensor]
+
+
+def state() -> State:
+    net = nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3), nn.Conv2d(3, 4, (1, 2)))
+    return {key: value.clone() for key, value in net.state_dict().items()}
+
+
+def as_safetensors(tensors: State, path: Path) -> None:
+    save_file(tensors, path)
+
+
+def as_pickle(tensors: State, path: Path) -> None:
+    torch.save(tensors, path)
+
+
+def as_shards(stem: str, suffix: str, index: str) -> Callable[[State, Path], None]:
+    def write(tensors: State, folder: Path) -> None:
+        names = {key: f"{stem}-0000{1 + n % 2}-of-00002{suffix}" for n, key in enumerate(tensors)}
+        for name in set(names.values()):
+            part = {key: value for key, value in tensors.items() if names[key] == name}
+            (as_safetensors if suffix == ".safetensors" else as_pickle)(part, folder / name)
+        (folder / index).write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": names}))
+
+    return write
+
+
+FOLDERS: dict[str, Callable[[State, Path], None]] = {
+    **{
+        f"{stem}{suffix}": lambda tensors, folder, name=f"{stem}{suffix}": (  # type: ignore[misc]
+            (as_safetensors if name.endswith(".safetensors") else as_pickle)(tensors, folder / name)
+        )
+        for stem in ("model", "diffusion_pytorch_model", "pytorch_model", "diffusion_pytorch_model.fp16", "ema")
+        for suffix in (".safetensors", ".bin")
+    },
+    "shards": as_shards("model", ".safetensors", "model.safetensors.index.json"),
+    "shards of a variant": as_shards("m.fp16", ".safetensors", "m.safetensors.index.fp16.json"),
+    "shards of .bin": as_shards("pytorch_model", ".bin", "pytorch_model.bin.index.json"),
+}
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_a_folder_is_read_as_the_weights_in_it(kind: str, tmp_path: Path) -> None:
+    wanted = state()
+    FOLDERS[kind](wanted, tmp_path)
+    (tmp_path / "config.json").write_text('{"architectures": ["Net"]}')
+    torch.save({"state": {}}, tmp_path / "optimizer.bin")
+    found = read_checkpoint(tmp_path)
+    assert found.state_dict.keys() == wanted.keys()
+    assert all(torch.equal(found.state_dict[key], value) for key, value in wanted.items())
+    assert len(found.sha256) == 64
+    assert len(found.files) == (3 if "shards" in kind else 1)
+
+
+def test_several_variants_and_several_networks_are_named(tmp_path: Path) -> None:
+    save_file(state(), tmp_path / "x.fp16.safetensors")
+    save_file(state(), tmp_path / "x.bf16.safetensors")
+    with pytest.raises(CheckpointError, match=r"in x\.bf16\.safetensors, x\.fp16\.safetensors; open one of these"):
+        read_checkpoint(tmp_path)
+    pipeline = tmp_path / "pipeline"
+    for name in ("vae", "unet", "scheduler"):
+        (pipeline / name).mkdir(parents=True)
+    save_file(state(), pipeline / "vae" / "diffusion_pytorch_model.safetensors")
+    save_file(state(), pipeline / "unet" / "diffusion_pytorch_model.safetensors")
+    with pytest.raises(CheckpointError, match=r"holds networks in the folders unet, vae; open .*pipeline/unet$"):
+        read_checkpoint(pipeline)
+    with pytest.raises(CheckpointError, match="is a folder without weights"):
+        read_checkpoint(pipeline / "scheduler")
+    (pipeline / "saved_model.pb").touch()
+    with pytest.raises(CheckpointError, match="is a SavedModel of TensorFlow"):
+        read_checkpoint(pipeline)
+
+
+def test_a_name_whose_numbers_another_has_is_read_from_the_metadata(tmp_path: Path) -> None:
+    save_file({"a": torch.ones(2, 3)}, tmp_path / "w.safetensors", {"format": "pt", "b": "a", "text": "of theirs"})
+    found = read_checkpoint(tmp_path / "w.safetensors")
+    assert found.state_dict["a"].data_ptr() == found.state_dict["b"].data_ptr()
+    assert found.metadata["text"] == "of theirs"
+
+
+def test_an_index_is_held_to_what_its_files_have(tmp_path: Path) -> None:
+    save_file(state(), tmp_path / "p.safetensors")
+    for places, told in (
+        ({"gone": "p.safetensors"}, "says that p.safetensors holds 'gone', which it lacks"),
+        ({}, "is JSON, but no index"),
+        ({"a": 3}, "is JSON, but no index"),
+        ({"a": "i.json"}, "is an index, listed in another"),
+    ):
+        (tmp_path / "i.json").write_text(json.dumps({"weight_map": places}))
+        with pytest.raises(CheckpointError, match=told):
+            read_checkpoint(tmp_path / "i.json")

@@ -1,0 +1,241 @@
+"""A writer leaves the old or the new, removes only what is ours, and never what is being read."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from conv2attn.convert.errors import OutputError, OutputExistsError
+from conv2attn.convert.files.write import (
+    CONFIG,
+    FORMAT,
+    OURS,
+    WEIGHTS,
+    check_distinct,
+    check_file,
+    check_outside,
+    check_target,
+    marked_file,
+    write_file,
+    write_folder,
+)
+
+
+def fill(text: str) -> Callable[[Path], None]:
+    """Writes a folder of ours."""
+
+    def write(folder: Path) -> None:
+        (folder / CONFIG).write_text(json.dumps({"format": FORMAT, "text": text}))
+        (folder / WEIGHTS).write_text(text)
+
+    return write
+
+
+def held(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Path:
+    write_folder(tmp_path / "out", fill("old"))
+    return tmp_path / "out"
+
+
+def test_a_folder_is_written_whole_and_nothing_lies_beside_it(ours: Path) -> None:
+    assert held(ours)[WEIGHTS] == "old"
+    write_folder(ours, fill("new"), force=True)
+    assert held(ours)[WEIGHTS] == "new"
+    assert list(ours.parent.iterdir()) == [ours]
+    assert ours.stat().st_mode & 0o777 == 0o777 & ~_umask()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_what_exists_is_replaced_only_if_told(ours: Path, tmp_path: Path) -> None:
+    with pytest.raises(OutputExistsError, match="exists, and force was not given"):
+        write_folder(ours, fill("new"))
+    write_file(tmp_path / "f", lambda path: path.write_text("old"))
+    with pytest.raises(OutputExistsError, match="exists, and force was not given"):
+        write_file(tmp_path / "f", lambda path: path.write_text("new"))
+    write_file(tmp_path / "f", lambda path: path.write_text("new"), force=True)
+    assert (tmp_path / "f").read_text() == "new"
+    assert held(ours)[WEIGHTS] == "old"
+
+
+@pytest.mark.parametrize("name", ["mine.txt", "model.safetensors/", "link"])
+def test_a_folder_with_something_that_is_not_ours_stays(name: str, ours: Path, tmp_path: Path) -> None:
+    if name == "link":
+        (ours / "report.json").symlink_to(tmp_path)
+    elif name.endswith("/"):
+        (ours / WEIGHTS).unlink()
+        (ours / name).mkdir()
+    else:
+        (ours / name).write_text("mine")
+    with pytest.raises(OutputError, match=r"also holds .*, which conv2attn did not write; it stays"):
+        write_folder(ours, fill("new"), force=True)
+    assert "old" in (ours / CONFIG).read_text()
+
+
+@pytest.mark.parametrize("config", [None, "{}", "not JSON", '{"format": "other"}'])
+def test_another_program_s_folder_stays(config: str | None, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "x" if config is None else tmp_path / "out" / CONFIG).write_text(config or "x")
+    with pytest.raises(OutputError, match="conv2attn did not write it; it stays"):
+        write_folder(tmp_path / "out", fill("new"), force=True)
+
+
+def test_an_empty_folder_and_a_link_to_a_folder_of_ours_are_taken(ours: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    write_folder(tmp_path / "empty", fill("new"), force=True)
+    (tmp_path / "link").symlink_to(ours)
+    write_folder(tmp_path / "link", fill("new"), force=True)
+    assert (tmp_path / "link").is_symlink()
+    assert held(ours)[WEIGHTS] == held(tmp_path / "empty")[WEIGHTS] == "new"
+
+
+def test_what_is_read_is_never_written_over(ours: Path, tmp_path: Path) -> None:
+    (tmp_path / "hard").hardlink_to(ours / WEIGHTS)
+    (tmp_path / "soft").symlink_to(ours / WEIGHTS)
+    for source in (ours / WEIGHTS, ours, tmp_path / "soft"):
+        with pytest.raises(OutputError, match="would be lost"):
+            write_folder(ours, fill("new"), force=True, sources=[source])
+    for target in ("hard", "soft"):
+        with pytest.raises(OutputError, match="would be lost"):
+            write_file(tmp_path / target, lambda path: path.write_text("x"), force=True, sources=[ours / WEIGHTS])
+    assert held(ours)[WEIGHTS] == "old"
+    with pytest.raises(OutputError, match="are the same file"):
+        check_distinct([tmp_path / "hard", tmp_path / "new", tmp_path / "new"])
+    with pytest.raises(OutputError, match="would be read as a part of that"):
+        check_outside(ours / "x", ours)
+
+
+def test_a_place_that_takes_no_output_is_told_before_anything_is_done(ours: Path, tmp_path: Path) -> None:
+    (tmp_path / "f").touch()
+    for check, target, told in (
+        (check_target, tmp_path / "gone" / "out", "there is no folder"),
+        (check_target, tmp_path / "f", "is a file; the output is a folder"),
+        (check_file, ours, "is a folder; the output is a file"),
+        (check_file, Path("/dev/null"), "is not a plain file"),
+    ):
+        with pytest.raises(OutputError, match=told):
+            check(target, force=True)
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt(), SystemExit(143)])
+def test_a_writer_that_fails_leaves_the_old(error: BaseException, ours: Path) -> None:
+    def write(folder: Path) -> None:
+        fill("new")(folder)
+        raise error
+
+    wanted = OutputError if isinstance(error, OSError) else type(error)
+    with pytest.raises(wanted):
+        write_folder(ours, write, force=True)
+    with pytest.raises(wanted):
+        write_file(ours.parent / "f", lambda path: write(path.parent))
+    assert held(ours)[WEIGHTS] == "old"
+    assert list(ours.parent.iterdir()) == [ours]
+
+
+def test_a_run_that_dies_between_the_two_renames_is_made_good_by_the_next(
+    ours: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(source: Path, target: Path) -> None:
+        Path(source).rename(target)
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", die)
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
+        with pytest.raises(SystemExit):
+            write_folder(ours, fill("new"), force=True)
+    assert not ours.exists()
+    with pytest.raises(OutputExistsError):
+        write_folder(ours, fill("newer"))
+    assert held(ours)[WEIGHTS] == "old"
+    write_folder(ours, fill("newer"), force=True)
+    assert held(ours)[WEIGHTS] == "newer"
+    assert list(ours.parent.iterdir()) == [ours]
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from conv2attn.convert.files.write import write_folder
+from tests.convert.files.test_write import fill
+out = Path(sys.argv[1])
+def write(folder):
+    fill("new")(folder)
+    print("writing", flush=True)
+    time.sleep(float(sys.argv[2]))
+while True:
+    write_folder(out, write, force=True)
+"""
+
+
+def start(out: Path, pause: float) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", textwrap.dedent(WRITER), str(out), str(pause)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "writing\n"
+    return process
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.013, 0.05])
+def test_a_killed_writer_leaves_the_old_or_the_new(delay: float, ours: Path) -> None:
+    process = start(ours, 0.001)
+    time.sleep(delay)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    write_file(ours.parent / "f", lambda path: path.write_text("x"))
+    if not ours.exists():  # killed between two renames: the next run puts the old back
+        with pytest.raises(OutputExistsError):
+            write_folder(ours, fill("newer"))
+    assert held(ours)[WEIGHTS] in ("old", "new")
+    write_folder(ours, fill("newer"), force=True)
+    assert sorted(path.name for path in ours.parent.iterdir()) == ["f", "out"]
+
+
+def test_one_run_at_a_time_writes_a_target(ours: Path) -> None:
+    process = start(ours, 60)
+    try:
+        with pytest.raises(OutputError, match="another run is writing it"):
+            write_folder(ours, fill("newer"), force=True)
+        write_folder(ours.with_name("other"), fill("newer"))
+    finally:
+        process.kill()
+        process.communicate()
+    write_folder(ours, fill("newer"), force=True)
+    assert held(ours)[WEIGHTS] == "newer"
+
+
+def test_a_text_that_says_who_wrote_it_is_replaced_and_no_other(tmp_path: Path) -> None:
+    with marked_file(None, marks=["mine"]) as write:
+        write("nothing")
+    for _ in range(2):
+        with marked_file(tmp_path / "t", marks=["mine"]) as write:
+            write("mine: text")
+    assert (tmp_path / "t").read_text() == "mine: text"
+    (tmp_path / "t").write_text("theirs")
+    with (
+        pytest.raises(OutputError, match="conv2attn did not write it; it stays"),
+        marked_file(tmp_path / "t", marks=["mine"]),
+    ):
+        pass
+
+
+def test_what_a_folder_of_ours_may_hold_is_known() -> None:
+    assert OURS == ("config.json", "model.safetensors", "report.json", "report.html", "model.onnx")
