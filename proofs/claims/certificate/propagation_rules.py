@@ -1,4 +1,4 @@
-"""Justifies the rules of ``convert/certificate/network``: what each operation makes of bounds on values and differences.
+"""Justifies the rules of ``convert/certificate/network``: what operations make of bounds on values and differences.
 
 Known of a tensor in both networks are ends l <= a, c <= u, and |a - c| <= e. A symbol that is at least 0 stands for
 every slack in an inequality; what is to be shown is then a polynomial of such symbols without a negative coefficient.
