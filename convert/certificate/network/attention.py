@@ -17,7 +17,7 @@ from ...errors import ConversionError
 from ...heads.values import AttentionLayer
 from ...size import Size
 from ...spec import ConvSpec
-from ..layer import certify, padded_range, pixel_errors
+from ..layer import padded_range, pixel_errors
 from .rules.interval import Arithmetic, Interval, UnboundedError, checked, linear_map
 
 _CONVOLVE = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -76,20 +76,21 @@ def _bounded(
 
     others = (0, *range(2, batch.low.ndim))
     limits = batch.low.amin(others), batch.high.amax(others)
-    own = certify(layer, input_range=limits)
+    kernel, bias, absolute = layer.kernel.detach().double().cpu(), _channels(layer.bias, spec), magnitudes(layer.kernel)
+    exact, read = linear_map(
+        batch, lambda values: convolved(values, kernel), lambda values: convolved(values, absolute)
+    )
+    read, shape = (read + bias.abs()).transpose(0, 1), read.transpose(0, 1).shape
+    own = pixel_errors(layer, read.flatten(1), input_range=limits, block=arithmetic.block)
     if not math.isfinite(own.bound):
         raise UnboundedError("no finite certificate is known for values this large")
-    kernel, bias = layer.kernel.detach().double().cpu(), _channels(layer.bias, spec)
-    absolute = magnitudes(layer.kernel)
-    exact = linear_map(batch, lambda values: convolved(values, kernel), lambda values: convolved(values, absolute))
-    read = convolved(batch.largest, absolute) * OUTWARD + bias.abs()
-    tail, sides = pixel_errors(layer, read.transpose(0, 1).flatten(1), input_range=limits, block=arithmetic.block)
-    sides = [side.expand(len(side), read[:, 0].numel()) for side in sides]
-    shape = read.transpose(0, 1).shape
-    rounding, total = (part.reshape(shape).transpose(0, 1) for part in (torch.maximum(*sides), tail + sum(sides)))
-    tails = _channels(tail.flatten(), spec)
+    rounding, total = (
+        part.reshape(shape).transpose(0, 1)
+        for part in (torch.maximum(own.attention, own.convolution), own.tail + own.attention + own.convolution)
+    )
+    tails = _channels(own.tail.flatten(), spec)
     low, high = exact.low - tails, exact.high + tails
-    if bool(tail.any()):  # soft attention reads other pixels, of which the channel's range is known
+    if not layer.regime.is_exact:  # soft attention reads other pixels, of which the channel's range is known
         least, most = _of_ranges(layer, *padded_range(spec, limits))
         low, high = torch.maximum(low, least), torch.minimum(high, most)
     error = (exact.error + total) * OUTWARD

@@ -192,15 +192,23 @@ def _width(low: Tensor, high: Tensor) -> Tensor:
     return torch.where(high == low, 0.0, torch.nextafter(width, torch.full_like(width, math.inf)))
 
 
-def linear_map(x: Interval, apply: Callable[[Tensor], Tensor], absolute: Callable[[Tensor], Tensor]) -> Interval:
+def linear_map(
+    x: Interval, apply: Callable[[Tensor], Tensor], absolute: Callable[[Tensor], Tensor]
+) -> tuple[Interval, Tensor]:
     """Bounds on the exact result of a linear map of one tensor, moved out by what computing them here rounds.
 
     Args:
         x: Bounds on its input.
         apply: The map, in double precision.
         absolute: The map with the absolute values of its weights.
+
+    Returns:
+        The bounds, and one on the sum of the absolute values of all terms.
     """
-    middle, outward = apply((x.low + x.high) / 2), absolute(x.largest) * (OUTWARD - 1)
-    radius = absolute((x.high - x.low) / 2) + outward if bool((x.low != x.high).any()) else outward
-    error = absolute(x.error) * OUTWARD if not x.is_equal else torch.zeros_like(middle)
-    return Interval(middle - radius, middle + radius, error)
+    is_point, is_equal = x.low is x.high or torch.equal(x.low, x.high), x.is_equal
+    middle, scale = apply(x.low if is_point else (x.low + x.high) / 2), absolute(x.largest)
+    radius = scale * (OUTWARD - 1)
+    if not is_point:
+        radius += absolute((x.high - x.low) / 2)
+    error = torch.zeros_like(middle) if is_equal else absolute(x.error) * OUTWARD
+    return Interval(middle - radius, middle + radius, error), scale * OUTWARD

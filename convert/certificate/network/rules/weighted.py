@@ -36,7 +36,8 @@ def _mapped(call: Call, apply: Apply, *, channels: int) -> Interval:
     if weight is None:
         raise UnboundedError("it has no weight")
     absolute, smallest = magnitudes(weight), call.arithmetic.smallest
-    exact, scale = _linear(call.x, weight.double(), absolute, apply)
+    doubled = weight.double()
+    exact, scale = linear_map(call.x, lambda x: apply(x, doubled), lambda x: apply(x, absolute))
     if bias is not None:
         exact, scale = _moved(exact, scale, _along(bias.double(), exact.low.ndim, channels))
     lost = smallest * float(absolute.flatten(1).sum(1).max()) * weight.shape[0] * torch.ones(())
@@ -44,12 +45,6 @@ def _mapped(call: Call, apply: Apply, *, channels: int) -> Interval:
     if bool(small.any()):
         lost = lost + apply(call.x.largest, small.double() * smallest)
     return rounded(call, exact, scale, lost=2 * lost)
-
-
-def _linear(x: Interval, weight: Tensor, absolute: Tensor, apply: Apply) -> tuple[Interval, Tensor]:
-    """Bounds on the exact result of a map with weights, and on the sum of the absolute values of its terms."""
-    exact = linear_map(x, lambda values: apply(values, weight), lambda values: apply(values, absolute))
-    return exact, apply(x.largest, absolute) * OUTWARD
 
 
 def _moved(x: Interval, scale: Tensor, shift: Tensor) -> tuple[Interval, Tensor]:
@@ -76,7 +71,7 @@ def average(call: Call) -> Interval:
         raise UnboundedError(f"no bound is known for {call.name} with a divisor or a dtype of its own")
     if call.x.low.numel() == 0:
         raise UnboundedError("an average of no values is not a number")
-    exact, scale = linear_map(call.x, call.run, call.run), call.run(call.x.largest) * OUTWARD
+    exact, scale = linear_map(call.x, call.run, call.run)
     from_sum = scale if call.name.startswith("upsample") else scale * max(1, call.x.low.numel())
     return rounded(call, exact, scale, reach=from_sum)
 
@@ -108,7 +103,7 @@ def batch_norm(call: Call) -> Any:
     inverse = 1 / radicand.sqrt()
     factor, reach = weight * inverse, x.largest + center.abs()
     scale = factor.abs() * reach + bias.abs()
-    exact = linear_map(x, lambda values: values * factor, lambda values: values * factor.abs())
+    exact, _ = linear_map(x, lambda values: values * factor, lambda values: values * factor.abs())
     exact, _ = _moved(exact, 4 * scale, bias - center * factor)
     lost = smallest * 8 * (1 + factor.abs() + (1 + inverse) * (1 + reach))
     lost = lost + factor.abs() * reach * smallest / radicand  # one of the variance and eps may be taken for 0

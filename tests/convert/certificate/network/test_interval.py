@@ -168,7 +168,7 @@ def test_a_result_in_half_precision_is_rounded_to_it_once(dtype: torch.dtype) ->
 def test_a_linear_map_s_bounds_are_reached_by_each_input_at_one_of_its_ends() -> None:
     x = Interval(*(torch.tensor(values, dtype=torch.float64) for values in ([-1, 2], [3, 5], [0.5, 0.25])))
     weight = torch.tensor([[1.0, 4.0], [-1.0, -3.0]], dtype=torch.float64)
-    found = linear_map(x, lambda values: weight @ values, lambda values: weight.abs() @ values)
+    found, _ = linear_map(x, lambda values: weight @ values, lambda values: weight.abs() @ values)
     outward = [size * (OUTWARD - 1) for size in (23, 18)]
     assert tensors(found) == [
         [-1 + 8 - outward[0], -3 - 15 - outward[1]],
