@@ -78,6 +78,7 @@ LONG = {
     "convert/attention/layer.py": "the layer, half of it docstrings",
     "convert/bounds/rounding.py": "one derivation, formula after formula",
     "convert/spec.py": "one geometry, with what each of its options means and may be",
+    "convert/certificate/layer.py": "one certificate, half of it what is assumed and what is refused",
     "convert/files/checkpoint.py": "where weights lie, and which of several are wanted",
     "convert/files/open.py": "the one door, with all that can be behind it",
     "convert/files/write.py": "one writer, with all that it refuses",
