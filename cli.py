@@ -29,6 +29,7 @@ from .proofs.terminal.options import (
     ForceOption,
     FormOption,
     IncludeOption,
+    InputOption,
     JsonOption,
     MeanOption,
     Picture,
@@ -316,39 +317,39 @@ def prove(
     form: Annotated[ProofFormat, typer.Option("--format", help="Form of the printed derivations.")] = ProofFormat.text,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the derivations to a file.")] = None,
     limit: Annotated[
-        float | None, typer.Option(callback=positive, help="Seconds that a claim may take, 20 by default.")
+        float | None, typer.Option(callback=positive, help="Seconds that a check may take, 20 by default.")
     ] = None,
 ) -> None:
     """Prove what the construction relies on, by machine."""
-    from .proofs.prover.document import document_file, render
-    from .proofs.prover.document.wording import lines, summary
-    from .proofs.prover.registry import entries, select
-    from .proofs.prover.runner import DEFAULT_LIMIT, iter_results
+    from .proofs.prover.document import describe, document_file, for_terminal, render, sections, summary
+    from .proofs.prover.registry import all_claims, select
+    from .proofs.prover.run import DEFAULT_LIMIT, iter_results
 
-    chosen = select(entries(), [*(only or ()), *([] if show is None else [show])] or None)
+    chosen = select(all_claims(), [*(only or ()), *([] if show is None else [show])] or None)
     printed = out is None and (show is not None or form is not ProofFormat.text)
     results = []
     with document_file(out) as write:
         for result in iter_results(chosen, limit=limit or DEFAULT_LIMIT):
-            say(*lines(result), err=printed)
+            say(*describe(result), err=printed)
             results.append(result)
         say(summary(results), err=printed)
         if out is not None:
             write(render(results, form))
             say(f"Wrote {out}")
     if printed:
-        say_document(render(results, form))
-    if not all(result.is_proved for result in results):
+        is_text = form is ProofFormat.text
+        say_document(for_terminal("\n\n".join(sections(results)) + "\n") if is_text else render(results, form))
+    if not all(result.holds for result in results):
         raise typer.Exit(1)
 
 
 @app.command(cls=Command)
 def claims(as_json: JsonOption = False) -> None:
     """List what prove proves."""
-    from .proofs.prover.document.listing import Listing
-    from .proofs.prover.registry import entries
+    from .proofs.prover.listing import Listing
+    from .proofs.prover.registry import all_claims
 
-    _finish("claims", Listing([entry.claim for entry in entries()]), as_json=as_json)
+    _finish("claims", Listing(all_claims()), as_json=as_json)
 
 
 @app.command(cls=Command)
@@ -360,7 +361,7 @@ def formal(
 ) -> None:
     """Have Coq check the theorems of proofs/formal."""
     from .proofs.formal.coq.ask import DEFAULT_LIMIT, check_formal, count_steps
-    from .proofs.prover.document.formal import Formal
+    from .proofs.formal.coq.outcome import Formal
 
     with progress("Coq checks the theorems", total=count_steps()) as advance:
         result = check_formal(limit=limit or DEFAULT_LIMIT, progress=advance)
@@ -446,14 +447,24 @@ def verify(
     device: DeviceOption = "cpu",
     dtype: DtypeOption = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Run the network on its images: .npy, .pt, .png, .jpg, ...")
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Run the network on its images (.npy, .pt, .png, .jpg, ...), in it, in a folder for each class, or "
+            "in train, val and test.",
+        ),
     ] = None,
     random: Annotated[int | None, typer.Option(min=1, help="Run the network on random inputs, 8 by default.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the random inputs, 0 by default.")] = None,
     size: Annotated[
         str | None,
-        typer.Option(metavar="ROWSxCOLUMNS", help="Size of random inputs, 224x224 by default, and of pictures."),
+        typer.Option(
+            metavar="ROWSxCOLUMNS",
+            help="Size of random inputs and of pictures, with channels before it where the first layer sees others; by "
+            "default what the network was trained on, or 224x224.",
+        ),
     ] = None,
+    input_: InputOption = None,
     mean: MeanOption = None,
     std: StdOption = None,
     original: Annotated[
@@ -468,8 +479,10 @@ def verify(
 
     An ONNX file without --arch is run by ONNX Runtime, beside the same file with attention.
     """
+    from .convert.inputs import parse_inputs
     from .proofs.evidence.campaign.outputs import check_stdout, result_file
-    from .proofs.evidence.network import DEFAULT_ENGINES, choose_inputs, load_pair, verify_network
+    from .proofs.evidence.inputs import choose_inputs, load_pair
+    from .proofs.evidence.network import DEFAULT_ENGINES, verify_network
     from .proofs.evidence.onnx_network import verify_onnx_file
     from .proofs.show.program import is_onnx
 
@@ -485,7 +498,7 @@ def verify(
             "--ema": ema,
             "--weights": weights,
         }
-        given |= {"--mean": mean, "--std": std}
+        given |= {"--mean": mean, "--std": std, "--input": input_}
         refuse_options("an ONNX file that ONNX Runtime runs", given)
         with result_file(out, "verify", sources=[checkpoint]) as write:
             found = verify_onnx_file(
@@ -511,9 +524,17 @@ def verify(
             dtype=torch_dtype(dtype),
         )
         normalization = normalization_of(mean, std)
-        inputs = choose_inputs(pair, folder=data, count=random, size=scaled, seed=seed, normalization=normalization)
+        inputs = choose_inputs(
+            pair,
+            folder=data,
+            count=random,
+            size=scaled,
+            seed=seed,
+            normalization=normalization,
+            specs=parse_inputs(input_ or ()),
+        )
         engines = engine or DEFAULT_ENGINES
-        with progress("Running CNN and attention", total=(1 + len(engines)) * len(inputs.images)) as advance:
+        with progress("Running CNN and attention", total=(1 + len(engines)) * inputs.number) as advance:
             check = verify_network(pair, inputs, engines=engines, progress=advance)
         write(outcome_json("verify", check))
     _finish("verify", check, as_json=as_json)
@@ -535,13 +556,18 @@ def export(
     alpha: AlphaOption = None,
     skip_unsupported: SkipOption = False,
     size: Annotated[
-        str | None, typer.Option(metavar="ROWSxCOLUMNS", help="Size of the images; by default 224x224.")
+        str | None,
+        typer.Option(
+            metavar="ROWSxCOLUMNS", help="Size of the images; by default what the network was trained on, or 224x224."
+        ),
     ] = None,
+    input_: InputOption = None,
     form: FormOption = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write a network's attention for other people's tools, converting it first where it is a CNN."""
+    from .convert.inputs import parse_inputs
     from .proofs.show.export import export_network
 
     wrote = export_network(
@@ -554,6 +580,7 @@ def export(
         size=None if size is None else size_of(size),
         form=form,
         force=force,
+        inputs=parse_inputs(input_ or ()),
     )
     _finish("export", wrote, as_json=as_json)
 
@@ -720,7 +747,13 @@ def freeze(
     input_range: Annotated[
         str, typer.Option(metavar="LOW,HIGH", help="Values of each layer's input that bounds are for.")
     ] = "-1,1",
-    size: Annotated[str, typer.Option(metavar="ROWSxCOLUMNS", help="Image size of the program.")] = "224x224",
+    size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROWSxCOLUMNS",
+            help="Image size of the program; by default what the network was trained on, or 224x224.",
+        ),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw kernel size against tolerance: .png, .svg, .pdf.")
     ] = None,
@@ -736,7 +769,7 @@ def freeze(
         opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
         tolerance=tolerance,
         input_range=range_of(input_range),
-        size=size_of(size),
+        size=None if size is None else size_of(size),
         plot=plot,
         force=force,
     )

@@ -208,11 +208,19 @@ def table(records: dict[tuple[str, str, str], Record]) -> str:
         "",
         *itertools.chain.from_iterable(_summary(library, records) for library in LIBRARIES),
     ]
+    lines += own_classes(Path(__file__).parents[1] / "docs" / "architectures.md")
     for library in LIBRARIES:
         lines += [f"## {library}", "", "| network | convolutions | converted | equal | restored |", "| --- " * 5 + "|"]
         lines += [_row(name, _joined(records, library, name)) for name in _names(records, library)]
         lines.append("")
     return "\n".join(lines)
+
+
+def own_classes(page: Path) -> list[str]:
+    """The section about classes of transformers and diffusers, which is written by hand, as the page has it."""
+    text = page.read_text(encoding="utf-8")
+    start = text.find("## Convolutions that transformers")
+    return [] if start < 0 else [text[start : text.index("\n## ", start)].rstrip(), ""]
 
 
 def _names(records: dict[tuple[str, str, str], Record], library: str) -> list[str]:

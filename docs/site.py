@@ -1,5 +1,7 @@
 """What mkdocs cannot know: the README is the first page, and the reference is made of the package's rooms.
 
+The document of the claims, one file for readers of the repository, is a page for each of its chapters here.
+
 Links from pages to the code become links into the reference; links to tests and other files become their names.
 Formulas are rendered by KaTeX, whose files ``make docs`` fetches into build/katex: the site asks for nothing elsewhere.
 """
@@ -23,6 +25,16 @@ FORMULAS = """document.querySelectorAll(".arithmatex").forEach((element) => {
   const displayMode = formula.startsWith("\\\\[");
   katex.render(formula.slice(2, -2), element, { displayMode, throwOnError: false });
 });
+document.fonts.ready.then(() => document.querySelectorAll("span.arithmatex").forEach((element) => {
+  const widths = [...element.querySelectorAll(".base")].map((part) => part.offsetWidth);
+  element.classList.toggle("long", Math.max(...widths) > element.closest("p, li, td, h1, h2").clientWidth);
+}));
+"""
+CLAIMS = "theorem.md"
+LONGEST = 25_000  # characters of a page, which on a telephone is 14,000 pixels high
+_CLAIM = re.compile(r'^#+ ([\w-]+)$|<a id="([\w-]+)">', re.MULTILINE)
+STYLE = """.katex { position: relative; }
+.katex-display, .arithmatex.long { display: block; overflow: auto hidden; padding: 0.2em 0; }
 """
 _LINK = re.compile(r"(!?)\[([^\]]+)\]\(([^)\s]+)\)")
 
@@ -33,7 +45,8 @@ def rooms() -> dict[str, list[str]]:
     for top in ("convert", "learn", "proofs"):
         for path in sorted((ROOT / top).rglob("*.py")):
             room, name = path.relative_to(ROOT).parent.as_posix(), path.stem
-            found.setdefault(room, []).append(name)
+            if not room.startswith("proofs/claims/"):  # the claims have their own pages, with their fields filled
+                found.setdefault(room, []).append(name)
     return found
 
 
@@ -44,11 +57,40 @@ def reference(room: str, modules: list[str]) -> str:
     return f"# {room}\n\n" + "\n\n".join(f"::: {name}" for name in names) + "\n"
 
 
+def chapters() -> dict[str, str]:
+    """The pages of the document of the claims: all before the first chapter, and each chapter; of a long one, two."""
+    first, *others = re.split(r"^#(?=# )", (ROOT / "docs" / CLAIMS).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    pages = {CLAIMS: first}
+    for chapter in others:
+        title, *sections = re.split(r"^#(?=## )", chapter, flags=re.MULTILINE)
+        name = title.partition("\n")[0].removeprefix("# ")
+        file = f"claims-{name.lower().replace(' ', '-')}"
+        is_long = len(chapter) > LONGEST
+        here = [
+            section for n, section in enumerate(sections) if not is_long or len("".join(sections[:n])) < LONGEST / 2
+        ]
+        pages[f"{file}.md"] = title + "".join(here)
+        if is_long:
+            pages[f"{file}-2.md"] = f"# {name}, continued\n\n" + "".join(sections[len(here) :])
+    return pages
+
+
+def linked_claims(markdown: str, pages: dict[str, str]) -> str:
+    """Points links to claims at the page of their chapter."""
+    places = {name or lemma: page for page, text in pages.items() for name, lemma in _CLAIM.findall(text)}
+    return re.sub(
+        rf"\((?:{CLAIMS})?#([\w-]+)\)", lambda m: f"({places[m[1]]}#{m[1]})" if m[1] in places else m[0], markdown
+    )
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the first page and the reference."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     home = re.sub(rf"\]\({REPOSITORY}/(blob|tree|raw)/main/", "](../", readme).replace("](../docs/", "](")
     files.append(File.generated(config, "index.md", content=home))
+    for name, text in chapters().items():
+        if name != CLAIMS:
+            files.append(File.generated(config, name, content=text))
     listed = ["# Reference", "", "What users need is in [convert](convert/index.md); the rest is for contributors.", ""]
     for room, modules in rooms().items():
         listed.append(f"- [{room}]({room}/index.md)")
@@ -58,6 +100,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         name = f"katex/{path.relative_to(KATEX).as_posix()}"
         files.append(File.generated(config, name, abs_src_path=str(path)))
     files.append(File.generated(config, "katex/formulas.js", content=FORMULAS))
+    files.append(File.generated(config, "katex/formulas.css", content=STYLE))
     return files
 
 
@@ -72,7 +115,9 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Points links to the code at the reference."""
+    """Points links to claims at their chapters, and links to the code at the reference."""
+    pages = chapters()
+    markdown = linked_claims(pages.get(page.file.src_uri, markdown), pages)
     here = PurePosixPath(page.file.src_uri).parent
 
     def placed(found: re.Match[str]) -> str:

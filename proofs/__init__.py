@@ -3,7 +3,8 @@
 Importing it imports neither torch nor sympy; ``prove`` does, in processes of its own.
 """
 
-from .prover.claim import Check, Claim, Formula, Kind, Step
-from .prover.runner import Result, Status, prove
+from .prover.claim import Check, Checks, Claim, Status, claim
+from .prover.run import Result, prove
+from .prover.verdict import Outcome
 
-__all__ = ["Check", "Claim", "Formula", "Kind", "Result", "Status", "Step", "prove"]
+__all__ = ["Check", "Checks", "Claim", "Outcome", "Result", "Status", "claim", "prove"]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.proofs.prover.claim import Claim
-from conv2attn.proofs.prover.verdict import run_checks
+from conv2attn.proofs.prover.verdict import Outcome, run_checks
 
 
 def is_proved(claim: Claim) -> bool:
@@ -21,7 +21,7 @@ def is_proved(claim: Claim) -> bool:
 @cache
 def rejecting_checks(claim: Claim) -> frozenset[str]:
     """Names of the checks that find a failure in a claim; a check that breaks does not count."""
-    return frozenset(verdict.check for verdict in run_checks(claim) if verdict.failures and not verdict.is_error)
+    return frozenset(verdict.check for verdict in run_checks(claim) if verdict.outcome is Outcome.FAILS)
 
 
 def is_rejected(claim: Claim) -> bool:

@@ -45,6 +45,7 @@ class Origin:
     Attributes:
         kind: Its class.
         attributes: Its attributes, without tensors of the state dict and hooks.
+        modules: Modules that it holds, which have no tensors.
         parameters: Names of its parameters in their order.
         buffers: Names of its buffers, each with whether it is in the state dict.
         reader: What its class computes.
@@ -52,6 +53,7 @@ class Origin:
 
     kind: type[Convolution]
     attributes: Mapping[str, Any]
+    modules: Mapping[str, nn.Module]
     parameters: tuple[str, ...]
     buffers: Mapping[str, bool]
     reader: Reader
@@ -79,7 +81,9 @@ class OfSubclass(SelfAttention):
             own = {name: self._parameters[name] for name in self.origin.parameters}
             own |= {name: self._buffers[name] for name in self.origin.buffers}
             try:
-                return self.origin.reader.weight(SimpleNamespace(**self.origin.attributes, **own))
+                return self.origin.reader.weight(
+                    SimpleNamespace(**self.origin.attributes, **self.origin.modules, **own)
+                )
             except AttributeError as error:  # after which Python would take the parameter of this name instead
                 raise ConversionError(f"the reader of {self.origin.kind.__name__} failed: {error}") from error
 
@@ -120,7 +124,8 @@ def attention_read(
     left_out = {*HOOKS, *_TENSORS, "training"}
     attributes = {name: value for name, value in vars(conv).items() if name not in left_out}
     read: Any = layer
-    read.origin = Origin(type(conv), attributes, tuple(conv._parameters), buffers, reader)
+    modules = {name: module for name, module in conv._modules.items() if module is not None}
+    read.origin = Origin(type(conv), attributes, modules, tuple(conv._parameters), buffers, reader)
     read.__class__ = OF_SUBCLASS[spec.axes]
     return layer.train(conv.training)
 
@@ -131,6 +136,8 @@ def convolution_read(layer: OfSubclass) -> Convolution:
     conv = origin.kind.__new__(origin.kind)
     nn.Module.__init__(conv)
     vars(conv).update(origin.attributes)
+    for name, module in origin.modules.items():
+        conv.register_module(name, module)
     for name in origin.parameters:
         conv.register_parameter(name, layer._parameters[name])
     for name, persistent in origin.buffers.items():
@@ -140,8 +147,9 @@ def convolution_read(layer: OfSubclass) -> Convolution:
 
 def unreadable(conv: nn.Module) -> str | None:
     """What an attention layer cannot keep of a convolution, or None if it can keep all."""
-    if conv._modules:
-        return f"it holds other modules ({', '.join(conv._modules)}), which a reader cannot keep"
+    held = [name for name, module in conv._modules.items() if module is not None and module.state_dict(keep_vars=True)]
+    if held:
+        return f"it holds modules with tensors ({', '.join(held)}), which a reader cannot keep"
     own = [name for name in (*conv._parameters, *conv._buffers) if name not in ("weight", "bias")]
     taken = [name for name in own if name in _TAKEN or hasattr(SelfAttention, name)]
     return f"its {taken[0]} has the name of a part of the attention layer" if taken else None

@@ -42,7 +42,12 @@ def disagreement(conv: Convolution, reader: Reader) -> str | None:
 
 def _configuration(conv: Convolution, reader: Reader) -> Hashable:
     """All that can make two instances of a class compute differently, but the values of their parameters."""
-    attributes = sorted((name, repr(value)) for name, value in vars(conv).items() if not name.startswith("_"))
+    attributes = [
+        (place, name, repr(value))
+        for place, module in conv.named_modules()
+        for name, value in sorted(vars(module).items())
+        if not name.startswith("_")
+    ]
     tensors = ((n, tuple(t.shape)) for n, t in itertools.chain(conv.named_parameters(), conv.named_buffers()))
     return type(conv), reader, *attributes, *tensors, conv.weight.dtype, str(conv.weight.device)
 

@@ -198,27 +198,32 @@ def watched(cnn: nn.Module, model: nn.Module) -> Iterator[list[LayerWatcher]]:
             raise ConversionError(f"the CNN's layer {name or 'itself'} is self-attention, not a convolution")
         watchers.append(LayerWatcher(name, layer, convs[name]))
 
-    def run_the_cnn(_: nn.Module, inputs: tuple[Any, ...]) -> None:
+    def run_the_cnn(_: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
         start = time.perf_counter()
         for watcher in watchers:
             watcher.forget()
         kept = [watcher.conv.register_forward_hook(watcher.expect) for watcher in watchers]
         try:
             with right_convolutions():
-                cnn(*(each.clone() if isinstance(each, Tensor) else each for each in inputs))
+                cnn(*map(_copied, inputs), **{name: _copied(each) for name, each in options.items()})
         finally:
             for handle in kept:
                 handle.remove()
         if watchers:
             watchers[0].seconds += time.perf_counter() - start
 
-    handles = [model.register_forward_pre_hook(run_the_cnn)]
+    handles = [model.register_forward_pre_hook(run_the_cnn, with_kwargs=True)]
     handles += [watcher.layer.register_forward_hook(watcher, with_kwargs=True) for watcher in watchers]
     try:
         yield watchers
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _copied(value: Any) -> Any:
+    """An input that the CNN may write into."""
+    return value.clone() if isinstance(value, Tensor) else value
 
 
 def _check_networks(cnn: nn.Module, model: nn.Module) -> None:

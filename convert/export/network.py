@@ -9,11 +9,14 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +24,12 @@ from torch.export import Dim
 
 from ..attention.checked import checked_model
 from ..attention.layer import SelfAttention
-from ..errors import ConversionError, OutputError, Problem, ToolError, UnsupportedLayerError, first_line
+from ..errors import ConversionError, OptionError, OutputError, Problem, ToolError, UnsupportedLayerError, first_line
 from ..files.write import write_file
+from ..inputs import example_image, fitted
 from ..names import names_by_module
 from ..padded import convolution
+from ..size import USUAL_SIZES
 from .onnx.forms import DEFAULT_FORM, form_named, refusal
 from .onnx.standard import flaw
 from .onnx.whole import WholeModel, attention_model
@@ -51,7 +56,8 @@ def export_onnx(
     model: nn.Module,
     path: str | Path,
     *,
-    size: Sequence[int],
+    size: Sequence[int] | None = None,
+    inputs: Any = None,
     form: str = DEFAULT_FORM,
     force: bool = False,
     sources: Iterable[Path] = (),
@@ -59,9 +65,11 @@ def export_onnx(
     """Writes a converted network as an ONNX file without a convolution.
 
     Args:
-        model: A network with attention layers that takes images [batch, channels, *size].
+        model: A network with attention layers.
         path: The file to write.
-        size: A size of image that the network runs on; others do where its code allows it.
+        size: A size of image that the network runs on; others do where its code allows it. By default the usual one of
+            its number of axes (``USUAL_SIZES``).
+        inputs: What the network takes, if that is not one image: tensors by place or by name (``inputs.as_inputs``).
         form: How attention is written: "separable", "literal" or "attention".
         force: Replace a file that is there.
         sources: Files that the network was read from, none of which the file may be.
@@ -69,6 +77,7 @@ def export_onnx(
     Raises:
         UnsupportedLayerError: A layer cannot be written in this form, or the exporter left a layer out.
         ConversionError: torch cannot export the network, or onnx's checker refuses the file.
+        OptionError: A size and inputs are given.
         ToolError: The packages onnx and onnxscript are not installed.
         OutputError: The file exists, or cannot be written.
     """
@@ -79,8 +88,10 @@ def export_onnx(
     if problems or not layers:
         what = "; ".join(f"{problem.name}: {problem.reason}" for problem in problems) or "there is no attention layer"
         raise UnsupportedLayerError(f"the network cannot be written in the form {form}: {what}", problems)
+    if inputs is not None and size is not None:
+        raise OptionError("a size is of images; inputs have their own shapes")
     first = next(iter(layers.values()))
-    example = torch.zeros(2, first.in_channels, *size, dtype=first.weight.dtype)
+    example = example_image(plain, size or USUAL_SIZES[first.spec.axes], batch=2) if inputs is None else inputs
     with TemporaryDirectory() as folder:
         traced = Path(folder) / "traced.onnx"
         _trace(plain, example, opset).save(traced)
@@ -112,14 +123,21 @@ def with_convolutions(model: nn.Module) -> tuple[nn.Module, dict[str, SelfAttent
     return plain, layers
 
 
-def _trace(plain: nn.Module, example: Tensor, opset: int) -> torch.onnx.ONNXProgram:
-    sizes = {axis: Dim.AUTO for axis in range(example.ndim) if axis != 1}
+def _trace(plain: nn.Module, inputs: Any, opset: int) -> torch.onnx.ONNXProgram:
+    """The network as ONNX: for any batch and size where its code allows that, else for the shapes of the inputs."""
+    placed, named = fitted(plain, inputs)
+    names = [*inspect.signature(plain.forward).parameters][: len(placed)]
+    opened = {name: _open_axes(each) for name, each in (*zip(names, placed, strict=False), *named.items())}
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's own, about its internals
-            program = torch.export.export(
-                plain, (example,), dynamic_shapes=(sizes,), prefer_deferred_runtime_asserts_over_guards=True
+            export = partial(
+                torch.export.export, plain, placed, named, prefer_deferred_runtime_asserts_over_guards=True
             )
+            try:
+                program = export(dynamic_shapes=opened if named else tuple(map(_open_axes, placed)))
+            except Exception:  # whatever the network's code raises where a size is left open
+                program = export()
             made = torch.onnx.export(program, (), dynamo=True, optimize=False, opset_version=opset, verbose=False)
     except ImportError as error:
         raise ToolError(f'exporting takes onnx and onnxscript (pip install "conv2attn[onnx]"): {error}') from error
@@ -128,6 +146,11 @@ def _trace(plain: nn.Module, example: Tensor, opset: int) -> torch.onnx.ONNXProg
     if made is None:
         raise ConversionError("torch gave no ONNX program")
     return made
+
+
+def _open_axes(each: Tensor) -> dict[int, Any]:
+    """The axes of an input that are left open: all but its channels."""
+    return {axis: Dim.AUTO for axis in range(each.ndim) if axis != 1}
 
 
 def _check_complete(whole: WholeModel, layers: dict[str, SelfAttention]) -> None:

@@ -1,90 +1,87 @@
-"""Builds the network that a checkpoint's weights belong to, from code that the user names.
+"""Builds the network that a checkpoint's weights belong to, from a name or from code that the user names.
 
 Raises:
-    ArchitectureError: By both functions here, for every specification or argument that builds no network.
+    ArchitectureError: By the functions here, for every specification or argument that builds no network.
 """
 
 from __future__ import annotations
 
-import difflib
-import functools
-import importlib
-import importlib.util
 import inspect
-import itertools
 import json
-import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from torch import nn
 
-from ..errors import ArchitectureError, first_line
+from ..errors import ArchitectureError, TrustNeededError, first_line
+from .named.huggingface import PREFIX, described, own_code
+from .named.imported import FORM, imported_factory, is_file, with_article
+from .named.registries import named_factory, similar_names
 
-_FORM = "package.module:factory, path/to/file.py:factory or timm:NAME"
+# The project's own examples, which no file chooses the code of.
+OWN_ARCHITECTURES = tuple(
+    f"conv2attn.convert.examples.networks:{name}" for name in ("plain_cnn", "residual_cnn", "mobile_cnn")
+)
 _JSON = "a number, true, false, null, a list, an object or a quoted word"
-_serial = itertools.count()
 
 
-def build_architecture(spec: str, arguments: Mapping[str, object]) -> nn.Module:
+def build_architecture(
+    spec: str, arguments: Mapping[str, object], *, trust: bool = False, named_by: Path | None = None
+) -> nn.Module:
     """Calls the factory that ``spec`` names and returns the network it builds.
 
-    This runs the user's code, as an import does. A file is imported afresh by each call, under a name of its
-    own, with its folder first on the import path while it is imported; the modules beside it that it imports
-    are ordinary modules and stay imported.
+    A network that a library has registered (``named/registries.py``) is built without asking. Other code runs as an
+    import does. A caller who names it thereby consents to it; where a file names it, that takes ``trust``, and so does,
+    whoever names it, what fetches something or has code of its own.
 
     Args:
-        spec: ``package.module:factory`` or ``path/to/file.py:factory``, split at the last colon. The factory
-            is a function or a class, or such an attribute of a class: ``module:Class.method``. ``timm:NAME`` is the
-            network that ``timm.create_model`` has under that name.
+        spec: ``package.module:factory``, ``path/to/file.py:factory`` (``named/imported.py``), or a registered name.
         arguments: Keyword arguments of the factory.
+        trust: Consent to all of it.
+        named_by: The file or folder that names the architecture; None if the caller does.
 
     Raises:
         ArchitectureError: The specification is malformed, its module, file or attribute does not exist, the
             import fails, the factory cannot be called with the arguments, fails, or returns no module.
+        TrustNeededError: It takes consent that is not given; then nothing was run.
+        CheckpointError: It is ``hf:FOLDER``, and the folder does not describe a network.
     """
-    factory = _factory(spec)
+    spec, arguments = described(spec, arguments)
+    factory = _factory(spec, arguments, trust=trust, named_by=named_by)
     _check_arguments(factory, arguments, spec)
     try:
         model = factory(**arguments)
     except (Exception, SystemExit) as error:
         raise ArchitectureError(f"{spec} failed: {first_line(error)}") from error
     if not isinstance(model, nn.Module):
-        raise ArchitectureError(f"{spec} returned {_a(model)}, not a torch.nn.Module")
+        raise ArchitectureError(f"{spec} returned {with_article(model)}, not a torch.nn.Module")
     return model
 
 
-def _factory(spec: str) -> Callable[..., object]:
+def _factory(
+    spec: str, arguments: Mapping[str, object], *, trust: bool, named_by: Path | None
+) -> Callable[..., object]:
     """The function or class that a specification names, with the code around it imported."""
-    location, _, attribute = spec.rpartition(":")
-    if location == "timm" and attribute != "create_model":
-        return functools.partial(_timm_factory(), attribute)
-    if not location or not all(part.isidentifier() for part in attribute.split(".")):
-        raise ArchitectureError(f"{spec!r} does not name an architecture; the form is {_FORM}")
-    module = _import_file(Path(location)) if _is_file(location) else _import_module(location)
-    factory = _attribute(module, attribute, location)
-    if isinstance(factory, nn.Module) or not callable(factory):
-        raise ArchitectureError(f"{spec} is {_a(factory)}, not a function or class that builds a network")
-    return factory
-
-
-def _is_file(location: str) -> bool:
-    return location.endswith(".py") or "/" in location or "\\" in location
-
-
-def _timm_factory() -> Callable[..., object]:
-    """timm's function that builds a network by its name in timm's registry."""
-    if importlib.util.find_spec("timm") is None:
-        raise ArchitectureError("timm:NAME needs timm, which is not installed; pip install timm")
-    factory = _attribute(_import_module("timm"), "create_model", "timm")
-    if not callable(factory):
-        raise ArchitectureError(f"timm.create_model is {_a(factory)}, not a function that builds a network")
-    return factory
+    if ":" not in spec:
+        close = similar_names(spec)
+        hint = f"; close names: {', '.join(close)}" if close else f"; the form is {FORM}"
+        raise ArchitectureError(f"{spec!r} does not name an architecture{hint}")
+    whose = "the architecture" if named_by is None else f"{named_by} names the architecture"
+    if spec.startswith(PREFIX):
+        if not trust:
+            raise TrustNeededError(f"{whose} {spec}, which has code of its own")
+        return lambda **entries: own_code(spec.removeprefix(PREFIX), entries)
+    named = named_factory(spec, arguments)
+    if named is not None:
+        if named.risk is not None and not trust:
+            raise TrustNeededError(f"{whose} {spec}, which {named.risk}")
+        return named.build
+    if named_by is not None and not trust and spec not in OWN_ARCHITECTURES:
+        raise TrustNeededError(f"{whose} {spec}, and building it would run code that a file chose")
+    return imported_factory(spec)
 
 
 def parse_arguments(pairs: Sequence[str]) -> dict[str, object]:
@@ -108,64 +105,6 @@ def parse_arguments(pairs: Sequence[str]) -> dict[str, object]:
     return arguments
 
 
-def _import_module(name: str) -> ModuleType:
-    if not all(part.isidentifier() for part in name.split(".")):
-        raise ArchitectureError(f"{name!r} is neither a module's name nor a .py file; the form is {_FORM}")
-    try:
-        return importlib.import_module(name)
-    except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
-            file = f"{name.replace('.', '/')}.py"
-            hint = f"; the file {file} is named {file}:factory" if os.path.isfile(file) else ""
-            raise ArchitectureError(f"there is no module {name}: {first_line(error)}{hint}") from error
-        raise ArchitectureError(f"importing {name} failed: {first_line(error)}") from error
-
-
-def _import_file(path: Path) -> ModuleType:
-    """Imports a file under a fresh name; it stays in sys.modules, where pickle and copy look classes up."""
-    if path.suffix != ".py" or not os.path.isfile(path):  # unlike Path.is_file, false for a name that is too long
-        raise ArchitectureError(f"there is no Python file {path}; the form is {_FORM}")
-    name = f"_conv2attn_architecture_{next(_serial)}"
-    spec = importlib.util.spec_from_file_location(name, path.resolve())
-    if spec is None or spec.loader is None:
-        raise ArchitectureError(f"{path} cannot be imported as a Python file")
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    try:
-        with _importable(path.resolve().parent):
-            spec.loader.exec_module(module)
-    except BaseException as error:
-        sys.modules.pop(name, None)
-        if isinstance(error, (Exception, SystemExit)):
-            raise ArchitectureError(f"importing {path} failed: {first_line(error)}") from error
-        raise
-    return module
-
-
-@contextmanager
-def _importable(folder: Path) -> Iterator[None]:
-    """Puts the folder first on the import path, as ``python file.py`` does."""
-    entry = str(folder)
-    importlib.invalidate_caches()
-    sys.path.insert(0, entry)
-    try:
-        yield
-    finally:
-        if entry in sys.path:
-            sys.path.remove(entry)
-
-
-def _attribute(module: ModuleType, attribute: str, location: str) -> object:
-    owner: object = module
-    for part in attribute.split("."):
-        try:
-            owner = getattr(owner, part)
-        except AttributeError as error:
-            close = difflib.get_close_matches(part, dir(owner))
-            hint = f"; close names: {', '.join(close)}" if close else ""
-            raise ArchitectureError(f"{location} has no {attribute}: {part} is missing{hint}") from error
-    return owner
-
-
 def _check_arguments(factory: Callable[..., object], arguments: Mapping[str, object], spec: str) -> None:
     """Compares the arguments with the factory's signature, where it has one, before anything is built."""
     try:
@@ -181,11 +120,6 @@ def _check_arguments(factory: Callable[..., object], arguments: Mapping[str, obj
 
 def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not JSON")
-
-
-def _a(value: object) -> str:
-    name = type(value).__name__
-    return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
 
 
 @dataclass(frozen=True)
@@ -207,11 +141,19 @@ class Architecture:
     def file(self) -> Path | None:
         """The file with its code: the one that is named, or a module's once it is imported; None if there is none."""
         location = self.spec.rpartition(":")[0]
-        if _is_file(location):
+        if is_file(location):
             return Path(location)
         found = getattr(sys.modules.get(location), "__file__", None)
         return None if found is None else Path(found)
 
-    def build(self) -> nn.Module:
-        """Builds the network, with the weights its factory gives it."""
-        return build_architecture(self.spec, self.arguments)
+    def resolved(self) -> Architecture:
+        """The same without the folder that ``hf:FOLDER`` reads, to be remembered.
+
+        Raises:
+            CheckpointError: The folder does not describe a network.
+        """
+        return Architecture(*described(self.spec, self.arguments))
+
+    def build(self, *, trust: bool = False, named_by: Path | None = None) -> nn.Module:
+        """Builds the network with the weights that its factory gives it; ``build_architecture`` tells the arguments."""
+        return build_architecture(self.spec, self.arguments, trust=trust, named_by=named_by)

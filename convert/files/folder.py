@@ -23,6 +23,7 @@ from ..attention.supported import SUPPORTED_DTYPES
 from ..errors import CheckpointError, GeometryError, OutputError
 from ..model.report import Report
 from ..plain import as_unicode, check_unicode, json_text, path_in, read_json
+from ..preprocessing import Preprocessing
 from .architecture import Architecture
 from .checkpoint import Checkpoint, read_checkpoint
 from .entry import LayerEntry, attention_named, only_layers, state_key
@@ -33,10 +34,6 @@ from .write import CONFIG, FORMAT, PAGE, PROGRAM, REPORT, WEIGHTS, is_ours, writ
 
 FORMAT_VERSION = 3
 NETWORK_CONTENT, LAYERS_CONTENT = "network", "layers"
-# The project's own examples, which no file chooses the code of.
-OWN_ARCHITECTURES = tuple(
-    f"conv2attn.convert.examples.networks:{name}" for name in ("plain_cnn", "residual_cnn", "mobile_cnn")
-)
 _AROUND = 20  # characters of a text that is refused, which an error shows
 
 
@@ -49,18 +46,14 @@ class Config:
         architecture: How the network is built, or None if that is not known.
         layers: Its attention layers.
         tensors: Keys of its tensors in the order of the model's state dict, which no safetensors file keeps.
+        preprocessing: What the network was trained on, or None if that is not known.
     """
 
     content: str
     architecture: Architecture | None
     layers: tuple[LayerEntry, ...]
     tensors: tuple[str, ...]
-
-    @property
-    def own_architecture(self) -> Architecture | None:
-        """The architecture, if it is one of the project's examples, whose code no file chooses; else None."""
-        known = self.architecture is not None and self.architecture.spec in OWN_ARCHITECTURES
-        return self.architecture if known else None
+    preprocessing: Preprocessing | None = None
 
 
 def is_converted(folder: Path) -> bool:
@@ -119,13 +112,15 @@ def read_config(folder: Path) -> Config:
         recorded, listed = config["architecture"], config["tensors"]
         layers = tuple(LayerEntry.from_json(entry) for entry in config["layers"])
         architecture = None if recorded is None else Architecture(**recorded)
+        prepared = config.get("preprocessing")
+        preprocessing = None if prepared is None else Preprocessing.from_json(prepared)
         if not (isinstance(listed, list) and all(isinstance(key, str) for key in listed)):
             raise TypeError("the tensors are no list of texts")
         if config["content"] not in (NETWORK_CONTENT, LAYERS_CONTENT) or not layers:
             raise TypeError(f"content is {NETWORK_CONTENT} or {LAYERS_CONTENT}, of at least one layer")
     except (KeyError, TypeError, ValueError, AttributeError, GeometryError) as error:
         raise CheckpointError(f"{path} is malformed: {error}") from error
-    return Config(config["content"], architecture, layers, tuple(listed))
+    return Config(config["content"], architecture, layers, tuple(listed), preprocessing)
 
 
 def save_converted(
@@ -134,6 +129,7 @@ def save_converted(
     *,
     report: Report | CertifiedReport | None = None,
     architecture: Architecture | None = None,
+    preprocessing: Preprocessing | None = None,
     source: Checkpoint | None = None,
     page: str | None = None,
     program: Callable[[Path], None] | None = None,
@@ -147,6 +143,7 @@ def save_converted(
         report: The report of the conversion, perhaps with bounds; by default what the model shows now. Bounds that are
             not given are made, for inputs from -1 to 1.
         architecture: How the CNN was built, for those who load the folder.
+        preprocessing: What the CNN was trained on, likewise.
         source: The checkpoint that the weights came from; the folder must not hold it.
         page: An HTML page about the conversion, to keep with it (``proofs/show/page/write.py`` makes one).
         program: Writes the network as an ONNX file, at the path that it is given.
@@ -179,7 +176,8 @@ def save_converted(
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "content": content,
-        "architecture": None if architecture is None else asdict(architecture),
+        "architecture": None if architecture is None else asdict(architecture.resolved()),
+        "preprocessing": None if preprocessing is None else preprocessing.to_json(),
         "layers": [entry.to_json() for entry in entries],
         "tensors": list(state),
         "source": None if source is None else {"file": as_unicode(source.path.name), "sha256": source.sha256},
@@ -208,7 +206,7 @@ def check_architecture(architecture: Architecture | None) -> None:
         OutputError: Its arguments are not JSON, or its name or they are no text that could be read again.
     """
     if architecture is not None:
-        _json(asdict(architecture))
+        _json(asdict(architecture.resolved()))
 
 
 def _check_dtypes(config: Config, state: Mapping[str, Tensor], folder: Path) -> None:

@@ -30,10 +30,12 @@ from ..errors import (
     ConversionError,
     NotAConvolutionError,
     OptionError,
+    TrustNeededError,
     UnsupportedLayerError,
     first_line,
 )
 from ..model.convert import convert_model, restore_model
+from ..preprocessing import Preprocessing
 from .architecture import Architecture
 from .checkpoint import Checkpoint, Progress, find_weights, size_on_disk
 from .entry import (
@@ -48,6 +50,8 @@ from .entry import (
 from .folder import LAYERS_CONTENT, Config, is_converted, read_config, read_folder
 from .keys import load_into, non_finite_keys
 from .layers import Layers, layer_tree
+from .named.huggingface import PREFIX, is_model_folder, pretrained
+from .named.preprocessors import from_folder, from_timm
 from .readers import read_contents
 
 LARGE = 2**28  # bytes of weights from which on they are not copied
@@ -85,6 +89,8 @@ class Network:
         checkpoint: Where the weights came from; its state dict has the network's keys.
         entries: Its attention layers, if it was converted.
         architecture: How the network was built, or None for layers alone and for a network that was given.
+        preprocessing: What it was trained on, where the folder or the library that it is from says that.
+        refusal: Why it is layers alone though its folder names an architecture.
         device: Where the networks that it gives are put; None leaves them.
         dtype: Precision of their floating-point weights; None leaves it.
     """
@@ -93,6 +99,8 @@ class Network:
     checkpoint: Checkpoint
     entries: tuple[LayerEntry, ...] = ()
     architecture: Architecture | None = None
+    preprocessing: Preprocessing | None = None
+    refusal: ConversionError | None = None
     device: str | None = "cpu"
     dtype: torch.dtype | None = None
 
@@ -158,8 +166,12 @@ class Network:
 
         Raises:
             ArchitectureNeededError: It is layers without the network that connects them.
+            TrustNeededError: So it is since building the network that its folder names takes consent.
+            ArchitectureError: So it is since that network cannot be built here.
         """
         if self.is_layers:
+            if self.refusal is not None:
+                raise self.refusal
             raise ArchitectureNeededError(
                 f"{self.checkpoint.path} describes its layers, but not how the network connects them, and the whole "
                 "network is to run; that takes its architecture"
@@ -196,8 +208,8 @@ def open_network(
         path: A checkpoint of any kind, of a CNN or of a converted network; a Hugging Face folder; or a folder that a
             conversion wrote.
         architecture: The CNN, of which a copy is used, or how to build it. None takes the network that the file holds,
-            or the layers by the geometry that it describes; a folder of one of the project's example networks is
-            built from its own architecture.
+            or the one that a folder names (with consent, where that takes it), or the layers by the geometry that
+            the file describes.
         converted: Refuse what is no folder that a conversion wrote.
         ema: Take the moving average of the weights.
         weights: Key under which the weights lie in the checkpoint; by default they are found.
@@ -216,20 +228,20 @@ def open_network(
         ConversionError: There is no such device here, or a dtype is asked for that complex weights do not fit.
     """
     path = Path(path)
-    recipe = architecture if isinstance(architecture, Architecture) else None
+    placed: dict[str, Any] = {"device": device, "dtype": dtype}
     if converted or is_converted(path):
         check_options(path, ema=ema, weights=weights)
-        config, saved = read_folder(path)
-        given = architecture or (config.architecture if trust else config.own_architecture)
-        if given is None:
-            return Network(_described(config, saved), saved, config.layers, None, device, dtype)
-        cnn = _built(given, lambda model, assign: _load(model, saved, config.layers, assign=assign), path)
-        recipe = given if isinstance(given, Architecture) else None
-        return Network(cnn, saved, config.layers, recipe, device, dtype)
+        return replace(_open_converted(path, architecture, trust=trust), **placed)
+    named_by = None
+    if architecture is None and is_model_folder(path):
+        check_options(path, ema=ema, weights=weights)
+        architecture, named_by = Architecture(f"{PREFIX}{path}").resolved(), path
+        if not architecture.spec.startswith("timm:"):
+            return replace(_open_pretrained(path, architecture, trust=trust, progress=progress), **placed)
     contents = read_contents(path, trust=trust)
     if architecture is None:
         saved = find_weights(contents, path, ema=ema, weights=weights, progress=progress)
-        return Network(_own_network(saved), saved, (), None, device, dtype)
+        return Network(_own_network(saved), saved, **placed)
     found: list[tuple[Checkpoint, tuple[LayerEntry, ...]]] = []
 
     def load(model: nn.Module, assign: bool) -> None:
@@ -246,8 +258,50 @@ def open_network(
         state = {key: value for key, value in saved.state_dict.items() if key not in passed}
         found.append((replace(saved, state_dict=state, extra=(*passed, *saved.extra)), entries))
 
-    cnn = _built(architecture, load, path)
-    return Network(cnn, *found[-1], recipe, device, dtype)
+    cnn = _built(architecture, load, path, trust=trust, named_by=named_by)
+    return Network(cnn, *found[-1], *_recipe(architecture, cnn, path), **placed)
+
+
+def _open_converted(path: Path, architecture: nn.Module | Architecture | None, *, trust: bool) -> Network:
+    """A folder that a conversion wrote: the network that it names, or its layers alone where that is not built."""
+    config, saved = read_folder(path)
+    given = architecture or config.architecture
+    if given is None:
+        return Network(_described(config, saved), saved, config.layers, preprocessing=config.preprocessing)
+    named_by = None if architecture is not None else path
+    try:
+        cnn = _built(
+            given,
+            lambda model, assign: _load(model, saved, config.layers, assign=assign),
+            path,
+            trust=trust,
+            named_by=named_by,
+        )
+    except (TrustNeededError, ArchitectureError) as error:
+        if architecture is not None or any(entry.kind for entry in config.layers):
+            raise
+        return Network(
+            _described(config, saved), saved, config.layers, preprocessing=config.preprocessing, refusal=error
+        )
+    recipe, preprocessing = _recipe(given, cnn, path)
+    return Network(cnn, saved, config.layers, recipe, config.preprocessing or preprocessing)
+
+
+def _open_pretrained(path: Path, recipe: Architecture, *, trust: bool, progress: Progress | None) -> Network:
+    """A folder of transformers, whose own loader knows the names that its files have for weights."""
+    model = pretrained(path, trust=trust)
+    saved = find_weights(read_contents(path), path, progress=progress)
+    return Network(model, replace(saved, state_dict=model.state_dict()), (), recipe, from_folder(path))
+
+
+def _recipe(
+    architecture: nn.Module | Architecture, cnn: nn.Module, path: Path
+) -> tuple[Architecture | None, Preprocessing | None]:
+    """How a network was built, to be remembered, and what it was trained on."""
+    recipe = architecture.resolved() if isinstance(architecture, Architecture) else None
+    config = getattr(cnn, "pretrained_cfg", None)
+    found = from_folder(path) if path.is_dir() else None
+    return recipe, found or (from_timm(config) if isinstance(config, Mapping) else None)
 
 
 def load_converted(
@@ -257,10 +311,9 @@ def load_converted(
 
     Args:
         folder: What ``save_converted`` wrote.
-        architecture: The CNN's architecture: a new network, or how to build one. The folder may name one, but
-            building it runs code, so it is only built from there for the project's own example networks. A folder
-            of layers alone needs none.
-        trust: Build the architecture that the folder names.
+        architecture: The CNN's architecture: a new network, or how to build one; by default the one that the folder
+            names. A folder of layers alone needs none.
+        trust: Build the architecture that the folder names even where that runs code that the folder chose.
 
     Returns:
         The converted model, in eval mode, with the weights, dtypes and engines that were saved. Layers alone are a
@@ -268,15 +321,19 @@ def load_converted(
 
     Raises:
         CheckpointError: The folder is not a converted model, or does not fit the architecture.
-        ArchitectureNeededError: No architecture is given, and the folder needs one.
+        ArchitectureNeededError: No architecture is given or named, and the folder needs one.
+        TrustNeededError: The folder names an architecture that takes consent.
         ArchitectureError: The architecture cannot be built.
     """
     if not isinstance(architecture, nn.Module | Architecture | None):
         raise ArchitectureError(f"architecture must be a network or an Architecture; got {type(architecture).__name__}")
     folder = as_path(folder, "folder")
-    if architecture is None:
-        _check_needs_none(read_config(folder), trust=trust)
-    return open_network(folder, architecture=architecture, converted=True, trust=trust, device=None).attention()
+    network = open_network(folder, architecture=architecture, converted=True, trust=trust, device=None)
+    if network.is_layers and read_config(folder).content != LAYERS_CONTENT:
+        if network.refusal is None:
+            raise ArchitectureNeededError("the folder names no architecture, and holds a network that needs one")
+        raise network.refusal
+    return network.attention()
 
 
 def check_options(folder: Path, *, ema: bool, weights: str | None) -> None:
@@ -311,19 +368,6 @@ def check_convolutions(entries: Sequence[LayerEntry], saved: Checkpoint) -> None
         raise NotAConvolutionError(f"{saved.path}: {count}: {'; '.join(problems)}")
 
 
-def _check_needs_none(config: Config, *, trust: bool) -> None:
-    """Refuses a folder of a network whose architecture only the user may name."""
-    if config.content == LAYERS_CONTENT or config.own_architecture is not None:
-        return
-    if config.architecture is None:
-        raise ArchitectureNeededError("the folder names no architecture, and holds a network that needs one")
-    if not trust:
-        raise ArchitectureNeededError(
-            f"the folder names the architecture {config.architecture.spec}, but building it would run code that a "
-            "file chose; it must be given"
-        )
-
-
 def _described(config: Config, saved: Checkpoint) -> nn.Module:
     """The convolutions that the attention layers of a folder were made from, alone."""
     kinds = sorted({entry.kind for entry in config.layers if entry.kind is not None})
@@ -355,7 +399,14 @@ def _what_is_needed(checkpoint: Checkpoint) -> str:
     )
 
 
-def _built(architecture: nn.Module | Architecture, load: Callable[[nn.Module, bool], object], path: Path) -> nn.Module:
+def _built(
+    architecture: nn.Module | Architecture,
+    load: Callable[[nn.Module, bool], object],
+    path: Path,
+    *,
+    trust: bool,
+    named_by: Path | None,
+) -> nn.Module:
     """The network with the checkpoint's weights, copied unless they are large."""
     if isinstance(architecture, nn.Module):
         model = copy.deepcopy(architecture)
@@ -364,11 +415,11 @@ def _built(architecture: nn.Module | Architecture, load: Callable[[nn.Module, bo
     if size_on_disk(path) >= LARGE:
         with suppress(ArchitectureError):  # code that reads the values it draws cannot run without them
             with torch.device("meta"):
-                model = architecture.build()
+                model = architecture.build(trust=trust, named_by=named_by)
             load(model, True)
             if not any(tensor.is_meta for tensor in model.state_dict().values()):
                 return model.eval()
-    model = architecture.build()
+    model = architecture.build(trust=trust, named_by=named_by)
     load(model, False)
     return model.eval()
 

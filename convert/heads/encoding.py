@@ -11,10 +11,9 @@ The last term is the same for all keys and the softmax ignores it. So the larges
 q + Delta, by a gap of at least alpha, since two different pixels are at least 1 apart
 (``proofs/claims/theorem/one_hot.py``).
 
-Proved in ``proofs/claims/theorem/encoding.py``, with the draft's six components; in
+Proved in ``proofs/claims/theorem/encoding.py`` for n dimensions, with the draft's six components; in
 ``proofs/claims/other_encodings/gaussian_reduction.py`` as a special case of Gaussian heads; in
-``proofs/claims/theorem/any_dimensions.py`` for n dimensions; in ``proofs/claims/theorem/absolute.py`` with absolute
-positions.
+``proofs/claims/theorem/absolute.py`` with absolute positions.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ from ..spec import Convolution
 from .calls import calls_as_modules
 from .replace import replace
 from .report import LayerReport, Report
+from .saving import guard, unguard
 
 Filter = Callable[[nn.Module, str], bool]
 
@@ -122,6 +123,7 @@ def convert_model(
         layer = attention_with(conv, alpha=alpha, engine=engine)
         model = replace(model, names, conv, layer)
         reports.append(LayerReport.of(names, layer))
+    guard(model)
     return Conversion(model, Report(tuple(reports), plan.skipped + plan.unsupported))
 
 
@@ -153,6 +155,7 @@ def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: 
     for names in groups:
         layer = _attention(model, names[0])
         model = replace(model, names, layer, conv_with(layer))
+    unguard(model)
     return model
 
 

@@ -1,4 +1,4 @@
-"""Pictures in a folder, one sub-folder a class."""
+"""Pictures in a folder, one sub-folder a class, perhaps in folders for train, val and test."""
 
 from __future__ import annotations
 
@@ -6,61 +6,83 @@ import math
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from ...convert.errors import CheckpointError
+from ...convert.preprocessing import Preprocessing
 from ...convert.size import Size
 from .images import ImageData, Split, divided
-from .pictures import SUFFIXES, read_picture
+from .pictures import SUFFIXES, ImageSizesError, read_picture, read_pixels
+from .places import Places, find_places
 
 MOST_NUMBERS = 2**31  # of all pictures together, a byte each
 _SHARES = 0.2, 0.1  # test, validation
 _SEED = 0
+_FEWEST = 3
 
 
-def folder(path: Path, *, channels: int = 3, size: Size | None = None) -> ImageData:
-    """The pictures of a folder, divided class by class and always alike: 70 % train, 10 % choose, 20 % test.
+def folder(
+    path: Path, *, channels: int = 3, size: Size | None = None, preprocessing: Preprocessing | None = None
+) -> ImageData:
+    """The labelled pictures of a folder.
 
     Args:
-        path: Holds a folder for each class, and each of these pictures.
+        path: Holds a folder for each class, and each of these pictures, which are divided class by class and always
+            alike: 70 % train, 10 % choose, 20 % test. Or it holds folders train, val and test, of classes each: what
+            is not there is divided from train.
         channels: 1 for grey values, 3 for red, green and blue.
-        size: Scale to these rows and columns; None takes the first picture's.
+        size: Scale to these rows and columns; None does as the preprocessing says, or takes the first picture's.
+        preprocessing: What the network was trained on, which scales and cuts pictures.
 
     Raises:
         CheckpointError: There are fewer than two classes, or a class of fewer than three pictures; one cannot be read;
             they are more than ``MOST_NUMBERS``.
     """
-    files = _files(path)
-    first = next(iter(files.values()))[0]
-    size = Size(*read_picture(first, channels).shape[1:]) if size is None else size
-    count = sum(map(len, files.values()))
-    if count * channels * math.prod(size) > MOST_NUMBERS:
+    parts = find_places(path, SUFFIXES)
+    places = list(parts.values())
+    if len(places[0].classes) < 2:
+        raise CheckpointError(
+            f"{path} must hold a folder for each of at least two classes; it holds {len(places[0].classes)}"
+        )
+    _check_counts(path, places[-1] if "" in parts else parts["train"])
+    if size is None and preprocessing is None:
+        size = Size(*read_picture(places[0].files[0], channels).shape[1:])
+    read = {part: _read(path, each, channels, size, preprocessing) for part, each in parts.items()}
+    classes = places[0].classes
+    if "" in read:
+        test, validation, train = divided(read[""], shares=_SHARES, seed=_SEED)
+        return ImageData("folder", classes, train, validation, test)
+    missing = [part for part in ("test", "validation") if part not in read]
+    shares = tuple(share for part, share in zip(("test", "validation"), _SHARES, strict=True) if part in missing)
+    *taken, train = divided(read["train"], shares=shares, seed=_SEED)
+    found = read | dict(zip(missing, taken, strict=True))
+    return ImageData("folder", classes, train, found["validation"], found["test"])
+
+
+def _read(path: Path, places: Places, channels: int, size: Size | None, preprocessing: Preprocessing | None) -> Split:
+    """The pictures of one part, as bytes."""
+    first = _pixels(places.files[0], channels, size, preprocessing)
+    if len(places.files) * math.prod(first.shape) > MOST_NUMBERS:
         raise CheckpointError(
             f"the pictures in {path} have more than {MOST_NUMBERS:,} numbers; scale them, or take fewer"
         )
-    images = torch.empty((count, channels, *size), dtype=torch.uint8)
-    labels = torch.empty(count, dtype=torch.int64)
-    place = 0
-    for label, pictures in enumerate(files.values()):
-        for picture in pictures:
-            images[place] = read_picture(picture, channels, size).add_(1).mul_(127.5).round_()
-            labels[place] = label
-            place += 1
-    test, validation, train = divided(Split(images, labels), shares=_SHARES, seed=_SEED)
-    return ImageData("folder", tuple(files), train, validation, test)
+    images = torch.empty((len(places.files), *first.shape), dtype=torch.uint8)
+    for place, picture in enumerate(places.files):
+        pixels = _pixels(picture, channels, size, preprocessing)
+        if pixels.shape != first.shape:
+            raise ImageSizesError(f"{picture} and {places.files[0]} are of different sizes")
+        images[place] = pixels
+    return Split(images, torch.tensor(places.labels))
 
 
-def _files(path: Path) -> dict[str, list[Path]]:
-    """The pictures of each class, by its name, all in the order of their names."""
-    try:
-        inside = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-        found = {
-            entry.name: sorted(each for each in entry.iterdir() if each.suffix.lower() in SUFFIXES) for entry in inside
-        }
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
-    if len(found) < 2:
-        raise CheckpointError(f"{path} must hold a folder for each of at least two classes; it holds {len(found)}")
-    few = [name for name, pictures in found.items() if len(pictures) < 3]
+def _pixels(path: Path, channels: int, size: Size | None, preprocessing: Preprocessing | None) -> Tensor:
+    if preprocessing is not None:
+        return read_pixels(path, preprocessing, size)
+    return read_picture(path, channels, size).add_(1).mul_(127.5).round_().to(torch.uint8)
+
+
+def _check_counts(path: Path, places: Places) -> None:
+    counts = torch.tensor(places.labels).bincount().tolist()
+    few = [name for name, count in zip(places.classes, counts, strict=True) if count < _FEWEST]
     if few:
         raise CheckpointError(f"{path} has classes of fewer than three pictures: {', '.join(few[:10])}")
-    return found

@@ -41,7 +41,7 @@ class Split(NamedTuple):
 
     def numbers(self) -> Tensor:
         """The images as a network takes them, float32."""
-        return self.pictures() if self.normalization is None else self.normalization(self.pictures())
+        return self.pictures() if self.normalization is None else self.normalization(self.images)
 
 
 @dataclass(frozen=True)

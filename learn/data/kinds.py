@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ...convert.errors import OptionError
 from ...convert.files.write import check_outside
-from ...convert.preprocessing import Normalization
+from ...convert.preprocessing import Normalization, Preprocessing
 from ...convert.size import Size
 from .cifar10 import cifar10
 from .digits import digits
@@ -23,6 +23,7 @@ def load_data(
     channels: int | None = None,
     size: Size | None = None,
     normalization: Normalization | None = None,
+    preprocessing: Preprocessing | None = None,
     out: Path | None = None,
 ) -> ImageData:
     """Loads images.
@@ -31,7 +32,9 @@ def load_data(
         text: One of ``KINDS``.
         channels: What the network takes; None takes what the images have.
         size: What the pictures of a folder are scaled to; None takes the first one's.
-        normalization: What the network was trained on; None means values from -1 to 1.
+        normalization: Mean and deviation that the network was trained on; None means the preprocessing's, or values
+            from -1 to 1.
+        preprocessing: What the network was trained on, which scales and cuts a folder's pictures, too.
         out: Where what is made with them will be; in a folder of pictures it would be one of their classes.
 
     Raises:
@@ -41,11 +44,15 @@ def load_data(
         ToolError: scikit-learn is needed, and not installed.
         ConversionError: The images do not have the network's channels.
     """
-    found = _load(text, channels=channels, size=size, out=out)
+    if preprocessing is not None:
+        normalization = normalization or preprocessing.normalization
+    found = _load(text, channels=channels, size=size, preprocessing=preprocessing, out=out)
     return found if normalization is None else found.normalized(normalization)
 
 
-def _load(text: str, *, channels: int | None, size: Size | None, out: Path | None) -> ImageData:
+def _load(
+    text: str, *, channels: int | None, size: Size | None, preprocessing: Preprocessing | None, out: Path | None
+) -> ImageData:
     kind, colon, path = text.partition(":")
     wanted_path = kind in ("cifar10", "folder")
     if kind not in ("digits", "drawn", "cifar10", "folder") or wanted_path != bool(colon and path):
@@ -53,7 +60,7 @@ def _load(text: str, *, channels: int | None, size: Size | None, out: Path | Non
     if kind == "folder":
         if out is not None:
             check_outside(out, Path(path))
-        return folder(Path(path), channels=channels or 3, size=size)
+        return folder(Path(path), channels=channels or 3, size=size, preprocessing=preprocessing)
     if size is not None:
         raise OptionError(f"the images of {kind} have their size; only a folder's are scaled")
     data = cifar10(Path(path)) if kind == "cifar10" else digits() if kind == "digits" else drawn()

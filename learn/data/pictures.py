@@ -1,7 +1,7 @@
 """The only reader of pictures: grey values 0 to 255 become -1 to 1, wherever a picture is taken.
 
 That is the range which conversions are certified for by default, and which drawn images have. A network that was
-trained on other values takes pictures through a ``Normalization``, or preprocessed tensors from ``.npy`` or ``.pt``
+trained on other values takes pictures through its ``Preprocessing``, or preprocessed tensors from ``.npy`` or ``.pt``
 files.
 """
 
@@ -10,13 +10,18 @@ from __future__ import annotations
 import mmap
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ...convert.errors import CheckpointError, ConversionError
+from ...convert.preprocessing import Interpolation, Preprocessing
 from ...convert.size import Size
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 LONGEST = 224  # pixels of the longer side that a picture to look at is scaled down to
@@ -47,6 +52,42 @@ def read_picture(path: Path, channels: int, size: Size | None = None, *, longest
     Raises:
         CheckpointError: The file cannot be read, is no picture or too large, or the network takes other channels.
     """
+    picture = _opened(path, channels)
+    scaled = size or _scaled_down(Size(picture.height, picture.width), longest)
+    return _bytes(_resized(picture, scaled, "lanczos")).float().div_(127.5).sub_(1)
+
+
+def read_prepared(path: Path, preprocessing: Preprocessing, size: Size | None = None) -> Tensor:
+    """Reads a picture as a network takes it: ``read_pixels``, normalised, float32."""
+    return preprocessing.normalization(read_pixels(path, preprocessing, size))
+
+
+def read_pixels(path: Path, preprocessing: Preprocessing, size: Size | None = None) -> Tensor:
+    """Reads a picture, scaled and cut as a network takes it.
+
+    Args:
+        path: As ``read_picture``'s.
+        preprocessing: What the network was trained on.
+        size: Scale to these rows and columns, and cut nothing out, instead of what the preprocessing says.
+
+    Returns:
+        [channels, rows, columns], bytes.
+
+    Raises:
+        CheckpointError: As ``read_picture``.
+    """
+    picture = _opened(path, preprocessing.channels)
+    scaled = size or preprocessing.scaled(Size(picture.height, picture.width))
+    picture = _resized(picture, scaled, preprocessing.interpolation)
+    if size is None and preprocessing.crop is not None:
+        (row, column), (rows, columns) = preprocessing.corner(scaled), preprocessing.crop
+        picture = picture.crop((column, row, column + columns, row + rows))  # Pillow adds zeros outside
+    pixels = _bytes(picture)
+    return pixels.flip(0) if preprocessing.reverse else pixels
+
+
+def _opened(path: Path, channels: int) -> Image:
+    """The picture of a file, in the mode of so many channels."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
@@ -69,7 +110,7 @@ def read_picture(path: Path, channels: int, size: Size | None = None, *, longest
                     raise CheckpointError(
                         f"{path} has more than 8 bits a channel; .npy and .pt files hold such numbers"
                     )
-                picture = opened.convert(_MODES[channels])
+                return opened.convert(_MODES[channels])
     except CheckpointError:
         raise
     except UnidentifiedImageError as error:
@@ -78,11 +119,20 @@ def read_picture(path: Path, channels: int, size: Size | None = None, *, longest
         raise CheckpointError(_too_many(path)) from error
     except Exception as error:  # a damaged file makes Pillow raise many things
         raise CheckpointError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    rows, columns = size or _scaled_down(Size(picture.height, picture.width), longest)
-    if (rows, columns) != (picture.height, picture.width):
-        picture = picture.resize((columns, rows), Image.Resampling.LANCZOS)
-    values = torch.from_numpy(np.array(picture)).view(rows, columns, channels)
-    return values.permute(2, 0, 1).float().div_(127.5).sub_(1)
+
+
+def _resized(picture: Image, size: Size, interpolation: Interpolation) -> Image:
+    if size == (picture.height, picture.width):
+        return picture
+    from PIL import Image
+
+    return picture.resize((size.columns, size.rows), Image.Resampling[interpolation.upper()])
+
+
+def _bytes(picture: Image) -> Tensor:
+    """The bytes of a picture, [channels, rows, columns]."""
+    values = torch.from_numpy(np.array(picture)).view(picture.height, picture.width, -1)
+    return values.permute(2, 0, 1)
 
 
 def _has_many_scans(path: Path, pixels: int) -> bool:

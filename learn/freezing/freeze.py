@@ -22,6 +22,7 @@ from ...convert.certificate.distance import Window, kernel_at, kernel_difference
 from ...convert.certificate.layer import InputRange, padded_range
 from ...convert.errors import ConversionError, NotAConvolutionError, Problem
 from ...convert.model.replace import replace
+from ...convert.model.saving import unguard
 from ...convert.names import names_by_module
 from ...convert.spec import Convolution, ConvSpec
 
@@ -101,6 +102,7 @@ def freeze(model: nn.Module, tolerance: float, *, input_range: InputRange = INPU
             made = freeze_layer(layer, tolerance, input_range=input_range)
             frozen = replace(frozen, names, layer, made.convolution)
             found.append(FrozenLayer(names, made.convolution, made.certificate))
+    unguard(frozen)
     return FrozenModel(frozen, tuple(found))
 
 

@@ -15,7 +15,7 @@ not separate. For the key at k and the target t = q + mu it is, up to a constant
     k^T P t - 1/2 k^T P k = (-a / 2, -c / 2, -b, (P t)_1, (P t)_2) . (k_1^2, k_2^2, k_1 k_2, k_1, k_2)
 
 for P = ((a, b), (b, c)). ``proofs/claims/other_encodings/gaussian.py`` proves the draft's vectors, and
-``gaussian_reduction.py`` that b = 0, a = c = 2 alpha is the isotropic head.
+``proofs/claims/other_encodings/gaussian_reduction.py`` that b = 0, a = c = 2 alpha is the isotropic head.
 """
 
 from __future__ import annotations

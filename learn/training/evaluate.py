@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ...convert.outputs import class_scores
 from ..data.images import Split
 
 _BATCH = 256
@@ -47,7 +48,7 @@ def evaluate(network: nn.Module, split: Split) -> Evaluation:
     loss, right = 0.0, 0
     with in_eval_mode(network):
         for batch in split.batches(_BATCH):
-            scores = network(batch.numbers().to(weight)).float()
+            scores = class_scores(network(batch.numbers().to(weight))).float()
             truth = batch.labels.to(scores.device)
             loss += float(F.cross_entropy(scores, truth, reduction="sum"))
             right += int((scores.argmax(1) == truth).sum())

@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from ...convert.errors import CheckpointError, ConversionError, RunExistsError, ToolError, first_line, refusing
+from ...convert.outputs import class_scores
 from ...convert.plain import read_json
 from ..data.images import ImageData
 from .batches import Order
@@ -182,9 +183,10 @@ def check_fits(network: nn.Module, data: ImageData, recipe: Recipe, machine: Mac
     images = f"the images of {data.name}, {data.channels} channels of {data.size} pixels"
     with refusing(f"the network does not take {images}"), torch.no_grad():
         scores = copy.deepcopy(network).eval()(few)
-    shape = scores.shape if isinstance(scores, torch.Tensor) else None
+        scores = scores if isinstance(scores, torch.Tensor) else class_scores(scores)
+    shape = scores.shape
     if shape != (len(few), len(data.classes)):
-        given = f"a {type(scores).__name__}" if shape is None else f"scores {list(shape[1:])}"
+        given = f"scores {list(shape[1:])}"
         raise ConversionError(f"the network gives {given}; {data.name} has {len(data.classes)} classes")
 
 

@@ -30,6 +30,7 @@ from torch.utils.data import DataLoader
 
 from ...convert.attention.layer import SelfAttention
 from ...convert.errors import ConversionError, refusing
+from ...convert.outputs import class_scores
 from ..data.corruptions import corrupted
 from ..data.images import ImageData
 from ..heads.attention import HeadAttention
@@ -116,7 +117,7 @@ class Training(lightning.LightningModule):
         """The mean cross entropy of a batch."""
         images, labels = batch
         with refusing(_FAILS):
-            loss = F.cross_entropy(self.network(images), labels)
+            loss = F.cross_entropy(class_scores(self.network(images)), labels)
         self._losses.append(loss.detach())
         return loss
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,123 +13,17 @@ from ...convert.attention.layer import SelfAttention
 from ...convert.certificate.network.certificate import NetworkCertificate, certify_network
 from ...convert.certificate.wording import NO_USE, is_useful
 from ...convert.engines import AUTO
-from ...convert.errors import OptionError, Problem, refusing
-from ...convert.files.open import Opening
-from ...convert.model.convert import convert_model, restore_model
-from ...convert.preprocessing import Normalization
+from ...convert.errors import Problem, refusing
 from ...convert.size import USUAL_SIZES, Size
 from ..terminal.table import Table
 from .agreement import Agreement, compare
-from .arithmetic import certified_arithmetic, check_device
-from .image_folder import read_images
+from .arithmetic import certified_arithmetic
+from .inputs import Inputs, Pair
 from .random_layers import channel_limits
 from .tables import agreement_shown
 
 # "separable" shares no step with the convolution and never forms all pairs; "auto" is what a user runs.
 DEFAULT_ENGINES = ("separable", AUTO)
-DEFAULT_IMAGES = 8
-BATCH = 4  # images at a time
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A CNN and its attention, both in eval mode."""
-
-    cnn: nn.Module
-    attention: nn.Module
-
-    @property
-    def first(self) -> SelfAttention:
-        """The first attention layer, whose channels a network's input mostly has."""
-        return next(module for module in self.attention.modules() if isinstance(module, SelfAttention))
-
-
-def load_pair(
-    path: Path,
-    *,
-    opening: Opening | None = None,
-    alpha: float | None = None,
-    skip_unsupported: bool = False,
-    device: str = "cpu",
-    dtype: torch.dtype | None = None,
-) -> Pair:
-    """Both networks, of which one is read.
-
-    Args:
-        path: Whatever ``open_network`` opens: a CNN is converted, a converted network restored.
-        opening: How it is opened.
-        alpha: Locality strength of a conversion; a converted network has its own.
-        skip_unsupported: Leave a CNN's unsupported layers as they are.
-        device: Where to.
-        dtype: Precision; None keeps the network's.
-
-    Raises:
-        OptionError: alpha or skip_unsupported is given for a converted network.
-        ArchitectureNeededError: Only layers are read, and no network that could run.
-        ConversionError: The networks cannot be loaded, converted or restored.
-    """
-    check_device(device)
-    network = (opening or Opening()).open(path, device=device, dtype=dtype)
-    model = network.whole().as_saved()
-    if not network.is_converted:
-        return Pair(model, convert_model(model, alpha=alpha, skip_unsupported=skip_unsupported).model.eval())
-    if alpha is not None or skip_unsupported:
-        given = "alpha" if alpha is not None else "skipping unsupported layers"
-        raise OptionError(f"{path} is converted already, so {given} has no meaning")
-    return Pair(restore_model(model, tolerance=math.inf).eval(), model)
-
-
-class Inputs(NamedTuple):
-    """Images that networks are run on.
-
-    Attributes:
-        images: [count, channels, rows, columns].
-        seed: Of random ones.
-    """
-
-    images: Tensor
-    seed: int | None = None
-
-
-def choose_inputs(
-    pair: Pair,
-    *,
-    folder: Path | None,
-    count: int | None,
-    size: Size | None,
-    seed: int | None,
-    normalization: Normalization | None = None,
-) -> Inputs:
-    """Images from a folder, or of normal numbers, as the networks take them.
-
-    Args:
-        pair: The networks.
-        folder: Where images are; None means random ones.
-        count: How many random ones; None means ``DEFAULT_IMAGES``.
-        size: Of random ones, the usual one (``USUAL_SIZES``) if None, and of pictures.
-        seed: Of random ones; None means 0.
-        normalization: Of a folder's pictures; None means values from -1 to 1.
-
-    Raises:
-        OptionError: A folder is given, and a count or a seed of random images too; or a normalization without one.
-        CheckpointError: The folder's images cannot be read.
-    """
-    channels, axes, weight = pair.first.in_channels, pair.first.spec.axes, pair.first.weight
-    if size is not None and len(size) != axes:
-        raise OptionError(f"the network takes inputs of {axes} axes; got the size {size}")
-    if folder is not None:
-        if axes != 2:
-            raise OptionError(f"the network takes inputs of {axes} axes, which pictures are not")
-        if count is not None or seed is not None:
-            what = "a number of random images" if count is not None else "a seed"
-            raise OptionError(f"the images are those of {folder}, so {what} has no meaning")
-        return Inputs(read_images(folder, channels=channels, size=size, normalization=normalization).to(weight))
-    if normalization is not None:
-        raise OptionError("mean and std are for the pictures of a folder; random images are normal numbers already")
-    seed = seed or 0
-    generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randn(count or DEFAULT_IMAGES, channels, *(size or USUAL_SIZES[axes]), generator=generator)
-    return Inputs(drawn.to(weight), seed)
 
 
 @dataclass(frozen=True)
@@ -225,22 +117,31 @@ def verify_network(
     Raises:
         ConversionError: The networks do not run on such images, or give no scores.
     """
-    images, seed = inputs
+    shown = inputs.batches[0]
+    what = f"images {list(shown.shape[1:])}" if isinstance(shown, Tensor) else f"inputs {', '.join(shown)}"
     with (
-        refusing(f"the network does not give scores for images {list(images.shape[1:])}"),
+        refusing(f"the network does not give scores for {what}"),
         certified_arithmetic(threads=None),
     ):
-        agreement = compare(
-            pair.cnn, pair.attention, images, None, engines=engines, batch_size=BATCH, progress=progress
-        )
-    return NetworkCheck(agreement, _certificate(pair.attention, images), seed)
+        agreement = compare(pair.cnn, pair.attention, inputs.batches, inputs.labels, engines=engines, progress=progress)
+    return NetworkCheck(agreement, _certificate(pair.attention, inputs.batches), inputs.seed)
 
 
-def _certificate(attention: nn.Module, images: Tensor) -> NetworkCertificate:
-    size = Size(images.shape[2], images.shape[3])
-    if not bool(images.isfinite().all()):
+def _certificate(attention: nn.Module, batches: Sequence[Any]) -> NetworkCertificate:
+    """The bound on the whole network, for images within the ranges of these."""
+    first = next(module for module in attention.modules() if isinstance(module, SelfAttention))
+    if not isinstance(batches[0], Tensor):
+        problem = "bounds are carried through networks of one image, and this one takes other inputs"
+        return NetworkCertificate(USUAL_SIZES[first.spec.axes], None, (), (Problem("", problem),))
+    size = Size(*batches[0].shape[2:])
+    if batches[0].shape[1] != first.in_channels:
+        problem = f"its first layer sees {first.in_channels} channels, the image has {batches[0].shape[1]}"
+        return NetworkCertificate(size, None, (), (Problem("", problem),))
+    if not all(bool(images.isfinite().all()) for images in batches):
         return NetworkCertificate(size, None, (), (Problem("", "an image holds NaN or infinite values"),))
-    return certify_network(attention, input_range=channel_limits(images), size=size)
+    lows, highs = zip(*(channel_limits(images.to(first.weight)) for images in batches), strict=True)
+    limits = torch.stack(lows).amin(0), torch.stack(highs).amax(0)
+    return certify_network(attention, input_range=limits, size=size)
 
 
 def _ratio(difference: float, bound: float) -> float:

@@ -48,7 +48,7 @@ def _networks(agreement: Agreement) -> Table:
         (
             f"attention, {engine.engine}",
             _share(engine.accuracy),
-            f"{engine.top1_agreement:.1%}",
+            _share(engine.top1_agreement),
             f"{engine.logit_difference:.1e}",
             f"{engine.seconds:.2f}",
         )

@@ -1,7 +1,7 @@
 (** * Grids with any number of axes, and how much of a head's attention misses its target on them
 
-    Beside proofs/claims/certificate/tail.py (claim tail-bound) and proofs/claims/theorem/any_dimensions.py (claim
-    any-dimension). With two axes this is Grid.v. *)
+    Beside proofs/claims/certificate/tail.py (claim tail-bound) and proofs/claims/theorem/encoding.py (claim
+    encoding-identity). With two axes this is Grid.v. *)
 
 From Coq Require Import ZArith Lia Lra Psatz FinFun.
 From Conv2Attn Require Import Sums Encoding Softmax Theta Grid Attention.

@@ -1,7 +1,7 @@
 (** * The quadratic relative positional encoding (draft, eq. (9)-(11), with D_p = 3)
 
-    Beside proofs/claims/theorem/encoding.py (claim encoding-identity), proofs/claims/theorem/one_hot.py (claim unique-maximum) and
-    proofs/claims/theorem/any_dimensions.py (claim any-dimension); the code is convert/heads/encoding.py. *)
+    Beside proofs/claims/theorem/encoding.py (claim encoding-identity) and proofs/claims/theorem/one_hot.py (claim
+    unique-maximum); the code is convert/heads/encoding.py. *)
 
 From Coq Require Import ZArith Lia Lra Psatz.
 From Conv2Attn Require Import Sums.

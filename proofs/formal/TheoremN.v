@@ -4,7 +4,7 @@
     encoding are ignored, further heads give nothing, and min(D_h, D_out) output channels are the convolution's. One alpha
     serves all images whose values are at most B, of every size and with every padding. Beside
     proofs/claims/certificate/error_bound.py (claim error-bound), proofs/claims/theorem/assembly.py (claim head-assembly) and
-    proofs/claims/theorem/any_dimensions.py (claim any-dimension). *)
+    proofs/claims/theorem/encoding.py (claim encoding-identity). *)
 
 From Coq Require Import ZArith Arith Lia Lra Psatz.
 From Conv2Attn Require Import Sums Encoding Softmax Theta Grid Convolution Attention Construction Theorem1.

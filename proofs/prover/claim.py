@@ -1,51 +1,37 @@
-"""What a proof is: a statement, the steps that lead to it, and the checks that a machine runs.
+r'''A claim is a function: its docstring states and derives it, its body yields the checks that a machine runs.
 
-A step is something a reader follows; a check is something sympy decides. No check returns a verdict that was
-written by hand: it computes, and says what it computed.
+    @claim(status=Status.COQ, scope="Real numbers.", justifies=("convert/heads/encoding.py: head_vectors",))
+    def encoding_identity(*, head_vector=HEAD_VECTOR) -> Checks:
+        r"""The quadratic encoding scores by distance.
 
-Titles, sources, assumptions, rules, names of checks and cases are texts with marks: dollar signs around mathematics,
-``$alpha > 0$``, and backquotes around code and names of claims (``prose.py``).
-"""
+        For every $\delta$: $v_h \cdot r_\delta = {=score}$.
+
+        **Proof.** Complete the square.
+        """
+        score = -alpha * distance(delta, center)
+        yield equal("the inner product is the score", dot(ENCODING, head_vector), score)
+
+The docstring is Markdown with LaTeX; its first line is the title. A field ``{=expression}`` is replaced by the LaTeX of
+the expression, evaluated with the body's variables as they are at its last ``yield``: what is printed is what is
+checked. Arguments of the function are what could be wrong; called with others, a claim is a false variant of itself.
+'''
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import inspect
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
+from typing import Any, NamedTuple
 
 
-class Kind(StrEnum):
-    """What a check covers."""
+class Status(StrEnum):
+    """What stands behind a statement, for all of its scope."""
 
-    SYMBOLIC = "symbolic"  # for all values of the symbols
-    EXACT = "exact"  # by exact rational or interval arithmetic
-    INSTANCES = "instances"  # for the listed cases; the general argument stands in the proof's steps
-
-
-@dataclass(frozen=True)
-class Formula:
-    """A formula for two kinds of reader.
-
-    Attributes:
-        latex: Without dollar signs.
-        text: Plain text.
-    """
-
-    latex: str
-    text: str
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step of a derivation.
-
-    Attributes:
-        formula: What holds now.
-        rule: Why it follows from what came before.
-    """
-
-    formula: Formula
-    rule: str
+    COQ = "Coq"  # Coq's kernel accepts the statement; algebra is checked besides
+    ALGEBRA = "algebra checked"  # the derivation's formulas are decided for all values of their symbols
+    INSTANCES = "argued, instances checked"  # the derivation is an argument; listed cases are computed
 
 
 @dataclass(frozen=True)
@@ -53,59 +39,121 @@ class Check:
     """One decision by machine.
 
     Attributes:
-        name: What is checked, as a sentence.
-        kind: What the check covers.
-        run: Returns the cases in which the claim fails, empty if it holds; each as text with what was computed.
-        cases: The instances covered, for ``Kind.INSTANCES``.
+        name: What is checked, as a clause in Markdown.
+        run: Returns what was found against it, empty if it holds.
+        cases: The instances that are covered, like "21 geometries"; empty if all that the claim speaks of are.
     """
 
     name: str
-    kind: Kind
     run: Callable[[], list[str]]
-    cases: tuple[str, ...] = ()
+    cases: str = ""
 
 
-@dataclass(frozen=True)
+Checks = Generator[Check, None, None]
+
+
+class Reference(NamedTuple):
+    """Names in a file, written "convert/heads/encoding.py: head_vectors, relative_encoding"."""
+
+    path: str
+    names: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Reference:
+        """The reference of a text."""
+        path, _, names = text.partition(": ")
+        return cls(path, tuple(names.split(", ")))
+
+
+@dataclass(frozen=True, eq=False)
 class Claim:
-    """A claim with its proof.
+    """A claim with its proof; ``claim`` makes it of a function.
 
     Attributes:
-        name: Short name for the command line, like "encoding-identity".
-        title: For people.
-        statement: The claim.
-        assumptions: What it needs, a sentence each.
-        steps: The derivation.
-        checks: What a machine decides; the claim is proved if none of them finds a failure.
-        justifies: Dotted names of the functions in ``conv2attn.convert`` that rely on it.
-        source: Where the seeds state it, like "draft, eq. (9)-(11)", or "new".
-        tests: Tests that hold it, or what it says of the code, at random points: dotted names from ``tests`` on.
-        formal: Its theorems in Coq, MODULE.NAME for ``proofs/formal/MODULE.v``; empty if Coq has not been asked.
-        derived_in: The file that makes it, which ``registry.py`` knows.
+        body: Yields the checks; its docstring is the text.
+        status: What stands behind the statement.
+        scope: What the statement is about, as sentences in Markdown.
+        source: Where the paper states it; "new" if nowhere.
+        justifies: Code that relies on it.
+        coq: Its theorems. If ``status`` is COQ, those of the first file are the statement; otherwise they are a part.
+        tests: Tests of it, or of the code that it is about.
+        is_lemma: Whether it belongs to the proposition before it.
+        variant: Arguments of the body that make a false variant.
     """
 
-    name: str
-    title: str
-    statement: Formula
-    assumptions: tuple[str, ...]
-    steps: tuple[Step, ...]
-    checks: tuple[Check, ...]
-    justifies: tuple[str, ...] = field(default=())
+    body: Callable[..., Checks]
+    status: Status
+    scope: str
     source: str = "new"
-    tests: tuple[str, ...] = ()
-    formal: tuple[str, ...] = ()
-    derived_in: str = ""
+    justifies: tuple[Reference, ...] = ()
+    coq: tuple[Reference, ...] = ()
+    tests: tuple[Reference, ...] = ()
+    is_lemma: bool = False
+    variant: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, **variant: Any) -> Claim:
+        """The claim with other values of what could be wrong."""
+        return replace(self, variant=variant)
 
     @property
-    def references(self) -> dict[str, tuple[str, ...]]:
-        """The files that treat it, and what to look for in them, by heading."""
-        return {
-            "Derived in": (self.derived_in,) if self.derived_in else (),
-            "In Coq": tuple("proofs/formal/{}.v: {}".format(*name.split(".")) for name in self.formal),
-            "Tests": tuple(map(_place, self.tests)),
-        }
+    def name(self) -> str:
+        """Short name for the command line, like "encoding-identity"."""
+        return self.body.__name__.replace("_", "-")
+
+    @property
+    def module(self) -> str:
+        """The module that makes it."""
+        return self.body.__module__
+
+    @property
+    def file(self) -> str:
+        """The file that makes it, from the top of the project."""
+        return f"{self.module.removeprefix('conv2attn.').replace('.', '/')}.py"
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return self._docstring.partition("\n")[0].removesuffix(".")
+
+    @property
+    def text(self) -> str:
+        """Statement and derivation, with their fields."""
+        return self._docstring.partition("\n")[2].strip()
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """What a machine decides."""
+        return self._evaluated[0]
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """What the fields of the text may name."""
+        return {**self.body.__globals__, **self._evaluated[1]}
+
+    @property
+    def _docstring(self) -> str:
+        return inspect.cleandoc(self.body.__doc__ or "")
+
+    @cached_property
+    def _evaluated(self) -> tuple[tuple[Check, ...], dict[str, Any]]:
+        """The checks, and the body's variables at its last yield."""
+        checks, variables, running = [], dict[str, Any](), self.body(**self.variant)
+        for check in running:
+            checks.append(check)
+            variables = inspect.getgeneratorlocals(running)
+        return tuple(checks), variables
 
 
-def _place(test: str) -> str:
-    """A test as pytest names it."""
-    module, _, name = test.rpartition(".")
-    return f"tests/{module.replace('.', '/')}.py::{name}"
+def claim(
+    *,
+    status: Status,
+    scope: str,
+    source: str = "new",
+    justifies: tuple[str, ...] = (),
+    coq: tuple[str, ...] = (),
+    tests: tuple[str, ...] = (),
+    is_lemma: bool = False,
+) -> Callable[[Callable[..., Checks]], Claim]:
+    """Makes a claim of a function; the arguments are the attributes of ``Claim``, references as texts."""
+    code, theorems, tested = (tuple(map(Reference.parse, texts)) for texts in (justifies, coq, tests))
+    return lambda body: Claim(body, status, scope, source, code, theorems, tested, is_lemma)

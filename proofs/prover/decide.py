@@ -10,9 +10,12 @@ from typing import Any
 import sympy
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from .formula import show
-
 Expr = Any  # a sympy expression; sympy's own annotations do not tell numbers, symbols and booleans apart
+
+
+def plain(expression: Expr) -> str:
+    """The expression as one line of text."""
+    return str(expression).replace("**", "^")
 
 
 def remainder(left: Expr, right: Expr) -> Expr:
@@ -35,7 +38,7 @@ def is_zero(rest: Expr) -> bool:
 def unequal(left: Expr, right: Expr, what: str) -> list[str]:
     """Returns the difference as a failure unless left equals right for all values of the symbols."""
     rest = remainder(left, right)
-    return [] if is_zero(rest) else [f"{what}: {show(left).text} - ({show(right).text}) = {show(rest).text}, not 0"]
+    return [] if is_zero(rest) else [f"{what}: {plain(left)} - ({plain(right)}) = {plain(rest)}, not 0"]
 
 
 def not_nonnegative(expression: Expr, what: str) -> list[str]:

@@ -6,7 +6,6 @@ import difflib
 import importlib
 import pkgutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from .claim import Claim
 
@@ -15,42 +14,30 @@ _CLAIMS = f"{__package__.rpartition('.')[0]}.claims"
 
 
 def claim_modules() -> list[str]:
-    """The modules with a function ``claims() -> list[Claim]``, in the order of the printed document."""
+    """The modules of the families, in the order of the document."""
     found = []
     for family in FAMILIES:
         package = importlib.import_module(f"{_CLAIMS}.{family}")
         names = [module.name for module in pkgutil.iter_modules(package.__path__)]
-        for name in [*package.ORDER, *(name for name in names if name not in package.ORDER)]:
-            if hasattr(importlib.import_module(f"{package.__name__}.{name}"), "claims"):
-                found.append(f"{package.__name__}.{name}")
+        ordered = [*package.ORDER, *(name for name in names if name not in package.ORDER)]
+        found += [f"{package.__name__}.{name}" for name in ordered]
     return found
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A claim and where it is made.
-
-    Attributes:
-        module: Dotted name of the module whose ``claims()`` returns it.
-        claim: The claim.
-    """
-
-    module: str
-    claim: Claim
+def claims_of(module: str) -> list[Claim]:
+    """The claims that a module makes, in the order in which they stand there."""
+    made = importlib.import_module(module)
+    return [value for value in vars(made).values() if isinstance(value, Claim) and value.module == module]
 
 
-def entries(modules: Sequence[str] | None = None) -> list[Entry]:
+def all_claims(modules: Sequence[str] | None = None) -> list[Claim]:
     """All claims of some modules, in order; by default of all that conv2attn has.
 
     Raises:
         ConversionError: Two claims have the same name.
     """
-    found = [
-        Entry(module, replace(claim, derived_in=_path(module)))
-        for module in (claim_modules() if modules is None else modules)
-        for claim in importlib.import_module(module).claims()
-    ]
-    names = [entry.claim.name for entry in found]
+    found = [claim for module in (claim_modules() if modules is None else modules) for claim in claims_of(module)]
+    names = [claim.name for claim in found]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         from ...convert.errors import ConversionError  # imports torch, which no claim needs
@@ -59,7 +46,7 @@ def entries(modules: Sequence[str] | None = None) -> list[Entry]:
     return found
 
 
-def select(found: Sequence[Entry], names: Sequence[str] | None) -> list[Entry]:
+def select(found: Sequence[Claim], names: Sequence[str] | None) -> list[Claim]:
     """The claims with these names, in the order of ``found``; None means all.
 
     Raises:
@@ -67,7 +54,7 @@ def select(found: Sequence[Entry], names: Sequence[str] | None) -> list[Entry]:
     """
     if names is None:
         return list(found)
-    known = [entry.claim.name for entry in found]
+    known = [claim.name for claim in found]
     unknown = [name for name in dict.fromkeys(names) if name not in known]
     if unknown or not names:
         from ...convert.errors import SelectionError
@@ -76,9 +63,4 @@ def select(found: Sequence[Entry], names: Sequence[str] | None) -> list[Entry]:
         listed = ", ".join(near + [name for name in known if name not in near])
         what = f"there is no claim {', '.join(map(repr, unknown))}" if unknown else "no claim was named"
         raise SelectionError(f"{what}; the claims are {listed}")
-    return [entry for entry in found if entry.claim.name in names]
-
-
-def _path(module: str) -> str:
-    """The file of a module, from the top of the project."""
-    return f"{module.removeprefix('conv2attn.').replace('.', '/')}.py"
+    return [claim for claim in found if claim.name in names]

@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 
-from .claim import Check, Claim, Kind
+from .claim import Check, Claim, Status
+
+
+class Outcome(StrEnum):
+    """What became of a check or a claim."""
+
+    HOLDS = "holds"
+    FAILS = "fails"  # it found a case in which the claim is false
+    TIMED_OUT = "timed out"
+    ERROR = "error"  # it broke, or there was nothing to check
 
 
 @dataclass(frozen=True)
@@ -15,49 +25,48 @@ class Verdict:
 
     Attributes:
         check: Its name.
+        outcome: Everything but "holds" is a failure.
         failures: Why it does not hold; empty if it does.
-        is_error: Whether it broke instead of finding something.
+        seconds: How long it took.
     """
 
     check: str
-    failures: tuple[str, ...]
-    is_error: bool = False
+    outcome: Outcome
+    failures: tuple[str, ...] = ()
+    seconds: float = 0.0
 
 
 def run_checks(claim: Claim) -> Iterator[Verdict]:
-    """Runs the checks one after the other; a claim that its checks could not prove is refused before."""
-    refused = _refusals(claim)
-    if refused:
-        yield Verdict("the claim itself", refused, is_error=True)
-        return
-    for check in claim.checks:
-        yield _run(check)
+    """Runs the checks one after the other; a claim that its checks could not show is refused before."""
+    yield from refused(claim) or map(decide, claim.checks)
 
 
 def failures_of(claim: Claim) -> list[str]:
-    """What the checks of a claim find against it, each text with the name of its check; empty if it is proved."""
+    """What the checks of a claim find against it, each text with the name of its check; empty if all hold."""
     return [f"{verdict.check}: {failure}" for verdict in run_checks(claim) for failure in verdict.failures]
 
 
-def _refusals(claim: Claim) -> tuple[str, ...]:
-    """Why the checks of a claim could pass and prove nothing."""
-    if not claim.checks:
-        return ("it has no checks, so nothing would be proved",)
+def refused(claim: Claim) -> list[Verdict]:
+    """The verdict on a claim whose checks could pass and show nothing, or less than its status says; else none."""
     repeated = [name for name, count in Counter(check.name for check in claim.checks).items() if count > 1]
-    listless = [check.name for check in claim.checks if check.kind is Kind.INSTANCES and not check.cases]
-    return (
+    partial = [check.name for check in claim.checks if check.cases and claim.status is Status.ALGEBRA]
+    reasons = (
+        *([] if claim.checks else ["it has no checks, so nothing would be shown"]),
         *(f"two checks have the name {name!r}" for name in repeated),
-        *(f"the check {name!r} covers instances and lists none" for name in listless),
+        *(f"the check {name!r} covers instances, but the claim says '{claim.status}'" for name in partial),
+        *(["it names no theorem in Coq"] if claim.status is Status.COQ and not claim.coq else []),
     )
+    return [Verdict("the claim itself", Outcome.ERROR, reasons)] if reasons else []
 
 
-def _run(check: Check) -> Verdict:
+def decide(check: Check) -> Verdict:
+    """Runs one check."""
     try:
         found = check.run()
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # also SystemExit: nothing that a check does may look like a pass
-        return Verdict(check.name, (f"it raised {type(error).__name__}: {error}",), is_error=True)
+        return Verdict(check.name, Outcome.ERROR, (f"it raised {type(error).__name__}: {error}",))
     if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
-        return Verdict(check.name, (f"it returned {found!r}, not a list of texts",), is_error=True)
-    return Verdict(check.name, tuple(found))
+        return Verdict(check.name, Outcome.ERROR, (f"it returned {found!r}, not a list of texts",))
+    return Verdict(check.name, Outcome.FAILS if found else Outcome.HOLDS, tuple(found))

@@ -174,6 +174,7 @@ def convert_checkpoint(
             out,
             report=certified,
             architecture=network.architecture,
+            preprocessing=network.preprocessing,
             source=network.checkpoint,
             page=text,
             program=None if program is None or program.whole is None else program.write,

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from ...convert.export.onnx.forms import DEFAULT_FORM
 from ...convert.files.open import Opening
 from ...convert.files.tensors import write_safetensors
 from ...convert.files.write import check_file, write_file
+from ...convert.inputs import InputSpec, call_with, example_image, random_inputs
 from ...convert.model.convert import convert_model
 from ...convert.names import names_by_module
 from ...convert.size import USUAL_SIZES, Size
@@ -40,6 +42,7 @@ def export_network(
     size: Size | None,
     form: str | None,
     force: bool,
+    inputs: Sequence[InputSpec] = (),
 ) -> Wrote:
     """Writes a network for another tool.
 
@@ -53,6 +56,7 @@ def export_network(
         size: Size of the images; None for the usual one.
         form: How attention is written in ONNX; None for "separable".
         force: Replace a file that is there.
+        inputs: What the network takes, if that is not one image.
 
     Raises:
         OptionError: A form is given for another tool than ONNX's, or alpha for a converted network.
@@ -70,9 +74,13 @@ def export_network(
     elif alpha is not None or skip_unsupported:
         raise OptionError(f"{source} is converted already, so alpha and skipping layers have no meaning")
     layers = _layers(model)
-    size = size or USUAL_SIZES[next(iter(layers.values())).spec.axes]
+    if inputs and (size is not None or to is not Target.onnx):
+        raise OptionError("inputs are described for ONNX files, and have their own sizes")
+    known = None if network.preprocessing is None else network.preprocessing.size
+    size = size or known or USUAL_SIZES[next(iter(layers.values())).spec.axes]
     if to is Target.onnx:
-        made = export_onnx(model, out, size=size, form=form or DEFAULT_FORM, force=force, sources=sources)
+        given: dict[str, Any] = {"inputs": random_inputs(inputs)} if inputs else {"size": size}
+        made = export_onnx(model, out, **given, form=form or DEFAULT_FORM, force=force, sources=sources)
         return Wrote(out, {"form": made.form, "layers": list(made.layers)})
     modules = _modules(layers, input_sizes(model, layers, size), to)
     metadata = {_NAMES[to]: json.dumps({name: arguments(module) for name, module in modules.items()})}
@@ -132,10 +140,9 @@ def input_sizes(model: nn.Module, layers: dict[str, SelfAttention], size: Sequen
         found[name] = Size(*inputs[0].shape[2:])
 
     handles = [layer.register_forward_pre_hook(partial(note, name)) for name, layer in layers.items()]
-    first = next(iter(layers.values()))
     try:
         with refusing(f"the network does not run on images of {Size(*size)}"):
-            model(torch.zeros(1, first.in_channels, *size, dtype=first.weight.dtype))
+            call_with(model, example_image(model, size))
     finally:
         for handle in handles:
             handle.remove()

@@ -18,7 +18,8 @@ from ...convert.errors import ConversionError, OutputError, first_line
 from ...convert.files.open import Opening
 from ...convert.files.tensors import write_stream
 from ...convert.files.write import check_distinct, check_file, write_file
-from ...convert.size import Size
+from ...convert.inputs import example_image
+from ...convert.size import USUAL_SIZES, Size
 from ...learn.freezing.freeze import FrozenModel, freeze, freeze_layer, unfrozen
 from ...learn.melting.melt import attention_layers
 from ..terminal.names import layer_name
@@ -78,7 +79,7 @@ def freeze_checkpoint(
     opening: Opening,
     tolerance: float,
     input_range: tuple[float, float],
-    size: Size,
+    size: Size | None,
     plot: Path | None,
     force: bool,
 ) -> Frozen:
@@ -90,7 +91,8 @@ def freeze_checkpoint(
         opening: How it is opened.
         tolerance: Of each layer, away from borders.
         input_range: Of each layer's input.
-        size: Image size of the program; any number of images goes through it.
+        size: Image size of the program, through which any number of images goes; None means what the network was
+            trained on, or the usual one.
         plot: Where to draw kernel size against tolerance.
         force: Replace files that exist.
 
@@ -111,7 +113,8 @@ def freeze_checkpoint(
         check_file(file, force=force, sources=sources)
     model = network.whole().as_saved()
     frozen = freeze(model, tolerance, input_range=input_range)
-    program = _program(frozen.model, size)
+    known = None if network.preprocessing is None else network.preprocessing.size
+    program = _program(frozen.model, size or known or USUAL_SIZES[2])
     if plot is not None:
         drawn = _plot(model, input_range, plot.suffix[1:])
         write_file(plot, lambda path: path.write_bytes(drawn), force=force, sources=sources)
@@ -120,8 +123,7 @@ def freeze_checkpoint(
 
 
 def _program(model: nn.Module, size: Size) -> torch.export.ExportedProgram:
-    channels = next(module.in_channels for module in model.modules() if isinstance(module, nn.Conv2d))
-    images = torch.zeros(2, channels, *size, dtype=next(model.parameters()).dtype)
+    images = example_image(model.eval(), size, batch=2)
     try:
         with torch.no_grad():
             return torch.export.export(

@@ -17,7 +17,7 @@ from ...convert.model.convert import is_convolution
 from ...convert.model.selection import name_filter
 from ...convert.names import names_by_module
 from ...convert.plain import json_text
-from ...convert.preprocessing import Normalization
+from ...convert.preprocessing import Normalization, Preprocessing
 from ...convert.size import Size
 from ...learn.data.kinds import load_data
 from ...learn.melting.compare import CLEAN, Comparison, Melting, compare
@@ -151,18 +151,22 @@ def melt_checkpoint(
         ConversionError: The checkpoint or the data cannot be opened, or do not fit, or the folder cannot be written.
     """
     cnn: nn.Module | None = None
+    architecture = opening.architecture
+    preprocessing: Preprocessing | None = None
     sources: tuple[Path, ...] = ()
     if checkpoint is not None:
         network = opening.open(checkpoint)
         cnn = network.whole().cnn()
         sources = (checkpoint, *network.files)
-        architecture = network.architecture
+        architecture, preprocessing = network.architecture, network.preprocessing
     if cnn is not None and (include or exclude):
         melting = Melting(melting.tolerance, melting.alpha, melting.content, _names(cnn, include, exclude))
     check_apart(out, sources)
     check_apart(out / NETWORK, sources)  # which may be a link
-    channels = None if cnn is None else _channels(cnn)
-    images = load_data(data, channels=channels, size=size, normalization=normalization, out=out)
+    channels = preprocessing.channels if preprocessing is not None else None if cnn is None else _channels(cnn)
+    images = load_data(
+        data, channels=channels, size=size, normalization=normalization, preprocessing=preprocessing, out=out
+    )
     comparison = compare(
         images,
         out,
@@ -175,7 +179,9 @@ def melt_checkpoint(
         progress=progress,
         say=say,
     )
-    save_converted(comparison.attention, out / NETWORK, architecture=architecture, force=True)
+    save_converted(
+        comparison.attention, out / NETWORK, architecture=architecture, preprocessing=preprocessing, force=True
+    )
     found = Melted(out, comparison)
     text = json_text(found.to_json()) + "\n"
     write_file(out / COMPARISON, lambda path: path.write_text(text, "utf-8"), force=True, sources=sources)

@@ -15,7 +15,7 @@ from ...convert.files.open import Opening
 from ...convert.files.write import CONFIG, REPORT, WEIGHTS, check_file, write_file
 from ...convert.preprocessing import Normalization
 from ...convert.size import Size
-from ...learn.data.pictures import LONGEST, read_picture
+from ...learn.data.pictures import LONGEST, read_picture, read_prepared
 from .film.write import film_page
 from .page.room import too_large
 from .page.views import own_views
@@ -44,7 +44,7 @@ class View:
         query: The query, as a pixel of the image; None means its middle.
         alpha: Locality strength of all heads; None means the layers' own.
         picture: One of ``PICTURES``, for a picture.
-        normalization: Applied to the image; None means values from -1 to 1.
+        normalization: Applied to the image; None means what the network was trained on, or values from -1 to 1.
     """
 
     layer: str | None = None
@@ -183,6 +183,8 @@ def _drawings() -> dict[str, Callable[[Sequence[Scene]], Sheet]]:
 def view_image(subject: Subject, view: View) -> Tensor:
     """The image that is asked for, with the channels that the network takes."""
     channels = 3 if isinstance(subject.model, Layers) else image_channels(subject.model)
+    if view.image is not None and subject.preprocessing is not None and view.normalization is None:
+        return read_prepared(view.image, subject.preprocessing, view.size).unsqueeze(0)
     if view.image is not None:
         picture = read_picture(view.image, channels, view.size, longest=LONGEST).unsqueeze(0)
         return picture if view.normalization is None else view.normalization(picture)

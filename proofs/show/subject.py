@@ -16,6 +16,7 @@ from ...convert.files.write import REPORT
 from ...convert.model.convert import convert_model
 from ...convert.model.report import Report
 from ...convert.plain import path_in, read_json
+from ...convert.preprocessing import Preprocessing
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,13 @@ class Subject:
         model: In eval mode.
         report: Which layers are attention, and which convolutions were left.
         files: What it was read from.
+        preprocessing: What it was trained on, where that is known.
     """
 
     model: nn.Module
     report: Report
     files: tuple[Path, ...] = ()
+    preprocessing: Preprocessing | None = None
 
 
 def load_subject(path: Path, opening: Opening) -> Subject:
@@ -46,13 +49,13 @@ def load_subject(path: Path, opening: Opening) -> Subject:
     network = opening.open(path)
     if not network.is_converted:
         made, report = convert_model(network.cnn(), inplace=True, skip_unsupported=True)
-        return Subject(made, report.noted(network.notes, network.originals), network.files)
+        return Subject(made, report.noted(network.notes, network.originals), network.files, network.preprocessing)
     model = network.attention()
     report = Report.of(model)
     if (path / REPORT).is_file():
         skipped, notes = _recorded(path_in(path, REPORT))
         report = replace(report, skipped=skipped).noted(notes)
-    return Subject(model, report, network.files)
+    return Subject(model, report, network.files, network.preprocessing)
 
 
 def set_alpha(model: nn.Module, alpha: float) -> None:

@@ -52,7 +52,6 @@ class ProofFormat(StrEnum):
 
     text = "text"
     markdown = "markdown"
-    latex = "latex"
     json = "json"
 
 
@@ -75,7 +74,8 @@ ArchOption = Annotated[
     typer.Option(
         "--arch",
         metavar="SPEC",
-        help="package.module:factory, path/to/file.py:factory or timm:NAME. Runs that code. Without it, ONNX and "
+        help="timm:NAME, torchvision.models:NAME, hf:FOLDER, or code, which runs: package.module:factory, "
+        "path/to/file.py:factory. Not needed for a Hugging Face folder, or what convert wrote. Without it, ONNX and "
         "pickled modules give their layers alone; with --trust, programs give the whole network.",
     ),
 ]
@@ -99,6 +99,14 @@ TrustOption = Annotated[
     bool,
     typer.Option(
         "--trust", help="Run the code in the checkpoint: own classes, TorchScript, .pt2, or the architecture it names."
+    ),
+]
+InputOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        metavar="NAME=SHAPE[:DTYPE]",
+        help="An input of the network, drawn at random, like pixel_values=1x3x224x224 or timestep=1:int64; repeatable.",
     ),
 ]
 DeviceOption = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, ...")]

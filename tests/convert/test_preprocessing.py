@@ -1,14 +1,20 @@
-"""Normalization is (p - mean) / std of pictures from 0 to 1, channel by channel."""
+"""Pictures are scaled, cut and normalised, (p - mean) / std with p from 0 to 1, as torchvision and transformers do."""
 
 from __future__ import annotations
 
+import json
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from conv2attn.convert.errors import OptionError
-from conv2attn.convert.preprocessing import Normalization
+from conv2attn.convert.preprocessing import Normalization, Preprocessing
+from conv2attn.convert.size import Size
 
 
 def test_a_normalization_is_that_of_torchvision() -> None:
@@ -36,3 +42,81 @@ def test_numbers_that_normalize_nothing_are_refused(mean: tuple[float, ...], std
 def test_a_normalization_for_other_channels_is_refused() -> None:
     with pytest.raises(OptionError, match="3 numbers; the network takes 1 channels"):
         Normalization((0.0, 0.0, 0.0), (1.0,))(torch.zeros(2, 1, 4, 5))
+
+
+def test_bytes_are_divided_and_normalised_in_single_precision_as_torchvision_and_transformers_do() -> None:
+    pixels = torch.arange(256, dtype=torch.uint8).view(1, 16, 16)
+    mean, std = 0.485, 0.229
+    made = Normalization((mean,), (std,))(pixels)
+    unit = pixels.float().div(255)  # ToTensor
+    assert torch.equal(made, unit.clone().sub_(torch.tensor(mean)).div_(torch.tensor(std)))
+    rescaled = (pixels.numpy().astype(np.float64) * (1 / 255)).astype(np.float32)  # transformers' rescale
+    assert torch.equal(unit, torch.from_numpy(rescaled))
+
+
+SIZES = st.tuples(st.integers(1, 900), st.integers(1, 900))
+ONE = Normalization((0.0,), (1.0,))
+
+
+@given(SIZES, st.integers(1, 400))
+def test_the_shorter_side_is_scaled_and_the_longer_one_rounded_down(size: tuple[int, int], shorter: int) -> None:
+    rows, columns = Preprocessing(ONE, scale=shorter).scaled(Size(*size))
+    assert min(rows, columns) == shorter
+    assert max(rows, columns) == shorter * max(size) // min(size)
+    assert (rows <= columns) == (size[0] <= size[1]) or rows == columns
+
+
+@given(SIZES, st.integers(1, 400), st.integers(400, 700))
+def test_the_longer_side_stays_within_its_limit(size: tuple[int, int], shorter: int, longest: int) -> None:
+    made = Preprocessing(ONE, scale=shorter, longest=longest).scaled(Size(*size))
+    assume(min(made) > 0)
+    assert max(made) <= longest or made == size  # transformers leaves a picture whose shorter side is right already
+    assert min(made) <= shorter
+    if shorter * max(size) <= longest * min(size):
+        assert made == Preprocessing(ONE, scale=shorter).scaled(Size(*size))
+
+
+@given(SIZES, SIZES, st.sampled_from(["torchvision", "transformers"]))
+def test_the_middle_is_cut_out(size: tuple[int, int], crop: tuple[int, int], owner: Any) -> None:
+    corner = Preprocessing(ONE, crop=Size(*crop), owner=owner).corner(Size(*size))
+    for length, wanted, before in zip(size, crop, corner, strict=True):
+        assert abs(2 * before - (length - wanted)) <= 1  # as many pixels before as after, but for an odd one
+        if owner == "transformers":
+            assert before == (length - wanted) // 2
+        elif length >= wanted:
+            assert before == int(round((length - wanted) / 2.0))  # noqa: RUF046 - torchvision's own words
+        else:
+            assert before == -((wanted - length) // 2)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        Preprocessing(ONE),
+        Preprocessing(ONE, scale=256, longest=1333, crop=Size(224, 200), interpolation="box", owner="transformers"),
+        Preprocessing(Normalization((0.1, 0.2, 0.3), (0.5, 0.6, 0.7)), channels=4, scale=Size(3, 4), reverse=True),
+    ],
+)
+def test_a_preprocessing_is_read_again(made: Preprocessing) -> None:
+    assert Preprocessing.from_json(json.loads(json.dumps(made.to_json()))) == made
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"std": [0.0]},
+        {"mean": "x"},
+        {"mean": None},
+        {"scale": 0},
+        {"scale": True},
+        {"scale": [3, 0]},
+        {"crop": [2.5, 1]},
+        {"channels": 2},
+        {"owner": "me"},
+        {"interpolation": "cubic"},
+        {"more": 1},
+    ],
+)
+def test_what_describes_no_preprocessing_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
+        Preprocessing.from_json(Preprocessing(ONE).to_json() | wrong)

@@ -1,18 +1,17 @@
-"""Justifies ``_accumulation`` in ``engines/rounding.py``: adding up all keys errs by a bound without their number."""
+"""Justifies ``_accumulation`` in ``convert/bounds/rounding.py``: the error of adding up all keys."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from fractions import Fraction
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
+from ...prover.claim import Check, Checks, Status, claim
 from ...prover.decide import Expr, has_negative_coefficient
-from ...prover.formula import fill
-from .rounding import added, round_to, shapes
+from .rounding import added, folded, gamma, round_to, shapes
 
 PRECISION = 4
 LEAVES = 6
@@ -30,17 +29,22 @@ def solved(share: Any) -> Any:
     return share / (1 - share)
 
 
+def addition_errors(a: Fraction, b: Fraction, unit: Fraction, lost: Fraction) -> Fraction:
+    """min(|a|, |b| + |fl(a) - a|, u |a + b|): what rounding a + b loses at most, for a number b."""
+    return min(abs(a), abs(b) + lost, unit * abs(a + b))
+
+
 def addition_failures(
-    *, precision: int = PRECISION, bound: Callable[[Fraction, Fraction, Fraction], Fraction] | None = None
+    *, precision: int = PRECISION, bound: Callable[[Fraction, Fraction, Fraction, Fraction], Fraction] = addition_errors
 ) -> list[str]:
-    """Whether a rounded addition errs by at most min(|a|, |b|, u |a + b|), for all pairs of short numbers."""
+    """Whether adding a short number to another, or to a product that was not rounded, errs by at most the bound."""
     unit, failures = Fraction(1, 2**precision), []
     significands = range(2 ** (precision - 1), 2**precision)
-    allowed = bound or (lambda a, b, u: min(abs(a), abs(b), u * abs(a + b)))
-    for m, n, shift, sign in product(significands, significands, range(precision + 3), (1, -1)):
-        a, b = Fraction(m), sign * Fraction(n, 2**shift)
+    terms = [*significands, *(Fraction(m * n, 2**precision) for m, n in combinations(significands, 2))]
+    for a, n, shift, sign in product(map(Fraction, terms), significands, range(precision + 3), (1, -1)):
+        b = sign * Fraction(n, 2**shift)
         error = abs(round_to(a + b, precision) - (a + b))
-        if error > allowed(a, b, unit):
+        if error > bound(a, b, unit, abs(round_to(a, precision) - a)):
             failures.append(f"{a} + {b} errs by {error}")
     return failures[:5]
 
@@ -50,137 +54,90 @@ def joining_failures(*, leaves: int = LEAVES, joins: Callable[[int], int] = lamb
     failures = []
     for count in range(1, leaves + 1):
         for shape, chosen in product(shapes(count), product((False, True), repeat=count)):
-            if not any(chosen):
-                continue
-            _, found = _joins(shape, iter(chosen))
-            if found != joins(sum(chosen)):
+            _, found = folded(shape, ((is_near, 0) for is_near in chosen), _joined)
+            if any(chosen) and found != joins(sum(chosen)):
                 failures.append(f"{sum(chosen)} near terms of {count}, order {shape}: {found} additions join them")
     return failures[:5]
 
 
-def _joins(shape: object, near: Iterable[bool]) -> tuple[bool, int]:
-    """Whether a partial sum holds a near term, and how many of its additions join two that do."""
-    terms = iter(near)
-    if not isinstance(shape, tuple):
-        return next(terms), 0
-    (left, left_joins), (right, right_joins) = _joins(shape[0], terms), _joins(shape[1], terms)
-    return left or right, left_joins + right_joins + (left and right)
+def _joined(left: tuple[bool, int], right: tuple[bool, int]) -> tuple[bool, int]:
+    """Whether a sum holds a near term, and how many of its additions join two that do; of those of its two parts."""
+    return left[0] or right[0], left[1] + right[1] + (left[0] and right[0])
 
 
 def far_failures(*, share: Expr = QUARTER, factor: Expr = 2) -> list[str]:
     """Whether far terms err by at most factor times their weight: gamma among themselves, and once more when joined."""
-    product_of_count_and_unit = share / (1 + sympy.Symbol("s", positive=True))
-    gamma = product_of_count_and_unit / (1 - product_of_count_and_unit)
-    return has_negative_coefficient(sympy.together(factor - gamma - (1 + gamma)), f"{factor} minus 1 + 2 gamma")
+    lost = gamma(1, share / (1 + sympy.Symbol("s", positive=True)))
+    return has_negative_coefficient(factor - lost - (1 + lost), f"{factor} minus 1 + 2 gamma")
 
 
 def sum_failures(*, leaves: int = LEAVES, factor: Fraction = Fraction(1)) -> list[str]:
     """Whether every order of one near and some far terms stays within factor times the bound, in exact arithmetic."""
     unit, failures = Fraction(1, 2**PRECISION), []
     terms = [Fraction(2**PRECISION - 1), *(Fraction(9 + n, 2 ** (PRECISION + n)) for n in range(leaves - 2))]
-    near, far = 1, sum(terms[1:])
-    allowed = factor * solved(before_errors(near, unit, sum(terms), far) / sum(terms)) * sum(terms)
-    for shape in shapes(len(terms)):
-        for start in range(len(terms)):
-            ordered = terms[start:] + terms[:start]
-            error = abs(added(shape, iter(ordered), PRECISION) - sum(ordered))
-            if error > allowed:
-                failures.append(f"order {shape} from {start}: {error} > {allowed}")
+    whole, shares = sum(terms), before_errors(1, unit, sum(terms), sum(terms[1:]))
+    allowed = factor * solved(shares / whole) * whole
+    for shape, start in product(shapes(len(terms)), range(len(terms))):
+        error = abs(added(shape, terms[start:] + terms[:start], PRECISION) - whole)
+        if error > allowed:
+            failures.append(f"order {shape} from {start}: {error} > {allowed}")
     return failures[:5]
 
 
-_PARTS = {"before": before_errors(NEAR, UNIT, ABSOLUTE, FAR), "solved": solved(SHARE)}
+@claim(
+    status=Status.INSTANCES,
+    scope=r"Floating-point numbers $a_k$, added in any order and rounded to nearest; at most $1 / (4 u)$ of them are "
+    r"not 0. Any $n$ of them are called near, the others far; $F$ is the sum of $|a_k|$ over the far ones, $A$ "
+    r"at least that over all, and $b < 1$. If the $a_k$ are products that are fused with their additions, which "
+    r"is to round $a_k + s$ once, $A$ is at least $(1 + u) \sum_k |a_k|$, and $u \sum_k |a_k|$ is added to the "
+    r"bound, as for products that are rounded first.",
+    justifies=("convert/bounds/rounding.py: literal_error, weighing_keys",),
+    tests=(
+        "convert/bounds/test_rounding.py: test_no_more_keys_weigh_something_than_are_counted, "
+        "test_attention_with_too_many_keys_to_add_up_has_no_bound",
+    ),
+)
+def key_accumulation() -> Checks:
+    r"""Adding up all keys errs by a bound without their number.
 
+    ```math
+    \Bigl|\mathrm{fl}\Bigl(\sum_k a_k\Bigr) - \sum_k a_k\Bigr| \le {=solved(SHARE)}\, A, \qquad
+    b A = {=before_errors(NEAR, UNIT, ABSOLUTE, FAR)} .
+    ```
 
-def claims() -> list[Claim]:
-    """The claims of this file."""
-    return [
-        Claim(
-            name="key-accumulation",
-            title="Adding up all keys errs by a bound without their number",
-            statement=fill(
-                r"\Bigl|\mathrm{fl}\bigl(\textstyle\sum_k a_k\bigr) - \sum_k a_k\Bigr| \le $solved A,\quad b A ="
-                r" $before",
-                "|fl(sum_k a_k) - sum_k a_k| <= $solved A, b A = $before, in any order, with A at least the sum of all "
-                "|a_k|, any n terms called near, and F the sum of |a_k| over the others, called far",
-                **_PARTS,
-            ),
-            assumptions=(
-                "The $a_k$ are floating-point numbers, rounded to nearest; at most $1 / (4 u)$ of them are not 0; "
-                "$b < 1$.",
-                "Zeros do not count: adding 0 does not round. A key at distance $D$ of its head's target weighs "
-                "exactly 0 where $exp(-alpha D^2)$ rounds to 0 (claim `one-hot-threshold`), so the number of keys "
-                "that count does not depend on the image; the code checks it.",
-            ),
-            steps=_steps(),
-            checks=(
-                Check(
-                    "an addition errs by at most $min(|a|, |b|, u |a + b|)$",
-                    Kind.INSTANCES,
-                    addition_failures,
-                    cases=(
-                        f"all pairs of numbers of {PRECISION} bits up to {PRECISION + 2} binades apart, both signs",
-                    ),
-                ),
-                Check(
-                    "$n - 1$ additions join partial sums that hold near terms",
-                    Kind.INSTANCES,
-                    joining_failures,
-                    cases=tuple(
-                        f"{count} terms, every order and choice of near ones" for count in range(1, LEAVES + 1)
-                    ),
-                ),
-                Check("far terms err by at most twice their weight, if $m u <= 1/4$", Kind.SYMBOLIC, far_failures),
-                Check(
-                    "the bound holds, in exact arithmetic",
-                    Kind.INSTANCES,
-                    sum_failures,
-                    cases=(f"one near and {LEAVES - 2} far terms of {PRECISION} bits, every order",),
-                ),
-            ),
-            justifies=(
-                "conv2attn.convert.bounds.rounding.literal_error",
-                "conv2attn.convert.bounds.rounding.weighing_keys",
-            ),
-            tests=(
-                "convert.bounds.test_rounding.test_no_more_keys_weigh_something_than_are_counted",
-                "convert.bounds.test_rounding.test_attention_with_too_many_keys_to_add_up_has_no_bound",
-            ),
-        )
-    ]
+    Zeros do not count, as adding 0 does not round. A key at distance $D$ of its head's target weighs exactly 0 where
+    $e^{-\alpha D^2}$ rounds to 0 (`one-hot-threshold`), so the number of keys that count does not depend on the image;
+    the code checks it.
 
+    **Proof.** Let $s$ be a floating-point number, and $a$ one or a fused product. As $\mathrm{fl}(a + s)$ is the
+    nearest number to $a + s$, it is no further away than the numbers $s$ and $\mathrm{fl}(a)$:
 
-def _steps() -> tuple[Step, ...]:
-    return (
-        Step(
-            Formula(
-                r"|\mathrm{fl}(a + b) - (a + b)| \le \min(|a|, |b|, u |a + b|)",
-                "|fl(a + b) - (a + b)| <= min(|a|, |b|, u |a + b|)",
-            ),
-            "$fl(a + b)$ is the nearest floating-point number, so it is not further away than $a$ or $b$, which are "
-            "floating-point numbers themselves.",
-        ),
-        Step(
-            Formula(
-                r"\sum_{\text{near, near}} u |a + b| \le (n - 1) u \hat{A}", "sum over near-near <= (n - 1) u hat A"
-            ),
-            "Of all additions, $n - 1$ join two partial sums that both hold near terms. $hat A$ bounds the computed "
-            "partial sums: $A$ and all errors.",
-        ),
-        Step(
-            Formula(
-                r"\sum_{\text{far, far}} \le \gamma F,\quad \sum_{\text{near, far}} \min \le (1 + \gamma) F,\quad"
-                r" \gamma = \frac{m u}{1 - m u} \le \frac{1}{3}",
-                "sum over far-far <= gamma F, sum over near-far <= (1 + gamma) F, gamma = m u / (1 - m u) <= 1/3",
-            ),
-            "Partial sums of far terms alone err by the claim `rounded-sum`. Each is joined to near terms once, with "
-            "an error of at most itself. Together at most $2 F$.",
-        ),
-        Step(
-            Formula(
-                r"\text{error} \le (n - 1) u (A + \text{error}) + 2 F \le b (A + \text{error})",
-                "error <= (n - 1) u (A + error) + 2 F <= b (A + error)",
-            ),
-            "Solved for the error: at most $b / (1 - b) A$.",
-        ),
+    ```math
+    |\mathrm{fl}(a + s) - (a + s)| \le \min\bigl(|a|,\ |s| + |\mathrm{fl}(a) - a|,\ u\, |a + s|\bigr) ,
+    ```
+
+    and $\mathrm{fl}(a) = a$ unless $a$ is a fused product, whose share $|\mathrm{fl}(a) - a| \le u |a|$ is added to
+    the bound, once for each product.
+
+    Of all additions, $n - 1$ join two partial sums that both hold near terms. They err by at most
+    $(n - 1) u (A + \text{error})$ together, as partial sums are at most $A$ and all errors. With $m u \le 1/4$ for the
+    $m$ terms that are not 0, partial sums of far terms alone err by at most $\gamma_m F$, fused or not
+    (`rounded-sum`), and $\gamma_m \le 1/3$. Each of them is joined to near terms once, with an error of at most
+    itself: $(1 + \gamma_m) F$ together, so far terms add at most $2 F$. Hence
+
+    ```math
+    \text{error} \le (n - 1)\, u\, (A + \text{error}) + 2 F \le b\, (A + \text{error}) ,
+    ```
+
+    solved for the error. $\square$
+    """
+    yield Check(
+        "what an addition errs by",
+        addition_failures,
+        f"numbers of {PRECISION} bits up to {PRECISION + 2} binades apart, and products of two",
+    )
+    yield Check("$n - 1$ additions join near terms", joining_failures, f"all orders and choices of 1 to {LEAVES} terms")
+    yield Check("far terms err by at most twice their weight, if $m u \\le 1/4$", far_failures)
+    yield Check(
+        "the bound holds", sum_failures, f"one near and {LEAVES - 2} far terms of {PRECISION} bits, every order"
     )

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
+from ...prover.claim import Check, Checks, Status, claim
 from ...prover.decide import Expr, not_nonnegative, unequal
 
-KEY_COUNTS = (1, 2, 3, 5, 8)
+OTHER_KEYS = (1, 2, 3, 5, 8)
 
 
 def read_error(probabilities: Iterable[Expr], differences: Iterable[Expr], target_value: Expr) -> Expr:
@@ -19,18 +19,16 @@ def read_error(probabilities: Iterable[Expr], differences: Iterable[Expr], targe
     return (1 - sum(p)) * target_value + others - target_value
 
 
-def lemma_failures(counts: Iterable[int] = KEY_COUNTS, *, factor: Expr = 1) -> list[str]:
-    """Whether |sum_k p_k x_k - x_t| <= factor (1 - p_t) osc, with equality for some x, for this many other keys."""
+def lemma_failures(counts: Iterable[int] = OTHER_KEYS, *, factor: Expr = 1) -> list[str]:
+    """Whether sum_k p_k x_k - x_t <= factor (1 - p_t) osc, with equality for some x; so it is with -x for x."""
     failures = []
     x_t, osc = sympy.Symbol("x_t", real=True), sympy.Symbol("osc", positive=True)
     for count in counts:
-        p = sympy.symbols(f"p1:{count + 1}", nonnegative=True)
-        slack = sympy.symbols(f"s1:{count + 1}", nonnegative=True)
+        p, slack = (sympy.symbols(f"{name}1:{count + 1}", nonnegative=True) for name in "ps")
         bound = factor * sum(p) * osc
-        for sign in (1, -1):  # |x_k - x_t| <= osc: sign (x_k - x_t) = osc - s_k with s_k >= 0
-            error = sign * read_error(p, [sign * (osc - s) for s in slack], x_t)
-            failures += not_nonnegative(bound - error, f"{count} other keys, sign {sign}: bound minus error")
-            failures += unequal(bound, error.subs(dict.fromkeys(slack, 0)), f"{count} other keys: the extreme case")
+        error = read_error(p, [osc - s for s in slack], x_t)  # x_k - x_t <= osc
+        failures += not_nonnegative(bound - error, f"{count} other keys: bound minus error")
+        failures += unequal(bound, error.subs(dict.fromkeys(slack, 0)), f"{count} other keys: the extreme case")
     return failures
 
 
@@ -38,93 +36,52 @@ def sum_failures(*, tail: Expr | None = None) -> list[str]:
     """Whether |sum w_i e_i| <= tail sum |w_i| osc_i if |e_i| <= tau osc_i: heads and channels, one after the other."""
     tau, size, osc, slack, before, before_slack = sympy.symbols("tau w osc s R r", nonnegative=True)
     so_far = tau * before - before_slack  # R: the sum of |w_i| osc_i so far
+    pushed = size * (tau * osc - slack)  # w e, where e has the sign of w
     bound = (tau if tail is None else tail) * (before + size * osc)
-    failures = []
-    for sign in (1, -1):  # a weight of either sign, and an error that pushes upwards: sign e = tau osc - s
-        weight, error = sign * size, sign * (tau * osc - slack)
-        failures += not_nonnegative(bound - (so_far + weight * error), f"a weight of sign {sign}: bound minus sum")
-    return failures
+    return not_nonnegative(bound - (so_far + pushed), "bound minus sum")
 
 
-def claims() -> list[Claim]:
-    """The claims of this file."""
-    return [
-        Claim(
-            name="error-bound",
-            title="How far soft attention is from the convolution",
-            statement=Formula(
-                r"\bigl|\operatorname{Attention}_\alpha(X) - \operatorname{Conv}_W(X)\bigr|_o \le"
-                r" \sum_c \operatorname{osc}_c \sum_h \tau(\alpha_h)\, |W_{o, c, \Delta_h}|",
-                "|Attention_alpha(X) - Conv_W(X)|_o <= sum_c osc_c sum_h tau(alpha_h) |W_{o,c,Delta_h}|, "
-                "with osc_c = max - min of channel c over the padded input; tau comes out of the sum if all heads "
-                "share "
-                "alpha.",
-            ),
-            assumptions=(
-                "$X$ is finite.",
-                "The heads sit at the kernel's taps; every head may have its own $alpha_h > 0$.",
-            ),
-            steps=_steps(),
-            checks=(
-                Check(
-                    "$|sum_k p_k x_k - x_t| <= (1 - p_t) osc$, attained, for all $p$ and $x$",
-                    Kind.INSTANCES,
-                    lemma_failures,
-                    cases=tuple(f"{count + 1} keys" for count in KEY_COUNTS),
-                ),
-                Check("one more head or channel adds at most $tau |w| osc$ (induction)", Kind.SYMBOLIC, sum_failures),
-            ),
-            justifies=(
-                "conv2attn.convert.bounds.tail.softmax_tail",
-                "conv2attn.convert.bounds.tail.tail_per_unit",
-            ),
-            tests=(
-                "proofs.claims.test_factorisation.test_the_error_is_within_the_bound_in_exact_arithmetic",
-                "convert.engines.test_equivalence.test_soft_attention_differs_by_at_most_the_certificate",
-                "proofs.formal.test_formal_bridge.test_the_certificate_of_one_tap_is_at_least_the_bound_that_coq_proves",
-            ),
-            formal=(
-                "Softmax.softmax_read",
-                "Theorem1.theorem_1_per_head",
-                "Theorem1.theorem_1",
-                "TheoremN.theorem_1_n_per_head",
-                "TheoremN.theorem_1_n",
-            ),
-        )
-    ]
+@claim(
+    status=Status.COQ,
+    scope=r"Exact arithmetic. The layer of `head-assembly`, with an $\alpha_h > 0$ for each head; the keys are all "
+    r"pixels of the padded input, along $n$ axes. The input $X$ is finite, and $\mathrm{osc}_c$ is the largest "
+    r"minus the smallest value of channel $c$ of the padded input: zeros of the padding count.",
+    justifies=("convert/bounds/tail.py: softmax_tail, tail_per_unit",),
+    coq=(
+        "TheoremN.v: theorem_1_n_per_head, theorem_1_n",
+        "Theorem1.v: theorem_1_per_head, theorem_1",
+        "Softmax.v: softmax_read",
+    ),
+    tests=(
+        "proofs/claims/test_factorisation.py: test_the_error_is_within_the_bound_in_exact_arithmetic",
+        "convert/engines/test_equivalence.py: test_soft_attention_differs_by_at_most_the_certificate",
+        "proofs/formal/test_formal_bridge.py: test_the_certificate_of_one_tap_is_at_least_the_bound_that_coq_proves",
+    ),
+)
+def error_bound() -> Checks:
+    r"""Soft attention is at most its tail away from the convolution.
 
+    With the tail $\tau_n$ of `tail-bound`, for every output channel $o$ and at every query,
 
-def _steps() -> tuple[Step, ...]:
-    return (
-        Step(
-            Formula(
-                r"\sum_k p_k x_k - x_t = \sum_{k \ne t} p_k (x_k - x_t)",
-                "sum_k p_k x_k - x_t = sum_{k != t} p_k (x_k - x_t)",
-            ),
-            "$sum_k p_k = 1$.",
-        ),
-        Step(
-            Formula(
-                r"\Bigl|\sum_{k \ne t} p_k (x_k - x_t)\Bigr| \le \operatorname{osc} \sum_{k \ne t} p_k"
-                r" = (1 - p_t) \operatorname{osc} \le \tau \operatorname{osc}",
-                "|sum_{k != t} p_k (x_k - x_t)| <= osc sum_{k != t} p_k = (1 - p_t) osc <= tau osc",
-            ),
-            "$|x_k - x_t| <= max - min$, $p_k >= 0$, and the claim `tail-bound`. Equality: $x_k - x_t = osc$ for all "
-            "$k != t$.",
-        ),
-        Step(
-            Formula(
-                r"(\operatorname{Attention} - \operatorname{Conv})_o"
-                r" = \sum_{h, c} W_{o, c, \Delta_h} \Bigl(\sum_k p^{(h)}_k x_{c, k} - x_{c, q + \Delta_h}\Bigr)",
-                "(Attention - Conv)_o = sum_{h,c} W_{o,c,Delta_h} (sum_k p^(h)_k x_{c,k} - x_{c,q+Delta_h})",
-            ),
-            "The biases cancel; the convolution reads $x$ at the target of each head (claim `head-assembly`).",
-        ),
-        Step(
-            Formula(
-                r"|\cdot| \le \sum_{h, c} |W_{o, c, \Delta_h}|\, \tau(\alpha_h) \operatorname{osc}_c",
-                "|(Attention - Conv)_o| <= sum_{h,c} |W_{o,c,Delta_h}| tau(alpha_h) osc_c",
-            ),
-            "The triangle inequality, term by term.",
-        ),
+    ```math
+    \bigl|\operatorname{Attention}_\alpha(X) - \operatorname{Conv}_W(X)\bigr|_o
+    \le \sum_c \operatorname{osc}_c \sum_h \tau_n(\alpha_h)\, |W_{o, c, \Delta_h}| .
+    ```
+
+    **Proof.** The biases cancel, and the convolution reads the target $t_h = q + \Delta_h$ of each head, so the
+    difference is the sum over heads and channels of $W_{o, c, \Delta_h}$ times what the head misreads. Its
+    probabilities $p_k$ sum to 1; hence
+
+    ```math
+    \Bigl|\sum_k p_k x_k - x_t\Bigr| = \Bigl|\sum_{k \ne t} p_k (x_k - x_t)\Bigr|
+    \le (1 - p_t) \operatorname{osc} \le \tau_n \operatorname{osc} ,
+    ```
+
+    where the first inequality is an equality if $x_k - x_t = \mathrm{osc}$ for all $k \ne t$. The triangle inequality
+    over heads and channels gives the bound. If all heads share $\alpha$, then $\tau_n(\alpha)$ comes out of the sum.
+    """
+    keys = ", ".join(str(count + 1) for count in OTHER_KEYS)
+    yield Check(
+        "what a head misreads is at most $(1 - p_t)$ times $\\mathrm{osc}$, attained", lemma_failures, f"{keys} keys"
     )
+    yield Check("one more head or channel adds at most $\\tau |w|$ times its $\\mathrm{osc}$", sum_failures)

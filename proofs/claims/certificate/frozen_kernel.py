@@ -7,138 +7,107 @@ differs from it point by point; keys that an image does not have, and content be
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
-from ...prover.decide import Expr, not_nonnegative, unequal
+from ...prover.claim import Check, Checks, Status, claim
+from ...prover.decide import Expr, unequal
+from .smoothed_kernel import range_failures
 
-COUNTS = (1, 2, 3, 5)
-CASES = 300
-HALF = sympy.Rational(1, 2)
+OPPOSITE, RANDOM = 20, 300
+PROBABILITY, SHARE, GATE, CONTENT = sympy.symbols("p P g c", positive=True)
+ADDED = (1 - GATE) * (1 / SHARE - 1) * PROBABILITY + GATE * CONTENT  # to (1 - g) p, at a key
+MASS = (1 - GATE) * (1 - SHARE) + GATE  # its sum over the keys
+
+Shares = dict[int, Fraction]  # by offset
+
+
+class Head(NamedTuple):
+    """W_h, g_h, p_h as if all integers were keys, and what content makes of the head over the keys."""
+
+    weight: Fraction
+    gate: Fraction
+    position: Shares
+    content: Shares
 
 
 class Case(NamedTuple):
-    """One channel along one axis, in exact numbers.
+    """One channel along one axis: heads, R, the offsets that are keys and those known to be, and the input's range."""
 
-    Attributes:
-        weights: W_h of each head.
-        gates: g_h.
-        positions: p_h at the offsets first, first + 1, ...: what the head gives them if all integers were keys.
-        first: The first of these offsets.
-        kernel: R at the offsets start, start + 1, ...
-        start: The first of these.
-        keys: First and last offset that are keys.
-        sure: Offsets that are known to be keys.
-        content: What content makes of each head, over the keys.
-        ends: The range of the input.
-    """
-
-    weights: list[Fraction]
-    gates: list[Fraction]
-    positions: list[list[Fraction]]
-    first: int
-    kernel: list[Fraction]
-    start: int
-    keys: tuple[int, int]
-    sure: tuple[int, int]
-    content: list[list[Fraction]]
+    heads: list[Head]
+    kernel: Shares
+    keys: range
+    sure: range
     ends: tuple[Fraction, Fraction]
 
 
-def cases(count: int = CASES, *, seed: int = 0) -> Iterator[Case]:
+def cases(*, seed: int = 0) -> Iterator[Case]:
     """Two heads that cancel beyond the keys, then random layers, windows and key grids."""
     draw = random.Random(seed)
-
-    def shares(length: int) -> list[Fraction]:
-        parts = [Fraction(draw.randint(0, 9)) for _ in range(length)]
-        parts[draw.randrange(length)] += 1
-        return [part / sum(parts) for part in parts]
-
-    yield from _opposite(draw)
-    for _ in range(count):
-        heads, reach = draw.randint(1, 3), draw.randint(2, 5)
-        sure = (-draw.randint(0, 2), draw.randint(0, 2))
-        keys = (sure[0] - draw.randint(0, 3), sure[1] + draw.randint(0, 3))
-        wide = draw.randint(0, 4), draw.randint(0, 4)
-        positions = []
-        for _ in range(heads):
-            found = shares(2 * reach + 1)
-            found[reach] += 1  # so that some of it falls on keys
-            positions.append([each / 2 for each in found])
-        low = Fraction(draw.randint(-3, 3))
-        yield Case(
-            [Fraction(draw.randint(-4, 4)) for _ in range(heads)],
-            [draw.choice((Fraction(0), Fraction(draw.randint(0, 4), 4))) for _ in range(heads)],
-            positions,
-            -reach,
-            [Fraction(draw.randint(-4, 4)) for _ in range(sum(wide) + 1)],
-            -wide[0],
-            keys,
-            sure,
-            [shares(keys[1] - keys[0] + 1) for _ in range(heads)],
-            (low, low + draw.randint(0, 4)),
-        )
+    for _ in range(OPPOSITE):
+        yield _opposite([Fraction(draw.randint(1, 9), 40) for _ in range(2)])
+    for _ in range(RANDOM):
+        reach = draw.randint(2, 5)
+        sure = range(-draw.randint(0, 2), draw.randint(1, 3))
+        keys = range(sure.start - draw.randint(0, 3), sure.stop + draw.randint(0, 3))
+        window, low = range(-draw.randint(0, 4), draw.randint(1, 5)), Fraction(draw.randint(-3, 3))
+        heads = []
+        for _ in range(draw.randint(1, 3)):
+            anywhere = _shares(draw, range(-reach, reach + 1))
+            position = {z: (share + (z == 0)) / 2 for z, share in anywhere.items()}  # some of it falls on keys
+            gate = draw.choice((Fraction(0), Fraction(draw.randint(0, 4), 4)))
+            heads.append(Head(Fraction(draw.randint(-4, 4)), gate, position, _shares(draw, keys)))
+        kernel = {z: Fraction(draw.randint(-4, 4)) for z in window}
+        yield Case(heads, kernel, keys, sure, (low, low + draw.randint(0, 4)))
 
 
-def _opposite(draw: random.Random) -> Iterator[Case]:
+def _total(values: Iterable[Fraction]) -> Fraction:
+    return sum(values, Fraction(0))
+
+
+def _shares(draw: random.Random, places: Sequence[int]) -> Shares:
+    parts = {z: Fraction(draw.randint(0, 9)) for z in places}
+    parts[draw.choice(places)] += 1
+    return {z: part / _total(parts.values()) for z, part in parts.items()}
+
+
+def _opposite(inner: list[Fraction]) -> Case:
     """Two heads of opposite weights whose shares of what is no key cancel: all that is left is what borders change."""
-    for _ in range(20):
-        inner = [Fraction(draw.randint(1, 9), 40) for _ in range(2)]
-        outer = (1 - inner[0] - inner[1]) / 2
-        yield Case(
-            [Fraction(3), Fraction(-3)],
-            [Fraction(0), Fraction(0)],
-            [[outer, *inner, outer], [outer, *reversed(inner), outer]],
-            -1,
-            [Fraction(0)],
-            0,
-            (0, 1),
-            (0, 1),
-            [[Fraction(1), Fraction(0)]] * 2,
-            (Fraction(-1), Fraction(1)),
-        )
+    outer, keys, content = (1 - _total(inner)) / 2, range(2), {0: Fraction(1), 1: Fraction(0)}
+    heads = [
+        Head(Fraction(weight), Fraction(0), dict(zip(range(-1, 3), (outer, *part, outer), strict=True)), content)
+        for weight, part in ((3, inner), (-3, inner[::-1]))
+    ]
+    return Case(heads, {}, keys, keys, (Fraction(-1), Fraction(1)))
 
 
 def worst(case: Case) -> Fraction:
     """The largest |Attention - Conv_R| of all inputs within the range; R reads any values of it beyond the keys."""
-    change: dict[int, Fraction] = {}
-    first, last = case.keys
-    for weight, gate, position, content in zip(case.weights, case.gates, case.positions, case.content, strict=True):
-        at = {case.first + i: share for i, share in enumerate(position) if first <= case.first + i <= last}
-        total = sum(at.values())
-        for offset in range(first, last + 1):
-            share = (1 - gate) * at.get(offset, Fraction(0)) / total + gate * content[offset - first]
-            change[offset] = change.get(offset, Fraction(0)) + weight * share
-    for i, value in enumerate(case.kernel):
-        change[case.start + i] = change.get(case.start + i, Fraction(0)) - value
-    low, high = case.ends
-    highest = sum((d * (low if d < 0 else high) for d in change.values()), Fraction(0))
-    lowest = sum((d * (high if d < 0 else low) for d in change.values()), Fraction(0))
-    return max(abs(highest), abs(lowest))
+    change = defaultdict(Fraction, {z: -value for z, value in case.kernel.items()})
+    for weight, gate, position, content in case.heads:
+        at = {k: position.get(k, Fraction(0)) for k in case.keys}
+        for k, share in at.items():
+            change[k] += weight * ((1 - gate) * share / _total(at.values()) + gate * content[k])
+    products = [[d * end for end in case.ends] for d in change.values()]
+    return max(abs(_total(map(min, products))), abs(_total(map(max, products))))
 
 
 def allowed(case: Case, *, border: int = 1, gates: int = 1, padding: int = 1, shift: int = 1) -> Fraction:
     """The bound, with each of its parts times a number that is 1."""
     low, high = case.ends
-    size, middle = (high - low) / 2, abs(high + low) / 2
-    kernel = {case.start + i: value for i, value in enumerate(case.kernel)}
-    change, rest = {z: -value for z, value in kernel.items()}, Fraction(0)
-    for weight, gate, position in zip(case.weights, case.gates, case.positions, strict=True):
-        inside = Fraction(0)
-        for i, share in enumerate(position):
-            z = case.first + i
-            change[z] = change.get(z, Fraction(0)) + (1 - gate) * weight * share
-            inside += share if case.sure[0] <= z <= case.sure[1] else 0
-        rest += border * (1 - inside) * (1 - gate) * abs(weight) + gates * gate * abs(weight)
-    nothing = Fraction(0)
-    beyond = sum((abs(value) for z, value in kernel.items() if not case.sure[0] <= z <= case.sure[1]), nothing)
-    moved = abs(sum(case.weights, nothing) - sum(kernel.values(), nothing))
-    apart = sum(map(abs, change.values()), nothing)
-    return shift * middle * moved + size * (apart + rest + padding * beyond)
+    change = defaultdict(Fraction, {z: -value for z, value in case.kernel.items()})
+    rest = padding * _total(abs(value) for z, value in case.kernel.items() if z not in case.sure)
+    for weight, gate, position, _ in case.heads:
+        for z, share in position.items():
+            change[z] += (1 - gate) * weight * share
+        inside = _total(share for z, share in position.items() if z in case.sure)
+        rest += (border * (1 - inside) * (1 - gate) + gates * gate) * abs(weight)
+    moved = _total(head.weight for head in case.heads) - _total(case.kernel.values())
+    return shift * abs(high + low) / 2 * abs(moved) + (high - low) / 2 * (_total(map(abs, change.values())) + rest)
 
 
 def bound_failures(*, border: int = 1, gates: int = 1, padding: int = 1, shift: int = 1) -> list[str]:
@@ -151,129 +120,57 @@ def bound_failures(*, border: int = 1, gates: int = 1, padding: int = 1, shift: 
     return failures[:5]
 
 
-def range_failures(*, factor: Expr = HALF) -> list[str]:
-    """Whether |sum_k d_k x_k| <= |m| |sum_k d_k| + factor osc sum |d_k| for |x_k - m| <= osc / 2."""
-    failures = []
-    middle, osc, size, slack = (sympy.Symbol(n, nonnegative=n != "m", real=True) for n in ("m", "osc", "d", "t"))
-    for count in COUNTS:
-        d, x = (sympy.symbols(f"{name}1:{count + 1}", real=True) for name in "dx")
-        whole = sum(a * b for a, b in zip(d, x, strict=True))
-        split = middle * sum(d) + sum(a * (b - middle) for a, b in zip(d, x, strict=True))
-        failures += unequal(whole, split, f"{count} keys: splitting off the middle of the range")
-    for sign in (1, -1):  # |x - m| <= osc / 2: sign (x - m) = osc / 2 - t
-        term = (sign * size) * (sign * (osc / 2 - slack))
-        failures += not_nonnegative(factor * osc * size - term, f"sign {sign}: bound minus term")
-        failures += unequal(factor * osc * size, term.subs(slack, 0), f"sign {sign}: the extreme case")
-    return failures
+def gate_failures(*, mass: Expr = MASS) -> list[str]:
+    """Whether (1 - g) p / P + g c is (1 - g) p and what is added, and the sum of that is the mass."""
+    kept = (1 - GATE) * PROBABILITY
+    failures = unequal(kept / SHARE + GATE * CONTENT, kept + ADDED, "the probability of a key")
+    return failures + unequal(ADDED.subs({PROBABILITY: SHARE, CONTENT: 1}), mass, "the sum of what is added")
 
 
-def gate_failures(*, mass: Expr | None = None) -> list[str]:
-    """Whether (1 - g) p / P + g c = (1 - g) p + (1 - g) (1 / P - 1) p + g c, with shares that sum to those claimed."""
-    p, share, gate, content = sympy.symbols("p P g c", positive=True)
-    added = (1 - gate) * (1 / share - 1) * p + gate * content
-    failures = unequal((1 - gate) * p / share + gate * content, (1 - gate) * p + added, "the probability of a key")
-    total = added.subs({p: share, content: 1})
-    return failures + unequal(
-        total, (1 - gate) * (1 - share) + gate if mass is None else mass, "the sum of what is added over the keys"
-    )
+@claim(
+    status=Status.INSTANCES,
+    scope=r"Exact arithmetic. $X$ is finite, $m_c$ is the middle of channel $c$'s range and $\mathrm{osc}_c$ its "
+    r"length. $p_h$ is a probability on $\mathbb{Z}^n$; over the keys alone head $h$ gives each of them "
+    r"$p_h / P$, with $P$ the sum over the keys. Content gives any probabilities, behind a gate "
+    r"$g_h \in [0, 1]$. $B$ is a set of offsets that are keys of the query. Where the kernel $R$ reads offsets "
+    r"that are no keys, it gets values within the range.",
+    justifies=("convert/certificate/distance.py: kernel_difference, distance_from_convolution",),
+    tests=(
+        "convert/certificate/test_distance.py: test_no_input_is_beyond_the_distance",
+        "learn/freezing/test_freeze.py: test_no_input_is_beyond_the_certificate",
+    ),
+)
+def frozen_kernel() -> Checks:
+    r"""How far trained attention is from a convolution.
 
+    With $D = \sum_h (1 - g_h) W_h p_h - R$ and $P_h$ the sum of $p_h$ over $B$,
 
-def claims() -> list[Claim]:
-    """The distance between trained attention and a convolution."""
-    return [
-        Claim(
-            name="frozen-kernel",
-            title="How far trained attention is from a convolution",
-            statement=Formula(
-                r"|\operatorname{Attention} - \operatorname{Conv}_R|_o \le \sum_c |m_c| \Bigl|\sum_h "
-                r"W_{o,c,h} - \sum_z "
-                r"R_{o,c}(z)\Bigr| + \frac{\operatorname{osc}_c}{2} \Bigl(\sum_{z \in \mathbb{Z}^n} "
-                r"|D_{o,c}(z)| + \sum_h "
-                r"\bigl((1 - P_h)(1 - g_h) + g_h\bigr) |W_{o,c,h}| + \sum_{z \notin B} "
-                r"|R_{o,c}(z)|\Bigr),\quad D = \sum_h "
-                r"(1 - g_h) W_h p_h - R",
-                "|Attention - Conv_R|_o <= sum_c |m_c| |sum_h W_{o,c,h} - sum_z R_{o,c}(z)| + osc_c "
-                "/ 2 (sum_{z in Z^n} "
-                "|D_{o,c}(z)| + sum_h ((1 - P_h) (1 - g_h) + g_h) |W_{o,c,h}| + sum_{z not in B} "
-                "|R_{o,c}(z)|), with D = "
-                "sum_h (1 - g_h) W_h p_h - R, and P_h the sum of p_h over B, offsets that are keys of the query.",
-            ),
-            assumptions=(
-                "$X$ is finite, $m_c$ the middle of channel $c$'s range and $osc_c$ its length.",
-                "$p_h$ is a probability on $Z^n$; over the keys alone the head gives each $p_h / P$, "
-                "$P$ the sum over the "
-                "keys.",
-                "Content gives any probabilities, behind a gate $g_h$ in [0, 1].",
-                "Where $R$ reads offsets that are no keys, it gets values within the range. If every "
-                "offset of $R$ is in "
-                "$B$, the last sum is empty.",
-            ),
-            steps=_steps(),
-            checks=(
-                Check("weights on a range, split at its middle", Kind.SYMBOLIC, range_failures),
-                Check(
-                    "what missing keys and content add, and that it sums to their share", Kind.SYMBOLIC, gate_failures
-                ),
-                Check(
-                    "the worst input is within the bound, in rational numbers",
-                    Kind.INSTANCES,
-                    bound_failures,
-                    cases=(
-                        f"{CASES} random layers of one channel along one axis: 1 to 3 heads with any probabilities on "
-                        "up to 11 offsets, gates from 0 to 1, windows of up to 9 taps, key grids narrower and wider "
-                        "than the window, ranges of any middle",
-                    ),
-                ),
-            ),
-            justifies=(
-                "conv2attn.convert.certificate.distance.kernel_difference",
-                "conv2attn.convert.certificate.distance.distance_from_convolution",
-            ),
-            tests=(
-                "convert.certificate.test_distance.test_no_input_is_beyond_the_distance",
-                "learn.freezing.test_freeze.test_no_input_is_beyond_the_certificate",
-            ),
-        )
-    ]
+    ```math
+    \begin{aligned} |\operatorname{Attention} - \operatorname{Conv}_R|_o \le
+    &\sum_c |m_c| \Bigl|\sum_h W_{o,c,h} - \sum_z R_{o,c}(z)\Bigr| \\
+    {} + &\sum_c \frac{\operatorname{osc}_c}{2} \Bigl(\sum_{z \in \mathbb{Z}^n} |D_{o,c}(z)|
+    + \sum_{z \notin B} |R_{o,c}(z)| + \sum_h \bigl((1 - g_h)(1 - P_h) + g_h\bigr) |W_{o,c,h}| \Bigr) . \end{aligned}
+    ```
 
+    **Proof.** The difference is linear in what is read: it is $\sum_c \sum_k d_{c,k} x_{c,k}$, and
+    $\sum_k d_{c,k} = \sum_h W_{o,c,h} - \sum_z R_{o,c}(z)$, since each head's probabilities sum to 1, whatever its
+    gate. As in `smoothed-kernel`, $|\sum_k d_k x_k| \le |m| |\sum_k d_k| + \frac{1}{2} \mathrm{osc} \sum_k |d_k|$. At
+    a key, with $p = p_h(k)$ and $c$ what content gives it,
 
-def _steps() -> tuple[Step, ...]:
-    return (
-        Step(
-            Formula(
-                r"(\operatorname{Attention} - \operatorname{Conv}_R)_o = \sum_c \sum_k d_{c,k} x_{c,k},\quad \sum_k "
-                r"d_{c,k} = \sum_h W_{o,c,h} - \sum_z R_{o,c}(z)",
-                "(Attention - Conv_R)_o = sum_c sum_k d_{c,k} x_{c,k}, sum_k d_{c,k} = sum_h "
-                "W_{o,c,h} - sum_z R_{o,c}(z)",
-            ),
-            "The difference is linear in what is read, and each head's probabilities sum to 1, whatever its gate.",
-        ),
-        Step(
-            Formula(
-                r"\Bigl|\sum_k d_k x_k\Bigr| = \Bigl|m \sum_k d_k + \sum_k d_k (x_k - m)\Bigr| \le |m| \Bigl|\sum_k "
-                r"d_k\Bigr| + \frac{\operatorname{osc}}{2} \sum_k |d_k|",
-                "|sum_k d_k x_k| = |m sum_k d_k + sum_k d_k (x_k - m)| <= |m| |sum_k d_k| + osc / 2 sum_k |d_k|",
-            ),
-            "$|x_k - m| <= osc / 2$.",
-        ),
-        Step(
-            Formula(
-                r"(1 - g) \frac{p_k}{P} + g c_k = (1 - g) p_k + (1 - g) \Bigl(\frac{1}{P} - 1\Bigr) p_k + g c_k",
-                "(1 - g) p_k / P + g c_k = (1 - g) p_k + (1 - g) (1 / P - 1) p_k + g c_k",
-            ),
-            "What is added to $(1 - g) p_k$ is not negative, and sums to $(1 - g) (1 - P) + g$ over "
-            "the keys, which is at "
-            "most $(1 - g_h) (1 - P_h) + g_h$: the keys contain $B$.",
-        ),
-        Step(
-            Formula(
-                r"\sum_k |d_k| \le \sum_{z \in \mathbb{Z}^n} |D(z)| + \sum_h \bigl((1 - g_h)(1 - P_h) "
-                r"+ g_h\bigr) |W_h| + "
-                r"\sum_{z \notin B} |R(z)|",
-                "sum_k |d_k| <= sum_{z in Z^n} |D(z)| + sum_h ((1 - g_h) (1 - P_h) + g_h) |W_h| + "
-                "sum_{z not in B} |R(z)|",
-            ),
-            "The triangle inequality: at a key, $d$ is $D$ and what is added; at an offset of $R$ "
-            "that is no key, $-R$.",
-        ),
+    ```math
+    {=attended} = {=kept} + \left[{=ADDED}\right] .
+    ```
+
+    The bracket is not negative and sums to ${=MASS}$ over the keys, at most the same with $P_h$ as the keys contain
+    $B$. So by the triangle inequality $\sum_k |d_k|$ is at most $\sum_z |D(z)|$, what the brackets add, and $|R(z)|$
+    at offsets of $R$ that are no keys. $\square$
+    """
+    kept = (1 - GATE) * PROBABILITY
+    attended = kept / SHARE + GATE * CONTENT
+    yield Check("weights on a range, split at its middle", range_failures)
+    yield Check("what missing keys and content add, and its sum", gate_failures)
+    yield Check(
+        "the worst input is within the bound",
+        bound_failures,
+        f"{OPPOSITE + RANDOM} layers of one channel along one axis: 1 to 3 heads, any gates, windows and key grids",
     )

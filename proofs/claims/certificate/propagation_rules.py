@@ -6,19 +6,24 @@ every slack in an inequality; what is to be shown is then a polynomial of such s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from itertools import product
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
+from ...prover.claim import Check, Checks, Status, claim
 from ...prover.decide import Expr, not_nonnegative, unequal
-from ...prover.formula import fill, lines
 
-COUNTS = (1, 2, 3, 5)
 A, B, C, D = sympy.symbols("a b c d", real=True)  # values of one network, a and b, and of the other, c and d
 E, G = sympy.symbols("e g", nonnegative=True)  # |a - c| <= e, |b - d| <= g
 PRODUCT = A * (B - D) + D * (A - C)  # of which every factor is bounded
 QUOTIENT = (A - C) / B
+
+
+def outside(value: Expr, low: Expr, high: Expr, what: str) -> list[str]:
+    """Returns a failure for each end that the value is not known to keep."""
+    below, above = f"{what}: value minus lower end", f"{what}: upper end minus value"
+    return not_nonnegative(value - low, below) + not_nonnegative(high - value, above)
 
 
 def sum_failures(*, error: Expr = E + G) -> list[str]:
@@ -28,14 +33,11 @@ def sum_failures(*, error: Expr = E + G) -> list[str]:
     """
     low, other_low = sympy.symbols("l m", real=True)
     w, x, r, s, p, q = sympy.symbols("w x r s p q", nonnegative=True)
+    a, b = low + w, other_low + x
+    high, other_high = a + r, b + s
     failures = not_nonnegative(error - ((E - p) + (G - q)), "bound minus difference")
-    for sign in (1, -1):
-        ends = (low, low + w + r), (other_low, other_low + x + s)  # a = l + w and b = m + x
-        second = ends[1] if sign > 0 else (-ends[1][1], -ends[1][0])
-        value = (low + w) + sign * (other_low + x)
-        failures += not_nonnegative(value - (ends[0][0] + second[0]), f"sign {sign}: value minus lower end")
-        failures += not_nonnegative(ends[0][1] + second[1] - value, f"sign {sign}: upper end minus value")
-    return failures
+    failures += outside(a + b, low + other_low, high + other_high, "a + b")
+    return failures + outside(a - b, low - other_high, high - other_low, "a - b")
 
 
 def product_failures(
@@ -43,16 +45,11 @@ def product_failures(
 ) -> list[str]:
     """Whether a b - c d is the identity, and a b a weighted mean of the products of the ends."""
     low, high, other_low, other_high, s, t = sympy.symbols("l u m v s t", real=True)  # 0 <= s, t <= 1
+    ends, others = {low: 1 - s, high: s}, {other_low: 1 - t, other_high: t}  # a and b are means of their ends
+    a, b = (sum(share * end for end, share in part.items()) for part in (ends, others))
+    weights = {x * y: corners(ends[x], others[y]) for x, y in product(ends, others)}
     failures = unequal(A * B - C * D, identity, "a b - c d")
-    first, second = (1 - s) * low + s * high, (1 - t) * other_low + t * other_high
-    weights = {
-        (low, other_low): corners(1 - s, 1 - t),
-        (low, other_high): corners(1 - s, t),
-        (high, other_low): corners(s, 1 - t),
-        (high, other_high): corners(s, t),
-    }
-    mean = sum(weight * x * y for (x, y), weight in weights.items())
-    failures += unequal(first * second, mean, "a b minus the mean of the corners")
+    failures += unequal(a * b, sum(weight * corner for corner, weight in weights.items()), "a b minus the mean")
     return failures + unequal(sum(weights.values()), 1, "the sum of the weights")
 
 
@@ -61,64 +58,39 @@ def quotient_failures(*, identity: Expr = QUOTIENT) -> list[str]:
     return unequal(A / B - C / B, identity, "a / b - c / b")
 
 
-def mean_failures(counts: Iterable[int] = COUNTS, *, total: Expr = 1) -> list[str]:
-    """Whether sum_i w_i x_i is between l and u, and moves by at most e, for w_i >= 0 of sum 1 (or of another total)."""
-    failures = []
-    low, width = sympy.Symbol("l", real=True), sympy.Symbol("w", nonnegative=True)
-    for count in counts:
-        weights = list(sympy.symbols(f"w1:{count + 1}", nonnegative=True))
-        share, slack = (
-            sympy.symbols(f"s1:{count + 1}", nonnegative=True),
-            sympy.symbols(f"p1:{count + 1}", nonnegative=True),
-        )
-        ones = sum(weights)  # instead of 1: both sides are multiplied with the sum of the weights
-        mean = sum(weight * (low + part) for weight, part in zip(weights, share, strict=True))  # x_i = l + s_i
-        failures += not_nonnegative(sympy.expand(mean - total * ones * low), f"{count} values: mean minus l")
-        below = sum(weight * (low + width - part) for weight, part in zip(weights, share, strict=True))
-        failures += not_nonnegative(sympy.expand(total * ones * (low + width) - below), f"{count} values: u minus mean")
-        moved = sum(weight * (E - part) for weight, part in zip(weights, slack, strict=True))  # x_i - y_i = e - p_i
-        failures += not_nonnegative(sympy.expand(total * ones * E - moved), f"{count} values: e minus difference")
-    return failures
+def mean_failures(*, total: Expr = 1) -> list[str]:
+    """Whether sum_i w_i x_i is at most an end times total = sum_i w_i, for w_i >= 0: one value after the other.
+
+    What is at most an end is x_i (at most u), -x_i (at most -l), and x_i - y_i (at most e).
+    """
+    end, so_far = sympy.symbols("u R", real=True)
+    weight, weights, slack = sympy.symbols("w W s", nonnegative=True)
+    before = total * weights * end - so_far  # is not negative; so_far is the sum of all values before
+    after = total * (weights + weight) * end - (so_far + weight * (end - slack))
+    return not_nonnegative(after - before, "what one more value adds to the bound minus the sum")
 
 
-def maximum_failures(counts: Iterable[int] = COUNTS, *, factor: Expr = 1) -> list[str]:
+def maximum_failures(*, factor: Expr = 1) -> list[str]:
     """Whether max_i a_i <= max_i c_i + factor e if a_i <= c_i + e for all i; the rest is by symmetry.
 
-    Whichever a_j is the maximum: c_j is at most max_i c_i.
+    Whichever a_j is the maximum: c_j is M - b, with M = max_i c_i, and a_j is c_j + e - p.
     """
-    failures = []
-    top = sympy.Symbol("M", real=True)
-    for count in counts:
-        below, slack = (sympy.symbols(f"{name}1:{count + 1}", nonnegative=True) for name in "bp")
-        for number, (b, p) in enumerate(zip(below, slack, strict=True), start=1):
-            a = (top - b) + E - p  # c_j = M - b_j, a_j = c_j + e - p_j
-            failures += not_nonnegative(top + factor * E - a, f"{count} values: bound minus a_{number}")
-    return failures
+    top, (below, slack) = sympy.Symbol("M", real=True), sympy.symbols("b p", nonnegative=True)
+    return not_nonnegative(top + factor * E - ((top - below) + E - slack), "bound minus a_j")
 
 
 def gate_failures(*, low: Callable[[Expr, Expr], Expr] = lambda positive, x: sympy.Integer(0)) -> list[str]:
     """Whether x s is between min(x, 0) and max(x, 0) for 0 <= s <= 1: SiLU, GELU and hardswish are of this form."""
-    x, s = sympy.Symbol("x", nonnegative=True), sympy.Symbol("s", nonnegative=True)
-    rest = sympy.Symbol("r", nonnegative=True)  # s + r stands for 1
-    failures = []
-    for sign in (1, -1):  # x >= 0 and x <= 0
-        value = sign * x * s
-        ends = (low(s + rest, x), x * (s + rest)) if sign > 0 else (-x * (s + rest), -low(s + rest, x))
-        failures += not_nonnegative(value - ends[0], f"sign {sign}: value minus lower end")
-        failures += not_nonnegative(ends[1] - value, f"sign {sign}: upper end minus value")
-    return failures
+    x, s, rest = sympy.symbols("x s r", nonnegative=True)  # s + r stands for 1
+    one = s + rest
+    return outside(x * s, low(one, x), x * one, "x >= 0") + outside(-x * s, -x * one, -low(one, x), "x <= 0")
 
 
 def range_failures(*, width: int = 1) -> list[str]:
     """Whether |a - c| <= width (u - l) for two numbers between l and u."""
-    low = sympy.Symbol("l", real=True)
-    w, r, x = sympy.symbols("w r x", nonnegative=True)
-    failures = []
-    for a, c in ((low + w + r, low + w), (low + w, low + w + r)):  # c <= a and a <= c; u is x above the larger
-        high = low + w + r + x
-        for sign in (1, -1):
-            failures += not_nonnegative(width * (high - low) - sign * (a - c), f"sign {sign}: u - l minus a - c")
-    return failures
+    below, apart, above = sympy.symbols("w r x", nonnegative=True)  # one is r above the other
+    whole = width * (below + apart + above)
+    return [reason for sign in (1, -1) for reason in not_nonnegative(whole - sign * apart, f"sign {sign}: u - l minus")]
 
 
 def rounding_failures(*, roundings: int = 2) -> list[str]:
@@ -129,105 +101,42 @@ def rounding_failures(*, roundings: int = 2) -> list[str]:
     return not_nonnegative((f - g) + roundings * r - computed, "bound minus difference")
 
 
-def claims() -> list[Claim]:
-    """The claims of this file."""
-    return [_rules()]
+@claim(
+    status=Status.ALGEBRA,
+    scope=r"Real values with $l \le a, c \le u$ and $|a - c| \le e$; likewise $m \le b, d \le v$ and $|b - d| \le g$. "
+    r"Both networks compute the same operation by the same program, which gives equal results on equal numbers.",
+    justifies=(
+        "convert/certificate/network/rules/interval.py: checked, Arithmetic.rounded",
+        "convert/certificate/network/rules/pointwise.py: Activation",
+    ),
+    tests=("convert/certificate/network/test_rules.py: test_an_operation_stays_within_its_bounds",),
+    is_lemma=True,
+)
+def propagation_rules() -> Checks:
+    r"""What operations make of bounds on values and on differences.
 
+    | operation | bounds on its value | bound on its difference |
+    | --- | --- | --- |
+    | $a + b$, $a - b$ | sums and differences of the ends | ${=E + G}$ |
+    | $a b$ | smallest and largest product of ends | $\vert a \vert g + \vert d \vert e$, as $a b - c d = {=PRODUCT}$ |
+    | $a / b$, one number $b > 0$ | $l / b$, $u / b$ | $e / b$, as $a / b - c / b = {=QUOTIENT}$ |
+    | means: $\sum_i w_i x_i$, $w_i \ge 0$, $\sum_i w_i = 1$ | $l$, $u$ | $e$ |
+    | maximum, minimum | those of the ends | $e$ |
+    | $f(a)$ | $f(l)$, $f(u)$ where $f$ grows | $e$ times the largest slope |
+    | $x s$, $0 \le s \le 1$ | $\min(x, 0)$, $\max(x, 0)$ | by the slope |
+    | any | $l$, $u$ | $u - l$; with roundings of at most $r$, $2 r$ more |
 
-def _rules() -> Claim:
-    return Claim(
-        name="propagation-rules",
-        title="What each operation makes of bounds on values and differences",
-        statement=lines(
-            fill(
-                r"a \pm b:\ \text{ends add},\quad $error",
-                "a +- b: ends add, the difference is at most $error",
-                error=E + G,
-            ),
-            fill(
-                r"a b - c d = $product,\quad \min \le a b \le \max \text{ of the ends' products}",
-                "a b - c d = $product; a b is between the smallest and the largest product of ends",
-                product=PRODUCT,
-            ),
-            fill(
-                r"a / b - c / b = $quotient,\quad b > 0",
-                "a / b - c / b = $quotient for one number b > 0",
-                quotient=QUOTIENT,
-            ),
-            Formula(
-                r"\textstyle \sum_i w_i x_i,\ w_i \ge 0,\ \sum_i w_i = 1:\quad l \le \cdot \le u,\ \text{difference}"
-                r" \le e",
-                "means sum_i w_i x_i, w_i >= 0 of sum 1: between l and u, the difference is at most e",
-            ),
-            Formula(
-                r"|\max_i a_i - \max_i c_i| \le e,\quad |\min_i a_i - \min_i c_i| \le e",
-                "|max_i a_i - max_i c_i| <= e and |min_i a_i - min_i c_i| <= e",
-            ),
-            Formula(
-                r"|f(a) - f(c)| \le \sup |f'|\, e,\quad f(l) \le f(a) \le f(u) \text{ for growing } f,\quad \min(x,"
-                r" 0) \le x s \le \max(x, 0)",
-                "|f(a) - f(c)| <= sup |f'| e; f(l) <= f(a) <= f(u) where f grows; min(x, 0) <= x s <= max(x, 0) for "
-                "0 <= s <= 1",
-            ),
-            Formula(
-                r"|a - c| \le u - l,\quad |\mathrm{fl} f - \mathrm{fl} g| \le |f - g| + 2 r",
-                "|a - c| <= u - l; |fl f - fl g| <= |f - g| + 2 r for roundings of at most r",
-            ),
-        ),
-        assumptions=(
-            "$l <= a$, $c <= u$ and $|a - c| <= e$; likewise $m <= b$, $d <= v$ and $|b - d| <= g$.",
-            "Both networks compute the same operation by the same program; on equal numbers it gives equal results.",
-        ),
-        steps=(
-            Step(
-                Formula(
-                    r"\text{moving, joining, padding with a constant: each value is one of the inputs' or the"
-                    r" constant}",
-                    "moving, joining, padding with a constant: each value is one of the inputs' or the constant",
-                ),
-                "So the smallest $l$, the largest $u$ and the largest $e$ hold for all, and a constant differs by 0. "
-                "Where channels stay channels, their own bounds stay.",
-            ),
-            Step(
-                fill(
-                    r"a b - c d = $product \implies |a b - c d| \le |a| g + |d| e",
-                    "a b - c d = $product, so |a b - c d| <= |a| g + |d| e",
-                    product=PRODUCT,
-                ),
-                "Add and subtract $a d$. The product is linear in each factor, so it is a mean of its values at the "
-                "ends.",
-            ),
-            Step(
-                Formula(
-                    r"\textstyle \sum_i w_i (x_i - y_i) \le \sum_i w_i e = e,\quad \max_i a_i = a_j \le c_j + e \le"
-                    r" \max_i c_i + e",
-                    "sum_i w_i (x_i - y_i) <= sum_i w_i e = e; max_i a_i = a_j <= c_j + e <= max_i c_i + e",
-                ),
-                "Averages and interpolation are means; with zero padding 0 is among the values. ReLU and clamping are "
-                "maxima and minima with a constant.",
-            ),
-            Step(
-                Formula(
-                    r"\mathrm{fl} f - \mathrm{fl} g = (\mathrm{fl} f - f) + (f - g) + (g - \mathrm{fl} g)",
-                    "fl f - fl g = (fl f - f) + (f - g) + (g - fl g)",
-                ),
-                "Each network rounds once. Where both compute on the same numbers the difference stays 0.",
-            ),
-        ),
-        checks=(
-            Check("sums and differences", Kind.SYMBOLIC, sum_failures),
-            Check("products", Kind.SYMBOLIC, product_failures),
-            Check("quotients by a number", Kind.SYMBOLIC, quotient_failures),
-            Check("means", Kind.INSTANCES, mean_failures, cases=tuple(f"{count} values" for count in COUNTS)),
-            Check("maxima", Kind.INSTANCES, maximum_failures, cases=tuple(f"{count} values" for count in COUNTS)),
-            Check("a number times $x$, between 0 and 1", Kind.SYMBOLIC, gate_failures),
-            Check("differences of numbers in a range", Kind.SYMBOLIC, range_failures),
-            Check("two roundings", Kind.SYMBOLIC, rounding_failures),
-        ),
-        justifies=(
-            "conv2attn.convert.certificate.network.rules.interval.checked",
-            "conv2attn.convert.certificate.network.rules.interval.Arithmetic.rounded",
-            "conv2attn.convert.certificate.network.rules.pointwise.Activation",
-        ),
-        tests=("convert.certificate.network.test_rules.test_an_operation_stays_within_its_bounds",),
-    )
+    Moving, joining and padding with a constant give values of the input or the constant. A product is linear in each
+    factor, so it is a mean of its values at the ends. A maximum is some $a_j \le c_j + e$, so at most the other
+    maximum plus $e$. Averages and interpolation are means; with zero padding 0 is among the values. ReLU and clamping
+    are maxima and minima with a constant; SiLU, GELU and hardswish are of the form $x s$. Each network rounds once;
+    where both compute on the same numbers, the difference stays 0.
+    """
+    yield Check("sums and differences", sum_failures)
+    yield Check("products", product_failures)
+    yield Check("quotients by a number", quotient_failures)
+    yield Check("means", mean_failures)
+    yield Check("maxima", maximum_failures)
+    yield Check("a number times $x$, between 0 and 1", gate_failures)
+    yield Check("differences of numbers in a range", range_failures)
+    yield Check("two roundings", rounding_failures)

@@ -13,26 +13,25 @@ from itertools import product
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
+from ...prover.claim import Check, Checks, Status, claim
 from ...prover.decide import Expr, has_negative_coefficient, not_nonnegative, on_unit_interval, unequal
-from ...prover.formula import fill
 from ..theorem.one_hot import Q, squared_distance
 
 GRIDS = ((1,), (7,), (1, 1), (1, 4), (3, 2), (3, 5), (6, 6), (1, 2, 3), (3, 2, 3), (2, 2, 2, 2))
-AXES = (1, 2, 3)
-POINTS = tuple(sympy.Rational(n, 64) for n in (1, 4, 16, 32, 48, 60))
 
 N = sympy.Symbol("n", integer=True, positive=True)
 MAJORANT = (1 + Q) / (1 - Q)
 SHARP_BOUND = 1 - ((1 - Q) / (1 + Q)) ** N
 SIMPLE_BOUND = 2 * N * Q / (1 + Q)
 FIRST_ORDER = 2 * N
-CUT = 1 - (1 + 2 * Q) ** -N  # partial_tail(Q, 1, axes=N)
 
 
 def partial_tail(q: Expr, terms: int, *, axes: Expr = 2) -> Expr:
     """1 - theta^-axes with the series of theta_3 cut after q^(terms^2); grows with ``terms`` towards tau."""
     return 1 - 1 / (1 + 2 * sum(q ** (n * n) for n in range(1, terms + 1))) ** axes
+
+
+CUT = partial_tail(Q, 1, axes=N)
 
 
 def majorant_failures(*, exponent: Callable[[Expr], Expr] = lambda n: n**2, majorant: Expr = MAJORANT) -> list[str]:
@@ -79,152 +78,59 @@ def lattice_counts(largest: int, *, axes: int = 2) -> Counter[int]:
 
 
 def grid_failures(grids: Iterable[tuple[int, ...]] = GRIDS, *, fewer: int = 0) -> list[str]:
-    """Whether the partition sum of every target of these grids is, power by power of q, at most theta_3(q)^n.
-
-    Args:
-        grids: Keys along each axis.
-        fewer: By how much the power of theta_3 is less than the number of axes.
-    """
+    """Whether the sum for every target of these boxes is, power by power of q, at most theta_3(q)^(n - fewer)."""
     failures = []
     for size in grids:
         keys = list(product(*map(range, size)))
         lattice = lattice_counts(sum(length**2 for length in size), axes=len(size) - fewer)
         for target in keys:
             counts = Counter(int(squared_distance(key, target)) for key in keys)
-            failures += [
-                f"{shown(size)}, target {target}: {count} keys at squared distance {m}, more than {lattice[m]}"
-                for m, count in counts.items()
-                if count > lattice[m]
-            ]
+            more = {m: count for m, count in counts.items() if count > lattice[m]}
+            failures += [f"{size} keys, target {target}: {n} at squared distance {m}" for m, n in more.items()]
     return failures
 
 
-def shown(size: tuple[int, ...]) -> str:
-    """A grid of keys as the cases list it."""
-    return "x".join(map(str, size)) + (" keys in a row" if len(size) == 1 else " keys")
+@claim(
+    status=Status.COQ,
+    scope=r"$\alpha > 0$ and $q = e^{-\alpha}$. The keys are a box of $\mathbb{Z}^n$ of any size, $n \ge 1$, with the "
+    r"target $t$ among them; the scores are those of `encoding-identity`, up to a constant.",
+    justifies=("convert/bounds/tail.py: tail_fraction, softmax_tail",),
+    coq=(
+        "Box.v: box_tail, tau_n_bounds",
+        "Grid.v: grid_tail, grid_tail_simple",
+        "Theta.v: tau_bounds",
+        "Enclosure.v: tau_enclosed",
+    ),
+    tests=(
+        "proofs/claims/test_tail.py: test_the_tail_of_the_code_is_the_tail_of_the_proof",
+        "proofs/formal/test_formal_bridge.py: test_the_tail_of_the_code_lies_on_the_formal_one",
+    ),
+    is_lemma=True,
+)
+def tail_bound() -> Checks:
+    r"""The attention that misses the target is bounded for all image sizes at once.
 
+    With $\vartheta_3(q) = \sum_{m \in \mathbb{Z}} q^{m^2}$,
 
-def value_failures(*, bound: Expr = SHARP_BOUND) -> list[str]:
-    """Whether a rational lower bound of tau is at most the bound, at rational q and for several numbers of axes."""
-    lower = [(q, n, partial_tail(q, 8, axes=n)) for q, n in product(POINTS, AXES)]
-    return [
-        f"tau({q}) >= {float(tau):.6g} > {bound} for n = {n}"
-        for q, n, tau in lower
-        if not tau <= bound.subs({Q: q, N: n})
-    ]
+    ```math
+    1 - p_t \le \tau_n = 1 - \vartheta_3(q)^{-n} \le {=SIMPLE_BOUND} \le {=FIRST_ORDER * Q} .
+    ```
 
+    **Proof.** Moving $t$ to the origin maps the keys one-to-one into $\mathbb{Z}^n$, and all terms are positive. So
 
-_PARTS = {
-    "majorant": MAJORANT,
-    "sharp": SHARP_BOUND,
-    "simple": SIMPLE_BOUND,
-    "first": FIRST_ORDER * Q,
-    "cut": CUT,
-    "two": sympy.factor(SHARP_BOUND.subs(N, 2)),
-}
+    ```math
+    \frac{1}{p_t} = \sum_k q^{|k - t|^2} \le \sum_{z \in \mathbb{Z}^n} q^{|z|^2} = \vartheta_3(q)^n, \qquad
+    \vartheta_3(q) \le 1 + 2 \sum_{m \ge 1} q^m = {=MAJORANT} ,
+    ```
 
+    the latter since $m^2 \ge m$. Hence $\tau_n \le {=SHARP_BOUND}$, which is at most ${=SIMPLE_BOUND}$ by Bernoulli's
+    inequality. $\square$
 
-def claims() -> list[Claim]:
-    """The claims of this file."""
-    return [_tail_bound()]
-
-
-def _tail_bound() -> Claim:
-    return Claim(
-        name="tail-bound",
-        title="A bound on the attention that misses the target, for any image size",
-        statement=fill(
-            r"1 - p_t \le \tau_n = 1 - \vartheta_3(q)^{-n} \le $sharp \le $simple \le $first,\quad q = e^{-\alpha}",
-            "1 - p_t <= tau_n = 1 - theta_3(q)^-n <= $sharp <= $simple <= $first, with q = exp(-alpha) and theta_3(q) "
-            "= sum over all integers m of q^(m^2), for n axes; 2 n is the best constant.",
-            **_PARTS,
-        ),
-        assumptions=(
-            "$alpha > 0$, so $0 < q < 1$; $n >= 1$.",
-            "The keys are finitely many points of $Z^n$, the target among them.",
-        ),
-        steps=_tail_steps(),
-        checks=(
-            Check(
-                "$m^2 >= m$ and the geometric series give $theta_3 <= (1 + q)/(1 - q)$",
-                Kind.SYMBOLIC,
-                majorant_failures,
-            ),
-            Check(
-                "the chain of bounds for $0 < q < 1$ and every $n$ (induction), and $tau_n / q -> 2 n$ as $q -> 0$",
-                Kind.SYMBOLIC,
-                bound_failures,
-            ),
-            Check(
-                "the partition sum of every target is part of the series $theta_3(q)^n$, for all $q$",
-                Kind.INSTANCES,
-                grid_failures,
-                cases=tuple(f"{shown(size)}, every target" for size in GRIDS),
-            ),
-            Check(
-                f"$tau_n$ is below the bounds at $q = {', '.join(map(str, POINTS))}$ and "
-                f"$n = {', '.join(map(str, AXES))}$",
-                Kind.EXACT,
-                value_failures,
-            ),
-        ),
-        justifies=(
-            "conv2attn.convert.bounds.tail.tail_fraction",
-            "conv2attn.convert.bounds.tail.softmax_tail",
-        ),
-        source="new",
-        tests=(
-            "proofs.claims.test_tail.test_the_tail_of_the_code_is_the_tail_of_the_proof",
-            "proofs.formal.test_formal_bridge.test_the_tail_of_the_code_lies_on_the_formal_one",
-        ),
-        formal=(
-            "Theta.tau_bounds",
-            "Grid.grid_tail",
-            "Grid.grid_tail_simple",
-            "Enclosure.tau_enclosed",
-            "Box.tau_n_bounds",
-            "Box.box_tail",
-        ),
-    )
-
-
-def _tail_steps() -> tuple[Step, ...]:
-    return (
-        Step(
-            Formula(
-                r"\frac{1}{p_t} = \sum_{k \in \mathcal{K}} q^{|k - t|^2} \le \sum_{z \in \mathbb{Z}^n} q^{|z|^2}"
-                r" = \prod_{i=1}^{n} \sum_{z_i} q^{z_i^2} = \vartheta_3(q)^n",
-                "1 / p_t = sum_{k in keys} q^(|k - t|^2) <= sum_{z in Z^n} q^(|z|^2) = theta_3(q)^n",
-            ),
-            "$k -> k - t$ maps the keys one-to-one into $Z^n$, all terms are positive, and $q^(|z|^2)$ is the product "
-            "of the axes' $q^(z_i^2)$.",
-        ),
-        Step(
-            fill(
-                r"\vartheta_3(q) = 1 + 2 \sum_{m \ge 1} q^{m^2} \le 1 + 2 \sum_{m \ge 1} q^m = $majorant",
-                "theta_3(q) = 1 + 2 sum_{m >= 1} q^(m^2) <= 1 + 2 sum_{m >= 1} q^m = $majorant",
-                **_PARTS,
-            ),
-            "$m^2 - m = m (m - 1) >= 0$ and $0 < q < 1$; then the geometric series.",
-        ),
-        Step(
-            fill(
-                r"1 - p_t \le 1 - \vartheta_3(q)^{-n} \le $sharp,\quad n = 2:\ $two",
-                "1 - p_t <= 1 - theta_3(q)^-n <= $sharp; for n = 2 this is $two",
-                **_PARTS,
-            ),
-            "$x -> 1 - 1/x$ grows with $x > 0$.",
-        ),
-        Step(
-            fill(
-                r"1 - (1 - r)^n \le n r,\quad r = 1 - \frac{1 - q}{1 + q},\ n r = $simple \le $first",
-                "1 - (1 - r)^n <= n r with r = 1 - (1 - q)/(1 + q), n r = $simple <= $first",
-                **_PARTS,
-            ),
-            "Bernoulli, by induction: with $d_n = n r - 1 + (1 - r)^n$, $d_1 = 0$ and $d_{n+1} = (1 - r) d_n + n r^2$.",
-        ),
-        Step(
-            fill(r"$cut \le \tau_n \le $first", "$cut <= tau_n <= $first", **_PARTS),
-            "$theta_3(q) >= 1 + 2 q$. Both sides are $2 n q$ to first order, so no constant below $2 n$ would do.",
-        ),
+    Algebra adds to what Coq has that ${=FIRST_ORDER}$ is the best constant: $\vartheta_3(q) \ge 1 + 2 q$ gives
+    $\tau_n \ge {=CUT}$, which also is ${=FIRST_ORDER * Q}$ to first order.
+    """
+    yield Check("$m^2 \\ge m$ and the geometric series bound $\\vartheta_3$", majorant_failures)
+    yield Check("the chain of bounds for $0 < q < 1$ and every $n$, and the limit of $\\tau_n / q$", bound_failures)
+    yield Check(
+        "the sum for every target is a part of $\\vartheta_3(q)^n$", grid_failures, f"{len(GRIDS)} boxes of keys"
     )

@@ -1,1 +1,1 @@
-"""What several claims share: symbols, small convolutions, lattices, checks."""
+"""What several claims share: symbols, small convolutions, lattices."""

@@ -45,7 +45,7 @@ class Kernel:
     def __str__(self) -> str:
         sizes = " ".join("x".join(map(str, part)) for part in (self.taps, self.dilation))
         alphas = ", ".join(map(str, dict.fromkeys(self.alphas)))
-        return f"taps and dilation {sizes}, weights {' '.join(map(str, self.weights))}, $alpha = {alphas}$"
+        return f"taps and dilation {sizes}, weights {' '.join(map(str, self.weights))}, alpha {alphas}"
 
     @property
     def targets(self) -> list[Point]:

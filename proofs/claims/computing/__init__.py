@@ -1,10 +1,7 @@
-"""What the code relies on when it computes: rewritings that are exact, and where floating point is."""
+"""Exact computation.
 
-# Of the document; other files follow.
-ORDER = (
-    "floating_point",
-    "exact_scores",
-    "score_gap",
-    "separability",
-    "factorisation",
-)
+Scores and softmax are computed without any error where floating point allows it, and soft attention is, exactly, the
+convolution of a smoothed input.
+"""
+
+ORDER = ("floating_point", "exact_scores", "score_gap", "factorisation", "separability")  # of the document

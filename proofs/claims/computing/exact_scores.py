@@ -8,143 +8,78 @@ from typing import Any
 
 import sympy as sp
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
-from ...prover.formula import lines, relate, show
+from ...prover.claim import Check, Checks, Status, claim
+from ...prover.decide import plain
 from .floating_point import FORMATS
 
-LARGEST_SIDE = {"binary32": 2895, "binary64": 67_108_863}  # of a square key grid, for a 3 x 3 kernel
+LARGEST_SIDE = {"binary32": 2895, "binary64": 67_108_863}  # of a square key grid, for a 5 x 5 kernel
 
 rows, columns, d_1, d_2, D_1, D_2 = sp.symbols("R C d_1 d_2 D_1 D_2", nonnegative=True)
 LARGEST_INTEGER = rows**2 + columns**2 + 2 * (rows * D_1 + columns * D_2)
 
 
-def claims() -> list[Claim]:
-    """The claims of this file."""
-    return [exact_scores()]
-
-
+@claim(
+    status=Status.COQ,
+    scope=r"$\alpha = 2^a$ is a normal number, and no number overflows. Queries, keys and centres have integer "
+    r"coordinates, on a key grid of $(R + 1) \times (C + 1)$ pixels; $D_1$ and $D_2$ are the largest "
+    r"$|\Delta_1|$ and $|\Delta_2|$. Along other numbers of axes, $B$ has the like terms for each. Numbers have "
+    r"$p$ bits: 24 in single, 53 in double precision. Products are added in any order; a product and a sum may "
+    r"be rounded together. In the place of $\alpha B$ Coq has the sum of the absolute values of a score's "
+    r"products, which is no larger.",
+    justifies=("convert/heads/encoding.py: scores_are_exact", "convert/heads/regime.py: Regime.score_dtype"),
+    coq=("ExactScores.v: scores_without_rounding", "Binary.v: integers_representable"),
+    tests=(
+        "proofs/claims/test_floating_point.py: test_scores_on_the_largest_grid_are_exact_in_single_precision, "
+        "test_the_proved_bound_is_the_codes",
+    ),
+)
 def exact_scores(
-    *,
-    largest: Any = LARGEST_INTEGER,
-    sides: Mapping[str, int] = LARGEST_SIDE,
-    exponent: int = 0,
-) -> Claim:
-    """Scores are computed without rounding as long as their integers fit into the significand.
+    *, largest: Any = LARGEST_INTEGER, sides: Mapping[str, int] = LARGEST_SIDE, exponent: int = 0
+) -> Checks:
+    r"""If alpha is a power of two, scores are computed without rounding.
 
-    Args:
-        largest: Bound on the integers.
-        sides: Largest side of a square key grid for a 3 x 3 kernel.
-        exponent: What is added to the precision p: integers up to 2^(p + exponent) are claimed to be exact.
+    ```math
+    B = {=largest} \le 2^p \implies \mathrm{rd}(v_h \cdot r_\delta) = v_h \cdot r_\delta .
+    ```
+
+    For a $5 \times 5$ kernel, whose centres are at most two pixels from the query along each axis, that is so on
+    square key grids of up to ${=sides["binary32"]}$ pixels a side in single, and ${=sides["binary64"]}$ in double
+    precision.
+
+    **Proof.** The squares and their sum are integers $m$; all other products and partial sums of
+    $-\alpha |\delta|^2 + 2 \alpha \Delta_1 \delta_1 + 2 \alpha \Delta_2 \delta_2$ are $\alpha m$ with an integer $m$.
+    By the triangle inequality, and since $|\delta_1| \le R$ and $|\delta_2| \le C$, each has $|m| \le B$. An integer
+    below $2^p$ has at most $p$ bits, $2^p$ itself has one, and $2^p + 1$ is the first that does not fit; a factor
+    $2^a$ changes the exponent only. So every result is a number of the format, and is not rounded. The softmax's
+    subtraction of the largest score is exact, too: for a target $t$ on the key grid, $s_k - s_t = -\alpha |k - t|^2$
+    with $|k - t|^2 \le R^2 + C^2 \le B$. $\square$
     """
-    bound = relate(Formula("B", "B"), largest)
-    return Claim(
-        name="exact-scores",
-        title="With $alpha$ a power of two, the scores are computed without rounding",
-        statement=lines(
-            Formula(
-                r"B \le 2^p \implies \mathrm{rd}(v_h \cdot r_{\delta}) = v_h \cdot r_{\delta}",
-                "B <= 2^p implies rd(v_h . r_delta) = v_h . r_delta",
-            ),
-            bound,
-        ),
-        assumptions=(
-            "$alpha = 2^a$ is a normal number, and $alpha B$ does not overflow.",
-            "Queries, keys and centres have integer coordinates; $|delta_1| <= R$ and $|delta_2| <= C$ on a key grid "
-            "of $(R + 1) x (C + 1)$ pixels; $D_1$ and $D_2$ are the largest $|Delta_1|$ and $|Delta_2|$.",
-            "The three products are added one after the other, as `positional_scores` does.",
-            "rd rounds to $p$ bits: $p = 24$ in single and $p = 53$ in double precision.",
-        ),
-        steps=_steps(largest),
-        checks=(
-            Check(
-                "no partial sum exceeds $B$, for all signs of the coordinates", Kind.SYMBOLIC, lambda: _beyond(largest)
-            ),
-            Check(
-                "integers up to $2^p$ fit into $p$ bits, and $2^p + 1$ does not",
-                Kind.INSTANCES,
-                lambda: _misfits(exponent),
-                cases=(
-                    "$p = 2, 3, ..., 10$: all integers up to $2^p + 1$",
-                    "$p = 24$ and $p = 53$: $2^p - 1$, $2^p$, $2^p + 1$",
-                ),
-            ),
-            Check(
-                "for a $3 x 3$ kernel, the largest square key grid with $B <= 2^p$",
-                Kind.INSTANCES,
-                lambda: _wrong_sides(largest, sides, exponent),
-                cases=tuple(f"{name}: ${side} x {side}$ pixels" for name, side in sides.items()),
-            ),
-        ),
-        justifies=(
-            "conv2attn.convert.heads.encoding.scores_are_exact",
-            "conv2attn.convert.heads.regime.Regime.score_dtype",
-        ),
-        tests=("proofs.claims.test_floating_point.test_scores_on_the_largest_grid_are_exact_in_single_precision",),
-        formal=(
-            "Binary.integers_representable",
-            "ExactScores.scores_without_rounding",
-        ),
+    yield Check("no partial sum exceeds $B$, for all signs of the coordinates", lambda: _beyond(largest))
+    yield Check(
+        "integers up to $2^p$ fit into $p$ bits, and $2^p + 1$ does not",
+        lambda: _misfits(exponent),
+        "all for $p = 2, ..., 10$; the largest for $p = 24$ and $53$",
     )
-
-
-def _steps(largest: Any) -> tuple[Step, ...]:
-    return (
-        Step(
-            Formula(
-                r"\delta_1^2,\ \ \delta_1^2 + \delta_2^2,\ \ \delta_1^2 + \delta_2^2 - 2 \Delta_1 \delta_1,\ \ "
-                r"\delta_1^2 + \delta_2^2 - 2 \Delta_1 \delta_1 - 2 \Delta_2 \delta_2",
-                "delta_1^2, |delta|^2, |delta|^2 - 2 Delta_1 delta_1, "
-                "|delta|^2 - 2 Delta_1 delta_1 - 2 Delta_2 delta_2",
-            ),
-            "Every product and every partial sum is one of these integers, or $2 Delta_i delta_i$; all but the first "
-            "two times $-alpha$.",
-        ),
-        Step(
-            Formula(rf"|m| \le {show(largest).latex} = B", f"|m| <= {show(largest).text} = B"),
-            "The triangle inequality for each of these integers $m$.",
-        ),
-        Step(
-            Formula(
-                r"m \in \mathbb{Z},\ |m| \le 2^p \implies \mathrm{rd}(m) = m",
-                "m an integer, |m| <= 2^p implies rd(m) = m",
-            ),
-            "Below $2^p$ it has at most $p$ bits, and $2^p$ itself has one; $2^p + 1$ is the first that does not fit.",
-        ),
-        Step(
-            Formula(r"\mathrm{rd}(2^a m) = 2^a m", "rd(2^a m) = 2^a m"),
-            "A power of two changes the exponent only. A result that is a floating-point number is not rounded.",
-        ),
-        Step(
-            Formula(
-                r"s_k - s_t = -\alpha |k - t|^2,\quad |k - t|^2 \le R^2 + C^2 \le B",
-                "s_k - s_t = -alpha |k - t|^2, |k - t|^2 <= R^2 + C^2 <= B",
-            ),
-            "So the softmax's subtraction of the largest score is exact too, for a target $t$ on the key grid.",
-        ),
+    yield Check(
+        "for a $5 \\times 5$ kernel, $B \\le 2^p$ up to these sides and not beyond",
+        lambda: _wrong_sides(largest, sides, exponent),
     )
 
 
 def _beyond(largest: Any) -> list[str]:
     """Partial sums that could exceed the bound.
 
-    |delta_1| = d_1 and R = d_1 + (something not negative), and so on: then bound minus sum must be a polynomial
-    without negative coefficients.
+    |delta_1| = d_1 and R = d_1 + r, |delta_2| = d_2 and C = d_2 + c, with r and c at least 0: then the bound minus the
+    sum must be a polynomial without negative coefficients.
     """
-    spare = {rows: d_1 + sp.Symbol("r", nonnegative=True), columns: d_2 + sp.Symbol("c", nonnegative=True)}
-    found = []
+    r, c = sp.symbols("r c", nonnegative=True)
+    bound, found = largest.subs({rows: d_1 + r, columns: d_2 + c}), []
     for first, second, sign in product((1, -1), repeat=3):
         squares, row, column = d_1**2 + d_2**2, 2 * first * D_1 * d_1, 2 * second * D_2 * d_2
         for integer in (d_1**2, squares, row, column, squares - row, squares - row - column):
-            slack = sp.Poly(
-                sp.expand(largest.subs(spare) - sign * integer),
-                *spare[rows].free_symbols,
-                *spare[columns].free_symbols,
-                D_1,
-                D_2,
-            )
-            if any(coefficient < 0 for coefficient in slack.coeffs()):
-                spare_text = f"{show(largest).text} - ({show(sign * integer).text}) = {show(slack.as_expr()).text}"
-                found.append(f"{spare_text} can be negative")
+            spare = sp.Poly(bound - sign * integer)
+            if any(coefficient < 0 for coefficient in spare.coeffs()):
+                found.append(f"B - ({plain(sign * integer)}) = {plain(spare.as_expr())} can be negative")
     return found
 
 

@@ -1,9 +1,4 @@
-"""The smoothing factorisation: what makes ``convert.engines.factored`` exact for every alpha.
-
-    Attention_alpha(X) = Conv_W(S_alpha X),      S_alpha = S_row (x) S_col,      S[t, k] = softmax_k(-alpha (k - t)^2)
-
-and likewise with one matrix for each of n axes. Where the values of keys are 0, as between the pixels of a stuffed
-input, S needs no column.
+"""The smoothing factorisation: what makes ``convert/engines/factored.py`` exact for every alpha.
 
 exp(-alpha) is the symbol q, so that both sides are polynomials in weights, biases and pixels whose coefficients
 are rational functions of q.
@@ -12,6 +7,7 @@ are rational functions of q.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -19,9 +15,9 @@ from sympy import QQ
 from sympy.polys.fields import field
 from sympy.polys.rings import ring
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
+from ...prover.claim import Check, Checks, Status, claim
 from ...prover.decide import Expr
-from ..common.small_convolutions import Case, Element, Grid, Pixel, Symbols, pad, pixels, symbols
+from ..common.small_convolutions import Case, Element, Grid, Symbols, convolution, pad, pixels, symbols
 from ..common.small_transposed import Places
 from ..theorem.assembly import Positions, head_center, query_position
 
@@ -57,9 +53,10 @@ def softmax_row(length: int, target: int, q: Any, *, exponent: Callable[[int], i
     return [weight / sum(weights) for weight in weights]
 
 
-def head_probabilities(size: tuple[int, int], target: Pixel, q: Any) -> dict[Pixel, Any]:
+def head_probabilities(size: Places, target: Places, q: Any) -> dict[Places, Any]:
     """softmax_k(-alpha |k - t|^2) over the whole grid, q = exp(-alpha)."""
-    weights = {k: q ** ((k[0] - target[0]) ** 2 + (k[1] - target[1]) ** 2) for k in pixels(size)}
+    keys = product(*map(range, size))
+    weights = {k: q ** sum((a - b) ** 2 for a, b in zip(k, target, strict=True)) for k in keys}
     total = sum(weights.values())
     return {k: weight / total for k, weight in weights.items()}
 
@@ -88,16 +85,8 @@ def soft_attention(case: Case, s: Symbols, q: Any, *, query: Positions, center: 
 
 def smoothed_convolution(case: Case, s: Symbols, q: Any, *, exponent: Callable[[int], int]) -> dict[Any, Element]:
     """Conv_W(S X) on the padded grid: by (output channel, row, column)."""
-    values = [smooth(channel, q, s.zero, exponent=exponent) for channel in pad(case, s)]
-    outputs = {}
-    for o, (i, j) in product(range(case.channels[1]), pixels(case.output)):
-        terms = (
-            s.weight[o, c, m, n]
-            * values[c][case.stride[0] * i + case.dilation[0] * m][case.stride[1] * j + case.dilation[1] * n]
-            for c, (m, n) in product(case.mixed(o), case.taps)
-        )
-        outputs[o, i, j] = sum(terms, s.bias[o])
-    return outputs
+    smoothed = [smooth(channel, q, s.zero, exponent=exponent) for channel in pad(case, s)]
+    return convolution(replace(case, pads=(0, 0, 0, 0), size=case.padded), replace(s, image=smoothed))
 
 
 def factorisation_failures(
@@ -138,11 +127,10 @@ def box_failures(
         columns = [range(start, length, by) for length, start, by in zip(size, first, step, strict=True)]
         seen = list(product(*columns))
         polynomials, *values = ring([f"x{'_'.join(map(str, key))}" for key in seen], rational.to_domain())
-        image, keys = dict(zip(seen, values, strict=True)), list(product(*map(range, size)))
-        for target in keys:
-            weights = {k: q ** sum((a - b) ** 2 for a, b in zip(k, target, strict=True)) for k in keys}
-            total = sum(weights.values())
-            expected = sum((weights[k] / total * value for k, value in image.items()), polynomials.zero)
+        image = dict(zip(seen, values, strict=True))
+        for target in product(*map(range, size)):
+            probabilities = head_probabilities(size, target, q)
+            expected = sum((probabilities[k] * value for k, value in image.items()), polynomials.zero)
             smoothed: dict[Places, Element] = dict(image)
             for length, t, used in zip(size, target, columns, strict=True):  # the first axis that is left
                 row = softmax_row(length, t, q, exponent=exponent)
@@ -152,97 +140,66 @@ def box_failures(
                     rest: sum((row[k] / share * smoothed[k, *rest] for k in used), polynomials.zero) for rest in rests
                 }
             if smoothed[()] != expected:
-                failures.append(f"{_shown((size, first, step))}: target {target} reads something else")
+                failures.append(
+                    f"{size} keys, values from {first} on at every {step}: target {target} reads something else"
+                )
                 break
     return failures
 
 
-def _shown(box: tuple[Places, Places, Places]) -> str:
-    """A box as the cases list it."""
-    size, first, step = ("x".join(map(str, part)) for part in box)
-    return f"{size} keys, values from {first} on at every {step}"
+@claim(
+    status=Status.COQ,
+    scope=r"All heads share $\alpha$, which may be any real number, and sit at the kernel's taps. $X$ is the padded "
+    r"image, and the convolution, of any kernel, stride, dilation and number of groups, pads no more. Exact "
+    r"arithmetic.",
+    justifies=("convert/engines/factored.py: FactoredEngine.attend, smoothing_matrix",),
+    coq=("Factorisation.v: smoothing_factorisation",),
+    tests=(
+        "proofs/claims/test_factorisation.py: test_both_sides_of_the_proof_are_both_engines_of_the_code",
+        "convert/engines/test_equivalence.py: test_soft_engines_agree_with_the_literal_one_in_double_precision",
+        "proofs/formal/test_formal_bridge.py: test_the_layer_computes_the_numbers_of_the_formal_example",
+    ),
+)
+def smoothing_factorisation() -> Checks:
+    r"""Soft attention is the convolution of a smoothed input.
 
+    ```math
+    \operatorname{Attention}_\alpha(X) = \operatorname{Conv}_W(S_\alpha X), \qquad S_\alpha = S_1 \otimes S_2, \qquad
+    S_i[t, k] = \operatorname{softmax}_k(-\alpha (k - t)^2) ,
+    ```
 
-def claims() -> list[Claim]:
-    """The claims of this file."""
-    return [_factorisation()]
+    with one matrix for the rows and one for the columns.
 
-
-def _factorisation() -> Claim:
-    return Claim(
-        name="smoothing-factorisation",
-        title="Attention at temperature $1/alpha$ is the convolution of a smoothed input",
-        statement=Formula(
-            r"\operatorname{Attention}_\alpha(X) = \operatorname{Conv}_W(S_\alpha X),\quad S_\alpha = S_1 \otimes \dots"
-            r" \otimes S_n,\quad S_i[t, k] = \operatorname{softmax}_k(-\alpha (k - t)^2)",
-            "Attention_alpha(X) = Conv_W(S_alpha X), S_alpha = S_1 (x) ... (x) S_n, one for each axis (rows and "
-            "columns of images), S_i[t, k] = softmax_k(-alpha (k - t)^2)",
-        ),
-        assumptions=(
-            "All heads share $alpha$, which may be any real number.",
-            "The heads sit at the kernel's taps; $X$ is the padded input, of a transposed convolution the stuffed one "
-            "(claim `stuffed-input`), and the convolution pads no more.",
-        ),
-        steps=_factorisation_steps(),
-        checks=(
-            Check(
-                "both sides are the same polynomial in weights, biases and pixels, for every $q = exp(-alpha)$",
-                Kind.INSTANCES,
-                factorisation_failures,
-                cases=tuple(map(str, CASES)),
-            ),
-            Check(
-                "smoothing axis by axis, with the columns of $S$ where $x$ is, reads what each head reads",
-                Kind.INSTANCES,
-                box_failures,
-                cases=tuple(map(_shown, BOXES)),
-            ),
-        ),
-        justifies=(
-            "conv2attn.convert.engines.factored.FactoredEngine.attend",
-            "conv2attn.convert.engines.factored.smoothing_matrix",
-        ),
-        tests=(
-            "proofs.claims.test_factorisation.test_both_sides_of_the_proof_are_both_engines_of_the_code",
-            "convert.engines.test_equivalence.test_soft_engines_agree_with_the_literal_one_in_double_precision",
-            "proofs.formal.test_formal_bridge.test_the_layer_computes_the_numbers_of_the_formal_example",
-        ),
-        formal=("Factorisation.smoothing_factorisation",),
+    **Proof.** Head and query enter the probabilities by the target $t = q + \Delta_h$ alone,
+    $p_k = \operatorname{softmax}_k(-\alpha |k - t|^2)$, and the keys are the same for all queries. So
+    $p_k = S_1[t_1, k_1]\ S_2[t_2, k_2]$ (`separable-softmax`), where $t$ is a pixel of the padded image
+    (`head-assembly`) and numbers a row of each matrix. Hence $\sum_k p_k x_k = (S_\alpha X)_{q + \Delta_h}$, and
+    $b + \sum_h W_{\Delta_h} (S_\alpha X)_{q + \Delta_h}$ is the convolution of $S_\alpha X$. $\square$ As
+    $\alpha \to \infty$, $S_\alpha \to I$: this is the theorem.
+    """
+    yield Check(
+        r"both sides are the same polynomial in weights, biases and pixels, for every $q = e^{-\alpha}$",
+        factorisation_failures,
+        f"{len(CASES)} convolutions",
     )
 
 
-def _factorisation_steps() -> tuple[Step, ...]:
-    return (
-        Step(
-            Formula(
-                r"p^{(h)}_{q, k} = \operatorname{softmax}_k(-\alpha |k - q - \Delta_h|^2)"
-                r" = \operatorname{softmax}_k(-\alpha |k - t|^2),\quad t = q + \Delta_h",
-                "p^(h)_{q,k} = softmax_k(-alpha |k - q - Delta_h|^2) = softmax_k(-alpha |k - t|^2), t = q + Delta_h",
-            ),
-            "Head and query enter only by the target $t$. The keys are the same for all queries: the whole padded "
-            "grid.",
-        ),
-        Step(
-            Formula(
-                r"p^{(h)}_{q, k} = S_1[t_1, k_1] \cdots S_n[t_n, k_n]",
-                "p^(h)_{q,k} = S_1[t_1, k_1] ... S_n[t_n, k_n]",
-            ),
-            "By the claim `separable-softmax`; $t$ is a pixel of the padded grid (claim `head-assembly`), so it "
-            "numbers a row of each matrix.",
-        ),
-        Step(
-            Formula(
-                r"\sum_k p^{(h)}_{q, k} x_k = (S_\alpha X)_{q + \Delta_h}",
-                "sum_k p^(h)_{q,k} x_k = (S_alpha X)_{q + Delta_h}",
-            ),
-            "The definition of the Kronecker product applied to $X$. A key whose value is 0 adds nothing: its column "
-            "of $S$ is not needed, though it counts in the softmax.",
-        ),
-        Step(
-            Formula(
-                r"b + \sum_h W_{\Delta_h} (S_\alpha X)_{q + \Delta_h} = \operatorname{Conv}_W(S_\alpha X)_q",
-                "b + sum_h W_{Delta_h} (S_alpha X)_{q + Delta_h} = Conv_W(S_alpha X)_q",
-            ),
-            "The definition of the convolution. $S_alpha -> I$ as $alpha -> infinity$, which is the theorem.",
-        ),
+@claim(
+    status=Status.INSTANCES,
+    scope="As in `smoothing-factorisation`, along any number of axes; of a transposed convolution, $X$ is the stuffed "
+    "input (`stuffed-input`).",
+    justifies=("convert/engines/factored.py: FactoredEngine.attend, smoothing_matrix",),
+    tests=("convert/engines/test_equivalence.py: test_soft_engines_agree_with_the_literal_one_in_double_precision",),
+    is_lemma=True,
+)
+def smoothing_along_axes() -> Checks:
+    r"""Along any number of axes the smoothing is a product of one matrix an axis, and zeros need no column.
+
+    The proof is that for images. A key whose value is 0 counts in the softmax, but adds nothing to what is read: its
+    column of $S_i$ is not needed.
+    """
+    yield Check(
+        "smoothing axis by axis, with the columns of $S_i$ where $x$ is, reads what each head reads",
+        box_failures,
+        f"{len(BOXES)} grids of 1 to 3 axes",
     )

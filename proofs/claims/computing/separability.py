@@ -7,7 +7,7 @@ from itertools import combinations, product
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
+from ...prover.claim import Check, Checks, Status, claim
 from ...prover.decide import Expr, unequal
 
 GRIDS = ((4,), (1, 1), (1, 3), (2, 2), (3, 2), (4, 3), (2, 2, 2), (2, 1, 3))
@@ -29,12 +29,8 @@ def separability_failures(
         total = sympy.Add(*weights.values())
         for key, weight in weights.items():  # cross-multiplied: no denominator is 0
             alone = sympy.Mul(*(_exponential(part[k]) for part, k in zip(terms, key, strict=True)))
-            failures += unequal(weight * totals, alone * total, f"{_by(size)}, key {key}")
+            failures += unequal(weight * totals, alone * total, f"keys {size}, key {key}")
     return failures[:3]
-
-
-def _by(size: tuple[int, ...]) -> str:
-    return "x".join(map(str, size))
 
 
 def _exponential(expression: Expr) -> Expr:
@@ -54,66 +50,37 @@ def split_failures(*, first: Expr | None = None, cross: Expr = 0) -> list[str]:
     return failures
 
 
-def claims() -> list[Claim]:
-    """The claims of this file."""
-    return [_separability()]
+@claim(
+    status=Status.INSTANCES,
+    scope="The keys are a full grid of $n$ axes: for images, every row with every column. Coq has the statement for "
+    "images.",
+    justifies=(
+        "convert/engines/separable.py: SeparableEngine.attend",
+        "convert/engines/factored.py: FactoredEngine.attend",
+    ),
+    coq=("Factorisation.v: separable_softmax",),
+    tests=("proofs/claims/test_factorisation.py: test_the_probabilities_of_the_code_are_those_of_the_proof",),
+    is_lemma=True,
+)
+def separable_softmax() -> Checks:
+    r"""A softmax of a sum of terms, one an axis, is a product of softmaxes.
 
+    For any real $a^{(1)}, \dots, a^{(n)}$,
 
-def _separability() -> Claim:
-    return Claim(
-        name="separable-softmax",
-        title="A softmax of a sum of terms, one an axis, is a product of softmaxes",
-        statement=Formula(
-            r"\operatorname{softmax}_{k}\bigl(a^{(1)}_{k_1} + \dots + a^{(n)}_{k_n}\bigr) = \prod_{i=1}^{n}"
-            r" \operatorname{softmax}_{k_i}(a^{(i)})",
-            "softmax over the grid of a1_{k1} + ... + an_{kn} = softmax(a1)_{k1} ... softmax(an)_{kn}; for images, n = "
-            "2: softmax of a_i + b_j = softmax(a)_i softmax(b)_j",
-        ),
-        assumptions=("The keys are a full grid of $n$ axes: for images every row with every column.",),
-        steps=(
-            Step(
-                Formula(
-                    r"\sum_{k} e^{a^{(1)}_{k_1} + \dots + a^{(n)}_{k_n}} = \prod_{i=1}^{n} \sum_{l} e^{a^{(i)}_l}",
-                    "sum_k exp(a1_{k1} + ... + an_{kn}) = (sum_l exp(a1_l)) ... (sum_l exp(an_l))",
-                ),
-                "$exp(a + b) = exp(a) exp(b)$, and the distributive law over the product of the index sets.",
-            ),
-            Step(
-                Formula(
-                    r"\frac{e^{a^{(1)}_{k_1} + \dots + a^{(n)}_{k_n}}}{\sum_l e^{a^{(1)}_{l_1} + \dots +"
-                    r" a^{(n)}_{l_n}}} = \prod_{i=1}^{n} \frac{e^{a^{(i)}_{k_i}}}{\sum_l e^{a^{(i)}_l}}",
-                    "exp(a1_{k1} + ... + an_{kn}) / sum_l exp(a1_{l1} + ... + an_{ln}) = product over the axes i of "
-                    "exp(ai_{ki}) / sum_l exp(ai_l)",
-                ),
-                "Divide. Every sum of exponentials is positive.",
-            ),
-            Step(
-                Formula(
-                    r"-\alpha |\delta - \Delta|^2 = \sum_{i=1}^{n} -\alpha (\delta_i - \Delta_i)^2",
-                    "-alpha |delta - Delta|^2 = sum_i -alpha (delta_i - Delta_i)^2",
-                ),
-                "The quadratic score is of this form for every $alpha$ and every real centre; so are learned row and "
-                "column scores and sinusoids per axis. A score is of this form iff its mixed differences vanish.",
-            ),
-        ),
-        checks=(
-            Check(
-                "the quadratic score is a sum of terms, one an axis",
-                Kind.INSTANCES,
-                split_failures,
-                cases=tuple(f"$n = {axes}$, for all $alpha$, positions and centres" for axes in AXES),
-            ),
-            Check(
-                "the softmax factors, for any real terms",
-                Kind.INSTANCES,
-                separability_failures,
-                cases=tuple(f"{_by(size)} keys" for size in GRIDS),
-            ),
-        ),
-        justifies=(
-            "conv2attn.convert.engines.separable.SeparableEngine.attend",
-            "conv2attn.convert.engines.factored.FactoredEngine.attend",
-        ),
-        tests=("proofs.claims.test_factorisation.test_the_probabilities_of_the_code_are_those_of_the_proof",),
-        formal=("Factorisation.separable_softmax",),
+    ```math
+    \operatorname{softmax}_k \Bigl( \sum_{i=1}^n a^{(i)}_{k_i} \Bigr)
+    = \prod_{i=1}^n \operatorname{softmax}_{k_i} (a^{(i)}) ,
+    ```
+
+    because the exponential of a sum is a product, and by the distributive law so is the positive sum over the grid,
+    $\prod_i \sum_l e^{a^{(i)}_l}$. The quadratic score
+    $-\alpha |\delta - \Delta|^2 = \sum_i -\alpha (\delta_i - \Delta_i)^2$ is such a sum for every $\alpha$ and every
+    real centre, and so are learned row and column scores and sinusoids for each axis. A score is such a sum if and
+    only if its mixed differences vanish.
+    """
+    yield Check(
+        r"the quadratic score is a sum of terms, one an axis, for all $\alpha$, positions and centres",
+        split_failures,
+        f"$n = {', '.join(map(str, AXES))}$",
     )
+    yield Check("the softmax factors, for any real terms", separability_failures, f"{len(GRIDS)} grids of 1 to 3 axes")

@@ -1,16 +1,16 @@
-"""Errata of the theorem and the article."""
+"""Errata about the theorem and the attention layer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import permutations
 
 import sympy
 
-from ...prover.claim import Claim, Formula, Kind
+from ...prover.claim import Checks, Status
 from ...prover.decide import Expr, unequal
 from ..theorem.one_hot import ALPHA
-from .erratum import Erratum, Finding, Source, claim_of, words
+from .erratum import erratum, readings
 
 
 def exactness_failures(probability: Callable[[Expr], Expr]) -> list[str]:
@@ -18,7 +18,33 @@ def exactness_failures(probability: Callable[[Expr], Expr]) -> list[str]:
     return unequal(probability(1 / (1 + sympy.exp(-ALPHA))), 1, "the target's probability")
 
 
-def shuffle_failures(expected: Callable[[list[Expr], tuple[int, ...]], list[Expr]]) -> list[str]:
+@erratum(
+    status=Status.INSTANCES,
+    scope="Scores are finite, and probabilities are a softmax of them.",
+    source="the published version, the article and the talk, Theorem 1",
+)
+def errata_limit(
+    *,
+    printed: Callable[[Expr], Expr] = lambda probability: probability,
+    corrected: Callable[[Expr], Expr] = lambda probability: sympy.limit(probability, ALPHA, sympy.oo),
+) -> Checks:
+    r"""The theorem holds in the limit of large alpha.
+
+    That the layer "can express any convolutional layer of kernel size $\sqrt{N_h} \times \sqrt{N_h}$" is to be read as
+    a limit, $\lim_{\alpha \to \infty} p_t = 1$ (`one-hot-limit`); the draft says that $\alpha$ controls how spiky
+    attention is. No finite $\alpha$ gives a target all attention, and in exact arithmetic no $K^2$ heads with finite
+    scores equal a convolution with $K^2$ independent slices if there are more keys than taps (`head-count-exact`). The
+    error is bounded (`error-bound`), and in floating point attention is one-hot from some $\alpha$ on
+    (`one-hot-threshold`).
+    """
+    yield from readings(exactness_failures, printed, corrected, "one other key")
+
+
+Layer = Callable[[Expr, Expr, Expr], Expr]
+Reading = Callable[[list[Expr], tuple[int, ...]], list[Expr]]
+
+
+def shuffle_failures(expected: Reading) -> list[str]:
     """Whether attention on shuffled pixels is what is expected of its output on the pixels in order."""
     pixels = sympy.symbols("x1:4", real=True)
     output = _attention(pixels)
@@ -30,74 +56,51 @@ def shuffle_failures(expected: Callable[[list[Expr], tuple[int, ...]], list[Expr
     return failures[:3]
 
 
-def _attention(x: list[Expr] | tuple[Expr, ...]) -> list[Expr]:
+def _attention(x: Sequence[Expr]) -> list[Expr]:
     """One head on scalar pixels, W_qry = W_key = W_val = 1, no positions."""
     weights = [[sympy.exp(query * key) for key in x] for query in x]
     return [sympy.Add(*(w * value for w, value in zip(row, x, strict=True))) / sympy.Add(*row) for row in weights]
 
 
-def claims() -> list[Claim]:
-    """The entries, as claims."""
-    return [claim_of(erratum) for erratum in entries()]
+@erratum(
+    status=Status.INSTANCES,
+    scope="The layer has no positional encoding.",
+    source="the article, section Relative Positional Encoding",
+)
+def errata_equivariance(
+    *,
+    printed: Reading = lambda output, order: output,
+    corrected: Reading = lambda output, order: [output[i] for i in order],
+) -> Checks:
+    r"""Equivariant is not invariant.
+
+    The words "equivariant to reordering, that is, it gives the same output independently of how the input pixels are
+    shuffled" hold of one pixel's output, wherever that pixel is put. Of the image of all outputs they say
+    $f(P X) = f(X)$, invariant; what holds is $f(P X) = P f(X)$, equivariant.
+    """
+    yield from readings(shuffle_failures, printed, corrected, "three scalar pixels, all orders")
 
 
-def entries() -> list[Erratum]:
-    """The entries."""
-    return [_limit(), _equivariance()]
+def output_failures(layer: Layer) -> list[str]:
+    """Whether some v and c make layer(x, v, c) the 1 x 1 convolution w x + b, whatever w and b."""
+    x, v, c, w, b = sympy.symbols("x v c w b")
+    equations = sympy.Poly(layer(x, v, c) - (w * x + b), x).all_coeffs()
+    solutions = sympy.solve(equations, [v, c], dict=True)
+    solved = any(all(sympy.expand(equation.subs(s)) == 0 for equation in equations) for s in solutions)
+    return [] if solved else [f"{layer(x, v, c)} = w x + b for all x has no solution in v and c"]
 
 
-def _limit() -> Erratum:
-    return Erratum(
-        name="limit",
-        title="The theorem holds in the limit of large $alpha$",
-        source=Source.THEOREM,
-        place="Theorem 1",
-        quotation=words(
-            "can express any convolutional layer of kernel size sqrt(N_h) x sqrt(N_h)",
-            r"\text{``can express any convolutional layer of kernel size } \sqrt{N_h} \times \sqrt{N_h} \text{''}",
-        ),
-        premise=(
-            "The layer has $N_h$ heads and a relative positional encoding; scores are finite, probabilities a softmax."
-        ),
-        finding=Finding.SCOPE,
-        corrected=Formula(r"\lim_{\alpha \to \infty} p_t = 1", "p_t -> 1 as alpha -> infinity"),
-        reason=(
-            "Expressed in the limit, it holds. No finite $alpha$ gives a target all attention, and in exact "
-            "arithmetic no $K^2$ heads with finite scores equal a convolution whose $K^2$ slices are independent, if "
-            "there are more keys than taps (claim `head-count-exact`)."
-        ),
-        consequence=(
-            "The error is at most $tau sum osc |W|$ (claim `error-bound`); in floating point it is 0 from some "
-            "$alpha$ on."
-        ),
-        holds=exactness_failures,
-        as_printed=lambda probability: probability,
-        as_corrected=lambda probability: sympy.limit(probability, ALPHA, sympy.oo),
-        credit="The draft says that $alpha$ controls how spiky the attention is.",
-    )
+@erratum(
+    status=Status.INSTANCES,
+    scope="The convolution has a bias vector.",
+    source="the article, section Multi-Head Self-Attention Layer; the draft, eq. (4)",
+)
+def errata_bias(*, printed: Layer = lambda x, v, c: v * x, corrected: Layer = lambda x, v, c: v * x + c) -> Checks:
+    r"""The output needs a bias.
 
-
-def _equivariance() -> Erratum:
-    return Erratum(
-        name="equivariance",
-        title="Equivariant is not invariant",
-        source=Source.ARTICLE,
-        place="section Relative Positional Encoding",
-        quotation=words(
-            "equivariant to reordering, that is, it gives the same output independently of how the input pixels are "
-            "shuffled"
-        ),
-        premise="The layer has no positional encoding.",
-        finding=Finding.SCOPE,
-        corrected=Formula(r"f(P X) = P f(X)", "f(P X) = P f(X): the outputs are shuffled likewise"),
-        reason=(
-            "Equivariant is the right word, and read of one pixel's output the sentence holds, wherever that pixel "
-            "is put. Read of the image of all outputs it says invariant, $f(P X) = f(X)$."
-        ),
-        consequence="Without positions a pixel's output depends on its value and on the set of all values.",
-        holds=shuffle_failures,
-        as_printed=lambda output, order: output,
-        as_corrected=lambda output, order: [output[i] for i in order],
-        kind=Kind.INSTANCES,
-        cases=("three scalar pixels, symbolic values, all orders",),
-    )
+    The layer has key, query and value matrices "along with a projection matrix $W_{out}$", so $X = 0$ gives $Y = 0$,
+    where a convolution gives its bias. Read $Y = \operatorname{concat}_h (A_h X W^{(h)}_{val}) W_{out} + b_{out}$, as
+    the published version does. A residual as in the draft does no harm if $C_{in} = C_{out}$: the head at $\Delta = 0$
+    takes $W_0$ minus the identity.
+    """
+    yield from readings(output_failures, printed, corrected, "one pixel, one channel, symbolic $w$ and $b$")

@@ -1,10 +1,7 @@
-"""Encodings beside the quadratic one: Gaussian, sinusoidal, learned."""
+"""Other encodings.
 
-# Of the document; other files follow.
-ORDER = (
-    "gaussian",
-    "gaussian_reduction",
-    "sinusoidal",
-    "sinusoidal_alpha",
-    "learned",
-)
+Heads score keys by other functions of the relative position, too: by a Gaussian of any shape, by sinusoids, by learned
+tables. When such a head has one target, and what that takes.
+"""
+
+ORDER = ("gaussian", "gaussian_reduction", "sinusoidal", "sinusoidal_alpha", "learned")  # of the document

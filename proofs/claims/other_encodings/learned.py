@@ -1,15 +1,11 @@
-"""Learned row and column encodings: which score tables make a head attend to one pixel.
-
-A head scores a key at delta with row[delta_1] + column[delta_2], as in the article's experiment. This says which
-tables give one-hot attention in the limit alpha -> infinity, and which not.
-"""
+"""Learned row and column encodings, as in the article's experiment: which tables make a head attend to one pixel."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
+from ...prover.claim import Check, Checks, Status, claim
 
 GRIDS = ((2, 2), (2, 3), (3, 1))
 LEVELS = (0, 1, 2)
@@ -64,60 +60,29 @@ def _tables(indices: Sequence[int]) -> list[Table]:
     return [dict(zip(indices, values, strict=True)) for values in product(LEVELS, repeat=len(indices))]
 
 
-def claims() -> list[Claim]:
-    """The claims of this file."""
-    return [
-        Claim(
-            name="learned-encodings",
-            title="Which learned row and column scores attend to one pixel",
-            statement=Formula(
-                r"\begin{gathered} \operatorname{softmax}(\alpha (a_{\delta_1} + b_{\delta_2})) \to [\delta = \Delta]"
-                r" \text{ for every query} \\ \iff a_{\Delta_1} > a_{\delta_1} \text{ and } b_{\Delta_2} > b_{\delta_2}"
-                r" \text{ for all other offsets } \delta_1, \delta_2 \text{ that occur} \end{gathered}",
-                "softmax(alpha (a[delta_1] + b[delta_2])) tends to one-hot at Delta for every query iff a[Delta_1] is "
-                "larger than a at every other row offset that occurs, and b[Delta_2] than b at every other column "
-                "offset.",
-            ),
-            assumptions=(
-                "Keys form a full grid, and every query's target $q + Delta$ is one of them.",
-                "The offsets that occur are those of some query and some key; $a$ and $b$ are any real numbers.",
-            ),
-            steps=(
-                Step(
-                    Formula(
-                        r"\operatorname{softmax}(\alpha s) \to [k = t] \iff s_t > s_k \text{ for all } k \ne t",
-                        "softmax(alpha s) -> one-hot at t iff s_t > s_k for all k != t",
-                    ),
-                    "$p_t = 1 / (1 + sum_{k != t} exp(-alpha (s_t - s_k)))$: every exponent must tend to minus "
-                    "infinity.",
-                ),
-                Step(
-                    Formula(
-                        r"a_{\Delta_1} + b_{\Delta_2} > a_{\delta_1} + b_{\delta_2} \text{ for } \delta \ne \Delta",
-                        "a[Delta_1] + b[Delta_2] > a[delta_1] + b[delta_2] for every delta != Delta",
-                    ),
-                    "Sufficient: add the two inequalities; one of them is strict, the other at least an equality.",
-                ),
-                Step(
-                    Formula(
-                        r"\delta = (\delta_1, \Delta_2):\ a_{\Delta_1} > a_{\delta_1}; \quad"
-                        r" \delta = (\Delta_1, \delta_2):\ b_{\Delta_2} > b_{\delta_2}",
-                        "delta = (delta_1, Delta_2): a[Delta_1] > a[delta_1]; delta = (Delta_1, delta_2): b[Delta_2] > "
-                        "b[delta_2]",
-                    ),
-                    "Necessary: take the query for which $delta_1$ occurs. The grid is full and contains the target, "
-                    "so the key in the target's column at row offset $delta_1$ exists. The other axis likewise.",
-                ),
-            ),
-            checks=(
-                Check(
-                    "the criterion against all keys' scores",
-                    Kind.INSTANCES,
-                    learned_failures,
-                    cases=tuple(f"{rows}x{columns}, every table over 0, 1, 2, four centres" for rows, columns in GRIDS),
-                ),
-            ),
-            source="new; the article's learned row and column encodings",
-            tests=("proofs.claims.test_sinusoidal.test_learned_tables_need_a_strict_maximum_only_where_offsets_occur",),
-        )
-    ]
+@claim(
+    status=Status.INSTANCES,
+    scope=r"The keys form a full grid, and the target $q + \Delta$ of every query is one of them. $a$ and $b$ are any "
+    r"real numbers; the offsets that occur are those of some query and some key.",
+    source="new; the article's learned row and column encodings",
+    tests=("proofs/claims/test_sinusoidal.py: test_learned_tables_need_a_strict_maximum_only_where_offsets_occur",),
+    is_lemma=True,
+)
+def learned_encodings() -> Checks:
+    r"""Which learned row and column scores attend to one pixel.
+
+    As $\alpha \to \infty$, $\operatorname{softmax}(\alpha (a_{\delta_1} + b_{\delta_2}))$ tends to one-hot at
+    $\delta = \Delta$ for every query if and only if $a_{\Delta_1} > a_{\delta_1}$ and $b_{\Delta_2} > b_{\delta_2}$
+    for all other offsets that occur.
+
+    **Proof.** The target's probability is $1 / (1 + \sum_{k \ne t} e^{-\alpha (s_t - s_k)})$, which tends to 1 if and
+    only if $s_t > s_k$ for all other keys. The condition is sufficient: add the two inequalities, of which at least
+    one is strict. It is necessary: for a query for which $\delta_1$ occurs, the key in the target's column at row
+    offset $\delta_1$ is on the grid, and scores less than the target only if $a_{\delta_1} < a_{\Delta_1}$; the same
+    holds for the columns. $\square$
+    """
+    yield Check(
+        "the criterion against all keys' scores",
+        learned_failures,
+        f"{len(GRIDS)} grids, every table over {', '.join(map(str, LEVELS))}, four centres",
+    )

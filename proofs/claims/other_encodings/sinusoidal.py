@@ -1,9 +1,4 @@
-"""Sinusoidal encodings, one frequency w per axis: what the draft's section 3.3 left open.
-
-    score = cos(w (delta_1 - Delta_1)) + cos(w (delta_2 - Delta_2))
-
-is v . r_delta for r_delta = (cos w delta_1, sin w delta_1, cos w delta_2, sin w delta_2) and v the same of Delta.
-"""
+"""Sinusoidal encodings, one frequency w per axis: what the draft's section 3.3 left open."""
 
 from __future__ import annotations
 
@@ -12,7 +7,7 @@ from itertools import product
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
+from ...prover.claim import Check, Checks, Status, claim
 from ...prover.decide import Expr, unequal
 from ..common.small_convolutions import pixels
 from .sinusoidal_alpha import W, X, nearest_turn
@@ -87,87 +82,42 @@ def _smallest_loss(axis: dict[int, Expr], target: tuple[int, int], side: int) ->
     return min(losses, key=lambda value: value.evalf(30))
 
 
-def claims() -> list[Claim]:
-    """The claims of this file."""
-    return [_criterion()]
+@claim(
+    status=Status.INSTANCES,
+    scope=r"One frequency $w > 0$ for both axes. The keys are the whole $n \times n$ grid, $n \ge 2$, and every target "
+    r"is one of them.",
+    source="new; the draft's empty section 3.3",
+    justifies=("learn/heads/sinusoidal.py: SinusoidalRelative",),
+    tests=("proofs/claims/test_sinusoidal.py: test_a_frequency_may_serve_the_middle_of_a_grid_and_not_its_corner",),
+)
+def sinusoidal_maximum() -> Checks:
+    r"""When a sinusoidal score has its only maximum at the target.
 
+    The score $\cos w(\delta_1 - \Delta_1) + \cos w(\delta_2 - \Delta_2)$ is largest at the target alone, for every
+    target, if and only if
 
-def _criterion() -> Claim:
-    return Claim(
-        name="sinusoidal-maximum",
-        title="When a sinusoidal score has its only maximum at the target",
-        statement=Formula(
-            r"\cos w(\delta_1 - \Delta_1) + \cos w(\delta_2 - \Delta_2) \text{ is largest at the target only,}"
-            r" \\ \text{for every target of an } n \times n \text{ grid} \iff w d \notin 2 \pi \mathbb{Z}"
-            r" \text{ for } d = 1, \dots, n - 1;"
-            r" \\ \text{the gap is } \min_{1 \le d \le n - 1} (1 - \cos w d)",
-            "On an n x n grid the score cos(w (delta_1 - Delta_1)) + cos(w (delta_2 - Delta_2)) is largest at the "
-            "target only, for every target, iff no integer 1 <= d <= n - 1 makes w d a multiple of 2 pi; so whenever "
-            "0 < w (n - 1) < 2 pi. The smallest gap is 1 - cos(w d) for the d whose w d is nearest to a multiple of "
-            "2 pi.",
-        ),
-        assumptions=(
-            "The keys are the whole $n x n$ grid, $n >= 2$, and the target is one of them.",
-            "For one fixed target $t$ the condition is needed only for $d <= max(t_a, n - 1 - t_a)$ on each axis $a$.",
-            "A grid of $n_1 x n_2$ pixels needs it on each axis, with that axis's frequency and side.",
-        ),
-        steps=_criterion_steps(),
-        checks=(
-            Check("the score is a scalar product of two encodings", Kind.SYMBOLIC, encoding_failures),
-            Check(
-                "$1 - cos x = 2 sin^2(x/2)$ vanishes exactly at the multiples of $2 pi$", Kind.SYMBOLIC, zero_failures
-            ),
-            Check(
-                "criterion and gap, against all keys and all targets",
-                Kind.INSTANCES,
-                criterion_failures,
-                cases=tuple(f"{n}x{n}, $w / pi$ in {', '.join(map(str, FREQUENCIES))}" for n in SIDES),
-            ),
-        ),
-        source="new; the draft's empty section 3.3",
-        tests=("proofs.claims.test_sinusoidal.test_a_frequency_may_serve_the_middle_of_a_grid_and_not_its_corner",),
-    )
+    ```math
+    w d \notin 2 \pi \mathbb{Z} \quad \text{for } d = 1, \dots, n - 1 ,
+    ```
 
+    so whenever $0 < w (n - 1) < 2 \pi$. Then the smallest gap to another key, over all targets, is
+    $\min_{1 \le d \le n - 1} (1 - \cos w d)$, that of the $d$ whose $w d$ is nearest to a multiple of $2 \pi$.
 
-def _criterion_steps() -> tuple[Step, ...]:
-    return (
-        Step(
-            Formula(
-                r"2 - \cos w d_1 - \cos w d_2 = (1 - \cos w d_1) + (1 - \cos w d_2) \ge 0,\quad d = \delta - \Delta",
-                "2 - cos(w d_1) - cos(w d_2) = (1 - cos(w d_1)) + (1 - cos(w d_2)) >= 0, d = delta - Delta",
-            ),
-            "What a key loses against the target. For target $t$ of the grid, $d_a$ runs through "
-            "$-t_a, ..., n - 1 - t_a$: offsets of both signs, at most $n - 1$ in size.",
-        ),
-        Step(
-            Formula(
-                r"\text{loss} = 0 \iff w d_1 \in 2\pi\mathbb{Z} \text{ and } w d_2 \in 2\pi\mathbb{Z}",
-                "the loss is 0 iff both w d_1 and w d_2 are multiples of 2 pi",
-            ),
-            "Each term is at least 0, and 0 exactly at multiples of $2 pi$.",
-        ),
-        Step(
-            Formula(
-                r"w d \notin 2\pi\mathbb{Z} \text{ for } 1 \le d \le n - 1 \implies d_1 = d_2 = 0",
-                "if no 1 <= d <= n - 1 makes w d a multiple of 2 pi, a loss of 0 means d_1 = d_2 = 0",
-            ),
-            "Sufficient: $cos$ is even, so $d$ and $-d$ lose the same; every $d_a$ other than 0 has "
-            "$1 <= |d_a| <= n - 1$.",
-        ),
-        Step(
-            Formula(
-                r"w d \in 2\pi\mathbb{Z} \text{ for some } 1 \le d \le n - 1 \implies (d, 0) \text{ ties with } (0, 0)"
-                r" \text{ for the target } t = (0, 0)",
-                "if w d is a multiple of 2 pi for some 1 <= d <= n - 1, the key (d, 0) ties with the target (0, 0)",
-            ),
-            "Necessary: the target in the corner has a key at every distance $1, ..., n - 1$.",
-        ),
-        Step(
-            Formula(
-                r"\text{gap} = \min_{1 \le d \le n - 1} (1 - \cos w d) = 1 - \cos w d^*",
-                "gap = min_{1 <= d <= n - 1} (1 - cos(w d)) = 1 - cos(w d^*), w d^* nearest to a multiple of 2 pi",
-            ),
-            "The smallest loss has one $d_a = 0$; $1 - cos$ grows with the distance to the nearest multiple of "
-            "$2 pi$. For $0 < w <= 2 pi / n$ that is $d^* = 1$, and the gap is $1 - cos w = 2 sin^2(w / 2)$.",
-        ),
+    **Proof.** The score is the inner product of $(\cos w \delta_1, \sin w \delta_1, \cos w \delta_2, \sin w \delta_2)$
+    with the same of $\Delta$. Against the target, a key at distances $d_1$ and $d_2$ along the axes loses
+    $(1 - \cos w d_1) + (1 - \cos w d_2)$. Since $1 - \cos x = 2 \sin^2 (x/2)$, neither term is negative, and each is 0
+    at the multiples of $2 \pi$ only. The condition is sufficient, because $\cos$ is even and the $d_a$ other than 0
+    have $1 \le |d_a| \le n - 1$. It is necessary, because the target in the corner has a key at every distance
+    $1, \dots, n - 1$ along an axis; if $w d \in 2 \pi \mathbb{Z}$, that key ties with it. The smallest loss has one
+    $d_a = 0$, and $1 - \cos$ grows with the distance to the nearest multiple of $2 \pi$. $\square$
+
+    For one target $t$ the condition is needed up to $d = \max(t_a, n - 1 - t_a)$ on each axis $a$. A grid of
+    $n_1 \times n_2$ pixels needs it on each axis, with that axis's frequency and side.
+    """
+    yield Check("the score is an inner product of two encodings", encoding_failures)
+    yield Check(r"$1 - \cos x = 2 \sin^2 (x/2)$ vanishes exactly at the multiples of $2 \pi$", zero_failures)
+    yield Check(
+        "criterion and gap, against all keys and all targets",
+        criterion_failures,
+        f"$n = {', '.join(map(str, SIDES))}$ with $w / \\pi = {', '.join(map(str, FREQUENCIES))}$",
     )

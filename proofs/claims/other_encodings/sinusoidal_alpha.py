@@ -7,15 +7,12 @@ from fractions import Fraction
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
+from ...prover.claim import Check, Checks, Status, claim
 from ...prover.decide import Expr, unequal
-from ...prover.formula import fill
 
 SIDES = (2, 3, 4, 5, 8)
 
 W, X = sympy.Symbol("w", positive=True), sympy.Symbol("x", real=True)
-
-
 SLOPE = 2 / sympy.pi  # of the chord below sin x on [0, pi/2]
 D = sympy.Symbol("d", positive=True)
 LOSS = 2 * sympy.sin(W * D / 2) ** 2  # 1 - cos(w d)
@@ -55,81 +52,31 @@ def best_gap_failures(sides: Iterable[int] = SIDES, *, turn: Callable[[int], Exp
     return failures
 
 
-def claims() -> list[Claim]:
-    """The claims of this file."""
-    return [_alpha()]
+@claim(
+    status=Status.INSTANCES,
+    scope=r"The same $n \times n$ grid, $n \ge 2$, and the same target for both encodings; $0 < w \le \pi / (n - 1)$.",
+    source="new; the draft's empty section 3.3",
+    tests=("proofs/claims/test_sinusoidal.py: test_the_alpha_of_sinusoids_lies_between_its_two_bounds",),
+    is_lemma=True,
+)
+def sinusoidal_alpha() -> Checks:
+    r"""The locality strength that sinusoids need.
 
+    For $|d| \le n - 1$, ${=LOW} \le 1 - \cos w d \le {=HIGH}$. So sinusoids miss the target by as large a share of
+    their attention as the quadratic encoding does at $\alpha$ if their strength is some number between
+    ${=D**2 / HIGH} \alpha$ and ${=D**2 / LOW} \alpha$; they have the same gap at $\alpha / (1 - \cos w)$. No $w$ at
+    all gives a gap above $1 - \cos (2 \pi / n)$ to sinusoids of strength 1.
 
-def _alpha() -> Claim:
-    return Claim(
-        name="sinusoidal-alpha",
-        title="The locality strength that sinusoids need",
-        statement=fill(
-            r"\begin{gathered} 0 < w \le \tfrac{\pi}{n - 1} \implies $low \le 1 - \cos w d \le $high \text{ for }"
-            r" |d| \le n - 1: \\ \text{the tail of the quadratic encoding at } \alpha \text{ takes between } $least"
-            r" \alpha \text{ and } $most \alpha \end{gathered}",
-            "For 0 < w <= pi / (n - 1) and |d| <= n - 1: $low <= 1 - cos(w d) <= $high. So the tail that the quadratic "
-            "encoding has at alpha takes an alpha between $least and $most times as large; for equal gaps the factor "
-            "is 1 / (1 - cos w), about $least. No w has a gap above 1 - cos(2 pi / n).",
-            low=LOW,
-            high=HIGH,
-            least=D**2 / HIGH,
-            most=D**2 / LOW,
-        ),
-        assumptions=("The same $n x n$ grid, $n >= 2$, and the same target for both encodings.",),
-        steps=_alpha_steps(),
-        checks=(
-            Check(
-                "$2 x / pi <= sin x <= x$ by concavity, and $w^2 / (1 - cos w) -> 2$", Kind.SYMBOLIC, curvature_failures
-            ),
-            Check(
-                "$w = 2 pi / n$ has the largest gap",
-                Kind.INSTANCES,
-                best_gap_failures,
-                cases=tuple(f"$n = {n}$, against $w = k pi / 60$ for $k = 1, ..., 120$" for n in SIDES),
-            ),
-        ),
-        source="new; the draft's empty section 3.3",
-        tests=("proofs.claims.test_sinusoidal.test_the_alpha_of_sinusoids_lies_between_its_two_bounds",),
-    )
-
-
-def _alpha_steps() -> tuple[Step, ...]:
-    return (
-        Step(
-            fill(
-                r"$chord \le \sin x \le x,\quad 0 \le x \le \tfrac{\pi}{2}",
-                "$chord <= sin x <= x for 0 <= x <= pi / 2",
-                chord=SLOPE * X,
-            ),
-            "$sin x - 2 x / pi$ is concave there and 0 at both ends; $x - sin x$ is 0 at 0 and grows.",
-        ),
-        Step(
-            fill(
-                r"$low \le 1 - \cos w d = $loss \le $high",
-                "$low <= 1 - cos(w d) = $loss <= $high",
-                low=LOW,
-                loss=LOSS,
-                high=HIGH,
-            ),
-            "With $x = w |d| / 2$, at most $pi / 2$ since $w (n - 1) <= pi$.",
-        ),
-        Step(
-            Formula(
-                r"\sum_k q^{\frac{w^2}{2} |k - t|^2} \le \sum_k q^{\mathrm{loss}_k} \le"
-                r" \sum_k q^{\frac{2 w^2}{\pi^2} |k - t|^2},\quad q = e^{-\beta}",
-                "sum_k q^(w^2 |k-t|^2 / 2) <= sum_k q^(loss_k) <= sum_k q^(2 w^2 |k-t|^2 / pi^2), q = exp(-beta)",
-            ),
-            "So sinusoids at $beta$ have at least the tail of the quadratic encoding at $beta w^2 / 2$, and at most "
-            "that at $2 beta w^2 / pi^2$. Set either equal to $alpha$ and solve for $beta$.",
-        ),
-        Step(
-            Formula(
-                r"\min_{1 \le d \le n - 1} \operatorname{dist}(w d, 2\pi\mathbb{Z}) \le \frac{2\pi}{n}",
-                "min_{1 <= d <= n - 1} dist(w d, 2 pi Z) <= 2 pi / n",
-            ),
-            "Two of the $n$ points $0, w, ..., (n - 1) w$ on a circle of length $2 pi$ are at most $2 pi / n$ apart "
-            "(Dirichlet). With $w = 2 pi / n$ all are that far apart, so $1 - cos(2 pi / n)$, about $2 pi^2 / n^2$, "
-            "is the best gap.",
-        ),
+    **Proof.** ${=SLOPE * X} \le \sin x \le x$ for $0 \le x \le \pi / 2$: the first difference is concave and 0 at both
+    ends, the second is 0 at 0 and grows. Put $x = w |d| / 2$ into $1 - \cos w d = {=LOSS}$. Then sinusoids of strength
+    $\beta$ miss the target by no less than the quadratic encoding at ${=HIGH / D**2} \beta$, and by no more than that
+    at ${=LOW / D**2} \beta$; set either equal to $\alpha$. For the gap, two of the $n$ points $0, w, \dots, (n - 1) w$
+    on a circle of length $2 \pi$ are at most $2 \pi / n$ apart (Dirichlet), and with $w = 2 \pi / n$ all are that far
+    apart. $\square$
+    """
+    yield Check(r"$2 x / \pi \le \sin x \le x$ by concavity, and $w^2 / (1 - \cos w) \to 2$", curvature_failures)
+    yield Check(
+        r"$w = 2 \pi / n$ has the largest gap",
+        best_gap_failures,
+        f"$n = {', '.join(map(str, SIDES))}$, against $w = k \\pi / 60$ for $k = 1, ..., 120$",
     )

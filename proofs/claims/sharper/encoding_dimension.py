@@ -1,4 +1,4 @@
-"""How many dimensions a relative positional encoding needs: two, not three, for heads that sit on one tap each."""
+"""An encoding of dimension two is enough for heads that sit on one tap each: number the positions."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from itertools import product
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
+from ...prover.checks import all_equal
+from ...prover.claim import Check, Checks, Status, claim
 from ...prover.decide import Expr, not_positive, unequal
-from ...prover.formula import fill, scaled
 from ..certificate.tail import MAJORANT
-from ..common.small_convolutions import Pixel, pixels
+from ..common.small_convolutions import pixels
+from ..theorem.encoding import dot
 from ..theorem.one_hot import Q
-from .one_dimension import Vector, dot
 
 ALPHA, FLAT, TARGET, MULTIPLIER = sympy.symbols("alpha t T M", real=True)
+OFFSET, CENTER = sympy.symbols("delta_1 delta_2", real=True), sympy.symbols("Delta_1 Delta_2", real=True)
 SCORE = -ALPHA * (FLAT - TARGET) ** 2 + ALPHA * TARGET**2
-COLUMNS = sympy.Symbol("W", integer=True, positive=True)
+COLUMNS = sympy.Symbol("w", integer=True, positive=True)
 ALL_OFFSETS, ONE_QUERY = 2 * COLUMNS - 1, COLUMNS  # the smallest M
 LINE_TAIL = 2 * Q / (1 + Q)
 GRIDS = ((1, 4), (2, 1), (2, 2), (3, 4), (4, 3))
+
+Vector = tuple[Expr, ...]
 
 
 def flattened(delta: Sequence[Expr], multiplier: Expr) -> Expr:
@@ -49,43 +52,33 @@ def injectivity_failures(*, all_offsets: Expr = ALL_OFFSETS, one_query: Expr = O
     """Whether offsets that differ in their rows differ in t by at least 1, from these M on and from no smaller one.
 
     M delta_1 + delta_2 - (M delta_1' + delta_2') = M a - b with a = delta_1 - delta_1' >= 1 and b = delta_2' - delta_2
-    at most 2 W - 2 for all offsets of a grid, and at most W - 1 for two keys seen from one query.
+    at most 2 w - 2 for all offsets of a grid, and at most w - 1 for two keys seen from one query.
     """
-    w, more, a, slack = sympy.symbols("w e a s", integer=True, nonnegative=True)  # W = 1 + w, and a + 1 for a >= 1
+    wider, more, a, slack = sympy.symbols("u e a s", integer=True, nonnegative=True)  # w = 1 + u, and a + 1 for a >= 1
     failures = []
     spreads = (("all offsets", all_offsets, 2 * COLUMNS - 2), ("one query", one_query, COLUMNS - 1))
     for what, smallest, spread in spreads:
         difference = (smallest + more) * (1 + a) - (spread - slack)
-        failures += not_positive(difference.subs(COLUMNS, 1 + w), f"{what}: M a - b for M >= {smallest}")
+        tie = flattened((1, 0), spread), flattened((0, spread), spread)
+        failures += not_positive(difference.subs(COLUMNS, 1 + wider), f"{what}: M a - b for M >= {smallest}")
         failures += unequal(smallest - 1, spread, f"{what}: the next smaller M occurs as b")
-        failures += unequal(
-            flattened((1, 0), spread), flattened((0, spread), spread), f"{what}: a tie for M = {spread}"
-        )
+        failures += unequal(*tie, f"{what}: a tie for M = {spread}")
     return failures
 
 
-def multiplier_for_query(width: int) -> int:
-    """M = W."""
-    return width
-
-
 def flattened_failures(
-    grids: Iterable[tuple[int, int]] = GRIDS, *, multiplier: Callable[[int], int] = multiplier_for_query
+    grids: Iterable[tuple[int, int]] = GRIDS, *, multiplier: Callable[[int], int] = lambda width: width
 ) -> list[str]:
     """Whether v . r is largest at the target only, by at least 1 for alpha = 1: every query, every target."""
     failures = []
     for size in grids:
         M = multiplier(size[1])
         for q, target in product(pixels(size), repeat=2):
-            vector = head_vector(flattened(_offset(target, q), M))
-            scores = {k: dot(vector, encoding(flattened(_offset(k, q), M))) for k in pixels(size)}
+            numbers = {k: flattened((k[0] - q[0], k[1] - q[1]), M) for k in pixels(size)}
+            scores = {k: dot(head_vector(numbers[target]), encoding(t)) for k, t in numbers.items()}
             rivals = [k for k, score in scores.items() if k != target and score > scores[target] - 1]
             failures += [f"{size}, M = {M}, query {q}: key {k} rivals target {target}" for k in rivals[:1]]
     return failures[:3]
-
-
-def _offset(key: Pixel, query: Pixel) -> Pixel:
-    return key[0] - query[0], key[1] - query[1]
 
 
 def line_tail_failures(*, bound: Expr = LINE_TAIL) -> list[str]:
@@ -93,99 +86,96 @@ def line_tail_failures(*, bound: Expr = LINE_TAIL) -> list[str]:
     return unequal(1 - 1 / MAJORANT, bound, "1 - (1 - q) / (1 + q)")
 
 
-def _parts() -> dict[str, object]:
-    vector = tuple(head_vector(TARGET, ALPHA))
-    return {
-        "encoding": tuple(encoding(FLAT)),
-        "head": scaled(-ALPHA, vector),
-        "flat": flattened(sympy.symbols("delta_1 delta_2", real=True), MULTIPLIER),
-        "product": dot(vector, encoding(FLAT)),
-        "score": SCORE,
-        "one": ONE_QUERY,
-        "all": ALL_OFFSETS,
-        "line": LINE_TAIL,
-    }
+@claim(
+    status=Status.COQ,
+    scope=r"Padded grids of at most $M$ columns, where $M$ is an integer: this encoding depends on the width. The "
+    r"layer is otherwise that of `head-assembly`; $\alpha > 0$, exact arithmetic.",
+    coq=("Dimension.v: encoding_identity_2, unique_maximum_2, tau_line_bound, theorem_1_with_two_dimensions",),
+    tests=("proofs/claims/test_sharper.py: test_two_dimensions_give_the_heads_of_the_code",),
+)
+def two_dimensions_suffice() -> Checks:
+    r"""An encoding of dimension 2 expresses every convolution, on grids of bounded width.
 
+    Number the offsets row by row, $M$ apart: $t = {=flattened(OFFSET, MULTIPLIER)}$ and
+    $T = {=flattened(CENTER, MULTIPLIER)}$. With $r_\delta = {=encoding(FLAT)}$ and
+    $v_h = {=scaled(-ALPHA, head_vector(TARGET, ALPHA))}$,
 
-def claims() -> list[Claim]:
-    """The claims of this file."""
-    return [_two()]
+    ```math
+    v_h \cdot r_\delta = {=SCORE} .
+    ```
 
+    Of all keys the target alone has the largest score, by at least $\alpha$. With $q = e^{-\alpha}$ the layer differs
+    from the convolution by at most
 
-def _two() -> Claim:
-    return Claim(
-        name="two-dimensions-suffice",
-        title="An encoding of dimension 2 expresses every convolution",
-        statement=fill(
-            r"\begin{gathered} r_\delta = $encoding,\ v_h = $head,\quad t = $flat,\ T = M \Delta_1 + \Delta_2 \\ v_h"
-            r" \cdot r_\delta = $score \text{ is largest at the target only, by } \alpha, \text{ if } M \ge $one"
-            r" \end{gathered}",
-            "With r_delta = $encoding, v = $head, t = $flat, T = M Delta_1 + Delta_2: v . r_delta = $score. On a "
-            "grid of W columns it is largest at the target only, by at least alpha, if M >= $one; all offsets of the "
-            "grid have different encodings if M >= $all. Both numbers are the smallest.",
-            **_parts(),
-        ),
-        assumptions=(
-            "$M$ is an integer and the target is a key, as it is in the padded grid (claim `head-assembly`).",
-            "For the smallest $M > 0$: at least two rows.",
-        ),
-        steps=_two_steps(),
-        checks=(
-            Check("$v . r = -alpha (t - T)^2 + alpha T^2$", Kind.SYMBOLIC, identity_failures),
-            Check(
-                "$M >= 2 W - 1$, and $M >= W$ for one query; no smaller $M$ does", Kind.SYMBOLIC, injectivity_failures
-            ),
-            Check("the tail is at most $2 q / (1 + q)$", Kind.SYMBOLIC, line_tail_failures),
-            Check(
-                "the largest score for $M = W$, every query and every target",
-                Kind.INSTANCES,
-                flattened_failures,
-                cases=tuple(f"{rows}x{columns} keys" for rows, columns in GRIDS),
-            ),
-        ),
-        source="new",
-        tests=("proofs.claims.test_sharper.test_two_dimensions_give_the_heads_of_the_code",),
-        formal=(
-            "Dimension.encoding_identity_2",
-            "Dimension.unique_maximum_2",
-            "Dimension.tau_line_bound",
-            "Dimension.theorem_1_with_two_dimensions",
-        ),
+    ```math
+    \tau_1 \sum_c \operatorname{osc}_c \sum_\Delta |W_{o,c,\Delta}| , \qquad
+    \tau_1 = 1 - \vartheta_3(q)^{-1} \le {=LINE_TAIL} .
+    ```
+
+    **Proof.** The formula for the score is `encoding-identity` along one axis. Let $k$ be a key and $k^*$ the target
+    of the head, on a grid of ${=COLUMNS} \le M$ columns. The query cancels in
+    $t - T = M (k_1 - k^*_1) + (k_2 - k^*_2)$. If the rows of $k$ and $k^*$ differ, the first term is at least $M$ in
+    size and the second at most ${=COLUMNS - 1}$; if only the columns differ, the first is 0 and the second is not. So
+    the numbers $t - T$ of the keys are different integers, and 0 is the target's: the gap is $\alpha$, and the weights
+    of the keys, divided by the target's, are different terms of $\vartheta_3(q) = \sum_{n \in \mathbb{Z}} q^{n^2}$,
+    which is at most ${=MAJORANT}$ (`tail-bound`). The output's error follows as in `error-bound`. $\square$
+
+    So $M = {=ONE_QUERY}$ suffices. No smaller $M \ge 1$ does if there are two rows, because the keys $(1, 0)$ and
+    $(0, M)$ have the same number. For all offsets of the grid to have different encodings, the smallest is
+    $M = {=ALL_OFFSETS}$. (This paragraph is checked by algebra, not by Coq.) `absolute-positions` is no contradiction:
+    three dimensions are needed there for the attention of the quadratic encoding, and this is another attention with
+    the same limit.
+    """
+    yield Check(r"$v \cdot r$ is the score of the statement", identity_failures)
+    yield Check(
+        "offsets have different numbers from the two values of $M$ on, and from no smaller", injectivity_failures
+    )
+    yield Check("the tail is at most its bound", line_tail_failures)
+    yield Check(
+        "the target alone has the largest score: every query, every target", flattened_failures, f"{len(GRIDS)} grids"
     )
 
 
-def _two_steps() -> tuple[Step, ...]:
-    return (
-        Step(
-            fill(r"v_h \cdot r_\delta = $product = $score", "v . r_delta = $product = $score", **_parts()),
-            "Complete the square. The last term is the same for all keys.",
-        ),
-        Step(
-            Formula(
-                r"t - T = M (k_1 - t_1^*) + (k_2 - t_2^*),\quad |k_2 - t_2^*| \le W - 1",
-                "t - T = M (k_1 - target_1) + (k_2 - target_2), |k_2 - target_2| <= W - 1",
-            ),
-            "The query cancels: $t - T$ is the difference of the flat indices of key and target, both on the grid.",
-        ),
-        Step(
-            Formula(
-                r"M \ge W,\ k \ne t^* \implies |t - T| \ge 1",
-                "M >= W and k != target imply |t - T| >= 1",
-            ),
-            "If the rows differ, the row term is at least $M >= W$ in size and the column term at most $W - 1$; if "
-            "not, the columns differ. $t - T$ is an integer.",
-        ),
-        Step(
-            Formula(
-                r"M \ge 2W - 1 \implies \delta \mapsto t \text{ is injective on } \{|\delta_2| \le W - 1\}",
-                "M >= 2 W - 1 makes delta -> t injective for |delta_2| <= W - 1",
-            ),
-            "The same, with $|delta_2 - delta_2'| <= 2 W - 2$. A smaller $M > 0$ is such a difference $b$, and then "
-            "offsets that differ by $(1, -M)$ coincide; likewise two keys for $M <= W - 1$.",
-        ),
-        Step(
-            fill(r"1 - p_t \le 1 - \vartheta_3(q)^{-1} \le $line", "1 - p_t <= 1 - theta_3(q)^-1 <= $line", **_parts()),
-            "The numbers $t - T$ are different integers, so the partition sum is part of $theta_3(q)$: half the tail "
-            "of three dimensions, but scores as large as $alpha (M H)^2$.",
-        ),
+FOLDED, FIRST, SECOND = sympy.symbols("z m n", integer=True)
+STEPS, LEFT, RIGHT = sympy.symbols("j m n", integer=True, nonnegative=True)
+
+
+def fold(z: Expr) -> Expr:
+    """Integers to natural numbers: 0, -1, 1, -2, ... to 0, 1, 2, 3, ..."""
+    return abs(2 * z + sympy.Rational(1, 2)) - sympy.Rational(1, 2)
+
+
+def pairing(m: Expr, n: Expr) -> Expr:
+    """Cantor's: pairs of natural numbers, diagonal by diagonal."""
+    return (m + n) * (m + n + 1) / sympy.Integer(2) + n
+
+
+@claim(
+    status=Status.ALGEBRA,
+    scope="Images of every size, with one encoding for all of them; otherwise as for `two-dimensions-suffice`.",
+    tests=("proofs/claims/test_sharper.py: test_an_injection_gives_one_encoding_for_every_width",),
+    is_lemma=True,
+)
+def two_dimensions_for_every_width(
+    *, fold: Callable[[Expr], Expr] = fold, pairing: Callable[[Expr, Expr], Expr] = pairing
+) -> Checks:
+    r"""With an injection of the plane into the integers, the encoding of dimension 2 depends on no width.
+
+    Let $\varphi: \mathbb{Z}^2 \to \mathbb{Z}$ be injective, $t = \varphi(\delta)$ and $T = \varphi(\Delta)$: then
+    `two-dimensions-suffice` holds for every width, since its proof needs only that the numbers $t - T$ of the keys are
+    different integers. One such map is $\varphi(\delta) = \pi(f(\delta_1), f(\delta_2))$ with $f(z) = {=fold(FOLDED)}$
+    and $\pi(m, n) = {=pairing(FIRST, SECOND)}$. Indeed $f$ takes $z = j \ge 0$ to $2 j$ and $z = -1 - j$ to $2 j + 1$;
+    and $\pi(m, n)$ lies $n$ after the start $\pi(m + n, 0)$ of its diagonal and $m + 1$ before the next, so it tells
+    $m + n$, then $n$. The scores grow with the fourth power of the distance.
+    """
+    yield all_equal(
+        "$f$ takes integers to different natural numbers",
+        {"0, 1, 2, ...": (fold(STEPS), 2 * STEPS), "-1, -2, ...": (fold(-1 - STEPS), 2 * STEPS + 1)},
+    )
+    yield all_equal(
+        "$\\pi$ takes pairs of natural numbers to different ones",
+        {
+            "from the start of the diagonal": (pairing(LEFT, RIGHT) - pairing(LEFT + RIGHT, sympy.Integer(0)), RIGHT),
+            "to the next": (pairing(LEFT + RIGHT + 1, sympy.Integer(0)) - pairing(LEFT, RIGHT), LEFT + 1),
+        },
     )

@@ -9,35 +9,25 @@ from typing import Any
 import sympy
 from sympy import QQ
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
+from ...prover.claim import Check, Checks, Status, claim
 from ...prover.decide import Expr, unequal
-from ..common.small_convolutions import pixels
+from .head_count import SHAPE, shifts
 from .head_dimension import exact, rank
 from .head_mixtures import KERNELS, Heads, Kernel, with_values
-from .nonnegative import Vector, column_basis
+from .nonnegative import column_basis
 
-SHAPE = (2, 2)
 SIZES = ((2, 3), (3, 3))
 KEY_COUNTS = (2, 3)
 HALF = QQ(1, 2)
 
 
-def shift_columns(size: tuple[int, int]) -> list[Vector]:
-    """P_Delta of each tap, over (query, key) pairs."""
-    queries = pixels((size[0] - SHAPE[0] + 1, size[1] - SHAPE[1] + 1))
-    pairs = list(product(queries, pixels(size)))
-    return [[QQ(int(k == (q[0] + m, q[1] + n))) for q, k in pairs] for m, n in pixels(SHAPE)]
-
-
 def finite_heads(kernel: Kernel, size: tuple[int, int], epsilon: Any) -> Heads:
     """Heads 1 and 1 + epsilon sum_Delta b_Delta P_Delta, scaled, for a basis b, and the values that give P U."""
-    P, basis = shift_columns(size), column_basis(kernel)
+    P, basis = shifts(size, SHAPE), column_basis(kernel)
     ones = [QQ(1)] * len(P[0])
-    tilted = []
-    for b in basis:
-        scale = epsilon / max(map(abs, b))
-        entries = zip(*P, strict=True)
-        tilted.append([1 + scale * sum(x * y for x, y in zip(b, entry, strict=True)) for entry in entries])
+    scaled = [[epsilon / max(map(abs, b)) * entry for entry in b] for b in basis]
+    pairs = list(zip(*P, strict=True))
+    tilted = [[1 + sum(x * y for x, y in zip(b, pair, strict=True)) for pair in pairs] for b in scaled]
     return with_values([ones, *tilted], exact(P).transpose() * exact(kernel))
 
 
@@ -50,7 +40,7 @@ def attained_failures(
         if not any(map(any, kernel)):
             continue
         attention, values = finite_heads(kernel, size, epsilon)
-        if attention * values != exact(shift_columns(size)).transpose() * exact(kernel):
+        if attention * values != exact(shifts(size, SHAPE)).transpose() * exact(kernel):
             failures.append(f"{name}, {size}: the heads give something else")
         for column in attention.transpose().to_list():
             keys = size[0] * size[1]
@@ -64,11 +54,8 @@ def attained_failures(
 
 def positive_failures(sizes: Iterable[tuple[int, int]] = SIZES) -> list[str]:
     """Whether some (query, key) pair is 0 in all shifts, so that no positive matrix is a combination of them."""
-    failures = []
-    for size in sizes:
-        if all(any(entries) for entries in zip(*shift_columns(size), strict=True)):
-            failures.append(f"{size}: every key of every query is a tap")
-    return failures
+    full = [size for size in sizes if all(any(entries) for entries in zip(*shifts(size, SHAPE), strict=True))]
+    return [f"{size}: every key of every query is a tap" for size in full]
 
 
 def linear_failures(counts: Iterable[int] = KEY_COUNTS, *, extra: Expr = 0) -> list[str]:
@@ -88,84 +75,50 @@ def linear_failures(counts: Iterable[int] = KEY_COUNTS, *, extra: Expr = 0) -> l
     return failures
 
 
-def claims() -> list[Claim]:
-    """The claims of this file."""
-    return [_exact()]
+@claim(
+    status=Status.INSTANCES,
+    scope=r"Exact arithmetic. Head $h$ computes $\operatorname{softmax}(S_h(X)) X W_h$ with scores that are finite, "
+    r"and continuous in $X$ at the blank image $X = 0$; they may see the content, as those of the draft's eq. "
+    r"(7) do. From below: some query reads all its taps, and has one more key, inside the image. (Without that "
+    r"key, $\operatorname{rank} U$ heads are still needed.) From above: every target is a key, and the values "
+    r"depend on the number of keys. $U \ne 0$ as for `head-count`.",
+    tests=("proofs/claims/test_sharper.py: test_softmax_of_finite_scores_equals_a_convolution_with_one_head_more",),
+    is_lemma=True,
+)
+def head_count_exact() -> Checks:
+    r"""Equality with finite scores takes one head more than the rank.
 
+    A layer that equals the convolution for all images has at least $\operatorname{rank} U + 1$ heads, even if they see
+    the content; and $\operatorname{rank} U + 1$ heads that see positions alone equal it for all images of one size.
 
-def _exact() -> Claim:
-    return Claim(
-        name="head-count-exact",
-        title="Equality with finite scores takes one head more than the rank",
-        statement=Formula(
-            r"N_h^{\text{exact}} = \operatorname{rank} U + 1,\quad U \ne 0",
-            "A layer with finite scores, that look at the content or not, and equals the convolution for all images "
-            "has at least rank U + 1 heads; and rank U + 1 heads that look at positions only equal it on all images "
-            "of one size. U is the kernel unfolded to K^2 rows and C_in C_out columns, and not 0.",
-        ),
-        assumptions=(
-            "Exact arithmetic; head $h$ computes $softmax(S_h(X)) X W_h$, with scores $S_h$ that are finite and "
-            "continuous in $X$ at the blank image $X = 0$ (those of draft, eq. (7), are). The output projection may "
-            "have a bias.",
-            "From below: some query sees all its taps, and one more key, on pixels that are free. Without that key "
-            "$rank U$ heads are still needed.",
-            "From above: every target of every query is a key. The values depend on the number of keys.",
-        ),
-        steps=(
-            Step(
-                Formula(
-                    r"\lim_{\epsilon \to 0} \frac{1}{\epsilon} \sum_h \operatorname{softmax}(S_h(\epsilon X))\,"
-                    r" \epsilon X W_h = \sum_h A_h X W_h,\quad A_h = \operatorname{softmax}(S_h(0)) > 0",
-                    "lim_{e -> 0} 1/e sum_h softmax(S_h(e X)) e X W_h = sum_h A_h X W_h, A_h = softmax(S_h(0)) > 0",
-                ),
-                "Linearised at the blank image, content does not count. The convolution is linear (up to its bias, "
-                "which is the layer's output for the blank image), so it equals its linear part: the $A_h$ and $W_h$ "
-                "express it as position-only heads.",
-            ),
-            Step(
-                Formula(
-                    r"N_h = \operatorname{rank} U \implies \operatorname{vec} A_h \in \operatorname{span}"
-                    r" \{\operatorname{vec} P_\Delta\}",
-                    "N_h = rank U implies that vec A_h is in the span of the vec P_Delta",
-                ),
-                "$N_h >= rank U$, as for `head-count`. With as many terms as the rank the $vec A_h$ are a basis of "
-                "the columns of $P U$. But all $P_Delta$ are 0 at a key that is no tap, and $A_h$ is positive there.",
-            ),
-            Step(
-                Formula(
-                    r"A_0 = \frac{1}{n} 1 1^\top,\quad A_i = \frac{1 1^\top + \epsilon \sum_\Delta b_{i, \Delta}"
-                    r" P_\Delta}{n + \epsilon \sum_\Delta b_{i, \Delta}},\quad \sum_\Delta b_{i, \Delta} P_\Delta ="
-                    r" \frac{1}{\epsilon} \Bigl[ \bigl(n + \epsilon {\textstyle \sum_\Delta} b_{i, \Delta}\bigr) A_i"
-                    r" - n A_0 \Bigr]",
-                    "A_0 = 1 1^T / n, A_i = (1 1^T + epsilon sum_Delta b_{i,Delta} P_Delta) / (n + epsilon sum_Delta "
-                    "b_{i,Delta}), sum_Delta b_{i,Delta} P_Delta = [(n + epsilon sum_Delta b_{i,Delta}) A_i - n A_0] / "
-                    "epsilon",
-                ),
-                "Enough: $n$ keys, $b_1, ..., b_r$ a basis of $U$'s column space, $epsilon$ so small that $A_i > 0$. "
-                "Head 0 has equal scores, head $i$ the score $ln(1 + epsilon b_{i,Delta})$ at tap $Delta$ and 0 "
-                "elsewhere. They span all that $P U$ needs. The smaller $epsilon$, the larger the values.",
-            ),
-        ),
-        checks=(
-            Check(
-                "$rank U + 1$ heads with finite scores give the convolution, in fractions",
-                Kind.INSTANCES,
-                attained_failures,
-                cases=tuple(f"2x2 taps, the kernels of `head-count`, {rows}x{columns} keys" for rows, columns in SIZES),
-            ),
-            Check(
-                "a key that is no tap is 0 in all shifts",
-                Kind.INSTANCES,
-                positive_failures,
-                cases=tuple(f"2x2 taps on {rows}x{columns} keys" for rows, columns in SIZES),
-            ),
-            Check(
-                "the linear part of a head at the blank image does not know its content",
-                Kind.INSTANCES,
-                linear_failures,
-                cases=tuple(f"{count} keys, a symbol for everything" for count in KEY_COUNTS),
-            ),
-        ),
-        source="new",
-        tests=("proofs.claims.test_sharper.test_softmax_of_finite_scores_equals_a_convolution_with_one_head_more",),
+    **Proof.** *From below.* The convolution is linear but for its bias, which is the layer's output for the blank
+    image, so it equals the layer's linear part there, in which the content does not count:
+
+    ```math
+    \lim_{\varepsilon \to 0} \frac{1}{\varepsilon} \sum_h \operatorname{softmax}(S_h(\varepsilon X))\, \varepsilon X W_h
+    = \sum_h A_h X W_h , \qquad A_h = \operatorname{softmax}(S_h(0)) > 0 .
+    ```
+
+    So $N_h \ge \operatorname{rank} U$ as for `head-count`. With equality the $\operatorname{vec} A_h$ would be a basis
+    of the columns of $P U$. But these are 0 at a key that is no tap, where $A_h$ is positive.
+
+    *From above.* Let $b_1, \dots, b_r$ be a basis of the column space of $U$ and $n$ the number of keys. Head 0 has
+    equal scores; head $i$ has the score $\ln(1 + \varepsilon b_{i,\Delta})$ at tap $\Delta$ and 0 elsewhere, with
+    $\varepsilon$ so small that this is finite. With $s_i = n + \varepsilon \sum_\Delta b_{i,\Delta}$,
+
+    ```math
+    A_0 = \frac{1}{n}\, 1 1^\top , \qquad
+    A_i = \frac{1}{s_i} \Bigl( 1 1^\top + \varepsilon \sum_\Delta b_{i,\Delta} P_\Delta \Bigr) , \qquad
+    \sum_\Delta b_{i,\Delta} P_\Delta = \frac{1}{\varepsilon} (s_i A_i - n A_0) ,
+    ```
+
+    so they span the columns of $P U$. The smaller $\varepsilon$, the larger the values. $\square$
+    """
+    sizes = " and ".join(f"{rows}x{columns}" for rows, columns in SIZES)
+    yield Check(
+        r"$\operatorname{rank} U + 1$ heads with finite scores give the convolution, in fractions",
+        attained_failures,
+        f"the kernels of 2x2 taps on {sizes} keys",
     )
+    yield Check("a key that is no tap is 0 in all shifts", positive_failures, f"2x2 taps on {sizes} keys")
+    yield Check("a head's linear part at the blank image does not see the content", linear_failures, "2 and 3 keys")

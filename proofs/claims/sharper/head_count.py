@@ -1,10 +1,4 @@
-"""How many heads come arbitrarily near a convolution, if attention looks at positions only.
-
-A position-only head computes A_h X W_h: a matrix A_h over (query, key) pairs, any W_h over channels. Written out,
-the layer is the operator sum_h A_h (x) W_h, and the convolution is sum_Delta P_Delta (x) W_Delta with the shift
-matrices P_Delta[q, k] = [k = q + Delta]. Rearranged to a matrix from channel pairs to position pairs, the first has
-rank at most N_h; the second has the rank of the unfolded kernel.
-"""
+"""How many heads come arbitrarily near a convolution, if attention looks at positions only."""
 
 from __future__ import annotations
 
@@ -12,9 +6,8 @@ from collections.abc import Callable, Iterable
 from itertools import product
 
 from sympy import QQ
-from sympy.polys.matrices import DomainMatrix
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
+from ...prover.claim import Check, Checks, Status, claim
 from ..common.small_convolutions import pixels
 from .head_dimension import exact, rank
 from .head_mixtures import KERNELS, Heads, Kernel, mixed_heads, near_heads, random_kernels, with_values
@@ -31,19 +24,11 @@ def shifts(size: tuple[int, int], shape: tuple[int, int]) -> list[list[int]]:
     return [[int(k == (q[0] + m, q[1] + n)) for q, k in pairs] for m, n in pixels(shape)]
 
 
-def rearranged(kernel: Kernel, size: tuple[int, int]) -> DomainMatrix:
-    """The convolution as a matrix: a row for each (query, key) pair, a column for each pair of channels."""
-    return exact(shifts(size, SHAPE)).transpose() * exact(kernel)
-
-
 def rank_failures(*, size: tuple[int, int] = (3, 3), heads: Callable[[Kernel], int] = rank) -> list[str]:
-    """Whether the rearranged convolution has the rank of the unfolded kernel, which no fewer heads have."""
-    failures = []
-    for name, kernel in KERNELS.items():
-        needed = int(rearranged(kernel, size).rank())
-        if needed != heads(kernel):
-            failures.append(f"{name}: the rearranged convolution has rank {needed}, not {heads(kernel)}")
-    return failures
+    """Whether P U has the rank of the unfolded kernel U, which no fewer heads have."""
+    P = exact(shifts(size, SHAPE)).transpose()
+    ranks = {name: (int((P * exact(kernel)).rank()), heads(kernel)) for name, kernel in KERNELS.items()}
+    return [f"{name}: P U has rank {found}, not {wanted}" for name, (found, wanted) in ranks.items() if found != wanted]
 
 
 def independence_failures(
@@ -70,11 +55,8 @@ def mixed_failures(*, most: Callable[[Kernel], int] = lambda kernel: rank(kernel
 
 def _not_attention(heads: Heads, *, zeros: bool = False) -> list[str]:
     columns = heads[0].transpose().to_list()
-    return [
-        f"not a probability distribution with all taps: {column}"
-        for column in columns
-        if sum(column) != 1 or min(column) < 0 or (min(column) == 0 and not zeros)
-    ]
+    refused = [c for c in columns if sum(c) != 1 or min(c) < 0 or (min(c) == 0 and not zeros)]
+    return [f"not a probability distribution with all taps: {column}" for column in refused]
 
 
 def needed_heads(kernel: Kernel) -> int:
@@ -130,154 +112,75 @@ def bounded_failures(*, bounded: Callable[[Kernel], bool] | None = None) -> list
     return failures[:5]
 
 
-def claims() -> list[Claim]:
-    """The claims of this file."""
-    return [_count()]
+KERNELS_OF_2X2 = f"{len(KERNELS)} kernels of 2x2 taps and 4 pairs of channels"
+ALL_KERNELS = f"{len(nonzero_kernels())} kernels of 2 to 4 taps and 1 to 4 pairs of channels"
 
 
-def _count() -> Claim:
-    names = tuple(f"2x2 taps, 4 pairs of channels: {name}, rank {rank(kernel)}" for name, kernel in KERNELS.items())
-    drawn = (*names[:-1], f"{len(list(random_kernels()))} random kernels of 2 to 4 taps, 1 to 3 pairs of channels")
-    return Claim(
-        name="head-count",
-        title="The number of heads that come near is the rank of the unfolded kernel, or one more",
-        statement=Formula(
-            r"\begin{gathered} N_h^{\min} = \begin{cases} \operatorname{rank} U & \text{if } a \ge 0,\ a \ne 0"
-            r" \text{ for some } a \text{ in the column space of } U \\ \operatorname{rank} U + 1 & \text{if not,"
-            r" that is, if } y U = 0 \text{ for some } y > 0 \end{cases} \\ U = \bigl(\operatorname{vec}"
-            r" W_\Delta\bigr)_\Delta \in \mathbb{R}^{K^2 \times C_{in} C_{out}},\ U \ne 0 \end{gathered}",
-            "The smallest number of position-only heads that come as near to the convolution as one likes is rank U if "
-            "the column space of U holds a vector >= 0 other than 0, and rank U + 1 if not, that is, if y U = 0 for "
-            "some y > 0. U is the kernel unfolded to K^2 rows and C_in C_out columns, and not 0. The values W_h stay "
-            "bounded with rank U heads iff the column space has a basis >= 0. Generic kernels with C_in C_out >= K^2 "
-            "need exactly K^2 heads; a kernel of one input and one output channel needs 1 if its taps have one sign, "
-            "else 2, whatever its size.",
-        ),
-        assumptions=(
-            "Attention does not look at the content: head $h$ computes $A_h X W_h$ with $A_h$ fixed, no entry "
-            "negative.",
-            "Near means: on one grid of keys, for all images with values in a bounded set.",
-            "Some query sees all its taps on pixels that are free (inside the image): this is needed from below; "
-            "that $rank U$ heads are needed then holds for any real $A_h$.",
-            "Every target is a key: this is needed from above. A head may attend to several taps; its $A_h$ is a "
-            "limit of softmaxes of scores that depend on $delta$, not of one quadratic score, unless it is one-hot.",
-            "The draft's count, one head for each tap, is for heads that each focus on one pixel: claim `zero-taps`.",
-        ),
-        steps=_count_steps(),
-        checks=(
-            Check(
-                "the shift matrices of the taps are independent",
-                Kind.INSTANCES,
-                independence_failures,
-                cases=("2x2 taps on 2x2, 2x3 and 4x3 keys",),
-            ),
-            Check(
-                "the rearranged convolution has the rank of the unfolded kernel",
-                Kind.INSTANCES,
-                rank_failures,
-                cases=names,
-            ),
-            Check("$rank U + 1$ positive heads give the kernel, exactly", Kind.INSTANCES, mixed_failures, cases=names),
-            Check(
-                "$rank U$ heads come near where a vector $>= 0$ is; where none is, some $y > 0$ has $y U = 0$",
-                Kind.INSTANCES,
-                limit_failures,
-                cases=drawn,
-            ),
-            Check(
-                "$rank U$ heads $>= 0$ give the kernel itself iff there is a basis $>= 0$",
-                Kind.INSTANCES,
-                bounded_failures,
-                cases=drawn,
-            ),
-        ),
-        source="new",
-        tests=("proofs.claims.test_sharper.test_heads_that_mix_taps_compute_the_same_convolution",),
-        formal=("PositionOnly.eight_position_only_heads_are_too_few",),
-    )
+@claim(
+    status=Status.INSTANCES,
+    scope=r"Heads whose attention ignores the content: head $h$ computes $A_h X W_h$ with a fixed $A_h \ge 0$, on one "
+    r"grid of keys. $A_h$ is any limit of softmaxes, so a head may attend to several taps. $U \ne 0$. *Near* "
+    r"means: for all images with values in a bounded set. From below, some query must read all its taps inside "
+    r"the image; from above, every target must be a key. The draft's count, one head for each tap, is for heads "
+    r"that each focus on one pixel: `zero-taps`. Coq has one kernel only: with at most eight such heads every "
+    r"layer is off by $1/2$ or more, on some image with values in $[-1, 1]$, from a 3x3 convolution whose nine "
+    r"taps read one channel each.",
+    coq=("PositionOnly.v: eight_position_only_heads_are_too_few",),
+    tests=("proofs/claims/test_sharper.py: test_heads_that_mix_taps_compute_the_same_convolution",),
+)
+def head_count() -> Checks:
+    r"""The number of heads that come near is the rank of the unfolded kernel, or one more.
 
+    Let $U = (\operatorname{vec} W_\Delta)_\Delta \in \mathbb{R}^{K^2 \times C_{in} C_{out}}$ be the unfolded kernel
+    and $S$ its column space. The smallest number of heads that come as near to the convolution as one likes is
 
-def _count_steps() -> tuple[Step, ...]:
-    return (
-        Step(
-            Formula(
-                r"\sum_h A_h \otimes W_h = \sum_\Delta P_\Delta \otimes W_\Delta",
-                "sum_h A_h (x) W_h = sum_Delta P_Delta (x) W_Delta",
-            ),
-            "Both layers are linear in $X$; they agree for all $X$ iff these operators do, and come near iff these "
-            "do. $P_Delta[q, k] = [k = q + Delta]$.",
-        ),
-        Step(
-            Formula(
-                r"\operatorname{rank} \sum_h \operatorname{vec}(A_h) \operatorname{vec}(W_h)^\top \le N_h",
-                "rank of sum_h vec(A_h) vec(W_h)^T <= N_h",
-            ),
-            "Rearrange the operators to matrices, (query, key) pairs by channel pairs: a sum of $N_h$ matrices of "
-            "rank 1. A limit of such sums has no larger rank.",
-        ),
-        Step(
-            Formula(
-                r"\operatorname{rank} \sum_\Delta \operatorname{vec}(P_\Delta) \operatorname{vec}(W_\Delta)^\top"
-                r" = \operatorname{rank}(P\, U) = \operatorname{rank} U",
-                "rank of sum_Delta vec(P_Delta) vec(W_Delta)^T = rank(P U) = rank U",
-            ),
-            "The columns $vec(P_Delta)$ of $P$ have disjoint supports, none empty: $P$ is injective. So $N_h$ is at "
-            "least $rank U$.",
-        ),
-        Step(
-            Formula(
-                r"C_{in} C_{out} \ge K^2 \implies \operatorname{rank} U = K^2 \text{ but on a null set}",
-                "C_in C_out >= K^2 implies rank U = K^2 for all kernels but a null set",
-            ),
-            "A minor of side $K^2$ is a polynomial that is 1 where the slices are different unit matrices, hence not "
-            "zero. $K^2$ one-hot heads suffice (claim `head-assembly`). With $g$ groups $C_in C_out / g$ counts.",
-        ),
-        Step(
-            Formula(
-                r"U = A W,\quad A \in \mathbb{R}^{K^2 \times (r + 1)} \text{ positive},\ 1^\top A = 1^\top",
-                "U = A W with A (K^2 x (r + 1)) positive and columns of sum 1, r = rank U",
-            ),
-            "Columns of $A$: the all-ones vector and $1 + epsilon b$ for a basis $b$ of $U$'s column space, scaled. "
-            "They span it. Head $h$ attends to tap $Delta$ with probability $A[Delta, h]$: "
-            "$sum_h A_h (x) W_h = sum_Delta P_Delta (x) W_Delta$. So $rank U + 1$ heads are always enough.",
-        ),
-        Step(
-            Formula(
-                r"a \ge 0:\quad a w_1^\top + \sum_{i \ge 2} b_i w_i^\top = U,\quad (a + \eta 1) w_1^\top + \sum_{i"
-                r" \ge 2} b_i w_i^\top = U + \eta 1 w_1^\top",
-                "a >= 0: a w_1^T + sum_{i >= 2} b_i w_i^T = U and (a + eta 1) w_1^T + sum_{i >= 2} b_i w_i^T = U + eta "
-                "1 w_1^T",
-            ),
-            "Complete $a$ to a basis $a, b_2, ..., b_r$ of the column space. The heads $a + eta 1$ and "
-            "$a + eta 1 + epsilon b_i$, scaled, are positive for small $epsilon$ and span "
-            "$a + eta 1, b_2, ..., b_r$: $rank U$ heads give a kernel that is $eta 1 w_1^T$ off, for every $eta > 0$.",
-        ),
-        Step(
-            Formula(
-                r"\operatorname{span}(\operatorname{vec} A_h^{(m)}) \to P \cdot \text{column space of } U,\quad"
-                r" \frac{A_h^{(m)}}{|A_h^{(m)}|} \to P a,\ a \ge 0,\ a \ne 0",
-                "span(vec A_h^(m)) -> P times the column space of U, A_h^(m) / |A_h^(m)| -> P a with a >= 0, a != 0",
-            ),
-            "Conversely, let $rank U$ heads come near, in steps $m$; count free keys only. Any limit of their spans "
-            "contains the columns of $P U$ and has no larger dimension, so it is their span. Directions of the heads "
-            "have limits, too (none is 0, or the others would be too few), in this span and $>= 0$. The $P_Delta$ "
-            "have disjoint supports, so $a >= 0$.",
-        ),
-        Step(
-            Formula(
-                r"\nexists a \ge 0,\ a \ne 0 \iff \exists y > 0:\ y U = 0",
-                "no a >= 0 other than 0 in the column space iff y U = 0 for some y > 0",
-            ),
-            "Stiemke's lemma. For one channel $U$ is one column: $a$ or $-a$ is $>= 0$ iff the taps have one sign.",
-        ),
-        Step(
-            Formula(
-                r"W_h^{(m)} \text{ bounded} \implies A_h^{(m)} \to A_h,\ W_h^{(m)} \to W_h \text{ (some }"
-                r" m\text{)},\quad \sum_h A_h \otimes W_h = \sum_\Delta P_\Delta \otimes W_\Delta",
-                "W_h^(m) bounded implies A_h^(m) -> A_h and W_h^(m) -> W_h for some of the m, and sum_h A_h (x) W_h = "
-                "sum_Delta P_Delta (x) W_Delta",
-            ),
-            "With $rank U$ terms the $vec(A_h)$ are then a basis of $P$ times the column space, and $>= 0$. If it "
-            "has such a basis, its vectors are heads. Else the values grow without bound as the heads come nearer.",
-        ),
-    )
+    ```math
+    N_h^{\min} = \begin{cases} \operatorname{rank} U & \text{if } S \text{ holds a vector } a \ge 0,\ a \ne 0 , \\
+    \operatorname{rank} U + 1 & \text{if not, that is, if } y U = 0 \text{ for some } y > 0 . \end{cases}
+    ```
+
+    With $\operatorname{rank} U$ heads that come near, the values $W_h$ can stay bounded if and only if $S$ has a basis
+    of vectors $\ge 0$. Nearly all kernels with $C_{in} C_{out} \ge K^2$ need $K^2$ heads. A kernel of one input and
+    one output channel needs one head if its taps have one sign, else two, whatever its size.
+
+    **Proof.** *The rank.* Without their bias, layer and convolution are linear in $X$: they are the operators
+    $\sum_h A_h \otimes W_h$ and $\sum_\Delta P_\Delta \otimes W_\Delta$ with the shifts
+    $P_\Delta[q, k] = [k = q + \Delta]$. As matrices of pairs (query, key) by pairs of channels,
+
+    ```math
+    \sum_h \operatorname{vec}(A_h) \operatorname{vec}(W_h)^\top
+    \quad\text{and}\quad \sum_\Delta \operatorname{vec}(P_\Delta) \operatorname{vec}(W_\Delta)^\top = P\, U .
+    ```
+
+    The first has at most rank $N_h$, and so has a limit of such matrices. The columns $\operatorname{vec}(P_\Delta)$
+    of $P$ have disjoint supports, none of them empty, so the second has the rank of $U$. Hence
+    $N_h \ge \operatorname{rank} U = r$, for any real $A_h$. If $C_{in} C_{out} \ge K^2$, a minor of side $K^2$ is a
+    polynomial in the kernel, and 1 where the slices are different unit matrices, so it vanishes on a null set only.
+    With $g$ groups, $C_{in} C_{out} / g$ counts.
+
+    *One more is enough.* Let $b_1, \dots, b_r$ be a basis of $S$. The vectors $1$ and $1 + \varepsilon b_i$ are
+    positive for small $\varepsilon$, and their span contains $S$; scaled to sum 1, they are the columns of a matrix
+    $A$ with $U = A W$. The head that attends to tap $\Delta$ with probability $A[\Delta, h]$, for each $h$, gives the
+    convolution.
+
+    *The rank is enough if $S$ holds such an $a$.* Complete it to a basis:
+    $U = a w_1^\top + \sum_{i \ge 2} b_i w_i^\top$. For $\eta > 0$ and small $\varepsilon$ the vectors $a + \eta 1$ and
+    $a + \eta 1 + \varepsilon b_i$ are positive, and they span $a + \eta 1, b_2, \dots, b_r$. Scaled, they are $r$
+    heads that give $(a + \eta 1) w_1^\top + \sum_{i \ge 2} b_i w_i^\top = U + \eta 1 w_1^\top$.
+
+    *It is not if $S$ holds none.* Let $r$ heads come near, step by step, and count only keys inside the image. For a
+    subsequence the spans of their $\operatorname{vec} A_h$ have a limit, which contains the columns of $P U$ and has
+    no larger dimension: it is $P S$. No $A_h$ is 0 in the end, or the others would be too few, so the directions
+    $A_h / |A_h|$ have limits, too. These are $\ge 0$ and in $P S$; since the supports are disjoint, they are $P a$
+    with $a \ge 0$, $a \ne 0$ in $S$, a contradiction. That there is no such $a$ if and only if $y U = 0$ for some
+    $y > 0$ is Stiemke's lemma. For one channel $U$ is one column.
+
+    *Bounded values.* If the $W_h$ stay bounded, they and the $A_h$ have limits, for a subsequence, with
+    $\sum_h A_h \otimes W_h = \sum_\Delta P_\Delta \otimes W_\Delta$. With $r$ terms the $\operatorname{vec} A_h$ are
+    then a basis of $P S$, and $\ge 0$. Conversely, the vectors of such a basis are heads. $\square$
+    """
+    yield Check("the shifts of the taps are independent", independence_failures, "2x2 taps on 2x2, 2x3 and 4x3 keys")
+    yield Check("$P U$ has the rank of $U$", rank_failures, KERNELS_OF_2X2)
+    yield Check("$r + 1$ positive heads give the kernel", mixed_failures, KERNELS_OF_2X2)
+    yield Check("$r$ heads come near if there is an $a$; if not, there is a $y$", limit_failures, ALL_KERNELS)
+    yield Check("$r$ heads $\\ge 0$ give the kernel iff there is a basis $\\ge 0$", bounded_failures, ALL_KERNELS)

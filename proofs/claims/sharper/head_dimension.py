@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import permutations
 
 import sympy
 from sympy import QQ, ZZ
 from sympy.polys.matrices import DomainMatrix
 from sympy.polys.rings import ring
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
-from ..common.small_convolutions import Element
+from ...prover.claim import Check, Checks, Status, claim
 
 SIZES = (1, 2, 3)
 SLICES: tuple[tuple[tuple[int, ...], ...], ...] = (
@@ -60,91 +58,49 @@ def minor_failures(sizes: Iterable[int] = SIZES, *, excess: int = 1) -> list[str
     failures = []
     for r in sizes:
         side = r + excess
-        names = [f"a{i}_{k}" for i in range(side) for k in range(r)] + [
-            f"b{k}_{j}" for k in range(r) for j in range(side)
-        ]
-        polynomials, *symbols = ring(names, ZZ)
-        left = [symbols[i * r : (i + 1) * r] for i in range(side)]
-        right = [symbols[side * r + k * side : side * r + (k + 1) * side] for k in range(r)]
-        entries = [
-            [sum((left[i][k] * right[k][j] for k in range(r)), polynomials.zero) for j in range(side)]
-            for i in range(side)
-        ]
-        if determinant(entries, polynomials.one) != 0:
+        polynomials, *symbols = ring(sympy.symbols(f"a:{2 * r * side}"), ZZ)
+        left, right = symbols[: r * side], symbols[r * side :]
+        A = DomainMatrix.from_list_flat(left, (side, r), polynomials.to_domain())
+        B = DomainMatrix.from_list_flat(right, (r, side), polynomials.to_domain())
+        if (A * B).det() != 0:
             failures.append(f"the minor of side {side} of a product with inner dimension {r} is not 0")
     return failures
 
 
-def determinant(entries: Sequence[Sequence[Element]], one: Element) -> Element:
-    """The determinant of a square matrix, as a sum over permutations."""
-    total = one - one
-    for order in permutations(range(len(entries))):
-        term = one * sympy.LeviCivita(*order) if len(order) > 1 else one
-        for row, column in enumerate(order):
-            term = term * entries[row][column]
-        total += term
-    return total
+@claim(
+    status=Status.INSTANCES,
+    scope=r"Any real matrix $W_\Delta$, here of size $C_{in} \times C_{out}$. What is said of a layer is for one-hot "
+    r"heads and for images in which some query reads all its taps inside the image. Exact arithmetic.",
+    source="new; sharper than the theorem's $D_h$, $D_{out}$",
+    tests=("proofs/claims/test_sharper.py: test_split_values_have_the_smallest_head_dimension",),
+)
+def head_dimension() -> Checks:
+    r"""The head dimension is the rank of the kernel's slices.
 
+    There are $W_{val} \in \mathbb{R}^{C_{in} \times D_h}$ and $W_{out} \in \mathbb{R}^{D_h \times C_{out}}$ with
+    $W_\Delta = W_{val} W_{out}$ if and only if $D_h \ge \operatorname{rank} W_\Delta$. So with one head at each tap
+    the layer of `head-assembly` needs exactly $D_h = \max_\Delta \operatorname{rank} W_\Delta$, which is at most
+    $\min(C_{in}, C_{out})$. If several heads sit at a tap, their number times $D_h$ must be at least its rank.
 
-def claims() -> list[Claim]:
-    """The claims of this file."""
-    return [
-        Claim(
-            name="head-dimension",
-            title="The head dimension is the rank of the kernel's slices",
-            statement=Formula(
-                r"W_\Delta = W_{\mathrm{val}} W_{\mathrm{out}} \text{ with } D_h \text{ inner columns} \iff D_h \ge"
-                r" \operatorname{rank} W_\Delta",
-                "W_Delta = W_val W_out with W_val (C_in x D_h) and W_out (D_h x C_out) is solvable iff D_h >= rank "
-                "W_Delta. "
-                "So D_h >= max over taps of rank W_Delta, hence D_h = min(C_in, C_out), suffices, and is necessary for "
-                "one-hot heads, one a tap. Several heads at a tap need D_h times their number >= rank W_Delta.",
-            ),
-            assumptions=(
-                "For the necessity: heads are one-hot, one at each tap, and one query sees only pixels that are free.",
-            ),
-            steps=_steps(),
-            checks=(
-                Check(
-                    "rank factorisations multiply back to $W$, in exact arithmetic",
-                    Kind.INSTANCES,
-                    factor_failures,
-                    cases=tuple(f"{len(m)}x{len(m[0])} of rank {rank(m)}" for m in SLICES),
-                ),
-                Check(
-                    "all minors of side $r + 1$ of a product with inner dimension $r$ are 0, for symbolic entries",
-                    Kind.INSTANCES,
-                    minor_failures,
-                    cases=tuple(f"$r = {r}$" for r in SIZES),
-                ),
-            ),
-            source="new; sharper than the theorem's $D_h$, $D_out$",
-            tests=("proofs.claims.test_sharper.test_split_values_have_the_smallest_head_dimension",),
-        )
-    ]
+    **Proof.** *Sufficient:* $W = C F$, where $C$ are the pivot columns of $W$ and $F$ the non-zero rows of its reduced
+    echelon form, with inner dimension $\operatorname{rank} W$; fill up with zeros to $D_h$. *Necessary:* a product of
+    inner dimension $D_h$ has no larger rank. For if $W_{val}$ gets a zero column and $W_{out}$ a zero row, every minor
+    of side $D_h + 1$ is a product of two determinants, one of them of a matrix with a zero column. In a layer, set all
+    pixels to 0 but the target of one tap: heads at other taps read 0, so
 
+    ```math
+    \sum_{h:\ \Delta_h = \Delta} W_{val}^{(h)} W_{out}^{(h)} = W_\Delta ,
+    ```
 
-def _steps() -> tuple[Step, ...]:
-    return (
-        Step(
-            Formula(
-                r"W = C F,\quad C = \text{pivot columns},\ F = \text{non-zero rows of the reduced echelon form}",
-                "W = C F, C the pivot columns of W, F the non-zero rows of its reduced echelon form",
-            ),
-            "Sufficient: inner dimension $rank W$, padded with zeros up to $D_h$. $rank W <= min(C_in, C_out)$.",
-        ),
-        Step(
-            Formula(r"\operatorname{rank}(W_{\mathrm{val}} W_{\mathrm{out}}) \le D_h", "rank(W_val W_out) <= D_h"),
-            "Extend $W_val$ by a zero column and $W_out$ by a zero row: every minor of side $D_h + 1$ is a product "
-            "of determinants, one of a matrix with a zero column.",
-        ),
-        Step(
-            Formula(
-                r"\sum_{h:\, \Delta_h = \Delta} W_{\mathrm{val}}^{(h)} W_{\mathrm{out}}^{(h)} = W_\Delta"
-                r" \text{ for every tap } \Delta",
-                "sum over the heads h at Delta of W_val^(h) W_out^(h) = W_Delta, for every tap Delta",
-            ),
-            "Necessary: set all pixels to 0 but the target of one tap. Heads at other taps read 0. With one head a tap "
-            "the sum has one term; with several, ranks add up at most.",
-        ),
+    a sum with one term for each head at the tap, whose ranks add up at most. $\square$
+    """
+    yield Check(
+        "rank factorisations multiply back to $W$, in exact arithmetic",
+        factor_failures,
+        f"{len(SLICES)} matrices, of rank {', '.join(str(rank(matrix)) for matrix in SLICES)}",
+    )
+    yield Check(
+        "all minors of side $r + 1$ of a product with inner dimension $r$ are 0, for symbolic entries",
+        minor_failures,
+        "$r = 1, 2, 3$",
     )

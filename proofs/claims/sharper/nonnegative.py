@@ -13,7 +13,7 @@ from typing import Any
 from sympy import QQ
 from sympy.polys.matrices import DomainMatrix
 
-from .head_dimension import Matrix, exact
+from .head_dimension import Matrix, exact, rank
 
 Vector = list[Any]  # of fractions
 
@@ -52,4 +52,4 @@ def rays(basis: Sequence[Vector], size: int) -> list[Vector]:
 
 def dimension(vectors: Sequence[Vector]) -> int:
     """Dimension of the span of some vectors."""
-    return int(DomainMatrix(list(vectors), (len(vectors), len(vectors[0])), QQ).rank()) if vectors else 0
+    return rank(vectors) if vectors else 0

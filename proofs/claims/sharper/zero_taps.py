@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from sympy import QQ
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
+from ...prover.claim import Check, Checks, Status, claim
 from ..common.small_convolutions import Case, Pixel, convolution, symbols
 from ..theorem.assembly import attention
 
@@ -30,44 +30,18 @@ def sparse_failures(*, dropped: Callable[[Sequence[Pixel]], Sequence[Pixel]] = l
     return failures
 
 
-def claims() -> list[Claim]:
-    """The claims of this file."""
-    return [_zero_taps()]
+@claim(
+    status=Status.INSTANCES,
+    scope="As for `head-count`, but every head attends to one offset alone.",
+    tests=("proofs/claims/test_sharper.py: test_a_false_variant_is_rejected",),
+    is_lemma=True,
+)
+def zero_taps() -> Checks:
+    r"""A zero tap needs no head.
 
-
-def _zero_taps() -> Claim:
-    return Claim(
-        name="zero-taps",
-        title="A zero tap needs no head",
-        statement=Formula(
-            r"\#\{\Delta : W_\Delta \ne 0\} \text{ one-hot heads express the convolution, and no fewer do}",
-            "As many one-hot heads as there are taps with W_Delta != 0 express the convolution, and no fewer do.",
-        ),
-        assumptions=("As for `head-count`; every head attends to one offset.",),
-        steps=(
-            Step(
-                Formula(
-                    r"\sum_{h} W_{\Delta_h} x_{q + \Delta_h} = \sum_{\Delta:\, W_\Delta \ne 0} W_\Delta x_{q + \Delta}",
-                    "sum_h W_{Delta_h} x_{q + Delta_h} = sum over Delta with W_Delta != 0 of W_Delta x_{q + Delta}",
-                ),
-                "The head of a zero tap adds 0: leave it out.",
-            ),
-            Step(
-                Formula(
-                    r"\sum_{h:\, \Delta_h = \Delta} W_h = W_\Delta \ne 0",
-                    "the sum of W_h over the heads at Delta is W_Delta != 0",
-                ),
-                "No fewer: the $P_Delta$ are independent, so each non-zero tap has a head of its own.",
-            ),
-        ),
-        checks=(
-            Check(
-                "the heads of the other taps give the same polynomial",
-                Kind.INSTANCES,
-                sparse_failures,
-                cases=tuple(f"{case}, taps {', '.join(map(str, kept))}" for case, kept in SPARSE.items()),
-            ),
-        ),
-        source="new",
-        tests=("proofs.claims.test_sharper.test_a_false_variant_is_rejected",),
-    )
+    As many one-hot heads as there are taps with $W_\Delta \ne 0$ express the convolution, and no fewer do. The head of
+    a zero tap adds 0, so it can be left out; and since the shifts $P_\Delta$ are independent, each tap with
+    $W_\Delta \ne 0$ has a head of its own.
+    """
+    cases = f"{len(SPARSE)} convolutions"
+    yield Check("the heads of the other taps give the same polynomial", sparse_failures, cases)

@@ -1,16 +1,19 @@
-"""What Theorem 1 and its construction rely on."""
+r"""Theorem 1.
 
-# Of the document; other files follow.
-ORDER = (
+A head scores keys by their distance from its centre; its softmax tends to one-hot; one head for each tap adds up to the
+convolution. The theorem is proved here for every convolution of PyTorch's, and in Coq. The keys are the pixels of the
+*padded* input, without which it fails. Transposed convolutions and tokens of patches are convolutions, too.
+"""
+
+ORDER = (  # of the document
     "encoding",
-    "decomposition",
-    "position_alone",
-    "any_dimensions",
-    "any_dimensions_assembly",
-    "absolute",
     "one_hot",
     "assembly",
+    "any_dimensions_assembly",
+    "padded_keys",
     "stuffing",
     "patches",
-    "padded_keys",
+    "decomposition",
+    "position_alone",
+    "absolute",
 )

@@ -1,7 +1,7 @@
-"""One-hot heads in n dimensions: what tells a convolution apart from its picture is where its taps fall.
+"""One-hot heads along other numbers of axes than two: what tells a convolution apart is where its taps fall.
 
-Where the queries and centres of ``convert/spec.py`` lie is the same along every axis. The 2-D case, with every padding
-mode and groups, has a proof of its own (``assembly.py``); this one writes out 1-D and 3-D.
+Where the queries and centres of ``convert/spec.py`` lie is the same along every axis. ``assembly.py`` writes images
+out, with every padding mode and groups; this writes out 1-D and 3-D.
 """
 
 from __future__ import annotations
@@ -13,16 +13,9 @@ from typing import Any
 
 import sympy as sp
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
-from ...prover.formula import dot, fill
+from ...prover.claim import Check, Checks, Status, claim
 from ..common.notation import alpha
-from .any_dimensions import encoding, head_vector
-from .assembly import CENTER, QUERY, TARGET
-
-
-def claims() -> list[Claim]:
-    """The claims of this file."""
-    return [dimension_assembly()]
+from .encoding import dot, encoding, head_vector
 
 
 @dataclass(frozen=True)
@@ -33,12 +26,6 @@ class Geometry:
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
-
-    def __str__(self) -> str:
-        parts = {"input": self.size, "kernel": self.kernel, "stride": self.stride, "dilation": self.dilation}
-        return f"{len(self.size)}-D, " + ", ".join(
-            f"{name} {'x'.join(map(str, value))}" for name, value in parts.items()
-        )
 
     @property
     def taps(self) -> list[tuple[int, ...]]:
@@ -71,57 +58,31 @@ def center_of(tap: int, dilation: int, taps: int) -> int:
     return dilation * (tap - (taps - 1) // 2)
 
 
-def dimension_assembly(
-    *, query: Callable[[int, int, int, int], int] = query_at, center: Callable[[int, int, int], int] = center_of
-) -> Claim:
-    """One head for each tap of an n-D kernel reads the pixel that the tap reads."""
-    return Claim(
-        name="dimension-assembly",
-        title="One head for each tap of an n-D kernel",
-        statement=fill(
-            r"\sum_h W_{\Delta_h} x_{q + \Delta_h} = \sum_m W_m\, x_{$target},\quad q = $query,\ \Delta_m = $center",
-            "sum_h W_Delta_h x_{q + Delta_h} = sum_m W_m x_[$target], q = $query and Delta_m = $center on each axis",
-            target=TARGET,
-            query=QUERY,
-            center=CENTER,
-        ),
-        assumptions=(
-            "Heads are one-hot: each reads the key with its highest score.",
-            "The keys are the pixels of the padded input.",
-            "$s$ and $d$ are stride and dilation of each axis; $i$ is an output pixel, $m$ a kernel tap, "
-            "$m_0 = floor((K - 1) / 2)$ the middle one.",
-        ),
-        steps=(
-            Step(
-                Formula(r"\arg\max_k\, v_h \cdot r_{k - q} = q + \Delta_h", "argmax_k v_h . r_{k - q} = q + Delta_h"),
-                "By dimension, the score falls with the distance to the target, which is a key.",
-            ),
-            Step(
-                fill(r"q + \Delta_m = $target", "q + Delta_m = $target", target=TARGET),
-                "The query sits under the middle tap and centres count from there (claim `head-assembly`): this is "
-                "the pixel that tap $m$ reads.",
-            ),
-            Step(
-                Formula(r"N_h = \prod_{a=1}^{n} K_a", "N_h = K_1 ... K_n"),
-                "A head for each tap; summed over heads, the values $W_m x$ are the convolution.",
-            ),
-        ),
-        checks=(
-            Check(
-                "attention with symbolic weights and pixels is the convolution",
-                Kind.INSTANCES,
-                lambda: [failure for geometry in GEOMETRIES for failure in _other_output(geometry, query, center)],
-                cases=tuple(map(str, GEOMETRIES)),
-            ),
-        ),
-        justifies=("conv2attn.convert.spec.ConvSpec.tap_offsets", "conv2attn.convert.spec.ConvSpec.query_positions"),
-        tests=("proofs.claims.test_dimensions.test_the_codes_centres_and_queries_are_those_of_the_assembly",),
+Query = Callable[[int, int, int, int], int]
+Center = Callable[[int, int, int], int]
+
+
+@claim(
+    status=Status.INSTANCES,
+    scope="One-hot heads; the keys are the pixels of the padded input, along one and three axes.",
+    justifies=("convert/spec.py: ConvSpec.tap_offsets, ConvSpec.query_positions",),
+    tests=("proofs/claims/test_dimensions.py: test_the_codes_centres_and_queries_are_those_of_the_assembly",),
+    is_lemma=True,
+)
+def dimension_assembly(*, query: Query = query_at, center: Center = center_of) -> Checks:
+    r"""The theorem along one and three axes.
+
+    The layer of `head-assembly` has $K_1 \cdots K_n$ heads along $n$ axes: queries and centres are the same along each
+    axis, and the score is a sum over axes.
+    """
+    yield Check(
+        "attention with symbolic weights and pixels is the convolution",
+        lambda: [failure for geometry in GEOMETRIES for failure in _other_output(geometry, query, center)],
+        f"{len(GEOMETRIES)} convolutions in 1-D and 3-D",
     )
 
 
-def _other_output(
-    geometry: Geometry, query: Callable[[int, int, int, int], int], center: Callable[[int, int, int], int]
-) -> list[str]:
+def _other_output(geometry: Geometry, query: Query, center: Center) -> list[str]:
     """Output pixels at which one-hot attention differs from the convolution."""
     x, weight = sp.IndexedBase("x"), sp.IndexedBase("W")
     keys = list(product(*map(range, geometry.size)))
@@ -133,8 +94,7 @@ def _other_output(
         for tap in geometry.taps:
             vector = head_vector(tuple(center(m, d, taps) for m, (_, _, d, taps) in zip(tap, axes, strict=True)))
             scores = {key: _score_at(key, position, vector) for key in keys}
-            best = [key for key in keys if scores[key] == max(scores.values())]
-            attended += sum(weight[tap] * x[key] for key in best)
+            attended += sum(weight[tap] * x[key] for key in keys if scores[key] == max(scores.values()))
             convolved += weight[tap] * x[tuple(s * i + d * m for m, (i, s, d, _) in zip(tap, axes, strict=True))]
         if attended - convolved != 0:
             found.append(f"{geometry}: output {output} is {attended}, not {convolved}")
@@ -144,4 +104,4 @@ def _other_output(
 def _score_at(key: tuple[int, ...], query: tuple[int, ...], vector: tuple[Any, ...]) -> int:
     """The score of a key, for alpha = 1."""
     delta = tuple(k - q for k, q in zip(key, query, strict=True))
-    return int(dot(encoding(delta), [sp.sympify(entry).subs(alpha, 1) for entry in vector]))
+    return int(dot(encoding(delta), tuple(sp.sympify(entry).subs(alpha, 1) for entry in vector)))

@@ -11,9 +11,8 @@ from itertools import product
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
+from ...prover.claim import Check, Checks, Status, claim
 from ...prover.decide import Expr, not_nonnegative, unequal
-from ...prover.formula import fill
 from ..common.small_convolutions import Case, Element, Grid, Pixel, Symbols, convolution, pad, pixels, symbols
 
 STRIDE, DILATION, OUTPUT, TAP, MIDDLE_TAP = sympy.symbols("s d i m m_0", integer=True, nonnegative=True)
@@ -164,103 +163,64 @@ def inside_failures(*, slack: int = 0, query: Expr = QUERY, middle: Callable[[Ex
     return failures
 
 
-def claims() -> list[Claim]:
-    """The claims of this file."""
-    return [
-        Claim(
-            name="head-assembly",
-            title="Heads assemble the convolution",
-            statement=fill(
-                r"b + \sum_h W_{\Delta_h} \sum_k [k = q + \Delta_h]\, x_k = b + \sum_m W_m\, x_{$target}"
-                r",\quad q = $query,\ \Delta_m = $center,\ m_0 = $middle",
-                "b + sum_h W_{Delta_h} sum_k [k = q + Delta_h] x_k = b + sum_m W_m x_[$target] with q = $query, "
-                "Delta_m = $center, m_0 = $middle on each axis, x the padded input.",
-                **_PARTS,
-            ),
-            assumptions=(
-                "Keys are all pixels of the padded input; zeros are zero values, so values have no bias.",
-                "One head for each tap, in the one-hot limit (claim `one-hot-limit`).",
-            ),
-            steps=_steps(),
-            checks=(
-                Check(
-                    "every query and every target lies inside the padded input, for all sizes",
-                    Kind.SYMBOLIC,
-                    inside_failures,
-                ),
-                Check(
-                    "attention and convolution are the same polynomial in weights, biases and pixels",
-                    Kind.INSTANCES,
-                    assembly_failures,
-                    cases=tuple(map(str, CASES)),
-                ),
-            ),
-            justifies=(
-                "conv2attn.convert.attention.construction.attention_from_conv",
-                "conv2attn.convert.spec.ConvSpec.query_positions",
-                "conv2attn.convert.spec.ConvSpec.tap_offsets",
-            ),
-            source="the theorem of the article and the talk, for every stride, dilation, padding and group",
-            tests=(
-                "proofs.claims.test_assembly.test_the_polynomial_of_the_proof_takes_the_values_of_the_code",
-                "convert.engines.test_equivalence.test_integers_give_bitwise_equal_outputs_and_gradients",
-            ),
-            formal=(
-                "Theorem1.theorem_1_limit",
-                "Theorem1.theorem_1_exists",
-                "Padding.padded_within_bounds",
-                "TheoremN.theorem_1_whole",
-                "TheoremN.theorem_1_padded",
-            ),
-        )
-    ]
+@claim(
+    status=Status.COQ,
+    scope=r"Exact arithmetic. Convolutions along $n$ axes, of every kernel, stride, dilation, number of groups and "
+    r"bias, padded with zeros, by reflection, replication or wrapping around, unevenly too; the keys are all "
+    r"pixels of the padded input, and values have no bias. $D_p \ge n + 1$, at least as many heads as taps, at "
+    r"most $\min(D_h, D_{out})$ output channels. Images of every size with values of at most $B$.",
+    source="Theorem 1 of the article and the talk, for every stride, dilation, padding and group",
+    justifies=(
+        "convert/attention/construction.py: attention_from_conv",
+        "convert/spec.py: ConvSpec.query_positions, ConvSpec.tap_offsets",
+    ),
+    coq=(
+        "TheoremN.v: theorem_1_padded, theorem_1_whole",
+        "Theorem1.v: theorem_1_limit, theorem_1_exists",
+        "Padding.v: padded_within_bounds",
+    ),
+    tests=(
+        "proofs/claims/test_assembly.py: test_the_polynomial_of_the_proof_takes_the_values_of_the_code",
+        "convert/engines/test_equivalence.py: test_integers_give_bitwise_equal_outputs_and_gradients",
+    ),
+)
+def head_assembly() -> Checks:
+    r"""Theorem 1: multi-head self-attention expresses every convolution.
 
+    For every convolution, every $B$ and every $\varepsilon > 0$ there is an $\alpha_0$ such that for all
+    $\alpha \ge \alpha_0$ and all images the layer with one head for each tap $m$ of the kernel differs from the
+    convolution by less than $\varepsilon$, at every output. On each axis, with stride $s$, dilation $d$ and $K$ taps,
+    query $i$ and the centre of the head are
 
-_PARTS = {"target": TARGET, "query": QUERY, "center": CENTER, "middle": middle_of(KERNEL_SIZE)}
+    ```math
+    q = {=QUERY}, \qquad \Delta_m = {=CENTER}, \qquad m_0 = {=middle_of(KERNEL_SIZE)},
+    ```
 
+    and the head's value and output projections multiply to the kernel's slice $W_m$.
 
-def _steps() -> tuple[Step, ...]:
-    return (
-        Step(
-            Formula(
-                r"o = \Bigl\lfloor \frac{P - d (K - 1) - 1}{s} \Bigr\rfloor + 1,\quad 0 \le i \le o - 1,\quad"
-                r" 0 \le m, m_0 \le K - 1",
-                "o = floor((P - d (K - 1) - 1) / s) + 1, 0 <= i <= o - 1, 0 <= m, m_0 <= K - 1, on each axis",
-            ),
-            "The output size of a convolution whose padded input has $P$ pixels along an axis; the middle tap is a "
-            "tap.",
-        ),
-        Step(
-            fill(
-                r"q + \Delta_m = \bigl($query\bigr) + $center = $target",
-                "q + Delta_m = ($query) + $center = $target",
-                **_PARTS,
-            ),
-            "The query sits under the middle tap, and the centres count from there: where the query sits does not "
-            'change where its heads look. With "same" padding the query of output pixel $i$ is pixel $i$ of the '
-            "image.",
-        ),
-        Step(
-            fill(
-                r"0 \le $target \le s (o - 1) + d (K - 1) \le P - 1,\quad 0 \le $query \le P - 1",
-                "0 <= $target <= s (o - 1) + d (K - 1) <= P - 1, and so 0 <= $query <= P - 1",
-                **_PARTS,
-            ),
-            "$s floor(x / s) <= x$. So query and target are pixels of the padded input, whatever the query: keys.",
-        ),
-        Step(
-            Formula(
-                r"\sum_k [k = q + \Delta_h]\, x_k = x_{q + \Delta_h}",
-                "sum_k [k = q + Delta_h] x_k = x_{q + Delta_h}",
-            ),
-            "Exactly one key is the target. If it were no key, the nearest keys would share the attention instead.",
-        ),
-        Step(
-            fill(
-                r"\sum_h W_{\Delta_h} x_{q + \Delta_h} = \sum_m W_m\, x_{$target}",
-                "sum_h W_{Delta_h} x_{q + Delta_h} = sum_m W_m x_[$target]",
-                **_PARTS,
-            ),
-            "Heads and taps correspond one to one. With groups $W_m$ is block diagonal, which the sum does not notice.",
-        ),
+    **Proof.** The head of tap $m$ has its highest score at the key $q + \Delta_m = {=TARGET}$, the pixel that the tap
+    reads (`encoding-identity`, `unique-maximum`); the centres count from the query, so where it sits changes nothing.
+    That pixel is a key: a padded axis of $P$ pixels has $o = \lfloor (P - d (K - 1) - 1) / s \rfloor + 1$ outputs, so
+
+    ```math
+    0 \le {=TARGET} \le s (o - 1) + d (K - 1) \le P - 1 ,
+    ```
+
+    and likewise $0 \le q \le P - 1$, since $m_0$ is a tap. Hence the head's probabilities tend to one-hot at that key
+    as $\alpha \to \infty$ (`one-hot-limit`), at a rate that depends neither on the image nor on its size
+    (`tail-bound`), and the layer's output tends to
+
+    ```math
+    b + \sum_h W_{\Delta_h} \sum_k [k = q + \Delta_h]\, x_k = b + \sum_m W_m\, x_{{=TARGET}} ,
+    ```
+
+    which is the convolution. With groups $W_m$ is block diagonal, which the sum does not notice. $\square$
+    `error-bound` says how large $\alpha_0$ is. Without the padding's keys the nearest pixels would share the
+    attention: `padded-keys`.
+    """
+    yield Check("every query and every target lies inside the padded input, for all sizes", inside_failures)
+    yield Check(
+        "one-hot attention and convolution are the same polynomial in weights, biases and pixels",
+        assembly_failures,
+        f"{len(CASES)} convolutions of images",
     )

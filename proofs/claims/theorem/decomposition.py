@@ -10,16 +10,15 @@ from typing import Any
 
 import sympy as sp
 
-from ...prover.claim import Claim, Formula, Step
-from ...prover.formula import lines, relate, show
-from ..common.checks import identities, identity
+from ...prover.checks import all_equal, equal
+from ...prover.claim import Checks, Status, claim
+from ...prover.fields import latex
 
 d, d_k, D_p = sp.symbols("d d_k D_p", integer=True, positive=True)
 E_i, E_j, U_i, U_j = (sp.MatrixSymbol(name, d, 1) for name in ("E_i", "E_j", "U_i", "U_j"))
 W_q, W_k, W_kE = (sp.MatrixSymbol(name, d_k, d) for name in ("W_q", "W_k", "W_kE"))
 W_kR, R = sp.MatrixSymbol("W_kR", d_k, D_p), sp.MatrixSymbol("R", D_p, 1)
 u, v = sp.MatrixSymbol("u", d_k, 1), sp.MatrixSymbol("v", d_k, 1)
-PARAMETERS = {str(symbol): symbol for symbol in (W_q, W_kE, W_kR, u, v)}
 
 ABSOLUTE = {
     "a": E_i.T * W_q.T * W_k * E_j,
@@ -33,42 +32,59 @@ RELATIVE = {
     "c": u.T * W_kE * E_j,
     "d": v.T * W_kR * R,
 }
-_ABS, _REL = Formula(r"A^{\mathrm{abs}}_{i,j}", "A_abs"), Formula(r"A^{\mathrm{rel}}_{i,j}", "A_rel")
 
 
-def claims() -> list[Claim]:
-    """The claims of this file."""
-    return [absolute_terms(), relative_terms()]
+def total(terms: Mapping[str, Any]) -> Any:
+    """The sum of the terms."""
+    return sp.MatAdd(*terms.values())
 
 
-def absolute_terms(*, terms: Mapping[str, Any] = ABSOLUTE) -> Claim:
-    """Queries and keys that are sums of content and position score with four terms, eq. (5)."""
+def named(terms: Mapping[str, Any]) -> str:
+    """The LaTeX of the sum, each term with its name under it."""
+    return " + ".join(rf"\underbrace{{{latex(term)}}}_{{({name})}}" for name, term in terms.items())
+
+
+@claim(
+    status=Status.ALGEBRA,
+    scope=r"Contents $E_i$, $E_j$ and positions $U_i$, $U_j$ in $\mathbb{R}^d$; any $d_k \times d$ matrices.",
+    source="draft, eq. (5)",
+    justifies=("convert/heads/content.py: ContentTerms.scores",),
+    tests=("proofs/claims/test_decomposition.py: test_a_false_variant_is_rejected",),
+    is_lemma=True,
+)
+def decomposition_absolute(*, terms: Mapping[str, Any] = ABSOLUTE) -> Checks:
+    r"""With absolute positions, the score is a sum of four terms.
+
+    The projected query times the projected key is linear in both, so
+
+    ```math
+    A^{\mathrm{abs}}_{i,j} = {=product} = {=named(terms)} .
+    ```
+    """
     product = (E_i + U_i).T * W_q.T * W_k * (E_j + U_j)
-    return Claim(
-        name="decomposition-absolute",
-        title="The score is a sum of four terms",
-        statement=lines(relate(_ABS, product), _sum_of(terms)),
-        assumptions=(
-            "$E_i$ and $E_j$ are the contents of query $i$ and key $j$, $U_i$ and $U_j$ their absolute positions, in "
-            "$R^d$.",
-            "$W_q$ and $W_k$ are any $d_k x d$ matrices, for any $d$ and $d_k$.",
-        ),
-        steps=(
-            Step(relate(_ABS, product), "The definition: the projected query times the projected key."),
-            Step(
-                _sum_of(terms),
-                "The product is linear in its first and in its last factor: terms $(a)$, $(b)$, $(c)$, $(d)$.",
-            ),
-        ),
-        checks=(identity("multiplied out, the product is the four terms", product, total(terms)),),
-        justifies=("conv2attn.convert.heads.content.ContentTerms.scores",),
-        source="draft, eq. (5)",
-        tests=("proofs.claims.test_decomposition.test_the_true_claims_are_proved",),
-    )
+    yield equal("multiplied out, the product is the four terms", product, total(terms))
 
 
-def relative_terms(*, terms: Mapping[str, Any] = RELATIVE) -> Claim:
-    """Eq. (7) is eq. (5) with relative positions, and is computed as two products."""
+@claim(
+    status=Status.ALGEBRA,
+    scope=r"The encoding $R$ of a relative position in $\mathbb{R}^{D_p}$; parameters $u$, $v$ in $\mathbb{R}^{d_k}$.",
+    source="draft, eq. (7) and (8)",
+    justifies=("convert/heads/content.py: ContentTerms.scores",),
+    tests=("proofs/claims/test_decomposition.py: test_the_content_terms_compute_the_proved_expressions",),
+    is_lemma=True,
+)
+def decomposition_relative(*, terms: Mapping[str, Any] = RELATIVE) -> Checks:
+    r"""With relative positions, the four terms are two products.
+
+    Eq. (7) puts $W_{kE} E_j$ for the projected content of the key, $W_{kR} R$ for its projected position, and $u$ in
+    $(c)$, $v$ in $(d)$ for the projected position of the query. This is a definition, not an identity. It gives
+
+    ```math
+    A^{\mathrm{rel}}_{i,j} = {=named(terms)} = {=computed} .
+    ```
+
+    Term $(d)$ is $v_h \cdot R$ with $v_h = W_{kR}^\top v$; with $W_{kR} = I$, every vector is such a $v_h$.
+    """
     position = U_i.T * W_q.T
     replaced = {
         "a": ABSOLUTE["a"].subs(W_k, W_kE),
@@ -77,66 +93,14 @@ def relative_terms(*, terms: Mapping[str, Any] = RELATIVE) -> Claim:
         "d": _replace(ABSOLUTE["d"], {position: v.T, W_k * U_j: W_kR * R}),
     }
     computed = (W_q * E_i + u).T * W_kE * E_j + (W_q * E_i + v).T * W_kR * R
-    t = sp.MatrixSymbol("t", D_p, 1)
-    learned = terms["d"].subs({W_kR: sp.Identity(D_p), v: t}) if terms["d"].has(W_kR) else terms["d"]
-    return Claim(
-        name="decomposition-relative",
-        title="The four terms with relative positions",
-        statement=lines(_sum_of(terms, _REL), relate(Formula("", ""), computed)),
-        assumptions=(
-            "$R$ is the encoding of the relative position, in $R^D_p$; $W_kE$ is $d_k x d$, $W_kR$ is $d_k x D_p$.",
-            "$u$ and $v$, in $R^d_k$, are parameters.",
-        ),
-        steps=_steps(terms, computed),
-        checks=(
-            identities(
-                "each term of eq. (7) is that of eq. (5) after the replacement",
-                lambda: {f"term ({name})": (terms[name], replaced[name]) for name in terms},
-            ),
-            identity("the two products are the four terms", computed, total(terms)),
-            identity("with $W_kR = I$ and $v = t$, term $(d)$ is $t . R$", learned, t.T * R),
-        ),
-        justifies=("conv2attn.convert.heads.content.ContentTerms.scores",),
-        source="draft, eq. (7) and (8)",
-        tests=("proofs.claims.test_decomposition.test_the_content_terms_compute_the_proved_expressions",),
+    any_vector = sp.MatrixSymbol("t", D_p, 1)
+    learned = terms["d"].subs({W_kR: sp.Identity(D_p), v: any_vector}) if terms["d"].has(W_kR) else terms["d"]
+    yield all_equal(
+        "each term of eq. (7) is that of eq. (5) after the replacement",
+        {f"term ({name})": (terms[name], replaced[name]) for name in terms},
     )
-
-
-def _steps(terms: Mapping[str, Any], computed: Any) -> tuple[Step, ...]:
-    return (
-        Step(
-            Formula(
-                r"W_k E_j \to W_{kE} E_j,\quad W_k U_j \to W_{kR} R,\quad "
-                r"U_i^{\top} W_q^{\top} \to u^{\top} \text{ in (c)},\ v^{\top} \text{ in (d)}",
-                "W_k E_j -> W_kE E_j, W_k U_j -> W_kR R, U_i^T W_q^T -> u^T in (c), v^T in (d)",
-            ),
-            "What eq. (7) replaces in eq. (5): it is a new definition, term by term, not an identity.",
-        ),
-        Step(_sum_of(terms, _REL), "Eq. (7)."),
-        Step(
-            relate(Formula("", ""), computed),
-            "$(a)$ and $(c)$ share the projected key, $(b)$ and $(d)$ the projected position.",
-        ),
-        Step(
-            Formula(r"v_h = W_{kR}^{\top} v", "v_h = W_kR^T v"),
-            "Term $(d)$ is $v_h . R$. With $W_kR = I$ every vector of $R^D_p$ is such a $v_h$, so one learns $v_h$ "
-            "itself: the draft's $t_h$.",
-        ),
-    )
-
-
-def total(terms: Mapping[str, Any]) -> Any:
-    """The sum of the terms."""
-    return sp.MatAdd(*terms.values())
-
-
-def _sum_of(terms: Mapping[str, Any], left: Formula | None = None) -> Formula:
-    """The terms with their names under them."""
-    shown = {name: show(term) for name, term in terms.items()}
-    latex = " + ".join(rf"\underbrace{{{term.latex}}}_{{({name})}}" for name, term in shown.items())
-    text = " + ".join(f"{term.text} ({name})" for name, term in shown.items())
-    start = left or Formula("", "")
-    return Formula(f"{start.latex} = {latex}", f"{start.text} = {text}".strip())
+    yield equal("the two products are the four terms", computed, total(terms))
+    yield equal("with $W_{kR} = I$ and $v = t$, term $(d)$ is $t \\cdot R$", learned, any_vector.T * R)
 
 
 def _replace(product: Any, replacements: Mapping[Any, Any]) -> Any:

@@ -6,15 +6,12 @@ from collections.abc import Callable, Sequence
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
+from ...prover.claim import Check, Checks, Status, claim
 from ...prover.decide import Expr, has_negative_coefficient, unequal
-from ...prover.formula import fill
 
 ALPHA, Q = sympy.Symbol("alpha", positive=True), sympy.Symbol("q", positive=True)
 OTHER_KEYS = range(1, 4)
 AXES = (1, 2, 3)
-
-
 COUNT = sympy.Symbol("n", positive=True)  # other keys
 LOWEST, LINEAR = 1 / (1 + COUNT * Q), 1 - COUNT * Q
 
@@ -66,102 +63,51 @@ def limit_failures(
     return failures
 
 
-def claims() -> list[Claim]:
-    """The claims of this file."""
-    return [_unique_maximum(), _one_hot_limit()]
+@claim(
+    status=Status.COQ,
+    scope=r"$\alpha > 0$; pixels and centres in $\mathbb{Z}^n$, for any $n$.",
+    source="draft, after eq. (11)",
+    justifies=(
+        "convert/heads/encoding.py: head_vectors",
+        "convert/attention/construction.py: attention_from_conv",
+    ),
+    coq=("Encoding.v: unique_maximum_n, unique_maximum",),
+    tests=(
+        "proofs/claims/test_tail.py: test_the_score_of_the_code_loses_the_squared_distance",
+        "convert/heads/test_encoding.py: test_the_center_wins_by_a_gap_of_at_least_alpha",
+    ),
+    is_lemma=True,
+)
+def unique_maximum() -> Checks:
+    r"""A head's score has one maximum, and a gap of alpha below it.
+
+    For $\delta \ne \Delta$, $-\alpha |\delta - \Delta|^2 \le -\alpha$: the squared distance is an integer, and
+    positive because a coordinate differs. Neighbours attain the gap.
+    """
+    yield Check("the squared distance is a positive integer, and 1 for a neighbour", gap_failures, "$n = 1, 2, 3$")
 
 
-def _unique_maximum() -> Claim:
-    return Claim(
-        name="unique-maximum",
-        title="A head's score has one maximum, and a gap below it",
-        statement=Formula(
-            r"\delta, \Delta \in \mathbb{Z}^n,\ \delta \ne \Delta \implies -\alpha |\delta - \Delta|^2 \le -\alpha",
-            "For delta, Delta in Z^n with delta != Delta: -alpha |delta - Delta|^2 <= -alpha, with equality for "
-            "neighbours; delta = Delta scores 0.",
-        ),
-        assumptions=("$alpha > 0$.", "Pixels and centres have integer coordinates, along any number of axes."),
-        steps=(
-            Step(
-                Formula(
-                    r"|\delta - \Delta|^2 = \sum_{i=1}^{n} u_i^2,\quad u = \delta - \Delta \in \mathbb{Z}^n \setminus"
-                    r" \{0\}",
-                    "|delta - Delta|^2 = sum_i u_i^2 with u = delta - Delta in Z^n, not 0",
-                ),
-                "The difference of two different points of $Z^n$ is a point of $Z^n$ other than the origin.",
-            ),
-            Step(
-                Formula(r"\sum_i u_i^2 \ge 1", "sum_i u_i^2 >= 1"),
-                "It is an integer, and positive because some $u_i$ is not 0. At the neighbours it is 1: the gap is "
-                "attained.",
-            ),
-        ),
-        checks=(
-            Check(
-                "the squared distance is a positive integer if a coordinate differs, and 1 for a neighbour",
-                Kind.INSTANCES,
-                gap_failures,
-                cases=tuple(f"$n = {axes}$, every axis, for all integers" for axes in AXES),
-            ),
-        ),
-        justifies=(
-            "conv2attn.convert.heads.encoding.head_vectors",
-            "conv2attn.convert.attention.construction.attention_from_conv",
-        ),
-        source="draft, after eq. (11)",
-        tests=(
-            "proofs.claims.test_tail.test_the_score_of_the_code_loses_the_squared_distance",
-            "convert.heads.test_encoding.test_the_center_wins_by_a_gap_of_at_least_alpha",
-        ),
-        formal=("Encoding.unique_maximum",),
-    )
+@claim(
+    status=Status.COQ,
+    scope=r"Finitely many keys in $\mathbb{Z}^n$, the target $t$ among them.",
+    source="draft, section 3.1; the theorem of the article and the talk",
+    justifies=("convert/engines/literal.py: attention_probabilities",),
+    coq=("Softmax.v: softmax_tail",),
+    tests=("convert/heads/test_regime.py: test_from_the_threshold_on_softmax_is_exactly_one_hot",),
+    is_lemma=True,
+)
+def one_hot_limit() -> Checks:
+    r"""The softmax tends to one-hot.
 
+    With ${=COUNT}$ other keys, at squared distances $d_k \ge 1$ (`unique-maximum`), and $q = e^{-\alpha}$, the
+    target's probability is $p_t = (1 + \sum_k q^{d_k})^{-1}$, so
 
-def _one_hot_limit() -> Claim:
-    return Claim(
-        name="one-hot-limit",
-        title="The softmax tends to one-hot",
-        statement=Formula(
-            r"\lim_{\alpha \to \infty} \frac{e^{-\alpha |k - t|^2}}{\sum_{l \in \mathcal{K}} e^{-\alpha |l - t|^2}}"
-            r" = \begin{cases} 1 & k = t \\ 0 & k \ne t \end{cases}",
-            "For a finite key set that contains the target t, softmax_k(-alpha |k - t|^2) tends to 1 at k = t and to 0 "
-            "at every other key as alpha -> infinity.",
-        ),
-        assumptions=("The key set is finite, a subset of $Z^n$, and contains the target.",),
-        steps=(
-            Step(
-                Formula(
-                    r"p_t = \Bigl(1 + \sum_{k \ne t} q^{d_k}\Bigr)^{-1},\quad q = e^{-\alpha},\ d_k = |k - t|^2 \ge 1",
-                    "p_t = 1 / (1 + sum_{k != t} q^(d_k)) with q = exp(-alpha) and integers d_k = |k - t|^2 >= 1",
-                ),
-                "The target's own exponent is 0; the others are at least 1 by the claim `unique-maximum`.",
-            ),
-            Step(
-                fill(
-                    r"1 \ge p_t \ge $lowest \ge $linear \to 1",
-                    "1 >= p_t >= $lowest >= $linear -> 1",
-                    lowest=LOWEST,
-                    linear=LINEAR,
-                ),
-                "There are $n$ other keys, and $q^d <= q$ for $d >= 1$ because $0 < q < 1$; $q -> 0$ as "
-                "$alpha -> infinity$.",
-            ),
-            Step(
-                Formula(r"0 \le p_k \le 1 - p_t \to 0", "0 <= p_k <= 1 - p_t -> 0 for k != t"),
-                "Probabilities are not negative and sum to 1.",
-            ),
-        ),
-        checks=(
-            Check("$1 / (1 + n q)$ is at least $1 - n q$, and tends to 1", Kind.SYMBOLIC, rate_failures),
-            Check(
-                "the limit of every probability, for any positive distances",
-                Kind.INSTANCES,
-                limit_failures,
-                cases=tuple(f"{n + 1} keys, at distances 0 and $d_1, ..., d_{n}$" for n in OTHER_KEYS),
-            ),
-        ),
-        justifies=("conv2attn.convert.engines.literal.attention_probabilities",),
-        source="draft, section 3.1; the theorem of the article and the talk",
-        tests=("convert.heads.test_regime.test_from_the_threshold_on_softmax_is_exactly_one_hot",),
-        formal=("Softmax.softmax_tail",),
-    )
+    ```math
+    1 \ge p_t \ge {=LOWEST} \ge {=LINEAR} \to 1 \qquad (\alpha \to \infty),
+    ```
+
+    and every other probability is at most $1 - p_t \to 0$. `tail-bound` makes the rate independent of the number of
+    keys.
+    """
+    yield Check("$1 / (1 + n q)$ is at least $1 - n q$, and tends to 1", rate_failures)
+    yield Check("the limits of all probabilities, at any positive distances", limit_failures, "2, 3 and 4 keys")

@@ -14,9 +14,8 @@ import sympy
 from sympy import ZZ
 from sympy.polys.rings import ring
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
+from ...prover.claim import Check, Checks, Status, claim
 from ...prover.decide import unequal
-from ...prover.formula import fill
 
 
 class Line(NamedTuple):
@@ -135,93 +134,47 @@ def count_failures(
     return failures
 
 
-def claims() -> list[Claim]:
-    """The claims of this file."""
-    return [patches()]
+@claim(
+    status=Status.INSTANCES,
+    scope="The image's sides are multiples of the patch's $P$, the stride $s$ divides $P$, and there is one output "
+    "for every $s$ pixels. $b$ pixels of zeros, or of the other end, stand before each axis. The formula of "
+    "$K'$ is for odd $K$, stride 1, no dilation and $b = (K - 1)/2$.",
+    source="new; Li et al. 2021 (arXiv 2111.01353) state such a theorem, of which the abstract alone was read",
+    justifies=("convert/attention/patches.py: patch_attention, patch_kernel",),
+    tests=(
+        "proofs/claims/test_patches.py: test_the_kernel_of_the_code_is_that_of_the_proof",
+        "convert/attention/test_patches.py: test_attention_over_patches_is_the_convolution_bit_for_bit",
+    ),
+)
+def patch_tokens() -> Checks:
+    r"""A convolution of pixels is a convolution of patches.
 
+    Unshuffling makes $P^2$ channels of each, one for each pixel of a patch; shuffling is its inverse, for patches of
+    $P / s$ outputs a side. With a convolution of stride 1 over patches,
 
-def patches() -> Claim:
-    """A convolution over pixels is one over patches."""
-    return Claim(
-        name="patch-tokens",
-        title="A convolution of pixels is a convolution of patches",
-        statement=Formula(
-            r"\mathrm{Conv}_{K}(x) = \mathrm{shuffle} \, \mathrm{Conv}'_{K'}(\mathrm{unshuffle}\, x),\quad K' = 2"
-            r" \left\lceil \frac{K - 1}{2 P} \right\rceil + 1",
-            "Conv_K(x) = shuffle Conv'_K'(unshuffle x), K' = 2 ceil((K - 1) / 2P) + 1 on each axis",
-        ),
-        assumptions=(
-            "The image's sides are multiples of $P$, the stride $s$ divides $P$, and there is one output for every $s$ "
-            "pixels. $b$ pixels of zeros, or of the other end, stand before each axis.",
-            "The formula of $K'$ is for odd $K$, stride 1, no dilation and $b = (K - 1)/2$; in general $K'$ counts the "
-            "patches that the fourth step finds.",
-            "Unshuffling makes $P^2$ channels of each, one for each pixel of a patch; shuffling is its inverse, for "
-            "patches of $P / s$ outputs.",
-        ),
-        steps=_steps(),
-        checks=(
-            Check("output $u$ of patch $I$ reads pixel $v$ of patch $I + J$", Kind.SYMBOLIC, index_failures),
-            Check(
-                "both sides are the same polynomial in weights and pixels",
-                Kind.INSTANCES,
-                patch_failures,
-                cases=tuple(map(str, CASES)),
-            ),
-            Check(
-                'a "same" convolution reads $K\'$ patches, and no fewer',
-                Kind.INSTANCES,
-                count_failures,
-                cases=("odd $K$ from 1 to 15, $P$ from 1 to 8",),
-            ),
-        ),
-        justifies=(
-            "conv2attn.convert.attention.patches.patch_attention",
-            "conv2attn.convert.attention.patches.patch_kernel",
-        ),
-        source="new; Li et al. 2021 (arXiv 2111.01353) state such a theorem, of which the abstract alone was read",
-        tests=(
-            "proofs.claims.test_patches.test_the_kernel_of_the_code_is_that_of_the_proof",
-            "convert.attention.test_patches.test_attention_over_patches_is_the_convolution_bit_for_bit",
-        ),
+    ```math
+    \mathrm{Conv}_K(x) = \mathrm{shuffle}\, \mathrm{Conv}'_{K'}(\mathrm{unshuffle}\, x), \qquad
+    K' = 2 \left\lceil \frac{K - 1}{2 P} \right\rceil + 1 \text{ on each axis.}
+    ```
+
+    **Proof.** Axes do not mix. For output $u$ of a patch and tap $m$, divide with remainder: $s u + d m - b = P J + v$
+    with $0 \le v < P$. So tap $m$ reads, for output $u$ of any patch $I$, pixel $v$ of patch $I + J$; zeros around the
+    image are patches of zeros. The kernel over patches has $W_m$ at $(u, v, J)$; for one $u$, different taps read
+    different pixels, so no two meet. The first tap of output $0$ and the last one of output $P/s - 1$ read the
+    outermost patches,
+
+    ```math
+    \left\lfloor \frac{-b}{P} \right\rfloor \le J \le \left\lfloor \frac{P - s + d (K - 1) - b}{P} \right\rfloor ,
+    ```
+
+    which for $s = d = 1$ and $b = (K - 1)/2$ are $K'$. Attention has a head for each of them (`head-assembly`).
+    """
+    yield Check("output $u$ of patch $I$ reads pixel $v$ of patch $I + J$", index_failures)
+    yield Check(
+        "both sides are the same polynomial in weights and pixels", patch_failures, f"{len(CASES)} convolutions"
     )
-
-
-def _steps() -> tuple[Step, ...]:
-    return (
-        Step(
-            fill(r"s u + d m - b = P J + v,\quad 0 \le v < P", "s u + d m - b = P J + v, 0 <= v < P"),
-            "Division with remainder, for output $u$ of a patch and tap $m$: it has one $J$ and one $v$.",
-        ),
-        Step(
-            Formula(
-                r"s \left(\tfrac{P}{s} I + u\right) + d m - b = P (I + J) + v",
-                "s (P/s I + u) + d m - b = P (I + J) + v",
-            ),
-            "So tap $m$ reads, for output $u$ of patch $I$, pixel $v$ of patch $I + J$: the same $J$ and $v$ for every "
-            "$I$. Zeros around the image are patches of zeros, and the other end of an image is whole patches.",
-        ),
-        Step(
-            Formula(
-                r"W'_{u, v, J} = W_m \text{ if } s u + d m - b = P J + v,\ 0 \text{ otherwise}",
-                "W'_[u, v, J] = W_m if s u + d m - b = P J + v, else 0",
-            ),
-            "For one $u$, different taps read different pixels, so no two of them meet in one entry.",
-        ),
-        Step(
-            Formula(
-                r"\left\lfloor \frac{-b}{P} \right\rfloor \le J \le \left\lfloor \frac{P - s + d (K - 1) - b}{P}"
-                r" \right\rfloor",
-                "floor(-b / P) <= J <= floor((P - s + d (K - 1) - b) / P)",
-            ),
-            "The first tap of output $0$ and the last one of output $P/s - 1$ read the outermost pixels.",
-        ),
-        Step(
-            Formula(
-                r"\left\lceil \frac{K - 1}{2 P} \right\rceil + \left\lfloor \frac{P - 1 + (K - 1)/2}{P} \right\rfloor"
-                r" + 1 = 2 \left\lceil \frac{K - 1}{2 P} \right\rceil + 1",
-                "ceil((K - 1) / 2P) + floor((P - 1 + (K - 1)/2) / P) + 1 = 2 ceil((K - 1) / 2P) + 1",
-            ),
-            "For $s = d = 1$ and $b = (K - 1)/2$: rounding $(P - 1 + a) / P$ down is rounding $a / P$ up for "
-            "integers. Attention has a head for each of these patches (claim `head-assembly`), on each axis.",
-        ),
+    yield Check(
+        'a "same" convolution reads $K\'$ patches, and no fewer',
+        count_failures,
+        "odd $K$ from 1 to 15, $P$ from 1 to 8",
     )

@@ -1,7 +1,4 @@
-"""Justifies ``ContentTerms.is_off``: which parameters must vanish for attention to ignore the image.
-
-The draft sets W_{k,E} and W_{k,R} to zero before eq. (8), which removes the positional term as well.
-"""
+"""Justifies ``ContentTerms.is_off``: which parameters must vanish for attention to ignore the image."""
 
 from __future__ import annotations
 
@@ -11,10 +8,10 @@ from typing import Any
 
 import sympy as sp
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
+from ...prover.checks import all_equal
+from ...prover.claim import Check, Checks, Status, claim
 from ...prover.decide import is_zero
-from ...prover.formula import lines, show
-from ..common.checks import inequalities
+from ...prover.fields import latex
 from .decomposition import RELATIVE, D_p, E_i, E_j, R, W_kE, W_kR, W_q, d, d_k, total, u, v
 
 PARAMETERS = {str(symbol): symbol for symbol in (W_q, W_kE, W_kR, u, v)}
@@ -24,113 +21,62 @@ FOUR_POSITIONS: Positions = ((0, 0), (1, 0), (2, 0), (0, 1))
 _SIZES = ((1, 1, 1), (2, 2, 3), (3, 2, 3), (2, 3, 3))  # (d, d_k, D_p)
 
 
-def claims() -> list[Claim]:
-    """The claims of this file."""
-    return [position_alone()]
-
-
+@claim(
+    status=Status.INSTANCES,
+    scope=r"Scores as in `decomposition-relative`, equal to $(d)$ for all contents $E_i$ and $E_j$, with $(d)$ as it "
+    r"is. The condition on $W_{kR}$ is needed if the encodings of the keys span $\mathbb{R}^{D_p}$; for "
+    r"attention in the place of scores, if their differences do.",
+    source="draft, before eq. (8), corrected",
+    justifies=(
+        "convert/heads/content.py: ContentTerms.is_off",
+        "convert/attention/layer.py: SelfAttention.add_content",
+    ),
+    tests=("proofs/claims/test_decomposition.py: test_the_minimal_sets_turn_the_layers_content_off",),
+)
 def position_alone(
     *,
     vanishing: tuple[frozenset[str], ...] = POSITION_ALONE,
     terms: Mapping[str, Any] = RELATIVE,
     positions: Positions = FOUR_POSITIONS,
-) -> Claim:
-    """Exactly which parameters must vanish for the positional term alone."""
-    content = Formula(
-        r"W_q^{\top} W_{kE} = 0,\quad W_{kE}^{\top} u = 0,\quad W_q^{\top} W_{kR} = 0",
-        "W_q^T W_kE = 0, W_kE^T u = 0, W_q^T W_kR = 0",
+) -> Checks:
+    r"""Which parameters must vanish for the score to depend on the position alone.
+
+    ```math
+    A^{\mathrm{rel}}_{i,j} = (d) \text{ for all contents}
+    \iff W_q^\top W_{kE} = 0,\quad W_{kE}^\top u = 0,\quad W_q^\top W_{kR} = 0 .
+    ```
+
+    By setting parameters to zero: ${=either}$, and no smaller set does it. The first is the paper's choice; the second
+    is how `ContentTerms` starts, and leaves the keys free to learn.
+
+    **Proof.** What must vanish is a polynomial in $E_i$, $E_j$ and $R$, of degree at most 1 in each:
+
+    ```math
+    (a) + (b) + (c) = E_i^\top (W_q^\top W_{kE}) E_j + E_i^\top (W_q^\top W_{kR}) R + (W_{kE}^\top u)^\top E_j .
+    ```
+
+    $E_i = 0$ leaves $(c)$, so $W_{kE}^\top u = 0$; then $E_j = 0$ leaves $(b)$, so $W_q^\top W_{kR} = 0$ on the span
+    of $R$; then $(a)$ is left for all contents. The converse is clear. The softmax ignores what all keys share: $(a)$
+    and $(c)$ are not shared unless they are zero, because every key has its own content, and $(b)$ must not depend on
+    the key, so $R$ is replaced by differences. Those of the quadratic encoding span $\mathbb{R}^3$ on three pixels
+    along one axis and two along the other. So $W_{kE} = W_{kR} = 0$, which the draft sets before eq. (8), removes
+    $(d)$ as well: attention is uniform.
+    """
+    either = r"\ \text{or}\ ".join(
+        " = ".join([*(latex(PARAMETERS[name]) for name in sorted(names, key=list(PARAMETERS).index)), "0"])
+        for names in vanishing
     )
-    settings = [" = ".join([*sorted(names, key=list(PARAMETERS).index), "0"]) for names in vanishing]
-    latex = [_in_latex(names) for names in vanishing]
-    either = Formula(r"\quad\text{or}\quad ".join(latex), " or ".join(settings))
-    return Claim(
-        name="position-alone",
-        title="Which parameters must vanish for the score to depend on the position alone",
-        statement=lines(
-            Formula(
-                rf"A^{{\mathrm{{rel}}}}_{{i,j}} = \text{{(d) for all contents}} \iff {content.latex}",
-                f"A_rel = (d) for all contents iff {content.text}",
-            ),
-            Formula(
-                rf"\text{{by setting parameters to zero: }} {either.latex}",
-                f"by setting parameters to zero: {either.text}",
-            ),
-        ),
-        assumptions=(
-            "As in `decomposition-relative`; the equality is to hold for all $E_i$ and $E_j$, and $(d)$ is to stay "
-            "as it is.",
-            "The condition on $W_kR$ is needed if the encodings $R$ of the keys span $R^D_p$; with attention in the "
-            "place of scores, if their differences do: those of the quadratic encoding do on three pixels along one "
-            "axis and two along the other.",
-        ),
-        steps=_steps(content, either),
-        checks=(
-            Check(
-                "the listed sets of parameters leave $(d)$ and nothing else",
-                Kind.SYMBOLIC,
-                lambda: _left_over(vanishing, terms),
-            ),
-            Check("they are the minimal ones", Kind.EXACT, lambda: _not_minimal(vanishing, terms)),
-            Check(
-                "the coefficients of $(a) + (b) + (c)$ are the entries of the three products",
-                Kind.INSTANCES,
-                lambda: [failure for size in _SIZES for failure in _other_coefficients(terms, *size)],
-                cases=tuple(f"$d = {d}$, $d_k = {d_k}$, $D_p = {D_p}$" for d, d_k, D_p in _SIZES),
-            ),
-            Check(
-                "the differences of the quadratic encodings of four positions span $R^3$",
-                Kind.EXACT,
-                lambda: _flat(positions),
-            ),
-        ),
-        justifies=(
-            "conv2attn.convert.heads.content.ContentTerms.is_off",
-            "conv2attn.convert.attention.layer.SelfAttention.add_content",
-        ),
-        source="draft, before eq. (8), corrected",
-        tests=("proofs.claims.test_decomposition.test_the_minimal_sets_turn_the_layers_content_off",),
+    yield all_equal(
+        "the listed sets of parameters leave $(d)$ and nothing else",
+        lambda: {f"{set(names)} = 0": (_at_zero(total(terms), names), RELATIVE["d"]) for names in vanishing},
     )
-
-
-def _steps(content: Formula, either: Formula) -> tuple[Step, ...]:
-    return (
-        Step(
-            Formula(
-                r"(a) + (b) + (c) = E_i^{\top} (W_q^{\top} W_{kE}) E_j + E_i^{\top} (W_q^{\top} W_{kR}) R"
-                r" + (W_{kE}^{\top} u)^{\top} E_j",
-                "(a) + (b) + (c) = E_i^T (W_q^T W_kE) E_j + E_i^T (W_q^T W_kR) R + (W_kE^T u)^T E_j",
-            ),
-            "What must vanish is a polynomial in $E_i$, $E_j$ and $R$, of degree at most 1 in each.",
-        ),
-        Step(
-            content,
-            "$E_i = 0$ leaves $(c)$, so $W_kE^T u = 0$. Then $E_j = 0$ leaves $(b)$, so $W_q^T W_kR = 0$ on the span "
-            "of $R$. Then $(a)$ is left for all $E_i$ and $E_j$. Conversely, the three conditions make all three "
-            "terms zero.",
-        ),
-        Step(
-            Formula(
-                r"E_i^{\top} W_q^{\top} W_{kR} (R_{\delta} - R_{\delta'}) = 0",
-                "E_i^T W_q^T W_kR (R_delta - R_delta') = 0",
-            ),
-            "The same for the softmax, which ignores what all keys share: $(a)$ and $(c)$ are not shared unless they "
-            "are zero, because every key has its own content; $(b)$ must be the same for all keys.",
-        ),
-        Step(
-            either,
-            "The minimal sets of parameters that do it, of all 32 sets. The first is the paper's choice, the second "
-            "is how `ContentTerms` starts, and leaves the keys free to learn.",
-        ),
-        Step(
-            Formula(r"W_{kE} = W_{kR} = 0 \implies A^{\mathrm{rel}}_{i,j} = 0", "W_kE = W_kR = 0 implies A_rel = 0"),
-            "So what the draft sets to zero before eq. (8) removes $(d)$ as well, and attention is uniform.",
-        ),
+    yield Check("they are the minimal ones of all 32 sets", lambda: _not_minimal(vanishing, terms))
+    yield Check(
+        "the coefficients of $(a) + (b) + (c)$ are the entries of the three products",
+        lambda: [failure for size in _SIZES for failure in _other_coefficients(terms, *size)],
+        f"{len(_SIZES)} choices of $d$, $d_k$ and $D_p$",
     )
-
-
-def _in_latex(names: frozenset[str]) -> str:
-    ordered = sorted(names, key=list(PARAMETERS).index)
-    return " = ".join([*(show(PARAMETERS[name]).latex for name in ordered), "0"])
+    yield Check("the differences of the encodings of four positions span $\\mathbb{R}^3$", lambda: _flat(positions))
 
 
 def _at_zero(term: Any, names: frozenset[str]) -> Any:
@@ -140,11 +86,6 @@ def _at_zero(term: Any, names: frozenset[str]) -> Any:
 def _leaves_position(names: frozenset[str], terms: Mapping[str, Any]) -> bool:
     """Whether setting these parameters to zero leaves term (d) and nothing else."""
     return all(is_zero(_at_zero(term, names)) == (name != "d") for name, term in terms.items())
-
-
-def _left_over(vanishing: tuple[frozenset[str], ...], terms: Mapping[str, Any]) -> list[str]:
-    pairs = {f"{set(names)} = 0": (_at_zero(total(terms), names), RELATIVE["d"]) for names in vanishing}
-    return inequalities(pairs)
 
 
 def _not_minimal(vanishing: tuple[frozenset[str], ...], terms: Mapping[str, Any]) -> list[str]:

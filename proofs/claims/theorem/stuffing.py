@@ -12,9 +12,8 @@ from typing import Any
 
 import sympy
 
-from ...prover.claim import Check, Claim, Formula, Kind, Step
-from ...prover.decide import Expr, not_nonnegative, unequal
-from ...prover.formula import fill
+from ...prover.claim import Check, Checks, Status, claim
+from ...prover.decide import not_nonnegative, unequal
 from ..common.small_convolutions import Element
 from ..common.small_transposed import (
     CASES,
@@ -129,115 +128,41 @@ def length_failures(*, before: Along = before, after: Along = after, read: Read 
     return failures + not_nonnegative(read(LINE, OUTPUT, PLACE), "a place that is read")
 
 
-_PARTS: dict[str, Expr] = {
-    "lands": lands(LINE, PIXEL, TAP),
-    "outputs": outputs(LINE),
-    "before": before(LINE),
-    "after": after(LINE),
-    "flipped": flipped(LINE, PLACE),
-    "read": read(LINE, OUTPUT, PLACE),
-    "back": read(LINE, lands(LINE, PIXEL, TAP), flipped(LINE, TAP)),
-}
+@claim(
+    status=Status.INSTANCES,
+    scope="On each axis: stride $s$, dilation $d$, $K$ taps, $L$ pixels, padding $p$ before and $p'$ after, output "
+    "padding $a$. Where a pad is negative, the stuffed input drops pixels.",
+    justifies=("convert/spec.py: ConvSpec.pads, ConvSpec.pad, ConvSpec.kernel, ConvSpec.query_stride",),
+    tests=(
+        "proofs/claims/test_stuffing.py: test_the_keys_and_the_kernel_of_the_code_are_those_of_the_proof, "
+        "test_the_definition_is_that_of_pytorch",
+        "convert/attention/test_axes.py: test_each_head_looks_at_its_tap_of_the_key_grid",
+    ),
+)
+def stuffed_input() -> Checks:
+    r"""A transposed convolution is a convolution with stride 1 of its stuffed input.
 
+    The stuffed input $z$ holds $x_j$ at place ${=before(LINE)} + s j$ and zeros elsewhere, with ${=after(LINE)}$
+    places after the last pixel. Then
 
-def claims() -> list[Claim]:
-    """The claims of this file."""
-    return [stuffing()]
+    ```math
+    b + \sum_{j, k:\ {=lands(LINE, PIXEL, TAP)} = i} W_k\, x_j = b + \sum_m W'_m\, z_{{=read(LINE, OUTPUT, PLACE)}},
+    \qquad W'_m = W_{{=flipped(LINE, PLACE)}} ,
+    ```
 
+    where $W'$ swaps the roles of input and output channels, within each group.
 
-def stuffing() -> Claim:
-    """A transposed convolution is a convolution of its stuffed input."""
-    return Claim(
-        name="stuffed-input",
-        title="A transposed convolution is a convolution of its stuffed input",
-        statement=fill(
-            r"b + \sum_{j, k:\ $lands = i} W_k\, x_j = b + \sum_m W_{$flipped}\, z_{$read},\quad z_{$before + s j} ="
-            r" x_j,\ z = 0 \text{ elsewhere}",
-            "b + sum over j, k with $lands = i of W_k x_j = b + sum_m W_[$flipped] z_[$read], with z = x_j at $before "
-            "+ s*j and 0 elsewhere, on each axis",
-            **_PARTS,
-        ),
-        assumptions=(
-            "$s$, $d$, $K$ and $L$ are stride, dilation, taps and pixels of an axis, $p$ and $p'$ the padding "
-            "before and after it, $a$ the output padding.",
-            "$z$ has no places but those from the first to the last that are counted: where a pad is negative, "
-            "pixels beyond the end are dropped.",
-            "$W_k$ is the slice at tap $k$, from input to output channels; with groups it is block diagonal.",
-        ),
-        steps=_steps(),
-        checks=(
-            Check(
-                "the flipped tap reads the place of the pixel, for all $s$, $d$, $p$ and $K$",
-                Kind.SYMBOLIC,
-                index_failures,
-            ),
-            Check(
-                "both have as many outputs, which read places of $z$ only, for all sizes",
-                Kind.SYMBOLIC,
-                length_failures,
-            ),
-            Check(
-                "both sides are the same polynomial in weights, biases and pixels",
-                Kind.INSTANCES,
-                stuffing_failures,
-                cases=tuple(map(str, CASES)),
-            ),
-        ),
-        justifies=(
-            "conv2attn.convert.spec.ConvSpec.pads",
-            "conv2attn.convert.spec.ConvSpec.pad",
-            "conv2attn.convert.spec.ConvSpec.kernel",
-            "conv2attn.convert.spec.ConvSpec.query_stride",
-        ),
-        source="new",
-        tests=(
-            "proofs.claims.test_stuffing.test_the_keys_and_the_kernel_of_the_code_are_those_of_the_proof",
-            "proofs.claims.test_stuffing.test_the_definition_is_that_of_pytorch",
-            "convert.attention.test_axes.test_each_head_looks_at_its_tap_of_the_key_grid",
-        ),
-    )
-
-
-def _steps() -> tuple[Step, ...]:
-    return (
-        Step(
-            fill(
-                r"(j, k) \mapsto i = $lands,\quad 0 \le i \le $outputs - 1",
-                "(j, k) -> i = $lands, 0 <= i <= $outputs - 1",
-                **_PARTS,
-            ),
-            "The definition: pixel $j$ times tap $k$ is added to output $i$, if there is such an output.",
-        ),
-        Step(
-            fill(
-                r"i + d (K - 1 - k) = $back = \bigl($before\bigr) + s j",
-                "i + d (K - 1 - k) = $back = ($before) + s*j",
-                **_PARTS,
-            ),
-            "So the tap $m = K - 1 - k$ of output $i$ reads the place of pixel $j$: flipping is one-to-one.",
-        ),
-        Step(
-            Formula(
-                r"z_{i + d m} \ne 0 \implies i + d m = d (K - 1) - p + s j \text{ for one } j",
-                "z_[i + d m] != 0 only if i + d m = d (K - 1) - p + s j, for one j",
-            ),
-            "All other places hold 0. So the terms of both sums are the same, one by one.",
-        ),
-        Step(
-            fill(
-                r"(L - 1) s + 1 + \bigl($before\bigr) + \bigl($after\bigr) - d (K - 1) = $outputs",
-                "(L - 1) s + 1 + ($before) + ($after) - d (K - 1) = $outputs",
-                **_PARTS,
-            ),
-            "The outputs of a convolution with stride 1 are as many as those of the transposed one, and "
-            "$0 <= i + d m$ up to the last place: a pixel that a negative pad drops is one that no output reads.",
-        ),
-        Step(
-            Formula(
-                r"W'_{o, c, m} = W_{c, o, K - 1 - m}",
-                "W'_[o, c, m] = W_[c, o, K - 1 - m]",
-            ),
-            "The kernel of the convolution: a transposed one's weight is stored from input to output channels, so the "
-            "two change places, within each group. Its heads sit at the taps of $W'$ (claim `head-assembly`).",
-        ),
+    **Proof.** Pixel $j$ times tap $k$ is added to output $i = {=lands(LINE, PIXEL, TAP)}$. Tap
+    $m = {=flipped(LINE, TAP)}$ of that output reads place ${=back}$, which is that of pixel $j$. Flipping is
+    one-to-one and all other places hold 0, so the terms of both sums are the same. The convolution has
+    ${=outputs(LINE)}$ outputs, as many as the transposed one, and reads places of $z$ only: a pixel that a negative
+    pad drops is one that no output reads. Heads sit at the taps of $W'$ (`head-assembly`).
+    """
+    back = read(LINE, lands(LINE, PIXEL, TAP), flipped(LINE, TAP))
+    yield Check("the flipped tap reads the place of the pixel, for all $s$, $d$, $p$ and $K$", index_failures)
+    yield Check("both have as many outputs, which read places of $z$ only, for all sizes", length_failures)
+    yield Check(
+        "both sides are the same polynomial in weights, biases and pixels",
+        stuffing_failures,
+        f"{len(CASES)} transposed convolutions",
     )

@@ -3,7 +3,7 @@
 Every file is compiled; Print Assumptions lists the axioms of every theorem, and an axiom beyond those of the real
 numbers is an objection, so that nothing admitted passes; coqchk, a checker of its own, reads the compiled files once
 more, and all of the standard library and Flocq that they need; last, Coq evaluates its formulas for tau, and
-``proofs/prover/enclosure.py`` must give the same fractions.
+``proofs/formal/coq/enclosure.py`` must give the same fractions.
 
 Everything is written to a temporary folder. Coq is not installed with conv2attn: it is no Python package.
 """
@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ...prover.enclosure import POINTS, tau_lower, tau_upper
 from ..leash import run_leashed
 from .answers import assumption_queries, axioms_of, evaluation_query, fractions_of, summary_objections, unexpected
+from .enclosure import POINTS, tau_lower, tau_upper
 from .library import FOLDER, LIBRARY, Statement, sources, statements
 
 DEFAULT_LIMIT = 300.0  # seconds a file
@@ -192,9 +192,9 @@ def _checker_objections(place: Path, limit: float, *, whole: bool) -> list[str]:
 
 
 def _tau_objections(place: Path, limit: float) -> list[str]:
-    """Whether Coq's formulas for tau, evaluated by Coq, and those of ``prover/enclosure.py`` are the same fractions."""
+    """Whether Coq evaluates its formulas for tau to the fractions of ``enclosure.py``."""
     (place / "Values.v").write_text(evaluation_query(POINTS), encoding="utf-8")
     _compile(place, "Values.v", limit)
     found = fractions_of((place / "values.out").read_text(encoding="utf-8"))
     expected = [bound(q, terms) for q, terms in POINTS for bound in (tau_lower, tau_upper)]
-    return [] if found == expected else [f"tau: Coq evaluates {found}, proofs/prover/enclosure.py {expected}"]
+    return [] if found == expected else [f"tau: Coq evaluates {found}, proofs/formal/coq/enclosure.py {expected}"]

@@ -25,12 +25,17 @@ class Statement:
     Attributes:
         module: Name of the file without its suffix, like "Theorem1".
         name: Name of the theorem.
-        text: What it states, on one line.
+        source: What it states, as its file has it.
     """
 
     module: str
     name: str
-    text: str
+    source: str
+
+    @property
+    def text(self) -> str:
+        """What it states, on one line."""
+        return " ".join(self.source.split())
 
     def __str__(self) -> str:
         return f"{self.module}.{self.name}"
@@ -45,7 +50,7 @@ def sources(folder: Path = FOLDER) -> list[Path]:
 def statements(folder: Path = FOLDER) -> list[Statement]:
     """The theorems of the library, in the order of its files."""
     return [
-        Statement(path.stem, name, " ".join(text.split()))
+        Statement(path.stem, name, text)
         for path in sources(folder)
         for name, text in _STATEMENT.findall(_COMMENT.sub("", path.read_text(encoding="utf-8")))
     ]

@@ -338,7 +338,7 @@ def test_what_an_attention_layer_cannot_keep_is_refused() -> None:
         attention_from_conv(conv)
     holding = Same(2, 4, 3)
     holding.add_module("norm", nn.BatchNorm2d(2))
-    with pytest.raises(UnsupportedLayerError, match=r"it holds other modules \(norm\)"):
+    with pytest.raises(UnsupportedLayerError, match=r"it holds modules with tensors \(norm\)"):
         attention_from_conv(holding)
 
 

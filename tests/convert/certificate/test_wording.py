@@ -14,7 +14,8 @@ from conv2attn.convert import attention_from_conv, certify, certify_network, con
 from conv2attn.convert.certificate.wording import NO_USE, is_useful, told
 from conv2attn.convert.files.report import CertifiedReport
 from conv2attn.convert.model.report import Report
-from conv2attn.proofs.evidence.network import Inputs, Pair, verify_network
+from conv2attn.proofs.evidence.inputs import Inputs, Pair
+from conv2attn.proofs.evidence.network import verify_network
 from conv2attn.proofs.show.conversion import Converted
 from conv2attn.proofs.show.page.table import table_rows
 from conv2attn.proofs.terminal.outcome import Outcome

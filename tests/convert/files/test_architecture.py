@@ -16,6 +16,7 @@ from torch import nn
 
 from conv2attn.convert.errors import ArchitectureError
 from conv2attn.convert.files.architecture import Architecture, build_architecture, parse_arguments
+from tests.registries import TORCHVISION, install
 
 SOURCE = """
 from torch import nn
@@ -336,45 +337,20 @@ def test_a_file_that_nothing_imports_is_refused(
     assert str(refusal(f"{source}:Network")) == f"{source} cannot be imported as a Python file"
 
 
-# timm
+# Registered names (more in named/test_registries.py)
 
 
-def put_timm(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module called timm is found in the folder."""
-    (folder / "timm.py").write_text(text)
-    monkeypatch.setitem(sys.modules, "timm", None)  # what is imported meanwhile goes again
-    monkeypatch.delitem(sys.modules, "timm")
-    monkeypatch.syspath_prepend(folder)
-
-
-def test_timm_is_asked_for_a_network_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "from torch import nn\ndef create_model(model_name, width=1): return nn.Conv2d(len(model_name), width, 1)\n"
-    put_timm(tmp_path, text, monkeypatch)
-    for spec, arguments in (("timm:tiny-x.v1", {}), ("timm:create_model", {"model_name": "tiny-x.v1"})):
-        for width in (1, 5):
-            built = build_architecture(spec, arguments | {"width": width})
-            assert built.state_dict()["weight"].shape == (width, 9, 1, 1)
-    told = "timm:tiny cannot be called: got an unexpected keyword argument 'depth'; it takes (width=1)"
-    assert str(refusal("timm:tiny", {"depth": 1})) == told
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("create_model = 3", "timm.create_model is an int, not a function that builds a network"),
-        ("", "timm has no create_model: create_model is missing"),
-    ],
-)
-def test_a_timm_that_builds_nothing_is_refused(
-    text: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_wrong_arguments_of_a_registered_name_are_refused_with_the_right_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_timm(tmp_path, text, monkeypatch)
-    assert str(refusal("timm:tiny")) == told
+    install(TORCHVISION, tmp_path, monkeypatch)
+    told = "torchvision.models:tiny cannot be called: got an unexpected keyword argument 'depth'; it takes (*, "
+    assert str(refusal("torchvision.models:tiny", {"depth": 1})).startswith(told)
 
 
-def test_timm_is_asked_for_if_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "timm", None)
-    assert str(refusal("timm:tiny")) == "timm:NAME needs timm, which is not installed; pip install timm"
+def test_a_timm_that_builds_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install({"timm/__init__.py": "create_model = 3"}, tmp_path, monkeypatch)
+    assert str(refusal("timm:tiny")) == "timm has no create_model, which builds a network"
 
 
 # An architecture as a value

@@ -28,12 +28,18 @@ from conv2attn.convert import (
     load_converted,
     save_converted,
 )
-from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, ConversionError, OutputError
+from conv2attn.convert.errors import (
+    ArchitectureNeededError,
+    CheckpointError,
+    ConversionError,
+    OutputError,
+    TrustNeededError,
+)
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
-from conv2attn.convert.files.architecture import Architecture
+from conv2attn.convert.files.architecture import OWN_ARCHITECTURES, Architecture
 from conv2attn.convert.files.checkpoint import read_checkpoint
-from conv2attn.convert.files.folder import FORMAT_VERSION, OWN_ARCHITECTURES
+from conv2attn.convert.files.folder import FORMAT_VERSION
 from conv2attn.convert.files.report import CertifiedReport
 from conv2attn.convert.files.write import CONFIG, FORMAT, REPORT, WEIGHTS
 from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of
@@ -431,7 +437,7 @@ def test_an_architecture_that_the_folder_chose_is_not_built(
         (saved / name).write_text(code)
     chosen = {"spec": spec.format(folder=saved), "arguments": {"path": "trace"}}
     edit(saved, lambda config: config.update(architecture=chosen))
-    with pytest.raises(ArchitectureNeededError, match="would run code that a file chose"):
+    with pytest.raises(TrustNeededError, match="would run code that a file chose"):
         load_converted(saved)
     assert not (saved / "trace").exists()
     assert "theirs" not in sys.modules

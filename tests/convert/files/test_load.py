@@ -18,10 +18,10 @@ from conv2attn.convert.errors import (
     CheckpointError,
     OptionError,
     Problem,
+    TrustNeededError,
     UnsupportedLayerError,
 )
-from conv2attn.convert.files.architecture import Architecture
-from conv2attn.convert.files.folder import OWN_ARCHITECTURES
+from conv2attn.convert.files.architecture import OWN_ARCHITECTURES, Architecture
 from conv2attn.convert.files.layers import Layers
 
 
@@ -100,12 +100,11 @@ def test_a_folder_of_a_network_needs_its_architecture_which_only_the_user_names(
     told = "the folder names no architecture, and holds a network that needs one"
     with pytest.raises(ArchitectureNeededError, match=f"^{re.escape(told)}$"):
         load_converted(write(tmp_path / "none", converted()))
-    told = (
-        f"the folder names the architecture {HERE.spec}, but building it would run code that a file chose; it must be "
-        "given"
-    )
-    with pytest.raises(ArchitectureNeededError, match=f"^{re.escape(told)}$"):
-        load_converted(write(tmp_path / "named", converted(), architecture=HERE))
+    named = write(tmp_path / "named", converted(), architecture=HERE)
+    told = f"{named} names the architecture {HERE.spec}, and building it would run code that a file chose"
+    with pytest.raises(TrustNeededError, match=f"^{re.escape(told)}$"):
+        load_converted(named)
+    assert load_converted(named, trust=True).state_dict().keys() == converted().state_dict().keys()
 
 
 def test_a_folder_of_layers_alone_needs_none(tmp_path: Path) -> None:

@@ -20,10 +20,12 @@ from conv2attn.convert.errors import ConversionError, OutputError
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.checkpoint import Checkpoint
 from conv2attn.convert.files.entry import LayerEntry
-from conv2attn.convert.files.folder import FORMAT_VERSION, check_architecture
+from conv2attn.convert.files.folder import FORMAT_VERSION, check_architecture, read_config
 from conv2attn.convert.files.layers import Layers
 from conv2attn.convert.files.report import CertifiedReport
 from conv2attn.convert.model.report import Report
+from conv2attn.convert.preprocessing import Normalization, Preprocessing
+from conv2attn.convert.size import Size
 
 
 def attention(**given: Any) -> nn.Module:
@@ -60,13 +62,16 @@ def test_config_describes_the_network_its_layers_and_where_they_came_from(tmp_pa
     model, out = network(), tmp_path / "out"
     architecture = Architecture("module:function", {"classes": 3})
     source = Checkpoint(tmp_path / "w.pt", {}, "0" * 64, {}, files=())
-    save_converted(model, out, architecture=architecture, source=source)
+    preprocessing = Preprocessing(Normalization((0.5,), (0.25,)), channels=1, scale=9, crop=Size(8, 7))
+    save_converted(model, out, architecture=architecture, preprocessing=preprocessing, source=source)
+    assert read_config(out).preprocessing == preprocessing
     entries = [LayerEntry.of((name,), model.get_submodule(name)).to_json() for name in ("0", "2")]  # type: ignore[arg-type]
     assert config(out) == {
         "format": "conv2attn",
         "format_version": FORMAT_VERSION,
         "content": "network",
         "architecture": {"spec": "module:function", "arguments": {"classes": 3}},
+        "preprocessing": preprocessing.to_json(),
         "layers": json.loads(json.dumps(entries)),
         "tensors": list(model.state_dict()),
         "source": {"file": "w.pt", "sha256": "0" * 64},
@@ -81,6 +86,7 @@ def test_config_describes_the_network_its_layers_and_where_they_came_from(tmp_pa
 def test_what_was_not_given_is_null_and_files_of_it_are_not_written(tmp_path: Path) -> None:
     save_converted(network(), tmp_path / "out")
     assert config(tmp_path / "out")["architecture"] is None
+    assert config(tmp_path / "out")["preprocessing"] is None
     assert config(tmp_path / "out")["source"] is None
     assert (tmp_path / "out/config.json").read_text() == json.dumps(config(tmp_path / "out"), indent=2) + "\n"
     assert {file.name for file in (tmp_path / "out").iterdir()} == {"config.json", "model.safetensors", "report.json"}

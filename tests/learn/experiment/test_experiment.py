@@ -167,11 +167,6 @@ def test_seeds_that_a_training_cannot_have_are_refused_before_anything_is_writte
 @pytest.mark.parametrize(
     ("experiment", "machine", "said"),
     [
-        (
-            tiny_experiment("resnet10", "quadratic", setting=setting_of("small", epochs=1_000_000)),
-            1,
-            "can be read again",
-        ),
         (tiny_experiment("resnet10"), 3, "cannot be shared alike by 3"),
         (
             tiny_experiment("resnet10", "quadratic", setting=replace(TINY, sizes=replace(TINY.sizes, pixels=5))),

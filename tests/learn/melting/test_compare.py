@@ -30,7 +30,6 @@ def test_seeds_that_a_training_cannot_have_are_refused(seed: int, seeds: int, tm
         ({"melting": Melting(tolerance=1.0, alpha=2.0)}, "give one of them"),
         ({"melting": Melting(alpha=1e9)}, "no gradient"),
         ({"melting": Melting(chosen=())}, "none of the model's 4 convolutions"),
-        ({"recipe": Recipe(epochs=1_000_000)}, "can be read again"),
     ],
 )
 def test_what_a_run_of_a_comparison_would_be_refused_is_refused_before_the_first(

@@ -28,17 +28,19 @@ from conv2attn.proofs.claims.theorem.decomposition import (
 )
 from conv2attn.proofs.prover.claim import Claim
 from conv2attn.proofs.prover.verdict import failures_of
-from tests.claims import integers, is_proved, is_rejected
+from tests.claims import integers, is_rejected
 
 FALSE = {
-    "absolute: sign": decomposition.absolute_terms(terms={**ABSOLUTE, "b": -ABSOLUTE["b"]}),
-    "absolute: term missing": decomposition.absolute_terms(terms={name: ABSOLUTE[name] for name in "abd"}),
-    "absolute: factor": decomposition.absolute_terms(terms={**ABSOLUTE, "c": 2 * ABSOLUTE["c"]}),
-    "absolute: wrong position": decomposition.absolute_terms(terms={**ABSOLUTE, "b": U_j.T * W_q.T * W_k * U_j}),
-    "relative: u in place of v": decomposition.relative_terms(terms={**RELATIVE, "d": u.T * W_kR * R}),
-    "relative: wrong key weight": decomposition.relative_terms(terms={**RELATIVE, "c": v.T * W_kE * E_j}),
-    "relative: sign": decomposition.relative_terms(terms={**RELATIVE, "d": -RELATIVE["d"]}),
-    "relative: term missing": decomposition.relative_terms(
+    "absolute: sign": decomposition.decomposition_absolute(terms={**ABSOLUTE, "b": -ABSOLUTE["b"]}),
+    "absolute: term missing": decomposition.decomposition_absolute(terms={name: ABSOLUTE[name] for name in "abd"}),
+    "absolute: factor": decomposition.decomposition_absolute(terms={**ABSOLUTE, "c": 2 * ABSOLUTE["c"]}),
+    "absolute: wrong position": decomposition.decomposition_absolute(
+        terms={**ABSOLUTE, "b": U_j.T * W_q.T * W_k * U_j}
+    ),
+    "relative: u in place of v": decomposition.decomposition_relative(terms={**RELATIVE, "d": u.T * W_kR * R}),
+    "relative: wrong key weight": decomposition.decomposition_relative(terms={**RELATIVE, "c": v.T * W_kE * E_j}),
+    "relative: sign": decomposition.decomposition_relative(terms={**RELATIVE, "d": -RELATIVE["d"]}),
+    "relative: term missing": decomposition.decomposition_relative(
         terms={**RELATIVE, "a": E_i.T * W_q.T * sp.ZeroMatrix(*W_kE.shape) * E_j}
     ),
     "what the draft sets to zero": position_alone.position_alone(vanishing=(frozenset({"W_kE", "W_kR"}),)),
@@ -55,11 +57,6 @@ FALSE = {
 @pytest.mark.parametrize("claim", FALSE.values(), ids=FALSE.keys())
 def test_a_false_variant_is_rejected(claim: Claim) -> None:
     assert is_rejected(claim)
-
-
-@pytest.mark.parametrize("claim", [*decomposition.claims(), *position_alone.claims()], ids=lambda claim: claim.name)
-def test_the_true_claims_are_proved(claim: Claim) -> None:
-    assert is_proved(claim)
 
 
 def test_the_failure_names_the_parameters_and_what_is_left() -> None:

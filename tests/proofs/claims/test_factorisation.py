@@ -1,4 +1,4 @@
-"""Claim 6: separability, factorisation, error bound; false variants are rejected, and the code agrees."""
+"""Separability, the smoothing factorisation and the error bound reject false variants, and the code agrees."""
 
 from __future__ import annotations
 

@@ -24,7 +24,13 @@ from conv2attn.proofs.claims.certificate.accumulation import (
 )
 from conv2attn.proofs.claims.certificate.propagation import affine_failures, chain_failures, slope_failures
 from conv2attn.proofs.claims.certificate.rounding import (
+    DISTANCE,
+    DISTANCES,
+    ERROR,
+    REACH,
     ROUNDINGS,
+    SHARE,
+    TOTAL,
     U,
     distance_failures,
     exponential_failures,
@@ -36,10 +42,16 @@ from conv2attn.proofs.claims.certificate.rounding import (
     score_failures,
     sharpness_failures,
 )
-from conv2attn.proofs.claims.certificate.smoothed_kernel import balance_failures, border_failures, bound_failures
+from conv2attn.proofs.claims.certificate.smoothed_kernel import (
+    CHANGES,
+    PROBABILITY,
+    border_failures,
+    bound_failures,
+    range_failures,
+)
 from conv2attn.proofs.claims.common.lattice import LISTED
-from conv2attn.proofs.prover.formula import show
-from conv2attn.proofs.prover.registry import entries
+from conv2attn.proofs.prover.fields import fill, latex
+from conv2attn.proofs.prover.registry import all_claims
 
 HALF = Fraction(1, 2)
 
@@ -49,24 +61,27 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "a bound on sums divided by 100": partial(order_failures, factor=Fraction(1, 100)),
     "a bound on sums that is never reached": partial(sharpness_failures, share=Fraction(1)),
     "an error of the sum that makes probabilities smaller": partial(
-        quotient_failures, denominator=lambda e, t: (1 + e) * (1 + t)
+        quotient_failures, upper=(1 + SHARE) * (1 + U) / ((1 + ERROR) * (1 + TOTAL)) - 1
     ),
     "a smaller exponential": partial(exponential_failures, factor=sympy.Rational(9, 8)),
     "larger scores": partial(exponential_failures, largest=sympy.Rational(1, 2)),
     "factorials above powers of 3": partial(exponential_failures, ratio=3),
     "a rounding of the score forgotten": partial(score_failures, factor=ROUNDINGS - 1),
-    "a distance without its cross term": partial(distance_failures, cross=3),
-    "a smaller constant": partial(distance_failures, constant=2),
-    "additions that err by half as much": partial(addition_failures, bound=lambda a, b, u: u * abs(a + b) / 2),
+    "a distance without its cross term": partial(distance_failures, bound=DISTANCES - REACH * DISTANCE),
+    "a smaller constant": partial(distance_failures, bound=DISTANCES - REACH**2),
+    "additions that err by half as much": partial(addition_failures, bound=lambda a, b, u, _: u * abs(a + b) / 2),
     "additions that err by less than the smaller term": partial(
-        addition_failures, bound=lambda a, b, u: min(abs(a), abs(b)) / 4
+        addition_failures, bound=lambda a, b, *_: min(abs(a), abs(b)) / 4
+    ),
+    "fused products that are numbers": partial(
+        addition_failures, bound=lambda a, b, u, _: min(abs(a), abs(b), u * abs(a + b))
     ),
     "one join too few": partial(joining_failures, joins=lambda near: near - 2),
     "one join too many": partial(joining_failures, joins=lambda near: near),
     "far terms counted once": partial(far_failures, factor=1),
     "more far terms": partial(far_failures, share=sympy.Rational(1, 2)),
     "a bound on all keys divided by 100": partial(sum_failures, factor=Fraction(1, 100)),
-    "two axes that leave out what one does": partial(left_out.axes_failures, bound=lambda e, _: e),
+    "two axes that leave out what one does": partial(left_out.axes_failures, bound=left_out.FIRST),
     "keys that are left out twice as far": partial(left_out.sum_failures, share=Fraction(1)),
     "what is left out divided by 100": partial(left_out.sum_failures, factor=Fraction(1, 100)),
     "an addition that loses one operand less": partial(underflow.addition_failures, factor=3),
@@ -74,11 +89,11 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "inputs and results that are never lost": partial(underflow.order_failures, inputs=0, each=0),
     "an underflow divided by 100": partial(underflow.order_failures, factor=Fraction(1, 100)),
     "partial sums that stay at 0": partial(underflow.order_failures, partial=0),
-    "a quarter of the oscillation": partial(balance_failures, factor=sympy.Rational(1, 4)),
-    "all of the oscillation": partial(balance_failures, factor=sympy.Integer(1)),
-    "a border that changes nothing": partial(border_failures, change=lambda p, share: 0 * p),
-    "a border that changes the other way": partial(border_failures, change=lambda p, share: (share - 1) * p),
-    "changes that sum to P": partial(border_failures, total=lambda share: share),
+    "a quarter of the oscillation": partial(range_failures, factor=sympy.Rational(1, 4)),
+    "all of the oscillation": partial(range_failures, factor=sympy.Integer(1)),
+    "a border that changes nothing": partial(border_failures, change=0 * PROBABILITY),
+    "a border that changes the other way": partial(border_failures, change=-CHANGES * PROBABILITY),
+    "changes that sum to P": partial(border_failures, total=1 - CHANGES),
     "a border that gives back": partial(bound_failures, LISTED, border=-1),
     "a quarter of the sum over all keys": partial(bound_failures, LISTED, half=sympy.Rational(1, 4)),
     "half of what a weight passes on": partial(affine_failures, factor=HALF),
@@ -109,10 +124,9 @@ def test_a_false_variant_is_rejected(variant: str) -> None:
 
 
 def test_a_sum_that_multiplies_is_printed_in_brackets() -> None:
-    (claim,) = left_out.claims()
-    share = show(left_out.both_axes(left_out.FIRST, left_out.SECOND))
-    assert rf"\bigl({share.latex}\bigr) \max_k" in claim.statement.latex
-    assert f"({share.text}) max" in claim.statement.text
+    claim = left_out.left_out_keys
+    share = latex(left_out.LOST)
+    assert rf"\left({share}\right) \max_k" in fill(claim.text, claim.names)
 
 
 @given(st.integers(1, 2**20), st.sampled_from([2.0**-24, 2.0**-53]))
@@ -140,6 +154,6 @@ def test_every_claim_that_the_certificate_names_exists() -> None:
     folders = [Path(code.__file__).parents[1] / name for name in ("bounds", "certificate")]
     texts = [path.read_text(encoding="utf-8") for folder in folders for path in folder.rglob("*.py")]
     named = {name for text in texts for names in NAMED.findall(" ".join(text.split())) for name in names if name}
-    known = {entry.claim.name for entry in entries()}
+    known = {claim.name for claim in all_claims()}
     assert named <= known
     assert len(named) > 5

@@ -1,4 +1,4 @@
-"""Claim 11: sharper than the theorem; false variants are rejected, and the code's layer is expressed."""
+"""Sharper than the theorem: false variants are rejected, and the code's layer is expressed."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ from conv2attn.proofs.claims.sharper.encoding_dimension import (
     encoding,
     flattened,
     flattened_failures,
+    fold,
     head_vector,
     identity_failures,
     injectivity_failures,
     line_tail_failures,
+    pairing,
+    two_dimensions_for_every_width,
 )
 from conv2attn.proofs.claims.sharper.exact_heads import (
     attained_failures,
@@ -52,14 +55,24 @@ from conv2attn.proofs.claims.sharper.mixed_taps import (
     values,
 )
 from conv2attn.proofs.claims.sharper.nonnegative import column_basis, complement, dimension, rays
-from conv2attn.proofs.claims.sharper.one_dimension import between_failures, dot, hull_failures
+from conv2attn.proofs.claims.sharper.one_dimension import between_failures, hull_failures
 from conv2attn.proofs.claims.sharper.zero_taps import sparse_failures
+from conv2attn.proofs.claims.theorem.encoding import dot
 from conv2attn.proofs.claims.theorem.one_hot import Q
+from conv2attn.proofs.prover.claim import Claim
+from tests.claims import is_rejected
 
 
 def _has_basis(kernel: Kernel) -> bool:
     return dimension(rays(column_basis(kernel), len(kernel))) == rank(kernel)
 
+
+FALSE = {
+    "folding by the absolute value": two_dimensions_for_every_width(fold=abs),
+    "folding without the half": two_dimensions_for_every_width(fold=lambda z: abs(2 * z)),
+    "pairing by the sum": two_dimensions_for_every_width(pairing=lambda m, n: m + n),
+    "pairing by the product": two_dimensions_for_every_width(pairing=lambda m, n: m * n),
+}
 
 FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "the encoding (t, t)": partial(identity_failures, encoding=lambda t: (t, t)),
@@ -117,6 +130,11 @@ def test_a_false_variant_is_rejected(variant: str) -> None:
     assert FALSE_VARIANTS[variant]()
 
 
+@pytest.mark.parametrize("claim", FALSE.values(), ids=list(FALSE))
+def test_a_false_claim_is_rejected(claim: Claim) -> None:
+    assert is_rejected(claim)
+
+
 def test_two_dimensions_give_the_heads_of_the_code() -> None:
     conv = nn.Conv2d(1, 1, (2, 3), stride=(2, 1), dilation=(1, 2))
     layer, size = attention_from_conv(conv), (5, 6)
@@ -134,6 +152,15 @@ def test_two_dimensions_give_the_heads_of_the_code() -> None:
 def test_the_smallest_multiplier_is_not_injective_and_still_enough() -> None:
     assert flattened((0, 1), 3) == flattened((1, -2), 3)
     assert not flattened_failures([(4, 3)])
+
+
+def test_an_injection_gives_one_encoding_for_every_width() -> None:
+    numbers = {(a, b): int(pairing(fold(a), fold(b))) for a in range(-9, 10) for b in range(-9, 10)}
+    assert len(set(numbers.values())) == len(numbers)
+    for center in ((-1, 1), (2, -3)):
+        vector = head_vector(numbers[center])
+        scores = {delta: dot(vector, encoding(t)) for delta, t in numbers.items()}
+        assert [delta for delta in scores if scores[delta] > scores[center] - 1] == [center]
 
 
 def test_split_values_have_the_smallest_head_dimension() -> None:

@@ -1,4 +1,4 @@
-"""Claim 10: sinusoidal and learned encodings; false variants are rejected."""
+"""Sinusoidal and learned encodings: false variants are rejected."""
 
 from __future__ import annotations
 

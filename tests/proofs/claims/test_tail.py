@@ -26,7 +26,6 @@ from conv2attn.proofs.claims.certificate.tail import (
     lattice_counts,
     majorant_failures,
     partial_tail,
-    value_failures,
 )
 from conv2attn.proofs.claims.theorem.one_hot import (
     COUNT,
@@ -63,8 +62,8 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "a constant of 4": partial(bound_failures, first_order=4),
     "the squared majorant": partial(bound_failures, majorant=MAJORANT**2),
     "a power too few": partial(grid_failures, fewer=1),
-    "a bound that is too small in numbers": partial(value_failures, bound=SHARP_BOUND / 2),
-    "a bound with q squared": partial(value_failures, bound=2 * N * Q**2),
+    "half the sharp bound": partial(bound_failures, sharp=SHARP_BOUND / 2),
+    "a bound with q squared": partial(bound_failures, simple=2 * N * Q**2),
 }
 
 

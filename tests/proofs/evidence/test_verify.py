@@ -207,3 +207,103 @@ def test_every_example_network_verifies(run: Run) -> None:
         torch.save(load_example(name).state_dict(), f"{name}.pt")
         arch = f"{factory.__module__}:{factory.__name__}"
         assert run("verify", f"{name}.pt", "--arch", arch, "--random", "1", "--size", "16x16")[0] == 0
+
+
+SEVERAL = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.stem, self.head, self.kind = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 4, 3, stride=2), kind
+    def forward(self, x):
+        a = self.stem(x)
+        b = self.head(a.relu())
+        found = {"dict": {"out": b, "aux": a}, "list": [a, b], "tuple": (b, (a, 3)), "boxes": {"boxes": b, "n": a}}
+        return found[self.kind]
+
+class Denoiser(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(2, 3, (3, 2), groups=1)
+    def forward(self, sample, timestep, *, scale):
+        return self.conv(sample) * (timestep.view(-1, 1, 1, 1) + scale)
+
+class Coordinates(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+    def forward(self, x):
+        rows = torch.linspace(-1, 1, x.shape[2]).view(1, 1, -1, 1).expand(len(x), 1, -1, x.shape[3])
+        return self.conv(torch.cat([x, rows], 1))
+"""
+
+
+def write_several(factory: str, **arguments: object) -> tuple[str, ...]:
+    Path("nets.py").write_text(SEVERAL)
+    built = Architecture(f"nets.py:{factory}", arguments).build()
+    torch.save(built.state_dict(), "net.pt")
+    given = [part for name, value in arguments.items() for part in ("--arch-arg", f'{name}="{value}"')]
+    return "net.pt", "--arch", f"nets.py:{factory}", *given
+
+
+@pytest.mark.parametrize(
+    ("kind", "names", "has_scores"),
+    [
+        ("dict", ["out", "aux"], True),
+        ("list", ["0", "1"], True),
+        ("tuple", ["0", "1.0"], True),
+        ("boxes", ["boxes", "n"], False),
+    ],
+)
+def test_every_tensor_that_a_network_gives_is_compared(kind: str, names: list[str], has_scores: bool, run: Run) -> None:
+    code, out, _ = run("verify", *write_several("Net", kind=kind), "--size", "9x12", "--random", "2", "--json")
+    assert code == 0
+    for engine in result_of("verify", out)["network"]["engines"]:
+        assert list(engine["outputs"]) == names
+        assert engine["logit_difference"] == max(engine["outputs"].values())
+        assert (engine["top1_agreement"] is not None) == has_scores
+
+
+def test_inputs_are_described_by_name_shape_and_dtype(run: Run) -> None:
+    network = write_several("Denoiser")
+    inputs = ("--input", "sample=2x2x7x6", "--input", "timestep=2:int64", "--input", "scale=1")
+    code, out, err = run("verify", *network, *inputs, "--seed", "3", "--json")
+    assert (code, err) == (0, "")
+    found = result_of("verify", out)
+    assert (found["seed"], found["network"]["images"]) == (3, 2)
+    assert "this one takes other inputs" in found["network"]["certificate"]["unbounded"][0]["reason"]
+    code, _, err = run("verify", *network, *inputs, "--size", "7x6")
+    assert code == 2
+    assert "inputs that are described are drawn" in err
+    assert run("verify", *network, "--input", "sample=2xx6")[0] == 2
+
+
+@pytest.mark.parametrize("size", ["7x6", "2x7x6"])
+def test_channels_are_those_of_the_image_where_the_first_layer_sees_more(size: str, run: Run) -> None:
+    code, out, _ = run("verify", *write_several("Coordinates"), "--size", size, "--random", "1", "--json")
+    assert code == 0
+    reason = result_of("verify", out)["network"]["certificate"]["unbounded"][0]["reason"]
+    assert reason == "its first layer sees 3 channels, the image has 2"
+
+
+def test_images_of_classes_and_of_the_last_part_are_read(checkpoint: str, run: Run) -> None:
+    for name in ("train/ring/a", "train/disc/a", "test/ring/b", "test/disc/b", "test/disc/c"):
+        Path("data", name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (16, 16), (255, 0, 51)).save(f"data/{name}.png")
+    for folder, count in (("data", 3), ("data/train", 2), ("data/test/disc", 2)):
+        code, out, _ = run("verify", checkpoint, *ARCH, "--data", folder, "--engine", "auto", "--json")
+        assert code == 0
+        assert result_of("verify", out)["network"]["images"] == count
+
+
+def test_what_a_folder_remembers_is_enough_and_code_that_it_names_takes_consent(run: Run) -> None:
+    network = write_several("Net", kind="dict")
+    assert run("convert", *network, "--out", "made", "--no-page")[0] == 0
+    code, _, err = run("verify", "made", "--size", "9x12", "--random", "1")
+    assert code == 3
+    assert "made names the architecture nets.py:Net, and building it would run code that a file chose" in err
+    assert "(--trust runs it)" in err
+    assert run("verify", "made", "--size", "9x12", "--random", "1", "--trust")[0] == 0
+    assert run("verify", "made", "--size", "9x12", "--random", "1", *network[1:])[0] == 0

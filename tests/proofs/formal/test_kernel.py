@@ -24,8 +24,8 @@ from conv2attn.proofs.formal.coq.answers import (
     unexpected,
 )
 from conv2attn.proofs.formal.coq.ask import check_formal, count_steps
+from conv2attn.proofs.formal.coq.enclosure import POINTS, tau_lower, tau_upper
 from conv2attn.proofs.formal.coq.library import FOLDER, sources, statements
-from conv2attn.proofs.prover.enclosure import POINTS, tau_lower, tau_upper
 from tests.command import exit_code
 
 REALS = """Axioms:

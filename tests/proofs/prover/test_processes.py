@@ -43,14 +43,11 @@ if __name__ == "__main__":
 """
 
 PROOF = """
-import sys, threading, time
-from conv2attn.proofs.prover.process import Worker
+import threading
+from conv2attn.proofs import prove
 
-worker = Worker()
-worker.start()
-threading.Timer(1, print, ["checking"], {"flush": True}).start()
-for verdict in worker.verdicts("slow", "slow-claim", 1e6):
-    print(verdict)
+threading.Timer(5, print, ["checking"], {"flush": True}).start()
+print(prove(modules=["slow"], limit=1e6))
 """
 
 PROGRAM = """
@@ -78,11 +75,17 @@ with program.running():
 """
 
 SLOW = """
-from conv2attn.proofs.prover.claim import Claim
+from conv2attn.proofs import Check, Status, claim
 
-def claims():
+def forever():
     while True:
         pass
+
+@claim(status=Status.ALGEBRA, scope="Nothing.")
+def slow_claim():
+    "A slow claim."
+    yield Check("a check", forever)
+    yield Check("another check", forever)
 """
 
 COMMANDS = {

@@ -27,7 +27,7 @@ from conv2attn.convert.model.report import Report
 from conv2attn.convert.preprocessing import Normalization
 from conv2attn.convert.size import Size
 from conv2attn.learn.data.pictures import LONGEST, read_picture
-from conv2attn.proofs.evidence.image_folder import read_images
+from conv2attn.proofs.evidence.image_folder import FolderImages, Preparation
 from conv2attn.proofs.evidence.strategies import convolutions_with_input
 from conv2attn.proofs.show.pictures.contours import level
 from conv2attn.proofs.show.pictures.curve import convolution, error_curve
@@ -173,7 +173,7 @@ def test_a_picture_has_the_same_values_for_every_command(tmp_path: Path) -> None
     picture.save(tmp_path / "a.png")
     wanted = torch.tensor([1.0, -1.0, 51 / 127.5 - 1]).view(3, 1, 1).expand(3, 4, 5)
     subject = Subject(nn.Conv2d(3, 1, 1), Report((), ()))
-    assert torch.equal(read_images(tmp_path, channels=3)[0], wanted)
+    assert torch.equal(FolderImages(tmp_path, Preparation(3), batch_size=2)[0][0], wanted)
     assert torch.equal(view_image(subject, View(image=tmp_path / "a.png"))[0], wanted)
     normalization = Normalization((0.5, 0.25, 0.2), (0.25, 0.5, 1.0))
     normalized = view_image(subject, View(image=tmp_path / "a.png", normalization=normalization))

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...terminal.table import Table
-from ..claim import Claim
-from ..prose import plain
+from ..terminal.table import Table
+from .claim import Claim
 
 
 @dataclass(frozen=True)
 class Listing:
-    """Claims by name and title.
+    """Claims by name, title and status.
 
     Attributes:
         claims: The claims.
@@ -24,8 +23,8 @@ class Listing:
 
     def to_json(self) -> dict[str, Any]:
         """The names as plain data."""
-        return {"claims": [{"name": claim.name, "title": plain(claim.title)} for claim in self.claims]}
+        return {"claims": [{"name": c.name, "title": c.title, "status": c.status} for c in self.claims]}
 
     def shown(self) -> list[Table | str]:
         """A row for each claim."""
-        return [Table(("claim", "title"), tuple((claim.name, plain(claim.title)) for claim in self.claims))]
+        return [Table(("claim", "title", "status"), tuple((c.name, c.title, str(c.status)) for c in self.claims))]

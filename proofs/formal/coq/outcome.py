@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...formal.coq.ask import FormalResult
 from ...terminal.table import Table
+from .ask import FormalResult
 
 # How the axioms of the real numbers are called in a table, and what they say.
 _SHORT = {

@@ -1,0 +1,189 @@
+"""Networks by their names in the libraries that register them: timm, torchvision and transformers.
+
+A registered name is built without asking, with random weights: it runs the code of an installed library and fetches
+nothing. What would fetch something, or run code of another origin, has a ``risk``, and takes the caller's consent.
+
+    timm:NAME                     what ``timm.is_model`` knows; ``hf-hub:`` and ``local-dir:`` are sources, not names
+    torchvision.models:NAME       what ``torchvision.models.list_models`` lists, under any of its modules
+    transformers:CLASS            a ``PreTrainedModel`` of transformers itself, of the argument ``config``, a mapping
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+from ...errors import ArchitectureError
+from .imported import import_module
+
+_TORCHVISION = "torchvision.models"
+_FETCHES = ("pretrained", "checkpoint_path", "weights", "weights_backbone", "pretrained_backbone")
+_KERNELS = ("attn_implementation", "_attn_implementation", "experts_implementation")
+_CLOSE = 4  # names that are suggested
+
+
+@dataclass(frozen=True)
+class Named:
+    """A factory that a library has registered.
+
+    Attributes:
+        build: The factory.
+        risk: Why it takes the caller's consent, as the end of a sentence about the architecture; None if it does not.
+    """
+
+    build: Callable[..., object]
+    risk: str | None = None
+
+
+def named_factory(spec: str, arguments: Mapping[str, object]) -> Named | None:
+    """The factory that a library has registered under a name; None if the specification names code instead.
+
+    Args:
+        spec: How a network is built, as ``build_architecture`` takes it.
+        arguments: Keyword arguments of the factory; it is not called.
+
+    Raises:
+        ArchitectureError: The library is not installed or broken, or has no such network.
+    """
+    library, _, name = spec.partition(":")
+    if library == "timm" and name != "create_model":
+        return _of_timm(name, arguments)
+    if library == "transformers":
+        return _of_transformers(name, arguments)
+    if library == _TORCHVISION or library.startswith(f"{_TORCHVISION}."):
+        return _of_torchvision(library, name, arguments)
+    return None
+
+
+def similar_names(name: str) -> list[str]:
+    """Registered names like a word, as specifications: the same word first; none of libraries that are not there."""
+    listed = {
+        f"{library}:{known}": known
+        for library, known in [(_TORCHVISION, known) for known in _list(_TORCHVISION)]
+        + [("timm", known) for known in _list("timm")]
+    }
+    close = set(difflib.get_close_matches(name, set(listed.values()), n=_CLOSE))
+    return sorted((spec for spec, known in listed.items() if known in close), key=lambda spec: listed[spec] != name)
+
+
+def _of_timm(name: str, arguments: Mapping[str, object]) -> Named:
+    timm: Any = library("timm")
+    if not callable(getattr(timm, "create_model", None)):
+        raise ArchitectureError("timm has no create_model, which builds a network")
+    build = partial(timm.create_model, name, pretrained=False)
+    if any(mark in name for mark in ":/\\"):
+        return Named(build, f"makes timm fetch {name!r} from elsewhere")
+    if not timm.is_model(name):
+        raise ArchitectureError(f"timm has no network {name!r}{_hint(name, timm.list_models())}")
+    return Named(build, _fetching(arguments))
+
+
+def _of_torchvision(location: str, name: str, arguments: Mapping[str, object]) -> Named | None:
+    """A registered builder, which may be named in the module that defines it; None for anything else."""
+    models: Any = import_module(_TORCHVISION)
+    builder = getattr(import_module(location), name, None)
+    quantized = f"quantized_{name}"
+    known = [models.get_model_builder(each) for each in (name, quantized) if each in models.list_models()]
+    if location == _TORCHVISION and known:
+        builder = known[0]
+    if builder is None or builder not in known:
+        return None
+    taken = inspect.signature(builder).parameters
+    no_weights = {key: None for key in ("weights", "weights_backbone") if key in taken}
+    return Named(partial(builder, **no_weights), _fetching(arguments))
+
+
+def _of_transformers(name: str, arguments: Mapping[str, object]) -> Named:
+    return Named(partial(_configured, pretrained_class(name)), risk_of_config(arguments.get("config")))
+
+
+def pretrained_class(name: str) -> Any:
+    """The class of transformers' own that has a name and is built from a configuration.
+
+    Raises:
+        ArchitectureError: There is none, or transformers is not installed.
+    """
+    transformers: Any = library("transformers", extra="hf")
+    cls: Any = getattr(transformers, name, None)
+    own = isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel)
+    if not own or not cls.__module__.startswith("transformers.") or cls.config_class is None:
+        raise ArchitectureError(f"transformers has no network {name!r}{_hint(name, dir(transformers))}")
+    return cls
+
+
+def _configured(cls: Any, config: Mapping[str, Any] | None = None) -> object:
+    """A network of transformers with random weights; its configuration's class reads no file and reaches nobody."""
+    kind = cls.config_class
+    with offline():
+        return cls(kind() if config is None else kind.from_dict(without_weights(config)))
+
+
+def risk_of_config(config: object) -> str | None:
+    """Why a configuration of transformers, or one inside it, takes consent; None if it does not."""
+    if isinstance(config, list | tuple):
+        return next((risk for each in config if (risk := risk_of_config(each)) is not None), None)
+    if not isinstance(config, Mapping):
+        return None
+    if config.get("auto_map"):
+        return f"has code of its own in the folder, {config['auto_map']!r:.200}"
+    kernels = [config[key] for key in _KERNELS if isinstance(config.get(key), str)]
+    places = [name for name in (*kernels, config.get("backbone")) if isinstance(name, str) and set(name) & set(":/\\")]
+    if places:
+        return f"makes transformers fetch {places[0]!r:.200} from elsewhere"
+    return risk_of_config(list(config.values()))
+
+
+def without_weights(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration whose backbones, too, are built with random weights."""
+    own = {key: without_weights(value) if isinstance(value, Mapping) else value for key, value in config.items()}
+    return own | ({"use_pretrained_backbone": False} if "use_pretrained_backbone" in own else {})
+
+
+@contextmanager
+def offline() -> Iterator[None]:
+    """Keeps huggingface_hub, which transformers and timm fetch with, from reaching out."""
+    constants: Any = sys.modules.get("huggingface_hub.constants")
+    before = getattr(constants, "HF_HUB_OFFLINE", None)
+    if constants is None:
+        yield
+        return
+    try:
+        constants.HF_HUB_OFFLINE = True
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+def _fetching(arguments: Mapping[str, object]) -> str | None:
+    asked = next((key for key in _FETCHES if arguments.get(key)), None)
+    return None if asked is None else f"fetches weights, as its argument {asked} says"
+
+
+def library(name: str, *, extra: str | None = None) -> ModuleType:
+    """An optional library, imported."""
+    if importlib.util.find_spec(name) is None:
+        install = name if extra is None else f'"conv2attn[{extra}]"'
+        raise ArchitectureError(f"{name}:NAME needs {name}, which is not installed; pip install {install}")
+    return import_module(name)
+
+
+def _list(library: str) -> list[str]:
+    """The names of a library's networks; none if it cannot be imported."""
+    try:
+        return list(importlib.import_module(library).list_models())
+    except Exception:  # this serves a hint in an error that is told anyway
+        return []
+
+
+def _hint(name: str, names: list[str]) -> str:
+    close = difflib.get_close_matches(name, set(names) - {name}, n=_CLOSE)
+    return f"; close names: {', '.join(close)}" if close else ""

@@ -1,0 +1,160 @@
+"""Inputs of a network as it takes them: several, of any shape and dtype, by the names of its arguments.
+
+pixel_values=2x3x64x96        float32
+timestep=2:int64
+mask=2x64x96:bool
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .errors import OptionError
+
+_FORM = "NAME=SHAPE or NAME=SHAPE:DTYPE, as in pixel_values=1x3x224x224 or timestep=1:int64"
+_SHAPE = re.compile(r"\d{1,18}(x\d{1,18})*|scalar")
+_MOST = 2**31 - 1  # numbers in one input
+_CHANNELS = (3, 1, 4, 2)
+_DTYPES = {
+    name: getattr(torch, name)
+    for name in ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
+}
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One input of a network.
+
+    Attributes:
+        name: The argument of the network's ``forward`` that takes it.
+        shape: Its shape, the batch included.
+        dtype: Its dtype.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype = torch.float32
+
+    def random(self, generator: torch.Generator) -> Tensor:
+        """Normal numbers; integers and truth values are 0 or 1, which indices, classes, steps and masks may all be."""
+        if self.dtype.is_floating_point:
+            return torch.randn(self.shape, generator=generator).to(self.dtype)
+        return torch.randint(0, 2, self.shape, generator=generator).to(self.dtype)
+
+
+def parse_input(text: str) -> InputSpec:
+    """Reads one input.
+
+    Raises:
+        OptionError: It has another form, or more numbers than a tensor may have.
+    """
+    name, equals, rest = text.partition("=")
+    shape, colon, kind = rest.partition(":")
+    if not (name.isidentifier() and equals and _SHAPE.fullmatch(shape) and (kind in _DTYPES or not colon)):
+        raise OptionError(f"an input is {_FORM}, with one of {', '.join(_DTYPES)}; got {text!r:.200}")
+    lengths = () if shape == "scalar" else tuple(map(int, shape.split("x")))
+    if not 0 < math.prod(lengths) <= _MOST:
+        raise OptionError(f"an input has 1 to {_MOST} numbers; got {text!r:.200}")
+    return InputSpec(name, lengths, _DTYPES[kind or "float32"])
+
+
+def parse_inputs(texts: Sequence[str]) -> tuple[InputSpec, ...]:
+    """Reads several inputs.
+
+    Raises:
+        OptionError: One has another form, or two have one name.
+    """
+    specs = tuple(map(parse_input, texts))
+    twice = {spec.name for spec in specs if [other.name for other in specs].count(spec.name) > 1}
+    if twice:
+        raise OptionError(f"two inputs are named {', '.join(sorted(twice))}")
+    return specs
+
+
+def random_inputs(specs: Sequence[InputSpec], *, seed: int = 0) -> dict[str, Tensor]:
+    """Random tensors for a network's inputs, by their names."""
+    generator = torch.Generator().manual_seed(seed)
+    return {spec.name: spec.random(generator) for spec in specs}
+
+
+def as_inputs(inputs: Any) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+    """What a network is called with: its arguments by place and by name.
+
+    Args:
+        inputs: A tensor, a sequence of tensors by place, or a mapping of tensors by name.
+
+    Raises:
+        OptionError: It is something else, or empty.
+    """
+    if isinstance(inputs, Tensor):
+        return (inputs,), {}
+    named = dict(inputs) if isinstance(inputs, Mapping) else {}
+    placed = tuple(inputs) if isinstance(inputs, Sequence) and not isinstance(inputs, str) else ()
+    tensors = [*placed, *named.values()]
+    if not tensors or not all(isinstance(each, Tensor) for each in tensors) or not all(map(_is_name, named)):
+        raise OptionError(f"inputs must be a tensor, or several in a sequence or by name; got {type(inputs).__name__}")
+    return placed, named
+
+
+def call_with(model: nn.Module, inputs: Any) -> Any:
+    """What a network gives for inputs, in the mode that it is in, without gradients.
+
+    Args:
+        model: The network, which may write into what it is given.
+        inputs: As ``as_inputs`` takes them. Floating-point tensors follow the dtype and device of its parameters.
+
+    Raises:
+        OptionError: The inputs are something else.
+    """
+    placed, named = fitted(model, inputs)
+    with torch.no_grad():
+        return model(*placed, **named)
+
+
+def fitted(model: nn.Module, inputs: Any) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+    """Copies of inputs with the dtype and on the device of a network's parameters; integers keep their dtype.
+
+    Raises:
+        OptionError: As ``as_inputs``.
+    """
+    placed, named = as_inputs(inputs)
+    weight = next((each for each in model.parameters() if each.is_floating_point()), torch.empty(0))
+
+    def copied(given: Tensor) -> Tensor:
+        return given.to(weight.device, weight.dtype if given.is_floating_point() else given.dtype, copy=True)
+
+    return tuple(map(copied, placed)), {name: copied(each) for name, each in named.items()}
+
+
+def example_image(model: nn.Module, size: Sequence[int], *, channels: int | None = None, batch: int = 1) -> Tensor:
+    """Zeros that a network runs on, [batch, channels, *size].
+
+    Args:
+        model: The network, in eval mode.
+        size: Lengths of the axes, of an image rows and columns.
+        channels: Of the image; by default what the first convolution takes, or where the network does not run on
+            that, as when its own code makes more of them, the first of 3, 1, 4 and 2 that it runs on.
+        batch: How many images.
+    """
+    first = next((each for each in model.modules() if hasattr(each, "in_channels")), None)
+    own = 3 if first is None else int(first.in_channels)  # type: ignore[arg-type]
+    tried = [own, *_CHANNELS] if channels is None else []
+    for count in tried:
+        with contextlib.suppress(RuntimeError, ValueError, TypeError, IndexError):  # of the network's code
+            call_with(model, torch.zeros(1, count, *size))
+            own = count
+            break
+    (image,), _ = fitted(model, torch.zeros(batch, own if channels is None else channels, *size))
+    return image
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and name.isidentifier()

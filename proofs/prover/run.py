@@ -1,0 +1,139 @@
+"""Runs the checks of claims in processes that a time limit can end, and says what came of it."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import cache
+from multiprocessing import connection
+
+from .claim import Claim
+from .registry import all_claims, claims_of, select
+from .verdict import Outcome, Verdict, decide, refused
+
+DEFAULT_LIMIT = 20.0  # seconds a check
+_WORST_FIRST = (Outcome.TIMED_OUT, Outcome.ERROR, Outcome.FAILS, Outcome.HOLDS)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A claim and what its checks said.
+
+    Attributes:
+        claim: The claim.
+        verdicts: One a check; a claim that is refused has one alone.
+    """
+
+    claim: Claim
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def seconds(self) -> float:
+        """How long the checks took together."""
+        return sum(verdict.seconds for verdict in self.verdicts)
+
+    @property
+    def outcome(self) -> Outcome:
+        """The worst of the checks' outcomes."""
+        return min((verdict.outcome for verdict in self.verdicts), key=_WORST_FIRST.index)
+
+    @property
+    def holds(self) -> bool:
+        """Whether all checks hold."""
+        return self.outcome is Outcome.HOLDS
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What was found against it, each text beginning with the name of its check."""
+        return tuple(f"{verdict.check}: {failure}" for verdict in self.verdicts for failure in verdict.failures)
+
+
+def prove(
+    names: Sequence[str] | None = None, *, limit: float = DEFAULT_LIMIT, modules: Sequence[str] | None = None
+) -> list[Result]:
+    """Runs the checks of claims.
+
+    Args:
+        names: Names of the claims; None means all.
+        limit: Seconds that one check may take; one that takes longer is stopped and has failed.
+        modules: Modules whose claims are meant, by default all of conv2attn's.
+
+    Returns:
+        One result a claim, in the order of the modules.
+
+    Raises:
+        SelectionError: There is no claim of one of the names.
+        ConversionError: The limit is not positive and finite.
+    """
+    return list(iter_results(select(all_claims(modules), names), limit=limit))
+
+
+def iter_results(chosen: Sequence[Claim], *, limit: float = DEFAULT_LIMIT) -> Iterator[Result]:
+    """As ``prove``, each result as soon as it and those before it are there."""
+    if not 0 < limit < math.inf:
+        from ...convert.errors import ConversionError
+
+        raise ConversionError(f"limit must be positive and finite; got {limit}")
+    from pebble import ProcessPool  # here, because commands that prove nothing import this module, too
+
+    # Spawned, because a fork of a process with torch's threads may hang.
+    pool = ProcessPool(min(2, os.cpu_count() or 1), initializer=_start, context=multiprocessing.get_context("spawn"))
+    try:
+        futures = {
+            (claim, n): pool.schedule(_decide, (claim.module, claim.name, n), timeout=limit)
+            for claim in chosen
+            for n in range(0 if refused(claim) else len(claim.checks))
+        }
+        for claim in chosen:
+            answers = (_answer(check.name, futures[claim, n], limit) for n, check in enumerate(claim.checks))
+            yield Result(claim, tuple(refused(claim) or answers))
+    finally:
+        pool.stop()  # type: ignore[no-untyped-call]
+        pool.join()
+
+
+def _start() -> None:
+    """Prepares a process: it ends with its parent, and sympy is there before the clock of the first check starts."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
+    importlib.import_module("sympy")
+
+
+def _end_after(sentinel: int) -> None:
+    connection.wait([sentinel])
+    os._exit(1)
+
+
+def _decide(module: str, name: str, number: int) -> Verdict:
+    """Decides one check of a claim, in a process of the pool."""
+    start = time.monotonic()
+    verdict = decide(_found(module, name).checks[number])
+    return replace(verdict, seconds=time.monotonic() - start)
+
+
+@cache
+def _found(module: str, name: str) -> Claim:
+    return next(claim for claim in claims_of(module) if claim.name == name)
+
+
+def _answer(check: str, future: Future[Verdict], limit: float) -> Verdict:
+    """The verdict on a check, also where its process gave none."""
+    from pebble import ProcessExpired
+
+    try:
+        return future.result()
+    except TimeoutError:
+        return Verdict(check, Outcome.TIMED_OUT, (f"stopped after {limit:g} s",), limit)
+    except ProcessExpired as error:
+        why = f"the process that ran it ended with exit status {error.exitcode}"
+    except Exception as error:
+        why = f"it could not be read: {type(error).__name__}: {error}"
+    return Verdict(check, Outcome.ERROR, (why,))

@@ -1,0 +1,86 @@
+"""Inputs are read from texts, drawn at random, and given to a network by place or by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from conv2attn.convert.errors import OptionError
+from conv2attn.convert.inputs import InputSpec, as_inputs, call_with, parse_input, parse_inputs, random_inputs
+
+
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        ("x=1x3x224x200", InputSpec("x", (1, 3, 224, 200))),
+        ("timestep=4:int64", InputSpec("timestep", (4,), torch.int64)),
+        ("mask=2x5:bool", InputSpec("mask", (2, 5), torch.bool)),
+        ("half=2x3:bfloat16", InputSpec("half", (2, 3), torch.bfloat16)),
+        ("t=scalar:float64", InputSpec("t", (), torch.float64)),
+    ],
+)
+def test_an_input_is_read(text: str, spec: InputSpec) -> None:
+    assert parse_input(text) == spec
+    drawn = random_inputs([spec])[spec.name]
+    assert (drawn.shape, drawn.dtype) == (spec.shape, spec.dtype)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "=1x3", "x=", "x=1x", "x=1X3", "x=-1x3", "x=1x3:", "x=1x3:float", "a.b=1", "x=1x3:int64:x", "x=1,3"],
+)
+def test_an_input_of_another_form_is_refused_with_the_form(text: str) -> None:
+    with pytest.raises(OptionError, match="an input is NAME=SHAPE or NAME=SHAPE:DTYPE"):
+        parse_input(text)
+
+
+@pytest.mark.parametrize("text", ["x=0x3", "x=99999x99999", f"x={'9' * 18}"])
+def test_an_input_of_no_numbers_or_too_many_is_refused(text: str) -> None:
+    with pytest.raises(OptionError, match="an input has 1 to 2147483647 numbers"):
+        parse_input(text)
+
+
+def test_two_inputs_of_one_name_are_refused() -> None:
+    with pytest.raises(OptionError, match="two inputs are named x"):
+        parse_inputs(["x=1", "y=2", "x=1x2"])
+
+
+def test_random_inputs_are_those_of_their_seed_and_whole_numbers_are_0_or_1() -> None:
+    specs = parse_inputs(["x=3x4", "steps=500:int32", "mask=7x70:bool"])
+    first, again, other = random_inputs(specs, seed=1), random_inputs(specs, seed=1), random_inputs(specs, seed=2)
+    assert all(torch.equal(first[name], again[name]) for name in ("x", "steps", "mask"))
+    assert not torch.equal(first["x"], other["x"])
+    assert first["steps"].unique().tolist() == [0, 1]
+
+
+class Denoiser(nn.Module):
+    """Takes a picture and a step, as diffusion's networks do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 3, 1)
+
+    def forward(self, sample: Tensor, timestep: Tensor, *, scale: Tensor | None = None) -> Tensor:
+        """The picture at the step."""
+        done: Tensor = self.conv(sample) * (timestep.view(-1, 1, 1, 1) + 1)
+        return done if scale is None else done * scale
+
+
+def test_a_network_is_called_by_place_or_by_name_in_its_own_precision() -> None:
+    network = Denoiser().double()
+    inputs = random_inputs(parse_inputs(["sample=2x2x4x5", "timestep=2:int64"]), seed=3)
+    made = call_with(network, inputs)
+    assert made.dtype == torch.float64
+    assert not made.requires_grad
+    assert torch.equal(made, call_with(network, [*inputs.values()]))
+    assert torch.equal(made * 2, call_with(network, {**inputs, "scale": torch.tensor(2.0)}))
+    assert as_inputs(inputs["sample"]) == ((inputs["sample"],), {})
+
+
+@pytest.mark.parametrize("inputs", [None, 3, "x", [], {}, [3], {"x": 3}, {1: torch.zeros(1)}, {"a b": torch.zeros(1)}])
+def test_inputs_that_are_no_tensors_are_refused(inputs: Any) -> None:
+    with pytest.raises(OptionError, match="inputs must be a tensor, or several"):
+        as_inputs(inputs)
