@@ -16,7 +16,15 @@ ROOM = 2**17  # bytes; a result has a few thousand, whatever the number of layer
 
 
 def result_file(target: Path | None, command: str, *, sources: Iterable[Path] = ()) -> AbstractContextManager[Write]:
-    """``marked_file`` for the JSON that a command prints."""
+    """``marked_file`` for the JSON that a command prints, on a disk that has room for it.
+
+    Raises:
+        OutputError: The disk is full.
+    """
+    if target is not None and target.parent.is_dir():
+        disk = os.statvfs(target.parent)
+        if disk.f_bavail * disk.f_frsize < ROOM:
+            raise OutputError(f"{target} cannot be written: its disk is full")
     return marked_file(target, marks=[f'"command": "{command}"'], sources=sources)
 
 
