@@ -39,26 +39,13 @@ if TYPE_CHECKING:
     __version__: str
 
 _PLACES = {
-    ".convert": (
-        "Conversion",
-        "ConversionError",
-        "SelfAttention",
-        "alpha_for",
-        "attention_from_conv",
-        "certify",
-        "certify_network",
-        "compare_layers",
-        "conv_from_attention",
-        "convert_model",
-        "load_converted",
-        "register_reader",
-        "restore_model",
-        "save_converted",
-    ),
-    ".convert.attention.layer": ("set_engine",),
-    ".convert.export.network": ("export_onnx",),
-    ".learn": ("freeze", "melt", "parameter_groups"),
+    "export_onnx": ".convert.export.network",
+    "freeze": ".learn",
+    "melt": ".learn",
+    "parameter_groups": ".learn",
+    "set_engine": ".convert.attention.layer",
 }
+"""The modules of the public names that ``conv2attn.convert`` does not have."""
 
 __all__ = [
     "Conversion",
@@ -88,9 +75,8 @@ def __getattr__(name: str) -> Any:
     """Loads a public name from the module that defines it."""
     if name == "__version__":
         return version("conv2attn")
-    for place, names in _PLACES.items():
-        if name in names:
-            return getattr(import_module(place, __name__), name)
+    if name in __all__:
+        return getattr(import_module(_PLACES.get(name, ".convert"), __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from hypothesis import example, given
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
 from conv2attn.convert import ConvSpec, attention_from_conv, conv_from_attention
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.errors import UnsupportedLayerError
 from conv2attn.convert.padded import PADDED, convolution, has_class, spec_of
-from conv2attn.convert.spec import reversed_pads
+from conv2attn.convert.spec import Convolution, reversed_pads
 
 NUMBERS = st.integers(1, 3)
 
@@ -49,6 +49,19 @@ def whole(*shape: int) -> torch.Tensor:
     return torch.randint(-3, 4, shape).double()
 
 
+def check_the_way_there_and_back(spec: ConvSpec, conv: Convolution, x: Tensor, expected: Tensor) -> None:
+    """The convolution, its attention in every engine, and the convolution that comes back give the same numbers."""
+    assert torch.equal(conv(x), expected)
+    assert torch.equal(conv(x[0]), expected[0])
+    for engine in ENGINES:
+        layer = attention_from_conv(conv, engine=engine)
+        assert torch.equal(layer(x), expected), engine
+    back = conv_from_attention(layer)
+    assert type(back) is PADDED[spec.axes, spec.transposed]
+    assert spec_of(back) == spec
+    assert torch.equal(back(x), expected)
+
+
 @given(uneven_specs())
 def test_what_is_padded_is_what_the_attention_attends_to(spec: ConvSpec) -> None:
     conv = convolution(spec, dtype=torch.float64)
@@ -58,15 +71,7 @@ def test_what_is_padded_is_what_the_attention_attends_to(spec: ConvSpec) -> None
     function = (F.conv1d, F.conv2d, F.conv3d)[spec.axes - 1]
     padded = F.pad(x, reversed_pads(spec.pads_at(x.shape[2:])))
     expected = function(padded, conv.weight, conv.bias, spec.stride, 0, spec.dilation, spec.groups)
-    assert torch.equal(conv(x), expected)
-    assert torch.equal(conv(x[0]), expected[0])
-    for engine in ENGINES:
-        layer = attention_from_conv(conv, engine=engine)
-        assert torch.equal(layer(x), expected), engine
-    back = conv_from_attention(layer)
-    assert type(back) is PADDED[spec.axes, False]
-    assert spec_of(back) == spec
-    assert torch.equal(back(x), expected)
+    check_the_way_there_and_back(spec, conv, x, expected)
 
 
 @given(cropped_specs())
@@ -85,14 +90,7 @@ def test_what_is_cropped_differently_at_both_ends_is_what_the_attention_leaves_o
         assert isinstance(pair, tuple)
         before, after = pair
         expected = expected.narrow(2 + axis, before, expected.shape[2 + axis] - before - after)
-    assert torch.equal(conv(x), expected)
-    assert torch.equal(conv(x[0]), expected[0])
-    for engine in ENGINES:
-        layer = attention_from_conv(conv, engine=engine)
-        assert torch.equal(layer(x), expected), engine
-    back = conv_from_attention(layer)
-    assert type(back) is PADDED[spec.axes, True]
-    assert spec_of(back) == spec
+    check_the_way_there_and_back(spec, conv, x, expected)
 
 
 def test_a_geometry_changed_after_it_was_made_is_refused() -> None:

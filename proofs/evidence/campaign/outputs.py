@@ -22,9 +22,7 @@ def result_file(target: Path | None, command: str, *, sources: Iterable[Path] = 
         OutputError: The disk is full.
     """
     if target is not None and target.parent.is_dir():
-        disk = os.statvfs(target.parent)
-        if disk.f_bavail * disk.f_frsize < ROOM:
-            raise OutputError(f"{target} cannot be written: its disk is full")
+        _check_room(os.statvfs(target.parent), str(target))
     return marked_file(target, marks=[f'"command": "{command}"'], sources=sources)
 
 
@@ -37,8 +35,12 @@ def check_stdout(descriptor: int | None = None) -> None:
     descriptor = results_descriptor() if descriptor is None else descriptor
     with file_system_errors(Path("standard output")):
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            disk = os.fstatvfs(descriptor)
-            if disk.f_bavail * disk.f_frsize < ROOM:
-                raise OutputError("standard output cannot be written: its disk is full")
+            _check_room(os.fstatvfs(descriptor), "standard output")
         elif stat.S_ISCHR(os.fstat(descriptor).st_mode):
             os.write(descriptor, b"")
+
+
+def _check_room(disk: os.statvfs_result, target: str) -> None:
+    """Refuses a disk without room for a result."""
+    if disk.f_bavail * disk.f_frsize < ROOM:
+        raise OutputError(f"{target} cannot be written: its disk is full")
