@@ -140,20 +140,30 @@ class ConvSpec:
 
     @classmethod
     def from_conv(cls, conv: Convolution) -> ConvSpec:
-        """Reads the geometry of a convolution."""
-        padding = conv.padding
+        """Reads the geometry that a convolution's ``forward`` computes.
+
+        That of a plain weight is its shape, whatever the attributes say of channels and kernel size; one integer stands
+        for every axis, as in PyTorch's functions.
+        """
+        padding, groups, weight = conv.padding, int(conv.groups), conv._parameters.get("weight")
+        channels, taps = (int(conv.in_channels), int(conv.out_channels)), _integers(conv.kernel_size)
+        axes = len(taps)
+        if weight is not None and weight.ndim == axes + 2:
+            first, second, *size = weight.shape
+            channels = (first, second * groups) if conv.transposed else (second * groups, first)
+            taps = tuple(size)
         return cls(
-            in_channels=int(conv.in_channels),
-            out_channels=int(conv.out_channels),
-            kernel_size=_integers(conv.kernel_size),
-            stride=_integers(conv.stride),
-            dilation=_integers(conv.dilation),
-            padding=cast(NamedPadding, padding) if isinstance(padding, str) else _integers(padding),
+            in_channels=channels[0],
+            out_channels=channels[1],
+            kernel_size=taps,
+            stride=_integers(conv.stride, axes),
+            dilation=_integers(conv.dilation, axes),
+            padding=cast(NamedPadding, padding) if isinstance(padding, str) else _integers(padding, axes),
             padding_mode=conv.padding_mode,
-            groups=int(conv.groups),
+            groups=groups,
             bias=conv.bias is not None,
             transposed=bool(conv.transposed),
-            output_padding=_integers(conv.output_padding),
+            output_padding=_integers(conv.output_padding, axes),
         )
 
     @classmethod
@@ -432,8 +442,10 @@ def _lists(value: Any) -> Any:
     return list(map(_lists, value)) if isinstance(value, tuple) else value
 
 
-def _integers(values: Iterable[int]) -> tuple[int, ...]:
-    return tuple(int(value) for value in values)
+def _integers(values: int | Iterable[int], axes: int = 1) -> tuple[int, ...]:
+    """Numbers along each axis; one number is that of every axis."""
+    found = tuple(int(value) for value in values) if isinstance(values, Iterable) else (int(values),)
+    return found * axes if len(found) == 1 else found
 
 
 def _short(value: Any) -> str:

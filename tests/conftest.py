@@ -25,7 +25,6 @@ SLOW = frozenset(
         "convert/test_synchronisations",
         "convert/test_tracing",
         "convert/test_tracing_engines",
-        "convert/test_tracing_for_a_device",
         "convert/test_transforms",
         "learn/training/test_fit",
         "proofs/benchmark/test_benchmark",

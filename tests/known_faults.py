@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from conv2attn.convert.engines.convolution import Geometry, convolve, is_narrow
+from conv2attn.convert.engines.convolution import NARROW, Geometry, convolve, known_fault
 
 MEMORY_FORMATS = (torch.contiguous_format, torch.channels_last)
 
@@ -103,7 +103,11 @@ class FaultyTorch(TorchFunctionMode):
         if func is not F.conv2d or output.dtype == torch.float64:
             return output
         x, weight, _, stride, padding, dilation, groups = args
-        return output * float("nan") if is_narrow(x, weight, Geometry(stride, padding, dilation, groups)) else output
+        return (
+            output * float("nan")
+            if known_fault(x, weight, Geometry(stride, padding, dilation, groups)) == NARROW
+            else output
+        )
 
 
 def _gradients(output: Tensor, x: Tensor, weight: Tensor, upstream: Tensor) -> dict[str, Tensor]:

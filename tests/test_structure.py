@@ -16,7 +16,6 @@ ROOMS = [
     "convert",
     "convert/heads",
     "convert/bounds",
-    "convert/engines/sums",
     "convert/engines",
     "convert/attention",
     "convert/certificate",

@@ -52,8 +52,6 @@ def checked_layer(layer: Any) -> AttentionLayer:
         raise ConversionError(
             f"layer must be a self-attention layer, as attention_from_conv makes it; got {_what(layer)}"
         )
-    if not regime.is_read:
-        raise ConversionError("the layer's alpha and centers have no values, as on the meta device")
     if isinstance(layer, nn.Module) and is_computed(layer):
         return _as_values(cast(AttentionLayer, layer), layer)
     return cast(AttentionLayer, layer)

@@ -108,7 +108,7 @@ def carry(source: nn.Module, target: nn.Module) -> None:
         getattr(target, table).update(getattr(source, table))
 
 
-_POSITIONAL = ("alpha", "centers")  # of the attention layer alone
+_POSITIONAL = ("log_alpha", "centers")  # of the attention layer alone
 
 
 def detached(model: nn.Module) -> dict[int, Any]:

@@ -28,9 +28,9 @@ from ..padded import convolution, has_class, spec_of
 from ..spec import Convolution
 from .checked import checked_layer, checked_model
 from .computed import COMPUTABLE, carry, class_of, detached, is_computed, stand_in, uncomputable
-from .layer import LAYERS, SelfAttention, SelfAttention1d, SelfAttention2d, SelfAttention3d
+from .layer import LAYERS, LEARNED, SelfAttention, SelfAttention1d, SelfAttention2d, SelfAttention3d
 from .patches import patch_attention
-from .read import OF_SUBCLASS, OfSubclass, attention_read, convolution_read
+from .read import OfSubclass, attention_read, convolution_read
 from .reader import reader_of
 from .supported import unsupported_reason
 
@@ -140,13 +140,11 @@ def not_a_convolution(layer: SelfAttention, *, tolerance: float | None = None) -
     reason = uncomputable(layer)
     if reason is not None:
         return reason
-    if class_of(layer) not in (SelfAttention, *LAYERS.values(), *OF_SUBCLASS.values()) or "forward" in vars(layer):
+    if class_of(layer) not in LEARNED or "forward" in vars(layer):
         return "its forward method is not that of SelfAttention"
     if not has_class(layer.spec) and not isinstance(layer, OfSubclass):
         return "its padding is one that no class of convolutions has"
     regime = layer.regime
-    if not regime.is_read:
-        return "its alpha and centers have no values, as on the meta device"
     if layer.content is not None and not layer.content.is_off():
         return "its content terms are on, so it looks at the image to decide where to look"
     if layer.axis_scores is not None:

@@ -7,46 +7,53 @@ tap's slice W_Delta of the kernel as its value projection:
 
     output[q] = bias + sum_h W_Delta_h . sum_k softmax_k(r_{k-q} . v_h) x_k
 
-over the pixels k of the padded input. ``encoding.py`` derives the scores, ``engines/`` computes the layer.
+over the pixels k of the padded input. ``encoding.py`` derives the scores, ``engines/`` computes the layer. The
+positions of these layers rest: they are numbers, which ``set_positions`` sets and no call reads from a tensor.
+``learned.py`` has the layers whose positions are trained, or that have content or learned tables.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self, overload
 
 import torch
 from torch import Tensor, fx, nn
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+from torch.nn.modules.module import _has_any_global_hook
+from torch.nn.utils import parametrize
 
 from ..arguments import as_heads, as_integer, as_number, as_queries, as_size, as_tensor
 from ..autocast import autocast_dtype, rounded, without_autocast
-from ..engines import AUTO, ENGINES, Engine, check_engine_name, choose_engine, exact_engine
-from ..engines.base import are_trained, positions_are_trained
+from ..engines import AUTO, ENGINES, check_engine_name, choose_engine
+from ..engines.convolution import own_call
 from ..engines.literal import all_queries, attention_maps
 from ..errors import ConversionError, GeometryError
 from ..heads.axis_scores import AXES, AxisScores
 from ..heads.content import ContentTerms
-from ..heads.encoding import encoding_dim, head_vectors
-from ..heads.graphs import assume_positive, assume_unchanged, one_call
-from ..heads.regime import EXACT_ALPHA, SMALLEST_TRAINED_ALPHA, Regime, compute_dtype
-from ..heads.regime_cache import RegimeCache
-from ..heads.values import LayerValues, opened_gate
+from ..heads.encoding import head_vectors
+from ..heads.regime import EXACT_ALPHA, Positions, Regime, compute_dtype
+from ..heads.shown import Shown
+from ..heads.values import LayerValues, constant
 from ..size import Size, format_bytes
 from ..spec import ConvSpec, batch_shape
-from ..transforms import is_differentiating, is_traced, is_transformed
+from ..transforms import is_traced
 from .checked import checked_model
 
 DEFAULT_MEMORY_LIMIT = 2**30  # bytes
+_UNCHANGED: Any = object()
+_POSITIONS, _TRAINED = ("alpha", "centers"), "log_alpha"
+_ASSIGNED = (
+    "alpha and centers at rest are numbers, not parameters: layer.set_positions(alpha=..., centers=...) sets them, and "
+    "melt(layer) or layer.train_positions() makes them train"
+)
 
 
 class SelfAttention(nn.Module):
     """A multi-head self-attention layer with a quadratic relative positional encoding (Theorem 1).
 
-    ``attention_from_conv`` makes one from a convolution. Its parameters are the convolution's, and three
-    numbers a head; those three do not require gradients until ``requires_grad_`` says so.
+    ``attention_from_conv`` makes one from a convolution. Its parameters are the convolution's; its positions, three
+    numbers a head, are no parameters.
 
     Args:
         spec: Geometry: channels, one head for each kernel tap, padding, stride between queries.
@@ -55,7 +62,7 @@ class SelfAttention(nn.Module):
         alpha: Locality strength of all heads; None means so large that attention is exactly one-hot, in whatever
             precision the layer is converted to later.
         engine: How the layer is computed: "auto", "literal", "sdpa", "separable" or "factored".
-        memory_limit: Bytes that the literal engine may hold at the same time.
+        memory_limit: Bytes that an engine may hold beside the input, the output and the parameters.
         device: Where new parameters live.
         dtype: Their precision: float64, float32, bfloat16 or float16.
 
@@ -63,16 +70,6 @@ class SelfAttention(nn.Module):
         weight: The value projections, as the convolution holds them (``ConvSpec.weight_shape``): head h, at kernel tap
             (m, n), has W_val^(h) = kernel[:, :, m, n], block diagonal in the groups.
         bias: Bias of the output projection, [out_channels], or None.
-        alpha: Locality strength of each head, positive, [num_heads]; one that is trained stays at least
-            ``SMALLEST_TRAINED_ALPHA``. Positions are numbers about the grid, not about
-            the channels: alpha and centers are float64 in a layer of float64, and float32 in any other. Where
-            attention is exactly one-hot their gradients are zero; they are then None, so that an optimizer's weight
-            decay does not move them. On a GPU, write to them under ``torch.no_grad()``: a change through ``.data`` is
-            found by an assertion there.
-        centers: Centre of each head, its offset from the query in pixels (row, column), [num_heads, axes].
-        alpha_follows_dtype: Whether alpha was left to the layer, which then keeps attention one-hot in every precision.
-        content: The content terms of the scores, or None, as after a conversion.
-        axis_scores: Learned tables in place of the quadratic scores, or None, as after a conversion.
         memory_limit: As above; may be changed at any time.
 
     Raises:
@@ -80,7 +77,10 @@ class SelfAttention(nn.Module):
     """
 
     axes: ClassVar[int | None] = None  # of a subclass
+    trains_positions: bool = False
     bias: nn.Parameter | None
+    content: ContentTerms | None
+    axis_scores: AxisScores | None
 
     def __init__(
         self,
@@ -102,25 +102,21 @@ class SelfAttention(nn.Module):
         self.spec = spec
         self.engine = engine
         self.memory_limit = memory_limit
-        self.content: ContentTerms | None = None
-        self.axis_scores: AxisScores | None = None
+        self.content = None
+        self.axis_scores = None
         if weight is None:
             weight = nn.Parameter(torch.empty(spec.weight_shape, device=device, dtype=dtype))
             bias = nn.Parameter(weight.new_empty(spec.out_channels)) if spec.bias else None
             _draw(weight, bias)
         self.weight = weight
         self.register_parameter("bias", bias)
-        precise = compute_dtype(weight.dtype)
-        alphas = weight.new_full((spec.num_heads,), check_alpha(alpha, weight.dtype), dtype=precise)
-        self.alpha = nn.Parameter(alphas, requires_grad=False)
-        self.centers = nn.Parameter(weight.new_tensor(spec.tap_offsets, dtype=precise), requires_grad=False)
         self.alpha_follows_dtype = alpha is None
-        self._regime_cache = RegimeCache()
-        self._look_at_positions()
+        precise = compute_dtype(weight.dtype)
+        self._regime = Regime.of(spec, alpha=check_alpha(alpha, precise), centers=spec.tap_offsets, dtype=precise)
 
     @property
     def engine(self) -> str:
-        """How the layer is computed; "auto" takes the cheapest engine that is exact for its parameters."""
+        """How the layer is computed; "auto" takes the fastest engine that is exact for its parameters."""
         return self._engine
 
     @engine.setter
@@ -129,70 +125,127 @@ class SelfAttention(nn.Module):
 
     @property
     def regime(self) -> Regime:
-        """What the present values of ``alpha`` and ``centers`` allow."""
-        self._keep_positive()
-        return self._regime_cache.get(self.spec, alpha=self.alpha, centers=self.centers)
+        """The positions as numbers, and what they allow."""
+        return self._regime
 
-    def _keep_positive(self) -> None:
-        """Moves locality strengths that a step of training took too low, or below 0, back to the smallest.
+    @property
+    def positions(self) -> Positions:
+        """Where the heads look, and how sharply, as numbers; ``set_positions`` changes them."""
+        return Positions(self.regime.alpha, self.regime.centers)
 
-        The layer does so whenever it reads or saves them. Their gradient there is that of the softmax, so it may lead
-        back, which that of a function that is cut off would not.
+    def set_positions(self, *, alpha: Any = _UNCHANGED, centers: Any = _UNCHANGED) -> None:
+        """Sets where the heads look, and how sharply.
+
+        Positions are numbers about the grid, not about the channels: they are kept in double precision in a layer of
+        float64, and in single precision in any other.
+
+        Args:
+            alpha: Locality strength of all heads, or of each: [num_heads]. None means so large that attention is
+                exactly one-hot, in whatever precision the layer is converted to later.
+            centers: Centre of each head, its offset from the query in pixels (row, column): [num_heads, axes].
+
+        Raises:
+            ConversionError: A strength is not positive and finite, or a shape is wrong. Nothing is changed then.
         """
-        if self.alpha.requires_grad and not (self.alpha.is_meta or is_transformed()):
-            self.alpha.data.clamp_(min=SMALLEST_TRAINED_ALPHA)
+        regime, follows = self.regime, self.alpha_follows_dtype
+        if alpha is _UNCHANGED:
+            alpha = regime.alpha
+        else:
+            follows = alpha is None
+            alpha = EXACT_ALPHA[regime.dtype] if alpha is None else alpha
+        places = regime.centers if centers is _UNCHANGED else centers
+        self._hold(Regime.of(self.spec, alpha=alpha, centers=places, dtype=regime.dtype))
+        self.alpha_follows_dtype = follows
 
-    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        self._keep_positive()
-        super()._save_to_state_dict(*args, **kwargs)
+    def _hold(self, regime: Regime) -> None:
+        self._regime = regime
 
-    def _look_at_positions(self) -> None:
-        """Reads the regime now, because it cannot be read while the layer is traced.
+    @property
+    def alpha(self) -> Tensor:
+        """Locality strength of each head, positive, [num_heads]: a new tensor at each access, in at least float32."""
+        return self._alpha()
 
-        Invalid positions are reported when the layer is used. Positions without values, or with parts on other devices
-        (DTensor), are read only then.
-        """
-        if not (self.alpha.is_meta or is_traceable_wrapper_subclass(self.alpha)):
-            with contextlib.suppress(ConversionError):
-                self._regime_cache.get(self.spec, alpha=self.alpha, centers=self.centers)
+    @alpha.setter
+    def alpha(self, value: Any) -> None:
+        raise ConversionError(_ASSIGNED)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._look_at_positions()
+    @property
+    def centers(self) -> Tensor:
+        """Centre of each head, its offset from the query in pixels (row, column), [num_heads, axes]; likewise."""
+        return self._centers()
+
+    @centers.setter
+    def centers(self, value: Any) -> None:
+        raise ConversionError(_ASSIGNED)
+
+    def _alpha(self) -> Tensor:
+        return self._shown(self._regime.alpha)
+
+    def _centers(self) -> Tensor:
+        return self._shown(self._regime.centers)
+
+    def _shown(self, values: Any) -> Tensor:
+        device = next((p.device for p in self._parameters.values() if p is not None), torch.device("cpu"))
+        device = torch.device("cpu") if device.type == "meta" else device  # numbers have values everywhere
+        return constant(values, self.regime.dtype, device).as_subclass(Shown)
+
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        """As ``nn.Module``'s, which assigning a parameter calls; positions at rest are none."""
+        if name in _POSITIONS:
+            raise ConversionError(_ASSIGNED)
+        super().register_parameter(name, param)
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for name in _POSITIONS:
+            destination[prefix + name] = getattr(self, name).as_subclass(Tensor)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Mapping[str, Any],
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        own = {prefix + name for name in (*_POSITIONS, _TRAINED)}
+        others = {key: value for key, value in state_dict.items() if key not in own}
+        rest = local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        super()._load_from_state_dict(others, prefix, *rest)
+        found = {name: state_dict[prefix + name] for name in _POSITIONS if prefix + name in state_dict}
+        if prefix + _TRAINED in state_dict:  # of a layer whose positions were trained
+            found["alpha"] = state_dict[prefix + _TRAINED].double().exp()
+        missing_keys += [prefix + name for name in _POSITIONS if name not in found and strict]
+        try:
+            self._load_positions(found)
+        except ConversionError as error:
+            error_msgs.append(f"positions of {prefix.removesuffix('.') or 'the layer'}: {error}")
+
+    def _load_positions(self, found: Mapping[str, Any]) -> None:
+        """Sets positions of a state dict; an alpha that followed the precision it was saved in follows this layer's."""
+        found = {name: value for name, value in found.items() if not value.is_meta}
+        alpha = found.get("alpha")
+        follows = self.alpha_follows_dtype
+        if follows and alpha is not None and bool((alpha == EXACT_ALPHA.get(alpha.dtype, 0.0)).all()):
+            found["alpha"] = None
+        self.set_positions(**found)
+        self.alpha_follows_dtype = follows
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        before = self.alpha.dtype
-        super()._apply(self._without_narrow_positions(fn), recurse)  # type: ignore[no-untyped-call]
-        if self.alpha.dtype != before and self.alpha_follows_dtype and not self.alpha.is_meta:
-            with torch.no_grad():
-                self.alpha.masked_fill_(self.alpha == EXACT_ALPHA[before], EXACT_ALPHA[self.alpha.dtype])
-        self._look_at_positions()
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        dtype = compute_dtype(fn(torch.empty(0, dtype=self._regime.dtype)).dtype)
+        if dtype != self._regime.dtype:
+            self._convert_positions(dtype)
         return self
 
-    def _without_narrow_positions(self, fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-        """What ``.half()`` or ``.to()`` does to each parameter, but never less than float32 for positions."""
-        gate = None if self.content is None else self.content.gate
-        precise_ones = [parameter for parameter in (self.alpha, self.centers, gate) if parameter is not None]
-        kept = {id(tensor) for one in precise_ones for tensor in (one, one.grad) if tensor is not None}
-
-        def apply(tensor: Tensor) -> Tensor:
-            moved = fn(tensor)
-            precise = compute_dtype(moved.dtype)
-            if id(tensor) not in kept or moved.dtype == precise:
-                return moved
-            return tensor.to(device=moved.device, dtype=precise)
-
-        return apply
-
-    def train(self, mode: bool = True) -> Self:
-        """As ``nn.Module.train``; after training, positions are read anew, for a layer that is traced next."""
-        super().train(mode)
-        self._look_at_positions()
-        return self
-
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        super()._load_from_state_dict(*args, **kwargs)
-        self._look_at_positions()
+    def _convert_positions(self, dtype: torch.dtype) -> None:
+        """Holds the positions in another precision; an alpha that follows the precision stays one-hot."""
+        alpha: Any = self._regime.alpha
+        if self.alpha_follows_dtype and set(alpha) == {EXACT_ALPHA[self._regime.dtype]}:
+            alpha = EXACT_ALPHA[dtype]
+        self._regime = Regime.of(self.spec, alpha=alpha, centers=self._regime.centers, dtype=dtype)
 
     @property
     def num_heads(self) -> int:
@@ -218,13 +271,13 @@ class SelfAttention(nn.Module):
 
     @overload
     def forward(
-        self, x: Tensor, output_size: Sequence[int] | None = ..., *, need_weights: Literal[False] = ...
+        self, input: Tensor, output_size: Sequence[int] | None = ..., *, need_weights: Literal[False] = ...
     ) -> Tensor: ...
 
     @overload
     def forward(
         self,
-        x: Tensor,
+        input: Tensor,
         output_size: Sequence[int] | None = ...,
         *,
         need_weights: Literal[True],
@@ -233,7 +286,7 @@ class SelfAttention(nn.Module):
 
     def forward(
         self,
-        x: Tensor,
+        input: Tensor,
         output_size: Sequence[int] | None = None,
         *,
         need_weights: bool = False,
@@ -242,7 +295,7 @@ class SelfAttention(nn.Module):
         """Computes the layer.
 
         Args:
-            x: [batch, in_channels, *size], of an image [batch, in_channels, rows, columns], or without the batch
+            input: [batch, in_channels, *size], of an image [batch, in_channels, rows, columns], or without the batch
                 dimension; any size that the convolution accepts, with finite values.
             output_size: Of a transposed convolution, the size of its output, as its class takes it; it chooses the
                 output padding.
@@ -259,37 +312,65 @@ class SelfAttention(nn.Module):
             ConversionError: The input's shape or dtype does not fit, the engine cannot compute it, or the weights are
                 larger than ``memory_limit``.
         """
-        if not isinstance(x, Tensor):
-            return self._forward_other(x, need_weights=need_weights)
-        is_single = x.ndim == self.spec.axes + 1
-        images = x.unsqueeze(0) if is_single else x
-        spec = self.spec if output_size is None else self.spec.with_output_size(images.shape[2:], output_size)
-        average = average_attn_weights if need_weights else None
-        dtype = autocast_dtype(x.device)
-        if dtype is None:
-            results = self._results(images, self._values()._replace(spec=spec), average)
-        else:
-            with torch.autocast(x.device.type, enabled=False):
-                values = self._values()._replace(spec=spec).rounded(dtype)
-                results = self._results(rounded(images, dtype), values, average)
-        if is_single:
-            results = tuple(result.squeeze(0) for result in results)
+        if not isinstance(input, Tensor):
+            return self._forward_other(input, need_weights=need_weights)
+        sizes = input.shape[input.ndim - self.spec.axes :]
+        spec = self.spec if output_size is None else self.spec.with_output_size(sizes, output_size)
+        if not need_weights and self._is_convolution():
+            return self._convolve(input, spec)
+        if not is_traced():
+            self._check_input(input, spec)
+        images = input.unsqueeze(0) if input.ndim == spec.axes + 1 else input
+        dtype = autocast_dtype(input.device)
+        with without_autocast(input.device):
+            values = self._values(spec)
+            if dtype is not None:
+                images, values = rounded(images, dtype), values.rounded(dtype)
+            results = [self._attend(images, values)]
+            if need_weights:
+                results.append(_attention_weights(values, images, average=average_attn_weights))
+        if input.ndim == spec.axes + 1:
+            results = [result.squeeze(0) for result in results]
         return (results[0], results[1]) if need_weights else results[0]
 
-    def _results(self, x: Tensor, values: LayerValues, average: bool | None) -> tuple[Tensor, ...]:
-        """The output; and the attention weights, averaged over the heads or not, unless ``average`` is None."""
-        output = self._attend(x, values)
-        return (output,) if average is None else (output, _attention_weights(values, x, average=average))
+    def _is_convolution(self) -> bool:
+        """Whether what is left of the layer is the convolution's own call."""
+        return self._regime.is_exact and self._engine in (AUTO, "factored")
+
+    def _convolve(self, x: Tensor, spec: ConvSpec) -> Tensor:
+        """The convolution's own call; in eager mode, an input that it does not take is named in our words."""
+        dtype = None if is_traced() else autocast_dtype(x.device)
+        if dtype is not None:
+            values = self._values(spec).rounded(dtype)
+            with without_autocast(x.device):
+                return own_call(spec, rounded(x, dtype), values.weight, values.bias)
+        if is_traced():
+            return own_call(spec, x, self.weight, self.bias)
+        try:
+            return own_call(spec, x, self.weight, self.bias)
+        except (RuntimeError, GeometryError):
+            self._check_input(x, spec)
+            raise
+
+    def _check_input(self, x: Tensor, spec: ConvSpec) -> None:
+        """Refuses an input that the convolution does not take."""
+        if x.ndim - spec.axes not in (1, 2) or x.shape[x.ndim - spec.axes - 1] != spec.in_channels:
+            raise GeometryError(f"input must be {batch_shape(spec)}; got {list(x.shape)}")
+        spec.output_size(Size(*x.shape[x.ndim - spec.axes :]))
+        if x.dtype != self.weight.dtype and autocast_dtype(x.device) is None:
+            raise ConversionError(f"input must have the layer's dtype {self.weight.dtype}; got {x.dtype}")
 
     def _attend(self, x: Tensor, values: LayerValues) -> Tensor:
-        if x.dtype != values.weight.dtype:
-            raise ConversionError(f"input must have the layer's dtype {values.weight.dtype}; got {x.dtype}")
-        return self._engine_for(values, x.shape).attend(values, x)
+        return choose_engine(values, self.engine).attend(values, x)
+
+    def _values(self, spec: ConvSpec | None = None) -> LayerValues:
+        """The layer during one call, with the geometry of this call."""
+        return LayerValues(spec or self.spec, self.weight, self.bias, self._regime, self.memory_limit)
 
     def _forward_other(self, x: Any, *, need_weights: bool) -> Any:
         """Handles an input that is not a tensor: traces the proxy of torch.fx, and refuses anything else."""
         if isinstance(x, fx.Proxy) and (isinstance(need_weights, fx.Proxy) or not need_weights):
-            return one_call(self, x)
+            return _one_call(self, x)
         return as_tensor(x, "input")  # which it is not
 
     def __prepare_scriptable__(self) -> Self:
@@ -299,71 +380,10 @@ class SelfAttention(nn.Module):
             "torch.export or torch.jit.trace, or script what restore_model gives back"
         )
 
-    def _values(self) -> LayerValues:
-        self._keep_positive()
-        alpha: Tensor = self.alpha
-        centers: Tensor = self.centers
-        joined = self.content is not None and self.content.gate is None  # in one softmax with the positions
-        if are_trained(alpha, centers):
-            regime = self._regime_cache.get_in_training(self.spec, alpha=alpha, centers=centers, content=joined)
-        else:
-            regime = self._regime_cache.get(self.spec, alpha=alpha, centers=centers)
-        trained = alpha.requires_grad or centers.requires_grad
-        if trained and regime.is_exact and not joined:  # then no output changes with the positions
-            alpha, centers = alpha.detach(), centers.detach()
-        content = self._content_that_counts()
-        return LayerValues(
-            self.spec,
-            self.weight,
-            self.bias,
-            alpha,
-            centers,
-            content,
-            self.axis_scores,
-            self.memory_limit,
-            regime,
-            opened_gate(content),
-        )
-
-    def _content_that_counts(self) -> ContentTerms | None:
-        """The content terms, but where a closed gate is known without waiting, and nothing is to be learned of it."""
-        content = self.content
-        if content is None or content.gate is None or is_transformed() or not content.gate.is_cpu:
-            return content
-        return None if not are_trained(content.gate) and content.is_off() else content
-
-    def _engine_for(self, values: LayerValues, shape: torch.Size) -> Engine:
-        """The engine for inputs of a shape, chosen once for each."""
-        scores = values.content is None, values.axis_scores is None, positions_are_trained(values), is_differentiating()
-        key = self.engine, shape, values.spec.output_padding, scores
-        return values.regime.remember(key, lambda: self._choose_engine(values, shape))
-
-    def _assume_positions(self) -> None:
-        """Puts a check into a traced layer: the choice of its engine holds for these positions only."""
-        regime = self.regime
-        if not regime.is_read:
-            return  # nothing is assumed
-        if self.alpha.requires_grad and not regime.is_exact:
-            assume_positive(self.alpha)
-        else:
-            assume_unchanged(self.alpha, list(regime.alpha))
-        if not self.centers.requires_grad:
-            assume_unchanged(self.centers, [coordinate for center in regime.centers for coordinate in center])
-
-    def _choose_engine(self, values: LayerValues, shape: torch.Size) -> Engine:
-        """Checks the shape of an input and chooses the engine for it; in a trace, for every shape."""
-        if is_traced():
-            self._assume_positions()
-            return exact_engine(values, self.engine)
-        if len(shape) != self.spec.axes + 2 or shape[1] != self.spec.in_channels:
-            raise GeometryError(f"input must be {batch_shape(self.spec)}; got {list(shape)}")
-        size = Size(*shape[2:])
-        values.spec.output_size(size)
-        return choose_engine(values, self.engine, size, batch=shape[0])
-
     def head_vectors(self) -> Tensor:
         """v_h = -alpha_h (1, -2 Delta_h1, -2 Delta_h2), [num_heads, axes + 1]."""
-        return head_vectors(self.alpha, self.centers)
+        values = LayerValues.of(self)
+        return head_vectors(values.alpha, values.centers)
 
     def attention_probabilities(
         self,
@@ -394,65 +414,65 @@ class SelfAttention(nn.Module):
         if x is not None and as_tensor(x, "x").shape[1:] != (self.spec.in_channels, *size):
             wanted = ", ".join(map(str, (self.spec.in_channels, *size)))
             raise GeometryError(f"x must be [batch, {wanted}]; got {list(x.shape)}")
-        positions = all_queries(self.spec, size, like=self.alpha)[query_numbers]
-        with without_autocast(self.alpha.device):
+        positions = all_queries(self.spec, size, like=self.weight)[query_numbers]
+        with without_autocast(self.weight.device):
             maps = attention_maps(self, size, positions, None if x is None else self.spec.pad(x))
         return torch.unflatten(maps[..., head_numbers, :].transpose(-3, -2), -1, tuple(padded_size))
 
-    def add_content(self, key_dim: int, *, gated: bool = False) -> ContentTerms:
-        """Adds the content terms (a), (b) and (c), without changing what the layer computes.
+    def train_positions(self) -> None:
+        """Makes alpha and centers parameters: the layer becomes a ``LearnedAttention``, in place.
 
-        In one softmax with the positions, as eq. (7) has it, W_qry and u start at zero, so the new scores are zero
-        until training changes them (``proofs/claims/theorem/position_alone.py``). Behind a gate the terms have a
-        softmax of their own, p = (1 - g) p_position + g p_content, and the gate g of every head starts at zero
-        (``heads/gate.py``); this can be trained from any alpha on. Once training has changed either, the layer is more
-        than a convolution.
+        Its function stays what it was. From the exact regime on (alpha 104 in single precision) positions have no
+        gradient: ``set_positions`` before, or ``melt``, makes attention soft.
+        """
+        _learned(self)._train_positions()
+
+    def add_content(self, key_dim: int, *, gated: bool = False) -> ContentTerms:
+        """Adds the content terms (a), (b) and (c): the layer becomes a ``LearnedAttention``, in place.
+
+        What it computes does not change. In one softmax with the positions, as eq. (7) has it, W_qry and u start at
+        zero, so the new scores are zero until training changes them (``proofs/claims/theorem/position_alone.py``).
+        Behind a gate the terms have a softmax of their own, p = (1 - g) p_position + g p_content, and the gate g of
+        every head starts at zero (``heads/gate.py``); this can be trained from any alpha on. Once training has changed
+        either, the layer is more than a convolution.
 
         Args:
             key_dim: Dimension D_k in which queries and keys are compared.
             gated: Whether the terms are behind a gate.
 
         Raises:
-            ConversionError: key_dim is not a positive integer.
+            ConversionError: key_dim is not a positive integer, or the layer is of a class of its own.
         """
-        self.content = ContentTerms(
-            self.num_heads,
-            self.spec.in_channels,
-            key_dim=as_integer(key_dim, "key_dim", least=1),
-            encoding_dim=encoding_dim(self.spec.axes),
-            gated=gated,
-            device=self.weight.device,
-            dtype=self.weight.dtype,
-        )
-        return self.content
+        added: ContentTerms = _learned(self)._add_content(as_integer(key_dim, "key_dim", least=1), gated=gated)
+        return added
 
     def set_axis_scores(self, *tables: Tensor) -> AxisScores:
-        """Replaces the quadratic scores by learned tables over the offsets along each axis: rows, then columns.
+        """Replaces the quadratic scores by learned tables: the layer becomes a ``LearnedAttention``, in place.
 
         ``alpha`` and ``centers`` are not used from then on.
 
         Args:
-            *tables: For each axis, scores of the offsets -(n - 1), ..., n - 1, [num_heads, 2 n - 1], for padded inputs
-                of up to n pixels along it.
+            *tables: For each axis, rows, then columns, scores of the offsets -(n - 1), ..., n - 1 along it,
+                [num_heads, 2 n - 1], for padded inputs of up to n pixels along it.
 
         Raises:
             GeometryError: The tables have other shapes, or are not one for each axis.
+            ConversionError: The layer is of a class of its own.
         """
         for name, table in zip(AXES[-self.spec.axes :], tables, strict=False):
             if as_tensor(table, name).ndim == 0 or len(table) != self.num_heads:
                 raise GeometryError(f"score tables must have {self.num_heads} heads; got {list(table.shape)}")
         if len(tables) != self.spec.axes:
             raise GeometryError(f"there must be a score table for each of {self.spec.axes} axes; got {len(tables)}")
-        self.axis_scores = AxisScores(*(table.to(self.weight) for table in tables))
-        return self.axis_scores
+        made = AxisScores(*(table.to(self.weight) for table in tables))
+        _learned(self).axis_scores = made
+        return made
 
     def explain(self, size: Sequence[int], *, batch: int = 1) -> str:
         """Which engine computes inputs of this size, why, and what each engine costs in FLOPs and bytes."""
         size, batch = as_size(size, self.spec.axes), as_integer(batch, "batch", least=1)
-        chosen = choose_engine(self, self.engine, size, batch=batch)
-        why = "asked for" if self.engine != AUTO else "the cheapest that is exact for these parameters"
-        if self.engine == AUTO and self.content is not None and chosen is not ENGINES["literal"]:
-            why += " and takes memory linear in the pixels"
+        chosen = choose_engine(self, self.engine)
+        why = "asked for" if self.engine != AUTO else "the fastest that is exact for these parameters"
         lines = [f"{chosen.name}: {why}, for input {size}, batch {batch}"]
         for name, engine in ENGINES.items():
             cost, reason = engine.cost(self, size, batch=batch), engine.refusal(self)
@@ -462,7 +482,7 @@ class SelfAttention(nn.Module):
 
     def extra_repr(self) -> str:
         """The geometry, the heads, alpha and the engine, as ``print(model)`` shows them."""
-        return f"{self.spec}, heads={self.num_heads}, alpha={_shown(self.alpha)}, engine={self.engine}"
+        return f"{self.spec}, heads={self.num_heads}, alpha={_range(self.regime.alpha)}, engine={self.engine}"
 
 
 class SelfAttention1d(SelfAttention):
@@ -484,6 +504,7 @@ class SelfAttention3d(SelfAttention):
 
 
 LAYERS: dict[int, type[SelfAttention]] = {1: SelfAttention1d, 2: SelfAttention2d, 3: SelfAttention3d}
+LEARNED: dict[type, type[SelfAttention]] = {}  # the class that learns, of each that rests, and of itself: learned.py
 
 
 def _attention_weights(values: LayerValues, x: Tensor, *, average: bool) -> Tensor:
@@ -496,12 +517,41 @@ def _attention_weights(values: LayerValues, x: Tensor, *, average: bool) -> Tens
     return maps.expand(len(x), *maps.shape) if padded is None else maps
 
 
-def _shown(alpha: Tensor) -> str:
-    """The range of the locality strengths as text; "unknown" on the meta device, which holds no values."""
-    if alpha.is_meta:
-        return "unknown"
-    low, high = alpha.min().item(), alpha.max().item()
+def _range(alpha: Sequence[float]) -> str:
+    """The range of the locality strengths as text."""
+    low, high = min(alpha), max(alpha)
     return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+
+
+def _learned(layer: SelfAttention) -> Any:
+    """The layer itself as a ``LearnedAttention``, in place."""
+    kind = LEARNED.get(parametrize.type_before_parametrizations(layer))
+    if kind is None:
+        raise ConversionError(
+            f"only layers of the library's own classes learn positions, content or tables; got {type(layer).__name__}"
+        )
+    if parametrize.is_parametrized(layer):  # whose class holds what computes its weight
+        own = {name: value for name, value in vars(type(layer)).items() if name not in ("__dict__", "__weakref__")}
+        kind = type(f"Parametrized{kind.__name__}", (kind,), own)
+    layer.__class__ = kind
+    return layer
+
+
+def _one_call(layer: nn.Module, x: fx.Proxy) -> fx.Proxy:
+    """Puts a layer into the graph of ``torch.fx.symbolic_trace`` as one call, as torch's own layers are.
+
+    The tracer has already traced the layer's forward hooks, if it has any; then only its ``forward`` is called, so that
+    they do not run twice.
+
+    Raises:
+        ConversionError: The layer is itself the root that is traced.
+    """
+    path = x.tracer.path_of_module(layer)  # type: ignore[attr-defined]
+    if not path:
+        raise ConversionError("torch.fx traces this layer as one call inside a network: wrap it in nn.Sequential")
+    if layer._forward_hooks or layer._forward_pre_hooks or _has_any_global_hook():
+        return x.tracer.create_proxy("call_method", "forward", (x.tracer.create_proxy("get_attr", path, (), {}), x), {})
+    return x.tracer.create_proxy("call_module", path, (x,), {})
 
 
 def set_engine(model: nn.Module, engine: str) -> None:

@@ -18,6 +18,7 @@ from ..engines import AUTO
 from ..errors import ConversionError
 from ..spec import Convolution
 from .layer import LAYERS, SelfAttention, SelfAttention1d, SelfAttention2d, SelfAttention3d
+from .learned import LearnedAttention1d, LearnedAttention2d, LearnedAttention3d, register_learned
 from .reader import Reader, qualified_name
 
 # What every module has of its own, and neither a copy of its class nor a reader needs.
@@ -104,7 +105,22 @@ class OfSubclass3d(OfSubclass, SelfAttention3d):
     """``OfSubclass`` over volumes or films."""
 
 
+class LearnedOfSubclass1d(LearnedAttention1d, OfSubclass1d):
+    """``OfSubclass1d`` that learns where to look."""
+
+
+class LearnedOfSubclass2d(LearnedAttention2d, OfSubclass2d):
+    """``OfSubclass2d`` that learns where to look."""
+
+
+class LearnedOfSubclass3d(LearnedAttention3d, OfSubclass3d):
+    """``OfSubclass3d`` that learns where to look."""
+
+
 OF_SUBCLASS: dict[int, type[OfSubclass]] = {1: OfSubclass1d, 2: OfSubclass2d, 3: OfSubclass3d}
+register_learned(OfSubclass1d, LearnedOfSubclass1d)
+register_learned(OfSubclass2d, LearnedOfSubclass2d)
+register_learned(OfSubclass3d, LearnedOfSubclass3d)
 
 
 def attention_read(
@@ -155,4 +171,14 @@ def unreadable(conv: nn.Module) -> str | None:
     return f"its {taken[0]} has the name of a part of the attention layer" if taken else None
 
 
-_TAKEN = ("alpha", "centers", "content", "axis_scores", "spec", "memory_limit", "alpha_follows_dtype", "origin")
+_TAKEN = (
+    "log_alpha",
+    "alpha",
+    "centers",
+    "content",
+    "axis_scores",
+    "spec",
+    "memory_limit",
+    "alpha_follows_dtype",
+    "origin",
+)

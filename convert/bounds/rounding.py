@@ -222,7 +222,7 @@ def _terms(spec: ConvSpec) -> int:
 
 def _separable_terms(layer: AttentionLayer) -> int:
     """Roundings of a sum over channels and heads: in one sum if heads have tables of their own, which are trained."""
-    trained = layer.alpha.requires_grad or layer.centers.requires_grad or layer.axis_scores is not None
+    trained = layer.trains_positions or layer.axis_scores is not None
     return (_terms if trained else _staged_terms)(layer.spec)
 
 

@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from ..autocast import autocast_dtype, rounded, without_autocast
-from ..engines.convolution import Geometry, convolve, known_fault
-from ..engines.transposed import convolve_transposed, result_size
+from ..engines.convolution import Geometry, convolve, convolve_transposed, known_fault, result_size
 from ..spec import reversed_pads
 
 _FORWARD = (F.conv1d, F.conv2d, F.conv3d)

@@ -26,7 +26,7 @@ _LAYOUT = {torch.float32: (torch.int32, 23, -149), torch.float64: (torch.int64, 
 
 def seal(layer: AttentionLayer, input_range: tuple[float, float]) -> str:
     """The seal of a layer's certificate for a range, as a hexadecimal integer, "p" and the exponent of 2."""
-    alphas = layer.alpha.detach().double().tolist()
+    alphas = list(layer.regime.alpha)
     leading = [*input_range, alphas[0], *alphas]
     exponent = min(lowest_exponent(layer), *map(_exponent_of, leading))
     total = sum((i + 1) * Fraction(number) for i, number in enumerate(leading)) * 2**-exponent
@@ -39,7 +39,7 @@ def seal(layer: AttentionLayer, input_range: tuple[float, float]) -> str:
 
 def lowest_exponent(layer: AttentionLayer) -> int:
     """The smallest exponent of a number of the layer, in the precision that it computes with."""
-    return _LAYOUT[torch.promote_types(layer.weight.dtype, layer.alpha.dtype)][2]
+    return _LAYOUT[torch.promote_types(layer.weight.dtype, layer.regime.dtype)][2]
 
 
 def _exponent_of(number: float) -> int:

@@ -60,14 +60,14 @@ def alpha_for(tolerance: float, layer: AttentionLayer, input_range: InputRange) 
 
     if meets(FLATTEST_ALPHA):
         return FLATTEST_ALPHA
-    return _first_that_meets(layer.alpha.dtype, FLATTEST_ALPHA, exact, meets)
+    return _first_that_meets(layer.regime.dtype, FLATTEST_ALPHA, exact, meets)
 
 
 def _certified(layer: AttentionLayer, alpha: float, input_range: InputRange) -> Certificate:
     """The certificate that the layer would have with this locality strength."""
-    alphas = torch.full_like(layer.alpha.detach(), alpha)
-    regime = Regime.of(layer.spec, alpha=alphas, centers=layer.centers)
-    values = LayerValues.of(layer)._replace(alpha=alphas, regime=regime)
+    regime = layer.regime
+    regime = Regime.of(layer.spec, alpha=alpha, centers=regime.centers, dtype=regime.dtype)
+    values = LayerValues.of(layer)._replace(regime=regime)
     return certify(values, input_range=input_range)
 
 

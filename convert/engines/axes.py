@@ -1,152 +1,233 @@
-"""Softmax along one axis: tables of probabilities, and their products with images.
+"""Attention along one axis: its queries and keys, its table of probabilities, and the table's product with images.
 
-Far keys weigh next to nothing: they are left out (``without_far_keys``), which makes the table a band. The rows of the
-table are then taken in blocks, and each block is multiplied with the few pixels that it reads.
+Far keys weigh next to nothing: they are left out (``without_far_keys``), which makes the table a band. The rows of a
+long table are then taken in blocks, and each block is multiplied with the few pixels that it reads.
 ``proofs/claims/certificate/left_out.py`` proves what that costs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..bounds.rounding import NEGLIGIBLE, left_out, unit_roundoff
 from ..heads.values import AttentionLayer
 from ..size import Size
-from ..transforms import is_transformed
-from .processor import JOINING
+from ..spec import ConvSpec, reversed_pads
+from ..transforms import is_traced, is_transformed
 
-_CALL = 500_000  # what one more product costs, in multiply-adds that could have been done meanwhile
-_NARROW = 12  # a product with few columns is as slow as one with this many more
-_SHORT = 16  # sums of fewer terms than this take as long
-_BLOCKS = (16, 24, 32, 48, 64)  # queries in a block
+_BLOCK = 32  # queries that are multiplied with the pixels that they read, where the others would double the work
+_KEPT, _KEPT_BYTES = 64, 2**20  # tables of sizes seen lately, and how large one of them may be
+_T = TypeVar("_T")
+
+
+def kept(make: Callable[..., _T]) -> Callable[..., _T]:
+    """Keeps what a function makes of numbers: the newest results, none in a trace, whose tensors are symbols."""
+    cached = lru_cache(maxsize=_KEPT)(make)
+
+    def call(*numbers: object) -> _T:
+        if is_transformed():
+            return make(*numbers)
+        if not torch.is_inference_mode_enabled():
+            return cached(*numbers)
+        with torch.inference_mode(False):  # training may meet it later, which cannot use tensors of inference mode
+            return cached(*numbers)
+
+    return call
+
+
+def known(make: Callable[..., _T]) -> Callable[..., _T]:
+    """As ``kept``, for numbers made of numbers, which ``torch.compile`` takes as constants."""
+    call = kept(make)
+    call._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as torch.compiler.assume_constant_result does
+    return call
+
+
+def convolution_padding(spec: ConvSpec) -> tuple[int, ...]:
+    """Zeros at both ends of each axis that a convolution call adds by itself."""
+    if spec.padding_mode != "zeros" or (spec.is_uneven and not spec.transposed):
+        return (0,) * spec.axes
+    return tuple(before for before, _ in spec.pads)
+
+
+def pad_for_tables(spec: ConvSpec, x: Tensor) -> Tensor:
+    """The input with its padding, but for zeros that are the same at both ends, which no table reads.
+
+    Returns:
+        Of a transposed convolution's input, the pixels that are keys; where there are none, the whole key grid, which
+        is all zeros.
+    """
+    if spec.transposed:
+        unseen = dropped(spec, Size(*x.shape[2:]))
+        if unseen is None:
+            return spec.pad(x)
+        return F.pad(x, reversed_pads((-b, -a) for b, a in unseen)) if any(map(any, unseen)) else x
+    if spec.padding_mode != "zeros" or spec.is_uneven:
+        return spec.pad(x)
+    if all(before == after for before, after in spec.pads):
+        return x
+    return F.pad(x, reversed_pads((0, after - before) for before, after in spec.pads))
+
+
+def dropped(spec: ConvSpec, size: Size) -> tuple[tuple[int, int], ...] | None:
+    """Pixels before and after each axis that a transposed convolution's padding drops; None if no pixel is left."""
+    if not spec.transposed:
+        return ((0, 0),) * spec.axes
+    along = zip(spec.pads, spec.stuffing, strict=True)
+    found = tuple((max(0, -(before // step)), max(0, -(after // step))) for (before, after), step in along)
+    if any(length <= sum(pair) for length, pair in zip(size, found, strict=True) if any(pair)):
+        return None
+    return found
 
 
 @dataclass(frozen=True)
-class Block:
-    """Queries start to stop of an axis, and the only keys that they read."""
+class Axis:
+    """Queries and keys along one axis of a layer, for one size of its input.
 
+    Attributes:
+        keys: Pixels of the padded axis.
+        queries: Number of queries, at start, start + stride, ... of the padded axis.
+        start: The first query.
+        stride: Pixels between queries.
+        first: Key that the images' first pixel is.
+        step: Keys from one pixel of the images to the next; the others, and those beyond the images, have the value 0.
+        pixels: Pixels of the images along this axis.
+    """
+
+    keys: int
+    queries: int
     start: int
-    stop: int
-    first_key: int
-    last_key: int
+    stride: int
+    first: int
+    step: int
+    pixels: int
 
-    @property
-    def size(self) -> int:
-        """Entries of the table inside the block."""
-        return (self.stop - self.start) * (self.last_key - self.first_key)
+    @classmethod
+    def of(cls, spec: ConvSpec, size: Size, axis: int) -> Axis:
+        """Builds an axis of a layer's input of this size; the images are what ``pad_for_tables`` makes of it."""
+        keys, queries = spec.padded_size(size)[axis], spec.output_size(size)[axis]
+        first, step = convolution_padding(spec)[axis], spec.stuffing[axis]
+        pixels = keys - 2 * first
+        unseen = dropped(spec, size)
+        if unseen is None:
+            first, step, pixels = 0, 1, keys
+        elif spec.transposed:
+            before, after = unseen[axis]
+            first, pixels = first + before * step, size[axis] - before - after
+        return cls(keys, queries, spec.middle[axis], spec.query_stride[axis], first, step, pixels)
+
+    @classmethod
+    def of_targets(cls, spec: ConvSpec, size: Size, axis: int) -> Axis:
+        """The targets that some head reads: along an axis with a single tap the queries, else every pixel."""
+        queries = cls.of(spec, size, axis)
+        return queries if spec.kernel_size[axis] == 1 else replace(queries, queries=queries.keys, start=0, stride=1)
+
+    def seen(self, probabilities: Tensor) -> Tensor:
+        """Drops the probabilities of keys whose values are zero: [..., keys] -> [..., pixels]."""
+        if self.step == 1:
+            return probabilities.narrow(-1, self.first, self.pixels)
+        return probabilities[..., self.first : self.first + self.step * (self.pixels - 1) + 1 : self.step]
+
+    def probabilities(self, alpha: float | Tensor, center: float | Tensor, device: torch.device) -> Tensor:
+        """softmax_k(-alpha (k - q - center)^2) in double precision: [..., queries, keys].
+
+        Args:
+            alpha: Locality strength: a number, or [num_heads, 1, 1].
+            center: Offset of the target from the query, likewise.
+            device: Where the table is made.
+        """
+        targets = self.start + self.stride * torch.arange(self.queries, dtype=torch.float64, device=device)[:, None]
+        keys = torch.arange(self.keys, dtype=torch.float64, device=device)
+        return (-alpha * (keys - targets - center).square()).softmax(dim=-1)
 
 
 @dataclass(frozen=True)
-class AxisTable:
+class Table:
     """Attention probabilities along one axis.
 
     Attributes:
-        probabilities: [num_queries, num_keys]; each row sums to 1.
-        blocks: All queries, in order; one block that reads every key if the table is not a narrow band.
+        probabilities: [queries, pixels].
+        blocks: First and last query, and first and last pixel that they read, of all blocks in order.
     """
 
     probabilities: Tensor
-    blocks: tuple[Block, ...]
+    blocks: tuple[tuple[int, int, int, int], ...]
 
     @classmethod
-    def dense(cls, probabilities: Tensor) -> AxisTable:
-        """The table in one block, whatever its values are."""
-        queries, keys = probabilities.shape
-        return cls(probabilities, (Block(0, queries, 0, keys),))
-
-    @classmethod
-    def of(cls, probabilities: Tensor, vectors: int, *, kept: bool = True) -> AxisTable:
-        """The table in the cheapest blocks; in one if it is small, or cannot be read.
-
-        Args:
-            probabilities: [num_queries, num_keys].
-            vectors: Lines of pixels that the table is applied to.
-            kept: Whether the table is kept for later calls. A table of one call is read on the CPU only: elsewhere
-                each call would wait for the device.
-        """
-        unread = is_transformed() or probabilities.is_meta or not (kept or probabilities.is_cpu)
-        if unread or len(probabilities) <= min(_BLOCKS):  # asked in this order: a traced length is a symbol
-            return cls.dense(probabilities)
-        return cls.banded(probabilities, vectors)
-
-    @classmethod
-    def banded(cls, probabilities: Tensor, vectors: int) -> AxisTable:
-        """The table in the blocks that cost least when it is applied to ``vectors`` vectors; reads its values."""
-        queries, keys = probabilities.shape
+    def of(cls, probabilities: Tensor) -> Table:
+        """The table in blocks if it is long and a narrow band, else in one."""
+        queries, pixels = probabilities.shape
+        whole = ((0, queries, 0, pixels),)
+        if is_transformed() or not probabilities.is_cpu or queries <= 2 * _BLOCK:
+            return cls(probabilities, whole)
         used = probabilities != 0
-        first = used.int().argmax(1).tolist()
-        last = (keys - used.flip(1).int().argmax(1)).tolist()
-        candidates = [cls.dense(probabilities).blocks]
-        for length in (length for length in _BLOCKS if length < queries):
-            starts = range(0, queries, length)
-            ends = (min(start + length, queries) for start in starts)
-            candidates.append(
-                tuple(Block(s, e, min(first[s:e]), max(last[s:e])) for s, e in zip(starts, ends, strict=True))
-            )
-        return cls(probabilities, min(candidates, key=lambda blocks: _cost(blocks, vectors)))
+        first, last = used.int().argmax(1).tolist(), (pixels - used.flip(1).int().argmax(1)).tolist()
+        ends = [(start, min(start + _BLOCK, queries)) for start in range(0, queries, _BLOCK)]
+        blocks = tuple((start, end, min(first[start:end]), max(last[start:end])) for start, end in ends)
+        entries = sum((end - start) * (stop - begin) for start, end, begin, stop in blocks)
+        return cls(probabilities, blocks if 2 * entries <= queries * pixels else whole)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the table."""
-        return self.probabilities.nbytes
+    def along(self, x: Tensor, axis: int) -> Tensor:
+        """Applies the table along one axis of images [batch, channels, *size]."""
+        dim = axis + 2
+        if torch.compiler.is_dynamo_compiling():  # Inductor (torch 2.13) needs views whose sizes are not quotients
+            before, after = x.shape[:dim], x.shape[dim + 1 :]
+            images = x.reshape(math.prod(before), x.shape[dim], math.prod(after))
+            attended = torch.bmm(self.probabilities.expand(len(images), -1, -1), images)
+            return attended.view(*before, attended.shape[1], *after)
+        if dim == x.ndim - 1:
+            return self._columns(x)
+        if dim == x.ndim - 2:
+            return self._rows(x)
+        return self._rows(x.flatten(dim + 1)).unflatten(-1, x.shape[dim + 1 :])
 
-    @property
-    def entries(self) -> int:
-        """Entries that are multiplied."""
-        return sum(block.size for block in self.blocks)
+    def _rows(self, x: Tensor) -> Tensor:
+        parts = [self.probabilities[q:r, k:m] @ x[..., k:m, :] for q, r, k, m in self.blocks]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2)
 
-    def cost(self, vectors: int) -> int:
-        """Cost of applying the table to ``vectors`` lines of pixels, in multiply-adds of a large matrix product."""
-        return _cost(self.blocks, vectors)
+    def _columns(self, x: Tensor) -> Tensor:
+        parts = [x[..., k:m] @ self.probabilities[q:r, k:m].T for q, r, k, m in self.blocks]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
-    def rows_of(self, x: Tensor) -> Tensor:
-        """Applies the table to the rows of images: [..., num_keys, columns] -> [..., num_queries, columns]."""
-        if len(self.blocks) == 1:
-            return self.probabilities @ x
-        parts = [
-            self.probabilities[block.start : block.stop, block.first_key : block.last_key]
-            @ x[..., block.first_key : block.last_key, :]
-            for block in self.blocks
-        ]
-        return torch.cat(parts, dim=-2)
 
-    def columns_of(self, x: Tensor) -> Tensor:
-        """Applies the table to the columns of images: [..., num_keys] -> [..., num_queries]."""
-        if len(self.blocks) == 1:
-            return x @ self.probabilities.T
-        flat = x.reshape(-1, x.shape[-1])
-        parts = [
-            flat[:, block.first_key : block.last_key]
-            @ self.probabilities[block.start : block.stop, block.first_key : block.last_key].T
-            for block in self.blocks
-        ]
-        return torch.cat(parts, dim=-1).view(*x.shape[:-1], -1)
+def table(axis: Axis, alpha: float, center: float, dtype: torch.dtype, device: torch.device) -> Table:
+    """The table of a head at rest along one axis, without far keys."""
+    make = _make_table if is_traced() or axis.queries * axis.pixels * dtype.itemsize > _KEPT_BYTES else _kept_table
+    return make(axis, alpha, center, dtype, device)
+
+
+def _make_table(axis: Axis, alpha: float, center: float, dtype: torch.dtype, device: torch.device) -> Table:
+    shares = axis.seen(axis.probabilities(alpha, center, device))
+    return Table.of(without_far_keys(shares, dtype).to(dtype))
+
+
+_kept_table = kept(_make_table)
 
 
 def axis_probabilities(layer: AttentionLayer, size: Size, axis: int) -> Tensor:
     """Softmax of every head along one axis, computed in double precision: [num_heads, queries, keys]."""
-    device = layer.alpha.device
-    num_keys = layer.spec.padded_size(size)[axis]
-    num_queries = layer.spec.output_size(size)[axis]
-    steps = torch.arange(num_queries, dtype=torch.float64, device=device)
-    queries = layer.spec.middle[axis] + layer.spec.query_stride[axis] * steps
+    along, device = Axis.of(layer.spec, size, axis), layer.weight.device
     if layer.axis_scores is not None:
-        scores = layer.axis_scores.along(axis, queries, num_keys)
+        queries = along.start + along.stride * torch.arange(along.queries, dtype=torch.float64, device=device)
+        probabilities = layer.axis_scores.along(axis, queries, along.keys).softmax(dim=-1)
     else:
-        targets = queries + layer.centers.double()[:, axis, None]
-        keys = torch.arange(num_keys, dtype=torch.float64, device=device)
-        scores = -layer.alpha.double()[:, None, None] * (keys - targets.unsqueeze(-1)).square()
-    return scores.softmax(dim=-1).to(layer.regime.dtype)
+        alpha, centers = layer.alpha.double()[:, None, None], layer.centers.double()[:, axis, None, None]
+        probabilities = along.probabilities(alpha, centers, device)
+    return probabilities.to(layer.regime.dtype)
 
 
 def without_negligible(probabilities: Tensor) -> Tensor:
     """Probabilities with 0 in place of those below ``NEGLIGIBLE`` units of rounding, which change no sum.
 
-    It makes bands narrower, and spares the processor subnormal numbers, which it multiplies many times slower. Learned
-    tables have them anywhere, also between two peaks, where ``without_far_keys`` would leave them.
+    It spares the processor subnormal numbers, which it multiplies many times slower. Learned tables have them anywhere,
+    also between two peaks, where ``without_far_keys`` would leave them.
     """
     return probabilities.masked_fill(probabilities < NEGLIGIBLE * unit_roundoff(probabilities.dtype), 0)
 
@@ -166,10 +247,3 @@ def without_far_keys(probabilities: Tensor, dtype: torch.dtype) -> Tensor:
     most = 0.49 * left_out(dtype)  # on either side; less than half, because sums are rounded
     before, after = probabilities.double().cumsum(1), probabilities.double().flip(1).cumsum(1).flip(1)
     return probabilities.where((before > most) & (after > most), 0.0)
-
-
-def _cost(blocks: tuple[Block, ...], vectors: int) -> int:
-    """Multiply-adds, and what small products lose."""
-    widths = ((max(block.last_key - block.first_key, _SHORT), block.stop - block.start + _NARROW) for block in blocks)
-    joining = JOINING * blocks[-1].stop * vectors if len(blocks) > 1 else 0
-    return sum(keys * queries * vectors + _CALL for keys, queries in widths) + joining

@@ -11,14 +11,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from ..errors import EngineError
 from ..heads.values import AttentionLayer
-from ..size import Size
-from ..spec import ConvSpec, reversed_pads
-from ..transforms import is_differentiated, is_differentiating
+from ..size import Size, format_bytes
+from ..spec import ConvSpec
+from ..transforms import is_traced
 
 
 @dataclass(frozen=True)
@@ -77,56 +76,23 @@ class Engine(ABC):
 
         Returns:
             [batch, out_channels, *output size].
+
+        Raises:
+            EngineError: The call would hold more than the layer's ``memory_limit``.
         """
 
-
-def positions_are_trained(layer: AttentionLayer) -> bool:
-    """Whether derivatives with respect to centres or locality strengths are asked for, backward or forward."""
-    return are_trained(layer.alpha, layer.centers)
-
-
-def are_trained(*parameters: Tensor) -> bool:
-    """Whether derivatives with respect to any of these are asked for, backward or forward."""
-    if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters):
-        return True
-    return is_differentiating() and any(map(is_differentiated, parameters))
-
-
-def convolution_padding(spec: ConvSpec) -> tuple[int, ...]:
-    """Zeros at both ends of each axis that a convolution call adds by itself."""
-    if spec.padding_mode != "zeros" or (spec.is_uneven and not spec.transposed):
-        return (0,) * spec.axes
-    return tuple(before for before, _ in spec.pads)
-
-
-def pad_as_convolution(spec: ConvSpec, x: Tensor) -> Tensor:
-    """Does what ``nn.Conv2d`` does before its own padding, so that the sums come in the same order, bit for bit.
-
-    Returns:
-        The input, padded where a convolution call cannot; ``convolution_padding`` is left to that call. Of a transposed
-        convolution's input, the pixels that are keys; where there are none, the whole key grid, which is all zeros.
-    """
-    if spec.transposed:
-        unseen = dropped(spec, Size(*x.shape[2:]))
-        if unseen is None:
-            return spec.pad(x)
-        return F.pad(x, reversed_pads((-b, -a) for b, a in unseen)) if any(map(any, unseen)) else x
-    if spec.padding_mode != "zeros" or spec.is_uneven:
-        return spec.pad(x)
-    if all(before == after for before, after in spec.pads):
-        return x
-    return F.pad(x, reversed_pads((0, after - before) for before, after in spec.pads))
-
-
-def dropped(spec: ConvSpec, size: Size) -> tuple[tuple[int, int], ...] | None:
-    """Pixels before and after each axis that a transposed convolution's padding drops; None if no pixel is left."""
-    if not spec.transposed:
-        return ((0, 0),) * spec.axes
-    along = zip(spec.pads, spec.stuffing, strict=True)
-    found = tuple((max(0, -(before // step)), max(0, -(after // step))) for (before, after), step in along)
-    if any(length <= sum(pair) for length, pair in zip(size, found, strict=True) if any(pair)):
-        return None
-    return found
+    def check_memory(self, layer: AttentionLayer, x: Tensor) -> None:
+        """Refuses a call that would hold more than the layer's ``memory_limit``, before anything is allocated."""
+        if is_traced():  # sizes are symbols
+            return
+        size = Size(*x.shape[2:])
+        needed = self.cost(layer, size, batch=x.shape[0]).bytes
+        if needed > layer.memory_limit:
+            raise EngineError(
+                f"the {self.name} engine needs {format_bytes(needed)} for {layer.spec.num_heads} heads, input {size}, "
+                f"batch {x.shape[0]}; memory_limit allows {format_bytes(layer.memory_limit)}: raise it, or take the "
+                "engine that layer.explain(size) names"
+            )
 
 
 def convolution_flops(spec: ConvSpec, size: Size, *, batch: int) -> int:

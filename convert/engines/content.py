@@ -1,13 +1,20 @@
-"""Content in the separable engine: attention that reads the image, without a number for every query and key.
+"""Content in the separable engine: attention that reads the image, as one call of torch's attention for all heads.
 
 The draft's eq. (7) is one dot product of the query's content and the key's, and one of a vector of the query with the
 relative encoding r of the pair:
 
     score = (W_qry x_q + u) . (W_key x_k)  +  (W^_key^T W_qry x_q + v) . r
 
-The second is a sum of one term an axis, and ``sums/content_sum.py`` computes the softmax and the sum over heads, some
-queries at a time. Behind a gate v is not part of it, and the output is a sum of two layers with the same heads, since
-it is linear in the value projections:
+With phi(k) = (|k|^2, k) the encoding is linear in it up to a constant of the query, which softmax ignores:
+
+    a |k - q|^2 + b . (k - q)  =  a |k|^2 + (b - 2 a q) . k  +  constant
+
+so the score is one dot product of longer vectors, (W_qry x_q + u, a, b - 2 a q) with (W_key x_k, |k|^2, k), and no bias
+for every pair is needed. Positions are counted from the grid's middle, where they are smallest. In one softmax with
+sharp positions large terms cancel, so scores are then computed in double precision.
+
+Behind a gate v is not part of the score, and the output is a sum of two layers with the same heads, since it is linear
+in the value projections:
 
     sum_h W_h ((1 - g_h) P_h + g_h P'_h) X  =  sum_h ((1 - g_h) W_h) P_h X  +  sum_h (g_h W_h) P'_h X
 
@@ -20,42 +27,37 @@ import math
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..heads.content import ContentTerms
-from ..heads.encoding import head_vectors, key_numbers
+from ..heads.encoding import head_vectors, key_numbers, key_positions
 from ..heads.values import AttentionLayer, LayerValues
 from ..size import Size
-from ..transforms import is_differentiating, is_transformed
+from ..transforms import is_transformed
 from .base import Cost
 from .factored import FactoredEngine
+from .head_sum import head_weights
 from .literal import all_queries
-from .sums.content_sum import Scores, content_sum, queries_at_a_time
-from .sums.head_sum import head_weights
 
 _FACTORED = FactoredEngine()
-
-
-def content_refusal(layer: AttentionLayer, content: ContentTerms) -> str | None:
-    """Why this is not how a layer with content terms can be computed, or None if it is."""
-    if layer.axis_scores is not None and content.gate is None:
-        return "the layer has content terms in one softmax with learned tables"
-    if is_transformed() or is_differentiating():
-        return "the layer has content terms, whose derivatives here are not those of a trace or a transform"
-    return None
+_SCORES = 2**26  # bytes of scores up to which all are formed; beyond, torch's fused kernel takes them by parts
 
 
 def content_cost(layer: AttentionLayer, content: ContentTerms, size: Size, *, batch: int) -> Cost:
-    """All pairs; memory for the scores of some queries, and for the queries and keys of all."""
-    spec, grid, element = layer.spec, layer.spec.padded_size(size), layer.regime.dtype.itemsize
+    """All pairs; memory for the queries, keys and values of all heads, and for the scores where they are formed."""
+    spec, grid = layer.spec, layer.spec.padded_size(size)
+    element = 8 if content.gate is None else layer.regime.dtype.itemsize
     queries, keys, key_dim = math.prod(spec.output_size(size)), math.prod(grid), content.key_weight.shape[1]
     pairs = batch * spec.num_heads * queries * keys
     mixing = batch * queries * spec.num_heads * spec.out_channels * spec.in_channels // spec.groups
-    chunk = min(queries, queries_at_a_time(spec.num_heads, grid, element))
-    vectors = batch * spec.num_heads * (keys * key_dim + queries * (2 * key_dim + 2 * spec.axes + 2))
-    images = batch * (2 * keys * spec.in_channels + queries * spec.out_channels)
-    held = spec.num_heads * chunk * (2 * keys + spec.in_channels) + vectors + images
-    return Cost(pairs * (content.score_flops + 2 * spec.in_channels) + 2 * mixing, held * element)
+    flops = pairs * (content.score_flops + 2 * spec.in_channels) + 2 * mixing
+    width, formed = key_dim + spec.axes + 1, 2 * pairs
+    if pairs * element > _SCORES:
+        width, formed = max(width, spec.in_channels), 0
+    held = batch * spec.num_heads * (queries * (width + spec.in_channels) + keys * (width + spec.in_channels))
+    return Cost(flops, (held + formed) * element)
 
 
 def without_content(layer: AttentionLayer) -> LayerValues:
@@ -72,40 +74,82 @@ def attend_content(
         layer: The layer.
         content: Its content terms.
         x: [batch, in_channels, *size].
-        by_position: What computes a layer without content, if it is no smoothing before a convolution.
+        by_position: Computes a layer without content, if it is no smoothing before a convolution.
 
     Returns:
         [batch, out_channels, *output size].
     """
-    weight, opened = head_weights(layer, layer.regime.dtype), LayerValues.of(layer).opened
+    opened = LayerValues.of(layer).opened
     if opened is None:
-        vectors = head_vectors(layer.alpha, layer.centers).to(weight.dtype)
-        output = _image(layer, x, content_sum(*_inputs(layer, content, x, weight, vectors)))
-        bias = layer.bias
+        weight = head_weights(layer, torch.float64)
+        vectors = head_vectors(layer.alpha.double(), layer.centers.double())
+        output, bias = _content_sum(layer, content, x, weight, vectors), layer.bias
         return (output if bias is None else output + bias.view(-1, *(1,) * layer.spec.axes)).to(x.dtype)
-    opened = opened.to(weight.dtype)
-    by_content = content_sum(*_inputs(layer, content, x, opened.view(-1, 1, 1, 1) * weight, None))
+    weight, opened = head_weights(layer, layer.regime.dtype), opened.to(layer.regime.dtype)
+    by_content = _content_sum(layer, content, x, opened.view(-1, 1, 1, 1) * weight, None)
     values = _closed(without_content(layer), 1 - opened)
     positional = by_position if _FACTORED.refusal(values) is not None else _FACTORED.attend
-    return positional(values, x) + _image(layer, x, by_content).to(x.dtype)
+    return positional(values, x) + by_content.to(x.dtype)
 
 
-def _inputs(
+def _content_sum(
     layer: AttentionLayer, content: ContentTerms, x: Tensor, weight: Tensor, vectors: Tensor | None
-) -> tuple[Tensor, Tensor, Scores]:
-    """What ``content_sum`` takes; ``vectors`` are v, [num_heads, axes + 1], or None for zeros."""
+) -> Tensor:
+    """sum_h W_h P_h X, [batch, out_channels, *output size], in the dtype of W.
+
+    Args:
+        layer: The layer.
+        content: Its content terms.
+        x: [batch, in_channels, *size].
+        weight: W, [num_heads, groups, out_channels / groups, in_channels / groups].
+        vectors: v, [num_heads, axes + 1], or None for zeros.
+    """
     spec, size, dtype = layer.spec, Size(*x.shape[2:]), weight.dtype
-    grid, padded = spec.padded_size(size), spec.pad(x).to(dtype)
-    positions = all_queries(spec, size, like=padded)
-    pixels = padded.flatten(2)
-    under_query = pixels[..., key_numbers(positions, grid)]
-    asked = torch.einsum("bcq,hdc->bhqd", under_query, content.query_weight.to(dtype))
-    keys = torch.einsum("bck,hdc->bhdk", pixels, content.key_weight.to(dtype))
+    pixels = spec.pad(x).to(dtype).flatten(2).transpose(1, 2)
+    queries, keys = _queries_and_keys(layer, content, pixels, size, vectors)
+    attended = _attention(queries, keys, pixels.unsqueeze(1))  # [batch, heads, queries, in_channels]
+    grouped = torch.unflatten(attended, 3, (spec.groups, -1)).permute(0, 3, 2, 1, 4).flatten(3)
+    mixing = weight.permute(1, 0, 3, 2).flatten(1, 2)
+    output = (grouped @ mixing).transpose(2, 3).flatten(1, 2)
+    return torch.unflatten(output, 2, tuple(spec.output_size(size)))
+
+
+def _queries_and_keys(
+    layer: AttentionLayer, content: ContentTerms, pixels: Tensor, size: Size, vectors: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The longer vectors, [batch, num_heads, queries or keys, key_dim + axes + 1].
+
+    Args:
+        layer: The layer.
+        content: Its content terms.
+        pixels: The padded input, [batch, keys, in_channels].
+        size: Size of the input, without padding.
+        vectors: As for ``_content_sum``.
+    """
+    grid, dtype = layer.spec.padded_size(size), pixels.dtype
+    positions = all_queries(layer.spec, size, like=pixels)
+    asked = torch.einsum("bqc,hdc->bhqd", pixels[:, key_numbers(positions, grid)], content.query_weight.to(dtype))
+    shown = torch.einsum("bkc,hdc->bhkd", pixels, content.key_weight.to(dtype))
     of_query = torch.einsum("bhqd,hdp->bhqp", asked, content.position_weight.to(dtype))
     if vectors is not None:
         of_query = of_query + vectors.unsqueeze(1)
-    queries = asked + content.key_bias.to(dtype).unsqueeze(1)
-    return padded, weight, Scores(queries, keys, of_query, positions.to(dtype), grid)
+    middle = torch.stack([positions.new_full((), (length - 1) / 2) for length in grid])
+    at = (key_positions(grid, like=pixels) - middle.to(dtype)).to(dtype)
+    square, linear = of_query[..., :1], of_query[..., 1:] - 2 * of_query[..., :1] * (positions - middle).to(dtype)
+    encoded = torch.cat([at.square().sum(-1, keepdim=True), at], -1).expand(*shown.shape[:2], -1, -1)
+    queries = torch.cat([asked + content.key_bias.to(dtype).unsqueeze(1), square, linear], -1)
+    return queries, torch.cat([shown, encoded], -1)
+
+
+def _attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """softmax(Q K^T) V, in one call; where the scores of all pairs are many, of one width, which fused kernels need."""
+    values = values.expand(-1, queries.shape[1], -1, -1)
+    if is_transformed() or queries.shape[:3].numel() * keys.shape[2] * queries.element_size() <= _SCORES:
+        with sdpa_kernel(SDPBackend.MATH):
+            return F.scaled_dot_product_attention(queries, keys, values, scale=1.0)
+    channels, width = values.shape[3], max(values.shape[3], keys.shape[3])
+    q, k, v = (F.pad(each, (0, width - each.shape[3])) for each in (queries, keys, values))
+    return F.scaled_dot_product_attention(q, k, v, scale=1.0)[..., :channels]
 
 
 def _closed(layer: LayerValues, closed: Tensor) -> LayerValues:
@@ -114,8 +158,3 @@ def _closed(layer: LayerValues, closed: Tensor) -> LayerValues:
     if layer.spec.transposed:
         factors = factors.flip(tuple(range(factors.ndim)))  # as ``ConvSpec.kernel`` flips its weight
     return layer._replace(weight=layer.weight * factors)
-
-
-def _image(layer: AttentionLayer, x: Tensor, by_query: Tensor) -> Tensor:
-    """[batch, queries, out_channels] as an image."""
-    return torch.unflatten(by_query.transpose(1, 2), 2, tuple(layer.spec.output_size(Size(*x.shape[2:]))))

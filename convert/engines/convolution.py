@@ -1,52 +1,46 @@
-"""A convolution call that is right.
+"""The convolution's own call, and another way to the same result where torch's call gives wrong numbers in silence.
 
-On a CPU torch leaves convolutions to oneDNN, and torch 2.13 (oneDNN 3.12) gets some of them wrong. They were found by
-search; ``docs/verification.md`` shows each in plain torch, and says when and on which CPUs it happens. ``convolve`` is
-``F.conv2d`` but for these:
+On a CPU torch leaves convolutions to oneDNN, and torch 2.13 (oneDNN 3.12) gets some of them wrong.
+``docs/verification.md`` shows each in plain torch, and says when and on which CPUs it happens:
 
 * A result that is one column wide, with a stride along the columns: garbage, in half precision, of volumes, or where
   every group has one input channel. One more column is computed, from zeros appended to the image, and dropped.
-* Taps that see only padding, in an image narrower than the stride, or in a volume smaller than the kernel: a crash, or
-  garbage in the kernel's gradient. The image is padded before the call.
-* A depthwise convolution of half precision whose kernel has many columns: the call does not return. It is computed in
-  float32 too.
 * A bfloat16 kernel of 8 or more columns, or with a stride of 4 or more along them, on CPUs with AMX: garbage for some
-  numbers of channels, or memory written that is not the result's. It is computed in float32 and rounded once, which is
-  how the certificate understands half precision.
-* A bfloat16 kernel that is dilated along the rows (or planes), or reaches beyond small images: its gradient is garbage,
-  or it crashes. It is computed likewise.
-* The gradient of a kernel of one tap, or of its bias, in single precision, with a stride and few channels: memory that
-  is not the gradient's is written, or the call does not return. Channels of zeros are appended until they fill a
-  register, which changes no bit of a result in channels last.
+  numbers of channels. One that is dilated before its last axis, or reaches beyond a small image: a gradient that is
+  garbage. A depthwise kernel of half precision with many columns: the call does not return. They are computed in
+  float32 and rounded once, which is how the certificate understands half precision.
+* A volume that is padded and smaller than the kernel, or an image that is narrower than the stride and padded by as
+  much as the kernel spans: garbage in the kernel's gradient. It is padded before the call.
+* The gradient of a kernel of one tap in single precision, with a stride and fewer channels than a register holds:
+  memory that is not the gradient's is written. Channels of zeros are appended, which change no sum.
 
-A few integers are compared, before anything is computed. The memory format, on which the faults mostly depend too, is
-left out: what compiles a graph may change it.
+A transposed convolution is the gradient of a convolution with respect to its image, so it has the same faults, where
+the image is the result. A trace records the convolution's own call, whatever the numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch._C._functorch import maybe_current_level
 
-from ..spec import reversed_pads
-from .base import are_trained
+from ..padded import cropped
+from ..spec import ConvSpec, reversed_pads
+from ..transforms import is_traced
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the dimensions of a batch
 _HALF = (torch.bfloat16, torch.float16)
-_WIDE, _FAR = 8, 4  # columns of a kernel, and its stride along them, from which bfloat16 is not left to torch
-_LONGEST_DEPTHWISE = 14  # columns of a depthwise kernel, up to which half precision returns
-_ONE_VECTOR = 16  # channels that fill one register
+_WIDE, _FAR, _LONGEST_DEPTHWISE, _ONE_VECTOR = 8, 4, 14, 16
+_CONVOLUTIONS: tuple[Callable[..., Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
+_TRANSPOSED: tuple[Callable[..., Tensor], ...] = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 
 NARROW = "strided, with a result that is one column wide"
-ENDLESS = "depthwise in half precision, with a kernel of many columns"
-WIDE = "in bfloat16, with a kernel of many columns, or a large stride along them"
-BEYOND = "padded by as many columns as the kernel spans, and an image narrower than the stride"
-SMALL = "in bfloat16, dilated along the rows, or with a kernel that reaches beyond a small image"
+HALF = "in half precision, with a kernel of many columns, a large stride, dilated rows, or more taps than the image"
+BEYOND = "padded, with a kernel or a stride that is larger than the image"
 
 
 class Geometry(NamedTuple):
@@ -54,13 +48,13 @@ class Geometry(NamedTuple):
 
     Attributes:
         stride: Pixels between outputs.
-        padding: Zeros that the call adds at both ends.
+        padding: Zeros that the call adds at both ends, or "same" or "valid".
         dilation: Pixels between taps.
         groups: Blocks of channels that do not mix.
     """
 
     stride: tuple[int, ...]
-    padding: tuple[int, ...]
+    padding: Any  # tuple[int, ...] | str, as the overloads of F.conv2d have it
     dilation: tuple[int, ...]
     groups: int = 1
 
@@ -73,135 +67,153 @@ class Geometry(NamedTuple):
         dilation: tuple[int, ...] = (),
         groups: int = 1,
     ) -> Geometry:
-        """A geometry along so many axes, without what is not given."""
+        """A geometry along so many axes: stride 1, no padding, dilation 1 and one group where nothing is given."""
         return cls(stride or (1,) * axes, padding or (0,) * axes, dilation or (1,) * axes, groups)
 
 
-_CONVOLUTIONS: tuple[Callable[..., Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
+def own_call(spec: ConvSpec, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The call that the convolution's class makes, with the arguments that it gives.
+
+    Args:
+        spec: Geometry.
+        x: [batch, in_channels, *size], or without the batch.
+        weight: [``ConvSpec.weight_shape``], in the dtype of x, or what autocast makes of both.
+        bias: [out_channels], or None.
+
+    Returns:
+        [batch, out_channels, *output size], or without the batch.
+    """
+    geometry = Geometry(spec.stride, spec.padding, spec.dilation, spec.groups)
+    if spec.transposed and spec.is_uneven:
+        whole = geometry._replace(padding=(0,) * spec.axes)
+        return cropped(spec, convolve_transposed(x, weight, bias, whole, spec.output_padding))
+    if spec.transposed:
+        return convolve_transposed(x, weight, bias, geometry, spec.output_padding)
+    if spec.padding_mode != "zeros" or spec.is_uneven:
+        x, geometry = spec.pad(x), geometry._replace(padding=(0,) * spec.axes)
+    return convolve(x, weight, bias, geometry)
 
 
 def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor:
     """``F.conv1d``, ``F.conv2d`` or ``F.conv3d``, computed another way where torch's result is not to be trusted.
 
     Args:
-        x: [batch, in_channels, *size].
+        x: [batch, in_channels, *size], or without the batch.
         weight: [out_channels, in_channels / groups, *kernel_size], in the dtype of x.
         bias: [out_channels], in the same dtype, or None.
         geometry: Stride, padding, dilation and groups.
 
     Returns:
-        [batch, out_channels, *output size].
+        [batch, out_channels, *output size], or without the batch.
     """
-    conv = _CONVOLUTIONS[weight.ndim - 3]
-    if needs_precision(x, weight, geometry):
+    call = _CONVOLUTIONS[weight.ndim - 3]
+    fault = known_fault(x, weight, geometry)
+    if fault is None:
+        if is_overrun(x, weight, bias, geometry):
+            x, weight = (F.pad(each, (0, 0, 0, 0, 0, _ONE_VECTOR - weight.shape[1])) for each in (x, weight))
+        return call(x, weight, bias, *geometry)
+    if fault == HALF:
         precise = convolve(x.float(), weight.float(), None if bias is None else bias.float(), geometry)
         return precise.to(x.dtype)
-    if is_overrun(x, weight, bias, geometry):
-        x, weight = _with_full_register(x), _with_full_register(weight)
-    if is_beyond(x, weight, geometry):
-        x = F.pad(x, reversed_pads((zeros, zeros) for zeros in geometry.padding))
-        geometry = geometry._replace(padding=(0,) * len(geometry.padding))
-    if is_narrow(x, weight, geometry):
-        wider = conv(F.pad(x, (0, geometry.stride[-1])), weight, bias, *geometry)
-        return laid_out_like(x, wider[..., :-1])
-    return conv(x, weight, bias, *geometry)
+    if fault == BEYOND:
+        x = F.pad(x, reversed_pads(_pads(weight, geometry)))
+        return call(x, weight, bias, geometry.stride, 0, *geometry[2:])
+    wider = call(F.pad(x, (0, geometry.stride[-1])), weight, bias, *geometry)
+    return laid_out_like(x, wider[..., :-1])
+
+
+def convolve_transposed(
+    x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry, output_padding: tuple[int, ...]
+) -> Tensor:
+    """A transposed convolution, computed another way where torch's result is not to be trusted.
+
+    Args:
+        x: [batch, in_channels, *size], or without the batch.
+        weight: [in_channels, out_channels / groups, *kernel_size], in the dtype of x.
+        bias: [out_channels], in the same dtype, or None.
+        geometry: Stride, padding, dilation and groups.
+        output_padding: Outputs added at the far end of each axis.
+
+    Returns:
+        [batch, out_channels, *output size], or without the batch.
+    """
+    stride, padding, dilation, groups = geometry
+    call = _TRANSPOSED[weight.ndim - 3]
+    fault = None if is_traced() else known_fault(x, weight, geometry, result_size(x, weight, geometry, output_padding))
+    if fault is None:
+        return call(x, weight, bias, stride, padding, output_padding, groups, dilation)
+    if fault == HALF:
+        single = None if bias is None else bias.float()
+        return convolve_transposed(x.float(), weight.float(), single, geometry, output_padding).to(x.dtype)
+    if fault == BEYOND:
+        larger = call(x, weight, bias, stride, 0, output_padding, groups, dilation)
+        return laid_out_like(x, F.pad(larger, reversed_pads((-zeros, -zeros) for zeros in _padding(weight, geometry))))
+    wider = call(F.pad(x, (0, 1)), weight, bias, stride, padding, output_padding, groups, dilation)
+    return laid_out_like(x, wider[..., : -stride[-1]])
 
 
 def known_fault(x: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[int] | None = None) -> str | None:
-    """What makes torch's own call one that is not to be trusted, in words, or None.
+    """Why torch's own call is not to be trusted, or None if it is.
 
     Args:
         x: As for ``convolve``.
         weight: As for ``convolve``.
         geometry: As for ``convolve``.
-        size: Size of the convolved image, where it is not that of x (``transposed.py``).
+        size: Size of the convolved image, where it is not that of x: of a transposed convolution, its result's.
     """
-    if is_narrow(x, weight, geometry, size):
-        return NARROW
-    if is_endless(x, weight, geometry):
-        return ENDLESS
-    if is_beyond_in_bfloat16(x, weight, geometry, size):
-        return SMALL
-    if is_beyond(x, weight, geometry, size):
+    if not x.is_cpu or (x.dtype not in _HALF and weight.ndim < 5 and geometry.stride[-1] == 1) or is_traced():
+        return None
+    lengths = x.shape[2 - weight.ndim :] if size is None else size
+    if x.dtype in _HALF and _is_wrong_in_half(x.dtype, weight, geometry, lengths):
+        return HALF
+    padding = _padding(weight, geometry)
+    if weight.ndim == 5 and any(padding) and not _is_large(weight, geometry, lengths):
         return BEYOND
-    return WIDE if is_wide(x, weight, geometry) else None
+    if padding[-1] >= spans(weight, geometry)[-1] and lengths[-1] < geometry.stride[-1]:
+        return BEYOND
+    if geometry.stride[-1] == 1 or (weight.ndim < 5 and weight.shape[1] > 1 and x.dtype not in _HALF):
+        return None
+    steps = lengths[-1] + sum(_pads(weight, geometry)[-1]) - spans(weight, geometry)[-1]
+    return NARROW if steps < geometry.stride[-1] else None
 
 
 def is_overrun(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry) -> bool:
-    """Whether torch may write beyond its memory when it differentiates by a kernel of one tap, or by its bias.
-
-    An exported program has torch's own gradients.
-    """
-    if x.dtype != torch.float32 or weight.ndim != 4 or not _is_onednns(x) or torch.compiler.is_exporting():
+    """Whether torch may write beyond its memory when it differentiates by the kernel or the bias."""
+    if max(geometry.stride) == 1 or weight.ndim != 4 or not 1 < weight.shape[1] < _ONE_VECTOR or geometry.groups > 1:
         return False
-    has_one_tap, channels = weight.shape[2] == weight.shape[3] == 1, weight.shape[1]
-    if not has_one_tap or geometry.groups > 1 or not 1 < channels < _ONE_VECTOR or max(geometry.stride) == 1:
+    if not x.is_cpu or x.dtype != torch.float32 or weight.shape[2:].numel() > 1 or is_traced():
         return False
-    return are_trained(weight, *(() if bias is None else (bias,)))
+    return torch.is_grad_enabled() and (weight.requires_grad or (bias is not None and bias.requires_grad))
 
 
-def is_narrow(x: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[int] | None = None) -> bool:
-    """Whether the result is one column wide although the stride is not 1, where torch goes wrong then.
-
-    Exported with a width that is not fixed, torch's own convolution excludes a result of one column, so this may ask.
-    """
-    stride = geometry.stride[-1]
-    if stride == 1 or not _is_onednns(x):
-        return False
-    if weight.ndim < 5 and weight.shape[1] > 1 and x.dtype not in _HALF:
-        return False
-    return _size(x, size)[-1] + 2 * geometry.padding[-1] - spans(weight, geometry)[-1] < stride
+def _is_wrong_in_half(dtype: torch.dtype, weight: Tensor, geometry: Geometry, size: Sequence[int]) -> bool:
+    columns, (stride, _, dilation, groups) = weight.shape[-1], geometry
+    depthwise = weight.shape[1] == 1 and weight.shape[0] == groups <= _ONE_VECTOR
+    endless = depthwise and columns > _LONGEST_DEPTHWISE and stride[-1] == max(dilation) == 1
+    if dtype != torch.bfloat16:
+        return endless
+    wide = columns >= _WIDE or stride[-1] >= _FAR or max(dilation[:-1], default=1) > 1
+    return endless or wide or not _is_large(weight, geometry, size)
 
 
-def is_beyond(x: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[int] | None = None) -> bool:
-    """Whether taps that see only padding may crash the call, or leave garbage in a gradient."""
-    if not _is_onednns(x) or torch.compiler.is_exporting():
-        return False
-    if weight.ndim == 5 and any(geometry.padding) and not _is_large(x, weight, geometry, size):
-        return True
-    return geometry.padding[-1] >= spans(weight, geometry)[-1] and _size(x, size)[-1] < geometry.stride[-1]
-
-
-def is_endless(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
-    """Whether torch may never return."""
-    if x.dtype not in _HALF or not _is_onednns(x) or weight.shape[-1] <= _LONGEST_DEPTHWISE:
-        return False
-    depthwise = weight.shape[1] == 1 and weight.shape[0] == geometry.groups <= _ONE_VECTOR
-    return depthwise and geometry.stride[-1] == 1 and all(step == 1 for step in geometry.dilation)
-
-
-def is_wide(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
-    """Whether a bfloat16 kernel has so many columns, or so large a stride along them, that torch may go wrong."""
-    if x.dtype != torch.bfloat16 or not _is_onednns(x):
-        return False
-    return weight.shape[-1] >= _WIDE or geometry.stride[-1] >= _FAR
-
-
-def needs_precision(x: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[int] | None = None) -> bool:
-    """Whether the convolution is computed in float32 and rounded once."""
-    faults = is_endless(x, weight, geometry), is_wide(x, weight, geometry)
-    return any(faults) or is_beyond_in_bfloat16(x, weight, geometry, size)
-
-
-def is_beyond_in_bfloat16(x: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[int] | None = None) -> bool:
-    """Whether a bfloat16 kernel is dilated before its last axis, or reaches beyond a small image.
-
-    In an exported program, what comes of it is torch's own.
-    """
-    if x.dtype != torch.bfloat16 or not _is_onednns(x) or torch.compiler.is_exporting():
-        return False
-    return not _is_large(x, weight, geometry, size) or any(step > 1 for step in geometry.dilation[:-1])
-
-
-def _with_full_register(x: Tensor) -> Tensor:
-    """Images, or a kernel, with channels of zeros appended, so that they fill a register."""
-    return F.pad(x, (0, 0, 0, 0, 0, _ONE_VECTOR - x.shape[1]))
-
-
-def _is_large(x: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[int] | None) -> bool:
+def _is_large(weight: Tensor, geometry: Geometry, size: Sequence[int]) -> bool:
     """Whether an image is at least as large as the kernel and its stride, and the padding smaller than the kernel."""
-    along = zip(_size(x, size), spans(weight, geometry), geometry.stride, geometry.padding, strict=True)
+    along = zip(size, spans(weight, geometry), geometry.stride, _padding(weight, geometry), strict=True)
     return all(length >= max(span, stride) and padding < span for length, span, stride, padding in along)
+
+
+def _pads(weight: Tensor, geometry: Geometry) -> tuple[tuple[int, int], ...]:
+    """Zeros before and after each axis."""
+    if not isinstance(geometry.padding, str):
+        return tuple((zeros, zeros) for zeros in geometry.padding)
+    if geometry.padding == "valid":
+        return ((0, 0),) * len(geometry.stride)
+    return tuple(((span - 1) // 2, span // 2) for span in spans(weight, geometry))
+
+
+def _padding(weight: Tensor, geometry: Geometry) -> tuple[int, ...]:
+    """Zeros at the end of each axis that has more of them."""
+    return tuple(max(pair) for pair in _pads(weight, geometry))
 
 
 def is_channels_last(x: Tensor) -> bool:
@@ -216,13 +228,11 @@ def laid_out_like(x: Tensor, y: Tensor) -> Tensor:
     return y.contiguous(memory_format=_CHANNELS_LAST[x.ndim] if last else torch.contiguous_format)
 
 
-def _is_onednns(x: Tensor) -> bool:
-    """Whether torch may leave a convolution of x to oneDNN; ``torch.jit.trace`` has no sizes to decide the rest by."""
-    return x.is_cpu and torch._C._get_tracing_state() is None
-
-
-def _size(x: Tensor, size: Sequence[int] | None) -> Sequence[int]:
-    return x.shape[2:] if size is None else size
+def result_size(x: Tensor, weight: Tensor, geometry: Geometry, output_padding: tuple[int, ...]) -> tuple[int, ...]:
+    """Size of a transposed convolution's result."""
+    padding, size = _padding(weight, geometry), x.shape[2 - weight.ndim :]
+    along = zip(size, geometry.stride, padding, spans(weight, geometry), output_padding, strict=True)
+    return tuple((n - 1) * stride - 2 * zeros + span + added for n, stride, zeros, span, added in along)
 
 
 def spans(weight: Tensor, geometry: Geometry) -> tuple[int, ...]:

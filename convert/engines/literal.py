@@ -240,9 +240,8 @@ class _Memory:
 
 
 def _is_differentiated(layer: AttentionLayer, x: Tensor) -> bool:
-    parameters = (layer.weight, layer.bias, layer.alpha, layer.centers)
-    wanted = any(tensor is not None and tensor.requires_grad for tensor in (x, *parameters))
-    return torch.is_grad_enabled() and (wanted or layer.content is not None)
+    wanted = any(tensor is not None and tensor.requires_grad for tensor in (x, layer.weight, layer.bias))
+    return torch.is_grad_enabled() and (wanted or layer.trains_positions or layer.content is not None)
 
 
 def _mix(probabilities: Tensor, values: Tensor, out_channels: int) -> Tensor:

@@ -31,7 +31,7 @@ from ..heads.values import AttentionLayer
 from ..size import Size
 from ..spec import ConvSpec
 from ..transforms import is_traced
-from .base import Cost, Engine, positions_are_trained
+from .base import Cost, Engine
 from .literal import all_queries, project_values
 
 
@@ -47,12 +47,10 @@ class SdpaEngine(Engine):
             return "the layer has content terms"
         if layer.axis_scores is not None:
             return "the positional scores are learned tables"
-        if not layer.regime.is_read:
+        if layer.trains_positions:
             return UNREAD
         if not _is_exact(layer):
             return "attention is not exactly one-hot, or alpha is no power of two"
-        if positions_are_trained(layer):
-            return "centers or alpha require gradients, which one-hot attention does not have"
         if layer.weight.device.type != "cpu":
             return "on this device the fused kernels may round scores to TF32"
         return None
@@ -74,6 +72,7 @@ class SdpaEngine(Engine):
         """Computes the layer; raises EngineError before allocating anything on a grid that is too large."""
         spec, batch, size = layer.spec, x.shape[0], Size(*x.shape[2:])
         _check_size(layer, size)
+        self.check_memory(layer, x)
         padded = spec.pad(x).to(_score_dtype(layer, size))
         values = project_values(layer, padded).permute(2, 0, 1, 3)
         queries, keys = absolute_positions(layer, size, like=padded)

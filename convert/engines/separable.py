@@ -10,9 +10,9 @@ so that head h reads R_h X C_h^T, and
     Attention(X) = sum_h W_h (R_h X C_h^T) = sum_C ( sum over heads with column table C of W_h (R_h X) ) C^T
 
 The quadratic score -alpha |delta - Delta|^2 is such a sum for any real centre and any alpha of each head's own, and so
-are learned tables; along n axes there are n terms, and n softmaxes. The product R_h X is computed once for all heads
-with the same row table, the product with C once for all heads with the same column table. While positions are trained,
-no two heads have the same for long, and ``sums/head_sum.py`` computes the sum and its derivatives.
+are learned tables; along n axes there are n terms, and n softmaxes. Where positions rest, the product R_h X is computed
+once for all heads with the same row table, the product with C once for all heads with the same column table. While they
+are trained, no two heads have the same for long, and ``head_sum.py`` computes the sum.
 
 ``proofs/claims/computing/separability.py`` proves that the softmax factors.
 """
@@ -20,9 +20,7 @@ no two heads have the same for long, and ``sums/head_sum.py`` computes the sum a
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -30,38 +28,15 @@ from torch import Tensor
 from ..bounds.rounding import separable_error
 from ..heads.values import AttentionLayer
 from ..size import Size
-from ..transforms import is_differentiating, is_traced, is_transformed
-from .axes import axis_probabilities, without_far_keys, without_negligible
-from .base import Cost, Engine, pad_as_convolution, positions_are_trained
-from .content import attend_content, content_cost, content_refusal, without_content
-from .convolution import Geometry, convolve, is_channels_last, laid_out_like
-from .passes import Axis, Passes, cheapest_passes, stencils_are_fast
+from ..transforms import is_traced
+from .axes import Axis, axis_probabilities, pad_for_tables, table, without_negligible
+from .base import Cost, Engine
+from .content import attend_content, content_cost, without_content
+from .convolution import laid_out_like
+from .head_sum import bytes_held, head_sum, head_weights, project
 from .stencil import keys_read
-from .sums.head_sum import head_sum, head_weights
 
 _CHUNK_BYTES = 4 * 2**20  # of one intermediate result: larger ones fall out of the cache
-
-
-_Numbers = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class _Tables:
-    """The distinct attentions of a layer along its axes, and which heads use them.
-
-    Attributes:
-        passes: The distinct attentions along each axis.
-        heads: For each attention along the last axis, pairs of a head and the numbers of its attentions along the
-            others.
-    """
-
-    passes: Passes
-    heads: tuple[tuple[tuple[int, _Numbers], ...], ...]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the tables hold."""
-        return self.passes.nbytes
 
 
 class SeparableEngine(Engine):
@@ -72,30 +47,31 @@ class SeparableEngine(Engine):
 
     def refusal(self, layer: AttentionLayer) -> str | None:
         """It needs positional scores that are a sum of one term an axis; ``content.py`` computes the others."""
-        return None if layer.content is None else content_refusal(layer, layer.content)
+        if layer.content is not None and layer.content.gate is None and layer.axis_scores is not None:
+            return "the layer has content terms in one softmax with learned tables"
+        return None
 
     def cost(self, layer: AttentionLayer, size: Size, *, batch: int = 1) -> Cost:
-        """Both passes over all distinct tables, and the channels in between; what content costs comes on top."""
+        """The passes over all distinct tables, and the channels in between; what content costs comes on top."""
         if layer.content is not None:
             behind = content_cost(layer, layer.content, size, batch=batch)
-            return (
-                behind if layer.content.gate is None else behind + self.cost(without_content(layer), size, batch=batch)
-            )
+            joined = layer.content.gate is None
+            return behind if joined else behind + self.cost(without_content(layer), size, batch=batch)
         spec, output, grid = layer.spec, layer.spec.output_size(size), layer.spec.padded_size(size)
-        names = _table_names(layer)
+        names = list(zip(*_table_names(layer), strict=True))
         leading, lengths = 0, list(grid)
         for axis in range(spec.axes - 1):  # each distinct head along the axes before needs its own pass
             lengths[axis] = output[axis]
             repeats = len(set(zip(*names[:axis], strict=True))) if axis else 1
-            keys = _keys_read(layer, grid[axis], axis)
-            leading += spec.in_channels * repeats * keys * math.prod(lengths)
+            leading += spec.in_channels * repeats * _keys_read(layer, grid[axis], axis) * math.prod(lengths)
         mixed = math.prod(lengths)
         mixing = spec.num_heads * spec.out_channels * spec.in_channels // spec.groups * mixed
         last = spec.out_channels * math.prod(output) * _keys_read(layer, grid[-1], spec.axes - 1)
-        widest = max(spec.in_channels, spec.out_channels) * mixed
-        distinct = len(set(zip(*names[:-1], strict=True)))
-        held = (distinct + 2) * min(batch, _images(layer, size)) * widest + batch * spec.in_channels * math.prod(grid)
-        return Cost(2 * batch * (leading + mixing + last), held * layer.regime.dtype.itemsize)
+        flops = 2 * batch * (leading + mixing + last)
+        if _is_at_rest(layer):
+            return Cost(flops, _memory(layer, size, batch)[1])
+        tables = spec.num_heads * sum(q * k for q, k in zip(output, grid, strict=True))
+        return Cost(flops, bytes_held(spec, size, batch, layer.regime.dtype.itemsize) + 2 * 8 * tables)
 
     def error(self, layer: AttentionLayer) -> float:
         """``rounding.separable_error``."""
@@ -103,157 +79,103 @@ class SeparableEngine(Engine):
 
     def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
         """Computes the layer."""
+        self.check_memory(layer, x)
         if layer.content is not None:
             return attend_content(layer, layer.content, x, self.attend)
-        output = _by_head(layer, x) if _is_by_head(layer, x) else _by_table(layer, x)
+        output = _by_table(layer, x) if _is_at_rest(layer) else _by_head(layer, x)
         if layer.bias is not None:
             output = output + layer.bias.to(output.dtype).view(-1, *(1,) * layer.spec.axes)
         return laid_out_like(x, output.to(x.dtype))
 
 
-def _is_by_head(layer: AttentionLayer, x: Tensor) -> bool:
-    """Whether the heads' tables are taken to differ, and differentiated by hand: on a CPU, and not in a transform."""
-    return not _is_at_rest(layer) and x.is_cpu and not is_transformed() and not is_differentiating()
+def _is_at_rest(layer: AttentionLayer) -> bool:
+    """Whether the tables are known as numbers."""
+    return layer.axis_scores is None and not layer.trains_positions
 
 
 def _by_head(layer: AttentionLayer, x: Tensor) -> Tensor:
     """sum_h W_h (R_h X C_h^T), each head with tables of its own."""
     spec, size = layer.spec, Size(*x.shape[2:])
-    source = pad_as_convolution(spec, x).to(layer.regime.dtype)
+    source = pad_for_tables(spec, x).to(layer.regime.dtype)
     found = [axis_probabilities(layer, size, axis) for axis in range(spec.axes)]
-    tables = [Axis.of(spec, size, axis).seen(without_negligible(table)) for axis, table in enumerate(found)]
+    tables = [Axis.of(spec, size, axis).seen(without_negligible(part)) for axis, part in enumerate(found)]
     return head_sum(source, head_weights(layer, source.dtype), tables)
 
 
 def _by_table(layer: AttentionLayer, x: Tensor) -> Tensor:
     """The same, where heads with equal tables share the passes."""
     size = Size(*x.shape[2:])
-    tables = _tables(layer, size, x.shape[0])
-    source = pad_as_convolution(layer.spec, x).to(layer.regime.dtype, memory_format=tables.passes.memory_format)
+    source = pad_for_tables(layer.spec, x).to(layer.regime.dtype)
     weight = head_weights(layer, source.dtype)
-    images = [source] if is_traced() else torch.split(source, _images(layer, size))
-    parts = [_attend(weight, tables, part) for part in images]
+    images = [source] if is_traced() else torch.split(source, _images(layer, size, x.shape[0]))
+    parts = [_attend(layer, size, weight, part) for part in images]
     return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
-def _is_at_rest(layer: AttentionLayer) -> bool:
-    """Whether the tables depend on nothing that training changes, and on values that are known."""
-    return layer.axis_scores is None and layer.regime.is_read and not positions_are_trained(layer)
-
-
-def _table_names(layer: AttentionLayer) -> list[list[object]]:
-    """For each axis and head, what the head's table along the axis is determined by; equal where tables coincide."""
-    if not _is_at_rest(layer):
-        return [list(range(layer.spec.num_heads))] * layer.spec.axes
-    pairs = list(zip(layer.regime.alpha, layer.regime.centers, strict=True))
-    return [[(alpha, center[axis]) for alpha, center in pairs] for axis in range(layer.spec.axes)]
-
-
-def _keys_read(layer: AttentionLayer, keys: int, axis: int) -> int:
-    """Keys along one axis that a query reads with a probability above zero, over all distinct tables."""
-    names = set(_table_names(layer)[axis])
-    if not _is_at_rest(layer):
-        return len(names) * keys
-    return sum(keys_read(alpha, keys, layer.regime.dtype) for alpha, _ in cast(set[tuple[float, float]], names))
-
-
-def _tables(layer: AttentionLayer, size: Size, batch: int) -> _Tables:
-    """The distinct tables; kept as long as the layer's positions and the size stay, unless they are trained."""
-    if not _is_at_rest(layer):
-        return _make_tables(layer, size, batch)
-    key = ("separable", size, batch, layer.spec.output_padding)
-    return layer.regime.remember(key, lambda: _make_tables(layer, size, batch))
-
-
-def _make_tables(layer: AttentionLayer, size: Size, batch: int) -> _Tables:
-    spec, dtype = layer.spec, layer.regime.dtype
-    axes = [Axis.of(spec, size, axis) for axis in range(spec.axes)]
-    names = _table_names(layer)
-    first = [{name: head for head, name in reversed(list(enumerate(part)))} for part in names]
-    heads = [[first[axis][name] for name in dict.fromkeys(part)] for axis, part in enumerate(names)]
-    seen = [axis.seen(axis_probabilities(layer, size, number)) for number, axis in enumerate(axes)]
-    tables = [[probabilities[head] for head in part] for probabilities, part in zip(seen, heads, strict=True)]
-    if _is_at_rest(layer):
-        tables = [[without_far_keys(table, dtype) for table in part] for part in tables]
-    stencils = None
-    if _is_at_rest(layer) and stencils_are_fast(layer.weight.device, dtype):
-        alpha, centers = layer.regime.alpha, layer.regime.centers
-        stencils = [
-            [axis.stencil(alpha[head], centers[head][number], dtype) for head in heads[number]]
-            for number, axis in enumerate(axes)
-        ]
-    images = batch * spec.in_channels, batch * spec.out_channels
-    passes = cheapest_passes(tables, stencils, images=images, kept=_is_at_rest(layer))
-    return _Tables(passes, _users(names))
-
-
-def _users(names: list[list[object]]) -> tuple[tuple[tuple[int, _Numbers], ...], ...]:
-    """``_Tables.heads`` for the names of each head's tables."""
-    numbers = [{name: n for n, name in enumerate(dict.fromkeys(part))} for part in names]
-    users = defaultdict(list)
-    for head, named in enumerate(zip(*names, strict=True)):
-        *leading, last = (number[name] for number, name in zip(numbers, named, strict=True))
-        users[last].append((head, tuple(leading)))
-    return tuple(tuple(users[number]) for number in range(len(numbers[-1])))
-
-
-def _images(layer: AttentionLayer, size: Size) -> int:
-    """Images at a time, so that an intermediate result stays in the cache, and under the layer's memory limit."""
-    spec = layer.spec
-    pixels = math.prod((*spec.output_size(size)[:-1], spec.padded_size(size)[-1]))
-    image = max(spec.in_channels, spec.out_channels) * pixels * layer.regime.dtype.itemsize
-    return max(1, min(_CHUNK_BYTES, layer.memory_limit) // image)
-
-
-def _attend(weight: Tensor, tables: _Tables, source: Tensor) -> Tensor:
+def _attend(layer: AttentionLayer, size: Size, weight: Tensor, source: Tensor) -> Tensor:
     """sum over column tables C of ( sum over their heads of W_h (R_h X) ) C^T.
 
     Args:
+        layer: The layer.
+        size: Size of its input.
         weight: [num_heads, groups, out_channels / groups, in_channels / groups].
-        tables: The distinct tables.
-        source: [batch, in_channels, *size], without the zero padding.
+        source: [batch, in_channels, *pixels], what ``pad_for_tables`` made of its input.
 
     Returns:
         [batch, out_channels, *output size].
     """
-    passes = tables.passes
-    read: dict[_Numbers, Tensor] = {(): source}
-    distinct = len({numbers for heads in tables.heads for _, numbers in heads})
-    output: Tensor | None = None
-    for last, heads in enumerate(tables.heads):
-        mixed: Tensor | None = None
-        for head, numbers in heads:
-            mixed = _plus(mixed, _project(weight[head], _read(passes, numbers, read)))
-            if numbers and distinct == len(weight):
-                del read[numbers]  # no other head reads it
-        if mixed is not None:
-            output = _plus(output, passes.along(len(passes.axes) - 1, last, mixed))
-    return source if output is None else output
+    axes = [Axis.of(layer.spec, size, axis) for axis in range(layer.spec.axes)]
+    names = _table_names(layer)
+    read: dict[tuple[object, ...], Tensor] = {(): source}
+
+    def along(number: int, name: tuple[float, float], images: Tensor) -> Tensor:
+        return table(axes[number], *name, source.dtype, source.device).along(images, number)
+
+    def read_by(leading: tuple[tuple[float, float], ...]) -> Tensor:
+        """What heads with these tables along the first axes read, computed once."""
+        if leading not in read:
+            read[leading] = along(len(leading) - 1, leading[-1], read_by(leading[:-1]))
+        return read[leading]
+
+    total: Tensor | None = None
+    for column in dict.fromkeys(name[-1] for name in names):
+        heads = [head for head, name in enumerate(names) if name[-1] == column]
+        mixed = project(weight[heads[0]], read_by(names[heads[0]][:-1]))
+        for head in heads[1:]:
+            mixed = mixed + project(weight[head], read_by(names[head][:-1]))
+        part = along(len(axes) - 1, column, mixed)
+        total = part if total is None else total + part
+    return source if total is None else total
 
 
-def _read(passes: Passes, numbers: _Numbers, read: dict[_Numbers, Tensor]) -> Tensor:
-    """What heads with these attentions along the first axes read, computed once."""
-    if numbers not in read:
-        before = _read(passes, numbers[:-1], read)
-        read[numbers] = passes.along(len(numbers) - 1, numbers[-1], before)
-    return read[numbers]
+def _table_names(layer: AttentionLayer) -> list[tuple[tuple[float, float], ...]]:
+    """For each head, what determines its table along each axis; equal where tables coincide."""
+    if not _is_at_rest(layer):
+        return [((head, 0.0),) * layer.spec.axes for head in range(layer.spec.num_heads)]
+    pairs = zip(layer.regime.alpha, layer.regime.centers, strict=True)
+    return [tuple((alpha, coordinate) for coordinate in center) for alpha, center in pairs]
 
 
-def _plus(total: Tensor | None, part: Tensor) -> Tensor:
-    """The sum so far and one more part, in the memory of the sum."""
-    return part if total is None else total.add_(part)
+def _keys_read(layer: AttentionLayer, keys: int, axis: int) -> int:
+    """Keys along one axis that a query reads with a probability above zero, over all distinct tables."""
+    names = {name[axis] for name in _table_names(layer)}
+    if not _is_at_rest(layer):
+        return len(names) * keys
+    return sum(keys_read(alpha, keys, layer.regime.dtype) for alpha, _ in names)
 
 
-def _project(weight: Tensor, x: Tensor) -> Tensor:
-    """W x at every pixel: [batch, in_channels, *size] -> [batch, out_channels, *size].
+def _images(layer: AttentionLayer, size: Size, batch: int) -> int:
+    """Images at a time, so that an intermediate result stays in the cache, and all under the layer's memory limit."""
+    return _memory(layer, size, batch)[0]
 
-    Args:
-        weight: [groups, out_channels / groups, in_channels / groups].
-        x: [batch, in_channels, *size].
-    """
-    groups, _, channels = weight.shape
-    if x.ndim == 4 and is_channels_last(x):
-        return convolve(x, weight.flatten(0, 1)[..., None, None], None, Geometry.of(2, groups=groups))
-    pixels = torch.unflatten(x.flatten(2), 1, (groups, channels))
-    projected = weight * pixels if channels == 1 else weight @ pixels
-    return torch.unflatten(projected.flatten(1, 2), 2, x.shape[2:])
+
+def _memory(layer: AttentionLayer, size: Size, batch: int) -> tuple[int, int]:
+    """Images at a time, and the bytes that are held then: the padded input, tables, and what heads read."""
+    spec, output, grid = layer.spec, layer.spec.output_size(size), layer.spec.padded_size(size)
+    names, element = list(zip(*_table_names(layer), strict=True)), layer.regime.dtype.itemsize
+    tables = sum(len(set(along)) * q * k for along, q, k in zip(names, output, grid, strict=True))
+    fixed = (batch * spec.in_channels * math.prod(grid) + tables) * element
+    one = max(spec.in_channels, spec.out_channels) * math.prod((*output[:-1], grid[-1])) * element
+    image = (len(set(zip(*names[:-1], strict=True))) + 2) * one
+    images = max(1, min(batch, _CHUNK_BYTES // one, (layer.memory_limit - fixed) // image))
+    return images, fixed + images * image

@@ -1,122 +1,171 @@
-"""Softmax along one axis as a stencil: the same weights for every query, rescaled near the border.
+"""Smoothing as a convolution: the same weights for every target, rescaled near the border.
 
-A quadratic score depends only on where the key lies relative to the query. So does its exponential, and only the sum
+A quadratic score depends only on where the key lies relative to the target. So does its exponential, and only the sum
 that normalises it notices where the image ends:
 
-    softmax_k(-alpha (k - q - c)^2) = g(k - q) scale(q),      g(d) = exp(-alpha (d - c)^2) / Z,
-    scale(q) = Z / sum_k exp(-alpha (k - q - c)^2),           Z = sum_d exp(-alpha (d - c)^2)
+    S X = D (G * X),     g(d) = exp(-alpha d^2) / Z,     Z = sum_d exp(-alpha d^2)
+    D[t] = Z / sum_{0 <= k < keys} exp(-alpha (k - t)^2)
 
-Far keys are left out, as many as weigh no more than u together (``bounds.rounding.left_out``, which the certificate
-counts), and a few taps remain: a convolution along the axis, channel by channel. On a CPU torch computes it fast for
-binary32 images. Elsewhere tables of all probabilities are used: ``axes.py``. ``joint.py`` takes two axes at once.
+along each axis, with D = 1 in the middle of an image. Far taps are left out of g, as many as weigh no more than u
+together (``bounds.rounding.left_out``, which the certificate counts), and a few remain: a constant kernel, convolved
+channel by channel. D keeps the sum over all keys. Along several axes G and D are products of one factor an axis
+(``proofs/claims/computing/separability.py``), and D of one axis commutes with G of another, so D comes once, at the
+end.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from ..bounds.rounding import left_out
-from .axes import without_far_keys
-from .convolution import Geometry, convolve
-from .processor import CONVOLVING, MOVING, WIDEST_PADDING
+from ..bounds.rounding import JOINT_KEYS, left_out
+from ..heads.values import constant
+from ..transforms import is_traced
+from .axes import Axis, kept, known
+from .convolution import is_channels_last
 
-_LARGEST_SCALE = 2.0**20  # beyond, the keys are so far from the target that g underflows where they are
+WIDEST = 31  # taps: wider kernels are slower than tables
+_HAS_ONEDNN = bool(torch.backends.mkldnn.is_available())
+_FLATTEST = 2.0**-6  # alpha below which kernels are wider than that
+_JOINT = 7  # taps along an axis up to which one kernel for both axes of an image is faster than one an axis
 
 
-@dataclass(frozen=True)
-class Stencil:
-    """Attention along one axis of images whose memory format is ``torch.channels_last``.
+@known
+def radius(alpha: float, dtype: torch.dtype) -> int:
+    """The taps d = -R, ..., R that are kept: those beyond weigh at most 0.49 ``left_out`` on either side.
 
-    Attributes:
-        weights: g at consecutive offsets, [taps].
-        scale: scale(q), [num_queries].
-        stride: Pixels between queries.
-        padding: Zeros that the convolution with ``weights`` adds at both ends of the axis.
+    A target lies on the key grid, so the sum that normalises its weights is at least 1.
     """
+    if alpha < _FLATTEST:
+        return WIDEST
+    beyond, most = 0.0, 0.49 * left_out(dtype)
+    for distance in range(math.ceil(math.sqrt(60 / alpha)), 0, -1):
+        beyond += math.exp(-alpha * distance * distance)
+        if beyond > most:
+            return distance
+    return 0
 
-    weights: Tensor
-    scale: Tensor
-    stride: int
-    padding: int
 
-    @classmethod
-    def of(
-        cls, alpha: float, center: float, *, keys: int, queries: int, stride: int, zeros: int, dtype: torch.dtype
-    ) -> Stencil | None:
-        """The stencil of a head, or None if its target is too far from the image for one.
+def is_fast(alpha: float, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether a convolution with the stencil is how torch smooths fastest on a device."""
+    if 2 * radius(alpha, dtype) + 1 > WIDEST:
+        return False
+    return device.type != "cpu" or (dtype == torch.float32 and _HAS_ONEDNN)
 
-        Args:
-            alpha: Locality strength.
-            center: Target of the first query.
-            keys: Pixels of the padded axis, over which the softmax goes.
-            queries: Number of queries; their targets are center, center + stride, ...
-            stride: Pixels between queries.
-            zeros: Pixels of zero padding at the start of the axis that the images lack.
-            dtype: Precision of the probabilities; they are computed in float64.
-        """
-        first, last = -stride * (queries - 1), keys - 1  # all offsets of a key from a query
-        exponents = _exponents(alpha, center, first, last)
-        bell = (exponents - exponents.max()).exp()
-        scale = bell.sum() / bell.unfold(0, keys, stride).sum(-1).flip(0)
-        if not bool((scale <= _LARGEST_SCALE).all()):
-            return None
-        shares = without_far_keys((bell / bell.sum() * scale.max()).unsqueeze(0), dtype)
-        used = (first + shares[0].nonzero()).flatten().tolist()
-        first, last, padding = _window(used[0], used[-1], keys=keys, queries=queries, stride=stride, zeros=zeros)
-        weights = (_exponents(alpha, center, first, last) - exponents.max()).exp() / bell.sum()
-        return cls(weights.to(dtype), scale.to(dtype), stride, padding)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the weights and the scale."""
-        return self.weights.nbytes + self.scale.nbytes
+def smooth(x: Tensor, axes: Sequence[Axis], alpha: float) -> Tensor:
+    """S X along every axis.
 
-    def cost(self, vectors: int) -> int:
-        """Cost of applying the stencil to ``vectors`` lines of pixels, in multiply-adds of a large matrix product."""
-        return len(self.scale) * (len(self.weights) + MOVING) * vectors + CONVOLVING
+    Args:
+        x: Images [batch, channels, *pixels], without the zeros at both ends of an axis.
+        axes: Targets and keys along each axis; between two pixels of the images lies no other key.
+        alpha: Locality strength.
 
-    def is_slow(self, *, along_columns: bool) -> bool:
-        """Whether torch takes a slow way through contiguous images, as it does where taps see only zeros."""
-        return self.padding >= len(self.weights) or (along_columns and self.padding > WIDEST_PADDING)
+    Returns:
+        [batch, channels, *targets].
+    """
+    reach = radius(alpha, x.dtype)
+    joint = len(axes) == 2 and (2 * reach + 1 <= _JOINT or _is_kept_together(x, reach))
+    attended = _jointly(x, axes, alpha, reach) if joint else _one_by_one(x, axes, alpha, reach)
+    make = scale if is_traced() else _kept_scale
+    return attended * make(tuple(axes), alpha, x.dtype, x.device)
 
-    def rows_of(self, x: Tensor) -> Tensor:
-        """Applies the stencil to the rows: [batch, channels, rows, columns] -> [batch, channels, queries, columns]."""
-        kernel = self.weights.view(1, 1, -1, 1).expand(x.shape[1], 1, -1, 1)
-        attended = convolve(x, kernel, None, Geometry((self.stride, 1), (self.padding, 0), (1, 1), x.shape[1]))
-        return attended.mul_(self.scale.unsqueeze(1))
 
-    def columns_of(self, x: Tensor) -> Tensor:
-        """Applies the stencil to the columns: [batch, channels, rows, columns] -> [batch, channels, rows, queries]."""
-        kernel = self.weights.view(1, 1, 1, -1).expand(x.shape[1], 1, 1, -1)
-        attended = convolve(x, kernel, None, Geometry((1, self.stride), (0, self.padding), (1, 1), x.shape[1]))
-        return attended.mul_(self.scale)
+def _is_kept_together(x: Tensor, reach: int) -> bool:
+    return (2 * reach + 1) ** 2 <= JOINT_KEYS and is_channels_last(x) and not x.is_contiguous()
+
+
+def _jointly(x: Tensor, axes: Sequence[Axis], alpha: float, reach: int) -> Tensor:
+    channels, strides = x.shape[1], tuple(axis.stride for axis in axes)
+    padding = tuple(reach + axis.first for axis in axes)
+    return F.conv2d(x, _kernel((2,) * 2, alpha, reach, channels, x), None, strides, padding, 1, channels)
+
+
+def _one_by_one(x: Tensor, axes: Sequence[Axis], alpha: float, reach: int) -> Tensor:
+    """One convolution an axis, each over images of which this axis are the rows."""
+    batch, channels = x.shape[:2]
+    if torch.compiler.is_dynamo_compiling():
+        return _along_each(x, axes, alpha, reach)
+    for number, axis in enumerate(axes):
+        before, after = x.shape[2 : 2 + number], x.shape[3 + number :]
+        lines = channels * math.prod(before)
+        if torch._C._get_tracing_state() is not None:  # torch.jit.trace would fix the number of groups
+            batches, lines = batch * lines, 1
+        else:
+            batches = batch
+        images = x.reshape(batches, lines, x.shape[2 + number], math.prod(after))
+        kernel = _kernel((1,), alpha, reach, lines, x)
+        attended = F.conv2d(images, kernel, None, (axis.stride, 1), (reach + axis.first, 0), 1, lines)
+        x = attended.view(batch, channels, *before, axis.queries, *after)
+    return x
+
+
+def _along_each(x: Tensor, axes: Sequence[Axis], alpha: float, reach: int) -> Tensor:
+    """The same without another view of the images: Inductor (torch 2.13) cannot order a view's strides of symbols."""
+    convolve, channels = (F.conv1d, F.conv2d, F.conv3d)[len(axes) - 1], x.shape[1]
+    for number, axis in enumerate(axes):
+        stride, padding, taps = ([one] * len(axes) for one in (1, 0, 1))
+        stride[number], padding[number], taps[number] = axis.stride, reach + axis.first, 2 * reach + 1
+        kernel = _kernel((1,), alpha, reach, channels, x).reshape(channels, 1, *taps)
+        x = convolve(x, kernel, None, stride, padding, 1, channels)
+    return x
+
+
+def _kernel(shape: tuple[int, ...], alpha: float, reach: int, channels: int, like: Tensor) -> Tensor:
+    """G for every channel: [channels, 1, taps, taps] for two axes at once, [channels, 1, taps, 1] for one."""
+    make = _make_weights if is_traced() else _kept_weights
+    return make(weights(len(shape) == 2, alpha, reach), like.dtype, like.device).expand(channels, 1, -1, -1)
+
+
+@known
+def weights(joint: bool, alpha: float, reach: int) -> tuple[tuple[float, ...], ...]:
+    """g, or the outer product of g along both axes: taps times taps, or taps times 1."""
+    total = 1 + 2 * math.fsum(_bell(alpha))
+    along = [math.exp(-alpha * d * d) / total for d in range(-reach, reach + 1)]
+    return tuple(tuple(w * v for v in along) if joint else (w,) for w in along)
+
+
+def _make_weights(numbers: tuple[tuple[float, ...], ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return constant([[numbers]], dtype, device)
+
+
+def scale(axes: tuple[Axis, ...], alpha: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """D, the product of one factor an axis: [*targets]; in a trace, of whatever sizes."""
+    numbers = _all_weights(alpha)
+    kernel, reach, total = constant(numbers, torch.float64, device), len(numbers) // 2, math.fsum(numbers)
+    offsets = torch.arange(-reach, reach + 1, device=device)
+    product: Tensor | None = None
+    for number, axis in enumerate(axes):
+        keys = axis.start + axis.stride * torch.arange(axis.queries, device=device)[:, None] + offsets
+        inside = torch.logical_and(keys >= 0, keys < axis.keys).double()
+        factor = (total / (inside @ kernel)).to(dtype).view(-1, *(1,) * (len(axes) - 1 - number))
+        product = factor if product is None else product * factor
+    if product is None:
+        raise ValueError("there must be an axis to smooth along")
+    return product
+
+
+_kept_scale, _kept_weights = kept(scale), kept(_make_weights)
+
+
+@known
+def _all_weights(alpha: float) -> tuple[float, ...]:
+    """exp(-alpha d^2) for all d where it changes a sum in double precision, in order."""
+    bell = _bell(alpha)
+    return (*reversed(bell), 1.0, *bell)
+
+
+def _bell(alpha: float) -> tuple[float, ...]:
+    """exp(-alpha d^2) for d = 1, 2, ... as long as it changes a sum in double precision."""
+    return tuple(math.exp(-alpha * d * d) for d in range(1, math.ceil(math.sqrt(40 / alpha)) + 1))
 
 
 def keys_read(alpha: float, keys: int, dtype: torch.dtype) -> int:
     """About how many keys along one axis a query reads, in a precision: all but those that weigh next to nothing."""
-    if alpha <= 0:
+    if not alpha > 0:
         return keys
     return min(2 * math.floor(math.sqrt(-math.log(left_out(dtype)) / alpha)) + 1, keys)
-
-
-def _exponents(alpha: float, center: float, first: int, last: int) -> Tensor:
-    """-alpha (d - c)^2 for d = first, ..., last, in float64."""
-    return -alpha * (torch.arange(first, last + 1, dtype=torch.float64, device="cpu") - center).square()
-
-
-def _window(first: int, last: int, *, keys: int, queries: int, stride: int, zeros: int) -> tuple[int, int, int]:
-    """The fewest taps around first, ..., last with which a convolution computes exactly these queries.
-
-    The convolution pads both ends alike. It starts at offset zeros - padding, so that is the first tap. It must
-    reach the last query, and must not compute one more.
-
-    Returns:
-        The first tap, the last tap, and the padding.
-    """
-    pixels = keys - 2 * zeros
-    padding = max(zeros - first, stride * (queries - 1) - zeros + last - pixels + 1, 0)
-    return zeros - padding, max(last, pixels + padding + zeros - stride * queries), padding

@@ -176,8 +176,9 @@ def gpsa_from_attention(layer: SelfAttention, *, size: Sequence[int]) -> GPSACon
         parameter.zero_()
     heads, channels = spec.num_heads, spec.in_channels
     attention.get_parameter("gating_param").fill_(OPEN)
-    scores = torch.stack([2 * layer.centers[:, 1], 2 * layer.centers[:, 0], -torch.ones_like(layer.alpha)], dim=-1)
-    _linear(attention, "pos_proj").weight.copy_(layer.alpha.unsqueeze(-1) * scores)
+    alpha, centers = layer.alpha.detach(), layer.centers.detach()
+    scores = torch.stack([2 * centers[:, 1], 2 * centers[:, 0], -torch.ones_like(alpha)], dim=-1)
+    _linear(attention, "pos_proj").weight.copy_(alpha.unsqueeze(-1) * scores)
     _linear(attention, "v").weight.unflatten(0, (heads, -1))[:, :channels, :channels] = torch.eye(channels).to(weight)
     project = _linear(attention, "proj")
     project.weight.unflatten(1, (heads, -1))[: spec.out_channels, :, :channels] = dense_kernel(layer)
@@ -203,9 +204,9 @@ def attention_from_gpsa(module: GPSAConvolution) -> SelfAttention:
         weight=nn.Parameter(weight_of(spec, blocks[: spec.out_channels, :, : spec.in_channels])),
         bias=nn.Parameter(project.bias[: spec.out_channels].clone()) if spec.bias else None,
     )
-    layer.alpha.copy_(alpha)
-    layer.centers.copy_(scores[:, :2].flip(-1) / (2 * alpha).unsqueeze(-1))
-    layer.alpha_follows_dtype = bool((alpha == EXACT_ALPHA[layer.regime.dtype]).all())
+    is_exact = bool((alpha == EXACT_ALPHA[layer.regime.dtype]).all())
+    centers = scores[:, :2].flip(-1) / (2 * alpha).unsqueeze(-1)
+    layer.set_positions(alpha=None if is_exact else alpha, centers=centers)
     again = gpsa_from_attention(layer, size=module.size).attention.state_dict()
     state = attention.state_dict()
     changed = [name for name, value in again.items() if name not in state or not torch.equal(value, state[name])]

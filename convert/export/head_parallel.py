@@ -26,6 +26,7 @@ from ..attention.computed import is_computed
 from ..attention.layer import SelfAttention
 from ..engines import ENGINES
 from ..errors import ConversionError
+from ..heads.regime import Regime
 from ..heads.values import LayerValues
 
 
@@ -48,6 +49,7 @@ class HeadParallel(ParallelStyle):
         wanted = module.weight.requires_grad
         sharded = distribute_tensor(module.weight.detach(), device_mesh, [Shard(2 + share.axis)])
         module.weight = nn.Parameter(sharded, requires_grad=wanted)
+        module.engine = "literal"
         module._attend = partial(_attend, share)  # type: ignore[method-assign]
         return module
 
@@ -64,7 +66,7 @@ class _Share:
 
     mesh: DeviceMesh
     axis: int
-    heads: Tensor
+    heads: tuple[int, ...]
 
 
 def _share(layer: SelfAttention, mesh: DeviceMesh) -> _Share:
@@ -79,7 +81,7 @@ def _share(layer: SelfAttention, mesh: DeviceMesh) -> _Share:
     if spec.transposed:  # whose weight holds the kernel flipped
         taps = spec.kernel_size[axis] - 1 - taps.flip(0)
     heads = torch.arange(spec.num_heads).view(spec.kernel_size).index_select(axis, taps)
-    return _Share(mesh, axis, heads.flatten().to(layer.alpha.device))
+    return _Share(mesh, axis, tuple(heads.flatten().tolist()))
 
 
 def _attend(share: _Share, x: Tensor, values: LayerValues) -> Tensor:
@@ -88,10 +90,14 @@ def _attend(share: _Share, x: Tensor, values: LayerValues) -> Tensor:
     if x.dtype != weight.dtype:
         raise ConversionError(f"input must have the layer's dtype {weight.dtype}; got {x.dtype}")
     assert isinstance(weight, DTensor)
-    everywhere = [_with_whole_gradient(tensor, share.mesh) for tensor in (x, values.alpha, values.centers)]
-    image, alpha, centers = everywhere
-    here = values._replace(weight=weight.to_local(), bias=None, alpha=alpha[share.heads], centers=centers[share.heads])
-    part = ENGINES["literal"].attend(here, image)
+    regime, trained, chosen = values.regime, values.trained, list(share.heads)
+    if trained is not None:
+        alpha, centers = (_with_whole_gradient(tensor, share.mesh)[chosen] for tensor in trained)
+        trained = alpha, centers
+    alphas, places = (regime.alpha[head] for head in chosen), (regime.centers[head] for head in chosen)
+    own = Regime(tuple(alphas), tuple(places), at_taps=regime.at_taps, dtype=regime.dtype)
+    here = values._replace(weight=weight.to_local(), bias=None, regime=own, trained=trained)
+    part = ENGINES["literal"].attend(here, _with_whole_gradient(x, share.mesh))
     whole = DTensor.from_local(part, share.mesh, [Partial()], run_check=False)
     output: Tensor = whole.redistribute(placements=[Replicate()]).to_local()
     if values.bias is None:

@@ -163,9 +163,8 @@ def attention_from_multihead(module: MultiheadConvolution) -> SelfAttention:
         weight=nn.Parameter(weight),
         bias=nn.Parameter(attention.out_proj.bias[: spec.out_channels].clone()) if spec.bias else None,
     )
-    layer.alpha.copy_(alpha)
-    layer.centers.copy_(centers)
-    layer.alpha_follows_dtype = bool((alpha == EXACT_ALPHA[layer.regime.dtype]).all())
+    is_exact = bool((alpha == EXACT_ALPHA[layer.regime.dtype]).all())
+    layer.set_positions(alpha=None if is_exact else alpha, centers=centers)
     again = multihead_from_attention(layer, size=module.size).attention.state_dict()
     changed = [name for name, value in attention.state_dict().items() if not torch.equal(value, again[name])]
     if changed:

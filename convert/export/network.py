@@ -26,6 +26,7 @@ from ..attention.checked import checked_model
 from ..attention.layer import SelfAttention
 from ..errors import ConversionError, OptionError, OutputError, Problem, ToolError, UnsupportedLayerError, first_line
 from ..files.write import write_file
+from ..heads.values import LayerValues
 from ..inputs import example_image, fitted
 from ..names import names_by_module
 from ..padded import convolution
@@ -84,7 +85,9 @@ def export_onnx(
     checked_model(model)
     opset = max(form_named(form).opset, _OPSET)
     plain, layers = with_convolutions(model)
-    problems = [Problem(name, reason) for name, layer in layers.items() if (reason := refusal(layer._values(), form))]
+    problems = [
+        Problem(name, reason) for name, layer in layers.items() if (reason := refusal(LayerValues.of(layer), form))
+    ]
     if problems or not layers:
         what = "; ".join(f"{problem.name}: {problem.reason}" for problem in problems) or "there is no attention layer"
         raise UnsupportedLayerError(f"the network cannot be written in the form {form}: {what}", problems)

@@ -32,13 +32,14 @@ from .readers.described import DescribedConvolution
 
 ATTENTION_KEYS = (
     "alpha",
+    "log_alpha",
     "centers",
     *(f"content.{name}" for name in ("query_weight", "key_weight", "position_weight", "key_bias", "gate")),
     *(f"axis_scores.{axis}" for axis in AXES),
 )
 """Keys that the state dict of an attention layer can have beside its convolution's."""
 
-_SIGNS = ("weight", "alpha", "centers")  # what every attention layer has, and no module of torch's
+_SIGNS = ("weight", "centers")  # what every attention layer has, and no module of torch's
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class LayerEntry:
         alpha_follows_dtype: As ``SelfAttention.alpha_follows_dtype``.
         kind: The convolution's class where it is not a plain one of PyTorch's, so that only the architecture makes it.
         content_gated: Whether its content terms are behind a gate.
+        trains_positions: As ``SelfAttention.trains_positions``.
     """
 
     names: tuple[str, ...]
@@ -64,6 +66,7 @@ class LayerEntry:
     alpha_follows_dtype: bool = True
     kind: str | None = None
     content_gated: bool = False
+    trains_positions: bool = False
 
     @classmethod
     def of(cls, names: tuple[str, ...], layer: SelfAttention) -> LayerEntry:
@@ -78,6 +81,7 @@ class LayerEntry:
             layer.alpha_follows_dtype,
             _kind(layer),
             content is not None and content.gate is not None,
+            layer.trains_positions,
         )
 
     @classmethod
@@ -91,7 +95,8 @@ class LayerEntry:
         made = cls(**{**data, "names": tuple(data["names"]), "spec": ConvSpec.from_json(dict(data["spec"]))})
         offsets = made.axis_offsets if made.axis_offsets is None else tuple(made.axis_offsets)
         texts = all(isinstance(text, str) for text in (*made.names, made.engine)) and isinstance(made.kind, str | None)
-        flags = isinstance(made.alpha_follows_dtype, bool) and isinstance(made.content_gated, bool)
+        answers = made.alpha_follows_dtype, made.content_gated, made.trains_positions
+        flags = all(isinstance(answer, bool) for answer in answers)
         numbers = all(type(number) is int for number in (made.content_key_dim or 0, *(offsets or ())))
         if not (made.names and texts and flags and numbers):
             raise TypeError(f"a layer is names, a geometry, an engine and dimensions or null; got {made}")
@@ -100,7 +105,8 @@ class LayerEntry:
     def to_json(self) -> dict[str, Any]:
         """The entry as plain data; what few layers have is left out of the others'."""
         data = asdict(self) | {"spec": self.spec.to_json()}
-        return {key: value for key, value in data.items() if value or key not in ("kind", "content_gated")}
+        rare = "kind", "content_gated", "trains_positions"
+        return {key: value for key, value in data.items() if value or key not in rare}
 
     def described(self, name: str, state: Mapping[str, Tensor]) -> DescribedConvolution:
         """The convolution that the layer was made from, in a state dict, under one of the layer's names."""
@@ -154,6 +160,8 @@ class LayerEntry:
             raise CheckpointError(f"layer {name} was of {own}, in the architecture it is of {theirs}")
         layer.engine = self.engine
         layer.alpha_follows_dtype = self.alpha_follows_dtype
+        if self.trains_positions:
+            layer.train_positions()
         if self.content_key_dim is not None:
             key_weight = saved.get(state_key(name, "content.key_weight"))
             shape = (layer.num_heads, self.content_key_dim, layer.in_channels)
@@ -232,7 +240,8 @@ def only_layers(state: Mapping[str, Tensor], entries: Iterable[LayerEntry]) -> d
 
 
 def _is_attention(state: Mapping[str, Tensor], name: str) -> bool:
-    return all(state_key(name, sign) in state for sign in _SIGNS)
+    strengths = any(state_key(name, key) in state for key in ("alpha", "log_alpha"))
+    return strengths and all(state_key(name, sign) in state for sign in _SIGNS)
 
 
 def _entry(names: tuple[str, ...], conv: Convolution, state: Mapping[str, Tensor]) -> LayerEntry:
@@ -242,4 +251,5 @@ def _entry(names: tuple[str, ...], conv: Convolution, state: Mapping[str, Tensor
     tables = [state.get(state_key(names[0], f"axis_scores.{axis}")) for axis in AXES[-spec.axes :]]
     found = [table for table in tables if table is not None and table.ndim == 2]
     offsets = tuple(table.shape[1] for table in found) if len(found) == len(tables) else None
-    return LayerEntry(names, spec, AUTO, key_dim, offsets, content_gated=state_key(names[0], "content.gate") in state)
+    gated, trains = (state_key(names[0], key) in state for key in ("content.gate", "log_alpha"))
+    return LayerEntry(names, spec, AUTO, key_dim, offsets, content_gated=gated, trains_positions=trains)

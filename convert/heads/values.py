@@ -1,8 +1,8 @@
-"""What engines and certificates read of a layer, so that they need not know the layer itself."""
+"""The part of a layer that engines and certificates read, so that they need not know the layer itself."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -43,6 +43,10 @@ class AttentionLayer(Protocol):
         """Centres, [num_heads, axes]."""
 
     @property
+    def trains_positions(self) -> bool:
+        """Whether alpha and centers are parameters."""
+
+    @property
     def content(self) -> ContentTerms | None:
         """Content terms of the scores."""
 
@@ -52,34 +56,56 @@ class AttentionLayer(Protocol):
 
     @property
     def memory_limit(self) -> int:
-        """Bytes that the literal engine may hold."""
+        """Bytes that an engine may hold beside the input, the output and the parameters."""
 
     @property
     def regime(self) -> Regime:
-        """What the values of alpha and centers allow."""
+        """The positions as numbers, and what they allow."""
 
 
 class LayerValues(NamedTuple):
-    """An ``AttentionLayer`` as it is during one forward call, its regime read once and its gate opened once."""
+    """An ``AttentionLayer`` as it is during one forward call.
+
+    Attributes:
+        spec: As ``AttentionLayer.spec``, and likewise the others.
+        trained: alpha and centers where they are parameters; None where they rest.
+        opened: g of the gate that content terms are behind, [num_heads], opened once a call.
+    """
 
     spec: ConvSpec
     weight: Tensor
     bias: Tensor | None
-    alpha: Tensor
-    centers: Tensor
-    content: ContentTerms | None
-    axis_scores: AxisScores | None
-    memory_limit: int
     regime: Regime
-    opened: Tensor | None
+    memory_limit: int
+    trained: tuple[Tensor, Tensor] | None = None
+    content: ContentTerms | None = None
+    axis_scores: AxisScores | None = None
+    opened: Tensor | None = None
 
     @classmethod
     def of(cls, layer: AttentionLayer) -> LayerValues:
-        """The values of a layer as they are now."""
+        """The values of a layer as they are now, with its positions read."""
         if isinstance(layer, LayerValues):
             return layer
-        read = {name: getattr(layer, name) for name in cls._fields if name != "opened"}
-        return cls(**read, opened=opened_gate(layer.content))
+        trained = (layer.alpha, layer.centers) if layer.trains_positions else None
+        content = layer.content
+        parts = trained, content, layer.axis_scores, opened_gate(content)
+        return cls(layer.spec, layer.weight, layer.bias, layer.regime, layer.memory_limit, *parts)
+
+    @property
+    def alpha(self) -> Tensor:
+        """As ``AttentionLayer.alpha``."""
+        return self.trained[0] if self.trained else constant(self.regime.alpha, self.regime.dtype, self.weight.device)
+
+    @property
+    def centers(self) -> Tensor:
+        """As ``AttentionLayer.centers``."""
+        return self.trained[1] if self.trained else constant(self.regime.centers, self.regime.dtype, self.weight.device)
+
+    @property
+    def trains_positions(self) -> bool:
+        """As ``AttentionLayer.trains_positions``."""
+        return self.trained is not None
 
     @property
     def kernel(self) -> Tensor:
@@ -90,6 +116,13 @@ class LayerValues(NamedTuple):
         """The layer as autocast makes it: weight and bias rounded to a dtype, positions as they are."""
         bias = None if self.bias is None else rounded(self.bias, dtype)
         return self._replace(weight=rounded(self.weight, dtype), bias=bias)
+
+
+def constant(values: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Numbers of Python as a tensor on a device, which the CPU does not wait for."""
+    if device.type != "cuda":
+        return torch.tensor(values, dtype=dtype, device=device)
+    return torch.tensor(values, dtype=dtype).pin_memory().to(device, non_blocking=True)
 
 
 def opened_gate(content: ContentTerms | None) -> Tensor | None:

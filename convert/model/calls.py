@@ -113,8 +113,9 @@ def _make_module(module: fx.GraphModule, node: fx.Node) -> None:
     for source in dict.fromkeys(attributes):
         if not source.users:
             graph.erase_node(source)
-    for target in {source.target for source in attributes} - {other.target for other in _attributes(graph)}:
-        _delete(module, target)
+    for target in {str(source.target) for source in attributes} - {str(other.target) for other in _attributes(graph)}:
+        if not _is_called(graph, target.rpartition(".")[0]):
+            _delete(module, target)
     module.add_submodule(path, conv)
 
 
@@ -179,6 +180,11 @@ def _free_name(module: nn.Module, conv: Convolution) -> str:
 
 def _attributes(graph: fx.Graph) -> list[fx.Node]:
     return [node for node in graph.nodes if node.op == "get_attr"]
+
+
+def _is_called(graph: fx.Graph, path: str) -> bool:
+    """Whether a module is called as well, so that its tensors are used however often others use them."""
+    return any(node.op == "call_module" and path == node.target for node in graph.nodes)
 
 
 def _delete(module: nn.Module, target: Any) -> None:

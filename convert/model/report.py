@@ -69,12 +69,13 @@ class LayerReport(LayerRecord):
 
     @classmethod
     def of(cls, names: tuple[str, ...], layer: SelfAttention) -> LayerReport:
-        """Describes a layer that was just converted."""
+        """Describes a layer that was just converted; its numbers of positions count as parameters."""
+        resting = 0 if layer.trains_positions else layer.num_heads * (layer.spec.axes + 1)
         return cls(
             names=names,
             spec=layer.spec,
             parameters_before=sum(p.numel() for name, p in layer.named_parameters() if not _is_positional(name)),
-            parameters_after=sum(parameter.numel() for parameter in layer.parameters()),
+            parameters_after=sum(parameter.numel() for parameter in layer.parameters()) + resting,
             alpha=layer.regime.alpha[0],
             engine=layer.engine,
         )
@@ -114,4 +115,4 @@ class Report:
 
 def _is_positional(name: str) -> bool:
     """Whether a parameter of an attention layer is one that its convolution has not."""
-    return name.partition(".")[0] in ("alpha", "centers", "content", "axis_scores")
+    return name.partition(".")[0] in ("log_alpha", "centers", "content", "axis_scores")

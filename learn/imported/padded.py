@@ -51,7 +51,9 @@ def with_padded_keys(layer: HeadAttention) -> SelfAttention2d:
     made.bias.copy_(layer.bias)
     made.weight.zero_()
     made.weight.flatten(2)[:, :, taps] = layer.weight.transpose(1, 2)
-    made.alpha[taps], made.centers[taps] = alpha.to(made.alpha), centers.to(made.centers)
+    alphas, places = made.alpha.clone(), made.centers.clone()
+    alphas[taps], places[taps] = alpha.detach().to(alphas), centers.detach().to(places)
+    made.set_positions(alpha=alphas, centers=places)
     return made.train(layer.training)
 
 

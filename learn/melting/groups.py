@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import nn
 
+from ...convert.attention.layer import SelfAttention
 from ...convert.errors import ConversionError
 from .melt import attention_layers
 
@@ -31,7 +32,7 @@ def parameter_groups(model: nn.Module, lr: float, weight_decay: float, *, positi
             exactly one-hot, or in whose place learned tables are.
     """
     _check_gradients(model)
-    places = {id(parameter) for _, layer in attention_layers(model) for parameter in (layer.alpha, layer.centers)}
+    places = {id(parameter) for _, layer in attention_layers(model) for parameter in _positions(layer)}
     gates = (layer.content.gate for _, layer in attention_layers(model) if layer.content is not None)
     places |= {id(gate) for gate in gates if gate is not None}
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -52,7 +53,7 @@ def _check_gradients(model: nn.Module) -> None:
     still = [
         name
         for name, layer in attention_layers(model)
-        if (layer.alpha.requires_grad or layer.centers.requires_grad)
+        if any(parameter.requires_grad for parameter in _positions(layer))
         and (layer.axis_scores is not None or (layer.regime.is_exact and not _joined(layer.content)))
     ]
     if still:
@@ -61,6 +62,11 @@ def _check_gradients(model: nn.Module) -> None:
             "exactly one-hot, or goes by learned tables; melt(model) makes it soft, requires_grad_(False) leaves "
             "positions out"
         )
+
+
+def _positions(layer: SelfAttention) -> list[nn.Parameter]:
+    """The parameters of a layer's positions, where they are trained."""
+    return [parameter for name, parameter in layer.named_parameters() if name in ("log_alpha", "centers")]
 
 
 def _joined(content: Any) -> bool:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from functools import partial
 
-import torch
 from torch import nn
 
 from ...convert.arguments import as_integer, as_number
@@ -43,7 +43,9 @@ def melt(
     Args:
         model: A CNN, or a network that ``convert_model`` made of one.
         tolerance: Each layer gets an alpha (``alpha_for``) certified to keep it so near to its convolution.
-        alpha: The alpha of all heads; by default, and without a tolerance, ``MELTED_ALPHA``.
+        alpha: The alpha of all heads; by default, and without a tolerance, ``MELTED_ALPHA``. One so large that
+            attention is exactly one-hot needs content: the function stays as it is, bit for bit, and positions rest,
+            which would have no gradient.
         content: Dimension of queries and keys of content attention behind a gate; None adds none.
         filter_fn: Called with each layer and its name; False leaves it as it is.
         input_range: What a tolerance is certified for: the smallest and largest value of every layer's input.
@@ -52,9 +54,9 @@ def melt(
         The network, in train mode; ``parameter_groups`` gives what an optimizer takes.
 
     Raises:
-        ConversionError: alpha is so large, or the tolerance so small, that attention would be exactly one-hot and have
-            no gradient; both are given; no layer is chosen or one cannot be converted; a layer's scores are learned
-            tables.
+        ConversionError: Attention would be exactly one-hot and have no gradient, by the tolerance, or by an alpha
+            without content; alpha is not positive, or both are given; no layer is chosen or one cannot be converted;
+            a layer's scores are learned tables.
     """
     if alpha is not None and tolerance is not None:
         raise OptionError("alpha and tolerance both say how soft attention is; give one of them")
@@ -64,7 +66,8 @@ def melt(
     chosen = [(name, layer) for name, layer in attention_layers(model) if filter_fn is None or filter_fn(layer, name)]
     if not chosen:
         raise ConversionError("nothing would be melted: no attention layer of the model is chosen")
-    alphas = [_alpha(name, layer, alpha, tolerance, input_range) for name, layer in chosen]  # before anything changes
+    check = partial(_alpha, alpha=alpha, tolerance=tolerance, input_range=input_range, rests=content is not None)
+    alphas = [check(name, layer) for name, layer in chosen]  # before anything changes
     for (_, layer), value in zip(chosen, alphas, strict=True):
         _free(layer, value, None if content is None else as_integer(content, "content", least=1))
     return model.train()
@@ -79,31 +82,40 @@ def attention_layers(model: nn.Module) -> Iterator[tuple[str, SelfAttention]]:
 
 
 def _alpha(
-    name: str, layer: SelfAttention, alpha: float | None, tolerance: float | None, input_range: InputRange
+    name: str,
+    layer: SelfAttention,
+    alpha: float | None,
+    tolerance: float | None,
+    input_range: InputRange,
+    *,
+    rests: bool,
 ) -> float:
-    """The locality strength that a layer gets; refused where it would have no gradient."""
+    """The locality strength that a layer gets; refused where nothing of it would have a gradient.
+
+    Positions may rest (``rests``) at an alpha that is given where content is added, which learns all the same.
+    """
     if layer.axis_scores is not None:
         raise ConversionError(f"the layer {name!r} has learned tables of scores, which alpha and centers do not enter")
-    largest = ONE_HOT_ALPHA[layer.alpha.dtype]
+    largest = ONE_HOT_ALPHA[layer.regime.dtype]
     if tolerance is not None:
         found = alpha_for(tolerance, layer, input_range)
         advice = f"the tolerance {tolerance:g} needs alpha {found:g} in layer {name!r}; allow more"
     else:
         found = MELTED_ALPHA if alpha is None else as_number(alpha, "alpha")
-        advice = f"alpha {found:g} was given; give less"
-    if not 0 < found < largest:
+        advice = f"alpha {found:g} was given; give less, or content, which learns at any alpha"
+    if not found > 0:
+        raise ConversionError(f"alpha must be positive; got {found:g}")
+    if found >= largest and (tolerance is not None or not rests):
         raise ConversionError(
-            f"{advice}: from alpha {largest:g} on attention is exactly one-hot in {layer.alpha.dtype}, and positions "
+            f"{advice}: from alpha {largest:g} on attention is exactly one-hot in {layer.regime.dtype}, and positions "
             "have no gradient"
         )
     return found
 
 
-@torch.no_grad()
 def _free(layer: SelfAttention, alpha: float, content: int | None) -> None:
-    layer.alpha.fill_(alpha)
-    layer.alpha_follows_dtype = False
-    layer.alpha.requires_grad_(True)
-    layer.centers.requires_grad_(True)
+    layer.set_positions(alpha=alpha)
+    if not layer.regime.is_exact:
+        layer.train_positions()
     if content is not None:
         layer.add_content(content, gated=True)

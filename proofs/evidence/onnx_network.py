@@ -25,6 +25,7 @@ from ...convert.export.onnx.whole import FORM, SOURCE, attention_model
 from ...convert.files.checkpoint import read_checkpoint
 from ...convert.files.open import open_network
 from ...convert.files.write import PROGRAM
+from ...convert.heads.values import LayerValues
 from ...convert.model.convert import convert_model
 from ...convert.plain import path_in
 from ...convert.size import Size
@@ -160,8 +161,8 @@ def _run_alone(one: Watched, network: bytes) -> Feeds:
 def _check(one: Watched, values: Feeds, form: str) -> LayerCheck:
     conv, attention = values[one.convolution], values[one.attention]
     seen = measure_input(one.layer, [torch.from_numpy(values[one.x])])
-    error = FORMS[form].error(one.layer._values())
-    bound = certify_error(one.layer._values(), error, input_range=seen.input_range, sums=seen.sums).bound
+    error = FORMS[form].error(LayerValues.of(one.layer))
+    bound = certify_error(LayerValues.of(one.layer), error, input_range=seen.input_range, sums=seen.sums).bound
     return LayerCheck(
         one.name,
         str(one.layer.spec),

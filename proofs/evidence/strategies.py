@@ -128,8 +128,8 @@ def attention_layers(
         torch.rand(p.shape, generator=generator, dtype=torch.float64) for p in (layer.centers, layer.alpha)
     )
     with torch.no_grad():
-        layer.centers.add_((reach * (2 * moves - 1)).to(layer.centers))
-        layer.alpha.copy_(max_alpha * (1 / 160 + alphas * 159 / 160))
+        layer.set_positions(centers=layer.centers + ((reach * (2 * moves - 1)).to(layer.centers)))
+        layer.set_positions(alpha=max_alpha * (1 / 160 + alphas * 159 / 160))
     return layer
 
 

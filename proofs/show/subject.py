@@ -66,10 +66,10 @@ def set_alpha(model: nn.Module, alpha: float) -> None:
     """
     layers = [module for module in model.modules() if isinstance(module, SelfAttention)]
     for layer in layers:
-        check_alpha(alpha, layer.alpha.dtype)
+        check_alpha(alpha, layer.regime.dtype)
     with torch.no_grad():
         for layer in layers:
-            layer.alpha.fill_(alpha)
+            layer.set_positions(alpha=alpha)
 
 
 def _recorded(path: Path) -> tuple[tuple[Problem, ...], dict[str, str]]:

@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from conv2attn.convert import SelfAttention2d, attention_from_conv, certify
 from conv2attn.convert.bounds.rounding import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.engines import AUTO, ENGINES
-from conv2attn.proofs.evidence.campaign.checks.bounds import engines_bound
-from tests.device import PRETEND
 
 DTYPES = (torch.bfloat16, torch.float16)
 MEMORY_FORMATS = (torch.contiguous_format, torch.channels_last)
@@ -182,16 +180,3 @@ def test_a_compiled_layer_is_the_same_under_autocast(alpha: float | None) -> Non
         # tables for stencils: float32 sums of the same products, rounded to bfloat16 twice
         bound = 2 * gamma(3, unit) * magnitude(x.abs()) * (1 + 3 * unit)
     assert ((observed.double() - expected.double()).abs() <= bound).all()
-
-
-@pytest.mark.parametrize("engine", [AUTO, "literal", "separable", "factored"])
-def test_autocast_is_the_same_on_another_device(engine: str) -> None:
-    _, layer, x = make(engine, 2.0)
-    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        expected = layer(x)
-    bound = engines_bound(rounded(layer, torch.bfloat16), x.bfloat16())
-    there, image = layer.to(PRETEND), x.to(PRETEND)
-    with torch.no_grad(), torch.autocast(PRETEND.type, dtype=torch.bfloat16):
-        observed = there(image)
-    assert observed.dtype == torch.bfloat16
-    assert (observed.cpu().double() - expected.double()).abs().max() <= bound

@@ -1,6 +1,6 @@
 """All that is done with layers and networks is done on a device other than the CPU, with the same results.
 
-The device is the pretend one of ``tests/device``, which no tensor of the CPU may meet, and CUDA where there is a GPU.
+The device is CUDA where there is a GPU; on the CPU the same tests run as well.
 """
 
 from __future__ import annotations
@@ -30,24 +30,21 @@ from conv2attn.convert import (
     save_converted,
 )
 from conv2attn.convert.attention.layer import set_engine
-from conv2attn.convert.certificate.propagation import program
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.files.report import CertifiedReport
 from conv2attn.convert.size import Size
 from conv2attn.proofs.evidence.arithmetic import certified_arithmetic
 from conv2attn.proofs.evidence.campaign.checks.all import violations
 from conv2attn.proofs.evidence.random_layers import draw_layer
-from tests.device import DEVICES, PretendTensor
+from tests.devices import DEVICES
 
-LAYERS = 8  # random ones: each takes some 0.5 s on the pretend device
+LAYERS = 8  # random ones: each takes some 0.5 s
 ALPHAS = [None, 2.0]
 UNITY = (-1.0, 1.0)
 
 
 @pytest.fixture(params=DEVICES)
-def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    # A network with tensors of subclasses has no certificate; those of the pretend device stand for plain ones.
-    monkeypatch.setattr(program, "_PLAIN_TENSORS", (*program._PLAIN_TENSORS, PretendTensor))
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
     with certified_arithmetic():
         yield str(request.param)
 
@@ -109,7 +106,8 @@ def test_positions_have_the_gradients_that_they_have_on_the_cpu(engine: str, dev
     gradients = []
     for where in ("cpu", device):
         there = copy.deepcopy(layer).to(where)
-        output = there.requires_grad_()(x.to(where))
+        there.train_positions()
+        output = there(x.to(where))
         output.square().sum().backward()
         gradients.append([parameter.grad.cpu() for parameter in there.parameters() if parameter.grad is not None])
     assert len(gradients[0]) == 4
@@ -241,9 +239,8 @@ def test_a_training_step_there_is_the_one_of_the_cpu(positions: bool, options: d
     outputs = []
     model, x = convert_model(network(), alpha=2.0).model.train().double(), image("cpu").double()
     for module in model.modules():
-        if isinstance(module, SelfAttention2d):
-            module.requires_grad_(positions)
-            module.weight.requires_grad_()
+        if isinstance(module, SelfAttention2d) and positions:
+            module.train_positions()
     for where in ("cpu", device):
         there, batch = copy.deepcopy(model).to(where), x.to(where)
         optimizer = torch.optim.SGD(there.parameters(), lr=0.01, **options)
@@ -272,7 +269,7 @@ def test_a_layer_moved_in_inference_mode_still_sees_its_positions_change(device:
     with torch.inference_mode():
         layer = attention_from_conv(conv).to(device)
         layer(x)
-        layer.alpha.fill_(1.0)
+        layer.set_positions(alpha=1.0)
         assert torch.equal(layer(x), attention_from_conv(conv, alpha=1.0).to(device)(x))
 
 

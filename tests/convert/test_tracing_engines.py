@@ -80,8 +80,7 @@ def test_every_engine_exports_with_dynamic_batch_and_size(alpha: float | None, e
 def test_a_compiled_step_has_the_gradients_of_the_plain_one(alpha: float | None, engine: str) -> None:
     layer = make(alpha, engine).double()
     if alpha is not None and engine != "factored":
-        layer.alpha.requires_grad_()
-        layer.centers.requires_grad_()
+        layer.train_positions()
     wanted = [parameter for parameter in layer.parameters() if parameter.requires_grad]
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     for x in images():
@@ -103,12 +102,13 @@ def test_inductor_compiles_a_training_step_for_symbolic_sizes() -> None:
 
 def test_derivatives_of_positions_are_compiled() -> None:
     layer, x = make(1.0).double(), images()[0].double()
+    layer.train_positions()
 
     def loss(alpha: Tensor) -> Tensor:
-        output: Tensor = functional_call(layer, {"alpha": alpha}, (x,))
+        output: Tensor = functional_call(layer, {"log_alpha": alpha}, (x,))
         return output.square().sum()
 
-    alpha = layer.alpha.detach()
+    alpha = layer.get_parameter("log_alpha").detach()
     expected = jacfwd(loss)(alpha)
     assert expected.abs().max() > 0
     compiled = torch.compile(jacfwd(loss), backend="aot_eager")(alpha)

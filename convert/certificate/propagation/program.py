@@ -22,7 +22,8 @@ from torch.utils._python_dispatch import (
     _get_current_dispatch_mode_stack,
 )
 
-from ...attention.layer import LAYERS, SelfAttention
+from ...attention.layer import LEARNED, SelfAttention
+from ...attention.read import OfSubclass
 from ...errors import Problem
 
 State = dict[tuple[str, ...], tuple[object, int | None]]  # of a module
@@ -30,7 +31,7 @@ State = dict[tuple[str, ...], tuple[object, int | None]]  # of a module
 _CALLS = ("__call__", "_call_impl", "_wrapped_call_impl", "_slow_forward")
 _MODULE = {name: getattr(nn.Module, name) for name in _CALLS}
 _PLAIN_TENSORS = (Tensor, nn.Parameter, nn.Buffer)
-_ATTENTION = {name: getattr(SelfAttention, name) for name in ("forward", "_values", "_engine_for")}
+_ATTENTION = {name: getattr(SelfAttention, name) for name in ("forward", "_values", "_attend", "_convolve")}
 
 
 def not_followed(model: nn.Module) -> tuple[Problem, ...]:
@@ -136,7 +137,7 @@ def _in_the_way(module: nn.Module) -> Iterator[str]:
 def _not_the_layer(layer: SelfAttention) -> Iterator[str]:
     if parametrize.is_parametrized(layer):
         yield "its parameters are computed while it runs"
-    elif type(layer) not in (SelfAttention, *LAYERS.values()):
+    elif type(layer) not in LEARNED or isinstance(layer, OfSubclass):
         yield f"{type(layer).__name__} is a subclass of the attention layer, which may compute something else"
     elif any(getattr(SelfAttention, name) is not own for name, own in _ATTENTION.items()):
         yield "the attention layer's own code was replaced"

@@ -20,6 +20,7 @@ from torch import nn
 
 from ...attention.layer import SelfAttention
 from ...errors import CheckpointError, Problem
+from ...heads.values import LayerValues
 from .forms import layer_nodes, refusal
 from .standard import fitted_model
 
@@ -129,12 +130,12 @@ def not_replaced(found: ConvolutionNode, layer: nn.Module | None, form: str) -> 
         return f"its layer is in {layer.weight.dtype}, and the file in {found.dtype}"
     if not found.node.output or not found.node.output[0]:
         return "nothing takes its output"
-    return refusal(layer._values(), form)
+    return refusal(LayerValues.of(layer), form)
 
 
 def attention_nodes(found: ConvolutionNode, layer: SelfAttention, form: str) -> list[NodeProto]:
     """The nodes that take the place of a convolution's; they give its output."""
-    values = layer._values()
+    values = LayerValues.of(layer)
     if found.described.spec is not None:
         values = values._replace(spec=found.described.spec)  # where PyTorch pads in a module of its own
     x, weight, *bias = found.node.input

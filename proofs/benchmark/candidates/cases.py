@@ -93,9 +93,9 @@ class Case:
 def _free_heads(layer: SelfAttention2d, generator: torch.Generator) -> None:
     """Moves each head by up to a pixel along each axis, and gives it an alpha of its own."""
     shift = 2 * torch.rand(layer.centers.shape, generator=generator) - 1
-    layer.centers.add_(FREE_SHIFT * shift.to(layer.centers))
+    centers = layer.centers + FREE_SHIFT * shift
     low, high = FREE_ALPHAS
-    layer.alpha.copy_(low + (high - low) * torch.rand(layer.alpha.shape, generator=generator))
+    layer.set_positions(alpha=low + (high - low) * torch.rand(layer.num_heads, generator=generator), centers=centers)
 
 
 def _double(conv: nn.Conv2d) -> nn.Conv2d:

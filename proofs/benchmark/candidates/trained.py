@@ -59,7 +59,7 @@ class TrainedCandidate(Candidate):
     def flops(self, case: Case) -> int:
         """What the engine's cost predicts for the forward pass."""
         layer, size, batch = self._layer(case), case.layer.size, len(case.x)
-        return choose_engine(layer, layer.engine, size, batch=batch).cost(layer, size, batch=batch).flops
+        return choose_engine(layer, layer.engine).cost(layer, size, batch=batch).flops
 
     def bound(self, case: Case) -> float | None:
         """None: only what a layer costs to train is measured."""
@@ -70,8 +70,7 @@ class TrainedCandidate(Candidate):
         if self.learned is not Learned.positions:
             content = layer.add_content(KEY_DIM, gated=self.learned is Learned.gated)
             draw_content(content, torch.Generator().manual_seed(case.seed))
-        layer.alpha.requires_grad_()
-        layer.centers.requires_grad_()
+        layer.train_positions()
         return layer
 
 

@@ -55,8 +55,10 @@ def sum_failures(*, share: Fraction = Fraction(1, 2), factor: Fraction = Fractio
         "convert/engines/axes.py: without_far_keys",
     ),
     tests=(
-        "convert/engines/test_passes.py: test_a_stencil_leaves_out_what_weighs_next_to_nothing, "
-        "test_a_table_leaves_out_what_weighs_next_to_nothing",
+        "convert/engines/test_stencil.py: "
+        "test_the_taps_that_are_kept_are_the_fewest_whose_rest_weighs_no_more_than_may_be_left_out",
+        "convert/engines/test_axes.py: "
+        "test_far_keys_are_those_that_weigh_less_than_half_of_what_may_be_left_out_on_their_side",
     ),
     is_lemma=True,
 )

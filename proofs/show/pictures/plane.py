@@ -75,8 +75,7 @@ def plane_of(layer: SelfAttention, x: Tensor) -> Plane:
     bias = None if layer.bias is None else nn.Parameter(layer.bias.detach())
     seen = SelfAttention2d(flat, weight=nn.Parameter(kernel), bias=bias, engine=layer.engine)
     with torch.no_grad():
-        seen.alpha.copy_(alpha)
-        seen.centers.copy_(centers)
+        seen.set_positions(alpha=alpha, centers=centers)
     return Plane(seen.train(layer.training), grid, _note(spec))
 
 

@@ -169,13 +169,6 @@ def test_an_engine_that_refuses_the_layer_has_an_infinite_bound_and_does_not_cou
     assert engine_error(layer, "auto") < math.inf
 
 
-def test_an_engine_that_refuses_only_what_is_trained_counts() -> None:
-    layer = layer_of(2.0, torch.bfloat16)
-    at_rest = engine_error(layer, "auto")
-    layer.alpha.requires_grad_()
-    assert engine_error(layer, "auto") == at_rest == engine_error(layer, "factored")
-
-
 @pytest.mark.parametrize("dtype", UNITS)
 def test_one_hot_attention_and_the_convolution_add_so_many_terms(dtype: torch.dtype) -> None:
     layer = layer_of(None, dtype)
@@ -186,12 +179,11 @@ def test_one_hot_attention_and_the_convolution_add_so_many_terms(dtype: torch.dt
         assert engine_error(layer, engine) == pytest.approx(float(exact_gamma(3 + 6, unit)), rel=CLOSE, abs=0)
 
 
-@pytest.mark.parametrize("trained", ["alpha", "centers"])
-def test_heads_with_trained_positions_are_added_up_in_one_sum_with_their_channels(trained: str) -> None:
+def test_heads_with_trained_positions_are_added_up_in_one_sum_with_their_channels() -> None:
     layer = attention_from_conv(nn.Conv2d(6, 4, (2, 3), groups=2))
     apart, together = (gamma(terms, 2.0**-24) for terms in (3 + 6, 3 * 6 + 1))
     assert ENGINES["separable"].error(layer) == apart
-    getattr(layer, trained).requires_grad_()
+    layer.train_positions()
     assert ENGINES["separable"].error(layer) == together
     frozen = attention_from_conv(nn.Conv2d(6, 4, (2, 3), groups=2))
     frozen.set_axis_scores(torch.zeros(6, 9), torch.zeros(6, 9))
@@ -368,7 +360,7 @@ def test_keys_that_weigh_no_more_than_half_a_unit_in_the_last_place_may_be_left_
 def reach(radius: float) -> SelfAttention1d:
     """A layer of which a head looks so many pixels away, with an alpha that is no power of two."""
     layer = SelfAttention1d(ConvSpec(1, 1, kernel_size=(1,)), alpha=3.0)
-    layer.centers.data.fill_(radius)
+    layer.set_positions(centers=[[radius]])
     return layer
 
 

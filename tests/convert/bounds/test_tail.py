@@ -33,7 +33,7 @@ def layer_of(spec: ConvSpec, alphas: Sequence[float]) -> SelfAttention2d:
     torch.manual_seed(1)
     layer = SelfAttention2d(spec, alpha=alphas[0], dtype=torch.float64)
     with torch.no_grad():
-        layer.alpha.copy_(torch.tensor(list(alphas) * (spec.num_heads // len(alphas))))
+        layer.set_positions(alpha=list(alphas) * (spec.num_heads // len(alphas)))
         layer.weight[0].abs_()  # neighbours of one sign: what they give each other cancels
     return layer
 

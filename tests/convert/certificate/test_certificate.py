@@ -34,6 +34,7 @@ from conv2attn.convert.heads.encoding import key_positions
 from conv2attn.convert.size import Size
 from conv2attn.convert.spec import CONVOLUTIONS, Convolution, PaddingMode
 from conv2attn.proofs.evidence.strategies import conv_specs, convolutions_with_input
+from tests.positions import move_center, set_alpha
 
 SPEC = ConvSpec(3, 4, kernel_size=(3, 2), padding=(1, 1))
 CLOSE = 1e-8  # what the certificate adds for its own rounding, and what underflow adds
@@ -206,7 +207,7 @@ def test_heads_with_their_own_alpha_are_certified_each() -> None:
     layer = SelfAttention2d(SPEC, alpha=4.0)
     shared = certify(layer, input_range=(0, 1)).tail
     with torch.no_grad():
-        layer.alpha[2] = 1.0
+        set_alpha(layer, 2, 1.0)
     assert certify(layer, input_range=(0, 1)).tail > shared
 
 
@@ -275,7 +276,7 @@ def test_nothing_is_certified_for_a_bias_that_is_not_finite() -> None:
 def test_nothing_is_certified_for_a_layer_that_is_no_convolution() -> None:
     moved, content, learned = SelfAttention2d(SPEC), SelfAttention2d(SPEC), SelfAttention2d(SPEC)
     with torch.no_grad():
-        moved.centers[0] += 1
+        move_center(moved, 0, 1)
     content.add_content(2)
     learned.set_axis_scores(torch.zeros(6, 7), torch.zeros(6, 7))
     for layer in (moved, content, learned):

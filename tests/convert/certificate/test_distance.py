@@ -68,7 +68,7 @@ def test_of_a_layer_that_was_not_trained_it_is_the_tail_of_the_certificate(alpha
 def test_heads_that_reach_over_everything_still_have_a_bound() -> None:
     conv, layer = trained("padded", gated=False)
     with torch.no_grad():
-        layer.alpha.fill_(2.0**-12)
+        layer.set_positions(alpha=2.0**-12)
     bound = distance_from_convolution(layer, input_range=(-1, 1), weight=conv.weight, bias=conv.bias)
     x = worst_inputs(conv, layer, -1, 1)
     with torch.no_grad():
@@ -112,8 +112,8 @@ def moved(axes: int, gates: Sequence[float] = ()) -> tuple[Convolution, SelfAtte
     conv = CONVOLUTIONS[axes, False](4, 6, groups=2, dtype=torch.float64, **GEOMETRIES[axes])
     layer = attention_from_conv(conv)
     with torch.no_grad():
-        layer.alpha.uniform_(0.4, 3.0)
-        layer.centers.add_(torch.randn_like(layer.centers))
+        layer.set_positions(alpha=torch.empty(layer.num_heads).uniform_(0.4, 3.0))
+        layer.set_positions(centers=layer.centers + (torch.randn_like(layer.centers)))
         layer.weight.mul_(torch.rand_like(layer.weight) + 0.5)
         if layer.bias is not None:
             layer.bias.add_(torch.randn_like(layer.bias))
@@ -222,7 +222,7 @@ def test_the_kernel_of_a_layer_is_what_its_heads_give_to_each_offset(axes: int) 
 def test_where_heads_reach_over_too_much_every_weight_counts_and_half_of_what_the_input_varies() -> None:
     conv, layer = moved(2, (0.25, 0.0, 1.0))
     with torch.no_grad():
-        layer.alpha.fill_(2.0**-16)
+        layer.set_positions(alpha=2.0**-16)
     found = distance_from_convolution(layer, input_range=(-2, 2), weight=conv.weight, bias=conv.bias)
     weight, other = layer.weight.detach().abs(), conv.weight.detach().abs()
     assert layer.bias is not None
@@ -351,12 +351,11 @@ def test_numbers_that_are_not_finite_leave_no_distance(where: str, value: float)
 def test_probabilities_are_those_of_exact_scores_however_large_alpha_is(alpha: float) -> None:
     """A head between two pixels shares its attention by a difference of scores that are large themselves."""
     layer = attention_from_conv(nn.Conv1d(1, 1, 2, bias=False, dtype=torch.float64), alpha=64.0)
+    layer.set_positions(alpha=alpha)
     with torch.no_grad():
-        layer.alpha.fill_(alpha)
         layer.weight.copy_(torch.tensor([[[0.0, 1.0]]]))
     for part in range(1, 8):
-        with torch.no_grad():
-            layer.centers[1, 0] = 0.5 - part / 7 / alpha
+        layer.set_positions(centers=[[0.0], [0.5 - part / 7 / alpha]])
         center = mpmath.mpf(layer.centers[1, 0].item())
         found = kernel_at(layer, (-3,), (4,)).flatten().tolist()
         with mpmath.workdps(60):

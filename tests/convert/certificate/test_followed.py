@@ -347,9 +347,9 @@ def test_the_replaced_forward_of_the_attention_layer_leaves_no_bound(monkeypatch
 class LoudAttention(SelfAttention2d):
     """An attention layer that computes something else."""
 
-    def forward(self, x: Tensor, output_size: Sequence[int] | None = None, **options: Any) -> Any:
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None, **options: Any) -> Any:
         """Multiplies."""
-        return 100 * super().forward(x, output_size)
+        return 100 * super().forward(input, output_size)
 
 
 def test_a_subclass_of_the_attention_layer_has_no_bound() -> None:

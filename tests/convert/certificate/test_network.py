@@ -352,11 +352,6 @@ def with_another_bias(layer: Any, x: Tensor) -> Tensor:
     return y
 
 
-def with_another_place(layer: Any, x: Tensor) -> Tensor:
-    y: Tensor = functional_call(layer, {"centers": layer.centers + 1.0}, (x,))
-    return y
-
-
 def with_content_of_its_own(layer: Any, x: Tensor) -> Tensor:
     y: Tensor = functional_call(layer, {"content.gate": layer.content.gate + 1.0}, (x,))
     return y
@@ -380,7 +375,6 @@ def without_content_for_a_while(layer: Any, x: Tensor) -> Tensor:
 REPLACED: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "weight": with_more_weight,
     "bias": with_another_bias,
-    "centers": with_another_place,
     "content.gate": with_content_of_its_own,
     "_parameters": with_a_weight_for_a_while,
     "content": without_content_for_a_while,

@@ -214,7 +214,6 @@ def test_what_depends_on_gradients_being_enabled_has_no_bound() -> None:
     [
         lambda layer: 2.0 if isinstance(layer, nn.Conv2d) else 3.0,
         lambda layer: 2.0 if isinstance(layer, SelfAttention) else 3.0,
-        lambda layer: len(list(layer.parameters())),
     ],
 )
 def test_what_depends_on_its_layers_being_attention_has_no_bound(factor: Callable[[nn.Module], float]) -> None:

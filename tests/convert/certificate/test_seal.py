@@ -60,7 +60,7 @@ def test_a_bit_of_a_weight_changes_the_seal() -> None:
 def test_the_first_head_s_alpha_is_the_claimed_one() -> None:
     layer = attention_from_conv(nn.Conv1d(1, 1, 2).double())
     with torch.no_grad():
-        layer.alpha.copy_(torch.tensor([50.0, 60.0]))
+        layer.set_positions(alpha=torch.tensor([50.0, 60.0]))
     assert value(seal(layer, RANGE)) == in_fractions(layer)
 
 

@@ -113,7 +113,7 @@ def test_a_tail_that_forgets_the_lattice_outside_the_kernel_is_caught(monkeypatc
 def test_heads_with_their_own_alpha_stay_within_the_tail() -> None:
     layer = SelfAttention2d(ConvSpec(2, 2, kernel_size=(2, 3), bias=False), alpha=1.0, dtype=torch.float64)
     with torch.no_grad():
-        layer.alpha.copy_(torch.tensor([0.5, 3.0, 1.0, 0.7, 8.0, 2.0]))
+        layer.set_positions(alpha=torch.tensor([0.5, 3.0, 1.0, 0.7, 8.0, 2.0]))
     tail = certify(layer, input_range=(-1, 1)).tail
     worst = max(largest_difference(gain(layer, (16, 16), output=(o, 7, 7))) for o in (0, 1))
     assert THIRD * tail <= worst <= tail

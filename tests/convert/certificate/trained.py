@@ -30,8 +30,8 @@ def trained(case: str, *, gated: bool, seed: int = 0) -> tuple[nn.Conv2d, SelfAt
     )
     layer = attention_from_conv(conv, alpha=3.0)
     with torch.no_grad():
-        layer.alpha.uniform_(0.5, 4.0)
-        layer.centers.add_(torch.randn_like(layer.centers) / 2)
+        layer.set_positions(alpha=torch.empty_like(layer.alpha).uniform_(0.5, 4.0))
+        layer.set_positions(centers=layer.centers + torch.randn_like(layer.centers) / 2)
         layer.weight.add_(torch.randn_like(layer.weight) / 20)
         if layer.bias is not None:
             layer.bias.add_(torch.randn_like(layer.bias) / 20)

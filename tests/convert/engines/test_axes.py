@@ -1,83 +1,68 @@
-"""A table along one axis is read where it may be, and its blocks are as narrow as what their queries read."""
+"""A table along one axis is a softmax around each target, and its blocks leave out exact zeros only."""
 
 from __future__ import annotations
+
+import math
 
 import pytest
 import torch
 from torch import Tensor
 
-from conv2attn.convert.bounds.rounding import NEGLIGIBLE, unit_roundoff
-from conv2attn.convert.engines.axes import AxisTable, Block, without_far_keys, without_negligible
+from conv2attn.convert.bounds.rounding import EXP_ULPS, NEGLIGIBLE, gamma, unit_roundoff
+from conv2attn.convert.engines import axes
+from conv2attn.convert.engines.axes import Axis, Table, table, without_far_keys, without_negligible
 
-MANY = 10**7  # lines of pixels, so many that calls cost next to nothing
 DTYPES = (torch.float32, torch.float64)
+CPU = torch.device("cpu")
 
 
-def band(queries: int, *, stride: int = 1, width: int = 7, keys: int | None = None) -> Tensor:
-    """A table whose query q reads keys stride * q to stride * q + width."""
-    keys = stride * (queries - 1) + width if keys is None else keys
-    offsets = torch.arange(keys) - stride * torch.arange(queries).unsqueeze(1)
-    return ((offsets >= 0) & (offsets < width)).float()
+def band(queries: int, *, stride: int = 1, width: int = 7) -> Tensor:
+    """A table of small integers whose query q reads keys stride * q to stride * q + width."""
+    offsets = torch.arange(stride * (queries - 1) + width) - stride * torch.arange(queries).unsqueeze(1)
+    return torch.where((offsets >= 0) & (offsets < width), offsets + 1, 0).float()
 
 
-@pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize("queries", [90, 200])
-def test_a_block_reads_from_the_first_key_of_its_queries_to_the_last(queries: int, stride: int) -> None:
-    table = AxisTable.of(band(queries, stride=stride, keys=stride * queries + 20), MANY)
-    assert len(table.blocks) > 1
-    for block in table.blocks:
-        assert (block.first_key, block.last_key) == (stride * block.start, stride * (block.stop - 1) + 7)
-    assert [block.start for block in table.blocks] == [0, *(block.stop for block in table.blocks)][:-1]
-    assert table.blocks[-1].stop == queries
+@pytest.mark.parametrize("center", [0.0, -2.0, 0.25, 300.0])
+@pytest.mark.parametrize("alpha", [0.3, 1.0, 30.0])
+def test_each_row_of_a_table_is_a_softmax_around_its_target(alpha: float, center: float) -> None:
+    found = Axis(keys=7, queries=4, start=1, stride=2, first=0, step=1, pixels=7).probabilities(alpha, center, CPU)
+    relative = math.expm1(4 * unit_roundoff(torch.float64) * alpha * (7 + abs(center)) ** 2)
+    relative += gamma(4 * EXP_ULPS + 7, unit_roundoff(torch.float64))
+    for number, row in enumerate(found.tolist()):
+        scores = [-alpha * (key - (1 + 2 * number + center)) ** 2 for key in range(7)]
+        powers = [math.exp(score - max(scores)) for score in scores]
+        for observed, power in zip(row, powers, strict=True):
+            assert abs(observed - power / math.fsum(powers)) <= 4 * relative * power / math.fsum(powers)
 
 
-def test_blocks_have_64_queries_where_that_is_best() -> None:
-    table = AxisTable.of(band(640, width=360), MANY)
-    assert [block.stop - block.start for block in table.blocks] == [64] * 10
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize(("queries", "stride", "blocks"), [(64, 1, 1), (65, 1, 1), (200, 1, 7), (130, 2, 5)])
+def test_blocks_leave_out_exact_zeros_only(queries: int, stride: int, blocks: int, axis: int) -> None:
+    probabilities = band(queries, stride=stride)
+    made, whole = Table.of(probabilities), Table(probabilities, ((0, queries, 0, probabilities.shape[1]),))
+    assert len(made.blocks) == blocks
+    size = [2, 3, 2]
+    size[axis] = probabilities.shape[1]
+    x = torch.randint(-8, 9, (2, 3, *size)).float()
+    expected = torch.einsum("qk,...k->...q", probabilities, x.movedim(axis + 2, -1)).movedim(-1, axis + 2)
+    assert torch.equal(made.along(x, axis), expected)
+    assert torch.equal(whole.along(x, axis), expected)
 
 
-@pytest.mark.parametrize("queries", [24, 60])
-def test_one_block_reads_every_key(queries: int) -> None:
-    table = torch.zeros(queries, 500)
-    table[:, 100:110] = 1
-    assert AxisTable.of(table, 1).blocks == (Block(0, queries, 0, 500),)
+def test_a_wide_band_is_one_block() -> None:
+    assert len(Table.of(torch.ones(100, 100)).blocks) == 1
 
 
-def test_a_table_is_read_where_it_is_kept_or_on_the_cpu() -> None:
-    table = band(100)
-    assert len(AxisTable.of(table, MANY).blocks) == len(AxisTable.of(table, MANY, kept=False).blocks) > 1
-    for kept in (False, True):
-        assert len(AxisTable.of(table.to("meta"), MANY, kept=kept).blocks) == 1
-    blocks: list[int] = []
-
-    def count(one: Tensor) -> Tensor:
-        blocks.append(len(AxisTable.of(one, MANY).blocks))
-        return one
-
-    torch.func.vmap(count)(table.unsqueeze(0))
-    assert blocks == [1]
-
-
-@pytest.mark.parametrize(("queries", "is_read"), [(1, False), (15, False), (16, False), (17, True)])
-def test_a_small_table_is_not_read(queries: int, is_read: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[int] = []
-
-    def noted(table: Tensor, vectors: int) -> AxisTable:
-        read.append(vectors)
-        return AxisTable.dense(table)
-
-    monkeypatch.setattr(AxisTable, "banded", noted)
-    AxisTable.of(band(queries), 3)
-    assert read == [3] * is_read
-
-
-def test_a_table_in_one_block_is_one_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    table, x = torch.randint(-9, 10, (4, 6)).double(), torch.randint(-9, 10, (2, 3, 6, 6)).double()
-    monkeypatch.delattr(torch, "cat")
-    dense = AxisTable.dense(table)
-    assert torch.equal(dense.rows_of(x), torch.einsum("qk,...kc->...qc", table, x))
-    assert torch.equal(dense.columns_of(x), torch.einsum("qk,...k->...q", table, x))
-    assert dense.nbytes == 8 * 4 * 6
+def test_tables_are_made_once_for_an_axis_unless_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    axis = Axis(keys=9, queries=7, start=1, stride=1, first=1, step=1, pixels=7)
+    made = table(axis, 2.0, 0.5, torch.float32, CPU)
+    assert table(axis, 2.0, 0.5, torch.float32, CPU) is made
+    assert made.probabilities.shape == (7, 7)
+    monkeypatch.setattr(axes, "_KEPT_BYTES", 4 * 49 - 1)
+    assert table(axis, 2.0, 0.5, torch.float32, CPU) is not made
+    monkeypatch.undo()
+    with torch.inference_mode():
+        assert not table(axis, 2.5, 0.5, torch.float64, CPU).probabilities.is_inference()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -18,10 +18,8 @@ from conv2attn.convert.certificate.reference import right_convolutions
 from conv2attn.convert.engines import ENGINES, convolution
 from conv2attn.convert.engines.convolution import (
     BEYOND,
-    ENDLESS,
+    HALF,
     NARROW,
-    SMALL,
-    WIDE,
     Geometry,
     convolve,
     known_fault,
@@ -93,9 +91,9 @@ def test_what_torch_gets_wrong_or_crashes_on_is_right_on_every_cpu(instructions:
 
 
 def test_each_known_fault_is_recognised_and_a_usual_call_is_none() -> None:
-    assert [_fault(call) for call in WRONG.values()] == [NARROW, NARROW, NARROW, ENDLESS, WIDE, WIDE]
-    assert [_fault(call) for call in CRASHES.values()] == [BEYOND, SMALL, SMALL, SMALL]
-    assert [_fault(call) for call in WRONG_GRADIENTS.values()] == [SMALL] * len(WRONG_GRADIENTS)
+    assert [_fault(call) for call in WRONG.values()] == [HALF, NARROW, HALF, HALF, HALF, HALF]
+    assert [_fault(call) for call in CRASHES.values()] == [BEYOND, HALF, HALF, HALF]
+    assert [_fault(call) for call in WRONG_GRADIENTS.values()] == [HALF] * len(WRONG_GRADIENTS)
     usual = Call((2, 64, 14, 14), (64, 1, 3, 3), Geometry.of(2, (2, 2), (1, 1), groups=64))
     for dtype in DTYPES:
         assert _fault(usual._replace(dtype=dtype)) is None
@@ -108,7 +106,7 @@ def test_a_layer_is_right_where_torch_is_wrong(engine: str, memory_format: torch
 
 
 def test_a_layer_whose_convolution_is_not_guarded_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convolution, "is_narrow", lambda *call: False)
+    monkeypatch.setattr(convolution, "known_fault", lambda *call: None)
     assert not _layer_is_right("factored", torch.channels_last)
 
 
@@ -122,7 +120,7 @@ def test_a_campaign_is_not_misled_by_a_wrong_reference_and_says_so(monkeypatch: 
         comparisons = compare_layer(FOUND_BY_A_CAMPAIGN)
     assert all(comparison.holds for comparison in comparisons)
     assert UNTRUSTED in Tally.of(FOUND_BY_A_CAMPAIGN, comparisons, seed=0, index=0).options
-    monkeypatch.setattr(convolution, "is_narrow", lambda *call: False)
+    monkeypatch.setattr(convolution, "known_fault", lambda *call: None)
     with FaultyTorch():
         assert not all(comparison.holds for comparison in compare_layer(FOUND_BY_A_CAMPAIGN))
 
@@ -211,7 +209,7 @@ def test_the_guard_is_traced_and_exported() -> None:
         x = torch.randn(2, 3, 7, columns)
         assert torch.equal(compiled(x), layer(x))
     width = torch.export.Dim("width", min=4, max=100)
-    exported = torch.export.export(layer, (torch.randn(2, 3, 7, 9),), dynamic_shapes={"x": {3: width}}).module()
+    exported = torch.export.export(layer, (torch.randn(2, 3, 7, 9),), dynamic_shapes={"input": {3: width}}).module()
     for columns in (4, 9, 30):
         x = torch.randn(2, 3, 7, columns)
         assert torch.equal(exported(x), layer(x))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention, attention_from_conv, certify
 from conv2attn.convert.bounds.rounding import literal_error
-from conv2attn.convert.engines import literal
+from conv2attn.convert.engines import choose_engine, literal
 from conv2attn.convert.engines.literal import (
     _Memory,
     all_queries,
@@ -41,8 +41,12 @@ def layer_of(geometry: str, *, alpha: float | None = 0.7, groups: int = 2) -> tu
     conv: Any = kind(4, 6, groups=groups, dtype=torch.float64, **options)
     layer = attention_from_conv(conv, alpha=alpha, engine="literal")
     generator = torch.Generator().manual_seed(0)
-    layer.centers.add_(torch.rand(layer.centers.shape, generator=generator, dtype=torch.float64))
-    layer.alpha.mul_(1 + torch.rand(layer.alpha.shape, generator=generator, dtype=torch.float64))
+    layer.set_positions(
+        centers=layer.centers + (torch.rand(layer.centers.shape, generator=generator, dtype=torch.float64))
+    )
+    layer.set_positions(
+        alpha=layer.alpha * (1 + torch.rand(layer.alpha.shape, generator=generator, dtype=torch.float64))
+    )
     return layer, Size(*size)
 
 
@@ -147,7 +151,7 @@ def test_heads_so_far_away_that_scores_cancel_are_refused_before_anything_is_com
     with pytest.raises(EngineError, match="cannot be told apart"):
         layer.attention_probabilities((dilation + 1,))
     layer.engine = "auto"
-    assert "literal" not in {layer._engine_for(layer._values(), torch.Size([1, 1, dilation + 1])).name}
+    assert choose_engine(layer, "auto").name != "literal"
 
 
 def test_content_beside_heads_too_far_away_is_refused_by_the_engine_alone() -> None:
@@ -231,12 +235,15 @@ def test_probabilities_are_kept_for_a_backward_pass_only() -> None:
     for parameter in layer.parameters():
         parameter.requires_grad_(False)
     assert torch.equal(layer(x), without)
-    for wanted in (layer.weight, layer.bias, layer.alpha, layer.centers, x):
+    for wanted in (layer.weight, layer.bias, x):
         assert wanted is not None
         wanted.requires_grad_()
         with pytest.raises(EngineError, match="are kept"):
             layer(x)
         wanted.requires_grad_(False)
+    layer.train_positions()
+    with pytest.raises(EngineError, match="are kept"):
+        layer(x)
 
 
 @pytest.mark.parametrize("content", [False, True])

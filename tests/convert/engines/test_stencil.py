@@ -1,131 +1,123 @@
-"""A stencil has the weights and the scale of its formula, and no more taps than its queries need."""
+"""Smoothing by a constant kernel and a border's scale is the softmax around every target, but for far keys."""
 
 from __future__ import annotations
 
-import itertools
 import math
 
+import mpmath
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
 
-from conv2attn.convert.bounds.rounding import EXP_ULPS, gamma, left_out, unit_roundoff
-from conv2attn.convert.engines.processor import WIDEST_PADDING
-from conv2attn.convert.engines.stencil import Stencil, _window, keys_read
+from conv2attn.convert import attention_from_conv, certify
+from conv2attn.convert.bounds.rounding import factored_error, left_out
+from conv2attn.convert.engines import stencil
+from conv2attn.convert.engines.axes import Axis
 
-U = unit_roundoff(torch.float64)
-
-
-def powers(alpha: float, center: float, first: int, last: int) -> dict[int, float]:
-    """exp(-alpha (d - c)^2) for every offset."""
-    return {d: math.exp(-alpha * (d - center) ** 2) for d in range(first, last + 1)}
-
-
-def scales(alpha: float, center: float, *, keys: int, queries: int, stride: int) -> list[float]:
-    """scale(q) for every query: the sum over all offsets of a key from a query, over that of the query's own."""
-    all_of_them = powers(alpha, center, -stride * (queries - 1), keys - 1)
-    total = math.fsum(all_of_them.values())
-    return [total / math.fsum(all_of_them[key - stride * query] for key in range(keys)) for query in range(queries)]
-
-
-@pytest.mark.parametrize("alpha", [0.1, 0.7, 4.0])
-@pytest.mark.parametrize("center", [0.0, 1.5, -0.25])
-@pytest.mark.parametrize(
-    ("keys", "queries", "stride", "zeros"), [(9, 9, 1, 0), (11, 4, 2, 2), (8, 3, 3, 1), (5, 1, 2, 1)]
-)
-def test_weights_and_scale_are_the_formula(
-    alpha: float, center: float, keys: int, queries: int, stride: int, zeros: int
-) -> None:
-    found = Stencil.of(alpha, center, keys=keys, queries=queries, stride=stride, zeros=zeros, dtype=torch.float64)
-    assert found is not None
-    assert (found.stride, len(found.scale)) == (stride, queries)
-    bell = powers(alpha, center, -stride * (queries - 1), keys - 1)
-    total, first = math.fsum(bell.values()), zeros - found.padding
-    # An exponent of at most alpha * reach^2 is rounded four times; a sum has one term a key or offset.
-    reach = keys + stride * queries + len(found.weights) + abs(center)
-    relative = 4 * math.expm1(8 * U * alpha * reach**2) + 2 * gamma(4 * EXP_ULPS + 2 * len(bell) + 8, U)
-    expected = powers(alpha, center, first, first + len(found.weights) - 1)
-    for weight, power in zip(found.weights.tolist(), expected.values(), strict=True):
-        assert abs(weight - power / total) <= relative * power / total
-    for scale, right in zip(
-        found.scale.tolist(), scales(alpha, center, keys=keys, queries=queries, stride=stride), strict=True
-    ):
-        assert abs(scale - right) <= relative * right
-    assert found.nbytes == 8 * (len(found.weights) + queries)
-    single = Stencil.of(alpha, center, keys=keys, queries=queries, stride=stride, zeros=zeros, dtype=torch.float32)
-    assert single is not None
-    assert (single.weights.dtype, single.scale.dtype) == (torch.float32, torch.float32)
-    assert torch.equal(single.scale, found.scale.float())
-
-
-def narrowest(first: int, last: int, *, pixels: int, queries: int, stride: int, zeros: int) -> tuple[int, int, int]:
-    """The least padding, and then the fewest taps, with which a convolution computes these queries, by trying all."""
-    for padding, more in itertools.product(range(40), range(40)):
-        taps = last + more - (zeros - padding) + 1
-        if zeros - padding <= first and (pixels + 2 * padding - taps) // stride + 1 == queries:
-            return zeros - padding, last + more, padding
-    raise AssertionError("there is none")
-
-
-@pytest.mark.parametrize("alpha", [0.02, 0.1, 0.5, 1.0])
-@pytest.mark.parametrize("center", [0.0, -3.0, 2.5])
-def test_a_stencil_has_the_taps_that_are_not_left_out_and_those_that_its_queries_need(
-    alpha: float, center: float
-) -> None:
-    keys, queries = 60, 56
-    found = Stencil.of(alpha, center, keys=keys, queries=queries, stride=1, zeros=0, dtype=torch.float32)
-    assert found is not None
-    bell = powers(alpha, center, 1 - queries, keys - 1)
-    largest = max(scales(alpha, center, keys=keys, queries=queries, stride=1)) / math.fsum(bell.values())
-    most = 0.49 * left_out(torch.float32) / largest
-    used = [
-        d
-        for d in bell
-        if min(math.fsum(p for e, p in bell.items() if e <= d), math.fsum(p for e, p in bell.items() if e >= d)) > most
-    ]
-    first, last, padding = narrowest(used[0], used[-1], pixels=keys, queries=queries, stride=1, zeros=0)
-    assert (found.padding, len(found.weights)) == (padding, last - first + 1)
-
-
-@pytest.mark.parametrize("taps", [1, 3, 20])
-def test_torch_is_slow_where_taps_see_only_zeros_or_the_padding_of_columns_is_wide(taps: int) -> None:
-    for padding in range(9):
-        stencil = Stencil(torch.ones(taps), torch.ones(4), 1, padding)
-        assert stencil.is_slow(along_columns=False) == (padding >= taps)
-        assert stencil.is_slow(along_columns=True) == (padding >= min(taps, WIDEST_PADDING + 1))
-
-
-@pytest.mark.parametrize("alpha", [0.25, 1.0])
-def test_there_is_no_stencil_where_a_scale_exceeds_2_to_the_20(alpha: float) -> None:
-    answers = []
-    for tenth in range(120):
-        center, geometry = -tenth / 10, {"keys": 5, "queries": 3, "stride": 2}
-        largest = max(scales(alpha, center, **geometry))
-        found = Stencil.of(alpha, center, zeros=0, dtype=torch.float64, **geometry)
-        assert (found is None) == (largest > 2**20)
-        answers.append(found is None)
-    assert any(answers)
-    assert not all(answers)
-
-
-@pytest.mark.parametrize("stride", [1, 2, 3])
-@pytest.mark.parametrize("queries", [1, 2, 4])
-@pytest.mark.parametrize("zeros", [0, 1, 2])
-def test_a_window_is_the_narrowest_that_computes_its_queries_and_no_other(
-    stride: int, queries: int, zeros: int
-) -> None:
-    for pixels, first, length in itertools.product((1, 2, 5), range(-3, 3), (0, 1, 4)):
-        geometry = {"queries": queries, "stride": stride, "zeros": zeros}
-        found = _window(first, first + length, keys=pixels + 2 * zeros, **geometry)
-        assert found == narrowest(first, first + length, pixels=pixels, **geometry)
+CPU = torch.device("cpu")
+LAYOUTS = {"contiguous": torch.contiguous_format, "channels last": torch.channels_last}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_keys_that_are_read_weigh_more_than_what_is_left_out(dtype: torch.dtype) -> None:
-    for alpha in (0.01, 0.3, 1.0, 5.5, 40.0):
-        read = keys_read(alpha, 10**6, dtype)
-        reach = read // 2
-        assert read == 2 * reach + 1
-        assert math.exp(-alpha * reach**2) >= left_out(dtype) > math.exp(-alpha * (reach + 1) ** 2)
-        assert keys_read(alpha, read - 1, dtype) == read - 1
-        assert keys_read(alpha, read + 1, dtype) == read
-    assert keys_read(0.0, 7, dtype) == 7
+@pytest.mark.parametrize("alpha", [0.02, 0.3, 1.0, 2.0, 8.0, 16.6, 17.4, 60.0])
+def test_the_taps_that_are_kept_are_the_fewest_whose_rest_weighs_no_more_than_may_be_left_out(
+    alpha: float, dtype: torch.dtype
+) -> None:
+    reach = stencil.radius(alpha, dtype)
+
+    def beyond(distance: int) -> mpmath.mpf:
+        return mpmath.nsum(lambda d: mpmath.exp(-alpha * d * d), [distance + 1, distance + 60])
+
+    with mpmath.workdps(50):
+        assert 2 * beyond(reach) <= left_out(dtype)
+        assert reach == 0 or beyond(reach - 1) > 0.49 * left_out(dtype)
+
+
+@given(
+    alpha=st.floats(0.02, 200.0),
+    keys=st.integers(1, 40),
+    start=st.integers(0, 3),
+    stride=st.integers(1, 3),
+)
+def test_the_border_s_scale_is_one_over_what_is_left_of_the_sum(
+    alpha: float, keys: int, start: int, stride: int
+) -> None:
+    start = min(start, keys - 1)
+    queries = (keys - 1 - start) // stride + 1
+    axis = Axis(keys, queries, start, stride, 0, 1, keys)
+    found = stencil.scale((axis,), alpha, torch.float64, CPU)
+    total = 1 + 2 * math.fsum(math.exp(-alpha * d * d) for d in range(1, 60))
+    for query, observed in enumerate(found.tolist()):
+        target = start + stride * query
+        inside = math.fsum(math.exp(-alpha * (k - target) ** 2) for k in range(keys))
+        assert observed == pytest.approx(total / inside, rel=1e-13, abs=0)  # of about 100 sums and quotients
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.5, 1.0, 2.0, 8.0, 40.0])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("conv", "size"),
+    [
+        (nn.Conv2d(2, 3, (3, 2), stride=(1, 2), padding=(2, 1)), (9, 7)),
+        (nn.Conv2d(2, 3, (3, 1), stride=(2, 3), padding=(1, 0), padding_mode="circular"), (9, 8)),
+        (nn.Conv2d(4, 2, 1, stride=(2, 3), padding=1, groups=2), (12, 5)),
+        (nn.Conv2d(2, 4, (4, 3), dilation=2, padding="same", groups=2), (8, 30)),
+        (nn.Conv1d(3, 2, 3, stride=2, padding=2), (17,)),
+        (nn.Conv3d(2, 3, (2, 1, 3), stride=(1, 2, 1), padding=(1, 0, 1)), (4, 5, 3)),
+    ],
+)
+def test_soft_layers_in_single_precision_are_their_formula_within_the_certified_rounding(
+    conv: nn.Conv1d | nn.Conv2d | nn.Conv3d, size: tuple[int, ...], alpha: float, layout: str
+) -> None:
+    layer, x = attention_from_conv(conv, alpha=alpha), torch.randn(2, conv.in_channels, *size)
+    if x.ndim == 4:
+        x = x.contiguous(memory_format=LAYOUTS[layout])
+    observed = layer(x).detach()
+    assert stencil.is_fast(alpha, torch.float32, CPU)
+    exact = attention_from_conv(conv.double(), alpha=alpha, engine="literal")(x.double()).detach()
+    conv.float()
+    scale = layer.kernel.detach().abs().flatten(1).sum(1).max() * x.abs().max() + 1
+    assert (observed - exact).abs().max() <= 2 * factored_error(layer) * scale
+    if x.ndim == 4 and conv.padding_mode == "zeros":
+        own = conv(x)
+        assert observed.is_contiguous(memory_format=LAYOUTS[layout]) == own.is_contiguous(memory_format=LAYOUTS[layout])
+
+
+def _differs() -> bool:
+    layer, x = attention_from_conv(nn.Conv2d(2, 3, 3, padding=1), alpha=1.0), torch.randn(1, 2, 6, 7)
+    right = attention_from_conv(nn.Conv2d(2, 3, 3, padding=1), alpha=1.0, engine="separable")
+    right.load_state_dict(layer.state_dict())
+    bound = 2 * certify(layer, input_range=(float(x.min()), float(x.max()))).rounding_attention
+    return bool((layer(x) - right(x)).abs().max() > bound)
+
+
+def test_a_border_without_its_scale_and_a_kernel_that_is_too_short_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not _differs()
+
+    def unscaled(axes: tuple[Axis, ...], *_: object) -> Tensor:
+        return torch.ones([axis.queries for axis in axes])
+
+    with monkeypatch.context() as planted:
+        planted.setattr(stencil, "_kept_scale", unscaled)
+        assert _differs()
+    with monkeypatch.context() as planted:
+        planted.setattr(stencil, "radius", lambda alpha, dtype: 1)
+        assert _differs()
+
+
+def test_flat_attention_and_double_precision_take_tables() -> None:
+    assert not stencil.is_fast(0.01, torch.float32, CPU)
+    assert not stencil.is_fast(1e-6, torch.float32, CPU)
+    assert not stencil.is_fast(2.0, torch.float64, CPU)
+    assert stencil.is_fast(2.0, torch.float64, torch.device("cuda"))
+
+
+def test_soft_layers_have_no_gradient_but_those_of_a_convolution() -> None:
+    layer, x = attention_from_conv(nn.Conv2d(2, 3, 3), alpha=2.0).double(), torch.randn(1, 2, 5, 6).double()
+    x.requires_grad_()
+    assert torch.autograd.gradcheck(layer, x)
+    single = attention_from_conv(nn.Conv2d(2, 3, 3), alpha=2.0)
+    first = torch.autograd.grad(single(x.float()).square().sum(), x, create_graph=True)[0]
+    assert torch.autograd.grad(first.sum(), single.weight)[0].any()

@@ -17,6 +17,7 @@ from conv2attn.convert.certificate.distance import distance_from_convolution
 from conv2attn.convert.certificate.seal import seal
 from conv2attn.convert.files.report import ALONE, CERTIFIED_RANGE, CertifiedLayer, CertifiedReport
 from conv2attn.convert.model.report import Report
+from tests.positions import move_center
 
 RANGE = (-2.0, 3.0)
 
@@ -87,7 +88,7 @@ def test_progress_is_told_of_each_layer() -> None:
 def test_a_layer_that_is_no_convolution_says_how_far_from_one_it_is() -> None:
     layer = attention()
     with torch.no_grad():
-        layer.centers[0] += 0.5
+        move_center(layer, 0, 0.5)
     for limits in (CERTIFIED_RANGE, RANGE):
         far = distance_from_convolution(layer, input_range=limits).bound
         told = (
@@ -102,7 +103,7 @@ def test_a_layer_that_is_no_convolution_says_how_far_from_one_it_is() -> None:
 def test_where_no_distance_is_known_the_certificate_s_own_reason_is_told(value: float) -> None:
     moved, still = attention(), attention()
     with torch.no_grad():
-        moved.centers[0] += 0.5
+        move_center(moved, 0, 0.5)
         for layer in (moved, still):
             layer.weight[0] = value
     assert first(still).reason == "nothing is certified for a layer with NaN or infinite weights"
@@ -117,7 +118,7 @@ def test_a_layer_without_values_says_so() -> None:
     layer = attention()
     report = Report.of(layer)
     (bound,) = CertifiedReport.of(layer.to("meta"), report).bounds
-    assert bound.reason == "the layer's alpha and centers have no values, as on the meta device"
+    assert bound.reason == "nothing is certified for a layer on the meta device, whose weights have no values"
 
 
 def test_a_bound_that_is_not_finite_is_none() -> None:

@@ -85,13 +85,13 @@ def unchanged(model: nn.Module) -> None:
 
 def soft_heads(model: nn.Module) -> None:
     with torch.no_grad():
-        attention(model, "stem").alpha.fill_(2.5)
-        attention(model, "blocks.0").alpha.copy_(torch.linspace(1.1, 3.7, 6))
+        attention(model, "stem").set_positions(alpha=2.5)
+        attention(model, "blocks.0").set_positions(alpha=torch.linspace(1.1, 3.7, 6))
 
 
 def moved_centers(model: nn.Module) -> None:
     with torch.no_grad():
-        attention(model, "stem").centers.add_(torch.randn(6, 2))
+        attention(model, "stem").set_positions(centers=attention(model, "stem").centers + (torch.randn(6, 2)))
 
 
 def content_terms(model: nn.Module) -> None:

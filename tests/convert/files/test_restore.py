@@ -14,6 +14,7 @@ from conv2attn.convert import ConvSpec, SelfAttention2d, certify, conv_from_atte
 from conv2attn.convert.bounds.tail import tail_per_unit
 from conv2attn.convert.errors import ConversionError, NotAConvolutionError
 from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of, convolutions_with_input
+from tests.positions import move_center, set_alpha
 from tests.small_models import Composite, composite_input
 
 
@@ -105,8 +106,8 @@ def test_training_the_attention_and_restoring_equals_training_the_cnn(engine: st
 def test_all_layers_that_are_no_convolutions_are_named_and_nothing_changes(inplace: bool) -> None:
     model = convert_model(Composite()).model
     with torch.no_grad():
-        attention(model, "stem").centers[1] += 0.5
-        attention(model, "blocks.0").alpha[0] = 3
+        move_center(attention(model, "stem"), 1, 0.5)
+        set_alpha(attention(model, "blocks.0"), 0, 3)
         nn.init.ones_(attention(model, "tied").add_content(2).key_bias)
     modules, state = list(model.modules()), copy.deepcopy(model.state_dict())
     with pytest.raises(NotAConvolutionError, match="3 of 4 attention layers") as caught:
@@ -126,7 +127,9 @@ def test_content_terms_that_are_off_and_a_trained_but_one_hot_alpha_restore() ->
     converted = convert_model(model).model
     attention(converted, "stem").add_content(3)
     with torch.no_grad():
-        attention(converted, "blocks.0").alpha.add_(torch.arange(6.0))
+        attention(converted, "blocks.0").set_positions(
+            alpha=attention(converted, "blocks.0").alpha + (torch.arange(6.0))
+        )
     assert_same_state(restore_model(converted), model)
 
 

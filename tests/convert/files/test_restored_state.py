@@ -28,6 +28,7 @@ from conv2attn.convert.files.layers import layer_tree
 from conv2attn.convert.files.open import Opening
 from conv2attn.convert.files.readers.described import DescribedConvolution
 from conv2attn.convert.files.restore import restore_file, restored_state, write_state_dict
+from tests.positions import move_center
 
 
 class Net(nn.Sequential):
@@ -56,7 +57,7 @@ def converted(*moved: str) -> nn.Module:
     """The converted network; the first head of the layers that are named looks half a pixel aside."""
     model = convert_model(network()).model
     for name in moved:
-        layer(model, name).centers.data[0] += 0.5
+        move_center(layer(model, name), 0, 0.5)
     return model
 
 
@@ -105,7 +106,7 @@ def test_a_layer_without_a_name_is_the_model_itself(tmp_path: Path) -> None:
     single = attention_from_conv(nn.Conv2d(1, 1, 1))
     save_converted(single, tmp_path / "still")
     assert_same(restored_state(tmp_path / "still").state_dict, {"weight": single.weight, "bias": single.bias})  # type: ignore[dict-item]
-    layer(single, "").centers.data[0] += 0.5
+    move_center(layer(single, ""), 0, 0.5)
     save_converted(single, tmp_path / "moved")
     with pytest.raises(NotAConvolutionError, match=r"moved: 1 of 1 attention layers .*: the model itself: the centre"):
         restored_state(tmp_path / "moved")

@@ -6,6 +6,7 @@ import copy
 import math
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import mpmath
 import pytest
@@ -17,21 +18,18 @@ from conv2attn.convert import (
     ConvSpec,
     SelfAttention2d,
     attention_from_conv,
-    certify,
     load_converted,
     save_converted,
 )
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.heads.regime import (
     _ONE_HOT_GAP,
-    _REMEMBERED,
-    _REMEMBERED_BYTES,
     EXACT_ALPHA,
     ONE_HOT_ALPHA,
-    SMALLEST_TRAINED_ALPHA,
     compute_dtype,
 )
 from conv2attn.convert.size import Size
+from tests.positions import set_alpha
 
 SPEC = ConvSpec(1, 1, kernel_size=(3, 2), dilation=(2, 1))
 
@@ -112,14 +110,6 @@ def test_a_default_alpha_follows_the_dtype(start: torch.dtype, dtype: torch.dtyp
     assert layer.alpha.tolist() == [1024 if dtype == torch.float64 else 128] * 6
 
 
-def test_an_alpha_that_was_given_or_trained_stays() -> None:
-    assert SelfAttention2d(SPEC, alpha=128).double().alpha.tolist() == [128] * 6
-    layer = SelfAttention2d(SPEC)
-    with torch.no_grad():
-        layer.alpha[2] = 2.5
-    assert layer.double().alpha.tolist() == [1024, 1024, 2.5, 1024, 1024, 1024]
-
-
 def test_positions_are_at_least_single_precision_in_every_layer() -> None:
     spec = ConvSpec(1, 1, kernel_size=(1, 2), dilation=(1, 257))
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
@@ -132,80 +122,45 @@ def test_positions_are_at_least_single_precision_in_every_layer() -> None:
     assert wide.alpha.dtype == wide.centers.dtype == torch.float64
 
 
-def test_gradients_of_positions_keep_their_precision_too() -> None:
-    layer = SelfAttention2d(SPEC, alpha=1.0)
-    layer.centers.requires_grad_()
-    layer(torch.randn(1, 1, 8, 8)).sum().backward()
-    layer.bfloat16()
-    assert layer.centers.grad is not None
-    assert layer.weight.grad is not None
-    assert (layer.centers.grad.dtype, layer.weight.grad.dtype) == (torch.float32, torch.bfloat16)
-
-
-@pytest.mark.parametrize("value", [0.0, -0.5, math.nan, math.inf])
-@pytest.mark.parametrize("engine", ["auto", *ENGINES])
-def test_a_locality_strength_that_is_not_positive_and_finite_is_refused(value: float, engine: str) -> None:
-    layer = SelfAttention2d(SPEC, alpha=2.0, engine=engine)
-    with torch.no_grad():
-        layer.alpha[3] = value
-    x = torch.zeros(1, 1, 8, 8)
-    with pytest.raises(ConversionError, match="alpha must be positive and finite; head 3 has"):
-        layer(x)
-    layer.load_state_dict(layer.state_dict())  # what is wrong is said where it is used
-    with pytest.raises(ConversionError, match="alpha must be positive and finite; head 3 has"):
-        certify(layer, input_range=(-1, 1))
-
-
-def test_an_alpha_that_training_makes_negative_becomes_the_smallest() -> None:
-    layer = SelfAttention2d(SPEC, alpha=0.01)
-    layer.alpha.requires_grad_()
-    optimizer = torch.optim.SGD([layer.alpha], lr=100.0)
-    x = torch.randn(1, 1, 8, 8)
-    (layer(x).square().sum() * layer.alpha.sum()).backward()
-    optimizer.step()
-    assert (layer.alpha < 0).any()
-    layer(x)
-    assert (layer.alpha >= SMALLEST_TRAINED_ALPHA).all()
-    assert (layer.alpha == SMALLEST_TRAINED_ALPHA).any()
-    with torch.no_grad():
-        layer.alpha[0] = math.nan
-    with pytest.raises(ConversionError, match="alpha must be positive and finite"):
-        layer(x)
-
-
-def test_positions_that_are_not_finite_or_too_narrow_are_refused() -> None:
+def test_an_alpha_that_was_given_stays() -> None:
+    assert SelfAttention2d(SPEC, alpha=128).double().alpha.tolist() == [128] * 6
     layer = SelfAttention2d(SPEC)
-    with torch.no_grad():
-        layer.centers[1, 0] = math.nan
-    with pytest.raises(ConversionError, match="centers must be finite; head 1 has"):
-        _ = layer.regime
-    narrow = SelfAttention2d(SPEC)
-    narrow.centers.data = narrow.centers.data.bfloat16()
-    with pytest.raises(ConversionError, match="must be at least float32"):
-        _ = narrow.regime
+    set_alpha(layer, 2, 2.5)
+    assert layer.double().alpha.tolist() == [128, 128, 2.5, 128, 128, 128]
 
 
-@pytest.mark.parametrize("engine", ["auto", *ENGINES])
-def test_weight_decay_does_not_move_the_positions_of_an_exact_layer(engine: str) -> None:
-    layer = SelfAttention2d(SPEC, engine=engine)
-    layer.requires_grad_()
-    before = layer.alpha.tolist(), layer.centers.tolist()
-    optimizer = torch.optim.AdamW(layer.parameters(), lr=0.1, weight_decay=0.5)
-    weight = layer.weight.detach().clone()
-    layer(torch.randn(1, 1, 8, 8)).square().sum().backward()
-    optimizer.step()
-    assert (layer.alpha.tolist(), layer.centers.tolist()) == before
-    assert not torch.equal(layer.weight, weight)
+@pytest.mark.parametrize("value", [0.0, -0.5, math.nan, math.inf, 1e-50, 1e300])
+def test_a_locality_strength_that_is_not_positive_and_finite_is_refused_and_nothing_changes(value: float) -> None:
+    layer = SelfAttention2d(SPEC, alpha=2.0)
+    before = layer.positions
+    with pytest.raises(ConversionError, match=r"positive and finite in torch\.float32; head 3 has"):
+        set_alpha(layer, 3, value)
+    state = layer.state_dict()
+    state["alpha"] = state["alpha"].double()
+    state["alpha"][3] = value
+    with pytest.raises(RuntimeError, match="positions of the layer: alpha must be positive and finite"):
+        layer.load_state_dict(state)
+    assert layer.positions == before
+    assert layer.alpha_follows_dtype is False
 
 
-def test_what_a_layer_keeps_for_sizes_stays_within_its_budget() -> None:
-    layer = SelfAttention2d(ConvSpec(1, 1, kernel_size=(3, 3)), alpha=1.0, dtype=torch.float64)
-    for columns in range(1000, 1005):
-        layer(torch.zeros(1, 1, 8, columns, dtype=torch.float64))
-    kept = [getattr(value, "nbytes", 0) for value in layer.regime._memory.values()]
-    assert max(kept) > _REMEMBERED_BYTES / 4
-    assert sum(kept) - kept[-1] <= _REMEMBERED_BYTES
-    assert len(kept) <= _REMEMBERED
+@pytest.mark.parametrize(
+    ("positions", "problem"),
+    [
+        ({"centers": torch.full((6, 2), math.nan)}, "centers must be finite; head 0 has"),
+        ({"centers": torch.zeros(6)}, r"centers must have the shape \[6, 2\], for 6 heads; got \[6\]"),
+        ({"alpha": [1.0, 2.0]}, r"alpha must have the shape \[6\], for 6 heads; got \[2\]"),
+        ({"alpha": torch.ones(6).bfloat16()}, "alpha must be at least float32"),
+        ({"alpha": "sharp"}, "alpha must be numbers; got 'sharp'"),
+    ],
+)
+def test_positions_of_another_kind_are_refused_and_nothing_changes(positions: dict[str, Any], problem: str) -> None:
+    layer = SelfAttention2d(SPEC)
+    before = layer.positions
+    with pytest.raises(ConversionError, match=problem):
+        layer.set_positions(**positions)
+    assert layer.positions == before
+    assert layer.alpha_follows_dtype
 
 
 def test_scores_are_computed_in_single_precision_only_where_they_are_exact() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import sys
 
 import pytest
@@ -16,7 +17,6 @@ from conv2attn.convert.examples.images import draw_images
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.report import CertifiedReport
-from conv2attn.convert.heads.regime import SMALLEST_TRAINED_ALPHA
 from conv2attn.convert.model.report import Report
 from conv2attn.learn.melting.groups import POSITION_RATE, parameter_groups
 from conv2attn.learn.melting.melt import MELTED_ALPHA, attention_layers, melt
@@ -54,7 +54,7 @@ def test_every_position_gate_and_weight_has_a_gradient(name: str, content: int |
     model = melt(load_example(name), content=content)
     gradients = learned(model)
     assert gradients.keys() == dict(model.named_parameters()).keys()
-    kinds = ("alpha", "centers", "gate") if content else ("alpha", "centers")
+    kinds = ("log_alpha", "centers", "gate") if content else ("log_alpha", "centers")
     for kind in kinds:
         own = [gradient for key, gradient in gradients.items() if key.endswith(f".{kind}")]
         assert len(own) == len(list(attention_layers(model)))
@@ -100,15 +100,21 @@ def test_only_chosen_layers_melt_and_the_model_is_left_alone() -> None:
     assert [name for name, _ in attention_layers(model)] == ["3"]
     converted = convert_model(cnn).model
     chosen = melt(converted, filter_fn=lambda _, name: name == "3", alpha=2)
-    assert [layer.alpha.requires_grad for _, layer in attention_layers(chosen)] == [False, True, False, False]
+    assert [layer.trains_positions for _, layer in attention_layers(chosen)] == [False, True, False, False]
     assert all(torch.equal(value, before[name]) for name, value in cnn.state_dict().items())
-    assert not any(layer.alpha.requires_grad for _, layer in attention_layers(converted))
+    assert not any(layer.trains_positions for _, layer in attention_layers(converted))
 
 
-@pytest.mark.parametrize("alpha", [104.0, 128.0, 0.0, -1.0])
-def test_an_alpha_without_a_gradient_is_refused(alpha: float) -> None:
-    with pytest.raises(ConversionError, match=r"no gradient|positive"):
+@pytest.mark.parametrize("alpha", [0.0, -1.0, math.inf])
+def test_an_alpha_that_is_not_positive_and_finite_is_refused(alpha: float) -> None:
+    with pytest.raises(ConversionError, match="alpha must be positive"):
         melt(network(), alpha=alpha)
+
+
+def test_at_an_exact_alpha_positions_rest_and_the_function_is_the_cnn_s_bit_for_bit() -> None:
+    model, x = melt(network(), alpha=128.0, content=2), torch.rand(2, 1, 6, 7)
+    assert not any(layer.trains_positions for _, layer in attention_layers(model))
+    assert torch.equal(model.eval()(x), network().eval()(x))
 
 
 def test_a_tolerance_that_only_one_hot_attention_meets_is_refused() -> None:
@@ -135,26 +141,21 @@ def test_positions_without_a_gradient_are_refused_with_what_to_do() -> None:
     model = convert_model(network()).model
     assert len(parameter_groups(model, 0.1, 0.0)) == 2  # their positions are not to be trained
     for _, layer in attention_layers(model):
-        layer.alpha.requires_grad_(True)
+        layer.train_positions()
     with pytest.raises(ConversionError, match=r"of 0, 3 are to be trained, and have no gradient.*melt\(model\)"):
         parameter_groups(model, 0.1, 0.0)
 
 
 def test_alpha_stays_positive_whatever_an_optimizer_does() -> None:
     model = melt(network(), alpha=0.5).double()
-    layers = [layer for _, layer in attention_layers(model)]
     x = torch.rand(2, 1, 6, 7, dtype=torch.float64)
     optimizer = torch.optim.SGD(parameter_groups(model, 1.0, 0.0))
     for _ in range(3):
         optimizer.zero_grad()
-        (model(x).sum() + 1e6 * sum(layer.alpha.sum() for layer in layers)).backward()
-        optimizer.step()  # by -1e6 and more
-        saved = model.state_dict()
-        assert all(bool((saved[f"{name}.alpha"] == SMALLEST_TRAINED_ALPHA).all()) for name in ("0", "3"))
-        assert all(set(layer.regime.alpha) == {SMALLEST_TRAINED_ALPHA} for layer in layers)
-    optimizer.zero_grad()
-    model(x).square().sum().backward()
-    assert all(bool((layer.alpha.grad != 0).any()) for layer in layers if layer.alpha.grad is not None)
+        (model(x).sum() + 10 * sum(layer.alpha.sum() for _, layer in attention_layers(model))).backward()
+        optimizer.step()  # of alpha by -50 and more, were it the parameter
+    assert all(min(layer.positions.alpha) > 0 for _, layer in attention_layers(model))
+    assert model(x).isfinite().all()
 
 
 def test_a_melted_network_is_an_ordinary_one() -> None:
@@ -162,13 +163,15 @@ def test_a_melted_network_is_an_ordinary_one() -> None:
     other = convert_model(network(seed=1)).model
     other.load_state_dict(model.state_dict())
     x = torch.rand(2, 1, 6, 7)
-    with torch.no_grad():  # gradients of positions take another engine
-        assert torch.equal(other.eval()(x), model.eval()(x))
-        assert torch.equal(copy.deepcopy(model)(x), model(x))
+    for (_, rest), (_, layer) in zip(attention_layers(other), attention_layers(model), strict=True):
+        assert rest.positions.alpha == pytest.approx(layer.positions.alpha, rel=2.0**-23, abs=0)
+        assert rest.positions.centers == layer.positions.centers
+        assert torch.equal(rest.weight, layer.weight)
+    assert torch.equal(copy.deepcopy(model.eval())(x), model(x))
     restored = restore_model(model, tolerance=10.0)
     assert all(torch.equal(value, network().state_dict()[name]) for name, value in restored.state_dict().items())
     with torch.no_grad():
-        next(attention_layers(model))[1].centers.add_(0.25)
+        next(attention_layers(model))[1].get_parameter("centers").add_(0.25)
     with pytest.raises(
         NotAConvolutionError, match=r"not at its kernel tap .*, at most [0-9.]+ from the convolution of its weights"
     ):
@@ -178,7 +181,7 @@ def test_a_melted_network_is_an_ordinary_one() -> None:
 def test_the_report_says_how_far_a_trained_layer_is_from_a_convolution() -> None:
     model = melt(network(), alpha=3.0)
     with torch.no_grad():
-        next(attention_layers(model))[1].centers.add_(0.25)
+        next(attention_layers(model))[1].get_parameter("centers").add_(0.25)
     report = CertifiedReport.of(model, Report.of(model), size=(6, 7))
     first, other = report.bounds
     assert first.certificate is None
@@ -192,8 +195,7 @@ def test_what_is_recorded_is_what_the_layers_have() -> None:
     at_first = record(model)["layers"]
     with torch.no_grad():
         for _, layer in attention_layers(model):
-            layer.alpha.sub_(2.0)
-            layer.centers.add_(0.3)
+            layer.set_positions(alpha=layer.alpha.detach() - 2.0, centers=layer.centers.detach() + 0.3)
             if layer.content is not None and layer.content.gate is not None:
                 layer.content.gate.fill_(0.2)
     later = record(model)["layers"]

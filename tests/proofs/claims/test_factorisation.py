@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from conv2attn.convert import attention_from_conv
-from conv2attn.convert.engines.factored import smoothing_matrix
+from conv2attn.convert.engines.axes import Axis
 from conv2attn.proofs.claims.certificate.error_bound import lemma_failures, sum_failures
 from conv2attn.proofs.claims.certificate.tail import SHARP_BOUND, N
 from conv2attn.proofs.claims.common.small_convolutions import Case, Symbols, convolution, symbols
@@ -72,7 +72,7 @@ ALPHAS = (0.125, 0.5, 2.0, 8.0)
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("length", range(1, 9))
 def test_the_smoothing_matrix_of_the_code_is_that_of_the_proof(length: int, alpha: float) -> None:
-    matrix = smoothing_matrix(length, alpha, like=torch.zeros(0, dtype=torch.float64))
+    matrix = Axis(length, length, 0, 1, 0, 1, length).probabilities(alpha, 0.0, torch.device("cpu"))
     allowed = softmax_bound(matrix)
     with mpmath.workdps(60):
         for target, k in product(range(length), repeat=2):

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conv2attn.convert.engines.convolution import Geometry, convolve
-from conv2attn.convert.engines.transposed import convolve_transposed
+from conv2attn.convert.engines.convolution import Geometry, convolve, convolve_transposed
 from conv2attn.convert.size import Size
 from conv2attn.convert.spec import ConvSpec
 from conv2attn.proofs.claims.common.small_transposed import (

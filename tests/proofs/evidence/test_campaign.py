@@ -36,11 +36,11 @@ from conv2attn.convert.bounds import tail
 from conv2attn.convert.bounds.subnormal import is_subnormal
 from conv2attn.convert.certificate import layer as certificate
 from conv2attn.convert.certificate.propagation import certificate as network_certificate
-from conv2attn.convert.engines import ENGINES, axes, factored, literal, separable, stencil
-from conv2attn.convert.engines.axes import AxisTable
-from conv2attn.convert.engines.convolution import Geometry, is_narrow
+from conv2attn.convert.engines import ENGINES, axes, factored, literal, separable
+from conv2attn.convert.engines import convolution as calls
+from conv2attn.convert.engines.convolution import NARROW, Geometry, known_fault
 from conv2attn.convert.errors import CheckpointError, ConversionError, SelectionError
-from conv2attn.convert.heads.regime import EXACT_ALPHA, Regime
+from conv2attn.convert.heads.regime import EXACT_ALPHA
 from conv2attn.convert.heads.values import LayerValues, opened_gate
 from conv2attn.convert.size import Size
 from conv2attn.convert.spec import Convolution
@@ -108,12 +108,12 @@ def certify_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def round_moved_centers(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = axes.axis_probabilities
+    honest = axes.table
 
-    def rounded(layer: LayerValues, size: Size, axis: int) -> Tensor:
-        return honest(layer._replace(centers=layer.centers.round()), size, axis)
+    def rounded(axis: axes.Axis, alpha: float, center: float, *rest: Any) -> axes.Table:
+        return honest(axis, alpha, round(center), *rest)
 
-    monkeypatch.setattr(separable, "axis_probabilities", rounded)
+    monkeypatch.setattr(separable, "table", rounded)
 
 
 def lose_a_bit_on_the_way_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def round_centers_to_the_layer_s_precision(monkeypatch: pytest.MonkeyPatch) -> N
 
     def rounding(layer: SelfAttention2d, *args: Any, **kwargs: Any) -> None:
         honest(layer, *args, **kwargs)
-        layer.centers.data = layer.centers.data.to(layer.weight.dtype).to(layer.centers.dtype)
+        layer.set_positions(centers=layer.centers.to(layer.weight.dtype).to(layer.regime.dtype))
 
     monkeypatch.setattr(SelfAttention, "__init__", rounding)
 
@@ -158,7 +158,7 @@ def drop_the_bias_of_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = separable.SeparableEngine.attend
 
     def forgetful(engine: separable.SeparableEngine, layer: LayerValues, x: Tensor) -> Tensor:
-        whole = separable._images(layer, Size(*x.shape[2:])) >= len(x)
+        whole = separable._images(layer, Size(*x.shape[2:]), len(x)) >= len(x)
         return honest(engine, layer if whole else without_bias(layer), x)
 
     monkeypatch.setattr(separable.SeparableEngine, "attend", forgetful)
@@ -183,24 +183,25 @@ def cut_off_the_gate_in_each_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lose_the_last_key_of_a_band(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = AxisTable.banded.__func__  # type: ignore[attr-defined]
+    honest = axes.Table.of.__func__  # type: ignore[attr-defined]
 
-    def short(cls: type[AxisTable], probabilities: Tensor, vectors: int) -> AxisTable:
-        table: AxisTable = honest(cls, probabilities, vectors)
+    def short(cls: type[axes.Table], probabilities: Tensor) -> axes.Table:
+        table: axes.Table = honest(cls, probabilities)
         if len(table.blocks) == 1:
             return table
-        return replace(table, blocks=tuple(replace(block, last_key=block.last_key - 1) for block in table.blocks))
+        return replace(table, blocks=tuple((*block[:3], block[3] - 1) for block in table.blocks))
 
-    monkeypatch.setattr(AxisTable, "banded", classmethod(short))
+    monkeypatch.setattr(axes.Table, "of", classmethod(short))
+    monkeypatch.setattr(axes, "_kept_table", axes._make_table)
 
 
 def forget_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Regime.remember
+    remembered: dict[Any, axes.Table] = {}
 
-    def narrow(regime: Regime, key: Any, make: Callable[[], Any]) -> Any:
-        return honest(regime, tuple(part.rows if isinstance(part, Size) else part for part in key), make)
+    def narrow(axis: axes.Axis, *rest: Any) -> axes.Table:
+        return remembered.setdefault((axis.start, axis.stride, *rest), axes._make_table(axis, *rest))
 
-    monkeypatch.setattr(Regime, "remember", narrow)
+    monkeypatch.setattr(axes, "_kept_table", narrow)
 
 
 def leave_out_the_convolution_s_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,13 +239,15 @@ def count_no_subnormal_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def let_autocast_reach_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     def careless(layer: SelfAttention2d, x: Tensor) -> Tensor:
-        return ENGINES[layer.engine].attend(layer._values(), x)
+        return ENGINES[layer.engine].attend(layer._values(layer.spec), x)
 
     monkeypatch.setattr(SelfAttention2d, "forward", careless)
 
 
 def give_results_in_the_layer_s_precision_under_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SelfAttention2d, "forward", lambda layer, x: layer._attend(x.to(layer.weight), layer._values()))
+    monkeypatch.setattr(
+        SelfAttention2d, "forward", lambda layer, x: layer._attend(x.to(layer.weight), layer._values(layer.spec))
+    )
 
 
 def trust_torch_s_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,9 +255,9 @@ def trust_torch_s_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def faulty(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor:
         output = F.conv2d(x, weight, bias, *geometry)
-        return output * math.nan if is_narrow(x, weight, geometry) else output
+        return output * math.nan if known_fault(x, weight, geometry) == NARROW else output
 
-    for engine in (factored, separable, stencil):
+    for engine in (factored, calls):
         monkeypatch.setattr(engine, "convolve", faulty)
 
 

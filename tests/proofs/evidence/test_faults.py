@@ -10,9 +10,9 @@ from hypothesis import Phase, given, settings
 from torch import Tensor, nn
 
 from conv2attn.convert import Certificate, ConversionError, attention_from_conv, certify
-from conv2attn.convert.engines import axes, factored, separable
-from conv2attn.convert.heads.values import AttentionLayer
+from conv2attn.convert.engines import axes, factored
 from conv2attn.convert.size import Size
+from conv2attn.convert.spec import ConvSpec
 from conv2attn.proofs.evidence.strategies import convolutions_with_input
 from tests.faults import LITERAL_FAULTS
 
@@ -41,20 +41,19 @@ def test_a_fault_in_the_construction_is_caught(
 
 
 def test_smoothing_the_wrong_way_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = factored.Smoothing.__call__
-    monkeypatch.setattr(factored.Smoothing, "__call__", lambda smoothing, padded: honest(smoothing, padded).flip(-1))
+    honest = factored._smoothed
+    monkeypatch.setattr(factored, "_smoothed", lambda *given: honest(*given).flip(-1))
     with pytest.raises(AssertionError):
         check("factored", alpha=8.0)
 
 
 def test_columns_read_with_the_tables_of_rows_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = axes.axis_probabilities
+    honest = axes.Axis.of
 
-    def rows_only(layer: AttentionLayer, size: Size, axis: int) -> Tensor:
-        grid, probabilities = layer.spec.padded_size(size), honest(layer, size, 0)
-        return probabilities if axis == 0 or len(set(grid)) > 1 else probabilities.flip(-1)
+    def rows_only(spec: ConvSpec, size: Size, axis: int) -> axes.Axis:
+        return honest(spec, size, 0)
 
-    monkeypatch.setattr(separable, "axis_probabilities", rows_only)
+    monkeypatch.setattr(axes.Axis, "of", rows_only)
     with pytest.raises((AssertionError, RuntimeError)):
         check("separable")
 

@@ -34,6 +34,7 @@ from conv2attn.proofs.show.page.data import BUDGET, MOST_CHANNELS, channel_count
 from conv2attn.proofs.show.page.write import viewer_page
 from conv2attn.proofs.show.pictures.image import drawn_image
 from conv2attn.proofs.show.pictures.scene import Scene, scenes
+from tests.positions import move_center
 
 LIMIT = 3_000_000  # bytes of a ResNet-18's page
 
@@ -253,9 +254,9 @@ def test_a_layer_that_is_a_convolution_no_more_says_so_with_its_distance() -> No
     assert isinstance(moved, SelfAttention2d)
     assert isinstance(looking, SelfAttention2d)
     with torch.no_grad():
-        soft.alpha.fill_(4)
-        moved.alpha.fill_(4)
-        moved.centers[3] += torch.tensor([0.25, 0.0])
+        soft.set_positions(alpha=4)
+        moved.set_positions(alpha=4)
+        move_center(moved, 3, torch.tensor([0.25, 0.0]))
         assert looking.add_content(2, gated=True).gate is not None
         looking.content.gate.fill_(0.5)  # type: ignore[union-attr]
     notes = [layer["note"] for layer in drawn(model, 8).data["layers"]]

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from .....convert import SelfAttention, certify, certify_network, conv_from_attention
 from .....convert.certificate.reference import right_convolutions, untrusted_note
-from .....convert.engines import ENGINES
+from .....convert.engines import ENGINES, choose_engine
 from .....convert.spec import Convolution, ConvSpec
 from ...arithmetic import certified_arithmetic
 from ...random_layers import DTYPES, RandomLayer, channel_limits
@@ -252,15 +252,16 @@ def _made_elsewhere(layer: RandomLayer, conv: Convolution) -> SelfAttention:
 
 
 def _limit_for_parts(layer: RandomLayer, attention: SelfAttention) -> int:
-    """A memory limit at which an engine computes in parts: none at all, but for the literal one, which would refuse."""
-    if attention.engine != "literal":
-        return 0
+    """A memory limit at which an engine computes in parts, and does not refuse."""
+    engine = choose_engine(attention, attention.engine)
 
     def needed(limit: int) -> int:
         attention.memory_limit = limit
-        return ENGINES["literal"].cost(attention, layer.size, batch=layer.batch).bytes
+        return engine.cost(attention, layer.size, batch=layer.batch).bytes
 
     most, least = needed(attention.memory_limit), needed(0)
+    if engine.name != "literal":
+        return least
     return least + (most - least) // _PARTS
 
 
@@ -367,8 +368,8 @@ def _with_heads_anywhere(layer: RandomLayer, conv: Convolution) -> SelfAttention
     attention, generator = attention_of(conv), layer.generator("heads")
     moves = torch.rand(attention.centers.shape, generator=generator, dtype=torch.float64) * 2 - 1
     alphas = torch.rand(attention.alpha.shape, generator=generator, dtype=torch.float64)
-    attention.centers.add_((moves * _MOST_MOVED).to(attention.centers))
-    attention.alpha.copy_(_LARGEST_ALPHA * (alphas + 1 / 128))
+    attention.set_positions(centers=attention.centers + ((moves * _MOST_MOVED).to(attention.centers)))
+    attention.set_positions(alpha=_LARGEST_ALPHA * (alphas + 1 / 128))
     return attention
 
 

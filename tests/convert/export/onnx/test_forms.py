@@ -110,8 +110,8 @@ def test_a_window_holds_no_keys_between_distant_taps() -> None:
 def test_heads_that_are_no_grid_keep_their_own_centres(form: str) -> None:
     layer = attention_from_conv(nn.Conv2d(2, 3, (2, 3), padding=1).double(), alpha=1.5, engine="literal")
     with torch.no_grad():
-        layer.centers.add_(torch.randn_like(layer.centers) / 2)
-        layer.alpha.mul_(torch.rand_like(layer.alpha) + 0.5)
+        layer.set_positions(centers=layer.centers + (torch.randn_like(layer.centers) / 2))
+        layer.set_positions(alpha=layer.alpha * (torch.rand_like(layer.alpha) + 0.5))
         x = torch.randn(2, 2, 6, 7).double()
         (output,) = run(layer_network(layer, form, 17), x=x.numpy())
         assert torch.allclose(torch.from_numpy(output), layer(x), rtol=0, atol=1e-12)

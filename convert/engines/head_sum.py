@@ -1,0 +1,128 @@
+"""The sum over heads that share nothing, where every head has tables of its own.
+
+    Y = sum_h W_h A_h,      A_h = Z_h C_h^T,      Z_h = R_h X
+
+with R_h and C_h the attention of head h along the rows and along the columns (one table for each axis of the layer).
+Autograd would keep Z_h and A_h of every head, which are 2 K^2 images for a kernel of K x K taps. So queries along the
+first axis are taken some at a time, and what they read is computed again in the backward pass.
+
+Inside, images are [*axes, batch, channels]: a product along an axis is then one of long vectors, of all places at once
+along the first axis, and Z and A are multiplied as they lie.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from ..heads.values import AttentionLayer
+from ..size import Size
+from ..spec import ConvSpec
+from ..transforms import is_transformed
+
+_BLOCK_BYTES = 12 * 2**20  # of what all heads read for the queries that are taken at a time
+
+
+def head_sum(source: Tensor, weight: Tensor, tables: Sequence[Tensor]) -> Tensor:
+    """sum_h W_h A_h.
+
+    Args:
+        source: X, [batch, in_channels, *pixels].
+        weight: W, [num_heads, groups, out_channels / groups, in_channels / groups].
+        tables: For each axis, attention probabilities [num_heads, queries, pixels].
+
+    Returns:
+        [batch, out_channels, *queries].
+    """
+    moved, mixing = source.movedim((0, 1), (-2, -1)).contiguous(), weight.permute(1, 0, 3, 2).flatten(1, 2)
+    first, *others = tables
+    if is_transformed():
+        summed = _block(moved, mixing, first, *others)
+    else:
+        rows = _queries_at_a_time(moved, tables)
+        blocks = first.split(rows, 1)
+        parts = (
+            [
+                checkpoint(_block, moved, mixing, part, *others, use_reentrant=False, preserve_rng_state=False)
+                for part in blocks
+            ]
+            if len(blocks)
+            else []
+        )
+        summed = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return summed.movedim((-2, -1), (0, 1))
+
+
+def _block(source: Tensor, mixing: Tensor, first: Tensor, *others: Tensor) -> Tensor:
+    """The sum for some queries along the first axis: [queries, *other queries, batch, out_channels].
+
+    Args:
+        source: [*pixels, batch, in_channels].
+        mixing: W as one matrix for each group, [groups, num_heads * in, out] channels.
+        first: [num_heads, queries, pixels].
+        others: The tables of the other axes.
+    """
+    heads, (batch, channels) = len(first), source.shape[-2:]
+    queries = [table.shape[1] for table in (first, *others)]
+    read = first.flatten(0, 1) @ source.flatten(1)
+    for table in others:
+        places = read.shape[0] // heads
+        tables = table.unsqueeze(1).expand(-1, places, -1, -1).flatten(0, 1)
+        read = torch.bmm(tables, read.view(heads * places, table.shape[2], read.shape[1] // table.shape[2])).flatten(
+            0, 1
+        )
+    return _mixed(read.view(heads, math.prod(queries) * batch, channels), mixing).view(
+        *queries, batch, mixing.shape[0] * mixing.shape[2]
+    )
+
+
+def _mixed(read: Tensor, mixing: Tensor) -> Tensor:
+    """sum_h W_h A_h, [places, out_channels], of A [num_heads, places, in_channels] and W as in ``_block``."""
+    if len(mixing) == 1:
+        weights = mixing[0].unflatten(0, (len(read), -1))
+        return torch.bmm(read, weights).sum(0)
+    by_place = torch.unflatten(read, 2, (len(mixing), -1)).permute(2, 1, 0, 3).flatten(2)
+    return torch.bmm(by_place, mixing).transpose(0, 1).flatten(1)
+
+
+def head_weights(layer: AttentionLayer, dtype: torch.dtype) -> Tensor:
+    """The value projections, [num_heads, groups, out_channels / groups, in_channels / groups]."""
+    weight = layer.kernel.to(dtype).flatten(2).permute(2, 0, 1)
+    return torch.unflatten(weight, 1, (layer.spec.groups, -1)).contiguous()
+
+
+def project(weight: Tensor, x: Tensor) -> Tensor:
+    """W x at every pixel: [batch, in_channels, *size] -> [batch, out_channels, *size].
+
+    Args:
+        weight: [groups, out_channels / groups, in_channels / groups].
+        x: [batch, in_channels, *size].
+    """
+    groups, _, channels = weight.shape
+    pixels = torch.unflatten(x.flatten(2), 1, (groups, channels))
+    projected = weight * pixels if channels == 1 else weight @ pixels
+    return torch.unflatten(projected.flatten(1, 2), 2, x.shape[2:])
+
+
+def bytes_held(spec: ConvSpec, size: Size, batch: int, element: int) -> int:
+    """Bytes that the sum holds: the images as they are moved, and what all heads read for some queries."""
+    grid, output = spec.padded_size(size), spec.output_size(size)
+    row = spec.num_heads * _read_by_a_row(output[1:], grid[1:]) * batch * spec.in_channels * element
+    images = batch * (spec.in_channels * math.prod(grid) + 2 * spec.out_channels * math.prod(output))
+    return images * element + max(min(_BLOCK_BYTES, row * output[0]), row)
+
+
+def _read_by_a_row(queries: Sequence[int], pixels: Sequence[int]) -> int:
+    """Numbers that a head reads for one query along the first axis, of an image of one channel, over all passes."""
+    return sum(math.prod(queries[:axis]) * math.prod(pixels[axis:]) for axis in range(len(queries) + 1))
+
+
+def _queries_at_a_time(source: Tensor, tables: Sequence[Tensor]) -> int:
+    queries, pixels = [t.shape[1] for t in tables[1:]], source.shape[1:-2]
+    row = len(tables[0]) * _read_by_a_row(queries, pixels) * source.shape[-2:].numel() * source.element_size()
+    blocks = math.ceil(tables[0].shape[1] * row / _BLOCK_BYTES)
+    return math.ceil(tables[0].shape[1] / max(blocks, 1))

@@ -1,1 +1,0 @@
-"""Sums over heads, with their derivatives by hand."""

@@ -1,0 +1,91 @@
+"""A layer has the geometry that its convolution's ``forward`` computes, whatever the attributes say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from conv2attn.convert import attention_from_conv, conv_from_attention, convert_model, restore_model
+from conv2attn.convert.engines import ENGINES
+
+
+def integers(*shape: int) -> Tensor:
+    return torch.randint(-3, 4, shape).float()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_weight_of_other_channels_and_taps_is_converted_as_it_is_computed(
+    transposed: bool, groups: int, engine: str
+) -> None:
+    kind: Any = nn.ConvTranspose2d if transposed else nn.Conv2d
+    conv = kind(6, 4, 3, padding=1, groups=groups, bias=False)
+    conv.weight = nn.Parameter(integers(4, 2, 2, 3))
+    x = integers(2, 4 if transposed else 2 * groups, 5, 6)
+    layer = attention_from_conv(conv, engine=engine)
+    assert torch.equal(layer(x), conv(x))
+    assert torch.equal(conv_from_attention(layer)(x), conv(x))
+
+
+@pytest.mark.parametrize("change", [{"stride": 1}, {"padding": 2}, {"dilation": 2, "padding": 2}, {"stride": [2, 1]}])
+def test_one_integer_stands_for_every_axis(change: dict[str, Any]) -> None:
+    conv = nn.Conv2d(3, 4, 3, stride=2, padding=1)
+    conv.weight = nn.Parameter(integers(4, 3, 3, 3))
+    conv.bias = nn.Parameter(integers(4))
+    for name, value in change.items():
+        setattr(conv, name, value)
+    x = integers(2, 3, 9, 8)
+    for engine in ENGINES:
+        assert torch.equal(attention_from_conv(conv, engine=engine)(x), conv(x))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("alpha", [None, 2.0])
+def test_no_images_give_no_outputs(alpha: float | None, engine: str) -> None:
+    if alpha is not None and engine == "sdpa":
+        engine = "auto"
+    for trained in (False, True):
+        layer = attention_from_conv(nn.Conv2d(2, 3, 3, padding=1), alpha=alpha, engine=engine)
+        if trained:
+            layer.engine = "auto"
+            layer.train_positions()
+        assert layer(torch.zeros(0, 2, 5, 6)).shape == (0, 3, 5, 6)
+
+
+class Tied(nn.Module):
+    """An autoencoder whose decoder has its encoder's weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.bias = nn.Conv2d(3, 6, 3, padding=1), nn.Parameter(torch.zeros(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Decodes what it encodes."""
+        return F.conv_transpose2d(torch.relu(self.encoder(x)), self.encoder.weight, self.bias, padding=1)
+
+
+class Twice(nn.Module):
+    """Two convolutions of one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 3, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Adds a dilated one."""
+        near: Tensor = self.first(x)
+        return near + F.conv2d(x, self.first.weight, self.first.bias, padding=2, dilation=2)
+
+
+@pytest.mark.parametrize("kind", [Tied, Twice])
+def test_a_weight_that_two_calls_use_is_converted_in_both(kind: type[nn.Module]) -> None:
+    network, x = kind().eval(), torch.randn(2, 3, 12, 12)
+    model, report = convert_model(network, trace=True)
+    assert len(report.layers) == 2
+    assert torch.equal(model(x), network(x))
+    assert torch.equal(restore_model(model)(x), network(x))

@@ -1,0 +1,116 @@
+"""The sum over heads with tables of their own is its formula, forward and backward, in the memory of some queries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from conv2attn.convert.engines import head_sum as module
+from conv2attn.convert.engines.head_sum import bytes_held, head_sum
+from conv2attn.convert.size import Size
+from conv2attn.convert.spec import ConvSpec
+from conv2attn.learn import melt
+
+SHAPES = {1: ((5,), (4,)), 2: ((5, 4), (3, 6)), 3: ((3, 4, 2), (2, 3, 5))}
+
+
+def formula(source: Tensor, weight: Tensor, tables: Sequence[Tensor]) -> Tensor:
+    """sum_h W_h A_h, head by head."""
+    total, groups = torch.zeros(()), weight.shape[1]
+    for head in range(len(weight)):
+        read = source
+        for axis, table in enumerate(tables):
+            read = torch.einsum("qk,...k->...q", table[head], read.movedim(axis + 2, -1)).movedim(-1, axis + 2)
+        blocks = read.unflatten(1, (groups, -1))
+        total = total + torch.einsum("goc,bgc...->bgo...", weight[head], blocks).flatten(1, 2)
+    return total
+
+
+def given(axes: int, groups: int) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Small integers: X, W of four heads, and their tables."""
+    pixels, queries = SHAPES[axes]
+    source = torch.randint(-3, 4, (2, 2 * groups, *pixels)).double().requires_grad_()
+    weight = torch.randint(-3, 4, (4, groups, 3, 2)).double().requires_grad_()
+    tables = [torch.randint(0, 3, (4, q, k)).double().requires_grad_() for q, k in zip(queries, pixels, strict=True)]
+    return source, weight, tables
+
+
+@pytest.mark.parametrize("block", [1, 2**20])
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("axes", SHAPES)
+def test_values_and_derivatives_are_the_formula_s_bit_for_bit(
+    axes: int, groups: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_BLOCK_BYTES", block)
+    source, weight, tables = given(axes, groups)
+    observed, expected = head_sum(source, weight, tables), formula(source, weight, tables)
+    assert torch.equal(observed, expected)
+    upstream, inputs = torch.randint_like(expected, -2, 3), [source, weight, *tables]
+    found, wanted = (torch.autograd.grad(y, inputs, upstream, create_graph=True) for y in (observed, expected))
+    for one, other in zip(found, wanted, strict=True):
+        assert torch.equal(one, other)
+    second = [torch.autograd.grad(grads[1].square().sum(), source)[0] for grads in (found, wanted)]
+    assert torch.equal(*second)
+
+
+def test_what_some_queries_read_is_not_kept_for_the_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BLOCK_BYTES", 1)
+    source, weight, tables = given(2, 1)
+    assert kept_by(lambda: head_sum(source, weight, tables)) < kept_by(lambda: formula(source, weight, tables)) / 2
+
+
+def kept_by(call: Callable[[], Tensor]) -> int:
+    """Numbers that a call keeps for its backward pass."""
+    kept: dict[int, int] = {}
+
+    def noted(tensor: Tensor) -> Tensor:
+        kept[tensor.data_ptr()] = tensor.numel()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(noted, lambda tensor: tensor):
+        call()
+    return sum(kept.values())
+
+
+def test_no_images_have_no_output() -> None:
+    source, weight, tables = given(2, 1)
+    assert head_sum(source[:0], weight, tables).shape == (0, 3, 3, 6)
+
+
+@pytest.mark.parametrize(
+    ("conv", "shape"),
+    [
+        (nn.Conv2d(3, 5, 3, padding=1), (2, 3, 8, 7)),
+        (nn.Conv1d(3, 5, 5, padding=2), (2, 3, 20)),
+        (nn.ConvTranspose2d(3, 5, 3, stride=2), (2, 3, 6, 5)),
+    ],
+)
+def test_melted_layers_have_the_same_gradients_under_checkpointing(conv: nn.Module, shape: tuple[int, ...]) -> None:
+    layer, x = melt(conv), torch.randn(shape)
+
+    def gradients(reentrant: bool | None) -> list[Tensor]:
+        image = x.clone().requires_grad_()
+        output = layer(image) if reentrant is None else checkpoint(layer, image, use_reentrant=reentrant)
+        return list(torch.autograd.grad(output.square().sum(), [image, *layer.parameters()]))
+
+    plain, kept = gradients(None), gradients(False)
+    assert len(plain) == 1 + len(list(layer.parameters())) == len(kept)
+    assert all(map(torch.equal, plain, kept))
+
+
+def test_the_bytes_are_those_of_the_images_and_of_what_heads_read_for_a_block() -> None:
+    spec = ConvSpec(4, 6, (3, 3), padding=(1, 1))
+    images = 2 * (4 * 10 * 12 + 2 * 6 * 8 * 10)
+    row = 9 * (12 + 10) * 2 * 4 * 4
+    assert bytes_held(spec, Size(8, 10), 2, 4) == 4 * images + 8 * row
+    long = ConvSpec(4, 6, (3, 3), padding=(1, 1))
+    row = 9 * (4002 + 4000) * 2 * 4 * 4
+    assert bytes_held(long, Size(8, 4000), 2, 4) == 4 * 2 * (4 * 10 * 4002 + 2 * 6 * 8 * 4000) + max(
+        min(12 * 2**20, 8 * row), row
+    )
+    assert math.isfinite(row)
