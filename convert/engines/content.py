@@ -1,4 +1,4 @@
-"""Content in the separable engine: attention that reads the image, as one call of torch's attention for all heads.
+"""Content in the separable engine: attention that reads the image, one softmax and two products for all heads.
 
 The draft's eq. (7) is one dot product of the query's content and the key's, and one of a vector of the query with the
 relative encoding r of the pair:
@@ -29,7 +29,6 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..heads.content import ContentTerms
 from ..heads.encoding import head_vectors, key_numbers, key_positions
@@ -142,12 +141,16 @@ def _queries_and_keys(
 
 
 def _attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """softmax(Q K^T) V, in one call; where the scores of all pairs are many, of one width, which fused kernels need."""
-    values = values.expand(-1, queries.shape[1], -1, -1)
+    """softmax(Q K^T) V of all heads, which share their values: the products with V are one, where scores are formed.
+
+    Where the scores of all pairs are many, torch's fused kernel takes them by parts; it needs vectors of one width.
+    """
+    heads = queries.shape[1]
     if is_transformed() or queries.shape[:3].numel() * keys.shape[2] * queries.element_size() <= _SCORES:
-        with sdpa_kernel(SDPBackend.MATH):
-            return F.scaled_dot_product_attention(queries, keys, values, scale=1.0)
+        probabilities = torch.softmax(queries @ keys.transpose(2, 3), -1)
+        return torch.unflatten(probabilities.flatten(1, 2) @ values.squeeze(1), 1, (heads, -1))
     channels, width = values.shape[3], max(values.shape[3], keys.shape[3])
+    values = values.expand(-1, heads, -1, -1)
     q, k, v = (F.pad(each, (0, width - each.shape[3])) for each in (queries, keys, values))
     return F.scaled_dot_product_attention(q, k, v, scale=1.0)[..., :channels]
 

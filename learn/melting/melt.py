@@ -2,14 +2,17 @@
 
 1. convert the layers that are chosen, if they are not attention yet
 2. give each an alpha below the exact regime: one that is given, or one that is certified for a tolerance
-3. let alpha and centres train; add content behind a gate that is 0, if it is asked for
+3. let alpha and centres train
+4. add content behind a gate that is 0, if it is asked for; then positions may stay exact, and rest
 
-At step 0 the network's function is the CNN's within its certificate, and every new parameter has a gradient.
+At step 0 the network's function is the CNN's within its certificate, with exact positions bit for bit. Every new
+parameter has a gradient, content's projections as soon as a step has opened their gate.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from functools import partial
 
@@ -24,6 +27,7 @@ from ...convert.errors import ConversionError, OptionError
 from ...convert.heads.regime import ONE_HOT_ALPHA
 from ...convert.model.convert import Filter, convert_model
 from ...convert.names import names_by_module
+from .stage import last_layers, last_stage
 
 MELTED_ALPHA = 4.0  # a head keeps 93 % of its attention; docs/melting.md has what that costs, and what others do
 INPUT_RANGE = -1.0, 1.0
@@ -35,6 +39,7 @@ def melt(
     tolerance: float | None = None,
     alpha: float | None = None,
     content: int | None = None,
+    last: int | None = None,
     filter_fn: Filter | None = None,
     input_range: InputRange = INPUT_RANGE,
 ) -> nn.Module:
@@ -43,11 +48,13 @@ def melt(
     Args:
         model: A CNN, or a network that ``convert_model`` made of one.
         tolerance: Each layer gets an alpha (``alpha_for``) certified to keep it so near to its convolution.
-        alpha: The alpha of all heads; by default, and without a tolerance, ``MELTED_ALPHA``. One so large that
-            attention is exactly one-hot needs content: the function stays as it is, bit for bit, and positions rest,
-            which would have no gradient.
+        alpha: The alpha of all heads; by default, and without a tolerance, ``MELTED_ALPHA``. With content the default
+            is what the layers have, which is exactly one-hot after a conversion: the function stays as it is, bit for
+            bit, and positions rest, which would have no gradient.
         content: Dimension of queries and keys of content attention behind a gate; None adds none.
-        filter_fn: Called with each layer and its name; False leaves it as it is.
+        last: Melt so many layers, the last ones that see several pixels. With content, and without ``filter_fn``, the
+            default is the last stage (``stage.py``): content in every layer costs most where images are largest.
+        filter_fn: Called with each layer and its name; False leaves it as it is. Not with ``last``.
         input_range: What a tolerance is certified for: the smallest and largest value of every layer's input.
 
     Returns:
@@ -57,10 +64,12 @@ def melt(
         ConversionError: Attention would be exactly one-hot and have no gradient, by the tolerance, or by an alpha
             without content; alpha is not positive, or both are given; no layer is chosen or one cannot be converted;
             a layer's scores are learned tables.
+        OptionError: ``alpha`` and ``tolerance``, or ``last`` and ``filter_fn``, are both given.
     """
     if alpha is not None and tolerance is not None:
         raise OptionError("alpha and tolerance both say how soft attention is; give one of them")
     model = copy.deepcopy(changeable_model(model))
+    filter_fn = _chosen(model, content=content, last=last, filter_fn=filter_fn)
     if not any(isinstance(module, SelfAttention) for module in model.modules()):
         model = convert_model(model, filter_fn=filter_fn, inplace=True).model
     chosen = [(name, layer) for name, layer in attention_layers(model) if filter_fn is None or filter_fn(layer, name)]
@@ -71,6 +80,16 @@ def melt(
     for (_, layer), value in zip(chosen, alphas, strict=True):
         _free(layer, value, None if content is None else as_integer(content, "content", least=1))
     return model.train()
+
+
+def _chosen(model: nn.Module, *, content: int | None, last: int | None, filter_fn: Filter | None) -> Filter | None:
+    """The layers to melt, as a filter; None for all."""
+    if last is not None and filter_fn is not None:
+        raise OptionError("last and filter_fn both choose the layers to melt; give one of them")
+    if filter_fn is not None or (last is None and content is None):
+        return filter_fn
+    names = last_stage(model) if last is None else last_layers(model, as_integer(last, "last", least=1))
+    return lambda _, name: name in names
 
 
 def attention_layers(model: nn.Module) -> Iterator[tuple[str, SelfAttention]]:
@@ -101,10 +120,11 @@ def _alpha(
         found = alpha_for(tolerance, layer, input_range)
         advice = f"the tolerance {tolerance:g} needs alpha {found:g} in layer {name!r}; allow more"
     else:
-        found = MELTED_ALPHA if alpha is None else as_number(alpha, "alpha")
+        given = max(layer.regime.alpha) if rests and layer.regime.is_exact else MELTED_ALPHA
+        found = given if alpha is None else as_number(alpha, "alpha")
         advice = f"alpha {found:g} was given; give less, or content, which learns at any alpha"
-    if not found > 0:
-        raise ConversionError(f"alpha must be positive; got {found:g}")
+    if not 0 < found < math.inf:
+        raise ConversionError(f"alpha must be positive and finite; got {found:g}")
     if found >= largest and (tolerance is not None or not rests):
         raise ConversionError(
             f"{advice}: from alpha {largest:g} on attention is exactly one-hot in {layer.regime.dtype}, and positions "

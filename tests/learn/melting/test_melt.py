@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -26,6 +27,11 @@ from tests.processes import finished
 
 IMAGES, LABELS = draw_images(12, seed=77)
 NOISE = torch.rand(IMAGES.shape, generator=torch.Generator().manual_seed(1)) * 2 - 1
+
+
+def every(_: nn.Module, name: str) -> bool:
+    """Chooses every layer."""
+    return bool(name)
 
 
 def learned(model: nn.Module) -> dict[str, Tensor]:
@@ -51,7 +57,7 @@ def test_at_step_0_the_network_is_the_cnn_within_its_certificate(name: str, imag
 @pytest.mark.parametrize("content", [None, 3])
 def test_every_position_gate_and_weight_has_a_gradient(name: str, content: int | None) -> None:
     torch.manual_seed(0)
-    model = melt(load_example(name), content=content)
+    model = melt(load_example(name), content=content, alpha=4.0, filter_fn=every)
     gradients = learned(model)
     assert gradients.keys() == dict(model.named_parameters()).keys()
     kinds = ("log_alpha", "centers", "gate") if content else ("log_alpha", "centers")
@@ -63,7 +69,7 @@ def test_every_position_gate_and_weight_has_a_gradient(name: str, content: int |
 
 def test_content_has_a_gradient_as_soon_as_its_gate_is_open() -> None:
     torch.manual_seed(0)
-    model = melt(load_example("plain"), content=3)
+    model = melt(load_example("plain"), content=3, alpha=4.0, filter_fn=every)
     with torch.no_grad():
         for _, layer in attention_layers(model):
             assert layer.content is not None
@@ -78,7 +84,7 @@ def test_content_has_a_gradient_as_soon_as_its_gate_is_open() -> None:
 def test_content_behind_closed_gates_changes_nothing() -> None:
     cnn = load_example("residual")
     with torch.no_grad():
-        wanted, found = melt(cnn).eval()(IMAGES), melt(cnn, content=2).eval()(IMAGES)
+        wanted, found = melt(cnn).eval()(IMAGES), melt(cnn, content=2, alpha=4.0, filter_fn=every).eval()(IMAGES)
     torch.testing.assert_close(found, wanted, rtol=0, atol=float(wanted.abs().max()) * 2.0**-16)  # of other engines
 
 
@@ -111,10 +117,55 @@ def test_an_alpha_that_is_not_positive_and_finite_is_refused(alpha: float) -> No
         melt(network(), alpha=alpha)
 
 
-def test_at_an_exact_alpha_positions_rest_and_the_function_is_the_cnn_s_bit_for_bit() -> None:
-    model, x = melt(network(), alpha=128.0, content=2), torch.rand(2, 1, 6, 7)
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("alpha", [None, 128.0])
+def test_with_content_positions_rest_and_the_function_is_the_cnn_s_bit_for_bit(name: str, alpha: float | None) -> None:
+    cnn = load_example(name)
+    model = melt(cnn, content=2, alpha=alpha)
     assert not any(layer.trains_positions for _, layer in attention_layers(model))
-    assert torch.equal(model.eval()(x), network().eval()(x))
+    assert torch.equal(model.eval()(IMAGES), cnn.eval()(IMAGES))
+    gradients = learned(model)
+    gates = [gradient for key, gradient in gradients.items() if key.endswith(".gate")]
+    assert gates
+    assert all(bool((gradient != 0).all()) for gradient in gates)
+
+
+STAGED = nn.Sequential(
+    *(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 2, stride=2), nn.Conv2d(4, 4, 3, padding=1)),
+    *(nn.AvgPool2d(2, 1), nn.Conv2d(4, 4, 1), nn.Conv2d(4, 2, (1, 3))),
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"content": 2}, ["3", "6"]),
+        ({"content": 2, "last": 1}, ["6"]),
+        ({"last": 3}, ["2", "3", "6"]),
+        ({}, ["0", "2", "3", "5", "6"]),
+        ({"content": 2, "filter_fn": lambda _, name: name == "0"}, ["0"]),
+    ],
+)
+def test_content_goes_to_the_last_stage_and_last_counts_layers(options: dict[str, Any], names: list[str]) -> None:
+    assert [name for name, _ in attention_layers(melt(STAGED, **options))] == names
+    converted = convert_model(STAGED).model
+    content = [name for name, layer in attention_layers(melt(converted, **options)) if layer.content is not None]
+    assert content == (names if "content" in options else [])
+
+
+def test_a_network_that_nowhere_gets_smaller_has_its_last_layer_as_stage() -> None:
+    flat = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 1), nn.MaxPool2d(2))
+    assert [name for name, _ in attention_layers(melt(flat, content=2))] == ["0"]
+    with pytest.raises(ConversionError, match="sees more than one pixel"):
+        melt(nn.Sequential(nn.Conv2d(1, 4, 1)), content=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [({"last": 5}, "at most 4"), ({"last": 1, "filter_fn": every}, "give one of them")]
+)
+def test_layers_that_cannot_be_chosen_so_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConversionError, match=said):
+        melt(STAGED, **options)
 
 
 def test_a_tolerance_that_only_one_hot_attention_meets_is_refused() -> None:
@@ -125,7 +176,7 @@ def test_a_tolerance_that_only_one_hot_attention_meets_is_refused() -> None:
 
 
 def test_groups_hold_every_trained_parameter_once_and_positions_do_not_decay() -> None:
-    model = melt(network(), content=2)
+    model = melt(network(), content=2, alpha=4.0, filter_fn=every)
     groups = parameter_groups(model, 0.01, 0.1)
     ids = [id(parameter) for group in groups for parameter in group["params"]]
     assert sorted(ids) == sorted(map(id, model.parameters()))
@@ -190,7 +241,7 @@ def test_the_report_says_how_far_a_trained_layer_is_from_a_convolution() -> None
 
 
 def test_what_is_recorded_is_what_the_layers_have() -> None:
-    model = melt(load_example("plain"), content=2).eval()
+    model = melt(load_example("plain"), content=2, alpha=4.0, filter_fn=every).eval()
     record = AttentionRecorder.of(model, IMAGES[:2])
     at_first = record(model)["layers"]
     with torch.no_grad():
