@@ -15,7 +15,7 @@ from torch import nn
 
 from ...convert.arguments import as_integer
 from ..data.images import ImageData
-from ..training.evaluate import evaluate
+from ..training.evaluate import accuracy
 from ..training.fit import Trained, check_machine, check_run, fit
 from ..training.recipe import Groups, Machine
 from .folder import Experiment, begin, read_results, run_folder, write_results
@@ -130,5 +130,5 @@ def _tested(encoding: str, seed: int, trained: Trained, data: ImageData) -> Resu
         sum(parameter.numel() for parameter in trained.network.parameters()),
         trained.best_epoch,
         trained.records[trained.best_epoch]["validation"]["accuracy"],
-        evaluate(trained.network, data.test).accuracy,
+        accuracy(trained.network, data.test),
     )

@@ -28,7 +28,7 @@ from ...convert.files.write import FORMAT
 from ...convert.plain import read_json
 from ..data.corruptions import corrupted
 from ..data.images import ImageData, Split
-from ..training.evaluate import evaluate
+from ..training.evaluate import accuracy
 from ..training.fit import Trained, check_machine, check_run, fit, last_epoch
 from ..training.folders import begin_folder
 from ..training.recipe import Machine, Recipe
@@ -171,12 +171,12 @@ def compare(
 
 def chance_warning(cnn: nn.Module, data: ImageData) -> str | None:
     """A warning for a trained CNN that is hardly better than chance on the validation images, or None."""
-    accuracy = evaluate(cnn, data.validation).accuracy
+    right = accuracy(cnn, data.validation)
     chance = float(data.validation.labels.bincount().max()) / len(data.validation.labels)
-    if accuracy >= chance + _NEAR * (1 - chance):
+    if right >= chance + _NEAR * (1 - chance):
         return None
     return (
-        f"Warning: before training, the CNN is right on {accuracy:.1%} of the validation images, near chance "
+        f"Warning: before training, the CNN is right on {right:.1%} of the validation images, near chance "
         f"({chance:.1%}); check that mean, std, size and the order of the classes are those it was trained with"
     )
 
@@ -229,10 +229,10 @@ def _one_seed(
     result = SeedResult(
         recipe.seed,
         {
-            name: {kind: evaluate(network, split).accuracy for kind, split in tests.items()}
+            name: {kind: accuracy(network, split) for kind, split in tests.items()}
             for name, network in (("start", start), *((name, run.network) for name, run in runs.items()))
         },
-        {"start": evaluate(start, data.validation).accuracy}
+        {"start": accuracy(start, data.validation)}
         | {name: run.records[run.best_epoch]["validation"]["accuracy"] for name, run in runs.items()},
         {name: run.best_epoch for name, run in runs.items()},
         attention.records[attention.best_epoch]["layers"],

@@ -1,19 +1,23 @@
-"""How good a network is on labelled images."""
+"""How good a network is on images with labels, or on pairs of inputs and targets of any kind."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from ...convert.outputs import class_scores
 from ..data.images import Split
+from ..data.loaders import Pairs
 
 _BATCH = 256
+Loss = Callable[[Any, Tensor], Tensor]
+"""From what a network returns and what that is to be, to one number, the mean over a batch."""
 
 
 @dataclass(frozen=True)
@@ -21,12 +25,17 @@ class Evaluation:
     """How good a network is.
 
     Attributes:
-        loss: Mean cross entropy.
-        accuracy: Share of images whose class has the highest score.
+        loss: Its mean.
+        accuracy: Share of images whose class has the highest score; None where a loss was given, which may have none.
     """
 
     loss: float
-    accuracy: float
+    accuracy: float | None
+
+
+def cross_entropy(output: Any, labels: Tensor) -> Tensor:
+    """The mean cross entropy of class scores: the loss, where none is given."""
+    return F.cross_entropy(class_scores(output), labels)
 
 
 @contextmanager
@@ -42,14 +51,37 @@ def in_eval_mode(network: nn.Module) -> Iterator[None]:
 
 
 @torch.no_grad()
-def evaluate(network: nn.Module, split: Split) -> Evaluation:
-    """Runs a network in eval mode on all images, in the precision and on the device of its weights."""
+def evaluate(network: nn.Module, part: Split | Pairs, loss: Loss | None = None) -> Evaluation:
+    """Runs a network in eval mode on all images, in the precision and on the device of its weights.
+
+    Args:
+        network: The network.
+        part: Images with labels, or batches of inputs and targets.
+        loss: Of an output and its target; None means the cross entropy of class scores, and counts right answers.
+    """
     weight = next(network.parameters())
-    loss, right = 0.0, 0
+    total, right, count = 0.0, 0, 0
     with in_eval_mode(network):
-        for batch in split.batches(_BATCH):
-            scores = class_scores(network(batch.numbers().to(weight))).float()
-            truth = batch.labels.to(scores.device)
-            loss += float(F.cross_entropy(scores, truth, reduction="sum"))
-            right += int((scores.argmax(1) == truth).sum())
-    return Evaluation(loss / len(split.labels), right / len(split.labels))
+        for inputs, target in _pairs(part):
+            target = target.to(weight.device)
+            output = network(inputs.to(weight))
+            if loss is None:
+                output = class_scores(output).float()
+                right += int((output.argmax(1) == target).sum())
+            total += float((loss or cross_entropy)(output, target)) * len(target)
+            count += len(target)
+    return Evaluation(total / count, None if loss is not None else right / count)
+
+
+def accuracy(network: nn.Module, split: Split) -> float:
+    """The share of images whose class has the highest score; the network is run as ``evaluate`` does."""
+    found = evaluate(network, split).accuracy
+    if found is None:
+        raise TypeError("an evaluation without a loss counts right answers")
+    return found
+
+
+def _pairs(part: Split | Pairs) -> Pairs:
+    if not isinstance(part, Split):
+        return part
+    return ((batch.numbers(), batch.labels) for batch in part.batches(_BATCH))

@@ -25,7 +25,9 @@ from ...convert.errors import CheckpointError, ConversionError, RunExistsError, 
 from ...convert.outputs import class_scores
 from ...convert.plain import read_json
 from ..data.images import ImageData
+from ..data.loaders import Loaders
 from .batches import Order
+from .evaluate import Loss, cross_entropy
 from .folders import begin_folder
 from .recipe import Groups, Machine, Recipe, plain_groups
 from .records import Record, Recorder, nothing_more
@@ -39,7 +41,8 @@ class Trained:
 
     Attributes:
         network: With the weights of its best epoch on the validation images, in eval mode, on the CPU.
-        best_epoch: The first epoch of the highest accuracy on these; 1 is the first that was trained.
+        best_epoch: The first epoch of the highest accuracy on these, or of the lowest loss where one was given; 1 is
+            the first that was trained.
         records: What was recorded before training and after each epoch.
     """
 
@@ -50,10 +53,11 @@ class Trained:
 
 def fit(
     network: nn.Module,
-    data: ImageData,
+    data: ImageData | Loaders,
     recipe: Recipe,
     folder: Path,
     *,
+    loss: Loss | None = None,
     groups: Callable[[nn.Module], Groups] | None = None,
     recorder: Recorder = nothing_more,
     machine: Machine | None = None,
@@ -64,10 +68,14 @@ def fit(
     """Trains a copy of a network; the same arguments give the same weights on the same machine.
 
     Args:
-        network: From images [batch, channels, rows, columns] to class scores [batch, classes].
-        data: The images; its test images are not looked at.
+        network: From images [batch, channels, rows, columns] to class scores [batch, classes], or to what ``loss``
+            takes.
+        data: The images; its test images are not looked at. Or batches of one's own, for which the recipe's batch size
+            and augmentation mean nothing.
         recipe: How it is trained.
         folder: Where the run is kept; its parent must exist.
+        loss: Of an output and its target, such as ``F.mse_loss``; for several processes it must be picklable. None
+            means the cross entropy of class scores, and records accuracy, too.
         groups: Makes the optimizer's parameter groups; ``plain_groups`` by default.
         recorder: What else is recorded of the network before training and after each epoch.
         machine: What is passed to Lightning; one process by default.
@@ -88,10 +96,10 @@ def fit(
     from .loop import Training, run
 
     network = copy.deepcopy(network)
-    check_fits(network, data, recipe, machine)
+    check_fits(network, data, recipe, machine, loss=loss)
     _begin(folder, network, recipe, data, resume=resume)
     made = groups or partial(plain_groups, weight_decay=recipe.weight_decay)
-    training = Training(network, data, recipe, made, recorder, folder, corrupt=corrupt)
+    training = Training(network, data, recipe, loss, made, recorder, folder, corrupt=corrupt)
     run(training, folder, recipe, machine, resume=resume, progress=progress)
     return trained_in(folder, network)
 
@@ -167,7 +175,9 @@ def check_run(
         recorder(copy.deepcopy(network).eval())
 
 
-def check_fits(network: nn.Module, data: ImageData, recipe: Recipe, machine: Machine) -> None:
+def check_fits(
+    network: nn.Module, data: ImageData | Loaders, recipe: Recipe, machine: Machine, *, loss: Loss | None = None
+) -> None:
     """Refuses a network that cannot be trained on images so.
 
     Raises:
@@ -175,6 +185,9 @@ def check_fits(network: nn.Module, data: ImageData, recipe: Recipe, machine: Mac
         ConversionError: The network takes other images, or gives other than a score for each class, or processes cannot
             share the batches alike.
     """
+    if isinstance(data, Loaders):
+        _check_loss(network, data, loss or cross_entropy)
+        return
     from .trainer import processes_to_start
 
     Order(len(data.train.labels), recipe, processes=processes_to_start(machine) or 1)
@@ -190,16 +203,19 @@ def check_fits(network: nn.Module, data: ImageData, recipe: Recipe, machine: Mac
         raise ConversionError(f"the network gives {given}; {data.name} has {len(data.classes)} classes")
 
 
-def _begin(folder: Path, network: nn.Module, recipe: Recipe, data: ImageData, *, resume: bool) -> None:
+def _check_loss(network: nn.Module, data: Loaders, loss: Loss) -> None:
+    """Refuses a network and a loss that do not fit a batch."""
+    weight = next(network.parameters())
+    inputs, target = next(iter(data.validation))
+    with refusing(f"the network and the loss do not take the batches of {data.name}"), torch.no_grad():
+        found = loss(copy.deepcopy(network).eval()(inputs.to(weight)), target.to(weight.device))
+    if found.numel() != 1 or not found.isfinite().all():
+        raise ConversionError(f"the loss must be one finite number; on the first batch of {data.name} it is {found}")
+
+
+def _begin(folder: Path, network: nn.Module, recipe: Recipe, data: ImageData | Loaders, *, resume: bool) -> None:
     """Makes the folder, or sees that it holds a run of this network, recipe and data."""
-    described: dict[str, Any] = {
-        "recipe": recipe.to_json(),
-        "data": {"name": data.name, "images": [len(split.labels) for split in data.parts]},
-        "network": _fingerprint(network),
-    }
-    if data.train.normalization is not None:
-        numbers = asdict(data.train.normalization)
-        described["data"]["normalization"] = {key: list(value) for key, value in numbers.items()}
+    described = {"recipe": recipe.to_json(), "data": _described(data), "network": _fingerprint(network)}
     file = folder / RUN
     if not file.exists():
         begin_folder(file, described)
@@ -207,6 +223,16 @@ def _begin(folder: Path, network: nn.Module, recipe: Recipe, data: ImageData, *,
         raise RunExistsError(f"{folder} holds a run; it can be resumed, or another folder be taken")
     elif read_json(file) != described:
         raise ConversionError(f"{folder} holds a run of another network, recipe or data, which {file} describes")
+
+
+def _described(data: ImageData | Loaders) -> dict[str, Any]:
+    if isinstance(data, Loaders):
+        return {"name": data.name}
+    described: dict[str, Any] = {"name": data.name, "images": [len(split.labels) for split in data.parts]}
+    if data.train.normalization is not None:
+        numbers = asdict(data.train.normalization)
+        described["normalization"] = {key: list(value) for key, value in numbers.items()}
+    return described
 
 
 def _fingerprint(network: nn.Module) -> str:

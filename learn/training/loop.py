@@ -12,13 +12,13 @@ import math
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import lightning
 import torch
-import torch.nn.functional as F
 from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.strategies import ModelParallelStrategy
@@ -26,23 +26,22 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.fsdp import fully_shard
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, RandomSampler
 
 from ...convert.attention.layer import SelfAttention
 from ...convert.errors import ConversionError, refusing
-from ...convert.outputs import class_scores
 from ..data.corruptions import corrupted
 from ..data.images import ImageData
+from ..data.loaders import Loaders
 from ..heads.attention import HeadAttention
 from .batches import batches
 from .checkpoints import BEST, LAST, RECORDS_KEY, AtomicFiles, Kept, read_epoch
-from .evaluate import evaluate, in_eval_mode
+from .evaluate import Loss, accuracy, cross_entropy, evaluate, in_eval_mode
 from .processes import in_processes
 from .recipe import Groups, Machine, Recipe
 from .records import Record, Recorder, scalars, write_records
 from .trainer import make_trainer, processes_to_start, quiet
 
-MONITORED = "validation_accuracy"
 _SEEDS = 1_000_003
 _FAILS = "the network cannot be trained"
 
@@ -52,8 +51,9 @@ class Training(lightning.LightningModule):
 
     Args:
         network: The network.
-        data: The images; those of the test are not looked at.
+        data: The images; those of the test are not looked at. Or batches of one's own.
         recipe: How it is trained.
+        loss: Of an output and its target; None means the cross entropy of class scores.
         groups: Makes groups of its parameters.
         recorder: What else is recorded of it.
         folder: Where records go.
@@ -63,8 +63,9 @@ class Training(lightning.LightningModule):
     def __init__(
         self,
         network: nn.Module,
-        data: ImageData,
+        data: ImageData | Loaders,
         recipe: Recipe,
+        loss: Loss | None,
         groups: Callable[[nn.Module], Groups],
         recorder: Recorder,
         folder: Path,
@@ -75,7 +76,8 @@ class Training(lightning.LightningModule):
         self.network = network
         self.records: list[Record] = []
         self._data, self._recipe, self._groups, self._recorder, self._folder = data, recipe, groups, recorder, folder
-        self._corrupted = corrupted(data.validation) if corrupt else {}
+        self._loss = loss
+        self._corrupted = corrupted(data.validation) if corrupt and isinstance(data, ImageData) else {}
         self._losses: list[Tensor] = []
         self._unsharded: list[nn.Module] = []  # no submodule of this one
 
@@ -91,6 +93,8 @@ class Training(lightning.LightningModule):
 
     def train_dataloader(self) -> DataLoader[tuple[Tensor, Tensor]]:
         """The batches of this process."""
+        if isinstance(self._data, Loaders):
+            return self._data.train
         return batches(self._data, self._recipe, process=self.global_rank, processes=self.trainer.world_size)
 
     def configure_optimizers(self) -> Any:
@@ -106,7 +110,11 @@ class Training(lightning.LightningModule):
 
     def on_train_epoch_start(self) -> None:
         """Draws chance anew, and leaves batch normalisation the statistics that it has, if the recipe says so."""
-        torch.manual_seed((self._recipe.seed * _SEEDS + self.current_epoch) * _SEEDS + self.global_rank)
+        seed = (self._recipe.seed * _SEEDS + self.current_epoch) * _SEEDS + self.global_rank
+        torch.manual_seed(seed)
+        sampler = getattr(self.trainer.train_dataloader, "sampler", None)
+        if isinstance(sampler, RandomSampler):  # which would otherwise draw after what else was drawn
+            sampler.generator = torch.Generator().manual_seed(seed)
         self._losses = []
         if not self._recipe.batch_statistics:
             for module in self.network.modules():
@@ -114,10 +122,10 @@ class Training(lightning.LightningModule):
                     module.eval()
 
     def training_step(self, batch: tuple[Tensor, Tensor]) -> Tensor:
-        """The mean cross entropy of a batch."""
-        images, labels = batch
+        """The mean loss of a batch."""
+        images, target = batch
         with refusing(_FAILS):
-            loss = F.cross_entropy(class_scores(self.network(images)), labels)
+            loss = (self._loss or cross_entropy)(self.network(images), target)
         self._losses.append(loss.detach())
         return loss
 
@@ -135,13 +143,23 @@ class Training(lightning.LightningModule):
         for name, value in scalars(self.records[-1]).items():
             self.log(name, value, sync_dist=True)
 
+    @property
+    def monitored(self) -> tuple[str, str]:
+        """What chooses the best epoch, and which way: accuracy where there is one, or the loss."""
+        return ("validation_accuracy", "max") if self._loss is None else ("validation_loss", "min")
+
+    @property
+    def brings_batches(self) -> bool:
+        """Whether the batches are one's own."""
+        return isinstance(self._data, Loaders)
+
     def _record(self, epoch: int, known: Record) -> None:
         network = self._whole()
         with refusing(_FAILS), in_eval_mode(network), torch.no_grad():
-            on_clean = evaluate(network, self._data.validation)
-            on_corrupted = {name: evaluate(network, split).accuracy for name, split in self._corrupted.items()}
+            on_clean = evaluate(network, self._data.validation, self._loss)
+            on_corrupted = {name: accuracy(network, split) for name, split in self._corrupted.items()}
             more = self._recorder(network)
-        validation = {"loss": on_clean.loss, "accuracy": on_clean.accuracy}
+        validation = {name: value for name, value in asdict(on_clean).items() if value is not None}
         self.records.append({"epoch": epoch, **known, "validation": validation, "corrupted": on_corrupted, **more})
         if self.global_rank == 0:
             write_records(self.records, self._folder)
@@ -203,16 +221,17 @@ def _train(
     training: Training, folder: Path, recipe: Recipe, machine: Machine, *, resume: Path | None, progress: bool
 ) -> None:
     """Trains in this process, and in those that Lightning starts or that train with it."""
+    monitored, mode = training.monitored
     kept = [  # in this order: the last epoch knows the best one
         Kept(
             folder,
             Path(name).stem,
-            monitor=monitored,
-            mode="max",
+            monitor=watched,
+            mode=mode,
             save_on_train_epoch_end=True,
             enable_version_counter=False,
         )
-        for name, monitored in ((BEST, MONITORED), (LAST, None))
+        for name, watched in ((BEST, monitored), (LAST, None))
     ]
     bar = [RichProgressBar(leave=False, console_kwargs={"stderr": True})] if progress else []
     with quiet(), _same_state(), torch.random.fork_rng():
@@ -227,7 +246,7 @@ def _train(
             enable_progress_bar=progress,
             enable_model_summary=False,
             limit_val_batches=0,
-            use_distributed_sampler=False,
+            use_distributed_sampler=training.brings_batches,
             deterministic="warn",
         )
         with _interrupts():
