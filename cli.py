@@ -6,6 +6,7 @@ import atexit
 import gc
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -43,6 +44,7 @@ from .proofs.terminal.options import (
     Target,
     TrustOption,
     WeightsOption,
+    all_positive,
     normalization_of,
     opening_of,
     pixel_of,
@@ -682,13 +684,22 @@ def melt(
     content: Annotated[
         int | None, typer.Option(min=1, metavar="DIM", help="Add content attention behind gates, of this dimension.")
     ] = None,
+    last: Annotated[
+        int | None,
+        typer.Option(min=1, help="Melt so many layers, the last ones; with --content the last stage by default."),
+    ] = None,
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs of fine-tuning.")] = 10,
     batch: Annotated[int, typer.Option(min=1, help="Images of a step, over all processes.")] = 64,
     lr: Annotated[
-        float, typer.Option(callback=positive, help="Highest learning rate; of positions, ten times it.")
-    ] = 1e-4,
+        list[float] | None,
+        typer.Option(
+            callback=all_positive,
+            help="Highest learning rate; of positions and gates, ten times it. Repeatable: both sides try each, and "
+            "validation images choose. By default 1e-4, with --content 3e-4 and 1e-3.",
+        ),
+    ] = None,
     weight_decay: Annotated[
         float, typer.Option(min=0, help="Weight decay of the weights; positions and gates have none.")
     ] = 0.01,
@@ -698,6 +709,13 @@ def melt(
     devices: DevicesOption = 1,
     strategy: StrategyOption = "auto",
     precision: PrecisionOption = "32-true",
+    example: Annotated[
+        str | None,
+        typer.Option(metavar="stamps", help="Run the example that shows what content attention is for, with pictures."),
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="The example with every control, rates swept for each: about an hour.")
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what a killed run left in DIR.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -708,10 +726,13 @@ def melt(
     from .learn.training.recipe import Machine
     from .proofs.show.melting import melt_checkpoint
 
+    if example is not None:
+        _finish("melt", _example(example, checkpoint, out, full=full, seeds=seeds, resume=resume), as_json=as_json)
+        return
     if data is None and checkpoint is not None:
         wanted = "is required with a checkpoint: the images it is fine-tuned on, such as folder:PATH"
         raise typer.BadParameter(wanted, param_hint="--data")
-    recipe = replace(FINE_TUNING, epochs=epochs, batch_size=batch, lr=lr, weight_decay=weight_decay, seed=seed)
+    recipe = replace(FINE_TUNING, epochs=epochs, batch_size=batch, weight_decay=weight_decay, seed=seed)
     melted = melt_checkpoint(
         checkpoint,
         out,
@@ -719,10 +740,11 @@ def melt(
         data=data or "digits",
         size=None if size is None else size_of(size),
         normalization=normalization_of(mean, std),
-        melting=Melting(tolerance, alpha, content),
+        melting=Melting(tolerance, alpha, content, last),
         include=include or (),
         exclude=exclude or (),
         recipe=recipe,
+        rates=tuple(lr or ()),
         seeds=seeds,
         machine=Machine(accelerator, devices, strategy, precision),
         resume=resume,
@@ -730,6 +752,18 @@ def melt(
         say=lambda line: say(line, err=True),
     )
     _finish("melt", melted, as_json=as_json)
+
+
+def _example(name: str, checkpoint: Path | None, out: Path, *, full: bool, seeds: int, resume: bool) -> Outcome:
+    """Runs an example of melting."""
+    from .proofs.show.stamps import show_stamps
+
+    if name != "stamps":
+        raise typer.BadParameter(f"there is one example, stamps; got {name!r}", param_hint="--example")
+    if checkpoint is not None:
+        raise typer.BadParameter("trains a network of its own, and takes no checkpoint", param_hint="--example")
+    lines = partial(say, err=True)
+    return show_stamps(out, full=full, seeds=seeds, resume=resume, progress=sys.stderr.isatty(), say=lines)
 
 
 @app.command(cls=Command)

@@ -35,6 +35,7 @@ ROOMS = [
     "learn/training",
     "learn/melting",
     "learn/freezing",
+    "learn/stamps",
     "learn/experiment",
     "proofs/terminal",
     "proofs/formal",

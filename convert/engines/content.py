@@ -34,13 +34,15 @@ from ..heads.content import ContentTerms
 from ..heads.encoding import head_vectors, key_numbers, key_positions
 from ..heads.values import AttentionLayer, LayerValues
 from ..size import Size
-from ..transforms import is_transformed
+from ..transforms import is_traced, is_transformed
 from .base import Cost
 from .factored import FactoredEngine
 from .head_sum import head_weights
 from .literal import all_queries
 
 _FACTORED = FactoredEngine()
+_LANES = 4  # products of a width that vector units like take half of the time
+_CACHE = 2**21  # bytes of scores that are formed at once
 _SCORES = 2**26  # bytes of scores up to which all are formed; beyond, torch's fused kernel takes them by parts
 
 
@@ -116,7 +118,7 @@ def _content_sum(
 def _queries_and_keys(
     layer: AttentionLayer, content: ContentTerms, pixels: Tensor, size: Size, vectors: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The longer vectors, [batch, num_heads, queries or keys, key_dim + axes + 1].
+    """The longer vectors, [batch, num_heads, queries or keys, key_dim + axes + 1, and zeros].
 
     Args:
         layer: The layer.
@@ -137,22 +139,33 @@ def _queries_and_keys(
     square, linear = of_query[..., :1], of_query[..., 1:] - 2 * of_query[..., :1] * (positions - middle).to(dtype)
     encoded = torch.cat([at.square().sum(-1, keepdim=True), at], -1).expand(*shown.shape[:2], -1, -1)
     queries = torch.cat([asked + content.key_bias.to(dtype).unsqueeze(1), square, linear], -1)
-    return queries, torch.cat([shown, encoded], -1)
+    wider = 0, -queries.shape[3] % _LANES  # zeros, which change no sum
+    return F.pad(queries, wider), F.pad(torch.cat([shown, encoded], -1), wider)
 
 
 def _attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """softmax(Q K^T) V of all heads, which share their values: the products with V are one, where scores are formed.
+    """softmax(Q K^T) V of all heads, which share their values.
 
-    Where the scores of all pairs are many, torch's fused kernel takes them by parts; it needs vectors of one width.
+    Where the scores of all pairs are few, they are formed, on a CPU for as many images at once as its cache holds;
+    where they are many, torch's fused kernel takes them by parts, which needs vectors of one width.
     """
     heads = queries.shape[1]
     if is_transformed() or queries.shape[:3].numel() * keys.shape[2] * queries.element_size() <= _SCORES:
-        probabilities = torch.softmax(queries @ keys.transpose(2, 3), -1)
-        return torch.unflatten(probabilities.flatten(1, 2) @ values.squeeze(1), 1, (heads, -1))
+        if is_traced() or not queries.is_cpu:
+            return _formed(queries, keys, values)
+        at_once = max(1, _CACHE // (queries[0, ..., 0].numel() * keys.shape[2] * queries.element_size()))
+        parts = (each.split(at_once) for each in (queries, keys, values))
+        return torch.cat([_formed(*part) for part in zip(*parts, strict=True)])
     channels, width = values.shape[3], max(values.shape[3], keys.shape[3])
     values = values.expand(-1, heads, -1, -1)
     q, k, v = (F.pad(each, (0, width - each.shape[3])) for each in (queries, keys, values))
     return F.scaled_dot_product_attention(q, k, v, scale=1.0)[..., :channels]
+
+
+def _formed(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """The same, by one product with V for all heads."""
+    probabilities = torch.softmax(queries @ keys.transpose(2, 3), -1)
+    return torch.unflatten(probabilities.flatten(1, 2) @ values.squeeze(1), 1, (queries.shape[1], -1))
 
 
 def _closed(layer: LayerValues, closed: Tensor) -> LayerValues:

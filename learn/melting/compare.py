@@ -3,17 +3,17 @@
     FOLDER/melting.json      says that the folder is a comparison's
     FOLDER/seed-0/start      the CNN's own training, where none was given
     FOLDER/seed-0/cnn        its fine-tuning
-    FOLDER/seed-0/attention  its fine-tuning as attention
+    FOLDER/seed-0/attention  its fine-tuning as attention; with several rates, cnn-0.001 and so on
     FOLDER/seed-1/...
 
-Each is a run of ``fit``; the best epoch of both fine-tunings is chosen on the validation images. The start is its last
-epoch: its best one is high on these images by luck as well, and would be what the others are held against. The test
-images are looked at once, at the end.
+Each is a run of ``fit``; the rate and the epoch of both fine-tunings are chosen on the validation images. The start is
+its last epoch: its best one is high on these images by luck as well, and would be what the others are held against. The
+test images are looked at once, at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,23 +23,28 @@ import torch
 from torch import nn
 
 from ...convert.arguments import as_integer
-from ...convert.errors import OutputError, RunExistsError
+from ...convert.errors import OptionError, OutputError, RunExistsError
 from ...convert.files.write import FORMAT
 from ...convert.plain import read_json
 from ..data.corruptions import corrupted
 from ..data.images import ImageData, Split
+from ..training.batches import Order
 from ..training.evaluate import accuracy
 from ..training.fit import Trained, check_machine, check_run, fit, last_epoch
 from ..training.folders import begin_folder
 from ..training.recipe import Machine, Recipe
 from ..training.records import Record
-from .groups import parameter_groups
+from .groups import POSITION_RATE, parameter_groups
 from .melt import melt
 from .record import AttentionRecorder
 from .start import small_cnn
 
 START = Recipe(epochs=15, lr=3e-3)
 FINE_TUNING = Recipe(epochs=10, lr=1e-4, batch_statistics=False)
+CONTENT_RATES = 3e-4, 1e-3
+"""At smaller ones a gate cannot open within the steps of ``FINE_TUNING``."""
+LEAST_OPENING = 0.1
+"""What a gate must be able to reach."""
 CLEAN = "clean"
 MELTING = "melting.json"
 _DESCRIBED = {"format": FORMAT, "content": "melting"}
@@ -55,12 +60,14 @@ class Melting:
         tolerance: As for ``melt``.
         alpha: As for ``melt``.
         content: As for ``melt``.
-        chosen: Names of the layers that are melted; None means all.
+        last: As for ``melt``.
+        chosen: Names of the layers that are melted; None means what ``melt`` does.
     """
 
     tolerance: float | None = None
     alpha: float | None = None
     content: int | None = None
+    last: int | None = None
     chosen: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -71,7 +78,14 @@ class Melting:
         """A melted copy of a CNN."""
         chosen = self.chosen
         selected = None if chosen is None else lambda _, name: name in chosen
-        return melt(cnn, tolerance=self.tolerance, alpha=self.alpha, content=self.content, filter_fn=selected)
+        return melt(
+            cnn,
+            tolerance=self.tolerance,
+            alpha=self.alpha,
+            content=self.content,
+            last=self.last,
+            filter_fn=selected,
+        )
 
 
 @dataclass(frozen=True)
@@ -83,6 +97,7 @@ class SeedResult:
         test: Accuracy on test images of each network ("start", "cnn", "attention"), clean and under each corruption.
         validation: Accuracy of the start on validation images, and of each run's best epoch.
         best_epoch: Of each run.
+        lr: The rate of each, of those that were tried.
         layers: What was recorded of each attention layer after the best epoch.
     """
 
@@ -90,6 +105,7 @@ class SeedResult:
     test: dict[str, dict[str, float]]
     validation: dict[str, float]
     best_epoch: dict[str, int]
+    lr: dict[str, float]
     layers: dict[str, Record]
 
 
@@ -128,6 +144,7 @@ def compare(
     cnn: nn.Module | None = None,
     melting: Melting | None = None,
     recipe: Recipe = FINE_TUNING,
+    rates: Sequence[float] = (),
     seeds: int = 5,
     machine: Machine | None = None,
     resume: bool = False,
@@ -142,6 +159,8 @@ def compare(
         cnn: Where to start from; None trains a small CNN on the data for each seed.
         melting: How the CNN is melted.
         recipe: How both are fine-tuned; its seed is the first.
+        rates: Learning rates that both try, each for itself, in place of the recipe's; by default that of the recipe,
+            with content ``CONTENT_RATES``.
         seeds: How many.
         machine: As for ``fit``.
         resume: Go on with what a killed run left in the folder.
@@ -156,6 +175,10 @@ def compare(
     machine, melting = machine or Machine(), melting or Melting()
     check_machine(machine)
     replace(recipe, seed=recipe.seed + as_integer(seeds, "seeds", least=1) - 1)  # refused before anything is written
+    rates = tuple(rates) or ((recipe.lr,) if melting.content is None else CONTENT_RATES)
+    recipes = tuple(replace(recipe, lr=lr) for lr in rates)
+    if melting.content is not None:
+        say(check_gates(recipes, data))
     _check_runs(data, cnn, melting, recipe, machine)  # as above
     _begin(folder, resume=resume)
     if cnn is not None and (warning := chance_warning(cnn, data)) is not None:
@@ -164,9 +187,30 @@ def compare(
     found = []
     tests = {CLEAN: data.test, **corrupted(data.test)}
     for seed in range(recipe.seed, recipe.seed + seeds):
-        found.append(_one_seed(data, tests, folder, cnn, melting, replace(recipe, seed=seed), train, say))
+        found.append(
+            _one_seed(data, tests, folder, cnn, melting, [replace(each, seed=seed) for each in recipes], train, say)
+        )
     results, networks = zip(*found, strict=True)
     return Comparison(data.name, recipe, melting, tuple(results), networks[0])
+
+
+def check_gates(recipes: Sequence[Recipe], data: ImageData) -> str:
+    """How far gates can open at most, in words.
+
+    Raises:
+        OptionError: At none of the rates as far as ``LEAST_OPENING``: what is trained would stay a convolution.
+    """
+    recipe = recipes[0]
+    steps = recipe.epochs * len(Order(len(data.train.labels), recipe))
+    reach = {each.lr: POSITION_RATE * each.travel(steps) for each in recipes}
+    told = " and ".join(f"{far:.2g} at rate {lr:g}" for lr, far in reach.items())
+    if max(reach.values()) < LEAST_OPENING:
+        needed = max(reach) * LEAST_OPENING / max(reach.values())
+        raise OptionError(
+            f"gates start closed and can move by about {told} in {steps} steps, so content would not be seen; take "
+            f"more epochs, or a learning rate of {needed:.1g} or more"
+        )
+    return f"Gates start closed; in {steps} steps they can move by about {told}"
 
 
 def chance_warning(cnn: nn.Module, data: ImageData) -> str | None:
@@ -208,36 +252,52 @@ def _one_seed(
     folder: Path,
     cnn: nn.Module | None,
     melting: Melting,
-    recipe: Recipe,
+    recipes: Sequence[Recipe],
     train: Callable[..., Trained],
     say: Callable[[str], None],
 ) -> tuple[SeedResult, nn.Module]:
-    place = folder / f"seed-{recipe.seed}"
+    seed = recipes[0].seed
+    place = folder / f"seed-{seed}"
     place.mkdir(exist_ok=True)
     start = cnn
     if start is None:
-        say(f"Seed {recipe.seed}: a CNN learns {data.name}")
-        train(_new_cnn(data, recipe.seed), recipe=replace(START, seed=recipe.seed), folder=place / "start")
-        start = last_epoch(place / "start", _new_cnn(data, recipe.seed))
-    groups = partial(parameter_groups, lr=recipe.lr, weight_decay=recipe.weight_decay)
-    say(f"Seed {recipe.seed}: the CNN is fine-tuned")
-    as_cnn = train(start, recipe=recipe, folder=place / "cnn", groups=groups)
-    say(f"Seed {recipe.seed}: its attention is fine-tuned")
-    melted, recorder = _melted(melting, start, recipe.seed, data)
-    attention = train(melted, recipe=recipe, folder=place / "attention", groups=groups, recorder=recorder)
-    runs = {"cnn": as_cnn, "attention": attention}
+        say(f"Seed {seed}: a CNN learns {data.name}")
+        train(_new_cnn(data, seed), recipe=replace(START, seed=seed), folder=place / "start")
+        start = last_epoch(place / "start", _new_cnn(data, seed))
+    say(f"Seed {seed}: the CNN is fine-tuned")
+    runs = {"cnn": _best(start, place / "cnn", recipes, train)}
+    say(f"Seed {seed}: its attention is fine-tuned")
+    melted, recorder = _melted(melting, start, seed, data)
+    runs["attention"] = _best(melted, place / "attention", recipes, partial(train, recorder=recorder))
+    networks = {"start": start, **{name: run.network for name, (run, _) in runs.items()}}
+    attention, _ = runs["attention"]
     result = SeedResult(
-        recipe.seed,
-        {
-            name: {kind: accuracy(network, split) for kind, split in tests.items()}
-            for name, network in (("start", start), *((name, run.network) for name, run in runs.items()))
-        },
-        {"start": accuracy(start, data.validation)}
-        | {name: run.records[run.best_epoch]["validation"]["accuracy"] for name, run in runs.items()},
-        {name: run.best_epoch for name, run in runs.items()},
+        seed,
+        {name: {kind: accuracy(network, split) for kind, split in tests.items()} for name, network in networks.items()},
+        {"start": accuracy(start, data.validation)} | {name: _validation(run)[0] for name, (run, _) in runs.items()},
+        {name: run.best_epoch for name, (run, _) in runs.items()},
+        {name: lr for name, (_, lr) in runs.items()},
         attention.records[attention.best_epoch]["layers"],
     )
     return result, attention.network
+
+
+def _best(
+    network: nn.Module, folder: Path, recipes: Sequence[Recipe], train: Callable[..., Trained]
+) -> tuple[Trained, float]:
+    """The run of the rate that the validation images choose, and the rate."""
+    runs = []
+    for recipe in recipes:
+        place = folder if len(recipes) == 1 else folder.with_name(f"{folder.name}-{recipe.lr:g}")
+        groups = partial(parameter_groups, lr=recipe.lr, weight_decay=recipe.weight_decay)
+        runs.append((train(network, recipe=recipe, folder=place, groups=groups), recipe.lr))
+    return max(runs, key=lambda run: _validation(run[0]))
+
+
+def _validation(run: Trained) -> tuple[float, float]:
+    """How good the best epoch is on the validation images: accuracy, and of equal ones the lower loss."""
+    found = run.records[run.best_epoch]["validation"]
+    return found["accuracy"], -found["loss"]
 
 
 def _melted(melting: Melting, cnn: nn.Module, seed: int, data: ImageData) -> tuple[nn.Module, AttentionRecorder]:

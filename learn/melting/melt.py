@@ -85,7 +85,7 @@ def melt(
 def _chosen(model: nn.Module, *, content: int | None, last: int | None, filter_fn: Filter | None) -> Filter | None:
     """The layers to melt, as a filter; None for all."""
     if last is not None and filter_fn is not None:
-        raise OptionError("last and filter_fn both choose the layers to melt; give one of them")
+        raise OptionError("last and filter_fn (--include, --exclude) both choose the layers to melt; give one of them")
     if filter_fn is not None or (last is None and content is None):
         return filter_fn
     names = last_stage(model) if last is None else last_layers(model, as_integer(last, "last", least=1))

@@ -50,7 +50,7 @@ class AttentionRecorder:
 
     def __call__(self, model: nn.Module) -> Record:
         """Records every attention layer, by name."""
-        inputs = _inputs(model, self.images)
+        inputs = inputs_of_layers(model, self.images)
         return {
             "layers": {
                 name: {
@@ -103,8 +103,8 @@ def _row(query: Tensor, output: Size) -> int:
     return number
 
 
-def _inputs(model: nn.Module, images: Tensor) -> dict[str, Tensor]:
-    """What each attention layer gets for some images; copies, which a network that works in place cannot change."""
+def inputs_of_layers(model: nn.Module, images: Tensor) -> dict[str, Tensor]:
+    """What each attention layer gets for some images, by name; copies, which no network that works in place changes."""
     found: dict[str, Tensor] = {}
     handles = [
         layer.register_forward_pre_hook(lambda _, args, name=name: found.setdefault(name, args[0].detach().clone()))

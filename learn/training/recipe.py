@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -69,14 +70,18 @@ class Recipe:
 
     def make_schedule(self, optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LRScheduler:
         """The course of the learning rate over so many steps: it rises linearly, and falls as a cosine."""
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, partial(self._factor, steps=steps))
+
+    def travel(self, steps: int) -> float:
+        """About how far AdamW can move a parameter in so many steps: by the rate in each, always the same way."""
+        return self.lr * sum(self._factor(step, steps=steps) for step in range(steps))
+
+    def _factor(self, step: int, *, steps: int) -> float:
+        """The share of the highest rate that a step has."""
         rise = round(self.warmup * steps)
-
-        def factor(step: int) -> float:
-            if step < rise:
-                return (step + 1) / (rise + 1)
-            return 0.5 + 0.5 * math.cos(math.pi * min(1.0, (step - rise) / max(1, steps - rise)))
-
-        return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+        if step < rise:
+            return (step + 1) / (rise + 1)
+        return 0.5 + 0.5 * math.cos(math.pi * min(1.0, (step - rise) / max(1, steps - rise)))
 
     def to_json(self) -> dict[str, Any]:
         """The recipe as plain data."""

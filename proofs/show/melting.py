@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -55,9 +55,18 @@ class Melted:
             self._layers(),
             "A layer with a distance is no longer the convolution that it came from: freeze makes a new one of it, "
             "restore refuses it",
+            *self._rates(),
             f"Seeds {', '.join(str(result.seed) for result in self.comparison.results)}. Wrote {self.folder}; "
             f"{self.folder / NETWORK} is the attention of seed {first.seed}",
         ]
+
+    def _rates(self) -> list[str]:
+        """Which rates the validation images chose, where there was a choice."""
+        chosen = {name: [f"{result.lr[name]:g}" for result in self.comparison.results] for name in ("cnn", "attention")}
+        if len({lr for rates in chosen.values() for lr in rates}) == 1:
+            return []
+        told = "; ".join(f"{name} {', '.join(rates)}" for name, rates in chosen.items())
+        return [f"Learning rates that the validation images chose, for each seed: {told}"]
 
     def ahead(self) -> dict[str, list[float]]:
         """Accuracy of attention minus that of the fine-tuned CNN, in points, for each seed: clean, and corrupted."""
@@ -122,6 +131,7 @@ def melt_checkpoint(
     include: Sequence[str],
     exclude: Sequence[str],
     recipe: Recipe,
+    rates: Sequence[float],
     seeds: int,
     machine: Machine,
     resume: bool,
@@ -141,6 +151,7 @@ def melt_checkpoint(
         include: Patterns of the names of layers to melt; none means all.
         exclude: Patterns of the names of layers to leave.
         recipe: How both are fine-tuned.
+        rates: As for ``compare``.
         seeds: How many times.
         machine: What is passed to Lightning.
         resume: Go on with what a killed run left.
@@ -160,7 +171,7 @@ def melt_checkpoint(
         sources = (checkpoint, *network.files)
         architecture, preprocessing = network.architecture, network.preprocessing
     if cnn is not None and (include or exclude):
-        melting = Melting(melting.tolerance, melting.alpha, melting.content, _names(cnn, include, exclude))
+        melting = replace(melting, chosen=_names(cnn, include, exclude))
     check_apart(out, sources)
     check_apart(out / NETWORK, sources)  # which may be a link
     channels = preprocessing.channels if preprocessing is not None else None if cnn is None else _channels(cnn)
@@ -173,6 +184,7 @@ def melt_checkpoint(
         cnn=cnn,
         melting=melting,
         recipe=recipe,
+        rates=rates,
         seeds=seeds,
         machine=machine,
         resume=resume,

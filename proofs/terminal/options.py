@@ -62,6 +62,13 @@ def positive(value: float | None) -> float | None:
     return value
 
 
+def all_positive(values: list[float] | None) -> list[float] | None:
+    """Refuses numbers of which one is not positive and finite."""
+    for value in values or ():
+        positive(value)
+    return values
+
+
 CheckpointArgument = Annotated[
     Path,
     typer.Argument(

@@ -43,8 +43,8 @@ def loaders(kind: str) -> Loaders:
     """Noise, and what is to be made of it: its mean, or a blurred image."""
     images = torch.randn(40, 1, 6, 7, generator=torch.Generator().manual_seed(3))
     target = images.mean((2, 3)) if kind == "regression" else F.avg_pool2d(images, 3, 1, 1)
-    pairs = TensorDataset(images, target)
-    return Loaders(kind, DataLoader(pairs, batch_size=8, shuffle=True), [(images[:10], target[:10])])
+    loader: DataLoader[Any] = DataLoader(TensorDataset(images, target), batch_size=8, shuffle=True)
+    return Loaders(kind, loader, [(images[:10], target[:10])])
 
 
 def run(kind: str, folder: Path, recipe: Recipe = RECIPE, **options: Any) -> Trained:

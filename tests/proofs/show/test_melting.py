@@ -102,6 +102,10 @@ def test_a_checkpoint_melts_in_the_layers_that_are_chosen(tmp_path: Path, capsys
             "3",
             "--content",
             2,
+            "--lr",
+            0.03,
+            "--lr",
+            0.01,
             "--json",
         )
         == 0
@@ -109,6 +113,10 @@ def test_a_checkpoint_melts_in_the_layers_that_are_chosen(tmp_path: Path, capsys
     found = result_of("melt", capsys.readouterr().out)
     assert set(found["seeds"][0]["layers"]) == {"3"}
     assert len(found["seeds"][0]["layers"]["3"]["gate"]) == 9
+    assert set(found["seeds"][0]["lr"].values()) <= {0.03, 0.01}
+    assert {run.name for run in (tmp_path / "one" / "seed-0").iterdir()} == {
+        f"{name}-{lr}" for name in ("cnn", "attention") for lr in (0.03, 0.01)
+    }
 
 
 def test_what_is_melted_is_not_replaced_by_what_comes_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
