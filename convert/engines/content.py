@@ -41,7 +41,6 @@ from .head_sum import head_weights
 from .literal import all_queries
 
 _FACTORED = FactoredEngine()
-_LANES = 4  # products of a width that vector units like take half of the time
 _CACHE = 2**21  # bytes of scores that are formed at once
 _SCORES = 2**26  # bytes of scores up to which all are formed; beyond, torch's fused kernel takes them by parts
 
@@ -118,7 +117,7 @@ def _content_sum(
 def _queries_and_keys(
     layer: AttentionLayer, content: ContentTerms, pixels: Tensor, size: Size, vectors: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The longer vectors, [batch, num_heads, queries or keys, key_dim + axes + 1, and zeros].
+    """The longer vectors, [batch, num_heads, queries or keys, key_dim + axes + 1].
 
     Args:
         layer: The layer.
@@ -139,8 +138,7 @@ def _queries_and_keys(
     square, linear = of_query[..., :1], of_query[..., 1:] - 2 * of_query[..., :1] * (positions - middle).to(dtype)
     encoded = torch.cat([at.square().sum(-1, keepdim=True), at], -1).expand(*shown.shape[:2], -1, -1)
     queries = torch.cat([asked + content.key_bias.to(dtype).unsqueeze(1), square, linear], -1)
-    wider = 0, -queries.shape[3] % _LANES  # zeros, which change no sum
-    return F.pad(queries, wider), F.pad(torch.cat([shown, encoded], -1), wider)
+    return queries, torch.cat([shown, encoded], -1)
 
 
 def _attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
