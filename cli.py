@@ -788,6 +788,10 @@ def freeze(
             help="Image size of the program; by default what the network was trained on, or 224x224.",
         ),
     ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="KIND", help="Say how many test images are right before and after; as for melt."),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw kernel size against tolerance: .png, .svg, .pdf.")
     ] = None,
@@ -804,6 +808,7 @@ def freeze(
         tolerance=tolerance,
         input_range=range_of(input_range),
         size=None if size is None else size_of(size),
+        data=data,
         plot=plot,
         force=force,
     )

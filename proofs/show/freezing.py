@@ -19,15 +19,44 @@ from ...convert.files.open import Opening
 from ...convert.files.tensors import write_stream
 from ...convert.files.write import check_distinct, check_file, write_file
 from ...convert.inputs import example_image
+from ...convert.preprocessing import Preprocessing
 from ...convert.size import USUAL_SIZES, Size
+from ...learn.data.images import ImageData
+from ...learn.data.kinds import load_data
 from ...learn.freezing.freeze import FrozenModel, freeze, freeze_layer, unfrozen
 from ...learn.melting.melt import attention_layers
+from ...learn.training.evaluate import accuracy
 from ..terminal.names import layer_name
 from ..terminal.table import Table
 
-ENDING = ".pt2"
+ENDING, WEIGHTS, MODULE = ".pt2", ".pth", ".py"
 PLOTS = ".png", ".svg", ".pdf"
 TOLERANCES = tuple(10.0**power for power in (1.0, 0.5, 0.0, -0.5, -1.0, -1.5, -2.0, -2.5, -3.0, -3.5, -4.0))
+_OPTIONS = "in_channels", "out_channels", "kernel_size", "stride", "padding", "groups", "padding_mode"
+_TEMPLATE = '''"""The convolutions of {weights}, for the CNN that they were melted from; conv2attn freeze wrote this."""
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+CONVOLUTIONS = {{
+{layers}
+}}
+
+
+def freeze(cnn: nn.Module) -> nn.Module:
+    """Puts the convolutions into a CNN, in place, and loads the weights."""
+    for name, (kind, options) in CONVOLUTIONS.items():
+        conv = getattr(nn, kind)(**options)
+        if not name:
+            cnn = conv
+        else:
+            parent, _, own = name.rpartition(".")
+            setattr(cnn.get_submodule(parent), own, conv)
+    cnn.load_state_dict(torch.load(Path(__file__).with_name({weights!r}), weights_only=True))
+    return cnn.eval()
+'''
 
 
 @dataclass(frozen=True)
@@ -35,22 +64,25 @@ class Frozen:
     """A program that was written.
 
     Attributes:
-        file: Its path.
+        file: Its path; the state dict and the module lie beside it.
         tolerance: What each layer is within, away from borders.
         input_range: What bounds are for.
         frozen: The network and its layers.
+        accuracy: On test images, of the attention and of the frozen network; None without images.
     """
 
     file: Path
     tolerance: float
     input_range: tuple[float, float]
     frozen: FrozenModel
+    accuracy: tuple[float, float] | None = None
     exit_code: ClassVar[int] = 0
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as plain data."""
         layers = [{"names": list(each.names), **asdict(each.certificate)} for each in self.frozen.layers]
-        return {"file": str(self.file), "tolerance": self.tolerance, "range": list(self.input_range), "layers": layers}
+        found = {"file": str(self.file), "tolerance": self.tolerance, "range": list(self.input_range), "layers": layers}
+        return found if self.accuracy is None else {**found, "accuracy": list(self.accuracy)}
 
     def shown(self) -> list[Table | str]:
         """The outcome as a table and lines."""
@@ -68,8 +100,17 @@ class Frozen:
             Table(("layer", "kernel", "cut-off", "with borders"), rows),
             f"Bounds on how far a layer's outputs are from its attention's, in exact arithmetic, for its inputs on "
             f"[{low:g}, {high:g}]: away from borders, and anywhere",
-            f"Wrote {self.file}: torch.export.load({str(self.file)!r}).module() computes it",
+            *self._accuracies(),
+            f"Wrote {self.file}: torch.export.load({str(self.file)!r}).module() computes it; "
+            f"{self.file.with_suffix(WEIGHTS).name} has its weights, and freeze() of "
+            f"{self.file.with_suffix(MODULE).name} puts its convolutions into the CNN that was melted",
         ]
+
+    def _accuracies(self) -> list[str]:
+        if self.accuracy is None:
+            return []
+        before, after = self.accuracy
+        return [f"Right on test images: {before:.1%} as attention, {after:.1%} frozen"]
 
 
 def freeze_checkpoint(
@@ -80,6 +121,7 @@ def freeze_checkpoint(
     tolerance: float,
     input_range: tuple[float, float],
     size: Size | None,
+    data: str | None,
     plot: Path | None,
     force: bool,
 ) -> Frozen:
@@ -93,6 +135,7 @@ def freeze_checkpoint(
         input_range: Of each layer's input.
         size: Image size of the program, through which any number of images goes; None means what the network was
             trained on, or the usual one.
+        data: Images on which accuracy is measured before and after, as ``load_data`` takes them; None measures none.
         plot: Where to draw kernel size against tolerance.
         force: Replace files that exist.
 
@@ -103,7 +146,8 @@ def freeze_checkpoint(
         raise OutputError(f"{out} must end in {ENDING}: a program of torch.export's")
     if plot is not None and plot.suffix not in PLOTS:
         raise OutputError(f"{plot} cannot be written: the name must end in {', '.join(PLOTS)}")
-    files = [out] if plot is None else [out, plot]
+    weights, module = out.with_suffix(WEIGHTS), out.with_suffix(MODULE)
+    files = [out, weights, module, *([] if plot is None else [plot])]
     check_distinct(files)
     for file in files:
         check_file(file, force=force, sources=[checkpoint])
@@ -112,6 +156,7 @@ def freeze_checkpoint(
     for file in files:
         check_file(file, force=force, sources=sources)
     model = network.whole().as_saved()
+    images = None if data is None else _images(data, network.preprocessing, size)
     frozen = freeze(model, tolerance, input_range=input_range)
     known = None if network.preprocessing is None else network.preprocessing.size
     program = _program(frozen.model, size or known or USUAL_SIZES[2])
@@ -119,7 +164,31 @@ def freeze_checkpoint(
         drawn = _plot(model, input_range, plot.suffix[1:])
         write_file(plot, lambda path: path.write_bytes(drawn), force=force, sources=sources)
     write_file(out, partial(write_stream, partial(torch.export.save, program)), force=force, sources=sources)
-    return Frozen(out, tolerance, input_range, frozen)
+    state = frozen.model.state_dict()
+    write_file(weights, partial(write_stream, partial(torch.save, state)), force=force, sources=sources)
+    text = _module(frozen, weights)
+    write_file(module, lambda path: path.write_text(text, "utf-8"), force=force, sources=sources)
+    return Frozen(out, tolerance, input_range, frozen, _accuracy(model, frozen.model, images))
+
+
+def _accuracy(model: nn.Module, frozen: nn.Module, images: ImageData | None) -> tuple[float, float] | None:
+    return None if images is None else (accuracy(model, images.test), accuracy(frozen, images.test))
+
+
+def _module(frozen: FrozenModel, weights: Path) -> str:
+    """Python that needs PyTorch alone: puts the frozen convolutions into the CNN, and loads the weights."""
+    lines = []
+    for layer in frozen.layers:
+        conv = layer.convolution
+        options = {name: getattr(conv, name) for name in _OPTIONS} | {"bias": conv.bias is not None}
+        lines += [f"    {name!r}: ({type(conv).__name__!r}, {options!r})," for name in layer.names]
+    return _TEMPLATE.format(weights=weights.name, layers="\n".join(lines))
+
+
+def _images(data: str, preprocessing: Preprocessing | None, size: Size | None) -> ImageData:
+    channels = None if preprocessing is None else preprocessing.channels
+    scaled = size if data.startswith("folder:") else None  # images of other kinds have their size
+    return load_data(data, channels=channels, size=scaled, preprocessing=preprocessing)
 
 
 def _program(model: nn.Module, size: Size) -> torch.export.ExportedProgram:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def test_melting_ends_in_a_table_and_a_network_that_can_be_frozen(
     architecture = ("--arch", "conv2attn.learn.melting.start:small_cnn", "--arch-arg", "classes=3")
     network = tmp_path / "melted" / "network"
     plot = tmp_path / "sizes.svg"
-    options = ("--tolerance", "0.05", "--size", "6x7", "--plot", plot)
+    options = ("--tolerance", "0.05", "--size", "6x7", "--plot", plot, "--data", "digits")
     assert exit_code("freeze", network, *architecture, "--out", tmp_path / "frozen.pt2", *options, "--json") == 0
     frozen = result_of("freeze", capsys.readouterr().out)
     assert len(frozen["layers"]) == 4
@@ -69,6 +70,11 @@ def test_melting_ends_in_a_table_and_a_network_that_can_be_frozen(
     with torch.no_grad():
         apart = (program(images) - model(images)).abs().max()
     assert 0 < float(apart) < 0.5
+    before, after = frozen["accuracy"]
+    assert before == float((model(images).argmax(1) == small_data().test.labels).float().mean())
+    assert abs(after - before) < 0.5
+    module = runpy.run_path(str(tmp_path / "frozen.py"))
+    assert torch.equal(module["freeze"](small_cnn(classes=3))(images), program(images))
 
     assert exit_code("restore", network, "--out", tmp_path / "cnn.pth") == 3
     assert "from the convolution of its weights" in capsys.readouterr().err
