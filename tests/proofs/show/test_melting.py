@@ -71,7 +71,9 @@ def test_melting_ends_in_a_table_and_a_network_that_can_be_frozen(
         apart = (program(images) - model(images)).abs().max()
     assert 0 < float(apart) < 0.5
     before, after = frozen["accuracy"]
-    assert before == float((model(images).argmax(1) == small_data().test.labels).float().mean())
+    test = small_data(count=40).test
+    right = model.eval()(test.images).argmax(1) == test.labels
+    assert before == pytest.approx(float(right.float().mean()))
     assert abs(after - before) < 0.5
     module = runpy.run_path(str(tmp_path / "frozen.py"))
     assert torch.equal(module["freeze"](small_cnn(classes=3))(images), program(images))
