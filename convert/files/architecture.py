@@ -22,8 +22,10 @@ from .named.imported import FORM, imported_factory, is_file, with_article
 from .named.registries import named_factory, similar_names
 
 # The project's own examples, which no file chooses the code of.
-OWN_ARCHITECTURES = tuple(
-    f"conv2attn.convert.examples.networks:{name}" for name in ("plain_cnn", "residual_cnn", "mobile_cnn")
+OWN_ARCHITECTURES = (
+    *(f"conv2attn.convert.examples.networks:{name}" for name in ("plain_cnn", "residual_cnn", "mobile_cnn")),
+    "conv2attn.learn.melting.start:small_cnn",
+    "conv2attn.learn.stamps.denoiser:Denoiser",
 )
 _JSON = "a number, true, false, null, a list, an object or a quoted word"
 

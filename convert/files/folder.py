@@ -34,6 +34,8 @@ from .write import CONFIG, FORMAT, PAGE, PROGRAM, REPORT, WEIGHTS, is_ours, writ
 
 FORMAT_VERSION = 3
 NETWORK_CONTENT, LAYERS_CONTENT = "network", "layers"
+NETWORK = "network"
+"""The folder of a network, in the folder of the run that it came from."""
 _AROUND = 20  # characters of a text that is refused, which an error shows
 
 
@@ -71,6 +73,12 @@ def is_converted(folder: Path) -> bool:
     if not os.access(path, os.R_OK):
         raise CheckpointError(f"{path}, which says whether {folder} is a converted model, is not readable")
     return is_ours(path)
+
+
+def converted_in(path: Path) -> Path:
+    """The folder of the network that a run of ``melt`` ended with, if the path is that run's; else the path."""
+    inner = path / NETWORK
+    return inner if inner.is_dir() and not is_converted(path) and is_converted(inner) else path
 
 
 def read_folder(folder: Path) -> tuple[Config, Checkpoint]:

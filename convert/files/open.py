@@ -47,7 +47,7 @@ from .entry import (
     only_layers,
     without_attention,
 )
-from .folder import LAYERS_CONTENT, Config, is_converted, read_config, read_folder
+from .folder import LAYERS_CONTENT, Config, converted_in, is_converted, read_config, read_folder
 from .keys import load_into, non_finite_keys
 from .layers import Layers, layer_tree
 from .named.huggingface import PREFIX, is_model_folder, pretrained
@@ -205,8 +205,8 @@ def open_network(
     """Opens whatever holds a network.
 
     Args:
-        path: A checkpoint of any kind, of a CNN or of a converted network; a Hugging Face folder; or a folder that a
-            conversion wrote.
+        path: A checkpoint of any kind, of a CNN or of a converted network; a Hugging Face folder; a folder that a
+            conversion wrote, or that of a run which has one.
         architecture: The CNN, of which a copy is used, or how to build it. None takes the network that the file holds,
             or the one that a folder names (with consent, where that takes it), or the layers by the geometry that
             the file describes.
@@ -227,7 +227,7 @@ def open_network(
         OptionError: A moving average or a key is asked for of a folder that a conversion wrote.
         ConversionError: There is no such device here, or a dtype is asked for that complex weights do not fit.
     """
-    path = Path(path)
+    path = converted_in(Path(path))
     placed: dict[str, Any] = {"device": device, "dtype": dtype}
     if converted or is_converted(path):
         check_options(path, ema=ema, weights=weights)
@@ -365,7 +365,8 @@ def check_convolutions(entries: Sequence[LayerEntry], saved: Checkpoint) -> None
             problems.append(f"{entry.names[0] or 'the model itself'}: {reason}{distance}")
     if problems:
         count = f"{len(problems)} of {len(entries)} attention layers compute what no convolution computes"
-        raise NotAConvolutionError(f"{saved.path}: {count}: {'; '.join(problems)}")
+        advice = "conv2attn freeze makes convolutions of positions that were trained"
+        raise NotAConvolutionError(f"{saved.path}: {count}: {'; '.join(problems)}; {advice}")
 
 
 def _described(config: Config, saved: Checkpoint) -> nn.Module:

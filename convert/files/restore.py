@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import NotAConvolutionError, OutputError
 from .checkpoint import read_checkpoint
 from .entry import holds_attention, without_attention
-from .folder import LAYERS_CONTENT, is_converted, read_folder
+from .folder import LAYERS_CONTENT, converted_in, is_converted, read_folder
 from .open import Opening, check_convolutions, check_options
 from .tensors import copies, independent, write_safetensors, write_stream
 from .write import CONFIG, WEIGHTS, check_file, write_file
@@ -48,7 +48,7 @@ def restored_state(path: str | Path, opening: Opening | None = None) -> Restored
         NotAConvolutionError: Layers compute what no convolution computes, or nothing is converted.
         ConversionError: As ``open_network``.
     """
-    path, opening = Path(path), opening or Opening()
+    path, opening = converted_in(Path(path)), opening or Opening()
     is_folder = is_converted(path)
     if opening.architecture is None and not is_folder:
         saved = read_checkpoint(path, ema=opening.ema, weights=opening.weights, trust=opening.trust)

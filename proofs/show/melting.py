@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from ...convert.files.folder import save_converted
+from ...convert.files.architecture import Architecture
+from ...convert.files.folder import NETWORK, save_converted
 from ...convert.files.open import Opening
 from ...convert.files.write import check_apart, write_file
 from ...convert.model.convert import is_convolution
@@ -25,7 +26,7 @@ from ...learn.training.recipe import Machine, Recipe
 from ..terminal.names import layer_name
 from ..terminal.table import Table
 
-NETWORK, COMPARISON = "network", "melt.json"
+COMPARISON = "melt.json"
 _ROWS = {"start": "the CNN at the start", "cnn": "fine-tuned as the CNN", "attention": "fine-tuned as attention"}
 
 
@@ -56,8 +57,8 @@ class Melted:
             "A layer with a distance is no longer the convolution that it came from: freeze makes a new one of it, "
             "restore refuses it",
             *self._rates(),
-            f"Seeds {', '.join(str(result.seed) for result in self.comparison.results)}. Wrote {self.folder}; "
-            f"{self.folder / NETWORK} is the attention of seed {first.seed}",
+            f"Seeds {', '.join(str(result.seed) for result in self.comparison.results)}. Wrote {self.folder}; show, "
+            f"verify and freeze take it as the attention of seed {first.seed}",
         ]
 
     def _rates(self) -> list[str]:
@@ -178,6 +179,9 @@ def melt_checkpoint(
     images = load_data(
         data, channels=channels, size=size, normalization=normalization, preprocessing=preprocessing, out=out
     )
+    if cnn is None:
+        arguments = {"channels": images.channels, "classes": len(images.classes)}
+        architecture = Architecture("conv2attn.learn.melting.start:small_cnn", arguments)
     comparison = compare(
         images,
         out,

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ...convert.files.architecture import Architecture
+from ...convert.files.folder import NETWORK, save_converted
 from ...convert.files.write import write_file
 from ...convert.plain import json_text
 from ...learn.stamps.experiment import ARMS, CONTROLS, Stamps, copies, gains, run_stamps
@@ -111,6 +113,8 @@ def show_stamps(
 
     arms = ARMS | CONTROLS if full else ARMS
     stamps = run_stamps(out, arms=arms, seeds=seeds, sweep=full, resume=resume, progress=progress, say=say, **sizes)
+    architecture = Architecture("conv2attn.learn.stamps.denoiser:Denoiser")
+    save_converted(stamps.networks["content"], out / NETWORK, architecture=architecture, force=True)
     found = Stamped(out, stamps)
     text = json_text(found.to_json()) + "\n"
     write_file(out / RESULT, lambda path: path.write_text(text, "utf-8"), force=True)

@@ -11,6 +11,7 @@ from torch import nn
 
 from ...convert.attention.layer import SelfAttention, check_alpha
 from ...convert.errors import CheckpointError, Problem
+from ...convert.files.folder import converted_in
 from ...convert.files.open import Opening
 from ...convert.files.write import REPORT
 from ...convert.model.convert import convert_model
@@ -46,6 +47,7 @@ def load_subject(path: Path, opening: Opening) -> Subject:
     Raises:
         ConversionError: The path cannot be read, does not fit, or holds nothing to convert.
     """
+    path = converted_in(path)
     network = opening.open(path)
     if not network.is_converted:
         made, report = convert_model(network.cnn(), inplace=True, skip_unsupported=True)

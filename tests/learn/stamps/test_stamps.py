@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from conv2attn.convert.errors import RunExistsError
+from conv2attn.convert.files.open import open_network
 from conv2attn.learn.data.digits import digits
 from conv2attn.learn.melting.melt import attention_layers, melt
 from conv2attn.learn.stamps.denoiser import LOOKS, Denoiser, with_context, with_larger_kernel
@@ -85,6 +86,9 @@ def test_the_experiment_compares_what_began_alike_and_goes_on_where_it_was(tmp_p
     assert kept["gain"]["content"] == gains(found.stamps, "content")
     for name in PICTURES:
         assert (tmp_path / "out" / name).stat().st_size > 1000
+    content = open_network(tmp_path / "out").as_saved().eval()
+    noisy, _ = unseen_pages(2)
+    assert torch.equal(content(noisy), found.stamps.networks["content"](noisy))
     again = show_stamps(tmp_path / "out", full=False, **options)
     assert again.stamps.results == found.stamps.results
     with pytest.raises(RunExistsError):

@@ -50,11 +50,10 @@ def test_melting_ends_in_a_table_and_a_network_that_can_be_frozen(
     start = read_records(tmp_path / "melted" / "seed-0" / "start")
     assert result["validation"]["start"] == start[-1]["validation"]["accuracy"]  # not the best epoch's
 
-    architecture = ("--arch", "conv2attn.learn.melting.start:small_cnn", "--arch-arg", "classes=3")
-    network = tmp_path / "melted" / "network"
+    network = tmp_path / "melted"
     plot = tmp_path / "sizes.svg"
     options = ("--tolerance", "0.05", "--size", "6x7", "--plot", plot, "--data", "digits")
-    assert exit_code("freeze", network, *architecture, "--out", tmp_path / "frozen.pt2", *options, "--json") == 0
+    assert exit_code("freeze", network, "--out", tmp_path / "frozen.pt2", *options, "--json") == 0
     frozen = result_of("freeze", capsys.readouterr().out)
     assert len(frozen["layers"]) == 4
     assert all(layer["cut_off"] <= 0.05 for layer in frozen["layers"])
@@ -64,7 +63,7 @@ def test_melting_ends_in_a_table_and_a_network_that_can_be_frozen(
     assert "mathdefault" not in drawn
 
     program = torch.export.load(tmp_path / "frozen.pt2").module()
-    model = open_network(network, architecture=small_cnn(classes=3)).as_saved()
+    model = open_network(network).as_saved()
     assert len(list(attention_layers(model))) == 4
     images = small_data().test.images
     with torch.no_grad():
@@ -79,7 +78,9 @@ def test_melting_ends_in_a_table_and_a_network_that_can_be_frozen(
     assert torch.equal(module["freeze"](small_cnn(classes=3))(images), program(images))
 
     assert exit_code("restore", network, "--out", tmp_path / "cnn.pth") == 3
-    assert "from the convolution of its weights" in capsys.readouterr().err
+    refused = capsys.readouterr().err
+    assert "from the convolution of its weights" in refused
+    assert "conv2attn freeze" in refused
 
 
 def test_without_json_the_tables_say_who_is_ahead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
