@@ -50,6 +50,14 @@ class Conversion(NamedTuple):
     model: nn.Module
     report: Report
 
+    def __str__(self) -> str:
+        """The report's table."""
+        return str(self.report)
+
+    def _repr_html_(self) -> str:
+        """The report's table, as notebooks show it."""
+        return self.report._repr_html_()
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import Any, Self
 
 from torch import nn
@@ -111,6 +112,33 @@ class Report:
         if originals is not None:
             layers = (replace(layer, original=originals.get(layer.name)) for layer in layers)
         return replace(self, layers=tuple(layers))
+
+
+    def __str__(self) -> str:
+        """A table of the layers, for a terminal."""
+        rows = [_HEADER, *self._rows()]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        return "\n".join([self._title(), "", *lines, *(f"{each.name}: left, {each.reason}" for each in self.skipped)])
+
+    def _repr_html_(self) -> str:
+        """The table, as notebooks show it."""
+        rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in self._rows())
+        head = "".join(f"<th>{cell}</th>" for cell in _HEADER)
+        return f"<p>{self._title()}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+    def _title(self) -> str:
+        heads = sum(layer.heads for layer in self.layers)
+        return f"{len(self.layers):,} layers, {heads:,} heads"
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [
+            (layer.name or "the model", str(layer.spec), f"{layer.heads}", f"{layer.alpha:g}", layer.engine)
+            for layer in self.layers
+        ]
+
+
+_HEADER = "layer", "convolution", "heads", "alpha", "engine"
 
 
 def _is_positional(name: str) -> bool:

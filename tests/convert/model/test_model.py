@@ -477,3 +477,13 @@ def test_an_engine_that_does_not_exist_is_refused_before_anything_changes() -> N
     with pytest.raises(EngineError, match="there is no engine 'fast'"):
         convert_model(model, engine="fast", inplace=True)
     assert snapshot(model) == before
+
+
+def test_a_conversion_prints_its_layers_as_a_table_for_terminals_and_for_notebooks() -> None:
+    model = nn.Sequential(nn.Conv2d(2, 3, (1, 2)), nn.ReLU(), nn.Conv1d(3, 4, 5))
+    conversion = convert_model(model, filter_fn=lambda _, name: name == "0")
+    text, page = str(conversion), conversion._repr_html_()
+    assert text.splitlines()[0] == "1 layers, 2 heads"
+    assert "0      1x2, 2->3    2      128    auto" in text
+    assert text.splitlines()[-1].startswith("2: left, ")
+    assert "<td>1x2, 2-&gt;3</td><td>2</td>" in page
