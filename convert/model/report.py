@@ -113,7 +113,6 @@ class Report:
             layers = (replace(layer, original=originals.get(layer.name)) for layer in layers)
         return replace(self, layers=tuple(layers))
 
-
     def __str__(self) -> str:
         """A table of the layers, for a terminal."""
         rows = [_HEADER, *self._rows()]
