@@ -77,8 +77,8 @@ def run_experiment(
             (folder / encoding).mkdir(exist_ok=True)
             found = _train(experiment, data, folder, encoding, seed, machine, resume=resume, progress=progress)
             trained[encoding, seed] = found
-            accuracy = found.records[found.best_epoch]["validation"]["accuracy"]
-            on_run(f"{encoding}, seed {seed}: {accuracy:.1%} of the validation images, in epoch {found.best_epoch}")
+            right = found.records[found.best_epoch]["validation"]["accuracy"]
+            on_run(f"{encoding}, seed {seed}: {right:.1%} of the validation images, in epoch {found.best_epoch}")
     known |= {run: _tested(*run, found, data) for run, found in trained.items()}
     results = [known[encoding, seed] for encoding in experiment.encodings for seed in range(experiment.seeds)]
     write_results(folder, results)
