@@ -81,6 +81,8 @@ class Viewer {
       host.className = "panel";
       figure.append(host, ...(many ? [] : [caption]));
       const panel = new Panel(host, many ? 12 : 24);
+      panel.canvas.setAttribute("role", "img");
+      panel.canvas.setAttribute("aria-label", `Where head ${head} looks`);
       host.addEventListener("pointermove", (event) => this.point(head, panel.pixelAt(event)));
       host.addEventListener("pointerleave", () => this.point(null));
       return { figure, caption, panel };
