@@ -316,7 +316,7 @@ def test_a_conversion_in_half_precision_is_the_half_precision_network(run: Run) 
     save(cnn)
     done(run(*convert("--dtype", "bfloat16")))
     converted = load("out")
-    dtypes = {name.rpartition(".")[2]: value.dtype for name, value in converted.named_parameters()}
+    dtypes = {name.rpartition(".")[2]: value.dtype for name, value in converted.state_dict().items()}
     values, positions = torch.bfloat16, torch.float32
     assert dtypes == {"weight": values, "bias": values, "alpha": positions, "centers": positions}
     assert torch.equal(converted(x), cnn.bfloat16()(x))

@@ -163,7 +163,7 @@ class SelfAttention(nn.Module):
     @property
     def alpha(self) -> Tensor:
         """Locality strength of each head, positive, [num_heads]: a new tensor at each access, in at least float32."""
-        return self._alpha()
+        return self._alpha().as_subclass(Shown)
 
     @alpha.setter
     def alpha(self, value: Any) -> None:

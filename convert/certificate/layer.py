@@ -150,8 +150,6 @@ def _check_certifiable(layer: AttentionLayer) -> None:
 
 def _check_parameters(layer: AttentionLayer) -> None:
     parameters = (layer.weight, *(() if layer.bias is None else (layer.bias,)))
-    if any(parameter.is_meta for parameter in parameters):
-        raise ConversionError("nothing is certified for a layer on the meta device, whose weights have no values")
     if not all(bool(parameter.detach().isfinite().all()) for parameter in parameters):
         raise ConversionError("nothing is certified for a layer with NaN or infinite weights")
 

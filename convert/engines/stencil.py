@@ -88,16 +88,12 @@ def _jointly(x: Tensor, axes: Sequence[Axis], alpha: float, reach: int) -> Tenso
 def _one_by_one(x: Tensor, axes: Sequence[Axis], alpha: float, reach: int) -> Tensor:
     """One convolution an axis, each over images of which this axis are the rows."""
     batch, channels = x.shape[:2]
-    if torch.compiler.is_dynamo_compiling():
+    if is_traced():
         return _along_each(x, axes, alpha, reach)
     for number, axis in enumerate(axes):
         before, after = x.shape[2 : 2 + number], x.shape[3 + number :]
         lines = channels * math.prod(before)
-        if torch._C._get_tracing_state() is not None:  # torch.jit.trace would fix the number of groups
-            batches, lines = batch * lines, 1
-        else:
-            batches = batch
-        images = x.reshape(batches, lines, x.shape[2 + number], math.prod(after))
+        images = x.reshape(batch, lines, x.shape[2 + number], math.prod(after))
         kernel = _kernel((1,), alpha, reach, lines, x)
         attended = F.conv2d(images, kernel, None, (axis.stride, 1), (reach + axis.first, 0), 1, lines)
         x = attended.view(batch, channels, *before, axis.queries, *after)
@@ -105,7 +101,7 @@ def _one_by_one(x: Tensor, axes: Sequence[Axis], alpha: float, reach: int) -> Te
 
 
 def _along_each(x: Tensor, axes: Sequence[Axis], alpha: float, reach: int) -> Tensor:
-    """The same without another view of the images: Inductor (torch 2.13) cannot order a view's strides of symbols."""
+    """The same without another view of the images, in which a trace would fix the number of groups or their strides."""
     convolve, channels = (F.conv1d, F.conv2d, F.conv3d)[len(axes) - 1], x.shape[1]
     for number, axis in enumerate(axes):
         stride, padding, taps = ([one] * len(axes) for one in (1, 0, 1))

@@ -10,6 +10,7 @@ At step 0 the network's function is the CNN's within its certificate, and every 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from functools import partial
 
@@ -103,8 +104,8 @@ def _alpha(
     else:
         found = MELTED_ALPHA if alpha is None else as_number(alpha, "alpha")
         advice = f"alpha {found:g} was given; give less, or content, which learns at any alpha"
-    if not found > 0:
-        raise ConversionError(f"alpha must be positive; got {found:g}")
+    if not 0 < found < math.inf:
+        raise ConversionError(f"alpha must be positive and finite; got {found:g}")
     if found >= largest and (tolerance is not None or not rests):
         raise ConversionError(
             f"{advice}: from alpha {largest:g} on attention is exactly one-hot in {layer.regime.dtype}, and positions "

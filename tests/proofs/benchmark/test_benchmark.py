@@ -201,7 +201,7 @@ def test_training_a_layer_asks_for_the_gradient_of_every_parameter_and_none_is_z
         names = [name for name, _ in built.function.named_parameters()]
         parameters = [parameter.requires_grad_() for parameter in built.parameters]
         gradients = torch.autograd.grad(built.function(case.x).square().sum(), parameters)
-        assert {"weight", "bias", "alpha", "centers"} <= set(names)
+        assert {"weight", "bias", "log_alpha", "centers"} <= set(names)
         assert [name for name, gradient in zip(names, gradients, strict=True) if not gradient.any()] == []
 
 

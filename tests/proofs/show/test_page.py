@@ -324,7 +324,7 @@ def test_a_page_says_what_was_trained() -> None:
     moved, attentive, _ = (layer for layer in melted.children() if isinstance(layer, SelfAttention2d))
     with torch.no_grad():
         moved.centers[0, 0] += 0.5
-        attentive.alpha[1] *= 2
+        attentive.get_parameter("log_alpha")[1] += 1
         assert attentive.content is not None
         attentive.content.query_weight.fill_(1.0)
         assert attentive.content.gate is not None
