@@ -1,8 +1,8 @@
 """A bound on how far a whole converted network can be from its CNN, for all images within a range.
 
 The claim ``error-propagation`` (``proofs/claims/certificate/propagation.py``) derives how a difference passes through a
-layer. The bound holds for every image, so it grows with every layer by the sum of the absolute weights, and for deep networks
-it is many orders of magnitude above what is seen. ``images.py`` says more of given images.
+layer. The bound holds for every image, so it grows with every layer by the sum of the absolute weights, and for deep
+networks it is many orders of magnitude above what is seen. ``images.py`` says more of given images.
 """
 
 from __future__ import annotations
