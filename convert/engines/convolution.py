@@ -11,9 +11,9 @@ On a CPU torch leaves convolutions to oneDNN, and torch 2.13 (oneDNN 3.12) gets 
 * A volume that is padded and smaller than the kernel, or an image that is narrower than the stride and padded by as
   much as the kernel spans: garbage in the kernel's gradient.
 * The gradient of a kernel of one tap in single precision, with a stride and fewer channels than a register holds:
-  memory that is not the gradient's is written.
+  memory that is not the gradient's is written. Channels of zeros are appended, which change no sum.
 
-Such a call is made in float64, which oneDNN does not compute, or bfloat16's in float32, and its result is rounded once.
+The others are made in float64, which oneDNN does not compute, or bfloat16's in float32, and their results rounded once.
 A transposed convolution is the gradient of a convolution with respect to its image, so it has the same faults, where
 the image is the result. A trace records the convolution's own call, whatever the numbers.
 """
@@ -107,9 +107,12 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry)
     Returns:
         [batch, out_channels, *output size], or without the batch.
     """
-    dtype = _trusted_dtype(x, weight, bias, geometry)
-    if dtype == x.dtype:
+    fault = known_fault(x, weight, geometry)
+    if fault is None:
+        if is_overrun(x, weight, bias, geometry):
+            x, weight = (F.pad(each, (0, 0, 0, 0, 0, _ONE_VECTOR - weight.shape[1])) for each in (x, weight))
         return _CONVOLUTIONS[weight.ndim - 3](x, weight, bias, *geometry)
+    dtype = _WIDER[fault]
     precise = convolve(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype), geometry)
     return laid_out_like(x, precise.to(x.dtype))
 
@@ -138,14 +141,6 @@ def convolve_transposed(
     return laid_out_like(x, convolve_transposed(*precise, geometry, output_padding).to(x.dtype))
 
 
-def _trusted_dtype(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry) -> torch.dtype:
-    """The dtype of x if torch's call is to be trusted in it, else one in which it is."""
-    fault = known_fault(x, weight, geometry)
-    if fault is not None:
-        return _WIDER[fault]
-    return torch.float64 if is_overrun(x, weight, bias, geometry) else x.dtype
-
-
 def known_fault(x: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[int] | None = None) -> str | None:
     """Why torch's own call is not to be trusted, or None if it is.
 
@@ -155,7 +150,9 @@ def known_fault(x: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[in
         geometry: As for ``convolve``.
         size: Size of the convolved image, where it is not that of x: of a transposed convolution, its result's.
     """
-    if not x.is_cpu or (x.dtype not in _HALF and weight.ndim < 5 and geometry.stride[-1] == 1) or is_traced():
+    if not x.is_cpu or x.dtype == torch.float64 or is_traced():
+        return None
+    if x.dtype not in _HALF and weight.ndim < 5 and geometry.stride[-1] == 1:
         return None
     lengths = x.shape[2 - weight.ndim :] if size is None else size
     if x.dtype == torch.bfloat16 and _is_wrong_in_bfloat16(weight, geometry, lengths):

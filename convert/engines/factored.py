@@ -27,7 +27,6 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from ..bounds.rounding import factored_error

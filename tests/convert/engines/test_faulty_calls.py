@@ -97,6 +97,7 @@ def test_a_call_is_not_to_be_trusted_up_to_the_limit_and_no_further(case: str) -
     elsewhere = x.new_ones(()).expand(1, image[1], *(99,) * len(image[2:]))
     assert known_fault(elsewhere, weight, told, image[2:]) == fault
     assert known_fault(x.to("meta"), weight.to("meta"), told) is None
+    assert known_fault(x.double(), weight.double(), told) is None
     exact = convolve(x.double(), weight.double(), None, told)
     assert torch.equal(convolve(x, weight, None, told).double(), exact)
 
@@ -198,18 +199,20 @@ def test_a_call_that_does_not_overrun_is_left_to_torch(changes: dict[str, Any]) 
     assert not overrun(**changes)
 
 
-def test_a_call_that_may_overrun_is_made_in_double_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[torch.dtype] = []
+def test_a_call_that_may_overrun_is_made_with_as_many_channels_as_fill_a_register(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[list[tuple[int, ...]]] = []
 
     def noted(x: torch.Tensor, weight: torch.Tensor, *told: object) -> torch.Tensor:
-        asked.extend((x.dtype, weight.dtype))
+        asked.append([x.shape, weight.shape])
         return x
 
     monkeypatch.setattr(convolution, "_CONVOLUTIONS", (None, noted, None))
-    for channels in (2, 15, 16):
+    for channels in (2, 5, 15):
         weight = torch.ones(4, channels, 1, 1, requires_grad=True)
         convolve(torch.ones(2, channels, 8, 9), weight, None, Geometry.of(2, (2, 2)))
-    assert asked == [F64, F64, F64, F64, F32, F32]
+    assert asked == [[(2, 16, 8, 9), (4, 16, 1, 1)]] * 3
 
 
 @pytest.mark.parametrize("lying", [torch.contiguous_format, torch.channels_last])

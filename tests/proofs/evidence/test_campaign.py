@@ -35,7 +35,7 @@ from conv2attn.convert import (
 from conv2attn.convert.bounds import tail
 from conv2attn.convert.bounds.subnormal import is_subnormal
 from conv2attn.convert.certificate import layer as certificate
-from conv2attn.convert.certificate.propagation import certificate as network_certificate
+from conv2attn.convert.certificate.network import certificate as network_certificate
 from conv2attn.convert.engines import ENGINES, axes, factored, literal, separable
 from conv2attn.convert.engines import convolution as calls
 from conv2attn.convert.engines.convolution import NARROW, Geometry, known_fault
