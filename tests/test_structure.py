@@ -53,8 +53,6 @@ ROOMS = [
     "proofs/evidence/campaign/checks",
     "proofs/evidence/campaign",
     "proofs/show/pictures",
-    "proofs/benchmark/candidates",
-    "proofs/benchmark/measuring",
     "proofs/benchmark",
     "proofs/show/page",
     "proofs/show/film",
