@@ -39,7 +39,6 @@ ROOMS = [
     "learn/freezing",
     "learn/experiment",
     "proofs/terminal",
-    "proofs/formal",
     "proofs/formal/coq",
     "proofs/formal/checker",
     "proofs/prover",
