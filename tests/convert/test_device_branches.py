@@ -28,6 +28,7 @@ MODULES = {"cuda", "cudnn", "mkldnn", "nnpack", "mps", "xpu", "hip"}
 
 CONVERT = {
     "convert/attention/layer.py::SelfAttention._content_that_counts": "a gate is read only where that does not wait",
+    "convert/certificate/network/certificate.py::_on_cpu": "a graph is exported, and bounds are computed, on the CPU",
     "convert/engines/axes.py::AxisTable.of": "a table of one call is read only where that does not wait",
     "convert/engines/convolution.py::_is_onednns": "what torch is known to compute wrongly, it does on the CPU",
     "convert/engines/literal.py::_Memory.of": "chunks of scores are as large as a CPU's caches",
