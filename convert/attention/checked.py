@@ -46,12 +46,14 @@ def changeable_model(model: Any) -> nn.Module:
 
 
 def checked_layer(layer: Any) -> AttentionLayer:
-    """A self-attention layer whose positions have values."""
+    """A self-attention layer whose weights have values."""
     regime = getattr(layer, "regime", None) if isinstance(layer, nn.Module | LayerValues) else None
     if not isinstance(regime, Regime):
         raise ConversionError(
             f"layer must be a self-attention layer, as attention_from_conv makes it; got {_what(layer)}"
         )
+    if isinstance(layer, nn.Module) and any(parameter.is_meta for parameter in layer.parameters()):
+        raise ConversionError("the layer has no values, as on the meta device")
     if isinstance(layer, nn.Module) and is_computed(layer):
         return _as_values(cast(AttentionLayer, layer), layer)
     return cast(AttentionLayer, layer)

@@ -140,6 +140,8 @@ def not_a_convolution(layer: SelfAttention, *, tolerance: float | None = None) -
     reason = uncomputable(layer)
     if reason is not None:
         return reason
+    if any(parameter.is_meta for parameter in layer.parameters()):
+        return "it has no values, as on the meta device"
     if class_of(layer) not in LEARNED or "forward" in vars(layer):
         return "its forward method is not that of SelfAttention"
     if not has_class(layer.spec) and not isinstance(layer, OfSubclass):

@@ -163,7 +163,8 @@ class SelfAttention(nn.Module):
     @property
     def alpha(self) -> Tensor:
         """Locality strength of each head, positive, [num_heads]: a new tensor at each access, in at least float32."""
-        return self._alpha()
+        found = self._alpha()
+        return found.as_subclass(Shown) if type(found) is Tensor else found  # which a sharded one cannot be
 
     @alpha.setter
     def alpha(self, value: Any) -> None:
@@ -187,7 +188,7 @@ class SelfAttention(nn.Module):
     def _shown(self, values: Any) -> Tensor:
         device = next((p.device for p in self._parameters.values() if p is not None), torch.device("cpu"))
         device = torch.device("cpu") if device.type == "meta" else device  # numbers have values everywhere
-        return constant(values, self.regime.dtype, device).as_subclass(Shown)
+        return constant(values, self._regime.dtype, device).as_subclass(Shown)
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
         """As ``nn.Module``'s, which assigning a parameter calls; positions at rest are none."""

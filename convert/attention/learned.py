@@ -56,7 +56,7 @@ class LearnedAttention(SelfAttention):
         if not self.trains_positions:
             return self._regime
         limits = torch.finfo(self._regime.dtype)
-        alpha = self.alpha.detach().clamp(limits.tiny, limits.max)  # which an exponential may leave
+        alpha = self._alpha().detach().clamp(limits.tiny, limits.max)  # which an exponential may leave
         centers = self.centers.detach()
         return Regime.of(self.spec, alpha=alpha, centers=centers, dtype=self._regime.dtype)
 
@@ -112,7 +112,7 @@ class LearnedAttention(SelfAttention):
             if dtype != compute_dtype(dtype):
                 raise ConversionError(f"positions must be at least float32; got {dtype}")
             unread = Regime.unread(values.spec, compute_dtype(values.weight.dtype))
-            values = values._replace(regime=unread, trained=(self.alpha, self.centers))
+            values = values._replace(regime=unread, trained=(self._alpha(), self._centers()))
         content = self._content_that_counts()
         return values._replace(content=content, axis_scores=self.axis_scores, opened=opened_gate(content))
 

@@ -88,3 +88,16 @@ def qualified_name(cls: type) -> str:
 
 def _is_plain(cls: type) -> bool:
     return cls in CONVOLUTIONS.values()
+
+
+# Subclasses that change the constructor, and compute what their parents do.
+for _name in (
+    "torchvision.models.video.resnet.Conv3DSimple",
+    "torchvision.models.video.resnet.Conv3DNoTemporal",
+    "ultralytics.nn.modules.conv.DWConvTranspose2d",
+    "mmcv.cnn.bricks.wrappers.Conv2d",
+    "mmcv.cnn.bricks.wrappers.Conv3d",
+    "mmcv.cnn.bricks.wrappers.ConvTranspose2d",
+    "mmcv.cnn.bricks.wrappers.ConvTranspose3d",
+):
+    build_in(_name, Reader())

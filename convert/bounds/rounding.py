@@ -61,7 +61,9 @@ EXP_ULPS = 32  # torch's fastest exp, inside softmax on a CPU, promises 20; unde
 # Covers the rounding of a certificate's own arithmetic: fewer than 2^22 operations on non-negative numbers.
 OUTWARD = 1 + 2.0**-30
 
-JOINT_KEYS = 2**8  # most keys that are added up in one sum for both axes of an image
+JOINT_TAPS = (
+    7  # most taps along an axis of a stencil for both axes of an image, which adds up all their keys in one sum
+)
 
 SMALLEST_ALPHA = 1e-6  # a flatter softmax is not worth a sum over thousands of pixels: nothing is claimed
 
@@ -284,7 +286,7 @@ def _joint(alpha: float, unit: float) -> float:
     The outer products of two rounded weights, and of two rounded scales, are rounded once more, where the passes round
     once more between them.
     """
-    summing = min(gamma(JOINT_KEYS, unit), _accumulation(alpha, unit, axes=2))
+    summing = min(gamma(JOINT_TAPS**2, unit), _accumulation(alpha, unit, axes=2))
     return _compounded(*[_weighing(alpha, unit)] * 2, summing)
 
 

@@ -2,7 +2,7 @@
 
 A comparison with a wrong reference says nothing. So while ``right_convolutions`` lasts, every ``F.conv2d`` and its
 relatives of other axes, transposed or not, also one that a module calls inside a network, are those of
-``engines/convolution.py`` and ``engines/transposed.py``. Where torch's own is not to be trusted, that is written down,
+``engines/convolution.py``. Where torch's own is not to be trusted, that is written down,
 so that it can be told.
 """
 

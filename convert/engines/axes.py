@@ -2,12 +2,12 @@
 
 Far keys weigh next to nothing: they are left out (``without_far_keys``), which makes the table a band. The rows of a
 long table are then taken in blocks, and each block is multiplied with the few pixels that it reads.
-``proofs/claims/certificate/left_out.py`` proves what that costs.
+``proofs/claims/certificate/left_out.py`` proves what that costs, ``proofs/claims/computing/factorisation.py`` when one
+table smooths the images for all heads.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -177,16 +177,11 @@ class Table:
     def along(self, x: Tensor, axis: int) -> Tensor:
         """Applies the table along one axis of images [batch, channels, *size]."""
         dim = axis + 2
-        if torch.compiler.is_dynamo_compiling():  # Inductor (torch 2.13) needs views whose sizes are not quotients
-            before, after = x.shape[:dim], x.shape[dim + 1 :]
-            images = x.reshape(math.prod(before), x.shape[dim], math.prod(after))
-            attended = torch.bmm(self.probabilities.expand(len(images), -1, -1), images)
-            return attended.view(*before, attended.shape[1], *after)
         if dim == x.ndim - 1:
             return self._columns(x)
         if dim == x.ndim - 2:
             return self._rows(x)
-        return self._rows(x.flatten(dim + 1)).unflatten(-1, x.shape[dim + 1 :])
+        return torch.unflatten(self._rows(x.flatten(dim + 1)), -1, x.shape[dim + 1 :])
 
     def _rows(self, x: Tensor) -> Tensor:
         parts = [self.probabilities[q:r, k:m] @ x[..., k:m, :] for q, r, k, m in self.blocks]

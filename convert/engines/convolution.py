@@ -1,19 +1,19 @@
-"""The convolution's own call, and another way to the same result where torch's call gives wrong numbers in silence.
+"""The convolution's own call, in a wider dtype where torch's call gives wrong numbers in silence.
 
 On a CPU torch leaves convolutions to oneDNN, and torch 2.13 (oneDNN 3.12) gets some of them wrong.
 ``docs/verification.md`` shows each in plain torch, and says when and on which CPUs it happens:
 
 * A result that is one column wide, with a stride along the columns: garbage, in half precision, of volumes, or where
-  every group has one input channel. One more column is computed, from zeros appended to the image, and dropped.
+  every group has one input channel.
 * A bfloat16 kernel of 8 or more columns, or with a stride of 4 or more along them, on CPUs with AMX: garbage for some
   numbers of channels. One that is dilated before its last axis, or reaches beyond a small image: a gradient that is
-  garbage. A depthwise kernel of half precision with many columns: the call does not return. They are computed in
-  float32 and rounded once, which is how the certificate understands half precision.
+  garbage.
 * A volume that is padded and smaller than the kernel, or an image that is narrower than the stride and padded by as
-  much as the kernel spans: garbage in the kernel's gradient. It is padded before the call.
+  much as the kernel spans: garbage in the kernel's gradient.
 * The gradient of a kernel of one tap in single precision, with a stride and fewer channels than a register holds:
   memory that is not the gradient's is written. Channels of zeros are appended, which change no sum.
 
+The others are made in float64, which oneDNN does not compute, or bfloat16's in float32, and their results rounded once.
 A transposed convolution is the gradient of a convolution with respect to its image, so it has the same faults, where
 the image is the result. A trace records the convolution's own call, whatever the numbers.
 """
@@ -29,18 +29,19 @@ from torch import Tensor
 from torch._C._functorch import maybe_current_level
 
 from ..padded import cropped
-from ..spec import ConvSpec, reversed_pads
+from ..spec import ConvSpec
 from ..transforms import is_traced
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the dimensions of a batch
 _HALF = (torch.bfloat16, torch.float16)
-_WIDE, _FAR, _LONGEST_DEPTHWISE, _ONE_VECTOR = 8, 4, 14, 16
+_WIDE, _FAR, _ONE_VECTOR = 8, 4, 16
 _CONVOLUTIONS: tuple[Callable[..., Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
 _TRANSPOSED: tuple[Callable[..., Tensor], ...] = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 
 NARROW = "strided, with a result that is one column wide"
 HALF = "in half precision, with a kernel of many columns, a large stride, dilated rows, or more taps than the image"
 BEYOND = "padded, with a kernel or a stride that is larger than the image"
+_WIDER = {NARROW: torch.float64, HALF: torch.float32, BEYOND: torch.float64}  # where torch's call is right
 
 
 class Geometry(NamedTuple):
@@ -95,7 +96,7 @@ def own_call(spec: ConvSpec, x: Tensor, weight: Tensor, bias: Tensor | None) -> 
 
 
 def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor:
-    """``F.conv1d``, ``F.conv2d`` or ``F.conv3d``, computed another way where torch's result is not to be trusted.
+    """``F.conv1d``, ``F.conv2d`` or ``F.conv3d``, in a wider dtype where torch's result is not to be trusted.
 
     Args:
         x: [batch, in_channels, *size], or without the batch.
@@ -106,26 +107,20 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry)
     Returns:
         [batch, out_channels, *output size], or without the batch.
     """
-    call = _CONVOLUTIONS[weight.ndim - 3]
     fault = known_fault(x, weight, geometry)
     if fault is None:
         if is_overrun(x, weight, bias, geometry):
             x, weight = (F.pad(each, (0, 0, 0, 0, 0, _ONE_VECTOR - weight.shape[1])) for each in (x, weight))
-        return call(x, weight, bias, *geometry)
-    if fault == HALF:
-        precise = convolve(x.float(), weight.float(), None if bias is None else bias.float(), geometry)
-        return precise.to(x.dtype)
-    if fault == BEYOND:
-        x = F.pad(x, reversed_pads(_pads(weight, geometry)))
-        return call(x, weight, bias, geometry.stride, 0, *geometry[2:])
-    wider = call(F.pad(x, (0, geometry.stride[-1])), weight, bias, *geometry)
-    return laid_out_like(x, wider[..., :-1])
+        return _CONVOLUTIONS[weight.ndim - 3](x, weight, bias, *geometry)
+    dtype = _WIDER[fault]
+    precise = convolve(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype), geometry)
+    return laid_out_like(x, precise.to(x.dtype))
 
 
 def convolve_transposed(
     x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry, output_padding: tuple[int, ...]
 ) -> Tensor:
-    """A transposed convolution, computed another way where torch's result is not to be trusted.
+    """A transposed convolution, in a wider dtype where torch's result is not to be trusted.
 
     Args:
         x: [batch, in_channels, *size], or without the batch.
@@ -137,19 +132,13 @@ def convolve_transposed(
     Returns:
         [batch, out_channels, *output size], or without the batch.
     """
-    stride, padding, dilation, groups = geometry
-    call = _TRANSPOSED[weight.ndim - 3]
     fault = None if is_traced() else known_fault(x, weight, geometry, result_size(x, weight, geometry, output_padding))
     if fault is None:
-        return call(x, weight, bias, stride, padding, output_padding, groups, dilation)
-    if fault == HALF:
-        single = None if bias is None else bias.float()
-        return convolve_transposed(x.float(), weight.float(), single, geometry, output_padding).to(x.dtype)
-    if fault == BEYOND:
-        larger = call(x, weight, bias, stride, 0, output_padding, groups, dilation)
-        return laid_out_like(x, F.pad(larger, reversed_pads((-zeros, -zeros) for zeros in _padding(weight, geometry))))
-    wider = call(F.pad(x, (0, 1)), weight, bias, stride, padding, output_padding, groups, dilation)
-    return laid_out_like(x, wider[..., : -stride[-1]])
+        stride, padding, dilation, groups = geometry
+        return _TRANSPOSED[weight.ndim - 3](x, weight, bias, stride, padding, output_padding, groups, dilation)
+    dtype = _WIDER[fault]
+    precise = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+    return laid_out_like(x, convolve_transposed(*precise, geometry, output_padding).to(x.dtype))
 
 
 def known_fault(x: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[int] | None = None) -> str | None:
@@ -161,10 +150,12 @@ def known_fault(x: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[in
         geometry: As for ``convolve``.
         size: Size of the convolved image, where it is not that of x: of a transposed convolution, its result's.
     """
-    if not x.is_cpu or (x.dtype not in _HALF and weight.ndim < 5 and geometry.stride[-1] == 1) or is_traced():
+    if not x.is_cpu or x.dtype == torch.float64 or is_traced():
+        return None
+    if x.dtype not in _HALF and weight.ndim < 5 and geometry.stride[-1] == 1:
         return None
     lengths = x.shape[2 - weight.ndim :] if size is None else size
-    if x.dtype in _HALF and _is_wrong_in_half(x.dtype, weight, geometry, lengths):
+    if x.dtype == torch.bfloat16 and _is_wrong_in_bfloat16(weight, geometry, lengths):
         return HALF
     padding = _padding(weight, geometry)
     if weight.ndim == 5 and any(padding) and not _is_large(weight, geometry, lengths):
@@ -186,14 +177,9 @@ def is_overrun(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometr
     return torch.is_grad_enabled() and (weight.requires_grad or (bias is not None and bias.requires_grad))
 
 
-def _is_wrong_in_half(dtype: torch.dtype, weight: Tensor, geometry: Geometry, size: Sequence[int]) -> bool:
-    columns, (stride, _, dilation, groups) = weight.shape[-1], geometry
-    depthwise = weight.shape[1] == 1 and weight.shape[0] == groups <= _ONE_VECTOR
-    endless = depthwise and columns > _LONGEST_DEPTHWISE and stride[-1] == max(dilation) == 1
-    if dtype != torch.bfloat16:
-        return endless
-    wide = columns >= _WIDE or stride[-1] >= _FAR or max(dilation[:-1], default=1) > 1
-    return endless or wide or not _is_large(weight, geometry, size)
+def _is_wrong_in_bfloat16(weight: Tensor, geometry: Geometry, size: Sequence[int]) -> bool:
+    wide = weight.shape[-1] >= _WIDE or geometry.stride[-1] >= _FAR or max(geometry.dilation[:-1], default=1) > 1
+    return wide or not _is_large(weight, geometry, size)
 
 
 def _is_large(weight: Tensor, geometry: Geometry, size: Sequence[int]) -> bool:

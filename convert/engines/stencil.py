@@ -22,16 +22,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..bounds.rounding import JOINT_KEYS, left_out
+from ..bounds.rounding import JOINT_TAPS, left_out
 from ..heads.values import constant
 from ..transforms import is_traced
 from .axes import Axis, kept, known
-from .convolution import is_channels_last
 
 WIDEST = 31  # taps: wider kernels are slower than tables
 _HAS_ONEDNN = bool(torch.backends.mkldnn.is_available())
 _FLATTEST = 2.0**-6  # alpha below which kernels are wider than that
-_JOINT = 7  # taps along an axis up to which one kernel for both axes of an image is faster than one an axis
 
 
 @known
@@ -58,7 +56,7 @@ def is_fast(alpha: float, dtype: torch.dtype, device: torch.device) -> bool:
 
 
 def smooth(x: Tensor, axes: Sequence[Axis], alpha: float) -> Tensor:
-    """S X along every axis.
+    """S X along every axis: one depthwise convolution an axis, or one for both axes of an image if taps are few.
 
     Args:
         x: Images [batch, channels, *pixels], without the zeros at both ends of an axis.
@@ -68,69 +66,33 @@ def smooth(x: Tensor, axes: Sequence[Axis], alpha: float) -> Tensor:
     Returns:
         [batch, channels, *targets].
     """
-    reach = radius(alpha, x.dtype)
-    joint = len(axes) == 2 and (2 * reach + 1 <= _JOINT or _is_kept_together(x, reach))
-    attended = _jointly(x, axes, alpha, reach) if joint else _one_by_one(x, axes, alpha, reach)
-    make = scale if is_traced() else _kept_scale
-    return attended * make(tuple(axes), alpha, x.dtype, x.device)
-
-
-def _is_kept_together(x: Tensor, reach: int) -> bool:
-    return (2 * reach + 1) ** 2 <= JOINT_KEYS and is_channels_last(x) and not x.is_contiguous()
-
-
-def _jointly(x: Tensor, axes: Sequence[Axis], alpha: float, reach: int) -> Tensor:
-    channels, strides = x.shape[1], tuple(axis.stride for axis in axes)
-    padding = tuple(reach + axis.first for axis in axes)
-    return F.conv2d(x, _kernel((2,) * 2, alpha, reach, channels, x), None, strides, padding, 1, channels)
-
-
-def _one_by_one(x: Tensor, axes: Sequence[Axis], alpha: float, reach: int) -> Tensor:
-    """One convolution an axis, each over images of which this axis are the rows."""
-    batch, channels = x.shape[:2]
-    if torch.compiler.is_dynamo_compiling():
-        return _along_each(x, axes, alpha, reach)
-    for number, axis in enumerate(axes):
-        before, after = x.shape[2 : 2 + number], x.shape[3 + number :]
-        lines = channels * math.prod(before)
-        if torch._C._get_tracing_state() is not None:  # torch.jit.trace would fix the number of groups
-            batches, lines = batch * lines, 1
-        else:
-            batches = batch
-        images = x.reshape(batches, lines, x.shape[2 + number], math.prod(after))
-        kernel = _kernel((1,), alpha, reach, lines, x)
-        attended = F.conv2d(images, kernel, None, (axis.stride, 1), (reach + axis.first, 0), 1, lines)
-        x = attended.view(batch, channels, *before, axis.queries, *after)
-    return x
-
-
-def _along_each(x: Tensor, axes: Sequence[Axis], alpha: float, reach: int) -> Tensor:
-    """The same without another view of the images: Inductor (torch 2.13) cannot order a view's strides of symbols."""
+    reach, every = radius(alpha, x.dtype), tuple(range(len(axes)))
     convolve, channels = (F.conv1d, F.conv2d, F.conv3d)[len(axes) - 1], x.shape[1]
-    for number, axis in enumerate(axes):
-        stride, padding, taps = ([one] * len(axes) for one in (1, 0, 1))
-        stride[number], padding[number], taps[number] = axis.stride, reach + axis.first, 2 * reach + 1
-        kernel = _kernel((1,), alpha, reach, channels, x).reshape(channels, 1, *taps)
-        x = convolve(x, kernel, None, stride, padding, 1, channels)
-    return x
-
-
-def _kernel(shape: tuple[int, ...], alpha: float, reach: int, channels: int, like: Tensor) -> Tensor:
-    """G for every channel: [channels, 1, taps, taps] for two axes at once, [channels, 1, taps, 1] for one."""
-    make = _make_weights if is_traced() else _kept_weights
-    return make(weights(len(shape) == 2, alpha, reach), like.dtype, like.device).expand(channels, 1, -1, -1)
+    joint = len(axes) == 2 and 2 * reach + 1 <= JOINT_TAPS
+    make_weights, make_scale = (_make_weights, scale) if is_traced() else (_kept_weights, _kept_scale)
+    attended = x
+    for along in [every] if joint else [(number,) for number in every]:
+        stride, padding, taps = ([usual] * len(axes) for usual in (1, 0, 1))
+        for number in along:
+            axis = axes[number]
+            stride[number], padding[number], taps[number] = axis.stride, reach + axis.first, 2 * reach + 1
+        kernel = make_weights(weights(joint, alpha, reach), tuple(taps), x.dtype, x.device)
+        attended = convolve(attended, kernel.expand(channels, *kernel.shape[1:]), None, stride, padding, 1, channels)
+    return attended * make_scale(tuple(axes), alpha, x.dtype, x.device)
 
 
 @known
-def weights(joint: bool, alpha: float, reach: int) -> tuple[tuple[float, ...], ...]:
-    """g, or the outer product of g along both axes: taps times taps, or taps times 1."""
+def weights(joint: bool, alpha: float, reach: int) -> tuple[float, ...]:
+    """g, or the outer product of g along both axes, row by row."""
     total = 1 + 2 * math.fsum(_bell(alpha))
     along = [math.exp(-alpha * d * d) / total for d in range(-reach, reach + 1)]
-    return tuple(tuple(w * v for v in along) if joint else (w,) for w in along)
+    return tuple(w * v for v in along for w in along) if joint else tuple(along)
 
 
-def _make_weights(numbers: tuple[tuple[float, ...], ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    return constant([[numbers]], dtype, device)
+def _make_weights(
+    numbers: tuple[float, ...], taps: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    return constant(numbers, dtype, device).view(1, 1, *taps)
 
 
 def scale(axes: tuple[Axis, ...], alpha: float, dtype: torch.dtype, device: torch.device) -> Tensor:

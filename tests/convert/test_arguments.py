@@ -73,7 +73,7 @@ def exported() -> Any:
 def with_positions(**positions: Tensor) -> Any:
     changed = layer()
     for name, values in positions.items():
-        setattr(changed, name, nn.Parameter(values, requires_grad=False))
+        changed.set_positions(**{name: values})
     return changed
 
 
@@ -151,7 +151,14 @@ CASES: dict[str, Case] = {
     "a list": (lambda: layer()([1.0]), "input must be a torch.Tensor; got \\[1.0\\]"),
     "nan alpha": (lambda: with_positions(alpha=torch.full((6,), torch.nan))(X), "alpha must be positive and finite"),
     "alphas": (lambda: with_positions(alpha=torch.ones(4))(X), r"alpha must have the shape \[6\].*got \[4\]"),
-    "one alpha": (lambda: with_positions(alpha=torch.tensor(1.0))(X), r"alpha must have the shape \[6\].*got \[\]"),
+    "a table of alphas": (lambda: with_positions(alpha=torch.ones(2, 3))(X), r"alpha must have the shape \[6\]"),
+    "an assigned alpha": (
+        lambda: setattr(layer(), "alpha", torch.ones(6)),
+        r"layer\.set_positions\(alpha=.*melt\(layer",
+    ),
+    "assigned centers": (lambda: setattr(layer(), "centers", nn.Parameter(torch.ones(6, 2))), "set_positions"),
+    "a gradient of alpha": (lambda: layer().alpha.requires_grad_(), r"layer\.set_positions.*melt\(layer"),
+    "an alpha that is written to": (lambda: layer().alpha.fill_(2), "copies of a layer's numbers"),
     "centers": (lambda: with_positions(centers=torch.ones(6))(X), r"centers must have the shape \[6, 2\]"),
     "nan centers": (lambda: with_positions(centers=torch.full((6, 2), torch.nan))(X), "centers must be finite"),
     "text as alpha": (

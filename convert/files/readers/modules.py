@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ...attention.reader import geometry
@@ -67,12 +68,24 @@ def pickled_network(root: Any) -> PickledNetwork:
         is_whole = is_whole and isinstance(module, nn.Module) and not _holds_inert(vars(module))
         hidden = state.get("_non_persistent_buffers_set") or ()
         own = {"weight": state["weight"], "bias": state["bias"]} if packed else {}
+        own |= _positions(state)
         own |= {key: value for part in _PARTS[:2] for key, value in dict(state.get(part, ())).items()}
         tensors |= {f"{prefix}{key}": value for key, value in own.items() if value is not None and key not in hidden}
         found = _convolution(module, state, packed is not None, prefix, tensors)
         if found is not None:
             convolutions[name] = found
     return PickledNetwork(tensors, convolutions, root if is_whole and isinstance(root, nn.Module) else None)
+
+
+def _positions(state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Positions of an attention layer at rest, which holds them as numbers, under the keys of its state dict."""
+    numbers = getattr(state.get("_regime"), "state", None)
+    if not isinstance(numbers, dict) or "log_alpha" in dict(state.get("_parameters", ())):
+        return {}
+    try:
+        return {name: torch.tensor(numbers[name], dtype=numbers["dtype"]) for name in ("alpha", "centers")}
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise CheckpointError("the positions of a pickled attention layer are not numbers") from error
 
 
 def _walk(root: Any) -> Iterator[tuple[str, Any]]:

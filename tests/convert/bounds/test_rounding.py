@@ -96,8 +96,8 @@ def two_passes(alpha: float, unit: mpf) -> mpf:
 
 
 def smoothing(alpha: float, unit: mpf) -> mpf:
-    """Two passes, or both axes in one sum of at most 256 terms."""
-    joint = min(accumulation(alpha, unit, 2), exact_gamma(256, unit))
+    """Two passes, or both axes in one sum of at most 49 terms."""
+    joint = min(accumulation(alpha, unit, 2), exact_gamma(49, unit))
     return max(two_passes(alpha, unit), weighing(alpha, unit) * (1 + joint))
 
 

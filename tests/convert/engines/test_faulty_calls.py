@@ -41,15 +41,6 @@ CALLS: dict[str, tuple[Any, ...]] = {
         *((1, 2, 9, 9, 4), (4, 2, 3, 3, 3), ((1, 1, 2), (1, 1, 0), (1, 1, 1))),
         *(F32, NARROW),
     ),
-    "a depthwise kernel of 15 columns": ((1, 3, 9, 20), (3, 1, 3, 15), ((2, 1), (0, 0), (1, 1), 3), F16, HALF),
-    "the same, of 16 channels": ((1, 16, 9, 20), (16, 1, 3, 15), ((1, 1), (0, 0), (1, 1), 16), F16, HALF),
-    "the same, of 17 channels": ((1, 17, 9, 20), (17, 1, 3, 15), ((1, 1), (0, 0), (1, 1), 17), F16, None),
-    "the same, of 14 columns": ((1, 3, 9, 20), (3, 1, 3, 14), ((1, 1), (0, 0), (1, 1), 3), F16, None),
-    "the same, in single precision": ((1, 3, 9, 20), (3, 1, 3, 15), ((1, 1), (0, 0), (1, 1), 3), F32, None),
-    "the same, with a stride": ((1, 3, 9, 20), (3, 1, 3, 15), ((1, 2), (0, 0), (1, 1), 3), F16, None),
-    "the same, dilated along the rows": ((1, 3, 9, 20), (3, 1, 3, 15), ((1, 1), (0, 0), (2, 1), 3), F16, None),
-    "the same, twice as many results": ((1, 3, 9, 20), (6, 1, 3, 15), ((1, 1), (0, 0), (1, 1), 3), F16, None),
-    "the same, of groups of two": ((1, 6, 9, 20), (3, 2, 3, 15), ((1, 1), (0, 0), (1, 1), 3), F16, None),
     "8 columns in bfloat16": ((1, 2, 9, 20), (2, 2, 3, 8), ((1, 1), (0, 0), (1, 1)), BF16, HALF),
     "7 columns in bfloat16": ((1, 2, 9, 20), (2, 2, 3, 7), ((1, 1), (0, 0), (1, 1)), BF16, None),
     "8 columns in half precision": ((1, 2, 9, 20), (2, 2, 3, 8), ((1, 1), (0, 0), (1, 1)), F16, None),
@@ -71,7 +62,6 @@ CALLS: dict[str, tuple[Any, ...]] = {
         *(F32, None),
     ),
     "taps of a sequence that see only padding": ((1, 2, 2), (2, 2, 2), ((3,), (2,), (1,)), F32, BEYOND),
-    "a depthwise kernel of 15 columns over a sequence": ((1, 3, 20), (3, 1, 15), ((1,), (0,), (1,), 3), F16, HALF),
     "8 columns over a sequence in bfloat16": ((1, 2, 20), (2, 2, 8), ((1,), (0,), (1,)), BF16, HALF),
     "a stride of 5 over a volume in bfloat16": (
         *((1, 2, 9, 9, 9), (2, 2, 2, 2, 2), ((1, 1, 5), (0, 0, 0), (1, 1, 1))),
@@ -87,7 +77,6 @@ CALLS: dict[str, tuple[Any, ...]] = {
         *(F32, None),
     ),
     "padded by more than the kernel": ((1, 2, 9, 20), (2, 2, 3, 3), ((1, 1), (4, 2), (1, 1)), BF16, HALF),
-    "a depthwise kernel of 13 columns": ((1, 3, 9, 20), (3, 1, 3, 13), ((1, 1), (0, 0), (1, 1), 3), F16, None),
     "rows that see only padding": ((1, 2, 2, 9), (2, 2, 2, 3), ((3, 1), (2, 0), (1, 1)), F32, None),
     "a padded volume smaller than the kernel": (
         *((1, 2, 2, 9, 9), (2, 2, 3, 3, 3), ((1, 1, 1), (1, 0, 0), (1, 1, 1))),
@@ -108,6 +97,7 @@ def test_a_call_is_not_to_be_trusted_up_to_the_limit_and_no_further(case: str) -
     elsewhere = x.new_ones(()).expand(1, image[1], *(99,) * len(image[2:]))
     assert known_fault(elsewhere, weight, told, image[2:]) == fault
     assert known_fault(x.to("meta"), weight.to("meta"), told) is None
+    assert known_fault(x.double(), weight.double(), told) is None
     exact = convolve(x.double(), weight.double(), None, told)
     assert torch.equal(convolve(x, weight, None, told).double(), exact)
 

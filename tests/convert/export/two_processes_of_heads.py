@@ -70,7 +70,9 @@ def compare(rank: int, store: str) -> None:
         assert isinstance(weight, DTensor)
         fewer = weight.to_local().numel() < layer.weight.numel()
         said.append(f"{name}:{'same' if fewer and all(torch.equal(*pair) for pair in pairs) else 'different'}")
-    soft = convert_model(LAYERS["grouped"].double(), alpha=2.0).model.requires_grad_(True)
+    soft = convert_model(LAYERS["grouped"].double(), alpha=2.0).model
+    assert isinstance(soft, SelfAttention)
+    soft.train_positions()
     spread = parallelize_module(copy.deepcopy(soft), mesh, HeadParallel())
     x = torch.rand(2, 4, 5, 7, dtype=torch.float64) * 2 - 1
     pairs = list(zip(trained(spread, x), trained(soft, x), strict=True))

@@ -118,7 +118,7 @@ def test_a_layer_without_values_says_so() -> None:
     layer = attention()
     report = Report.of(layer)
     (bound,) = CertifiedReport.of(layer.to("meta"), report).bounds
-    assert bound.reason == "nothing is certified for a layer on the meta device, whose weights have no values"
+    assert bound.reason == "the layer has no values, as on the meta device"
 
 
 def test_a_bound_that_is_not_finite_is_none() -> None:

@@ -189,7 +189,9 @@ def test_the_keys_of_an_attention_layer_are_all_known() -> None:
     assert isinstance(layer, SelfAttention2d)
     layer.add_content(2, gated=True)
     layer.set_axis_scores(torch.rand(6, 9), torch.rand(6, 9))
-    assert set(layer.state_dict()) == {"weight", "bias", *ATTENTION_KEYS} - {"axis_scores.planes"}
+    keys = set(layer.state_dict())
+    layer.train_positions()
+    assert keys | set(layer.state_dict()) == {"weight", "bias", *ATTENTION_KEYS} - {"axis_scores.planes"}
 
 
 def test_a_state_dict_of_one_converted_layer_opens(run: Run) -> None:

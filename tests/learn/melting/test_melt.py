@@ -113,7 +113,7 @@ def test_only_chosen_layers_melt_and_the_model_is_left_alone() -> None:
 
 @pytest.mark.parametrize("alpha", [0.0, -1.0, math.inf])
 def test_an_alpha_that_is_not_positive_and_finite_is_refused(alpha: float) -> None:
-    with pytest.raises(ConversionError, match="alpha must be positive"):
+    with pytest.raises(ConversionError, match="alpha must be positive and finite"):
         melt(network(), alpha=alpha)
 
 

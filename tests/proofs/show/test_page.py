@@ -156,9 +156,7 @@ def test_the_page_tells_of_a_comparison_that_was_made() -> None:
     agreement = compare(cnn, model, *draw_images(6, seed=1), engines=["literal"])
     page = Reader(viewer_page(model, report, title="plain", agreement=agreement))
     shown = page.data["agreement"]["layers"]
-    assert shown == {
-        layer.name: [layer.difference, layer.bound, layer.outputs] for layer in agreement.engines[0].layers
-    }
+    assert shown == {layer.name: [layer.own, layer.bound, layer.outputs] for layer in agreement.engines[0].layers}
 
 
 def test_a_comparison_that_was_not_finite_leaves_valid_json() -> None:
@@ -166,7 +164,7 @@ def test_a_comparison_that_was_not_finite_leaves_valid_json() -> None:
     model, report = convert_model(cnn)
     agreement = compare(cnn, model, *draw_images(2, seed=1), engines=["literal"])
     (engine,) = agreement.engines
-    broken = replace(engine.layers[0], difference=math.nan, bound=math.inf, outputs=math.inf)
+    broken = replace(engine.layers[0], own=math.nan, bound=math.inf, outputs=math.inf)
     agreement = replace(agreement, accuracy=math.nan, engines=(replace(engine, layers=(broken,)),))
     page = Reader(viewer_page(model, report, title="plain", agreement=agreement))
     assert page.data["agreement"]["layers"] == {"0": [None, None, None]}
@@ -324,7 +322,7 @@ def test_a_page_says_what_was_trained() -> None:
     moved, attentive, _ = (layer for layer in melted.children() if isinstance(layer, SelfAttention2d))
     with torch.no_grad():
         moved.centers[0, 0] += 0.5
-        attentive.alpha[1] *= 2
+        attentive.get_parameter("log_alpha")[1] += 1
         assert attentive.content is not None
         attentive.content.query_weight.fill_(1.0)
         assert attentive.content.gate is not None
