@@ -26,6 +26,7 @@ from ..plain import as_unicode, check_unicode, json_text, path_in, read_json
 from ..preprocessing import Preprocessing
 from .architecture import Architecture
 from .checkpoint import Checkpoint, read_checkpoint
+from .checksum import checksum
 from .entry import LayerEntry, attention_named, only_layers, state_key
 from .layers import Layers
 from .report import CertifiedReport
@@ -184,8 +185,10 @@ def save_converted(
         "versions": {name: metadata.version(name) for name in ("conv2attn", "torch")},
     }
     certified = report if isinstance(report, CertifiedReport) else CertifiedReport.of(model, report)
-    texts = {CONFIG: _json(config), REPORT: json_text(certified.to_json()) + "\n"}
-    _check_unicode(certified.to_json())
+    told = json.loads(json_text(certified.to_json()))  # as it will be read
+    _check_unicode(told)
+    told["sha256"] = checksum(told, json.loads(_json(config)), state)
+    texts = {CONFIG: _json(config), REPORT: json_text(told) + "\n"}
     if page is not None:
         texts[PAGE] = page
 

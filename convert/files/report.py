@@ -17,10 +17,10 @@ from ..certificate.comparison import LayerComparison
 from ..certificate.distance import told_distance
 from ..certificate.layer import Certificate, certify
 from ..certificate.network.certificate import NetworkCertificate, certify_network
-from ..certificate.seal import seal
 from ..errors import ConversionError
 from ..model.report import Report
 from .entry import attention_named
+from .summary import Summary
 
 REPORT_VERSION = 1
 ALONE = "its bound counts each head by itself, which is larger: kernel and attention are too wide for the sharper sum"
@@ -35,13 +35,11 @@ class CertifiedLayer:
         certificate: Bound on the difference for inputs within the range, or None.
         reason: Why there is no certificate, or None.
         dtype: Precision of the layer's weights, or None without a certificate.
-        seal: What the certificate and the layer's numbers are sealed with, or None without a certificate.
     """
 
     certificate: Certificate | None
     reason: str | None = None
     dtype: str | None = None
-    seal: str | None = None
 
     @property
     def in_words(self) -> str:
@@ -51,7 +49,7 @@ class CertifiedLayer:
     def to_json(self) -> dict[str, Any]:
         """What ``conv2attn check`` reads beside the layer's geometry and alpha; floats are written exactly."""
         certificate = None if self.certificate is None else self.certificate.to_json()
-        return {"certificate": certificate, "uncertified": self.reason, "dtype": self.dtype, "seal": self.seal}
+        return {"certificate": certificate, "uncertified": self.reason, "dtype": self.dtype}
 
 
 @dataclass(frozen=True)
@@ -63,6 +61,7 @@ class CertifiedReport:
         bounds: One for each of the report's layers.
         network: Bound on the difference between the converted network and the CNN.
         input_range: Smallest and largest value of the images, and of each layer's input, that bounds are for.
+        summary: What is said first.
         comparison: What was measured on images, if it was.
     """
 
@@ -70,6 +69,7 @@ class CertifiedReport:
     bounds: tuple[CertifiedLayer, ...]
     network: NetworkCertificate
     input_range: tuple[float, float]
+    summary: Summary
     comparison: tuple[LayerComparison, ...] | None = None
 
     @classmethod
@@ -97,9 +97,10 @@ class CertifiedReport:
                 bounds.append(_bound(model, layer.name, input_range))
                 progress(1)
             network = certify_network(model, input_range=input_range, size=size)
-        certified = (layer.name for layer, bound in zip(report.layers, bounds, strict=True) if bound.certificate)
+            certified = [layer.name for layer, bound in zip(report.layers, bounds, strict=True) if bound.certificate]
+            summary = Summary.of(model, report.layers, size=network.size)
         wide = [name for name in certified if counts_heads_alone(attention_named(model, name))]
-        return cls(report.noted(dict.fromkeys(wide, ALONE)), tuple(bounds), network, input_range)
+        return cls(report.noted(dict.fromkeys(wide, ALONE)), tuple(bounds), network, input_range, summary)
 
     def noted(self, notes: Mapping[str, str]) -> CertifiedReport:
         """The same, with what else the user should know of layers, by their names."""
@@ -109,14 +110,21 @@ class CertifiedReport:
         """The report as plain data, with the version of its form."""
         return {
             "version": REPORT_VERSION,
+            "attention": self.summary.to_json(),
             "certified_range": list(self.input_range),
             "layers": [
-                layer.to_json() | bound.to_json() for layer, bound in zip(self.report.layers, self.bounds, strict=True)
+                layer.to_json() | {"literal": self._sampled(layer.name)} | bound.to_json()
+                for layer, bound in zip(self.report.layers, self.bounds, strict=True)
             ],
             "network": self.network.to_json(),
             "comparison": None if self.comparison is None else [layer.to_json() for layer in self.comparison],
             "skipped": [asdict(problem) for problem in self.report.skipped],
         }
+
+    def _sampled(self, name: str) -> dict[str, Any] | None:
+        """Literal attention of a layer at some queries, or None where it was not sampled."""
+        sample = self.summary.samples.get(name)
+        return None if sample is None else sample.to_json()
 
 
 def _bound(model: nn.Module, name: str, input_range: tuple[float, float]) -> CertifiedLayer:
@@ -131,4 +139,4 @@ def _bound(model: nn.Module, name: str, input_range: tuple[float, float]) -> Cer
     if not math.isfinite(certificate.bound):
         return CertifiedLayer(None, "no finite bound is known for these weights and this alpha")
     dtype = str(layer.weight.dtype).removeprefix("torch.")
-    return CertifiedLayer(certificate, None, dtype, seal(layer, input_range))
+    return CertifiedLayer(certificate, None, dtype)

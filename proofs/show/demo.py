@@ -108,7 +108,8 @@ def run_demo(
             comparison = tuple(layer.comparison for layer in agreement.engines[0].layers)
             certified = CertifiedReport.of(attention, report, input_range=(low, high), size=(rows, columns))
             certified = replace(certified, comparison=comparison)
-            page = viewer_page(attention, report, title=f"The {name} example network", agreement=agreement)
+            title = f"The {name} example network"
+            page = viewer_page(attention, report, title=title, agreement=agreement, summary=certified.summary)
             save_converted(attention, target, report=certified, architecture=architecture, page=page, force=True)
             results.append(DemoResult(name, target, agreement))
     return Demo(seed, tuple(results))
