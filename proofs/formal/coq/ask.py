@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ..leash import run_leashed
 from .answers import assumption_queries, axioms_of, evaluation_query, fractions_of, summary_objections, unexpected
 from .enclosure import POINTS, tau_lower, tau_upper
 from .library import FOLDER, LIBRARY, Statement, sources, statements
@@ -155,7 +154,9 @@ def _run(place: Path, limit: float, *command: str) -> str:
         KernelError: It failed or took too long.
     """
     try:
-        done = run_leashed(command, folder=place, limit=limit)
+        done = subprocess.run(
+            command, cwd=place, timeout=limit, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8"
+        )
     except subprocess.TimeoutExpired as error:
         raise KernelError(f"{' '.join(command)}: stopped after {limit:g} s") from error
     if done.returncode != 0:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ....convert.certificate.sampled import QUERIES
 from ....convert.certificate.wording import is_useful, told
-from ...terminal.layout import short_names
+from ...terminal.names import short_names
 from ...terminal.numbers import scientific
 
 NUMBER, WORDS = "number", "words"

@@ -24,7 +24,7 @@ from ....convert.files.layers import Layers
 from ....convert.names import names_by_module
 from ....convert.size import Size
 from ....convert.spec import Convolution
-from ...terminal.layout import short_name
+from ...terminal.names import short_name
 from ...terminal.printable import CELL, printable
 from .plane import plane_of
 from .work import TooMuchError, Work

@@ -27,8 +27,7 @@ from conv2attn.proofs.claims.theorem.decomposition import (
     v,
 )
 from conv2attn.proofs.prover.claim import Claim
-from conv2attn.proofs.prover.verdict import failures_of
-from tests.claims import integers, is_rejected
+from tests.claims import failures_of, integers, is_rejected
 
 FALSE = {
     "absolute: sign": decomposition.decomposition_absolute(terms={**ABSOLUTE, "b": -ABSOLUTE["b"]}),

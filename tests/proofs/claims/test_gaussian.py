@@ -12,8 +12,7 @@ from conv2attn.proofs.claims.other_encodings import gaussian, gaussian_reduction
 from conv2attn.proofs.claims.other_encodings.gaussian import a, b, c, mu_1, mu_2, x_1, x_2
 from conv2attn.proofs.claims.theorem.encoding import dot
 from conv2attn.proofs.prover.claim import Claim
-from conv2attn.proofs.prover.verdict import failures_of
-from tests.claims import integers, is_rejected, value
+from tests.claims import failures_of, integers, is_rejected, value
 
 R10, T10 = gaussian.DRAFT_ENCODING, gaussian.DRAFT_HEAD_VECTOR
 R5, V5 = gaussian_reduction.ENCODING, gaussian_reduction.GAUSSIAN_HEAD_VECTOR

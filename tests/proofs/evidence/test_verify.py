@@ -57,7 +57,7 @@ def test_a_network_s_result_is_data(checkpoint: str, run: Run) -> None:
     (engine,) = network["engines"]
     assert engine["engine"] == "literal"
     assert engine["top1_agreement"] == 1.0
-    assert all(layer["difference"] <= layer["bound"] for layer in engine["layers"])
+    assert all(layer["own"] <= layer["bound"] for layer in engine["layers"])
     assert engine["logit_difference"] <= network["certificate"]["bound"]
     assert network["certificate"]["size"] == [16, 16]
     assert network["certificate"]["unbounded"] == []

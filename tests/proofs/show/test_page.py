@@ -155,9 +155,7 @@ def test_the_page_tells_of_a_comparison_that_was_made() -> None:
     agreement = compare(cnn, model, *draw_images(6, seed=1), engines=["literal"])
     page = Reader(viewer_page(model, report, title="plain", agreement=agreement))
     shown = page.data["agreement"]["layers"]
-    assert shown == {
-        layer.name: [layer.difference, layer.bound, layer.outputs] for layer in agreement.engines[0].layers
-    }
+    assert shown == {layer.name: [layer.own, layer.bound, layer.outputs] for layer in agreement.engines[0].layers}
 
 
 def test_a_comparison_that_was_not_finite_leaves_valid_json() -> None:
@@ -165,7 +163,7 @@ def test_a_comparison_that_was_not_finite_leaves_valid_json() -> None:
     model, report = convert_model(cnn)
     agreement = compare(cnn, model, *draw_images(2, seed=1), engines=["literal"])
     (engine,) = agreement.engines
-    broken = replace(engine.layers[0], difference=math.nan, bound=math.inf, outputs=math.inf)
+    broken = replace(engine.layers[0], own=math.nan, bound=math.inf, outputs=math.inf)
     agreement = replace(agreement, accuracy=math.nan, engines=(replace(engine, layers=(broken,)),))
     page = Reader(viewer_page(model, report, title="plain", agreement=agreement))
     assert page.data["agreement"]["layers"] == {"0": [None, None, None]}
