@@ -26,10 +26,9 @@ from ..plain import as_unicode, check_unicode, json_text, path_in, read_json
 from ..preprocessing import Preprocessing
 from .architecture import Architecture
 from .checkpoint import Checkpoint, read_checkpoint
-from .checksum import checksum
 from .entry import LayerEntry, attention_named, only_layers, state_key
 from .layers import Layers
-from .report import CertifiedReport
+from .report import CertifiedReport, checksum
 from .tensors import aliases, independent, write_safetensors
 from .write import CONFIG, FORMAT, PAGE, PROGRAM, REPORT, WEIGHTS, is_ours, write_folder
 

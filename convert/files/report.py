@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..attention.construction import not_a_convolution
 from ..autocast import without_autocast
@@ -24,6 +26,8 @@ from .summary import Summary
 
 REPORT_VERSION = 1
 ALONE = "its bound counts each head by itself, which is larger: kernel and attention are too wide for the sharper sum"
+_UNCHECKED = ("attention", "comparison", "network", "sha256", "version")
+_UNCHECKED_OF_LAYERS = ("engine", "literal")
 CERTIFIED_RANGE = (-1.0, 1.0)  # a layer's inputs are not known here; the bound grows in proportion to them
 
 
@@ -140,3 +144,30 @@ def _bound(model: nn.Module, name: str, input_range: tuple[float, float]) -> Cer
         return CertifiedLayer(None, "no finite bound is known for these weights and this alpha")
     dtype = str(layer.weight.dtype).removeprefix("torch.")
     return CertifiedLayer(certificate, None, dtype)
+
+
+def checksum(report: Mapping[str, Any], config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    """A SHA-256 over what a folder says of its layers and over their tensors, so that a change of one can be seen.
+
+    It is no signature: whoever changes a folder on purpose can write it anew. What nothing checks is not in it:
+    engines, versions, what was measured, and the bound of the whole network.
+
+    Args:
+        report: What ``report.json`` holds.
+        config: What ``config.json`` holds.
+        tensors: What the weights' file holds.
+    """
+    said = {key: value for key, value in report.items() if key not in _UNCHECKED}
+    if isinstance(said.get("layers"), list):
+        said["layers"] = [_without(layer, _UNCHECKED_OF_LAYERS) for layer in said["layers"]]
+    text = json.dumps([said, _without(config, ("versions",))], sort_keys=True)
+    found = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        found.update(f"\0{name}\0{tensor.dtype}\0{list(tensor.shape)}\0".encode("utf-8", "surrogatepass"))
+        found.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def _without(data: Any, names: tuple[str, ...]) -> Any:
+    return {key: value for key, value in data.items() if key not in names} if isinstance(data, Mapping) else data

@@ -2,7 +2,7 @@
 
 The report says geometry, dtype, alpha, range and bound. What is stored of the layers is read from ``config.json`` and
 the weights alone, and so is whether a layer is one that the theorem covers: the report cannot change that. A checksum
-(``convert/files/checksum.py``) tells whether report, description and weights were written together.
+(``convert/files/report.py``) tells whether report, description and weights were written together.
 ``proofs/claims/certificate/rounding.py`` names the theorems.
 """
 
@@ -18,9 +18,9 @@ from typing import Any
 from torch import Tensor
 
 from ....convert.errors import CheckpointError, GeometryError
-from ....convert.files.checksum import checksum
 from ....convert.files.entry import LayerEntry
 from ....convert.files.folder import read_folder
+from ....convert.files.report import checksum
 from ....convert.files.write import CONFIG, REPORT
 from ....convert.heads.encoding import is_power_of_two
 from ....convert.heads.regime import ONE_HOT_ALPHA, compute_dtype
