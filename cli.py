@@ -365,11 +365,10 @@ def formal(
 ) -> None:
     """Have Coq check the theorems of proofs/formal."""
     from .proofs.formal.coq.ask import DEFAULT_LIMIT, check_formal, count_steps
-    from .proofs.formal.coq.outcome import Formal
 
     with progress("Coq checks the theorems", total=count_steps()) as advance:
-        result = check_formal(limit=limit or DEFAULT_LIMIT, progress=advance)
-    _finish("formal", Formal(result), as_json=as_json)
+        found = check_formal(limit=limit or DEFAULT_LIMIT, progress=advance)
+    _finish("formal", found, as_json=as_json)
 
 
 @app.command(cls=Command)
