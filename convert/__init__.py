@@ -6,7 +6,8 @@ from .attention.reader import Reader, register_reader
 from .certificate.comparison import compare_layers
 from .certificate.data import certify_data, measure_input
 from .certificate.layer import Certificate, certify
-from .certificate.propagation.certificate import NetworkCertificate, certify_network
+from .certificate.network.certificate import NetworkCertificate, certify_network
+from .certificate.network.images import ImagesCertificate, certify_images
 from .certificate.tolerance import alpha_for
 from .errors import ConversionError
 from .files.folder import save_converted
@@ -20,6 +21,7 @@ __all__ = [
     "ConvSpec",
     "Conversion",
     "ConversionError",
+    "ImagesCertificate",
     "NetworkCertificate",
     "Reader",
     "SelfAttention",
@@ -30,6 +32,7 @@ __all__ = [
     "attention_from_conv",
     "certify",
     "certify_data",
+    "certify_images",
     "certify_network",
     "compare_layers",
     "conv_from_attention",

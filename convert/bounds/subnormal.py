@@ -17,14 +17,23 @@ _BITS = {torch.float32: (torch.int32, 23), torch.float64: (torch.int64, 52)}  # 
 
 def is_subnormal(values: Tensor) -> Tensor:
     """Where numbers are subnormal in the precision they are computed with, at least float32; of the same shape."""
-    computed = values.detach().to(torch.promote_types(values.dtype, torch.float32))
-    integers, fraction = _BITS[computed.dtype]
-    bits = computed.contiguous().view(integers) & torch.iinfo(integers).max  # without the sign
-    return torch.logical_and(bits != 0, bits < 2**fraction)
+    bits, fraction = _below(values)
+    return bits < fraction
 
 
 def magnitudes(values: Tensor) -> Tensor:
     """|values| in double precision on the CPU, the smallest normal number in place of subnormal ones."""
-    computed = torch.promote_types(values.dtype, torch.float32)
-    absolute, small = values.detach().cpu().double().abs(), is_subnormal(values).cpu()
-    return torch.where(small, torch.finfo(computed).smallest_normal, absolute) if bool(small.any()) else absolute
+    computed, absolute = torch.promote_types(values.dtype, torch.float32), values.detach().cpu().abs().double()
+    bits, fraction = _below(values)
+    if not bits.numel() or int(bits.min()) >= fraction:
+        return absolute
+    return absolute.masked_fill_((bits < fraction).cpu(), torch.finfo(computed).smallest_normal)
+
+
+def _below(values: Tensor) -> tuple[Tensor, int]:
+    """The bits of |values| less 1, where 0 becomes the largest integer, and those of the largest subnormal number."""
+    computed = values.detach().to(torch.promote_types(values.dtype, torch.float32))
+    integers, fraction = _BITS[computed.dtype]
+    sign = torch.iinfo(integers).max
+    bits = (computed.contiguous().view(integers) & sign).sub_(1).bitwise_and_(sign)
+    return bits, 2**fraction - 1

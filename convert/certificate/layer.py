@@ -42,7 +42,7 @@ from torch import Tensor
 from ..arguments import as_range_end, as_tensor
 from ..attention.checked import checked_layer
 from ..autocast import autocast_dtype
-from ..bounds.rounding import OUTWARD, Sums, attention_rounding, convolution_rounding
+from ..bounds.rounding import OUTWARD, Sums, attention_rounding, convolution_rounding, gamma, unit_roundoff
 from ..bounds.subnormal import is_subnormal, magnitudes
 from ..bounds.tail import absolute_products, softmax_tail
 from ..engines import AUTO, check_engine_name, engine_error
@@ -120,15 +120,71 @@ def certify_error(
     low, high = padded_range(layer.spec, input_range)
     _check_parameters(layer)
     largest = _sums(layer, torch.maximum(low.abs(), high.abs()), sums)
-    found = (
-        softmax_tail(layer, _variation(low, high)),
-        attention_rounding(layer, largest, relative),
-        convolution_rounding(layer, largest),
-    )
-    parts = [part.nan_to_num(nan=math.inf, posinf=math.inf) * OUTWARD for part in found]  # 0 * inf is a NaN
-    total = (parts[0] + parts[1] + parts[2]) * OUTWARD
+    parts, total = _added(layer, largest, softmax_tail(layer, _variation(low, high)), relative)
     worst = [float(part.max()) for part in (*parts, largest.read)]
     return Certificate(float(total.max()), tuple(total.tolist()), *worst)
+
+
+def _added(layer: AttentionLayer, sums: Sums, tail: Tensor, relative: float) -> tuple[list[Tensor], Tensor]:
+    """The tail, the rounding of attention and that of the convolution, and all three together: [out_channels] each."""
+    found = tail, attention_rounding(layer, sums, relative), convolution_rounding(layer, sums)
+    parts = [part.nan_to_num(nan=math.inf, posinf=math.inf) * OUTWARD for part in found]  # 0 * inf is a NaN
+    return parts, (parts[0] + parts[1] + parts[2]) * OUTWARD
+
+
+@dataclass(frozen=True)
+class PixelErrors:
+    """The parts of a certificate at every pixel of an output.
+
+    Attributes:
+        bound: The certificate for a range, wherever in it the input is.
+        tail: [out_channels, 1].
+        attention: Its rounding, [out_channels, pixels].
+        convolution: Likewise.
+    """
+
+    bound: float
+    tail: Tensor
+    attention: Tensor
+    convolution: Tensor
+
+
+def pixel_errors(
+    layer: AttentionLayer, read: Tensor, *, input_range: InputRange, block: int | None = None
+) -> PixelErrors:
+    """The parts of a certificate at every pixel of an output, by whichever engine.
+
+    Args:
+        layer: The layer.
+        read: sum |w||x| + |b| at each, [out_channels, pixels], in double precision.
+        input_range: As for ``certify``.
+        block: If sums are made of sums of so many terms, in any order; this counts for one-hot attention and for its
+            convolution, where no tap is rounded by itself.
+
+    Raises:
+        ConversionError: As ``certify``.
+    """
+    layer = without_closed_gate(layer)
+    _check_no_autocast(layer)
+    _check_certifiable(layer)
+    low, high = padded_range(layer.spec, input_range)
+    _check_parameters(layer)
+    whole, relative = _sums(layer, torch.maximum(low.abs(), high.abs()), None), engine_error(layer, AUTO)
+    tail = softmax_tail(layer, _variation(low, high))
+    _, total = _added(layer, whole, tail, relative)
+    largest, weights, flushed = (part.unsqueeze(1) for part in (whole.largest, whole.weights, whole.flushed))
+    sums = Sums(read, largest, weights, flushed, whole.input)
+    terms = layer.spec.num_heads * layer.spec.in_channels // layer.spec.groups + 1
+    if block is not None and block < terms and layer.regime.is_exact and layer.weight.dtype == layer.regime.dtype:
+        relative = gamma(block + -(-terms // block), unit_roundoff(layer.weight.dtype))
+        attention = convolution = attention_rounding(layer, sums, relative)
+    else:
+        attention, convolution = attention_rounding(layer, sums, relative), convolution_rounding(layer, sums)
+    return PixelErrors(
+        float(total.max()),
+        tail.unsqueeze(1) * OUTWARD,
+        *(side.expand_as(read) * OUTWARD for side in (attention, convolution)),
+    )
 
 
 def _check_no_autocast(layer: AttentionLayer) -> None:
@@ -159,8 +215,9 @@ def _sums(layer: AttentionLayer, largest: Tensor, measured: Tensor | None) -> Su
     products, weights = absolute_products(layer, layer.kernel, largest, torch.ones_like(largest))
     bias = torch.zeros_like(products) if layer.bias is None else magnitudes(layer.bias)
     read = products if measured is None else torch.minimum(products, _checked_sums(layer.spec, measured))
-    small = is_subnormal(layer.kernel).double() * torch.finfo(layer.regime.dtype).smallest_normal
-    (flushed,) = absolute_products(layer, small, largest) if bool(small.any()) else (torch.zeros_like(products),)
+    flushed, small = torch.zeros_like(products), is_subnormal(layer.kernel)
+    if bool(small.any()):
+        (flushed,) = absolute_products(layer, small.double() * torch.finfo(layer.regime.dtype).smallest_normal, largest)
     return Sums(read + bias, products + bias, weights, flushed, float(largest.max()))
 
 

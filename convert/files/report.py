@@ -16,7 +16,7 @@ from ..bounds.tail import counts_heads_alone
 from ..certificate.comparison import LayerComparison
 from ..certificate.distance import told_distance
 from ..certificate.layer import Certificate, certify
-from ..certificate.propagation.certificate import NetworkCertificate, certify_network
+from ..certificate.network.certificate import NetworkCertificate, certify_network
 from ..certificate.seal import seal
 from ..errors import ConversionError
 from ..model.report import Report

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ...convert.attention.layer import SelfAttention
-from ...convert.certificate.propagation.certificate import NetworkCertificate, certify_network
+from ...convert.certificate.network.certificate import NetworkCertificate, certify_network
 from ...convert.certificate.wording import NO_USE, is_useful
 from ...convert.engines import AUTO
 from ...convert.errors import Problem, refusing

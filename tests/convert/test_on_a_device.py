@@ -30,14 +30,13 @@ from conv2attn.convert import (
     save_converted,
 )
 from conv2attn.convert.attention.layer import set_engine
-from conv2attn.convert.certificate.propagation import program
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.files.report import CertifiedReport
 from conv2attn.convert.size import Size
 from conv2attn.proofs.evidence.arithmetic import certified_arithmetic
 from conv2attn.proofs.evidence.campaign.checks.all import violations
 from conv2attn.proofs.evidence.random_layers import draw_layer
-from tests.device import DEVICES, PretendTensor
+from tests.device import DEVICES
 
 LAYERS = 8  # random ones: each takes some 0.5 s on the pretend device
 ALPHAS = [None, 2.0]
@@ -45,9 +44,7 @@ UNITY = (-1.0, 1.0)
 
 
 @pytest.fixture(params=DEVICES)
-def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    # A network with tensors of subclasses has no certificate; those of the pretend device stand for plain ones.
-    monkeypatch.setattr(program, "_PLAIN_TENSORS", (*program._PLAIN_TENSORS, PretendTensor))
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
     with certified_arithmetic():
         yield str(request.param)
 

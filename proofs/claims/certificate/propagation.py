@@ -1,4 +1,4 @@
-"""Justifies ``convert/certificate/propagation``: how operations pass on a difference between two networks."""
+"""Justifies ``convert/certificate/network``: how operations pass on a difference between two networks."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ def _extreme_failures() -> list[str]:
     scope="All values of both networks lie in the ranges that the certificates and the rounding are for. Between "
     "their attention layers, both networks do the same operations.",
     justifies=(
-        "convert/certificate/propagation/certificate.py: certify_network",
-        "convert/certificate/propagation/interval.py: affine",
+        "convert/certificate/network/certificate.py: certify_network",
+        "convert/certificate/network/rules/interval.py: linear_map",
     ),
-    tests=("convert/certificate/test_propagation.py: test_a_network_stays_within_its_bound",),
+    tests=("convert/certificate/network/test_certificate.py: test_a_network_stays_within_its_bound",),
 )
 def error_propagation() -> Checks:
     r"""A difference on its way through a network.
@@ -115,7 +115,7 @@ def error_propagation() -> Checks:
 @claim(
     status=Status.ALGEBRA,
     scope=r"All real $x$; $\sigma$ is the sigmoid, and GELU is $x \Phi(x)$ without an approximation.",
-    justifies=("convert/certificate/propagation/activations.py: Activation",),
+    justifies=("convert/certificate/network/rules/pointwise.py: Activation",),
     tests=("proofs/claims/test_rounding.py: test_the_slopes_of_the_code_are_those_of_the_proof",),
     is_lemma=True,
 )

@@ -1,4 +1,4 @@
-"""Justifies the rules of ``propagation``: what each operation makes of bounds on values and differences.
+"""Justifies the rules of ``convert/certificate/network``: what operations make of bounds on values and differences.
 
 Known of a tensor in both networks are ends l <= a, c <= u, and |a - c| <= e. A symbol that is at least 0 stands for
 every slack in an inequality; what is to be shown is then a polynomial of such symbols without a negative coefficient.
@@ -106,10 +106,10 @@ def rounding_failures(*, roundings: int = 2) -> list[str]:
     scope=r"Real values with $l \le a, c \le u$ and $|a - c| \le e$; likewise $m \le b, d \le v$ and $|b - d| \le g$. "
     r"Both networks compute the same operation by the same program, which gives equal results on equal numbers.",
     justifies=(
-        "convert/certificate/propagation/interval.py: checked, Arithmetic.rounded",
-        "convert/certificate/propagation/activations.py: Activation",
+        "convert/certificate/network/rules/interval.py: checked, Arithmetic.rounded",
+        "convert/certificate/network/rules/pointwise.py: Activation",
     ),
-    tests=("convert/certificate/test_propagation_rules.py: test_an_operation_stays_within_its_bounds",),
+    tests=("convert/certificate/network/test_rules.py: test_an_operation_stays_within_its_bounds",),
     is_lemma=True,
 )
 def propagation_rules() -> Checks:

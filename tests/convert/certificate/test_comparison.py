@@ -284,7 +284,7 @@ def test_a_layer_s_bound_is_not_a_number_where_autocast_overflows(name: str) -> 
 
 
 def test_the_report_keeps_the_networks_bound_and_the_comparison(tmp_path: Path) -> None:
-    cnn = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Softmax(1), nn.Conv2d(4, 2, 1)).eval()
+    cnn = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Softplus(), nn.Conv2d(4, 2, 1)).eval()
     model, report = convert_model(cnn)
     compared = compare_layers(cnn, model, [torch.rand(2, 3, 9, 8)])
     certified = CertifiedReport.of(model, report, input_range=(0.0, 1.0), size=(9, 8))
@@ -292,7 +292,7 @@ def test_the_report_keeps_the_networks_bound_and_the_comparison(tmp_path: Path) 
     written = json.loads((tmp_path / "out" / REPORT).read_text())
     assert written["certified_range"] == [0, 1]
     assert written["network"]["size"] == [9, 8]
-    assert written["network"]["unbounded"][0] == {"name": "1", "reason": "no bound is known for Softmax"}
+    assert written["network"]["unbounded"][0] == {"name": "1", "reason": "no bound is known for softplus"}
     assert written["network"]["bound"] is None
     assert [layer["name"] for layer in written["comparison"]] == ["0", "2"]
     assert written["layers"][0]["certificate"] == certify(model[0], input_range=(0, 1)).to_json()  # type: ignore[index]

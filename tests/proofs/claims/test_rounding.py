@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conv2attn.convert.bounds import rounding as code
-from conv2attn.convert.certificate.propagation import activations
+from conv2attn.convert.certificate.network.rules import pointwise
 from conv2attn.proofs.claims.certificate import left_out, propagation, underflow
 from conv2attn.proofs.claims.certificate import propagation_rules as rules
 from conv2attn.proofs.claims.certificate.accumulation import (
@@ -141,9 +141,10 @@ def test_the_rounding_of_the_proof_is_that_of_binary64(value: Fraction) -> None:
 
 
 def test_the_slopes_of_the_code_are_those_of_the_proof() -> None:
+    slopes = {name.upper(): activation.slope for name, activation in pointwise.ACTIVATIONS.items()}
+    slopes |= {"GELU": pointwise.GELU_SLOPE}
     for name in ("SILU", "GELU", "HARDSWISH", "SIGMOID", "TANH"):
-        slope = getattr(activations, name).slope
-        assert sympy.Rational(str(slope)) == getattr(propagation, f"{name}_SLOPE")
+        assert sympy.Rational(str(slopes[name])) == getattr(propagation, f"{name}_SLOPE")
 
 
 NAMED = re.compile(r"claims? ``([\w-]+)``(?: and ``([\w-]+)``)?")

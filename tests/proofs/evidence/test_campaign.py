@@ -35,7 +35,7 @@ from conv2attn.convert import (
 from conv2attn.convert.bounds import tail
 from conv2attn.convert.bounds.subnormal import is_subnormal
 from conv2attn.convert.certificate import layer as certificate
-from conv2attn.convert.certificate.propagation import certificate as network_certificate
+from conv2attn.convert.certificate.network import certificate as network_certificate
 from conv2attn.convert.engines import ENGINES, axes, factored, literal, separable, stencil
 from conv2attn.convert.engines.axes import AxisTable
 from conv2attn.convert.engines.convolution import Geometry, is_narrow

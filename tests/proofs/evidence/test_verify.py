@@ -13,7 +13,7 @@ from PIL import Image
 from torch import nn
 
 from conv2attn.convert import attention_from_conv, certify, certify_network, convert_model, save_converted
-from conv2attn.convert.certificate.propagation.certificate import NetworkCertificate
+from conv2attn.convert.certificate.network.certificate import NetworkCertificate
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.architecture import Architecture
@@ -76,10 +76,10 @@ def test_a_network_beyond_its_bound_end_to_end_is_found(
 
 
 def test_a_network_that_cannot_be_bounded_says_why(run: Run) -> None:
-    network = write_network("nn.Sequential(nn.Conv2d(1, 2, 1), nn.Flatten(), nn.Softmax(1))")
+    network = write_network("nn.Sequential(nn.Conv2d(1, 2, 1), nn.Flatten(), nn.Softplus())")
     code, out, _ = run("verify", *network, "--size", "4x4")
     assert code == 0
-    assert "End to end, no finite bound is known; 2: no bound is known for Softmax.\n" in out
+    assert "End to end, no finite bound is known; 2: no bound is known for softplus.\n" in out
 
 
 def test_a_network_is_certified_for_the_values_that_each_channel_of_the_images_has(run: Run) -> None:

@@ -87,7 +87,7 @@ class _View(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[batch, ...] to the same, scaled."""
-        x = x.clone()
+        x = x.clone(memory_format=torch.contiguous_format)
         x.view(-1).mul_(FACTOR)
         return x
 

@@ -7,10 +7,15 @@ from fractions import Fraction
 
 import pytest
 import torch
-from torch import Tensor
 
 from conv2attn.convert.bounds.rounding import OUTWARD, unit_roundoff
-from conv2attn.convert.certificate.propagation.interval import Arithmetic, Interval, UnboundedError, affine, checked
+from conv2attn.convert.certificate.network.rules.interval import (
+    Arithmetic,
+    Interval,
+    UnboundedError,
+    checked,
+    linear_map,
+)
 
 # The unit roundoffs of a dtype and of what is computed in, and the smallest numbers of both: normal, and of all.
 FORMATS = {
@@ -32,26 +37,12 @@ def relative(dtype: torch.dtype) -> Fraction:
     return (1 + TERMS * unit / (1 - TERMS * unit)) * (1 + narrow) ** NARROWINGS - 1
 
 
-def tensors(interval: Interval) -> list[list[float]]:
-    return [bound.tolist() for bound in (interval.low, interval.high, interval.error)]
+def interval(low: float, high: float, error: float = 0.0) -> Interval:
+    return Interval(*(torch.tensor([value], dtype=torch.float64) for value in (low, high, error)))
 
 
-def test_the_unbounded_interval_holds_for_any_values() -> None:
-    assert tensors(Interval.unknown()) == [[-math.inf], [math.inf], [math.inf]]
-
-
-def test_bounds_are_given_to_each_channel_if_they_are_known_by_channel() -> None:
-    low, high, error = (torch.tensor(values, dtype=torch.float64) for values in ([-1, -2, 0], [0, 3, 5], [1, 0, 2]))
-    known = Interval(low, high, error)
-    assert tensors(known.expanded(3)) == tensors(known)
-    assert tensors(known.expanded(2)) == [[-2, -2], [5, 5], [2, 2]]
-    assert tensors(Interval.of(-1, 2, 0.5).expanded(3)) == [[-1] * 3, [2] * 3, [0.5] * 3]
-
-
-def test_padding_adds_zero_and_nothing_else() -> None:
-    assert tensors(Interval.of(0.25, 0.5).with_zero()) == [[0], [0.5], [0]]
-    assert tensors(Interval.of(-0.5, -0.25, 0.125).with_zero()) == [[-0.5], [0], [0.125]]
-    assert tensors(Interval.of(-0.5, 0.25).with_zero()) == [[-0.5], [0.25], [0]]
+def tensors(found: Interval) -> list[list[float]]:
+    return [bound.view(-1).tolist() for bound in (found.low, found.high, found.error)]
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
@@ -82,7 +73,7 @@ def test_a_number_that_a_dtype_holds_is_itself_and_another_is_as_wide_as_its_rou
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_what_an_operation_loses_is_rounding_and_underflow(dtype: torch.dtype, scale: float, lost: float) -> None:
     _, _, smallest, subnormal = FORMATS[dtype]
-    exact, terms = Interval.of(0.0, 0.0, 1e-300), torch.tensor([scale], dtype=torch.float64)
+    exact, terms = interval(0.0, 0.0, 1e-300), torch.tensor([scale], dtype=torch.float64)
     rounding = Fraction(scale) * relative(dtype) + (1 + relative(dtype)) * (
         Fraction(lost) + 5 * TERMS * smallest + NARROWINGS * subnormal
     )
@@ -116,13 +107,12 @@ def test_a_number_is_held_as_a_tensor_of_the_dtype_holds_it() -> None:
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_a_sum_that_may_overflow_on_the_way_has_no_bound(dtype: torch.dtype, narrowings: int) -> None:
     """On the way numbers are as large as what is computed in allows, or the dtype where sums are rounded to it."""
-    arithmetic, zero, one = Arithmetic(dtype), Interval.of(0.0, 0.0), torch.ones(1, dtype=torch.float64)
+    arithmetic, zero, one = Arithmetic(dtype), interval(0.0, 0.0), torch.ones(1, dtype=torch.float64)
     largest = torch.finfo(arithmetic.computed if narrowings == 1 else dtype).max
     most = largest / (1 + arithmetic.relative(TERMS, narrowings)) * one
     for size, fits in ((most * (1 - 2**-40), True), (most * (1 + 2**-40), False), (torch.inf * one, False)):
         if fits:
-            found = arithmetic.rounded(zero, one, TERMS, same=True, reach=size, narrowings=narrowings)
-            assert found.is_bounded
+            assert arithmetic.rounded(zero, one, TERMS, same=True, reach=size, narrowings=narrowings).is_equal
         else:
             with pytest.raises(UnboundedError, match="on the way may exceed"):
                 arithmetic.rounded(zero, one, TERMS, same=True, reach=size, narrowings=narrowings)
@@ -131,22 +121,8 @@ def test_a_sum_that_may_overflow_on_the_way_has_no_bound(dtype: torch.dtype, nar
             arithmetic.rounded(zero, most * (1 + 2**-40), TERMS, same=True, narrowings=narrowings)
 
 
-def test_a_sum_of_unknown_numbers_leaves_those_bounded_that_are() -> None:
-    x = Interval(*(torch.tensor(ends, dtype=torch.float64) for ends in ([-math.inf, 0], [math.inf, 1], [0.0, 0.0])))
-    found = Arithmetic(torch.float32).rounded(x, x.largest, TERMS, same=True, reach=16 * x.largest)
-    assert found.error.tolist() == [math.inf, 0]
-    assert float(found.high[1]) == pytest.approx(1)
-
-
-def test_equal_numbers_that_may_overflow_double_precision_need_not_be_equal_any_more() -> None:
-    """The difference of two infinite numbers is not 0."""
-    infinite = torch.tensor([math.inf], dtype=torch.float64)
-    found = Arithmetic(torch.float64).rounded(Interval(-infinite, infinite, 0 * infinite), infinite, 1, same=True)
-    assert found.error.tolist() == [math.inf]
-
-
 def test_an_error_is_carried_with_the_rounding_of_both_networks() -> None:
-    exact = Interval.of(-1.0, 2.0, 0.5)
+    exact = interval(-1.0, 2.0, 0.5)
     found = Arithmetic(torch.float32).rounded(exact, torch.tensor([3.0], dtype=torch.float64), TERMS, same=False)
     ((_,), (high,), (error,)) = tensors(found)
     assert error == (0.5 + 2 * (3.0 * Arithmetic(torch.float32).relative(TERMS) + _underflow())) * OUTWARD
@@ -162,51 +138,53 @@ def test_values_that_reach_the_largest_number_have_no_bound_and_unknown_ones_sta
     below = math.nextafter(8.0, 0.0)
     for bounds in ((-8.0, 0.0), (0.0, 8.0), (0.0, 9.0)):
         with pytest.raises(UnboundedError):
-            checked(Interval.of(*bounds), 8.0)
-        assert tensors(checked(Interval.of(*bounds))) == [[bounds[0]], [bounds[1]], [0]]
-    assert tensors(checked(Interval.of(-below, below, 1.0), 8.0)) == [[-below], [below], [1]]
-    for unknown in (Interval.unknown(), Interval.of(math.nan, 1.0), Interval.of(0.0, math.nan, math.nan)):
-        assert tensors(checked(unknown, 8.0))[:2] == [[-math.inf], [math.inf]]
-    assert tensors(checked(Interval.of(-1.0, 2.0, 9.0), 8.0)) == [[-1], [2], [math.nextafter(3, 4)]]
+            checked(interval(*bounds), 8.0)
+        assert tensors(checked(interval(*bounds))) == [[bounds[0]], [bounds[1]], [0]]
+    assert tensors(checked(interval(-below, below, 1.0), 8.0)) == [[-below], [below], [1]]
+    for unknown in (interval(-math.inf, math.inf), interval(math.nan, 1.0), interval(0.0, 1.0, math.nan)):
+        with pytest.raises(UnboundedError):
+            checked(unknown, 8.0)
+    assert tensors(checked(interval(-1.0, 2.0, 9.0), 8.0)) == [[-1], [2], [math.nextafter(3, 4)]]
 
 
 @pytest.mark.parametrize("ends", [(-(2.0**-54), 1.0), (-1e-17, 1.0), (-0.1, 0.7), (-1 / 3, 1.0), (5e-324, 1e-323)])
 def test_values_between_two_ends_differ_by_no_more_than_their_difference_rounded_up(ends: tuple[float, float]) -> None:
-    width = float(checked(Interval.of(*ends, math.inf)).error)
+    width = float(checked(interval(*ends, math.inf)).error)
     assert Fraction(width) >= Fraction(ends[1]) - Fraction(ends[0])
-    assert float(checked(Interval.of(ends[1], ends[1], math.inf)).error) == 0
-
-
-def test_an_affine_map_s_bounds_are_reached_by_each_input_at_one_of_its_ends() -> None:
-    x = Interval(*(torch.tensor(values, dtype=torch.float64) for values in ([-1, 2], [3, 5], [0.5, 0.25])))
-    weight = torch.tensor([[[1.0, -2.0], [4.0, 0.0]], [[-1.0, 0.0], [0.0, -3.0]]])  # two outputs, two inputs, two taps
-    ends: tuple[list[float], list[float]] = (
-        [1 * -1 - 2 * 3 + 4 * 2 + 10, -1 * 3 - 3 * 5 - 10],
-        [1 * 3 + 2 * 1 + 4 * 5 + 10, 1 * 1 - 3 * 2 - 10],
-    )
-    assert_affine(affine(x, weight, torch.tensor([10.0, -10.0])), *ends, [2.5, 1.25], [39, 28])
-    assert_affine(affine(x, weight[:, :1], None, groups=2), [-7, -5], [5, -2], [1.5, 0.25], [9, 5])
-
-
-def assert_affine(
-    found: tuple[Interval, Tensor], low: list[float], high: list[float], error: list[float], scale: list[float]
-) -> None:
-    """Compares with small numbers, which need no rounding: bounds are moved out by what larger ones might."""
-    outward = [size * (OUTWARD - 1) for size in scale]
-    assert found[1].tolist() == [size * OUTWARD for size in scale]
-    assert tensors(found[0]) == [
-        [end - more for end, more in zip(low, outward, strict=True)],
-        [end + more for end, more in zip(high, outward, strict=True)],
-        [difference * OUTWARD for difference in error],
-    ]
+    assert float(checked(interval(ends[1], ends[1], math.inf)).error) == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_a_result_in_half_precision_is_rounded_to_it_once(dtype: torch.dtype) -> None:
     """A number just below the middle of two neighbours from 1 on is off by the unit roundoff."""
     one = torch.ones(1, dtype=torch.float64)
-    found = Arithmetic(dtype).rounded(Interval.of(1.0, 1.0), one, 1, same=False)
+    found = Arithmetic(dtype).rounded(interval(1.0, 1.0), one, 1, same=False)
     unit = unit_roundoff(dtype)
     assert unit <= float(found.error) / 2 < 2 * unit
     assert unit <= float(found.high) - 1 < 2 * unit
     assert unit <= 1 - float(found.low) < 2 * unit
+
+
+def test_a_linear_map_s_bounds_are_reached_by_each_input_at_one_of_its_ends() -> None:
+    x = Interval(*(torch.tensor(values, dtype=torch.float64) for values in ([-1, 2], [3, 5], [0.5, 0.25])))
+    weight = torch.tensor([[1.0, 4.0], [-1.0, -3.0]], dtype=torch.float64)
+    found, _ = linear_map(x, lambda values: weight @ values, lambda values: weight.abs() @ values)
+    outward = [size * (OUTWARD - 1) for size in (23, 18)]
+    assert tensors(found) == [
+        [-1 + 8 - outward[0], -3 - 15 - outward[1]],
+        [3 + 20 + outward[0], 1 - 6 + outward[1]],
+        [(0.5 + 1) * OUTWARD, (0.5 + 0.75) * OUTWARD],
+    ]
+
+
+def test_a_point_is_known_exactly_and_is_equal_in_both_programs() -> None:
+    found = Interval.point(torch.tensor([0.1, -2.0], dtype=torch.bfloat16))
+    assert tensors(found) == [[0.10009765625, -2], [0.10009765625, -2], [0, 0]]
+    assert found.is_equal
+    assert tensors(-found)[0] == [-0.10009765625, 2]
+
+
+@pytest.mark.parametrize(("terms", "depth"), [(63, 63), (64, 64), (65, 66), (640, 74)])
+def test_a_sum_of_sums_of_64_goes_through_as_many_roundings_as_both(terms: int, depth: int) -> None:
+    assert Arithmetic(torch.float32, block=64).depth(terms) == depth
+    assert Arithmetic(torch.float32).depth(terms) == terms

@@ -1,0 +1,135 @@
+"""An attention layer's rule: its own certificate at every pixel, and what it inherits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...attention.checked import checked_layer
+from ...attention.layer import SelfAttention
+from ...bounds.rounding import OUTWARD
+from ...bounds.subnormal import magnitudes
+from ...errors import ConversionError
+from ...heads.values import AttentionLayer
+from ...size import Size
+from ...spec import ConvSpec
+from ..layer import padded_range, pixel_errors
+from .rules.interval import Arithmetic, Interval, UnboundedError, checked, linear_map
+
+_CONVOLVE = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+
+
+@dataclass(frozen=True)
+class LayerBound:
+    """One call of an attention layer inside a network.
+
+    Attributes:
+        name: Fully qualified name.
+        low: No value of its input is smaller, in either network.
+        high: No value of its input is larger.
+        own: Bound on the difference that the layer makes by itself.
+        inherited: Bound on what it makes of the difference in its input.
+        total: Bound on the difference of its output.
+    """
+
+    name: str
+    low: float
+    high: float
+    own: float
+    inherited: float
+    total: float
+
+
+def bound_layer(
+    name: str, module: SelfAttention, x: Interval, output: torch.Size, arithmetic: Arithmetic
+) -> tuple[Interval, LayerBound]:
+    """Bounds on the output of an attention layer and its convolution.
+
+    Args:
+        name: The layer's name.
+        module: The layer.
+        x: Bounds on its input, [batch, in_channels, *size] or without the batch.
+        output: The output's shape.
+        arithmetic: For ``block``: exact attention adds up its products so, as the convolution does.
+
+    Raises:
+        UnboundedError: No finite certificate is known.
+    """
+    try:
+        return _bounded(name, checked_layer(module), x, output, arithmetic)
+    except ConversionError as refusal:
+        raise UnboundedError(str(refusal)) from refusal
+
+
+def _bounded(
+    name: str, layer: AttentionLayer, x: Interval, output: torch.Size, arithmetic: Arithmetic
+) -> tuple[Interval, LayerBound]:
+    spec = layer.spec
+    batch = x if x.low.ndim == spec.axes + 2 else x.map(lambda bound: bound.unsqueeze(0))
+
+    def convolved(values: Tensor, kernel: Tensor) -> Tensor:
+        return convolve(spec, values, kernel, output)
+
+    others = (0, *range(2, batch.low.ndim))
+    limits = batch.low.amin(others), batch.high.amax(others)
+    kernel, bias, absolute = layer.kernel.detach().double().cpu(), _channels(layer.bias, spec), magnitudes(layer.kernel)
+    exact, read = linear_map(
+        batch, lambda values: convolved(values, kernel), lambda values: convolved(values, absolute)
+    )
+    read, shape = (read + bias.abs()).transpose(0, 1), read.transpose(0, 1).shape
+    own = pixel_errors(layer, read.flatten(1), input_range=limits, block=arithmetic.block)
+    if not math.isfinite(own.bound):
+        raise UnboundedError("no finite certificate is known for values this large")
+    rounding, total = (
+        part.reshape(shape).transpose(0, 1)
+        for part in (torch.maximum(own.attention, own.convolution), own.tail + own.attention + own.convolution)
+    )
+    tails = _channels(own.tail.flatten(), spec)
+    low, high = exact.low - tails, exact.high + tails
+    if not layer.regime.is_exact:  # soft attention reads other pixels, of which the channel's range is known
+        least, most = _of_ranges(layer, *padded_range(spec, limits))
+        low, high = torch.maximum(low, least), torch.minimum(high, most)
+    error = (exact.error + total) * OUTWARD
+    found = checked(Interval(low + bias - rounding, high + bias + rounding, error))
+    figures = float(limits[0].min()), float(limits[1].max()), own.bound, float(exact.error.max())
+    bounded = found.map(lambda bound: bound.reshape(output))
+    return bounded, LayerBound(name, *figures, float(found.error.max()))
+
+
+def convolve(spec: ConvSpec, x: Tensor, kernel: Tensor, output: torch.Size, bias: Tensor | None = None) -> Tensor:
+    """The convolution of a geometry, in x's precision.
+
+    Args:
+        spec: The geometry.
+        x: [batch, in_channels, *size], or without the batch.
+        kernel: As ``ConvSpec.kernel`` gives it.
+        output: The output's shape, which for a transposed convolution may be chosen.
+        bias: [out_channels], or None.
+    """
+    if x.ndim == spec.axes + 1:
+        return convolve(spec, x.unsqueeze(0), kernel, output, bias).squeeze(0)
+    if spec.transposed and tuple(spec.output_size(Size(*x.shape[2:]))) != tuple(output[-spec.axes :]):
+        spec = spec.with_output_size(x.shape[2:], output)
+    along = spec.query_stride, 0, spec.dilation, spec.groups
+    return _CONVOLVE[spec.axes](spec.pad(x), kernel, bias, *along)
+
+
+def _channels(values: Tensor | None, spec: ConvSpec) -> Tensor:
+    """A number for each output channel, to be added to [batch, out_channels, *size]."""
+    kept = torch.zeros(spec.out_channels) if values is None else values.detach().cpu()
+    return kept.double().view(-1, *[1] * spec.axes)
+
+
+def _of_ranges(layer: AttentionLayer, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """Bounds on an output whose head reads a mean of values within each channel's range."""
+    spec, kernel = layer.spec, layer.kernel.detach().double().cpu().flatten(2)
+    ends = [end.view(spec.groups, 1, -1) for end in (low, high)]
+    parts = [part.sum(-1).unflatten(0, (spec.groups, -1)) for part in (kernel.clamp(min=0), kernel.clamp(max=0))]
+    least = (parts[0] * ends[0] + parts[1] * ends[1]).sum(-1).flatten()
+    most = (parts[0] * ends[1] + parts[1] * ends[0]).sum(-1).flatten()
+    outward = ((parts[0] - parts[1]) * torch.maximum(ends[0].abs(), ends[1].abs())).sum(-1).flatten() * (OUTWARD - 1)
+    return _channels(least - outward, spec), _channels(most + outward, spec)

@@ -1,0 +1,221 @@
+"""A bound on how far a whole converted network can be from its CNN, for all images within a range.
+
+The claim ``error-propagation`` (``proofs/claims/certificate/propagation.py``) derives how a difference passes through a
+layer. The bound holds for every image, so it grows with every layer by the sum of the absolute weights, and for deep
+networks it is many orders of magnitude above what is seen. ``images.py`` says more of given images.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_leaves
+
+from ...arguments import as_size
+from ...attention.checked import checked_model
+from ...attention.layer import SelfAttention
+from ...engines import AUTO
+from ...errors import ConversionError, Problem
+from ...size import USUAL_SIZES, Size
+from ...spec import Convolution
+from ..layer import InputRange, channel_range
+from ..wording import told
+from .attention import LayerBound, bound_layer
+from .program import Program
+from .rules import bound as bound_call
+from .rules.call import Call
+from .rules.interval import Arithmetic, Interval, UnboundedError
+
+
+@dataclass(frozen=True)
+class NetworkCertificate:
+    """How far a converted network can be from its CNN.
+
+    Attributes:
+        size: Size of the images.
+        bound: Largest difference of any output, or None if no finite bound is known.
+        layers: Every call of an attention layer that has a bound, in order.
+        unbounded: The operations that no bound is known for, each with the reason; what follows from them alone is
+            not listed.
+        outputs: The largest absolute value of an output for one image, drawn at random within the range, or None if
+            there is no bound; a larger bound is not useful (``wording.py``).
+    """
+
+    size: Size
+    bound: float | None
+    layers: tuple[LayerBound, ...]
+    unbounded: tuple[Problem, ...]
+    outputs: float | None = None
+
+    @property
+    def in_words(self) -> str:
+        """The bound for people."""
+        return told(self.bound, self.outputs)
+
+    def to_json(self) -> dict[str, Any]:
+        """The certificate as plain data; a number that is not finite becomes null."""
+        return {
+            "size": list(self.size),
+            "bound": self.bound,
+            "outputs": self.outputs,
+            "layers": [{key: _finite(value) for key, value in asdict(layer).items()} for layer in self.layers],
+            "unbounded": [asdict(problem) for problem in self.unbounded],
+        }
+
+
+def certify_network(
+    model: nn.Module, *, input_range: InputRange, size: Sequence[int] | None = None
+) -> NetworkCertificate:
+    """Bounds the difference between a converted network and its CNN.
+
+    The certificate is of the program that ``torch.export`` makes of the network for one image, and of the same program
+    with convolutions in place of its attention layers. Assumed, beside what ``certify`` assumes: an operation between
+    attention layers gives the same result for the same numbers; activations err by at most ``ACTIVATION_ULPS``.
+
+    Args:
+        model: A network with attention layers, in eval mode, that takes one batch of images.
+        input_range: The smallest and the largest value of an image: two numbers, or two for each channel.
+        size: Size of the images, rows and columns; None for the usual one of their number of axes (``USUAL_SIZES``).
+
+    Raises:
+        ConversionError: The network has no attention layer, or the range is not one.
+    """
+    model, first = converted(model)
+    grid = size_of_images(first, size)
+    low, high = (
+        end.view(1, -1, *[1] * len(grid)).expand(1, -1, *grid) for end in channel_range(input_range, first.in_channels)
+    )
+    try:
+        program = program_of(model, first, grid)
+    except ConversionError as refusal:
+        return NetworkCertificate(grid, None, (), (Problem("", str(refusal)),))
+    outputs, layers, problems = propagate(program, Interval(low, high, torch.zeros_like(low)))
+    bound = _largest([output.error for output in outputs]) if not problems and outputs else None
+    reached = _reached(model, first, low, high) if bound is not None else None
+    return NetworkCertificate(grid, bound, tuple(layers), tuple(dict.fromkeys(problems)), reached)
+
+
+def converted(model: nn.Module) -> tuple[nn.Module, SelfAttention | Convolution]:
+    """A network that has an attention layer, and its first layer, which its images' channels are mostly those of.
+
+    Raises:
+        ConversionError: It has none.
+    """
+    model = checked_model(model)
+    first = next((module for module in model.modules() if isinstance(module, SelfAttention | Convolution)), None)
+    if first is None or not any(isinstance(module, SelfAttention) for module in model.modules()):
+        raise ConversionError("only a network with self-attention layers is certified; convert it first")
+    return model, first
+
+
+def size_of_images(first: SelfAttention | Convolution, size: Sequence[int] | None) -> Size:
+    """The size of the images that a network is certified for."""
+    axes = len(first.kernel_size)
+    return USUAL_SIZES[axes] if size is None else as_size(size, axes)
+
+
+def program_of(model: nn.Module, first: SelfAttention | Convolution, size: Size) -> Program:
+    """The network's program for images of a size.
+
+    Raises:
+        ConversionError: torch cannot export it, or it changes its own tensors.
+    """
+    program = Program(_on_cpu(model), size, channels=first.in_channels, dtype=first.weight.dtype)
+    if program.changes:
+        raise ConversionError(f"the network changes {', '.join(program.changes)} while it runs")
+    return program
+
+
+def _on_cpu(model: nn.Module) -> nn.Module:
+    """The network, or a copy of it whose tensors are on the CPU."""
+    tensors = [*model.parameters(), *model.buffers()]
+    if all(tensor.device.type == "cpu" for tensor in tensors):
+        return model
+    moved: dict[int, Any] = {id(tensor): tensor.detach().cpu() for tensor in tensors}
+    moved |= {id(tensor): nn.Parameter(moved[id(tensor)], requires_grad=False) for tensor in model.parameters()}
+    return copy.deepcopy(model, moved)
+
+
+def propagate(
+    program: Program, images: Interval, *, repeatable: bool = True, block: int | None = None
+) -> tuple[list[Interval], list[LayerBound], list[Problem]]:
+    """Bounds on the outputs and on every attention layer, and what nothing is known of.
+
+    Args:
+        program: The network's.
+        images: Bounds on its input.
+        repeatable: As for ``Arithmetic``.
+        block: Likewise.
+    """
+    layers: list[LayerBound] = []
+
+    def bounded(node: fx.Node, args: Any, kwargs: Any) -> Any:
+        return bound_call(call_of(node, args, kwargs, repeatable=repeatable, block=block))
+
+    def attended(name: str, layer: SelfAttention, x: Interval, node: fx.Node) -> Interval:
+        found, figures = bound_layer(
+            name, layer, x, node.meta["val"].shape, Arithmetic(layer.weight.dtype, block=block)
+        )
+        layers.append(figures)
+        return found
+
+    with torch.no_grad():
+        outputs, problems = program.walk(images, bound=bounded, layer=attended)
+    known = [output for output in outputs if isinstance(output, Interval)]
+    if len(known) < len([output for output in outputs if not isinstance(output, Tensor)]) and not problems:
+        problems.append(Problem("", "an output is no tensor that a bound is known for"))
+    return known, layers, problems
+
+
+def call_of(node: fx.Node, args: Any, kwargs: Any, *, repeatable: bool, block: int | None) -> Call:
+    """A node's operation.
+
+    Raises:
+        UnboundedError: Its result is not of floating-point numbers, or its operands' precisions differ.
+    """
+    value = node.meta["val"]
+    first = value[0] if isinstance(value, list | tuple) else value
+    if not isinstance(first, Tensor) or not first.dtype.is_floating_point:
+        raise UnboundedError(f"no bound is known for {node.name}, which gives no floating-point numbers")
+    operands = {one.meta["val"].dtype for one in node.all_input_nodes if isinstance(one.meta.get("val"), Tensor)}
+    call = Call.of(node.target, args, kwargs, first.shape, Arithmetic(first.dtype, repeatable, block))  # type: ignore[arg-type]
+    if call.name in ("_to_copy", "to"):
+        holds = all(torch.promote_types(dtype, first.dtype) == first.dtype for dtype in operands)
+        return replace(call, arithmetic=Arithmetic(torch.float64)) if holds else call  # which rounds nothing
+    if operands - {first.dtype}:
+        raise UnboundedError(f"{call.name} changes the dtype, or its operands are not of one")
+    return call
+
+
+@torch.no_grad()
+def _reached(model: nn.Module, first: SelfAttention | Convolution, low: Tensor, high: Tensor) -> float | None:
+    """The largest absolute value of an output for one drawn image, or None if the network does not run on it."""
+    generator = torch.Generator("cpu").manual_seed(0)
+    drawn = torch.rand(low.shape, generator=generator, dtype=torch.float64, device="cpu")
+    image = (low + drawn * (high - low)).to(first.weight)
+    engines = {module: module.engine for module in model.modules() if isinstance(module, SelfAttention)}
+    try:
+        for layer in engines:
+            layer.engine = AUTO  # the literal one may take hours
+        outputs = [leaf for leaf in tree_leaves(model(image)) if isinstance(leaf, Tensor)]
+    except (ConversionError, RuntimeError):  # as where the memory is too small
+        return None
+    finally:
+        for layer, engine in engines.items():
+            layer.engine = engine
+    largest = _largest([output.detach().double().abs().cpu() for output in outputs])
+    return largest if math.isfinite(largest) else None
+
+
+def _largest(values: Sequence[Tensor]) -> float:
+    return max((float(value.max()) for value in values if value.numel()), default=0.0)
+
+
+def _finite(value: Any) -> Any:
+    return value if not isinstance(value, float) or math.isfinite(value) else None

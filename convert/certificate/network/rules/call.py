@@ -1,0 +1,115 @@
+"""One operation of an exported program, with its arguments by the names of its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .interval import Arithmetic, Interval, UnboundedError
+
+
+@dataclass(frozen=True)
+class Call:
+    """One operation.
+
+    Attributes:
+        target: The operator of ATen.
+        arguments: Each by its name: an ``Interval``, a tensor of constants, or what is no tensor.
+        shape: Of the result, or of the first of several.
+        arithmetic: How it rounds.
+    """
+
+    target: torch._ops.OpOverload
+    arguments: Mapping[str, Any]
+    shape: torch.Size
+    arithmetic: Arithmetic
+
+    @classmethod
+    def of(
+        cls, target: torch._ops.OpOverload, args: Any, kwargs: Any, shape: torch.Size, arithmetic: Arithmetic
+    ) -> Call:
+        """Names the arguments, and adds those that are left to their defaults."""
+        schema = target._schema.arguments
+        given = dict(zip((argument.name for argument in schema), args, strict=False)) | kwargs
+        named = {argument.name: given.get(argument.name, argument.default_value) for argument in schema}
+        return cls(target, named, shape, arithmetic)
+
+    @property
+    def name(self) -> str:
+        """The operator's name (``operator_name``)."""
+        return operator_name(self.target)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arguments[name]
+
+    @property
+    def x(self) -> Interval:
+        """The first argument, a tensor that depends on the images.
+
+        Raises:
+            UnboundedError: It is constant.
+        """
+        found = next(iter(self.arguments.values()))
+        if not isinstance(found, Interval):
+            raise UnboundedError(f"no bound is known for {self.name} of a constant")
+        return found
+
+    @property
+    def is_same(self) -> bool:
+        """Whether both programs compute it on the same numbers."""
+        return all(interval.is_equal for interval in intervals_in(self.arguments.values()))
+
+    def constant(self, name: str) -> Tensor | None:
+        """A parameter, a buffer or another constant, on the CPU, or None where there is none.
+
+        Raises:
+            UnboundedError: It depends on the images.
+        """
+        found = self.arguments[name]
+        if isinstance(found, Interval):
+            raise UnboundedError(f"its {name} is computed while it runs")
+        return None if found is None else found.detach().cpu()
+
+    def run(self, first: Tensor) -> Any:
+        """The operator with another first argument, and all others as they are."""
+        name = next(iter(self.arguments))
+        return self._called({**self.arguments, name: first})
+
+    def each(self, part: Callable[[Interval], Tensor], rest: Callable[[Tensor], Tensor]) -> Any:
+        """The operator with one bound in place of every interval, and a function of every constant tensor."""
+
+        def replaced(value: Any) -> Any:
+            if isinstance(value, list | tuple):
+                return [replaced(each) for each in value]
+            if isinstance(value, Interval):
+                return part(value)
+            return rest(value.detach().cpu()) if isinstance(value, Tensor) else value
+
+        return self._called({name: replaced(value) for name, value in self.arguments.items()})
+
+    def _called(self, arguments: Mapping[str, Any]) -> Any:
+        schema = self.target._schema.arguments
+        args = [arguments[argument.name] for argument in schema if not argument.kwarg_only]
+        kwargs = {argument.name: arguments[argument.name] for argument in schema if argument.kwarg_only}
+        return self.target(*args, **kwargs)
+
+
+def operator_name(target: torch._ops.OpOverload) -> str:
+    """An operator's name, without its namespace and overload; one that writes into its operand has the other's name."""
+    name = str(target._schema.name).rpartition("::")[2]
+    return name.removesuffix("_") if target._schema.is_mutable else name
+
+
+def intervals_in(values: Any) -> list[Interval]:
+    """The intervals among arguments, also in lists."""
+    found: list[Interval] = []
+    for value in values:
+        if isinstance(value, Interval):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            found += intervals_in(value)
+    return found

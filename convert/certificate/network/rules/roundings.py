@@ -1,0 +1,172 @@
+r"""How often each operation rounds: the table from which the rules are made.
+
+A value goes through ``terms`` roundings in the precision u that is computed in, at least binary32, and through
+``narrowings`` in the precision v of the tensors where that is less. The result then errs by at most
+
+    ((1 + gamma_terms(u)) (1 + v)^narrowings - 1) sum |terms|  +  underflow
+
+whatever the order of the sum (claim ``rounded-sum``). Sources, per row: the operation's formula gives ``terms``;
+``narrowings`` is the largest number that one of torch's implementations takes, whatever the memory format:
+
+- convolutions: K^2 C_in / groups products and a bias, narrowed once; PyTorch's own loops for transposed ones add what
+  each tap gives, and the bias, in the tensors' precision;
+- linear: as a 1x1 convolution; where memory is not contiguous, the sum is narrowed before the bias is added;
+- batch norm: variance + eps, square root, inverse, x - mean, two products and a sum; where memory is not contiguous,
+  torch narrows each (a ``TensorIterator`` loop in the tensors' type): 7;
+- averages: n - 1 sums, and a quotient, or an inverse and a product; one quotient an axis where windows adapt. In three
+  axes adaptive windows are added up in the tensors' precision unless there is one;
+- linear interpolation: weights, products and sums of each axis may be narrowed, and a subnormal weight counts as one;
+  a weight is the fraction of a place among n pixels, which errs by 4 n units of the weight's;
+- activations: ``ACTIVATION_ULPS`` units in the last place of the larger of 1 and |x|, in each of two directions;
+- sums and products of two tensors: 1, with a factor ``alpha`` 2; a quotient is an inverse and a product in some loops;
+- normalisations of n values: mean (n + 1), squares and their mean (n + 3), root, quotient, product, sum, relative to
+  scales that hold for Welford's and for the textbook's formula; narrowed as batch norm;
+- softmax of n values: exponentials, n - 1 sums, quotient; relative to a scale that counts x - max. Torch computes in
+  binary32; where numerators are stored they are narrowed, and so may x - max be: 3;
+- matrix products: as a convolution without a bias; ``addmm`` and ``baddbmm`` as linear;
+- changes of the precision: one rounding to the new one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ....bounds.rounding import EXP_ULPS
+from .call import Call
+from .interval import Interval
+
+ACTIVATION_ULPS = 32
+
+Count = Callable[[Call], int]
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """Roundings of an operation, as numbers or as functions of its call.
+
+    Attributes:
+        terms: In the precision that is computed in.
+        narrowings: To the precision of the tensors.
+    """
+
+    terms: Count
+    narrowings: Count = lambda call: 1
+
+
+def rounded(call: Call, exact: Interval, scale: Tensor, **options: Any) -> Interval:
+    """Bounds on an operation's computed result: ``Arithmetic.rounded`` with the table's numbers of roundings."""
+    counted = ROUNDINGS[call.name]
+    terms, narrowings = counted.terms(call), counted.narrowings(call)
+    return call.arithmetic.rounded(exact, scale, terms, same=call.is_same, narrowings=narrowings, **options)
+
+
+def _exactly(count: int) -> Count:
+    return lambda call: count
+
+
+def _products(call: Call) -> int:
+    weight: Tensor = call["weight"]
+    return weight[0].numel() + 1
+
+
+def _transposed_products(call: Call) -> int:
+    """Of groups, each output channel reads in_channels / groups, at most at every tap."""
+    weight: Tensor = call["weight"]
+    return len(weight) // int(call["groups"]) * weight[0, 0].numel() + 1
+
+
+def _taps(call: Call) -> int:
+    weight: Tensor = call["weight"]
+    return weight[0, 0].numel()
+
+
+def _averaged(call: Call) -> int:
+    """Values of an average: all that are reduced, or those of a window."""
+    sizes = call.arguments.get("kernel_size")
+    if sizes is not None:
+        axes = int(call.name.removesuffix("d")[-1])
+        return math.prod(list(sizes) * axes if len(sizes) == 1 else sizes)
+    before, after = call.x.low.shape, call.shape
+    if call.name.startswith("adaptive"):
+        axes = int(call.name.removesuffix("d")[-1])
+        return math.prod(map(_largest_window, before[-axes:], after[-axes:]))
+    return math.prod(before) // max(1, math.prod(after))
+
+
+def _largest_window(size: int, windows: int) -> int:
+    """The most pixels of an axis in one of so many windows: the i-th is from floor(i s / n) to ceil((i + 1) s / n)."""
+    return max((-(-(i + 1) * size // windows) - i * size // windows for i in range(windows)), default=1)
+
+
+def _adaptive_narrowings(call: Call) -> int:
+    return _averaged(call) + 3 if math.prod(call.shape[-3:]) > 1 else 1
+
+
+def _normalised(call: Call) -> int:
+    """Values that are normalised together: of a shape, or of a group of channels and all pixels."""
+    x = call.x.low
+    shape: list[int] = call["normalized_shape"] if call.name == "layer_norm" else list(x.shape[1:])
+    groups: int = call["num_groups"] if call.name == "group_norm" else x.shape[1]
+    return math.prod(shape) // (1 if call.name == "layer_norm" else groups)
+
+
+def _longest(call: Call) -> int:
+    """Pixels along the longest axis of an image: a place among them is rounded, and with it a weight."""
+    return max(call.x.low.shape[2:])
+
+
+def _softmaxed(call: Call) -> int:
+    return int(call.x.low.shape[call["dim"]])
+
+
+def _summed(call: Call) -> int:
+    """Products of a matrix product: the length of the first factor's last dimension."""
+    return int(_factors(call)[0][-1])
+
+
+def _factors(call: Call) -> list[Any]:
+    """Shapes of a matrix product's two factors."""
+    names = [name for name in ("mat1", "mat2", "batch1", "batch2") if name in call.arguments]
+    values = [call[name] for name in names] if names else list(call.arguments.values())[:2]
+    return [value.low.shape if isinstance(value, Interval) else value.shape for value in values]
+
+
+def _has(name: str) -> Count:
+    """2 where an operand is added behind the products, which are narrowed before."""
+    return lambda call: 1 if call.arguments.get(name) is None else 2
+
+
+_AXES = (1, 2, 3)
+_ONE, _ACTIVATION = Rounding(_exactly(1)), Rounding(_exactly(2 * ACTIVATION_ULPS))
+
+ROUNDINGS: dict[str, Rounding] = {
+    **{f"conv{axes}d": Rounding(_products) for axes in _AXES},
+    **{f"conv_transpose{axes}d": Rounding(_transposed_products, lambda call: _taps(call) + 2) for axes in _AXES},
+    "linear": Rounding(_products, _has("bias")),
+    **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_no_training"), Rounding(_exactly(8), _exactly(7))),
+    **{f"avg_pool{axes}d": Rounding(lambda call: _averaged(call) + 1) for axes in _AXES},
+    **{f"adaptive_avg_pool{axes}d": Rounding(lambda call: _averaged(call) + 2) for axes in (1, 2)},
+    "adaptive_avg_pool3d": Rounding(lambda call: _averaged(call) + 2, _adaptive_narrowings),
+    "mean": Rounding(lambda call: _averaged(call) + 1),
+    "sum": Rounding(lambda call: _averaged(call)),
+    "upsample_linear1d": Rounding(lambda call: 16 + 4 * _longest(call), _exactly(4)),
+    "upsample_bilinear2d": Rounding(lambda call: 16 + 4 * _longest(call), _exactly(7)),
+    **dict.fromkeys(("sigmoid", "tanh", "hardsigmoid", "silu", "gelu", "hardswish", "elu"), _ACTIVATION),
+    **dict.fromkeys(("leaky_relu", "prelu"), _ACTIVATION),
+    **dict.fromkeys(("add", "sub", "rsub"), Rounding(_exactly(2), lambda call: 1 if call["alpha"] == 1 else 2)),
+    "mul": _ONE,
+    "div": Rounding(_exactly(2)),
+    "glu": Rounding(_exactly(2 * ACTIVATION_ULPS + 1), _exactly(2)),
+    **dict.fromkeys(
+        ("layer_norm", "group_norm", "instance_norm"), Rounding(lambda call: 2 * _normalised(call) + 16, _exactly(7))
+    ),
+    "softmax": Rounding(lambda call: _softmaxed(call) + 4 * EXP_ULPS + 4, _exactly(3)),
+    **dict.fromkeys(("matmul", "bmm", "mm"), Rounding(_summed)),
+    **dict.fromkeys(("addmm", "baddbmm"), Rounding(lambda call: _summed(call) + 3, _exactly(3))),
+    **dict.fromkeys(("_to_copy", "to"), _ONE),
+}

@@ -1,0 +1,215 @@
+"""What an operation makes of bounds holds for what torch computes, in every precision and memory format."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from conv2attn.convert.certificate.network.rules import RULES, moving, roundings
+from conv2attn.convert.certificate.network.rules.interval import Interval, UnboundedError
+from conv2attn.convert.certificate.network.rules.roundings import ROUNDINGS
+from tests.convert.certificate.network.operations import (
+    CASES,
+    HALF,
+    OPERATIONS,
+    SHAPE,
+    TYPED_CASES,
+    Operation,
+    aten,
+    box,
+    layouts,
+    numbers,
+)
+
+ALIKE = {  # other names of what is tested, or the same rule along another number of axes
+    *("movedim", "narrow", "contiguous", "alias", "detach", "lift_fresh_copy", "select_scatter"),
+    *("pixel_unshuffle", "upsample_nearest1d", "upsample_nearest3d", "tile", "unfold"),
+    *("dropout", "feature_dropout", "native_dropout", "_to_copy", "to"),
+}
+LINEAR = ("conv1d", "conv2d", "conv_transpose2d", "linear", "avg_pool2d", "mean", "upsample_bilinear2d")
+
+
+def inputs_of(operation: Operation, dtype: torch.dtype, trial: int) -> list[Tensor]:
+    return [numbers(*shape, seed=7 * trial + place).to(dtype) for place, shape in enumerate(operation.shapes)]
+
+
+def near(x: Tensor, width: float, trial: int) -> Tensor:
+    """Numbers of x's precision that are about so near: random, or as far as that."""
+    generator = torch.Generator().manual_seed(trial)
+    steps = torch.rand(x.shape, generator=generator, dtype=torch.float64) * 2 - 1
+    return (x.double() + width * (steps.sign() if trial % 2 else steps)).to(x)
+
+
+def test_every_rule_is_tested() -> None:
+    assert set(RULES) - set(OPERATIONS) <= ALIKE
+    assert set(ROUNDINGS) <= set(RULES) | {"elu"}
+
+
+@pytest.mark.parametrize(("name", "number", "dtype"), TYPED_CASES)
+def test_an_operation_stays_within_its_bounds(name: str, number: int, dtype: torch.dtype) -> None:
+    """Two inputs of a box, nearer to each other than its error, at its ends and inside."""
+    operation = OPERATIONS[name][number]
+    for trial in range(6):
+        middles = inputs_of(operation, dtype, trial)
+        found = operation.bound([box(x, error=2.0**-5) for x in middles], dtype)  # and bfloat16 rounds by 2^-8 at 2
+        first = [near(x, 0.21, trial) for x in middles]
+        second = [near(x, 2.0**-6, trial + 51) for x in first]
+        one, other = (operation.run(inputs).double() for inputs in (first, second))
+        for output in (one, other):
+            assert bool(((found.low <= output) & (output <= found.high)).all())
+        assert bool(((one - other).abs() <= found.error).all())
+
+
+def lost(operation: Operation, dtype: torch.dtype, trial: int) -> float:
+    """The largest rounding of any layout, as a multiple of what is counted."""
+    inputs = inputs_of(operation, dtype, trial)
+    if trial % 2:
+        inputs = [x.abs() for x in inputs]
+    counted = operation.bound([Interval.point(x) for x in inputs], dtype, repeatable=False).error / 2
+    exact = operation.run([x.double() for x in inputs], dtype)
+    worst = 0.0
+    for laid in layouts(inputs[0]):
+        computed = operation.run([laid, *inputs[1:]]).double()
+        if computed.shape == exact.shape:
+            worst = max(worst, float(((computed - exact).abs() / counted.clamp(min=1e-300)).max()))
+    return worst
+
+
+ROUNDED = [case for case in TYPED_CASES if case[0] in ROUNDINGS and case[2] != torch.float64]
+
+
+@pytest.mark.parametrize(("name", "number", "dtype"), ROUNDED)
+def test_no_layout_rounds_more_often_than_the_table_says(name: str, number: int, dtype: torch.dtype) -> None:
+    operation = OPERATIONS[name][number]
+    assert max(lost(operation, dtype, trial) for trial in range(10)) <= 1
+
+
+@pytest.mark.parametrize("name", ["batch_norm", "linear", "conv_transpose2d", "adaptive_avg_pool3d"])
+def test_one_rounding_instead_of_the_table_s_is_too_few(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted faults: what was counted before the table was derived."""
+    monkeypatch.setitem(roundings.ROUNDINGS, name, replace(ROUNDINGS[name], narrowings=lambda call: 1))
+    shown = [lost(OPERATIONS[name][0], dtype, trial) for dtype in HALF for trial in range(30)]
+    assert max(shown) > 1
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_a_linear_map_s_error_is_reached(name: str) -> None:
+    operation = OPERATIONS[name][0]
+    (x,) = inputs_of(operation, torch.float64, 0)
+    found = operation.bound([box(x, error=0.125, width=0.5)], torch.float64)
+    moved = x.clone().requires_grad_()
+    output = operation.run([moved])
+    place = output.flatten()[:1]
+    (slope,) = torch.autograd.grad(place, moved)
+    apart = operation.run([x + 0.125 * slope.sign()]) - operation.run([x])
+    assert float(apart.flatten()[0]) == pytest.approx(float(found.error.flatten()[0]), rel=1e-6)
+    assert float(found.high.flatten()[0]) == pytest.approx(
+        float(operation.run([x + 0.5 * slope.sign()]).flatten()[0]), rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "group_norm", "softmax", "scaled_dot_product_attention"])
+def test_a_normalisation_s_error_is_that_of_its_gradient_where_differences_are_small(name: str) -> None:
+    operation = OPERATIONS[name][0]
+    inputs = inputs_of(operation, torch.float64, 1)
+    size = 1e-7
+    found = operation.bound([Interval(x - size, x + size, torch.full_like(x, size)) for x in inputs], torch.float64)
+    moved = [x.clone().requires_grad_() for x in inputs]
+    slopes = torch.autograd.grad(operation.run(moved).flatten()[3], moved)
+    reached = size * sum(float(slope.abs().sum()) for slope in slopes)
+    assert reached <= float(found.error.flatten()[3]) * (1 + 1e-6)
+    assert float(found.error.flatten()[3]) <= 4 * reached
+
+
+REFUSED: dict[str, tuple[Operation, str]] = {
+    "gelu": (Operation(aten.gelu.default, kwargs=(("approximate", "tanh"),)), "approximate='tanh'"),
+    "training": (Operation(aten.dropout.default, (0.5, True)), "draws random numbers"),
+    "batch": (
+        Operation(aten.batch_norm.default, (None, None, None, None, True, 0.1, 1e-5, True)),
+        "statistics from the batch",
+    ),
+    "divisor": (Operation(aten.avg_pool2d.default, ([2, 2], [], [0, 0], False, True, 3)), "divisor"),
+    "quotient": (Operation(aten.div.Tensor, (-2.0,)), "small or negative"),
+    "divided": (Operation(aten.div.Tensor, inputs=2), "small or negative"),
+    "between": (Operation(aten.hardtanh.default, (1.0, 0.5)), "between the limits"),
+    "causal": (
+        Operation(aten.scaled_dot_product_attention.default, inputs=3, kwargs=(("is_causal", True),)),
+        "mask",
+    ),
+    "padding": (Operation(aten.max_pool2d.default, ([2, 2], [3, 3], [1, 1], [6, 6])), "padding alone"),
+    "far": (Operation(aten.mul.Tensor, (1e30,)), "largest number"),
+    "unknown": (Operation(aten.erfinv.default), "no bound is known for erfinv"),
+    "bits": (Operation(aten.view.dtype, (torch.int32,)), "reads bits"),
+    "tensor": (Operation(aten.pow.Tensor_Scalar, (2.0,)), "no bound is known for pow"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_bound_says_why(name: str) -> None:
+    operation, reason = REFUSED[name]
+    inputs = [box(numbers(*shape) * (1e10 if name == "far" else 1)) for shape in operation.shapes]
+    with pytest.raises(UnboundedError, match=reason):
+        operation.bound(inputs, torch.float32)
+
+
+def test_a_weight_that_is_computed_has_no_bound() -> None:
+    operation = Operation(aten.conv2d.default, inputs=2, others=((3, 4, 1, 1),))
+    with pytest.raises(UnboundedError, match="its weight is computed while it runs"):
+        operation.bound([box(numbers(*shape)) for shape in operation.shapes], torch.float32)
+
+
+@pytest.mark.parametrize("dtype", HALF, ids=str)
+@pytest.mark.parametrize(("variance", "eps"), [(0.0, 1e-46), (-1.0, 0.5), (math.nan, 1.0)])
+def test_a_variance_that_may_vanish_is_not_divided_by(dtype: torch.dtype, variance: float, eps: float) -> None:
+    held = (None, None, torch.zeros(4), torch.full((4,), variance), False, 0.1, eps, True)
+    with pytest.raises(UnboundedError, match="may vanish"):
+        Operation(aten.batch_norm.default, held).bound([box(numbers(*SHAPE))], dtype)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        Operation(aten.conv2d.default, (torch.tensor([3.0, -3.0] * 8).view(1, 1, 4, 4),), (1, 1, 4, 4)),
+        Operation(aten.linear.default, (torch.tensor([[3.0, -3.0] * 8]),), (1, 16)),
+        Operation(aten.mean.dim, ([1],), (1, 16)),
+        Operation(aten.add.Tensor, inputs=2, shape=(1, 16)),
+    ],
+)
+def test_what_may_overflow_on_the_way_has_no_bound(operation: Operation) -> None:
+    large = [Interval.point(torch.full(tuple(shape), 3e38)) for shape in operation.shapes]
+    with pytest.raises(UnboundedError, match="largest number"):
+        operation.bound(large, torch.float32)
+
+
+def test_equal_numbers_give_equal_numbers_where_a_call_is_repeatable() -> None:
+    for name, number in CASES:
+        operation = OPERATIONS[name][number]
+        points = [Interval.point(x) for x in inputs_of(operation, torch.float32, 0)]
+        assert operation.bound(points, torch.float32).is_equal
+        repeated = operation.bound(points, torch.float32, repeatable=False)
+        exact = {
+            *moving.MOVES,
+            "pad",
+            "constant_pad_nd",
+            "relu",
+            "relu6",
+            "hardtanh",
+            "clamp",
+            "clamp_min",
+            "clamp_max",
+        }
+        assert repeated.is_equal == (name in exact)
+
+
+def test_sums_in_blocks_round_less_often() -> None:
+    weight = numbers(2, 400)
+    operation = Operation(aten.linear.default, (weight,), (3, 400))
+    x = Interval.point(numbers(3, 400))
+    any_order, in_blocks = (
+        operation.bound([x], torch.float32, repeatable=False, block=block).error for block in (None, 20)
+    )
+    assert torch.allclose(in_blocks / any_order, torch.tensor(41 / 401, dtype=torch.float64), rtol=0.02)
