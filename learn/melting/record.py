@@ -50,7 +50,7 @@ class AttentionRecorder:
         return cls(origin, images)
 
     def __call__(self, model: nn.Module) -> Record:
-        """Records every attention layer, by name."""
+        """Records every attention layer that the network calls, by name."""
         inputs = _inputs(model, self.images)
         return {
             "layers": {
@@ -62,6 +62,7 @@ class AttentionRecorder:
                     "nonlocality": nonlocality(layer, inputs[name]),
                 }
                 for name, layer in attention_layers(model)
+                if name in inputs
                 for weight, bias in [self.origin[name]]
             }
         }
