@@ -24,7 +24,9 @@ DEQUANTISED = "its weights were stored as integers, and are dequantised: (intege
 _ROUNDED = "its weights went through QuantizeLinear, which rounds them, and DequantizeLinear"
 _NOTES = {"QuantizeLinear": _ROUNDED, "DequantizeLinear": DEQUANTISED}  # the first one that applies is told
 _MOVED = "Identity Cast CastLike Constant Shape Transpose Reshape Squeeze Unsqueeze Flatten Slice Split Concat Gather"
-_CHANGED = "Add Sub Mul Div Pow Neg Abs Sqrt Reciprocal Exp Log Clip Min Max Round Where QuantizeLinear DequantizeLinear"
+_CHANGED = (
+    "Add Sub Mul Div Pow Neg Abs Sqrt Reciprocal Exp Log Clip Min Max Round Where QuantizeLinear DequantizeLinear"
+)
 _REDUCED = "ReduceMean ReduceSum ReduceSumSquare ReduceL1 ReduceL2 ReduceMax ReduceMin"
 _RUN = frozenset(" ".join((_MOVED, _CHANGED, _REDUCED)).split())
 """Operators that are run. None makes many numbers of a few, as Expand and Tile do."""
