@@ -7,7 +7,7 @@ import gc
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -56,6 +56,10 @@ from .proofs.terminal.options import (
 from .proofs.terminal.outcome import Outcome, Wrote, outcome_json, print_outcome
 from .proofs.terminal.output import prepare_streams, progress, say, say_document
 from .proofs.terminal.signals import ended_by_signals
+
+if TYPE_CHECKING:
+    from .proofs.evidence.campaign.settings import Settings
+    from .proofs.evidence.campaign.shard import Shard
 
 app = typer.Typer(
     name="conv2attn",
@@ -361,11 +365,10 @@ def formal(
 ) -> None:
     """Have Coq check the theorems of proofs/formal."""
     from .proofs.formal.coq.ask import DEFAULT_LIMIT, check_formal, count_steps
-    from .proofs.formal.coq.outcome import Formal
 
     with progress("Coq checks the theorems", total=count_steps()) as advance:
-        result = check_formal(limit=limit or DEFAULT_LIMIT, progress=advance)
-    _finish("formal", Formal(result), as_json=as_json)
+        found = check_formal(limit=limit or DEFAULT_LIMIT, progress=advance)
+    _finish("formal", found, as_json=as_json)
 
 
 @app.command(cls=Command)
@@ -410,9 +413,8 @@ def bench(
     as_json: JsonOption = False,
 ) -> None:
     """Measure the attention beside the convolution: time, memory, error."""
-    from .proofs.benchmark.measuring.measure import ROUNDS, Settings
-    from .proofs.benchmark.outputs import check_outputs, write_outputs
-    from .proofs.benchmark.run import run_benchmark, steps
+    from .proofs.benchmark.measure import ROUNDS, Settings
+    from .proofs.benchmark.run import check_outputs, run_benchmark, steps, write_outputs
 
     settings = Settings(
         device=torch_device(device),
@@ -435,7 +437,9 @@ def bench(
 
 @app.command(cls=Command)
 def verify(
-    checkpoint: CheckpointArgument,
+    checkpoint: Annotated[
+        Path | None, typer.Argument(metavar="CHECKPOINT", help="As for convert; without it, random layers.")
+    ] = None,
     arch: ArchOption = None,
     arch_arg: ArchArgOption = None,
     ema: EmaOption = False,
@@ -454,8 +458,11 @@ def verify(
             "in train, val and test.",
         ),
     ] = None,
-    random: Annotated[int | None, typer.Option(min=1, help="Run the network on random inputs, 8 by default.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the random inputs, 0 by default.")] = None,
+    random: Annotated[
+        int | None,
+        typer.Option(min=1, help="Run the network on so many random inputs, 8 by default; or so many random layers."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the random inputs or layers, 0 by default.")] = None,
     size: Annotated[
         str | None,
         typer.Option(
@@ -477,15 +484,25 @@ def verify(
 ) -> None:
     """Run a network beside its CNN, and hold each layer and the whole against their bounds.
 
-    An ONNX file without --arch is run by ONNX Runtime, beside the same file with attention.
+    An ONNX file without --arch is run by ONNX Runtime, beside the same file with attention. Without CHECKPOINT,
+    --random N verifies the theorem, the engines and the certificate on N random layers, as soak does.
     """
     from .convert.inputs import parse_inputs
     from .proofs.evidence.campaign.outputs import check_stdout, result_file
+    from .proofs.evidence.campaign.settings import Settings
     from .proofs.evidence.inputs import choose_inputs, load_pair
     from .proofs.evidence.network import DEFAULT_ENGINES, verify_network
     from .proofs.evidence.onnx_network import verify_onnx_file
     from .proofs.show.program import is_onnx
 
+    if checkpoint is None:
+        if random is None:
+            raise typer.BadParameter("is missing: give it, or --random N for random layers", param_hint="CHECKPOINT")
+        given = {"--arch": arch, "--alpha": alpha, "--data": data, "--size": size, "--input": input_, "--mean": mean}
+        refuse_options("random layers", given | {"--std": std, "--original": original, "--form": form})
+        settings = Settings.of(engine, [] if dtype is None else [dtype], device=device, max_size=None)
+        _run_campaign("verify", settings, random, seed=seed or 0, out=out, as_json=as_json)
+        return
     scaled = None if size is None else size_of(size)
     if as_json:
         check_stdout()
@@ -611,23 +628,40 @@ def soak(
     as_json: JsonOption = False,
 ) -> None:
     """Try to break the theorem, the code and the certificate on random layers."""
-    from .proofs.evidence.campaign.counterexample import counterexample
-    from .proofs.evidence.campaign.outputs import check_stdout, result_file
-    from .proofs.evidence.campaign.report import COMMAND, Soak
-    from .proofs.evidence.campaign.run import layer_count, run_campaign
+    from .proofs.evidence.campaign.run import layer_count
     from .proofs.evidence.campaign.settings import Settings
     from .proofs.evidence.campaign.shard import Shard
 
-    settings = Settings.of(engine, [str(name) for name in dtype or ()], device=device, max_size=max_size)
-    count, part = layer_count(layers, minutes), Shard.choose(shard)
+    settings = Settings.of(engine, dtype, device=device, max_size=max_size)
+    own, part = Shard.own_file(out, shard), Shard.choose(shard)
+    count = layer_count(layers, minutes)
+    _run_campaign("soak", settings, count, seed=seed, out=own, as_json=as_json, shard=part, minutes=minutes)
+
+
+def _run_campaign(
+    command: str,
+    settings: Settings,
+    layers: int,
+    *,
+    seed: int,
+    out: Path | None,
+    as_json: bool,
+    shard: Shard | None = None,
+    minutes: float | None = None,
+) -> None:
+    """Checks random layers, for ``soak`` and ``verify --random``."""
+    from .proofs.evidence.campaign.outputs import check_stdout, result_file
+    from .proofs.evidence.campaign.run import run_campaign
+    from .proofs.evidence.campaign.shard import Shard
+
     if as_json:
         check_stdout()
-    with result_file(Shard.own_file(out, shard), COMMAND) as write:
-        with progress("Checking layers", total=len(part.indices(count))) as advance:
-            campaign = run_campaign(settings, layers=count, seed=seed, shard=part, minutes=minutes, progress=advance)
-        found = Soak(campaign, counterexample(campaign))
-        write(outcome_json(COMMAND, found))
-    _finish(COMMAND, found, as_json=as_json)
+    with result_file(out, command) as write:
+        part = shard or Shard()
+        with progress("Checking layers", total=len(part.indices(layers))) as advance:
+            found = run_campaign(settings, layers=layers, seed=seed, shard=part, minutes=minutes, progress=advance)
+        write(outcome_json(command, found))
+    _finish(command, found, as_json=as_json)
 
 
 @app.command(cls=Command)
@@ -639,12 +673,11 @@ def merge(
     """Add up the results of soaks: shards of one, or several seeds."""
     from .proofs.evidence.campaign.merge import merge
     from .proofs.evidence.campaign.outputs import result_file
-    from .proofs.evidence.campaign.report import COMMAND, Soak
 
-    with result_file(out, COMMAND, sources=files) as write:
-        found = Soak(merge(files))
-        write(outcome_json(COMMAND, found))
-    _finish(COMMAND, found, as_json=as_json)
+    with result_file(out, "soak", sources=files) as write:
+        found = merge(files)
+        write(outcome_json("soak", found))
+    _finish("soak", found, as_json=as_json)
 
 
 @app.command(cls=Command)

@@ -10,12 +10,22 @@ import torch
 from torch import Tensor
 
 from conv2attn.proofs.prover.claim import Claim
-from conv2attn.proofs.prover.verdict import Outcome, run_checks
+from conv2attn.proofs.prover.verdict import Outcome, Verdict, decide, refused
+
+
+def run_checks(claim: Claim) -> list[Verdict]:
+    """The verdicts on a claim, here and now, without a time limit."""
+    return refused(claim) or list(map(decide, claim.checks))
+
+
+def failures_of(claim: Claim) -> list[str]:
+    """What the checks of a claim find against it, each text with the name of its check; empty if all hold."""
+    return [f"{verdict.check}: {failure}" for verdict in run_checks(claim) for failure in verdict.failures]
 
 
 def is_proved(claim: Claim) -> bool:
     """Whether all checks of a claim hold."""
-    return not any(verdict.failures for verdict in run_checks(claim))
+    return not failures_of(claim)
 
 
 @cache

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from conv2attn.proofs.formal.coq import ask as kernel
-from conv2attn.proofs.formal.coq.ask import FormalResult, check_formal
+from conv2attn.proofs.formal.coq.ask import check_formal
 from conv2attn.proofs.formal.coq.library import FOLDER, LIBRARY, PROJECT, sources
+from conv2attn.proofs.formal.coq.outcome import FormalResult
 
 SOUND = "Theorem true_enough : 1 + 1 = 2.\nProof. reflexivity. Qed.\n"
 FAULTS = {

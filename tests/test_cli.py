@@ -776,7 +776,7 @@ def test_the_demo_s_networks_agree_in_every_engine_and_every_layer(run: Run) -> 
         assert [engine["top1_agreement"] for engine in network["engines"]] == [1.0] * len(network["engines"])
         assert {engine["engine"] for engine in network["engines"]} >= {"literal", "factored"}
         layers = [layer for engine in network["engines"] for layer in engine["layers"]]
-        assert all(layer["difference"] <= layer["bound"] for layer in layers)
+        assert all(layer["own"] <= layer["bound"] for layer in layers)
         assert torch.equal(load_converted(network["folder"])(x), load_example(network["network"])(x))
     before = {name: changed for name, changed in tree().items() if name.startswith("demo/")}
     assert data(done(run(*arguments)))["networks"][0]["accuracy"] == found["networks"][0]["accuracy"]

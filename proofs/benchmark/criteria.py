@@ -8,8 +8,8 @@ from itertools import combinations
 from typing import Any
 
 from ...convert.size import format_bytes
-from .candidates.results import Kind, Phase, Row, Summary, summarise
-from .candidates.shapes import CONTENT, NETWORK, POSITIONS
+from .results import Kind, Phase, Row, summarise
+from .tables import CONTENT, NETWORK, POSITIONS
 
 MET, MISSED, NOT_MEASURED = "met", "missed", "not measured"
 GIB = 2**30
@@ -20,6 +20,9 @@ TRAINED_POSITIONS = "trained positions"
 TRAINED_CONTENT = ("trained positions and content in one softmax", "trained positions and gated content")
 FREE, DENSE = "free separable", "free SDPA"
 CONVERTED, CONVERTED_SOFT, CONVERSION = "converted", "converted, soft", "convert_model"
+
+_FORWARD, _TRAINING = Phase.forward, Phase.training
+_Place = tuple[str, str, Phase, str]  # a table, a layer, a phase and a candidate: one row
 
 
 @dataclass(frozen=True)
@@ -47,138 +50,95 @@ class Criterion:
             return NOT_MEASURED
         return MET if (self.value >= self.target if self.at_least else self.value <= self.target) else MISSED
 
-    @property
-    def shown_target(self) -> str:
-        """The limit in words."""
-        return f"at {'least' if self.at_least else 'most'} {self._shown(self.target)}"
-
-    @property
-    def shown_value(self) -> str:
-        """What was measured, in words."""
-        return "" if self.value is None else self._shown(self.value)
-
-    def _shown(self, number: float) -> str:
-        return format_bytes(number) if self.in_bytes else f"{number:.3g}"
+    def cells(self) -> tuple[str, str, str, str]:
+        """The criterion as a row of a table."""
+        form = format_bytes if self.in_bytes else "{:.3g}".format
+        limit = f"at {'least' if self.at_least else 'most'} {form(self.target)}"
+        return self.name, limit, "-" if self.value is None else form(self.value), self.verdict
 
     def to_json(self) -> dict[str, Any]:
         """The criterion as plain data, with its verdict."""
         return vars(self) | {"verdict": self.verdict}
 
 
-@dataclass(frozen=True)
-class _Limit:
-    """Limits for the ratios of one candidate over a table: their geometric mean, and the worst if it has one."""
-
-    name: str
-    table: str
-    kind: Kind
-    candidate: str
-    mean: float
-    worst: float | None
-    phase: Phase = Phase.forward
-
-
-_LIMITS = (
-    _Limit("exact regime / F.conv2d, ResNet-50", "resnet50", Kind.dense, EXACT, 1.02, 1.15),
-    _Limit("exact regime / F.conv2d, ResNet-50", "resnet50", Kind.dense, EXACT, 1.02, 1.25, Phase.training),
-    _Limit("soft factored / F.conv2d, ResNet-50", "resnet50", Kind.dense, SOFT, 1.2, 1.8),
-    _Limit("soft factored / F.conv2d, MobileNetV2's dense layers", "mobilenetv2", Kind.dense, SOFT, 1.3, 2),
-    _Limit("soft factored / F.conv2d, MobileNetV2's depthwise layers", "mobilenetv2", Kind.depthwise, SOFT, 2.5, None),
+# Over a table: the geometric mean of a candidate's ratios, and the worst of them where it has a limit.
+_MEANS: tuple[tuple[str, tuple[str, Kind, Phase, str], float, float | None], ...] = (
+    ("exact regime / F.conv2d, ResNet-50", ("resnet50", Kind.dense, _FORWARD, EXACT), 1.02, 1.15),
+    ("exact regime / F.conv2d, ResNet-50", ("resnet50", Kind.dense, _TRAINING, EXACT), 1.02, 1.25),
+    ("soft factored / F.conv2d, ResNet-50", ("resnet50", Kind.dense, _FORWARD, SOFT), 1.2, 1.8),
+    ("soft factored / F.conv2d, MobileNetV2's dense layers", ("mobilenetv2", Kind.dense, _FORWARD, SOFT), 1.3, 2),
+    (
+        "soft factored / F.conv2d, MobileNetV2's depthwise layers",
+        ("mobilenetv2", Kind.depthwise, _FORWARD, SOFT),
+        2.5,
+        None,
+    ),
 )
 
-_POSITION_LAYERS = ("64 channels, 32x32", "256 channels, 14x14", "128 channels, 56x56")
-_CONTENT_LIMITS = {"64 channels, 16x16": 30, "256 channels, 14x14": 6}
-_CONTENT_MEMORY = "64 channels, 56x56"
+# Of one row: its ratio to the first candidate.
+_RATIOS: tuple[tuple[str, _Place, float], ...] = (
+    ("separable, free heads / F.conv2d, 56x56", ("ladder", "56x56", _FORWARD, FREE), 4),
+    *(
+        (f"{way} / F.conv2d, {layer}, {_TRAINING}", (table, layer, _TRAINING, way), limit)
+        for table, ways, limits in (
+            (
+                POSITIONS,
+                (TRAINED_POSITIONS,),
+                {f"{n} channels, {s}x{s}": 2.5 for n, s in ((64, 32), (256, 14), (128, 56))},
+            ),
+            (CONTENT, TRAINED_CONTENT, {"64 channels, 16x16": 30, "256 channels, 14x14": 6}),
+        )
+        for layer, limit in limits.items()
+        for way in ways
+    ),
+    ("whole ResNet-50, converted / CNN: time", (NETWORK, "resnet50", _FORWARD, CONVERTED), 1.02),
+    ("whole ResNet-50, soft / CNN, forward: time", (NETWORK, "resnet50", _FORWARD, CONVERTED_SOFT), 1.2),
+    ("whole MobileNetV2, soft / CNN, forward: time", (NETWORK, "mobilenetv2", _FORWARD, CONVERTED_SOFT), 1.5),
+    ("convert_model / copy.deepcopy of ResNet-50: time", (NETWORK, "resnet50", Phase.conversion, CONVERSION), 2),
+)
+
+# Of one row: its peak memory, at most a GiB.
+_PEAKS: tuple[tuple[str, _Place], ...] = (
+    ("peak memory, soft factored, 224x224", ("ladder", "224x224", _FORWARD, SOFT)),
+    ("peak memory, separable with free heads, 224x224", ("ladder", "224x224", _FORWARD, FREE)),
+    *(
+        (f"peak memory, {way}, 64 channels, 56x56, {_TRAINING}", (CONTENT, "64 channels, 56x56", _TRAINING, way))
+        for way in TRAINED_CONTENT
+    ),
+)
 
 
 def evaluate(rows: Sequence[Row]) -> tuple[Criterion, ...]:
     """Holds measured rows against every criterion; what needs rows that are not there is not measured."""
-    summaries = summarise(rows)
-    means = (criterion for limit in _LIMITS for criterion in _means(summaries, limit))
-    return (*means, *_ladder(rows), *_trained(rows), *_network(rows), _planner(rows))
+    summaries = {(s.table, s.kind, s.phase, s.candidate): s for s in summarise(rows) if s.is_complete}
+    found = []
+    for name, place, mean, worst in _MEANS:
+        summary, shown = summaries.get(place), f"{name}, {place[2]}"
+        found.append(Criterion(f"{shown}: geometric mean", mean, None if summary is None else summary.mean))
+        if worst is not None:
+            found.append(Criterion(f"{shown}: worst layer", worst, None if summary is None else summary.worst))
+    found += [Criterion(name, limit, _value(rows, place, _ratio)) for name, place, limit in _RATIOS]
+    found += [Criterion(name, GIB, _value(rows, place, _peak), in_bytes=True) for name, place in _PEAKS]
+    return (*found, *_comparisons(rows), predicted_order(rows))
 
 
-def _means(summaries: Sequence[Summary], limit: _Limit) -> list[Criterion]:
-    """The geometric mean and the worst ratio, only where no layer was left out."""
-    wanted = (limit.table, limit.kind, limit.phase, limit.candidate)
-    found = [s for s in summaries if (s.table, s.kind, s.phase, s.candidate) == wanted and s.is_complete]
-    name = f"{limit.name}, {limit.phase}"
-    criteria = [Criterion(f"{name}: geometric mean", limit.mean, found[0].mean if found else None)]
-    if limit.worst is not None:
-        criteria.append(Criterion(f"{name}: worst layer", limit.worst, found[0].worst if found else None))
-    return criteria
-
-
-def _ladder(rows: Sequence[Row]) -> list[Criterion]:
-    """Single layers of the ladder."""
-
-    def at(layer: str, candidate: str, value: Callable[[Row], float | None]) -> float | None:
-        return _value(rows, ("ladder", layer, Phase.forward, candidate), value)
-
-    free, dense = at("56x56", FREE, _ms), at("56x56", DENSE, _ms)
+def _comparisons(rows: Sequence[Row]) -> list[Criterion]:
+    """One row's number over that of another."""
+    dense, free = (_value(rows, ("ladder", "56x56", _FORWARD, name), _ms) for name in (DENSE, FREE))
+    converted, cnn = (_value(rows, (NETWORK, "resnet50", _FORWARD, name), _peak) for name in (CONVERTED, "CNN"))
     faster = None if free is None or dense is None else dense / free
+    memory = None if converted is None or cnn is None else converted / cnn
     return [
-        Criterion("separable, free heads / F.conv2d, 56x56", 4, at("56x56", FREE, _ratio)),
         Criterion("dense SDPA with bias / separable, free heads, 56x56", 50, faster, at_least=True),
-        Criterion("peak memory, soft factored, 224x224", GIB, at("224x224", SOFT, _peak), in_bytes=True),
-        Criterion("peak memory, separable with free heads, 224x224", GIB, at("224x224", FREE, _peak), in_bytes=True),
-    ]
-
-
-def _trained(rows: Sequence[Row]) -> list[Criterion]:
-    """Layers whose positions, and content, are trained."""
-
-    def at(table: str, layer: str, candidate: str, value: Callable[[Row], float | None]) -> float | None:
-        return _value(rows, (table, layer, Phase.training, candidate), value)
-
-    times = [
-        *((POSITIONS, layer, TRAINED_POSITIONS, 2.5) for layer in _POSITION_LAYERS),
-        *((CONTENT, layer, way, limit) for layer, limit in _CONTENT_LIMITS.items() for way in TRAINED_CONTENT),
-    ]
-    return [
-        *(
-            Criterion(f"{way} / F.conv2d, {layer}, {Phase.training}", limit, at(table, layer, way, _ratio))
-            for table, layer, way, limit in times
-        ),
-        *(
-            Criterion(
-                f"peak memory, {way}, {_CONTENT_MEMORY}, {Phase.training}",
-                GIB,
-                at(CONTENT, _CONTENT_MEMORY, way, _peak),
-                in_bytes=True,
-            )
-            for way in TRAINED_CONTENT
-        ),
-    ]
-
-
-def _network(rows: Sequence[Row]) -> list[Criterion]:
-    """The whole network, and its conversion."""
-    forward = (NETWORK, "resnet50", Phase.forward)
-    peaks = [_value(rows, (*forward, candidate), _peak) for candidate in (CONVERTED, "CNN")]
-    memory = None if peaks[0] is None or peaks[1] is None else peaks[0] / peaks[1]
-    conversion = (NETWORK, "resnet50", Phase.conversion, CONVERSION)
-    return [
-        Criterion("whole ResNet-50, converted / CNN: time", 1.02, _value(rows, (*forward, CONVERTED), _ratio)),
-        *(
-            Criterion(
-                f"whole {told}, soft / CNN, forward: time", target, _value(rows, (*place, CONVERTED_SOFT), _ratio)
-            )
-            for told, target, place in (
-                ("ResNet-50", 1.2, forward),
-                ("MobileNetV2", 1.5, (NETWORK, "mobilenetv2", Phase.forward)),
-            )
-        ),
         Criterion("whole ResNet-50, converted / CNN: peak memory", 1.05, memory),
-        Criterion("convert_model / copy.deepcopy of ResNet-50: time", 2, _value(rows, conversion, _ratio)),
     ]
 
 
-def _planner(rows: Sequence[Row]) -> Criterion:
+def predicted_order(rows: Sequence[Row]) -> Criterion:
     """In how many pairs of engines for the same layer and regime the one with fewer predicted FLOPs is faster."""
     groups: dict[tuple[str, str, str], list[tuple[int, float]]] = {}
     for row in rows:
-        if row.phase is Phase.forward and row.flops is not None and row.measurement is not None:
+        if row.phase is _FORWARD and row.flops is not None and row.measurement is not None:
             regime = row.candidate.partition(" ")[0]
             groups.setdefault((row.table, row.layer, regime), []).append((row.flops, row.measurement.ms))
     pairs = [pair for group in groups.values() for pair in combinations(sorted(group), 2)]
@@ -187,12 +147,9 @@ def _planner(rows: Sequence[Row]) -> Criterion:
     return Criterion(name, PREDICTED, agreeing / len(pairs) if pairs else None, at_least=True)
 
 
-def _value(
-    rows: Sequence[Row], wanted: tuple[str, str, Phase, str], value: Callable[[Row], float | None]
-) -> float | None:
-    """A number of the one row of this table, layer, phase and candidate; None if it was not measured."""
-    found = [row for row in rows if (row.table, row.layer, row.phase, row.candidate) == wanted]
-    return value(found[0]) if found else None
+def _value(rows: Sequence[Row], wanted: _Place, value: Callable[[Row], float | None]) -> float | None:
+    """A number of the one row of this place; None if it was not measured."""
+    return next((value(r) for r in rows if (r.table, r.layer, r.phase, r.candidate) == wanted), None)
 
 
 def _ms(row: Row) -> float | None:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from ...convert.size import format_bytes
 from ..terminal.printable import printable
 from ..terminal.table import Table
-from .candidates.results import MOST_UNSTEADY, UNSTEADY, Row, Summary, steadiness
 from .criteria import Criterion
-
-if TYPE_CHECKING:
-    from .run import Benchmark
+from .results import MOST_UNSTEADY, UNSTEADY, Row, Summary, steadiness
 
 _EMPTY = "-"
 
@@ -36,28 +32,13 @@ def _numbers(row: Row) -> tuple[str, ...]:
     found = row.measurement
     if found is None:
         return (_EMPTY, _EMPTY, _EMPTY, row.reason or "")
-    return (f"{found.ms:.3f}", f"{found.ratio:.3f}", format_bytes(found.peak_bytes), _error(row))
-
-
-def _error(row: Row) -> str:
-    if row.error is None:
-        return _EMPTY
-    return f"{row.error:.1e}" + ("" if row.bound is None else f" / {row.bound:.1e}")
+    error = _EMPTY if row.error is None else f"{row.error:.1e}" + ("" if row.bound is None else f" / {row.bound:.1e}")
+    return (f"{found.ms:.3f}", f"{found.ratio:.3f}", format_bytes(found.peak_bytes), error)
 
 
 def summary_table(summaries: Sequence[Summary]) -> Table:
     """Geometric means and worst ratios."""
-    header = (
-        "table",
-        "layers",
-        "phase",
-        "candidate",
-        "measured",
-        "mean ratio",
-        "worst",
-        "peak memory",
-        "error / bound",
-    )
+    names = ("table", "layers", "phase", "candidate", "measured", "mean ratio", "worst", "peak memory", "error / bound")
     lines = [
         (
             *(s.table, str(s.kind), str(s.phase), s.candidate),
@@ -66,13 +47,12 @@ def summary_table(summaries: Sequence[Summary]) -> Table:
         )
         for s in summaries
     ]
-    return Table(header, tuple(lines), "Ratios to the first candidate of each table")
+    return Table(names, tuple(lines), "Ratios to the first candidate of each table")
 
 
 def criteria_table(criteria: Sequence[Criterion]) -> Table:
     """What must hold, and whether it does."""
-    lines = [(c.name, c.shown_target, c.shown_value or _EMPTY, c.verdict) for c in criteria]
-    return Table(("must hold", "target", "measured", "verdict"), tuple(lines), "Must hold")
+    return Table(("must hold", "target", "measured", "verdict"), tuple(c.cells() for c in criteria), "Must hold")
 
 
 def ratio_tables(rows: Iterable[Row]) -> Iterator[Table]:
@@ -99,18 +79,9 @@ def trust(rows: Sequence[Row]) -> str:
     return f"The machine was quiet: {found}."
 
 
-def markdown(benchmark: Benchmark) -> str:
-    """The run as a section of benchmarks/RESULTS.md."""
-    machine, settings = benchmark.machine, benchmark.settings.to_json()
-    where = machine.processor if machine.gpu is None else machine.gpu
-    options = ", ".join(f"{name} {value}" for name, value in settings.items() if value not in (None, False))
-    parts = [
-        f"## {where}, {settings['dtype']}, {machine.date}",
-        f"{machine}.",
-        f"Settings: {options}.",
-        trust(benchmark.rows),
-    ]
-    tables = [criteria_table(benchmark.criteria), summary_table(benchmark.summaries), *ratio_tables(benchmark.rows)]
+def section(heading: str, lines: Iterable[str], tables: Iterable[Table]) -> str:
+    """A section of benchmarks/RESULTS.md."""
+    parts = [f"## {heading}", *lines]
     for table in tables:
         parts += [f"### {table.title}", _markdown_table(table)]
     return "\n\n".join(parts) + "\n"

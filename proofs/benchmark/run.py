@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 
-from ...convert.errors import ConversionError
-from ..evidence.machine import Machine, kept_memory, torch_settings
+from ...convert.errors import ConversionError, OutputError, SelectionError
+from ...convert.files.write import check_distinct, check_file, check_marked, write_file
+from ..evidence.machine import describe_machine
 from ..terminal.table import Table
-from .candidates.results import Phase, Row, Summary, steadiness, summarise
-from .candidates.shapes import NETWORK, NETWORKS, TABLES, BenchmarkLayer, check_table_names
-from .candidates.trained import TRAINED
 from .criteria import Criterion, evaluate
-from .measuring.layers import measure_layer
-from .measuring.measure import Settings
-from .measuring.networks import measure_network
-from .report import criteria_table, layer_tables, summary_table, trust
+from .measure import Settings, settings_applied
+from .report import criteria_table, layer_tables, ratio_tables, section, summary_table, trust
+from .results import Phase, Row, Summary, steadiness, summarise
+from .rows import measure_layer, measure_network
+from .tables import LADDER, NETWORK, NETWORKS, TABLES, check_table_names
+from .trained import TRAINED
 
-Tables = dict[str, tuple[BenchmarkLayer, ...]]
+CREATOR = "conv2attn bench"  # stands in every plot
 
 
 @dataclass(frozen=True)
@@ -29,35 +31,54 @@ class Benchmark:
 
     Attributes:
         machine: Where and when.
+        load: Average load of the system before the run, where it tells it: others' programs make short parallel calls
+            wait for their turn, so times of a busy machine mean little.
         settings: How.
         rows: What was measured.
         summaries: The rows, summed up over each table.
         criteria: What must hold, and whether it does.
     """
 
-    machine: Machine
+    machine: str
+    load: float | None
     settings: Settings
     rows: tuple[Row, ...]
     summaries: tuple[Summary, ...]
     criteria: tuple[Criterion, ...]
     exit_code: ClassVar[int] = 0  # a benchmark reports
 
+    @property
+    def place(self) -> str:
+        """The machine and its load, in words."""
+        return self.machine + ("" if self.load is None else f", load {self.load:.1f} before the run")
+
     def to_json(self) -> dict[str, Any]:
         """The run as plain data."""
-        lists = ("rows", "summaries", "criteria")
         return {
             "seed": self.settings.seed,
-            "machine": self.machine.to_json(),
+            "machine": self.machine,
+            "load": self.load,
             "settings": self.settings.to_json(),
             "steady": dict(zip(("measurements", "of"), steadiness(self.rows), strict=True)),
-            **{name: [item.to_json() for item in getattr(self, name)] for name in lists},
+            "rows": [row.to_json() for row in self.rows],
+            "summaries": [asdict(summary) for summary in self.summaries],
+            "criteria": [criterion.to_json() for criterion in self.criteria],
         }
 
     def shown(self) -> Iterator[Table | str]:
         """The run as tables and lines."""
         yield from layer_tables(self.rows)
         yield from (summary_table(self.summaries), criteria_table(self.criteria))
-        yield from (f"Machine: {self.machine}", trust(self.rows), f"Seed: {self.settings.seed}")
+        yield from (f"Machine: {self.place}", trust(self.rows), f"Seed: {self.settings.seed}")
+
+    def markdown(self) -> str:
+        """The run as a section of benchmarks/RESULTS.md."""
+        settings = self.settings.to_json()
+        name, *_, date = self.machine.split(", ")
+        options = ", ".join(f"{name} {value}" for name, value in settings.items() if value not in (None, False))
+        lines = [f"{self.place}.", f"Settings: {options}.", trust(self.rows)]
+        tables = [criteria_table(self.criteria), summary_table(self.summaries), *ratio_tables(self.rows)]
+        return section(f"{name}, {settings['dtype']}, {date}", lines, tables)
 
 
 def steps(names: Sequence[str], settings: Settings) -> int:
@@ -85,23 +106,24 @@ def run_benchmark(
     """
     chosen = check_table_names(names)
     check_device(settings.device)
-    tables = {name: TABLES[name]() for name in chosen if name != NETWORK}
     rows: list[Row] = []
-    with kept_memory(), torch_settings(threads=settings.threads, tf32=settings.tf32):
-        machine = Machine.here(settings.device)
-        for part in _measure(tables, settings, network=NETWORK in chosen):
+    with settings_applied(settings):
+        machine = describe_machine(settings.device)
+        load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+        for part in _measure(chosen, settings):
             rows += part
             progress(1)
-    return Benchmark(machine, settings, tuple(rows), summarise(rows), evaluate(rows))
+    return Benchmark(machine, load, settings, tuple(rows), summarise(rows), evaluate(rows))
 
 
-def _measure(tables: Tables, settings: Settings, *, network: bool) -> Iterator[list[Row]]:
-    for name, layers in tables.items():
-        for phase in _phases(name, settings):
-            for layer in layers:
-                yield measure_layer(name, layer, settings, phase)
-    for name in NETWORKS if network else ():
-        yield from measure_network(name, settings)
+def _measure(names: Sequence[str], settings: Settings) -> Iterator[list[Row]]:
+    for name in names:
+        if name == NETWORK:
+            for network in NETWORKS:
+                yield from measure_network(network, settings)
+        else:
+            layers = TABLES[name]()
+            yield from (measure_layer(name, layer, settings, p) for p in _phases(name, settings) for layer in layers)
 
 
 def _phases(table: str, settings: Settings) -> tuple[Phase, ...]:
@@ -119,3 +141,45 @@ def check_device(device: torch.device) -> None:
         raise ConversionError(f"a benchmark runs on cpu or cuda; got {device}")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConversionError(f"there is no {device} here; torch sees {torch.cuda.device_count()} CUDA devices")
+
+
+def check_outputs(names: Sequence[str], *, plot: Path | None, markdown: Path | None) -> None:
+    """Checks, before a run of the named tables, the files that it is to write.
+
+    Raises:
+        SelectionError: There is no such table, or the plot shows one that is not measured.
+        OutputError: A file cannot be written.
+        ConversionError: A plot is wanted, and matplotlib is not installed.
+    """
+    chosen = check_table_names(names)
+    check_distinct(file for file in (plot, markdown) if file is not None)
+    for file, suffix in ((plot, ".svg"), (markdown, ".md")):
+        if file is not None and file.suffix != suffix:
+            raise OutputError(f"{file} cannot be written: the name of this output ends in {suffix}")
+    if plot is not None:
+        if LADDER not in chosen:
+            raise SelectionError(f"a plot shows the table {LADDER}, which is not among {', '.join(chosen)}")
+        check_marked(plot, [CREATOR])
+        from . import plot as _  # noqa: F401  it needs matplotlib
+    if markdown is not None:
+        check_file(markdown, force=True)
+
+
+def write_outputs(benchmark: Benchmark, *, plot: Path | None, markdown: Path | None) -> None:
+    """Writes the plot, replacing an earlier one, and appends the section to the results.
+
+    Raises:
+        OutputError: The file system refused.
+    """
+    if plot is not None:
+        from .plot import plot_ladder
+
+        drawn = plot_ladder(benchmark)
+        write_file(plot, lambda path: path.write_bytes(drawn), force=True)
+    if markdown is not None:
+        try:
+            before = markdown.read_bytes().rstrip() + b"\n\n" if markdown.exists() else b""
+        except OSError as error:
+            raise OutputError(f"{markdown} cannot be read: {error.strerror or error}") from error
+        text = before + benchmark.markdown().encode()
+        write_file(markdown, lambda path: path.write_bytes(text), force=True)

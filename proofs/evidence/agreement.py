@@ -1,4 +1,4 @@
-"""Runs a CNN and its attention side by side on images, and says how far apart they are.
+"""Runs a CNN and its attention side by side on images, and compares all that they give.
 
 Each attention layer is also held against its convolution on the very same input, so that a layer's own
 difference is not mixed with what it inherits, and against the bound that its certificate gives for the values
@@ -9,57 +9,36 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ...convert.attention.layer import set_engine
-from ...convert.certificate.comparison import LayerComparison, LayerWatcher, watched
+from ...convert.attention.layer import SelfAttention, set_engine
+from ...convert.certificate.comparison import LayerComparison, watched
 from ...convert.certificate.reference import right_convolutions
 from ...convert.engines import AUTO
 from ...convert.errors import ConversionError
 from ...convert.inputs import as_inputs, call_with
 from ...convert.outputs import named_tensors, scores_of
-from ...convert.spec import ConvSpec
+
+Outputs = list[dict[str, Tensor]]  # of each batch, the tensors that a network gives, by name
 
 
 @dataclass(frozen=True)
-class LayerAgreement:
-    """One attention layer against its convolution, on the same inputs.
+class LayerShape:
+    """An attention layer, for a table: its geometry in words, its heads, and the smallest locality strength."""
 
-    Attributes:
-        name: Fully qualified name.
-        spec: Geometry.
-        heads: Attention heads.
-        alpha: Smallest locality strength.
-        difference: Largest |attention - convolution| over all outputs, on the same input.
-        bound: What the certificate allows for the inputs that were seen; NaN if they were not finite.
-        inherited: Largest difference that the convolution makes of the difference in its input.
-        total: Largest difference between the layer and the convolution, each in its own network.
-        outputs: Largest absolute value of the convolution's outputs.
-        note: Why torch's own convolution was not the reference, if it was not.
-    """
-
-    name: str
-    spec: ConvSpec
+    geometry: str
     heads: int
     alpha: float
-    difference: float
-    bound: float
-    inherited: float
-    total: float
-    outputs: float
-    note: str | None = None
 
-    @property
-    def comparison(self) -> LayerComparison:
-        """What was measured, as a report keeps it."""
-        return LayerComparison(
-            self.name, self.difference, self.bound, self.inherited, self.total, self.outputs, self.note
-        )
+    @classmethod
+    def of(cls, layer: SelfAttention) -> LayerShape:
+        """The shape of a layer."""
+        return cls(str(layer.spec), layer.num_heads, min(layer.regime.alpha))
 
 
 @dataclass(frozen=True)
@@ -82,7 +61,7 @@ class EngineAgreement:
     logit_difference: float
     outputs: dict[str, float]
     seconds: float
-    layers: tuple[LayerAgreement, ...]
+    layers: tuple[LayerComparison, ...]
 
 
 @dataclass(frozen=True)
@@ -94,12 +73,14 @@ class Agreement:
         accuracy: Share of images that the CNN classifies as labelled; None without labels.
         seconds: Time of the CNN.
         engines: The converted network, in each engine.
+        shapes: The attention layers, by name.
     """
 
     images: int
     accuracy: float | None
     seconds: float
     engines: tuple[EngineAgreement, ...]
+    shapes: Mapping[str, LayerShape]
 
     def to_json(self) -> dict[str, Any]:
         """The comparison as plain data."""
@@ -137,15 +118,23 @@ def compare(
     for engine in engines:
         set_engine(attention, engine)
         with watched(cnn, attention) as watchers:
-            found, elapsed = _outputs(attention, batches, progress, lambda: sum(w.seconds for w in watchers))
-        layers = tuple(_layer_agreement(watcher) for watcher in watchers if watcher.has_run)
-        same, right = _share(_answers(found), _answers(expected)), _accuracy(found, labels)
+            found, elapsed = _outputs(attention, batches, progress)
         apart = _apart(found, expected)
-        largest = max(apart.values(), key=lambda value: math.inf if math.isnan(value) else value)
-        results.append(EngineAgreement(engine, same, right, largest, apart, elapsed, layers))
+        results.append(
+            EngineAgreement(
+                engine,
+                top1_agreement=_share(_answers(found), _answers(expected)),
+                accuracy=_share(_answers(found), labels),
+                logit_difference=max(apart.values(), key=lambda value: math.inf if math.isnan(value) else value),
+                outputs=apart,
+                seconds=elapsed - sum(watcher.seconds for watcher in watchers),
+                layers=tuple(watcher.result() for watcher in watchers if watcher.has_run),
+            )
+        )
     set_engine(attention, AUTO)
+    shapes = {name: LayerShape.of(m) for name, m in attention.named_modules() if isinstance(m, SelfAttention)}
     count = sum(map(batch_length, batches))
-    return Agreement(count, _accuracy(expected, labels), seconds, tuple(results))
+    return Agreement(count, _share(_answers(expected), labels), seconds, tuple(results), shapes)
 
 
 def batch_length(batch: Any) -> int:
@@ -155,33 +144,26 @@ def batch_length(batch: Any) -> int:
     return len(first) if first.ndim else 1
 
 
-def _expected(
-    cnn: nn.Module, batches: Sequence[Any], progress: Callable[[int], None]
-) -> tuple[list[dict[str, Tensor]], float]:
+def _expected(cnn: nn.Module, batches: Sequence[Any], progress: Callable[[int], None]) -> tuple[Outputs, float]:
     """Outputs of the CNN, with convolutions that are right, and the seconds that torch's own convolutions take."""
-    found, seconds = _outputs(cnn, batches, progress, excluded=lambda: 0.0)
+    found, seconds = _outputs(cnn, batches, progress)
     with right_convolutions() as faults:
         call_with(cnn, batches[0])
         if faults:
-            found, _ = _outputs(cnn, batches, lambda _: None, excluded=lambda: 0.0)
+            found, _ = _outputs(cnn, batches, lambda _: None)
     return found, seconds
 
 
-def _outputs(
-    network: nn.Module,
-    batches: Sequence[Any],
-    progress: Callable[[int], None],
-    excluded: Callable[[], float],
-) -> tuple[list[dict[str, Tensor]], float]:
-    """The tensors that a network gives for each batch, and the seconds they took beside the excluded ones."""
+def _outputs(network: nn.Module, batches: Sequence[Any], progress: Callable[[int], None]) -> tuple[Outputs, float]:
+    """The tensors that a network gives for each batch, and the seconds they took."""
     found, start = [], time.perf_counter()
     for batch in batches:
         found.append(named_tensors(call_with(network, batch)))
         progress(batch_length(batch))
-    return found, time.perf_counter() - start - excluded()
+    return found, time.perf_counter() - start
 
 
-def _apart(found: Sequence[dict[str, Tensor]], expected: Sequence[dict[str, Tensor]]) -> dict[str, float]:
+def _apart(found: Outputs, expected: Outputs) -> dict[str, float]:
     """Largest difference of each tensor; infinite where one network lacks it, or has it in another shape."""
     apart: dict[str, float] = {}
     for one, other in zip(found, expected, strict=True):
@@ -198,7 +180,7 @@ def _difference(one: Tensor | None, other: Tensor | None) -> float:
     return float((one.to(wide) - other.to(wide)).abs().max()) if one.numel() else 0.0
 
 
-def _answers(found: Sequence[dict[str, Tensor]]) -> Tensor | None:
+def _answers(found: Outputs) -> Tensor | None:
     """The class with the highest score, of each image or pixel; None where no output is known as scores."""
     try:
         scores = [scores_of(each) for each in found]
@@ -209,27 +191,7 @@ def _answers(found: Sequence[dict[str, Tensor]]) -> Tensor | None:
     return torch.cat([each.argmax(1).flatten() for each in scores])
 
 
-def _layer_agreement(watcher: LayerWatcher) -> LayerAgreement:
-    found, layer = watcher.result(), watcher.layer
-    return LayerAgreement(
-        name=found.name,
-        spec=layer.spec,
-        heads=layer.num_heads,
-        alpha=min(layer.regime.alpha),
-        difference=found.own,
-        bound=found.bound,
-        inherited=found.inherited,
-        total=found.total,
-        outputs=found.outputs,
-        note=found.note,
-    )
-
-
 def _share(found: Tensor | None, wanted: Tensor | None) -> float | None:
     if found is None or wanted is None or found.shape != wanted.shape:
         return None
     return float((found == wanted).double().mean())
-
-
-def _accuracy(found: Sequence[dict[str, Tensor]], labels: Tensor | None) -> float | None:
-    return None if labels is None else _share(_answers(found), labels)

@@ -14,9 +14,8 @@ from contextlib import contextmanager
 import torch
 
 from ...convert.errors import ConversionError, first_line
-from .machine import torch_settings
 
-_REDUCED = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
+_EXCLUDED = ("allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
 
 
 @contextmanager
@@ -26,18 +25,16 @@ def certified_arithmetic(*, threads: int | None = 1) -> Iterator[None]:
     Args:
         threads: One is the fastest for tiny layers, and its sums come in one order; None leaves the choice to torch.
     """
-    matmul = torch.backends.cuda.matmul
-    before = {name: getattr(matmul, name) for name in _REDUCED}
-    with (
-        torch_settings(threads=threads, tf32=False),
-        torch.backends.cudnn.flags(enabled=False),
-        torch.backends.nnpack.flags(enabled=False),
-    ):
+    matmul, used = torch.backends.cuda.matmul, torch.get_num_threads()
+    before = {name: getattr(matmul, name) for name in _EXCLUDED}
+    with torch.backends.cudnn.flags(enabled=False, allow_tf32=False), torch.backends.nnpack.flags(enabled=False):
         try:
-            for name in _REDUCED:
+            torch.set_num_threads(threads or used)
+            for name in _EXCLUDED:
                 setattr(matmul, name, False)
             yield
         finally:
+            torch.set_num_threads(used)
             for name, value in before.items():
                 setattr(matmul, name, value)
 

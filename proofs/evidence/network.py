@@ -20,7 +20,7 @@ from .agreement import Agreement, compare
 from .arithmetic import certified_arithmetic
 from .inputs import Inputs, Pair
 from .random_layers import channel_limits
-from .tables import agreement_shown
+from .tables import NOTHING_RAN, agreement_shown, beyond_line
 
 # "separable" shares no step with the convolution and never forms all pairs; "auto" is what a user runs.
 DEFAULT_ENGINES = ("separable", AUTO)
@@ -64,10 +64,10 @@ class NetworkCheck:
     def verdict(self) -> tuple[str, ...]:
         """The result in a few sentences, a line each."""
         if not self._layers:
-            return ("No attention layer ran: nothing is verified.",)
+            return (NOTHING_RAN,)
         if self._beyond:
-            return (f"Beyond the bound, or not finite: {', '.join(self._beyond)}.",)
-        ratio, name = max(((_ratio(found, bound), name) for name, found, bound in self._layers), key=lambda one: one[0])
+            return (beyond_line(self._beyond),)
+        ratio, name = max((found / bound if bound else 0.0, name) for name, found, bound in self._layers)
         count = len(self._layers) // len(self.agreement.engines)
         layers = f"All {count} layers are within their bounds; largest difference / bound {ratio:.2g}, {name}."
         return layers, self._end_to_end
@@ -76,33 +76,30 @@ class NetworkCheck:
     def _layers(self) -> list[tuple[str, float, float]]:
         """Each layer in each engine: name, difference and bound."""
         return [
-            (f"{layer.name} ({engine.engine})", layer.difference, layer.bound)
+            (f"{layer.name} ({engine.engine})", layer.own, layer.bound)
             for engine in self.agreement.engines
             for layer in engine.layers
         ]
 
     @property
-    def _wholes(self) -> list[tuple[str, float, float]]:
-        """The whole network in each engine, likewise, if it has a bound."""
-        bound = self.certificate.bound
-        if bound is None:
-            return []
-        return [(f"end to end ({engine.engine})", engine.logit_difference, bound) for engine in self.agreement.engines]
-
-    @property
     def _beyond(self) -> list[str]:
-        return [name for name, found, bound in self._layers + self._wholes if not found <= bound]
+        """The layers, and the whole network if it has a bound, that are not within their bounds."""
+        wholes, bound = [], self.certificate.bound
+        if bound is not None:
+            wholes = [(f"end to end ({one.engine})", one.logit_difference, bound) for one in self.agreement.engines]
+        return [name for name, found, allowed in self._layers + wholes if not found <= allowed]
 
     @property
     def _end_to_end(self) -> str:
-        if self.certificate.bound is None:
-            reasons = [f"{problem.name}: {problem.reason}".removeprefix(": ") for problem in self.certificate.unbounded]
+        certificate = self.certificate
+        if certificate.bound is None:
+            reasons = [f"{problem.name}: {problem.reason}".removeprefix(": ") for problem in certificate.unbounded]
             return f"End to end, no finite bound is known{''.join(f'; {reason}' for reason in reasons[:1])}."
-        found = max(difference for _, difference, _ in self._wholes)
-        here, bound = f"End to end, scores differ by {found:.2g} at most", self.certificate
-        if not is_useful(bound.bound, bound.outputs):
+        found = max(engine.logit_difference for engine in self.agreement.engines)
+        here = f"End to end, scores differ by {found:.2g} at most"
+        if not is_useful(certificate.bound, certificate.outputs):
             return f"{here}. {NO_USE}."
-        return f"{here}; the bound, for all images within the ranges of these, is {bound.in_words}."
+        return f"{here}; the bound, for all images within the ranges of these, is {certificate.in_words}."
 
 
 def verify_network(
@@ -130,19 +127,17 @@ def verify_network(
 def _certificate(attention: nn.Module, batches: Sequence[Any]) -> NetworkCertificate:
     """The bound on the whole network, for images within the ranges of these."""
     first = next(module for module in attention.modules() if isinstance(module, SelfAttention))
+    size, problem = USUAL_SIZES[first.spec.axes], None
     if not isinstance(batches[0], Tensor):
         problem = "bounds are carried through networks of one image, and this one takes other inputs"
-        return NetworkCertificate(USUAL_SIZES[first.spec.axes], None, (), (Problem("", problem),))
-    size = Size(*batches[0].shape[2:])
-    if batches[0].shape[1] != first.in_channels:
-        problem = f"its first layer sees {first.in_channels} channels, the image has {batches[0].shape[1]}"
+    else:
+        size = Size(*batches[0].shape[2:])
+        if batches[0].shape[1] != first.in_channels:
+            problem = f"its first layer sees {first.in_channels} channels, the image has {batches[0].shape[1]}"
+        elif not all(bool(images.isfinite().all()) for images in batches):
+            problem = "an image holds NaN or infinite values"
+    if problem is not None:
         return NetworkCertificate(size, None, (), (Problem("", problem),))
-    if not all(bool(images.isfinite().all()) for images in batches):
-        return NetworkCertificate(size, None, (), (Problem("", "an image holds NaN or infinite values"),))
     lows, highs = zip(*(channel_limits(images.to(first.weight)) for images in batches), strict=True)
     limits = torch.stack(lows).amin(0), torch.stack(highs).amax(0)
     return certify_network(attention, input_range=limits, size=size)
-
-
-def _ratio(difference: float, bound: float) -> float:
-    return difference / bound if bound else 0.0

@@ -3,39 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from ...convert.certificate.wording import told
+from ...convert.certificate.comparison import LayerComparison
 from ...convert.errors import Problem
-from ..terminal.names import layer_name, problem_lines
+from ..terminal.names import problem_lines
 from ..terminal.table import Table
-
-
-@dataclass(frozen=True)
-class LayerCheck:
-    """A layer's attention beside its convolution.
-
-    Attributes:
-        name: The layer.
-        geometry: Its geometry, as text.
-        difference: The largest difference between the two outputs.
-        bound: What the certificate allows on this input.
-        outputs: The largest absolute value of the convolution's output.
-        alone: Whether it was run by itself, on random numbers.
-    """
-
-    name: str
-    geometry: str
-    difference: float
-    bound: float
-    outputs: float
-    alone: bool
-
-    @property
-    def passed(self) -> bool:
-        """Whether the difference is within the bound; what is NaN is not."""
-        return self.difference <= self.bound
+from .agreement import LayerShape
+from .tables import NOTHING_RAN, beyond_line, layer_table
 
 
 @dataclass(frozen=True)
@@ -44,7 +20,9 @@ class OnnxCheck:
 
     Attributes:
         form: How attention is written.
-        layers: Each layer.
+        layers: Each layer, beside its convolution on the same input.
+        alone: Names of those that lie within other nodes, and were run by themselves on random numbers.
+        shapes: The layers, by name.
         outputs: The largest difference between the two networks' outputs, and the largest output, by name.
         left: Convolution nodes that are left.
         seed: Of the inputs.
@@ -52,7 +30,9 @@ class OnnxCheck:
     """
 
     form: str
-    layers: tuple[LayerCheck, ...]
+    layers: tuple[LayerComparison, ...]
+    alone: tuple[str, ...]
+    shapes: Mapping[str, LayerShape]
     outputs: Mapping[str, tuple[float, float]]
     left: tuple[Problem, ...]
     seed: int | None = None
@@ -62,7 +42,11 @@ class OnnxCheck:
     def passed(self) -> bool:
         """Whether some layer ran, and every one stayed within its bound, and all outputs have one shape and no NaN."""
         finite = all(difference < float("inf") for difference, _ in self.outputs.values())
-        return bool(self.layers) and finite and self.is_kept and all(layer.passed for layer in self.layers)
+        return bool(self.layers) and finite and self.is_kept and not self._beyond
+
+    @property
+    def _beyond(self) -> list[str]:
+        return [layer.name for layer in self.layers if not layer.own <= layer.bound]
 
     @property
     def exit_code(self) -> int:
@@ -75,44 +59,24 @@ class OnnxCheck:
             "form": self.form,
             "seed": self.seed,
             "kept": self.is_kept,
-            "layers": [asdict(layer) for layer in self.layers],
+            "layers": [layer.to_json() | {"alone": layer.name in self.alone} for layer in self.layers],
             "outputs": {name: {"difference": d, "largest": size} for name, (d, size) in self.outputs.items()},
             "left": [vars(problem) for problem in self.left],
         }
 
     def shown(self) -> list[Table | str]:
         """The check as tables and lines."""
-        beyond = [layer.name for layer in self.layers if not layer.passed]
-        alone = sum(layer.alone for layer in self.layers)
-        verdict = f"Beyond the bound, or not finite: {', '.join(beyond)}." if beyond else self._within
+        within = f"All {len(self.layers)} layers are within their bounds, in the form {self.form}, run by ONNX Runtime."
+        verdict = beyond_line(self._beyond) if self._beyond else within if self.layers else NOTHING_RAN
         return [
-            self._table(),
+            layer_table("layer", self.shapes, {self.form: self.layers}),
             *problem_lines("left as they are", self.left),
             verdict,
             *([] if self.is_kept else ["The folder's file does not give what its layers, written anew, give."]),
-            *([f"{alone} of them lie within other nodes, and were run by themselves."] if alone else []),
+            *([f"{len(self.alone)} of them lie within other nodes, and were run by themselves."] if self.alone else []),
             *(
                 f"Output {name}: {difference:.1e} apart; the largest is {size:.2g}."
                 for name, (difference, size) in self.outputs.items()
             ),
             *([] if self.seed is None else [f"Seed: {self.seed}"]),
         ]
-
-    @property
-    def _within(self) -> str:
-        if not self.layers:
-            return "No attention layer ran: nothing is verified."
-        return f"All {len(self.layers)} layers are within their bounds, in the form {self.form}, run by ONNX Runtime."
-
-    def _table(self) -> Table:
-        return Table(
-            ("layer", "geometry", f"{self.form}: difference / bound"),
-            tuple(
-                (
-                    layer_name(layer.name),
-                    layer.geometry,
-                    f"{layer.difference:.1e} / {told(layer.bound, layer.outputs, form='.1e')}",
-                )
-                for layer in self.layers
-            ),
-        )

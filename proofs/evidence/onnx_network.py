@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from ...convert.certificate.comparison import LayerComparison
 from ...convert.certificate.data import measure_input
 from ...convert.certificate.layer import certify_error
 from ...convert.errors import OptionError, refusing
@@ -28,7 +29,8 @@ from ...convert.files.write import PROGRAM
 from ...convert.model.convert import convert_model
 from ...convert.plain import path_in
 from ...convert.size import Size
-from .onnx_check import LayerCheck, OnnxCheck
+from .agreement import LayerShape
+from .onnx_check import OnnxCheck
 from .onnx_run import IMAGES, Feeds, random_feeds, session
 
 
@@ -66,11 +68,13 @@ def verify_onnx(
             ends = {port.name for port in (*original.get_inputs(), *original.get_outputs())}
             content, watched = watched_model(path, named, form=form, given=ends)
             outputs, is_kept = _apart(original, attention, inputs), True
-            layers = _layer_checks(content, watched, inputs, form)
+            layers = _compare_layers(content, watched, inputs, form)
         if converted is not None:
             with refusing(f"ONNX Runtime cannot run {converted}"):
                 is_kept = all(apart == 0 for apart, _ in _apart(attention, session(converted), inputs).values())
-    return OnnxCheck(form, tuple(layers), outputs, (*whole.refused, *whole.left), seed, is_kept)
+    alone = tuple(one.name for one in watched if one.own is not None)
+    shapes = {one.name: LayerShape.of(one.layer) for one in watched}
+    return OnnxCheck(form, tuple(layers), alone, shapes, outputs, (*whole.refused, *whole.left), seed, is_kept)
 
 
 def verify_onnx_file(
@@ -133,18 +137,16 @@ def _apart(original: Any, converted: Any, inputs: Feeds) -> dict[str, tuple[floa
     return {name: (_difference(a, b), float(np.abs(a).max(initial=0))) for name, a, b in pairs if _is_numbers(a)}
 
 
-def _layer_checks(content: bytes, watched: Sequence[Watched], inputs: Feeds, form: str) -> list[LayerCheck]:
+def _compare_layers(content: bytes, watched: Sequence[Watched], inputs: Feeds, form: str) -> list[LayerComparison]:
+    """Each layer beside its convolution: all that can be watched in one run, and then the others by themselves."""
     together = [one for one in watched if one.own is None]
     wanted = list(dict.fromkeys(name for one in together for name in (one.x, one.convolution, one.attention)))
     computed = [name for name in wanted if name not in inputs]
     values = dict(inputs)
     if computed:  # no names would mean all outputs
         values |= dict(zip(computed, session(content).run(computed, dict(inputs)), strict=True))
-    checks = [_check(one, values, form) for one in together]
-    for one in watched:
-        if one.own is not None:
-            checks.append(_check(one, _run_alone(one, one.own), form))
-    return checks
+    alone = [(one, _run_alone(one, one.own)) for one in watched if one.own is not None]
+    return [_compared(one, values, form) for one in together] + [_compared(one, own, form) for one, own in alone]
 
 
 def _run_alone(one: Watched, network: bytes) -> Feeds:
@@ -157,19 +159,13 @@ def _run_alone(one: Watched, network: bytes) -> Feeds:
     return {one.x: x} | dict(zip(names, session(network).run(names, {one.x: x}), strict=True))
 
 
-def _check(one: Watched, values: Feeds, form: str) -> LayerCheck:
+def _compared(one: Watched, values: Feeds, form: str) -> LayerComparison:
     conv, attention = values[one.convolution], values[one.attention]
     seen = measure_input(one.layer, [torch.from_numpy(values[one.x])])
     error = FORMS[form].error(one.layer._values())
     bound = certify_error(one.layer._values(), error, input_range=seen.input_range, sums=seen.sums).bound
-    return LayerCheck(
-        one.name,
-        str(one.layer.spec),
-        _difference(conv, attention),
-        bound,
-        float(np.abs(conv.astype("float64")).max(initial=0)),
-        one.own is not None,
-    )
+    apart, largest = _difference(conv, attention), float(np.abs(conv.astype("float64")).max(initial=0))
+    return LayerComparison(one.name, own=apart, bound=bound, inherited=0.0, total=apart, outputs=largest)
 
 
 def _difference(a: Any, b: Any) -> float:

@@ -1,13 +1,16 @@
-"""A converted network beside its CNN, as tables for people."""
+"""A converted network beside its CNN, as tables and sentences."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+from ...convert.certificate.comparison import LayerComparison
 from ...convert.certificate.wording import told
 from ..terminal.names import layer_name, note_lines
 from ..terminal.table import Table
-from .agreement import Agreement
+from .agreement import Agreement, LayerShape
 
-_UNKNOWN = "unknown"
+NOTHING_RAN = "No attention layer ran: nothing is verified."
 
 
 def agreement_shown(title: str, agreement: Agreement) -> list[Table | str]:
@@ -17,26 +20,25 @@ def agreement_shown(title: str, agreement: Agreement) -> list[Table | str]:
         title: Head of the column of layers.
         agreement: What was found.
     """
+    engines = {engine.engine: engine.layers for engine in agreement.engines}
     notes = note_lines((layer.name, layer.note) for layer in agreement.engines[0].layers)
-    return [_layers(title, agreement), *notes, _networks(agreement)]
+    return [layer_table(title, agreement.shapes, engines), *notes, _networks(agreement)]
 
 
-def _layers(title: str, agreement: Agreement) -> Table:
-    """Each layer beside its convolution, in every engine."""
-    columns = (f"{engine.engine}: difference / bound" for engine in agreement.engines)
-    return Table(
-        (title, "geometry", "heads", "alpha", *columns),
-        tuple(
-            (
-                layer_name(layers[0].name),
-                str(layers[0].spec),
-                layers[0].heads,
-                f"{layers[0].alpha:g}",
-                *(f"{layer.difference:.1e} / {told(layer.bound, layer.outputs, form='.1e')}" for layer in layers),
-            )
-            for layers in zip(*(engine.layers for engine in agreement.engines), strict=True)
-        ),
-    )
+def layer_table(title: str, shapes: Mapping[str, LayerShape], found: Mapping[str, Sequence[LayerComparison]]) -> Table:
+    """Each layer beside its convolution, a column for each way to compute it."""
+    header = (title, "geometry", "heads", "alpha", *(f"{way}: difference / bound" for way in found))
+    rows = []
+    for layers in zip(*found.values(), strict=True):
+        shape = shapes[layers[0].name]
+        cells = (f"{layer.own:.1e} / {told(layer.bound, layer.outputs, form='.1e')}" for layer in layers)
+        rows.append((layer_name(layers[0].name), shape.geometry, shape.heads, f"{shape.alpha:g}", *cells))
+    return Table(header, tuple(rows))
+
+
+def beyond_line(names: Sequence[str]) -> str:
+    """What is not within its bound, or is NaN."""
+    return f"Beyond the bound, or not finite: {', '.join(names)}."
 
 
 def _networks(agreement: Agreement) -> Table:
@@ -58,4 +60,4 @@ def _networks(agreement: Agreement) -> Table:
 
 
 def _share(value: float | None) -> str:
-    return _UNKNOWN if value is None else f"{value:.1%}"
+    return "unknown" if value is None else f"{value:.1%}"

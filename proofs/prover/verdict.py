@@ -1,9 +1,8 @@
-"""Runs the checks of one claim, here and now, without a time limit."""
+"""The verdict on one check, and on claims that their checks could not show."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -34,16 +33,6 @@ class Verdict:
     outcome: Outcome
     failures: tuple[str, ...] = ()
     seconds: float = 0.0
-
-
-def run_checks(claim: Claim) -> Iterator[Verdict]:
-    """Runs the checks one after the other; a claim that its checks could not show is refused before."""
-    yield from refused(claim) or map(decide, claim.checks)
-
-
-def failures_of(claim: Claim) -> list[str]:
-    """What the checks of a claim find against it, each text with the name of its check; empty if all hold."""
-    return [f"{verdict.check}: {failure}" for verdict in run_checks(claim) for failure in verdict.failures]
 
 
 def refused(claim: Claim) -> list[Verdict]:

@@ -105,9 +105,8 @@ def run_demo(
             agreement = compare(cnn, attention, images, labels, engines=ENGINES, progress=progress)
             architecture = Architecture(f"{NETWORKS[name].__module__}:{NETWORKS[name].__name__}")
             low, high, rows, columns = float(images.min()), float(images.max()), *images.shape[2:]
-            comparison = tuple(layer.comparison for layer in agreement.engines[0].layers)
             certified = CertifiedReport.of(attention, report, input_range=(low, high), size=(rows, columns))
-            certified = replace(certified, comparison=comparison)
+            certified = replace(certified, comparison=agreement.engines[0].layers)
             page = viewer_page(attention, report, title=f"The {name} example network", agreement=agreement)
             save_converted(attention, target, report=certified, architecture=architecture, page=page, force=True)
             results.append(DemoResult(name, target, agreement))

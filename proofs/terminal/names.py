@@ -1,16 +1,40 @@
-"""Layers, and what is to be said of them, as lines."""
+"""Names of layers, and what is to be said of them, as lines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from .output import LISTED
+from .table import LISTED
 
 if TYPE_CHECKING:
     from ...convert.errors import Problem
 
+LONGEST_NAME = 60  # characters of a name that a table shows
+_CUT = "\u2026"
 _LISTED = 10  # names in a line
+
+
+def short_names(names: Sequence[str], limit: int = LONGEST_NAME) -> list[str]:
+    """Names with at most so many characters, shortened in the middle; different names stay different.
+
+    Args:
+        names: The names; the same one may come several times.
+        limit: Characters that a name may have.
+    """
+    shortened = {name: short_name(name, limit) for name in names}
+    owners: dict[str, set[str]] = {}
+    for name, short in shortened.items():
+        owners.setdefault(short, set()).add(name)
+    return [shortened[name] if len(owners[shortened[name]]) == 1 else name for name in names]
+
+
+def short_name(name: str, limit: int = LONGEST_NAME) -> str:
+    """A name with at most so many characters, shortened in its middle."""
+    if len(name) <= limit:
+        return name
+    end = limit // 2
+    return name[: limit - end - 1] + _CUT + name[len(name) - end :]
 
 
 def layer_name(name: str) -> str:

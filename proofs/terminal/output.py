@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from typing import TextIO
 
-from .layout import blocks, column_widths, short_names
+from .names import short_names
 from .printable import CELL, printable
+from .table import LISTED
 
-LISTED = 1000  # rows of a table, or lines of one kind, that are printed; JSON holds all
+_UNLIMITED = 100_000  # characters of a table's line in a file
 _LENGTH = re.compile("[1-9][0-9]{0,4}")  # of a terminal's side
 _STANDARD_OUTPUT, _STANDARD_ERROR = 1, 2
 _results: TextIO | None = None  # where results go while everything else that is printed goes to standard error
@@ -115,8 +116,8 @@ def say_document(text: str, *, err: bool = False) -> None:
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Prints a table; nothing if it has no rows.
 
-    On a terminal it fits the width: long names are shortened, cells are folded, and where that is not enough each row
-    becomes a block of lines. A file has no width: there the table is as wide as it is, with whole names.
+    On a terminal it fits the width: long names are shortened, cells are folded. A file has no width: there the table is
+    as wide as it is, with whole names.
     """
     from rich import box
     from rich.console import Console
@@ -125,32 +126,20 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
 
     if not rows:
         return
-    numeric = [index > 0 and isinstance(cell, int) for index, cell in enumerate(rows[0])]
-    header = [printable(name, CELL) for name in header]
+    console = Console(file=_results or sys.stdout, highlight=False)
     texts = [[f"{c:,}" if isinstance(c, int) else printable(c, CELL) for c in row] for row in rows[:LISTED]]
-    console, around = Console(file=_results or sys.stdout, highlight=False), 3 * len(header) - 1
     if console.is_terminal:
         for row, name in zip(texts, short_names([row[0] for row in texts]), strict=True):
             row[0] = name
-    columns = list(zip(header, *texts, strict=True))
-    widths = column_widths(columns, console.width - around if console.is_terminal else None)
-    if widths is None:
-        for line in blocks(header, texts):
-            console.print(Text(line, overflow="fold"))
-        _say_how_many(rows)
-        return
+    else:
+        console.width = _UNLIMITED
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="")
-    for name, width, is_number in zip(header, widths, numeric, strict=True):
-        table.add_column(Text(name), justify="right" if is_number else "left", overflow="fold", width=width)
+    for index, name in enumerate(header):
+        is_number = index > 0 and isinstance(rows[0][index], int)
+        table.add_column(Text(printable(name, CELL)), justify="right" if is_number else "left", overflow="fold")
     for row in texts:
         table.add_row(*map(Text, row))
-    console.width = sum(widths) + around
     console.print(table)
-    _say_how_many(rows)
-
-
-def _say_how_many(rows: Sequence[object]) -> None:
-    """Says how many rows of a table are not printed."""
     if len(rows) > LISTED:
         say(f"and {len(rows) - LISTED:,} more rows; --json prints all")
 

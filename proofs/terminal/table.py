@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+LISTED = 1000  # rows of a table, or lines of one kind, that are printed; JSON holds all
+
 
 class Table(NamedTuple):
     """A table of texts and numbers.

@@ -28,6 +28,7 @@ MODULES = {"cuda", "cudnn", "mkldnn", "nnpack", "mps", "xpu", "hip"}
 
 CONVERT = {
     "convert/attention/layer.py::SelfAttention._content_that_counts": "a gate is read only where that does not wait",
+    "convert/certificate/network/certificate.py::_on_cpu": "a graph is exported, and bounds are computed, on the CPU",
     "convert/engines/axes.py::AxisTable.of": "a table of one call is read only where that does not wait",
     "convert/engines/convolution.py::_is_onednns": "what torch is known to compute wrongly, it does on the CPU",
     "convert/engines/literal.py::_Memory.of": "chunks of scores are as large as a CPU's caches",
@@ -38,14 +39,14 @@ CONVERT = {
     "convert/heads/regime_cache.py::asserts": "AMD's builds call their device cuda, and leave assertions out",
 }
 PROOFS = {
-    "proofs/evidence/machine.py::Machine.here": "the GPU's name",
-    "proofs/evidence/machine.py::torch_settings": "TF32 is a setting of CUDA's",
-    "proofs/benchmark/measuring/measure.py::": "limits of what is measured",
-    "proofs/benchmark/measuring/memory.py::peak_bytes": "CUDA's allocator counts its peak",
+    "proofs/evidence/machine.py::describe_machine": "the GPU's name",
+    "proofs/benchmark/measure.py::": "limits of what is measured",
+    "proofs/benchmark/measure.py::peak_bytes": "CUDA's allocator counts its peak",
+    "proofs/benchmark/measure.py::time_in_turns.clock": "a GPU is waited for before the clock is read",
+    "proofs/benchmark/measure.py::settings_applied": "TF32 is a setting of CUDA's",
     "proofs/benchmark/run.py::check_device": "only these two can be measured",
-    "proofs/benchmark/measuring/timing.py::_waiter": "a GPU is waited for before the clock is read",
     "proofs/evidence/arithmetic.py::certified_arithmetic": "settings of CUDA's",
-    "proofs/evidence/campaign/run.py::_workers": "processes are for the CPU's cores",
+    "proofs/evidence/campaign/run.py::run_campaign": "processes are for the CPU's cores",
 }
 
 

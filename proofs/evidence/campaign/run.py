@@ -1,20 +1,30 @@
-"""Runs a campaign.
+"""Runs a campaign, in any number of processes.
 
-The result of a run that was cut short is that of its first layers: blocks count only in the order of their indices.
+Layers are checked in blocks, which count only in the order of their indices: a run that was cut short has the result of
+its first layers. A process does not hear an interrupt: its parent ends it. However the parent ends, its processes end
+with it.
 """
 
 from __future__ import annotations
 
-import platform
+import multiprocessing
+import os
+import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Executor
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from importlib import import_module
 
 import torch
 
+from ....convert.errors import ConversionError
+from ....convert.parent import end_with_parent, interrupts_ignored
 from ..arithmetic import check_device
-from ..machine import Machine, cpu_features
-from .processes import tallies_of
+from ..machine import core_count, describe_machine
+from .checks.all import compare_layer
 from .result import INTERRUPTED, OUT_OF_TIME, Campaign, Part
 from .settings import Settings
 from .shard import Shard
@@ -23,6 +33,8 @@ from .tally import Tally
 DEFAULT_LAYERS = 1000
 ENDLESS = 10**12  # layers; no campaign gets there
 _WORTH_PROCESSES = 200  # layers; for fewer, starting processes takes longer than it saves
+_BLOCK = 8  # layers; what an interrupt loses at most, for each process
+_AHEAD = 256  # blocks that an executor of the caller's, whose workers are not known, is given ahead
 
 
 def run_campaign(
@@ -56,10 +68,12 @@ def run_campaign(
     check_device(settings.device)
     shard = shard or Shard()
     indices = shard.indices(layers)
+    if workers is None:
+        workers = core_count() if settings.device == "cpu" and len(indices) >= _WORTH_PROCESSES else 0
     start, tally, stopped = time.monotonic(), Tally(), None
-    deadline = None if minutes is None else start + 60 * minutes
+    blocks = _blocks(indices, None if minutes is None else start + 60 * minutes)
     try:
-        with tallies_of(settings, seed, indices, deadline, _workers(settings, indices, workers), executor) as tallies:
+        with _tallies(settings, seed, blocks, workers, executor) as tallies:
             for block in tallies:
                 tally = tally + block
                 progress(block.layers)
@@ -68,27 +82,80 @@ def run_campaign(
     if stopped is None and tally.layers < len(indices):
         stopped = OUT_OF_TIME
     part = Part(seed, shard.number, shard.count, tally.layers)
-    return Campaign(settings, (part,), tally, time.monotonic() - start, stopped, (_here(settings),))
+    runs = (describe_machine(settings.device),)
+    return Campaign(settings, (part,), tally, time.monotonic() - start, stopped, runs)
 
 
 def layer_count(layers: int | None, minutes: float | None) -> int:
     """How many layers a campaign has, all shards together: by default 1000, or as many as the minutes allow."""
-    if layers is not None:
-        return layers
-    return DEFAULT_LAYERS if minutes is None else ENDLESS
+    return layers or (DEFAULT_LAYERS if minutes is None else ENDLESS)
 
 
-def _workers(settings: Settings, indices: range, workers: int | None) -> int:
-    if workers is not None:
-        return workers
-    if settings.device != "cpu" or len(indices) < _WORTH_PROCESSES:
-        return 0
-    return Machine.here(torch.device(settings.device)).cores
+def check_block(settings: Settings, seed: int, indices: Sequence[int]) -> Tally:
+    """Checks some layers of a seed."""
+    tallies = []
+    for index in indices:
+        layer = settings.layer(seed, index)
+        found = compare_layer(layer, engines=settings.engines, device=settings.device)
+        tallies.append(Tally.of(layer, found, seed=seed, index=index))
+    return Tally.total(tallies)
 
 
-def _here(settings: Settings) -> str:
-    """The day and the machine."""
-    machine = Machine.here(torch.device(settings.device))
-    cores = f"{machine.cores} core{'s' * (machine.cores > 1)}"
-    processor = machine.gpu or f"{platform.machine()}, {cores}, {cpu_features()}"
-    return f"{machine.date}, {processor}"
+def _blocks(indices: range, deadline: float | None) -> Iterator[range]:
+    """The blocks in order, until the deadline."""
+    for start in range(0, len(indices), _BLOCK):
+        if deadline is not None and time.monotonic() >= deadline:
+            return
+        yield indices[start : start + _BLOCK]
+
+
+@contextmanager
+def _tallies(
+    settings: Settings, seed: int, blocks: Iterator[range], workers: int, executor: Executor | None
+) -> Iterator[Iterator[Tally]]:
+    """Yields the tallies of the blocks in order: by the caller's executor, in this process, or in several of ours."""
+    if executor is not None:
+        yield _in_order(executor, settings, seed, blocks, ahead=_AHEAD)
+    elif workers < 2:
+        yield (check_block(settings, seed, block) for block in blocks)
+    else:
+        with _pool(workers) as pool:
+            yield _in_order(pool, settings, seed, blocks, ahead=2 * workers)
+
+
+def _in_order(
+    executor: Executor, settings: Settings, seed: int, blocks: Iterator[range], *, ahead: int
+) -> Iterator[Tally]:
+    """Keeps up to ``ahead`` blocks started, and waits for the oldest."""
+    started: deque[Future[Tally]] = deque()
+    for block in blocks:
+        started.append(executor.submit(check_block, settings, seed, block))
+        if len(started) == ahead:
+            yield started.popleft().result()
+    yield from (future.result() for future in started)
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that do not hear an interrupt, and are killed at the end: one may hang in a kernel of torch's."""
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_begin)
+    try:
+        with interrupts_ignored():
+            for _ in range(workers):
+                pool.submit(os.getpid)
+        yield pool
+    except BrokenProcessPool as error:
+        raise ConversionError("a process of the campaign died; perhaps the memory is too small") from error
+    finally:
+        for process in set(multiprocessing.active_children()) - others:
+            process.kill()
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin() -> None:
+    """Prepares a process: one thread, since there is one process a core; more would wait for each other."""
+    torch.set_num_threads(1)
+    with suppress(ImportError):  # torch's progress bars make a lock that an end by force leaves behind
+        import_module("tqdm").tqdm.set_lock(threading.RLock())
+    end_with_parent()

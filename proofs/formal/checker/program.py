@@ -11,7 +11,7 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, get_args
@@ -21,7 +21,6 @@ from torch import Tensor
 
 from ....convert.errors import ConversionError, ToolError
 from ....convert.spec import ConvSpec, NamedPadding, PaddingMode
-from ..leash import on_leash
 
 PROGRAM = "conv2attn-checker"
 BUILT = Path(__file__).parents[3] / "build" / "checker" / PROGRAM  # where make checker puts it, in a checkout
@@ -144,15 +143,20 @@ def find_program() -> str:
 
 @contextmanager
 def running() -> Iterator[Running]:
-    """Starts the program, and ends it, at the latest when this process ends.
+    """Starts the program, which ends where its questions do, and so at the latest with this process.
 
     Raises:
         ToolError: It is not built.
     """
-    with on_leash([find_program()], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        yield Running(process.stdin, process.stdout)
+    with subprocess.Popen([find_program()], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        if process.stdin is None or process.stdout is None:
+            raise ToolError(f"{PROGRAM} has no standard streams")
+        try:
+            yield Running(process.stdin, process.stdout)
+        finally:
+            process.kill()
+            with suppress(BrokenPipeError):  # what was not sent yet goes nowhere
+                process.stdin.close()
 
 
 def _shape(spec: ConvSpec) -> list[str]:

@@ -231,7 +231,6 @@ def _agreement_data(agreement: Agreement) -> dict[str, Any]:
         "top1_agreement": first.top1_agreement,
         "logit_difference": finite(first.logit_difference),
         "layers": {
-            printable(layer.name, CELL): finite([layer.difference, layer.bound, layer.outputs])
-            for layer in first.layers
+            printable(layer.name, CELL): finite([layer.own, layer.bound, layer.outputs]) for layer in first.layers
         },
     }

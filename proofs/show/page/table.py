@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....convert.certificate.wording import is_useful, told
-from ...terminal.layout import short_names
+from ...terminal.names import short_names
 from ...terminal.numbers import scientific
 
 NUMBER, WORDS = "number", "words"

@@ -23,7 +23,7 @@ from ....convert.files.layers import Layers
 from ....convert.names import names_by_module
 from ....convert.size import Size
 from ....convert.spec import Convolution
-from ...terminal.layout import short_name
+from ...terminal.names import short_name
 from ...terminal.printable import CELL, printable
 from .image import drawn_image
 from .plane import network_input, plane_of

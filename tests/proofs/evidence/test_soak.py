@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from conv2attn.convert.errors import OutputError, SelectionError
+from conv2attn.convert.errors import OutputError
 from conv2attn.proofs.evidence.campaign import outputs
-from conv2attn.proofs.evidence.campaign.merge import _common_layer, _to_compare
-from conv2attn.proofs.evidence.campaign.result import Part
+from conv2attn.proofs.evidence.campaign.result import Campaign
+from conv2attn.proofs.evidence.campaign.run import run_campaign
+from conv2attn.proofs.evidence.campaign.settings import Settings
+from conv2attn.proofs.evidence.campaign.tally import Failure, Tally
 from tests.command import Run, result_of
 from tests.faults import drop_a_head
 from tests.processes import PATIENCE, finished, started
 
 COMMAND = [sys.executable, "-c", "from conv2attn.cli import main; main()"]
-
-PARTS = st.builds(Part, st.integers(0, 1), st.integers(0, 30), st.integers(1, 9), st.integers(0, 9))
 
 
 def test_a_summary_says_what_was_tried_and_what_was_found(run: Run) -> None:
@@ -45,7 +43,6 @@ def test_json_and_the_file_are_the_same_object(run: Run) -> None:
     assert code == 0
     data = result_of("soak", out)
     assert data == result_of("soak", Path("result.json").read_text(encoding="utf-8"))
-    assert data["counterexample"] is None
     assert data["campaign"]["parts"] == [{"seed": 0, "first": 0, "step": 1, "count": 3}]
     assert os.listdir() == ["result.json"]
 
@@ -82,20 +79,17 @@ def test_shards_merge_into_the_whole(run: Run, monkeypatch: pytest.MonkeyPatch) 
     code, out, _ = run("merge", "odd.json", "even.json")
     assert "Seed 0, layers 0, 2, ...\nSeed 0, layers 1, 3, ...\n" in out
     code, _, err = run("merge", "odd.json", "odd.json")
-    assert (code, err) == (2, "conv2attn: layer 1 of seed 0 is both in odd.json and in odd.json\n")
+    assert code == 2
+    assert "odd.json and odd.json have the shards 1/2 and 1/2 of seed 0" in err
 
 
 @pytest.mark.parametrize(
     ("place", "value"),
     [
         ("parts", [{"seed": 0, "first": 0, "step": 0, "count": 6}]),
-        ("parts", [{"seed": 0, "first": "0", "step": 1, "count": 6}]),
         ("seconds", "long"),
-        ("seconds", 10**400),
-        ("runs", None),
         ("settings", {"engines": ["cuda"], "dtypes": ["float32"], "device": "cpu", "max_size": 4}),
         ("tally", {"layers": 6}),
-        ("versions", [1]),
     ],
 )
 def test_a_result_that_is_malformed_is_refused(run: Run, place: str, value: Any) -> None:
@@ -109,55 +103,6 @@ def test_a_result_that_is_malformed_is_refused(run: Run, place: str, value: Any)
     assert err.count("\n") == 1
 
 
-def test_results_of_more_layers_than_memory_holds_are_added(run: Run) -> None:
-    run("soak", "--layers", "2", "--engine", "factored", "--out", "result.json")
-    written = json.loads(Path("result.json").read_text())
-    for first, count in ((0, 10**15), (10**15, 5), (1, 3 * 10**14)):
-        step = 3 if first == 1 else 1
-        written["campaign"]["parts"] = [{"seed": 0, "first": first, "step": step, "count": count}]
-        Path(f"{first}.json").write_text(json.dumps(written))
-    assert run("merge", "0.json", f"{10**15}.json")[0] == 0
-    code, _, err = run("merge", f"{10**15}.json", "1.json")
-    assert code == 0
-    code, _, err = run("merge", "0.json", "1.json")
-    assert (code, err) == (2, "conv2attn: layer 1 of seed 0 is both in 0.json and in 1.json\n")
-
-
-@pytest.mark.parametrize("kind", ["a pipe", "a folder", "nothing"])
-def test_what_is_no_file_is_no_result(run: Run, kind: str) -> None:
-    {"a pipe": os.mkfifo, "a folder": os.mkdir, "nothing": lambda name: None}[kind]("result.json")
-    code, _, err = run("merge", "result.json")
-    assert code == 3
-    assert err.startswith("conv2attn: result.json cannot be read: ")
-
-
-@given(one=PARTS, other=PARTS)
-def test_two_parts_have_the_layers_in_common_that_their_indices_have(one: Part, other: Part) -> None:
-    common = set(one.indices) & set(other.indices) if one.seed == other.seed else set()
-    assert _common_layer(one, other) == min(common, default=None)
-
-
-@given(st.lists(PARTS, max_size=6))
-def test_parts_that_have_a_layer_in_common_are_compared(parts: list[Part]) -> None:
-    layers = [(part.seed, index) for part in parts for index in part.indices]
-    compared = list(_to_compare([(Path(), part) for part in parts]))
-    assert any(_common_layer(one, other) is not None for (_, one), (_, other) in compared) == (
-        len(set(layers)) < len(layers)
-    )
-
-
-def test_shards_of_one_seed_are_compared_with_their_neighbours_alone() -> None:
-    parts = [(Path(), Part(0, number, 7000, 1)) for number in range(7000)]
-    assert len(list(_to_compare(parts))) == 6999
-
-
-def test_many_parts_of_different_steps_are_refused_before_they_are_compared() -> None:
-    parts = [(Path(), Part(0, 0, step, 1)) for step in range(1, 7000)]
-    compared = _to_compare(parts)
-    with pytest.raises(SelectionError, match="more than 100,000 pairs"):
-        list(compared)
-
-
 def test_a_failure_gives_a_snippet_and_exit_code_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     drop_a_head(monkeypatch)
     code, out, _ = run("soak", "--layers", "12", "--out", "result.json")
@@ -165,10 +110,31 @@ def test_a_failure_gives_a_snippet_and_exit_code_1(run: Run, monkeypatch: pytest
     assert "violations in 12 layers" in out
     assert "layer 0 of seed 0: integers, one-hot: output, literal: error" in out
     assert "and 2 more layers" in out
-    snippet = result_of("soak", Path("result.json").read_text())["counterexample"]
-    assert snippet in out
-    assert "layer = RandomLayer(" in snippet
     assert run("merge", "result.json")[0] == 1
+    again = out.partition("The first one again: conv2attn ")[2].partition("\n")[0]
+    code, out, _ = run(*again.split())
+    assert code == 1
+    assert "\n1 layers, " in out
+    assert "layer 0 of seed 0: integers, one-hot: output, literal: error" in out
+
+
+def test_a_layer_far_into_a_campaign_is_checked_again_by_itself(run: Run) -> None:
+    failure = Failure(7, 4711, "", "integers", "")
+    settings = Settings(("literal", "factored"), ("float64",), max_size=4)
+    campaign = Campaign(settings, (), Tally(failed=1, failures=(failure,)), 1.0, None, ())
+    (again,) = (str(line).partition("conv2attn ")[2] for line in campaign.shown() if "again: " in str(line))
+    code, out, _ = run(*again.split(), "--json")
+    found = result_of("soak", out)["campaign"]
+    assert (code, found["parts"]) == (0, [{"seed": 7, "first": 4711, "step": 4712, "count": 1}])
+    assert found["settings"] == {**asdict(settings), "engines": list(settings.engines), "dtypes": ["float64"]}
+
+
+def test_verify_without_a_network_verifies_the_theorem_on_random_layers(run: Run) -> None:
+    code, out, _ = run("verify", "--random", "3", "--seed", "5", "--json", "--out", "result.json")
+    assert code == 0
+    found = result_of("verify", out)["campaign"]
+    assert found["tally"] == json.loads(json.dumps(asdict(run_campaign(Settings(), layers=3, seed=5).tally)))
+    assert run("merge", "result.json")[0] == 0
 
 
 def test_minutes_end_a_campaign(run: Run) -> None:
@@ -178,7 +144,8 @@ def test_minutes_end_a_campaign(run: Run) -> None:
 
 
 WRONG: list[tuple[tuple[str, ...], str]] = [
-    (("verify",), "Missing argument 'CHECKPOINT'"),
+    (("verify",), "CHECKPOINT: is missing: give it, or --random N for random layers"),
+    (("verify", "--random", "3", "--size", "4x4"), "--size: has no meaning for random layers"),
     (("merge",), "Missing argument 'FILE...'"),
     (("soak", "--random", "3"), "No such option: --random"),
     (("soak", "a"), "unexpected extra argument(s) (a)"),
@@ -204,23 +171,6 @@ def test_a_device_that_cannot_compute_is_refused(device: str, run: Run) -> None:
     assert f"the device {device!r} cannot be used: " in err
 
 
-@pytest.mark.parametrize(
-    ("target", "reason"),
-    [
-        ("missing/result.json", "missing/result.json cannot be written: there is no folder "),
-        ("/dev/full", "/dev/full is not a plain file; only a plain file is replaced\n"),
-        (".", " is a folder; the output is a file\n"),
-    ],
-)
-def test_a_target_that_cannot_be_written_is_refused_before_the_run(
-    target: str, reason: str, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("conv2attn.proofs.evidence.campaign.run.run_campaign", lambda *_, **__: pytest.fail("it ran"))
-    code, out, err = run("soak", "--layers", "3", "--out", target)
-    assert (code, out) == (3, "")
-    assert reason in err
-
-
 def test_a_full_disk_is_an_error_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outputs, "ROOM", 2**62)
     with pytest.raises(OutputError, match=r"result\.json cannot be written: its disk is full"):
@@ -243,18 +193,6 @@ def test_a_disk_without_room_for_the_printed_result_is_an_error(
         monkeypatch.setattr(outputs, "ROOM", 2**62)
         with pytest.raises(OutputError, match="its disk is full"):
             outputs.check_stdout(file.fileno())
-
-
-def test_a_result_replaces_the_old_one_only_when_it_is_whole(tmp_path: Path) -> None:
-    target = tmp_path / "result.json"
-    target.write_text(old := '{"version": 1, "command": "soak"}')
-    with contextlib.suppress(KeyboardInterrupt), outputs.result_file(target, "soak"):
-        raise KeyboardInterrupt
-    assert target.read_text() == old
-    with outputs.result_file(target, "soak") as write:
-        write("new")
-    assert target.read_text() == "new"
-    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
 
 
 TELLS_OF_PROGRESS = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -13,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from conv2attn.proofs.formal.leash import run_leashed
 from tests import processes
-from tests.processes import in_time, next_line
+from tests.processes import next_line
 
 LONG = 120  # seconds in which all processes have surely ended; those of the old code never did
 
@@ -48,30 +46,6 @@ from conv2attn.proofs import prove
 
 threading.Timer(5, print, ["checking"], {"flush": True}).start()
 print(prove(modules=["slow"], limit=1e6))
-"""
-
-PROGRAM = """
-import sys
-from pathlib import Path
-from conv2attn.proofs.formal.leash import run_leashed
-
-program = "import time; alive = open('alive', 'w'); print('checking', file=alive, flush=True); time.sleep(10**6)"
-run_leashed([sys.executable, "-c", program], folder=Path(), limit=10**6)
-"""
-
-CHECKER = """
-import sys, time
-from pathlib import Path
-from conv2attn.proofs.formal.checker import program
-
-Path("checker").write_text(
-    f"#!{sys.executable}\\n"
-    "import time; alive = open('alive', 'w'); print('checking', file=alive, flush=True); time.sleep(10**6)"
-)
-Path("checker").chmod(0o700)
-program.find_program = lambda: "./checker"
-with program.running():
-    time.sleep(10**6)
 """
 
 SLOW = """
@@ -118,21 +92,6 @@ def test_workers_end_with_their_parent_and_show_no_traceback(
     assert "Traceback" not in errors  # multiprocessing itself may say what it has cleared away
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP, signal.SIGINT])
-@pytest.mark.parametrize("program", [PROGRAM, CHECKER], ids=["any program", "the checker of certificates"])
-def test_a_program_on_a_leash_ends_with_its_parent(
-    program: str, sent: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    os.mkfifo("alive")
-    with started(sys.executable, "-c", program) as process, in_time(lambda: open("alive")) as alive:
-        assert in_time(alive.readline) == "checking\n"
-        process.send_signal(sent)
-        assert process.wait(LONG) == -sent
-        assert select.select([alive], [], [], LONG)[0] == [alive]
-        assert alive.read() == ""  # the program, which would have held it open for ever, has ended
-
-
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
 def test_a_terminated_command_leaves_nothing_behind(
     sent: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -145,15 +104,3 @@ def test_a_terminated_command_leaves_nothing_behind(
     assert process.returncode == 128 + sent
     assert errors == ""
     assert sorted(os.listdir()) == ["slow.py"]
-
-
-def test_a_program_on_a_leash_says_what_it_says_and_ends_in_time(tmp_path: Path) -> None:
-    talking = "import os, sys; print(os.getcwd()); print(sys.stdin.read(), file=sys.stderr); sys.exit(3)"
-    done = run_leashed([sys.executable, "-c", talking], folder=tmp_path, limit=LONG)
-    assert (done.returncode, done.stdout, done.stderr) == (3, f"{tmp_path.resolve()}\n", "\n")
-    slow = "import os, time; open(str(os.getpid()), 'w').close(); time.sleep(10**6)"
-    with pytest.raises(subprocess.TimeoutExpired):
-        run_leashed([sys.executable, "-c", slow], folder=tmp_path, limit=2)
-    for path in tmp_path.iterdir():
-        with pytest.raises(ProcessLookupError):
-            os.kill(int(path.name), 0)

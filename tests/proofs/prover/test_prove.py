@@ -12,7 +12,7 @@ import pytest
 from conv2attn.convert.errors import ConversionError, SelectionError
 from conv2attn.proofs import Check, Checks, Claim, Outcome, Result, Status, claim, prove
 from conv2attn.proofs.prover.registry import all_claims, claim_modules
-from conv2attn.proofs.prover.verdict import failures_of, run_checks
+from tests.claims import failures_of, run_checks
 from tests.processes import finished
 
 PLANTED = """

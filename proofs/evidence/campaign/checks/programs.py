@@ -9,7 +9,6 @@ then rounds more often in half precision.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -40,32 +39,12 @@ def hook_after(layer: nn.Module) -> nn.Module:
     return network
 
 
-def hook_inside(layer: nn.Module) -> nn.Module:
-    """A hook of the rectifier scales what it returns."""
-    network = nn.Sequential(layer, rectifier := nn.ReLU())
-    rectifier.register_forward_hook(lambda module, inputs, output: output * FACTOR)
-    return network
-
-
 def own_forward(layer: nn.Module) -> nn.Module:
     """The instance has a forward of its own."""
     network = plain(layer)
     theirs = network.forward
     network.forward = lambda x: theirs(x) * FACTOR
     return network
-
-
-class _Scaling(nn.Sequential):
-    """Its class is called in another way."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Scales the output."""
-        return super().__call__(*args, **kwargs) * FACTOR
-
-
-def own_call(layer: nn.Module) -> nn.Module:
-    """The root's class overrides ``__call__``."""
-    return _Scaling(layer, nn.ReLU())
 
 
 class _Bits(nn.Module):
@@ -77,11 +56,6 @@ class _Bits(nn.Module):
         return x.view(integers).to(x.dtype)
 
 
-def bits(layer: nn.Module) -> nn.Module:
-    """The output's bits are read as integers."""
-    return nn.Sequential(layer, _Bits())
-
-
 class _View(nn.Module):
     """Writes through a view."""
 
@@ -90,11 +64,6 @@ class _View(nn.Module):
         x = x.clone(memory_format=torch.contiguous_format)
         x.view(-1).mul_(FACTOR)
         return x
-
-
-def view(layer: nn.Module) -> nn.Module:
-    """A tensor is changed through a view of it."""
-    return nn.Sequential(layer, _View())
 
 
 class _Scaled(nn.Module):
@@ -168,11 +137,9 @@ PROGRAMS: dict[str, Program] = {
     "plain": plain,
     "hook before the root": hook_before,
     "hook after the root": hook_after,
-    "hook inside": hook_inside,
     "forward of an instance": own_forward,
-    "__call__ of a class": own_call,
-    "bits read as integers": bits,
-    "write through a view": view,
+    "bits read as integers": lambda layer: nn.Sequential(layer, _Bits()),
+    "write through a view": lambda layer: nn.Sequential(layer, _View()),
     "parametrised": parametrised,
     **{f"{name}, normalised": laid_out(name, normalised=True) for name in LAYOUTS},
     **{f"{name}, mapped": laid_out(name, normalised=False) for name in LAYOUTS},

@@ -15,10 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ....convert import SelfAttention2d
-from ....convert.heads.regime import compute_dtype
-from ....convert.size import Size
-from ....convert.spec import ConvSpec
+from ...convert import SelfAttention2d
+from ...convert.heads.regime import compute_dtype
+from ...convert.size import Size
+from ...convert.spec import ConvSpec
 
 
 class DenseAttention:

@@ -1,4 +1,4 @@
-"""How far the certificate is above what happens: ``python -m conv2attn.proofs.benchmark.tightness`` prints both tables.
+"""How far the certificate is above what happens: ``python benchmarks/tightness.py`` prints both tables.
 
 In the soft regime the worst input is known in closed form (``worst_case.py``), and is held against the tail. In the
 exact regime only rounding is left. Random numbers are held against the certificate for their range and for their
@@ -16,18 +16,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...convert.attention.construction import attention_from_conv
-from ...convert.attention.layer import SelfAttention
-from ...convert.certificate.data import certify_data
-from ...convert.certificate.layer import certify
-from ...convert.examples.networks import NETWORKS
-from ...convert.examples.pretrained import load_example
-from ...convert.size import Size
-from ...convert.spec import Convolution, ConvSpec
-from ..evidence.strategies import convolution_of
-from ..evidence.worst_case import gain, largest_difference
-from .candidates.networks import resnet50
-from .candidates.shapes import network_layers
+from conv2attn.convert.attention.construction import attention_from_conv
+from conv2attn.convert.attention.layer import SelfAttention
+from conv2attn.convert.certificate.data import certify_data
+from conv2attn.convert.certificate.layer import certify
+from conv2attn.convert.examples.networks import NETWORKS
+from conv2attn.convert.examples.pretrained import load_example
+from conv2attn.convert.size import Size
+from conv2attn.convert.spec import Convolution, ConvSpec
+from conv2attn.proofs.benchmark.networks import resnet50
+from conv2attn.proofs.benchmark.tables import network_layers
+from conv2attn.proofs.evidence.strategies import convolution_of
+from conv2attn.proofs.evidence.worst_case import gain, largest_difference
 
 ALPHAS = (0.5, 1.0, 2.0, 4.0, 8.0)
 BOXES = (2, 3, 7, 11)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from statistics import median
 from typing import Any
 
-from ....convert.size import Size
+from ...convert.size import Size
 
 UNSTEADY = 1.3
 MOST_UNSTEADY = 0.1  # of all measurements; with more, something else was running
@@ -97,6 +97,12 @@ class Row:
     reason: str | None = None
     flops: int | None = None
 
+    def with_outcome(self, outcome: Measurement | str) -> Row:
+        """The row with what was found, or with why it was not measured."""
+        if isinstance(outcome, Measurement):
+            return replace(self, measurement=outcome)
+        return replace(self, reason=outcome)
+
     def to_json(self) -> dict[str, Any]:
         """The row as plain data, with the medians."""
         data = asdict(self) | {"size": list(self.size)}
@@ -158,10 +164,6 @@ class Summary:
             peak_bytes=max(measurement.peak_bytes for measurement, _ in found),
             error_over_bound=max(errors, default=None),
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """The summary as plain data."""
-        return asdict(self)
 
 
 def steadiness(rows: Iterable[Row]) -> tuple[int, int]:

@@ -11,12 +11,12 @@ from enum import StrEnum
 
 import torch
 
-from ....convert import SelfAttention2d
-from ....convert.engines import AUTO, choose_engine
-from ....convert.heads.content import ContentTerms
+from ...convert import SelfAttention2d
+from ...convert.engines import AUTO, choose_engine
+from ...convert.heads.content import ContentTerms
 from .candidates import CANDIDATES, Built, Candidate, slow
 from .cases import Case, Regime
-from .shapes import CONTENT, POSITIONS
+from .tables import CONTENT, POSITIONS
 
 KEY_DIM = 8
 HALF_OPEN = 0.5

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ....convert import SelfAttention2d, attention_from_conv
-from ....convert.spec import ConvSpec
-from .shapes import BenchmarkLayer
+from ...convert import SelfAttention2d, attention_from_conv
+from ...convert.spec import ConvSpec
+from .tables import BenchmarkLayer
 
 SOFT_ALPHA = 2.0
 FREE_ALPHAS = (0.5, 8.0)

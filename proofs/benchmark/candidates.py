@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ....convert import SelfAttention2d, certify
-from ....convert.engines import ENGINES
-from ....convert.size import format_bytes
+from ...convert import SelfAttention2d, certify
+from ...convert.engines import ENGINES
+from ...convert.size import format_bytes
 from .cases import Case, Regime
 from .dense import DenseAttention, dense_flops, score_bytes
 

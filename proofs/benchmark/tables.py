@@ -13,14 +13,15 @@ from functools import partial
 import torch
 from torch import nn
 
-from ....convert.errors import SelectionError
-from ....convert.model.plan import plan_layers
-from ....convert.size import Size
-from ....convert.spec import ConvSpec
+from ...convert.errors import SelectionError
+from ...convert.model.plan import plan_layers
+from ...convert.size import Size
+from ...convert.spec import ConvSpec
 from .networks import mobilenet_v2, resnet50
 
 IMAGE_SIZE = Size(224, 224)
-LADDER = (16, 32, 56, 112, 224)
+LADDER = "ladder"  # name of the table that a plot shows
+LADDER_SIDES = (16, 32, 56, 112, 224)
 LADDER_CHANNELS = 64
 
 
@@ -67,7 +68,7 @@ def network_layers(build: Callable[[], nn.Module], *, size: Size = IMAGE_SIZE) -
     return tuple(layers.values())
 
 
-def ladder_layers(sides: Sequence[int] = LADDER) -> tuple[BenchmarkLayer, ...]:
+def ladder_layers(sides: Sequence[int] = LADDER_SIDES) -> tuple[BenchmarkLayer, ...]:
     """One 3x3 layer of 64 channels, on square images of growing size."""
     spec = ConvSpec(LADDER_CHANNELS, LADDER_CHANNELS, (3, 3), padding=(1, 1))
     return tuple(BenchmarkLayer(f"{side}x{side}", spec, Size(side, side)) for side in sides)
@@ -88,7 +89,7 @@ POSITIONS, CONTENT = "positions", "content"
 TABLES: dict[str, Callable[[], tuple[BenchmarkLayer, ...]]] = {
     "resnet50": partial(network_layers, resnet50),
     "mobilenetv2": partial(network_layers, mobilenet_v2),
-    "ladder": ladder_layers,
+    LADDER: ladder_layers,
     POSITIONS: lambda: (square_layer(64, 32), square_layer(256, 14), square_layer(128, 56)),
     CONTENT: lambda: (square_layer(64, 16), square_layer(256, 14), square_layer(64, 56)),
 }

@@ -1,1 +1,0 @@
-"""Time and memory of calls that do the same work."""

@@ -1,0 +1,121 @@
+"""Measures the candidates on one layer, and whole networks beside their conversions."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from ...convert import SelfAttention, convert_model
+from ...convert.size import Size
+from .candidates import CANDIDATES, Built, Candidate, reference_output
+from .cases import SOFT_ALPHA, Case
+from .measure import LAYER_BATCH, NETWORK_BATCH, Call, Settings, forward_call, measure, training_call
+from .results import Kind, Phase, Row
+from .tables import IMAGE_SIZE, NETWORK, NETWORKS, BenchmarkLayer
+from .trained import KEY_DIM, TRAINED, draw_content
+
+BASE, CONVERTED, SOFT, WITH_CONTENT = "CNN", "converted", "converted, soft", "converted, soft, with content"
+COPY, CONVERSION = "copy.deepcopy", "convert_model"
+_CONTENT_SIZE = 14  # pixels a side of the largest images whose layers get content, which is quadratic in their number
+
+
+def measure_layer(table: str, layer: BenchmarkLayer, settings: Settings, phase: Phase) -> list[Row]:
+    """Measures a table's candidates on a layer, in one phase; the forward phase checks what they compute."""
+    like = torch.empty(0, device=settings.device, dtype=settings.dtype)
+    case = Case.draw(layer, batch=settings.batch or LAYER_BATCH, seed=settings.seed, like=like, limits=settings.limits)
+    refused = {candidate: candidate.refusal(case) for candidate in TRAINED.get(table, CANDIDATES)}
+    built = {candidate: candidate.build(case) for candidate, reason in refused.items() if reason is None}
+    torch.compiler.reset()
+    found = measure({c.name: _layer_call(made, case, settings, phase) for c, made in built.items()}, settings)
+    kind = Kind.depthwise if layer.is_depthwise else Kind.dense
+    geometry = str(layer.spec)
+    rows = []
+    for candidate, reason in refused.items():
+        row = Row(
+            table, layer.name, geometry, kind, layer.size, len(case.x), layer.count, phase, candidate.name, None
+        ).with_outcome(found.get(candidate.name, reason or ""))
+        if row.measurement is not None:
+            row = replace(row, flops=candidate.flops(case))
+            if phase is Phase.forward:
+                row = replace(row, error=_error(candidate, built[candidate], case), bound=candidate.bound(case))
+        rows.append(row)
+    return rows
+
+
+def _layer_call(built: Built, case: Case, settings: Settings, phase: Phase) -> Call:
+    function = torch.compile(lambda x: built.function(x)) if settings.compile else built.function
+    if phase is Phase.forward:
+        return forward_call(function, case.x)
+    spec = case.layer.spec
+    shape = (len(case.x), spec.out_channels, *spec.output_size(case.layer.size))
+    cotangent = torch.randn(shape, generator=torch.Generator().manual_seed(case.seed)).to(case.x)
+    return training_call(function, case.x, built.parameters, cotangent)
+
+
+@torch.no_grad()
+def _error(candidate: Candidate, built: Built, case: Case) -> float:
+    """Largest error on the first image, as part of the whole batch."""
+    output = built.function(case.x)[:1].double()
+    return float((output - reference_output(candidate.regime, case)).abs().max())
+
+
+def measure_network(name: str, settings: Settings, *, size: Size = IMAGE_SIZE) -> Iterator[list[Row]]:
+    """Measures a network beside its conversions, each phase by itself, then the conversion beside a copy.
+
+    Args:
+        name: Out of ``NETWORKS``.
+        settings: How.
+        size: Of the images.
+    """
+    batch = settings.batch or NETWORK_BATCH
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        cnn, x = NETWORKS[name](), torch.randn(batch, 3, *size)
+    cnn, x = cnn.to(settings.device, settings.dtype), x.to(settings.device, settings.dtype)
+    soft, with_content = (convert_model(cnn, alpha=SOFT_ALPHA).model for _ in range(2))
+    add_content(with_content, x[:1], settings.seed)
+    networks = {BASE: cnn, CONVERTED: convert_model(cnn).model, SOFT: soft, WITH_CONTENT: with_content}
+    geometry = f"{sum(isinstance(module, nn.Conv2d) for module in cnn.modules())} convolutions"
+
+    def rows(calls: dict[str, Call], phase: Phase) -> list[Row]:
+        like = Row(NETWORK, name, geometry, Kind.network, size, batch, 1, phase, BASE, None)
+        return [replace(like, candidate=c).with_outcome(found) for c, found in measure(calls, settings).items()]
+
+    for phase in settings.phases:
+        torch.compiler.reset()
+        yield rows({c: _network_call(network, x, settings, phase) for c, network in networks.items()}, phase)
+    yield rows({COPY: lambda: copy.deepcopy(cnn), CONVERSION: lambda: convert_model(cnn)}, Phase.conversion)
+
+
+def add_content(network: nn.Module, x: torch.Tensor, seed: int) -> None:
+    """Adds gated content to the layers of several taps that see images of at most ``_CONTENT_SIZE`` pixels a side."""
+    layers, seen = [m for m in network.modules() if isinstance(m, SelfAttention) and m.num_heads > 1], {}
+    hooks = [
+        layer.register_forward_pre_hook(lambda layer, inputs: seen.update({layer: max(inputs[0].shape[2:])}))
+        for layer in layers
+    ]
+    was_training = network.training
+    with torch.no_grad():
+        network.eval()(x)
+    network.train(was_training)
+    for hook in hooks:
+        hook.remove()
+    generator = torch.Generator().manual_seed(seed)
+    for layer in layers:
+        if seen[layer] <= _CONTENT_SIZE:
+            draw_content(layer.add_content(KEY_DIM, gated=True), generator)
+
+
+def _network_call(network: nn.Module, x: torch.Tensor, settings: Settings, phase: Phase) -> Call:
+    """A call of the network as it is used: for inference in eval mode, else in train mode."""
+    network.train(phase is Phase.training)
+    function = torch.compile(network) if settings.compile else network
+    if phase is Phase.forward:
+        return forward_call(function, x)
+    with torch.no_grad():
+        cotangent = torch.ones_like(network(x))
+    return training_call(function, x, [p for p in network.parameters() if p.requires_grad], cotangent)
