@@ -176,11 +176,6 @@ FALSE_VARIANTS = {
         "then Accepted else Too_small in",
         "then Accepted else Accepted in",
     ),
-    "a seal without places": (
-        "Checker",
-        "snd acc * at_exponent e x, snd acc + 1)) l start.",
-        "snd acc * at_exponent e x, snd acc - 1)) l start.",
-    ),
     "probabilities whose sum does not err": (
         "SoftmaxRounding",
         "Rabs (computed k - p k) <= (1 + E) * (1 + u) / ((1 - E) * (1 - T)) - 1.",

@@ -26,7 +26,7 @@ from .architecture import Architecture
 from .checkpoint import Checkpoint, read_checkpoint
 from .entry import LayerEntry, attention_named, state_key
 from .layers import Layers
-from .report import CertifiedReport
+from .report import CertifiedReport, checksum
 from .tensors import aliases, independent, write_safetensors
 from .write import CONFIG, FORMAT, PAGE, PROGRAM, REPORT, WEIGHTS, is_ours, write_folder
 
@@ -148,7 +148,9 @@ def save_converted(
         "versions": {name: metadata.version(name) for name in ("conv2attn", "torch")},
     }
     certified = report if isinstance(report, CertifiedReport) else CertifiedReport.of(model, report)
-    texts = {CONFIG: _json(config), REPORT: json_text(certified.to_json()) + "\n"}
+    told = json.loads(json_text(certified.to_json()))  # as it will be read
+    told["sha256"] = checksum(told, json.loads(_json(config)), state)
+    texts = {CONFIG: _json(config), REPORT: json_text(told) + "\n"}
     if page is not None:
         texts[PAGE] = page
 

@@ -151,6 +151,7 @@ def test_the_report_is_the_one_given_with_bounds_or_is_made_with_bounds_from_min
         assert text.endswith("}\n")
         assert found["certified_range"] == limits
         assert [layer["note"] for layer in found["layers"]] == [note, None]
+    assert len(found.pop("sha256")) == 64
     assert found == json.loads(json.dumps(certified.to_json()))
 
 

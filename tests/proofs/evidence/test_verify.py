@@ -139,6 +139,25 @@ def test_a_network_that_writes_into_its_images_is_compared_on_the_same_images(ru
     assert engine["logit_difference"] <= layer["bound"]
 
 
+def test_images_of_a_folder_have_a_first_order_estimate_and_a_proven_bound_each_by_its_name(run: Run) -> None:
+    network = write_network("nn.Sequential(nn.Conv2d(3, 2, 3), nn.ReLU(), nn.Flatten())")
+    Path("data").mkdir()
+    np.save("data/a.npy", np.random.default_rng(0).random((3, 5, 6)))
+    code, out, _ = run("verify", *network, "--data", "data", "--json")
+    found = result_of("verify", out)["network"]["on_images"]
+    assert (code, len(found["images"]), found["unbounded"]) == (0, 1, [])
+    assert 0 < found["estimate"] <= found["bound"] < 1e-4
+    code, out, _ = run("verify", *network, "--data", "data")
+    assert (code, found["in_words"] in out) == (0, True)
+    assert "first-order estimate" in found["in_words"]
+    assert "proven bound" in found["in_words"]
+    odd = write_network("nn.Sequential(nn.Conv2d(3, 2, 3), nn.Softplus(), nn.Flatten())")
+    code, out, _ = run("verify", *odd, "--data", "data")
+    assert (code, "No estimate is known of single images: nothing can be estimated" in out) == (0, True)
+    _, out, _ = run("verify", *network, "--random", "1", "--size", "5x6")
+    assert "estimate" not in out
+
+
 def test_values_that_are_not_finite_are_no_agreement(run: Run) -> None:
     network = write_network("nn.Sequential(nn.Conv2d(1, 1, 1))")
     Path("data").mkdir()

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from conv2attn.convert import SelfAttention2d, attention_from_conv, certify, convert_model
 from conv2attn.convert.bounds.tail import tail_fraction
 from conv2attn.convert.certificate.distance import distance_from_convolution
+from conv2attn.convert.examples.drawn import drawn_image
 from conv2attn.convert.examples.images import draw_images
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.layers import Layers
@@ -29,7 +30,6 @@ from conv2attn.proofs.evidence.strategies import convolutions_with_input
 from conv2attn.proofs.show.page.channels import channels_data, first_channels, numbers_of
 from conv2attn.proofs.show.page.data import BUDGET, MOST_CHANNELS, channel_counts
 from conv2attn.proofs.show.page.write import viewer_page
-from conv2attn.proofs.show.pictures.image import drawn_image
 from conv2attn.proofs.show.pictures.scene import Scene, scenes
 
 LIMIT = 3_000_000  # bytes of a ResNet-18's page

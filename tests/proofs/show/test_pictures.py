@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from conv2attn.convert import attention_from_conv, convert_model
 from conv2attn.convert.errors import ConversionError, OptionError
+from conv2attn.convert.examples.drawn import drawn_image
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.folder import save_converted
 from conv2attn.convert.model.report import Report
@@ -26,7 +27,6 @@ from conv2attn.proofs.evidence.image_folder import FolderImages, Preparation
 from conv2attn.proofs.evidence.strategies import convolutions_with_input
 from conv2attn.proofs.show.pictures.contours import level
 from conv2attn.proofs.show.pictures.curve import convolution, error_curve
-from conv2attn.proofs.show.pictures.image import drawn_image
 from conv2attn.proofs.show.pictures.panel import Window
 from conv2attn.proofs.show.pictures.scene import Scene, scenes
 from conv2attn.proofs.show.show import PICTURES, View, draw, view_image
