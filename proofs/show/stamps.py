@@ -13,7 +13,8 @@ from ...convert.files.architecture import Architecture
 from ...convert.files.folder import NETWORK, save_converted
 from ...convert.files.write import write_file
 from ...convert.plain import json_text
-from ...learn.stamps.experiment import ARMS, CONTROLS, Stamps, copies, gains, run_stamps
+from ...learn.stamps.arms import ARMS, CONTROLS
+from ...learn.stamps.experiment import Stamps, copies, gains, run_stamps
 from ...learn.stamps.pages import KINDS
 from ..terminal.table import Table
 

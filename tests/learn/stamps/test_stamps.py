@@ -13,8 +13,9 @@ from conv2attn.convert.errors import RunExistsError
 from conv2attn.convert.files.open import open_network
 from conv2attn.learn.data.digits import digits
 from conv2attn.learn.melting.melt import attention_layers, melt
+from conv2attn.learn.stamps.arms import ARMS, CONTROLS
 from conv2attn.learn.stamps.denoiser import LOOKS, Denoiser, with_context, with_larger_kernel
-from conv2attn.learn.stamps.experiment import ARMS, CONTROLS, Stamps, gains, psnr, run_stamps
+from conv2attn.learn.stamps.experiment import Stamps, gains, psnr, run_stamps
 from conv2attn.learn.stamps.pages import NOISE, PITCH, page_loaders, pages, unseen_pages
 from conv2attn.learn.training.recipe import Recipe
 from conv2attn.proofs.show.stamps import PICTURES, Stamped, show_stamps
