@@ -8,6 +8,7 @@ Formulas are rendered by KaTeX, whose files ``make docs`` fetches into build/kat
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from pathlib import Path, PurePosixPath
@@ -83,11 +84,25 @@ def linked_claims(markdown: str, pages: dict[str, str]) -> str:
     )
 
 
+def tutorial() -> str:
+    """The notebook as a page: its text, its code and what that printed."""
+    parts = []
+    for cell in json.loads((ROOT / "docs" / "tutorial.ipynb").read_text(encoding="utf-8"))["cells"]:
+        text = "".join(cell["source"])
+        parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {"text/plain": output.get("text", ())})
+            plain = "".join(data["text/plain"]).rstrip()
+            parts.append("".join(data["text/html"]) if "text/html" in data else f"```text\n{plain}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the first page and the reference."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     home = re.sub(rf"\]\({REPOSITORY}/(blob|tree|raw)/main/", "](../", readme).replace("](../docs/", "](")
     files.append(File.generated(config, "index.md", content=home))
+    files.append(File.generated(config, "tutorial.md", content=tutorial()))
     for name, text in chapters().items():
         if name != CLAIMS:
             files.append(File.generated(config, name, content=text))

@@ -103,7 +103,7 @@ def save_converted(
     folder: str | Path,
     *,
     report: Report | CertifiedReport | None = None,
-    architecture: Architecture | None = None,
+    architecture: Architecture | str | None = None,
     preprocessing: Preprocessing | None = None,
     source: Checkpoint | None = None,
     page: str | None = None,
@@ -117,7 +117,7 @@ def save_converted(
         folder: Where to; its parent must exist.
         report: The report of the conversion, perhaps with bounds; by default what the model shows now. Bounds that are
             not given are made, for inputs from -1 to 1.
-        architecture: How the CNN was built, for those who load the folder.
+        architecture: How the CNN was built, for those who load the folder; its name alone (``timm:resnet18``) will do.
         preprocessing: What the CNN was trained on, likewise.
         source: The checkpoint that the weights came from; the folder must not hold it.
         page: An HTML page about the conversion, to keep with it (``proofs/show/page/write.py`` makes one).
@@ -130,6 +130,7 @@ def save_converted(
         ConversionError: The model is not an ``nn.Module`` in Python, or the folder is not a path.
     """
     model, folder = checked_model(model), as_path(folder, "folder")
+    architecture = Architecture(architecture) if isinstance(architecture, str) else architecture
     if not isinstance(report, Report | CertifiedReport | None):
         raise OutputError(f"report must be a Report, as Conversion.report is; got {type(report).__name__}")
     report = Report.of(model) if report is None else report

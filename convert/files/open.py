@@ -305,14 +305,14 @@ def _recipe(
 
 
 def load_converted(
-    folder: str | Path, *, architecture: nn.Module | Architecture | None = None, trust: bool = False
+    folder: str | Path, *, architecture: nn.Module | Architecture | str | None = None, trust: bool = False
 ) -> nn.Module:
     """Reads a converted model.
 
     Args:
         folder: What ``save_converted`` wrote.
-        architecture: The CNN's architecture: a new network, or how to build one; by default the one that the folder
-            names. A folder of layers alone needs none.
+        architecture: The CNN's architecture: a new network, or how to build one, or its name; by default the one that
+            the folder names. A folder of layers alone needs none.
         trust: Build the architecture that the folder names even where that runs code that the folder chose.
 
     Returns:
@@ -325,6 +325,7 @@ def load_converted(
         TrustNeededError: The folder names an architecture that takes consent.
         ArchitectureError: The architecture cannot be built.
     """
+    architecture = Architecture(architecture) if isinstance(architecture, str) else architecture
     if not isinstance(architecture, nn.Module | Architecture | None):
         raise ArchitectureError(f"architecture must be a network or an Architecture; got {type(architecture).__name__}")
     folder = as_path(folder, "folder")
