@@ -1,6 +1,6 @@
 """Times converted networks beside their CNN, interleaved in one run, with a copy of the CNN as control.
 
-    python benchmarks/beside_the_cnn.py [--rounds 15] [--side 224] [--threads 2]
+    python benchmarks/beside_the_cnn.py [--rounds 15] [--side 224] [--threads 2] [--networks resnet18,resnet50]
 
 For each network, memory format and compiler it prints the median time of the control, the exact and the soft attention,
 forward without gradients and forward plus backward, each divided by the CNN's. It needs torchvision.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -64,10 +65,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for name, usual in (("rounds", 15), ("side", 224), ("threads", 2)):
         parser.add_argument(f"--{name}", type=int, default=usual)
+    parser.add_argument("--networks", default=",".join(NETWORKS))
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     print(f"CPU capability {torch.backends.cpu.get_cpu_capability()}, {options.threads} threads")
-    for name in NETWORKS:
+    for name in options.networks.split(","):
         cnn = getattr(models, name)(weights=None).eval()
         built = [cnn, copy.deepcopy(cnn), convert_model(cnn).model, convert_model(cnn, alpha=SOFT_ALPHA).model]
         for layout in (torch.contiguous_format, torch.channels_last):
@@ -80,7 +82,9 @@ def main() -> None:
                     times = medians([phase(model, x) for model in ready], options.rounds)
                     ratios = "  ".join(f"{value / times[0]:.3f}" for value in times[1:])
                     mode = "compiled" if compiled else "eager"
-                    print(f"{name:14} {str(layout)[6:]:18} {mode:9} {phase.__name__:8} control, exact, soft: {ratios}")
+                    load = os.getloadavg()[0]
+                    where = f"{name:14} {str(layout)[6:]:18} {mode:9} {phase.__name__:8}"
+                    print(f"{where} control, exact, soft: {ratios}  load {load:.1f}", flush=True)
 
 
 if __name__ == "__main__":

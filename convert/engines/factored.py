@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from ..bounds.rounding import factored_error
@@ -107,10 +108,19 @@ def _smoothed(layer: AttentionLayer, source: Tensor, size: Size) -> Tensor:
     axes = [Axis.of_targets(spec, size, axis) for axis in range(spec.axes)]
     x = source.to(dtype)
     if not spec.transposed and stencil.is_fast(alpha, dtype, x.device):
-        return stencil.smooth(x, axes, alpha).to(source.dtype)
+        return _kept_apart(stencil.smooth(x, axes, alpha)).to(source.dtype)
     for number, axis in enumerate(axes):
         x = table(axis, alpha, 0.0, dtype, x.device).along(x, number)
-    return x.to(source.dtype)
+    return _kept_apart(x).to(source.dtype)
+
+
+def _kept_apart(x: Tensor) -> Tensor:
+    """The same numbers, as the result of an operation of their own while a layer is compiled.
+
+    Inductor (torch 2.13) fails on a view that a backward pass keeps for a convolution of symbolic size. It sees through
+    a copy and a sum with zero, but not through two changes of sign, which are exact and cost nothing once compiled.
+    """
+    return x.neg().neg() if torch.compiler.is_dynamo_compiling() and not torch.compiler.is_exporting() else x
 
 
 def _stride(spec: ConvSpec) -> tuple[int, ...]:

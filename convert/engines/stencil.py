@@ -76,8 +76,8 @@ def smooth(x: Tensor, axes: Sequence[Axis], alpha: float) -> Tensor:
         for number in along:
             axis = axes[number]
             stride[number], padding[number], taps[number] = axis.stride, reach + axis.first, 2 * reach + 1
-        kernel = make_weights(weights(joint, alpha, reach), tuple(taps), x.dtype, x.device)
-        attended = convolve(attended, kernel.expand(channels, *kernel.shape[1:]), None, stride, padding, 1, channels)
+        kernel = make_weights(weights(joint, alpha, reach), (channels, 1, *taps), x.dtype, x.device)
+        attended = convolve(attended, kernel, None, stride, padding, 1, channels)
     return attended * make_scale(tuple(axes), alpha, x.dtype, x.device)
 
 
@@ -90,9 +90,10 @@ def weights(joint: bool, alpha: float, reach: int) -> tuple[float, ...]:
 
 
 def _make_weights(
-    numbers: tuple[float, ...], taps: tuple[int, ...], dtype: torch.dtype, device: torch.device
+    numbers: tuple[float, ...], shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    return constant(numbers, dtype, device).view(1, 1, *taps)
+    """The same kernel for every channel: [channels, 1, *taps]."""
+    return constant(numbers, dtype, device).repeat(shape[0]).view(shape)
 
 
 def scale(axes: tuple[Axis, ...], alpha: float, dtype: torch.dtype, device: torch.device) -> Tensor:

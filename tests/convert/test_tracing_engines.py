@@ -90,8 +90,9 @@ def test_a_compiled_step_has_the_gradients_of_the_plain_one(alpha: float | None,
             assert (a - b).abs().max() <= 1e-12 * a.abs().max()
 
 
-def test_inductor_compiles_a_training_step_for_symbolic_sizes() -> None:
-    layer = make(1.0)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_inductor_compiles_a_training_step_for_symbolic_sizes(transposed: bool) -> None:
+    layer = attention_from_conv(nn.ConvTranspose2d(2, 4, 3, stride=2), alpha=1.0) if transposed else make(1.0)
     compiled = torch.compile(layer, fullgraph=True, dynamic=True)
     for x in images():
         output = compiled(x)
