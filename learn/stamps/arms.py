@@ -47,18 +47,18 @@ def _with_positions(cnn: Denoiser) -> nn.Module:
 
 
 ARMS = {
-    "cnn": Arm("as the CNN", lambda cnn: cnn, 3e-3),
-    "content": Arm("melted, content in the last 3x3 layer", _with_content, 3e-3),
+    "cnn": Arm("as the CNN", lambda cnn: cnn, 5e-3),
+    "content": Arm("melted, content in the last 3x3 layer", _with_content, 5e-3),
 }
 CONTROLS = {
-    "context": Arm("with a global context", with_context, 3e-3),
-    "kernel": Arm("with a 9x9 kernel in the last 3x3 layer", with_larger_kernel, 3e-3),
-    "positions": Arm("melted, positions alone", _with_positions, 3e-3),
-    "longer": Arm("as the CNN, four times the steps", lambda cnn: cnn, 3e-3, 4 * ONWARD.epochs, rate_of="cnn"),
+    "context": Arm("with a global context", with_context, 5e-3),
+    "kernel": Arm("with a 9x9 kernel in the last 3x3 layer", with_larger_kernel, 5e-3),
+    "positions": Arm("melted, positions alone", _with_positions, 5e-3),
+    "longer": Arm("as the CNN, four times the steps", lambda cnn: cnn, 5e-3, 4 * ONWARD.epochs, rate_of="cnn"),
     "scratch": Arm(
         "content, from random weights, all the steps",
         _with_content,
-        3e-3,
+        5e-3,
         START.epochs + ONWARD.epochs,
         scratch=True,
         rate_of="content",
