@@ -55,7 +55,8 @@ def draw_looks(stamps: Stamps) -> Sheet:
         2 * (height + 0.1) + 0.05,
         title="Where heads look",
         caption="Above: the page, and the token that looks (red). Below: where it looks on the noisy page, the mean "
-        "over heads; frames mark the stamps that show the same digit. Beyond their taps, heads look at tokens like the one that looks.",
+        "over heads; frames mark the stamps that show the same digit. Beyond their taps, heads look at tokens like the "
+        "one that looks.",
     )
     for column, (token, seen) in enumerate(zip(tokens, maps, strict=True)):
         left = 0.15 + column * (width + 0.1)
