@@ -325,7 +325,8 @@ def prove(
     ] = None,
 ) -> None:
     """Prove what the construction relies on, by machine."""
-    from .proofs.prover.document import describe, document_file, for_terminal, render, sections, summary
+    from .proofs.prover.document import document_file, for_terminal, render_markdown, sections
+    from .proofs.prover.outcome import Proved, describe
     from .proofs.prover.registry import all_claims, select
     from .proofs.prover.run import DEFAULT_LIMIT, iter_results
 
@@ -336,21 +337,25 @@ def prove(
         for result in iter_results(chosen, limit=limit or DEFAULT_LIMIT):
             say(*describe(result), err=printed)
             results.append(result)
-        say(summary(results), err=printed)
+        proved = Proved(results)
+        say(proved.summary, err=printed)
+        if out is not None or form is not ProofFormat.text:
+            text = outcome_json("prove", proved) if form is ProofFormat.json else render_markdown(results)
+        else:
+            text = for_terminal("\n\n".join(sections(results)) + "\n")
         if out is not None:
-            write(render(results, form))
+            write(text)
             say(f"Wrote {out}")
     if printed:
-        is_text = form is ProofFormat.text
-        say_document(for_terminal("\n\n".join(sections(results)) + "\n") if is_text else render(results, form))
-    if not all(result.holds for result in results):
-        raise typer.Exit(1)
+        say_document(text)
+    if proved.exit_code:
+        raise typer.Exit(proved.exit_code)
 
 
 @app.command(cls=Command)
 def claims(as_json: JsonOption = False) -> None:
     """List what prove proves."""
-    from .proofs.prover.listing import Listing
+    from .proofs.prover.outcome import Listing
     from .proofs.prover.registry import all_claims
 
     _finish("claims", Listing(all_claims()), as_json=as_json)
@@ -365,11 +370,10 @@ def formal(
 ) -> None:
     """Have Coq check the theorems of proofs/formal."""
     from .proofs.formal.coq.ask import DEFAULT_LIMIT, check_formal, count_steps
-    from .proofs.formal.coq.outcome import Formal
 
     with progress("Coq checks the theorems", total=count_steps()) as advance:
-        result = check_formal(limit=limit or DEFAULT_LIMIT, progress=advance)
-    _finish("formal", Formal(result), as_json=as_json)
+        found = check_formal(limit=limit or DEFAULT_LIMIT, progress=advance)
+    _finish("formal", found, as_json=as_json)
 
 
 @app.command(cls=Command)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 _LONGEST = 300  # characters that are told of what other code says
+_LISTED = 10
 
 
 class ConversionError(ValueError):
@@ -90,6 +91,12 @@ def first_line(error: BaseException) -> str:
     """An exception's name, and the first line of what it says if it says anything; for errors of others' code."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def listed(texts: Sequence[str], between: str = ", ") -> str:
+    """The first ten of some texts in one, and how many more there are."""
+    more = f"{between}and {len(texts) - _LISTED} more" if len(texts) > _LISTED else ""
+    return between.join(texts[:_LISTED]) + more
 
 
 @contextmanager

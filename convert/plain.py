@@ -63,6 +63,21 @@ def read_json(path: Path) -> object:
     return found
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """The object that a JSON file holds.
+
+    Raises:
+        CheckpointError: It cannot be read, or holds something else.
+    """
+    try:
+        found = read_json(path_in(path.parent, path.name))
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{path} is JSON, but no object")
+    return found
+
+
 def path_in(folder: Path, name: str) -> Path:
     """The path of a file in a folder.
 
@@ -93,7 +108,7 @@ def from_plain(kind: type[T], data: object) -> T:
 
     Args:
         kind: A dataclass whose fields are numbers, texts, truth values, None, tuples of one kind, mappings from texts,
-            and such dataclasses.
+            such dataclasses, classes that read themselves (``from_json``), or Any plain data.
         data: The data; a list for a tuple.
 
     Raises:
@@ -127,6 +142,10 @@ def _read(kind: Any, data: Any, name: str) -> Any:
     origin, parts = get_origin(kind), get_args(kind)
     if origin is types.UnionType:  # of something and None
         return None if data is None else _read(parts[0], data, name)
+    if kind is Any:
+        return data
+    if hasattr(kind, "from_json") and isinstance(data, dict):
+        return kind.from_json(data)
     if dataclasses.is_dataclass(kind):
         return _read_fields(kind, data, name)
     if origin is tuple and isinstance(data, list) and (parts[-1] is Ellipsis or len(data) == len(parts)):

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from conv2attn.proofs.formal.coq import ask as kernel
-from conv2attn.proofs.formal.coq.ask import FormalResult, check_formal
+from conv2attn.proofs.formal.coq.ask import check_formal
 from conv2attn.proofs.formal.coq.library import FOLDER, LIBRARY, PROJECT, sources
+from conv2attn.proofs.formal.coq.outcome import FormalResult
 
 SOUND = "Theorem true_enough : 1 + 1 = 2.\nProof. reflexivity. Qed.\n"
 FAULTS = {
@@ -174,11 +175,6 @@ FALSE_VARIANTS = {
         "Checker",
         "then Accepted else Too_small in",
         "then Accepted else Accepted in",
-    ),
-    "a seal without places": (
-        "Checker",
-        "snd acc * at_exponent e x, snd acc + 1)) l start.",
-        "snd acc * at_exponent e x, snd acc - 1)) l start.",
     ),
     "probabilities whose sum does not err": (
         "SoftmaxRounding",

@@ -738,7 +738,7 @@ def test_names_of_200_letters_destroy_no_table() -> None:
     lines = outcome.out.splitlines()
     assert max(map(len, lines)) == 80
     assert len(lines) < 20
-    assert re.search(r"^ stem +3x3, +9 +224 +251 ", outcome.out, re.MULTILINE)
+    assert re.search(r"^ stem +3x3, 3->8 +9 +224 +251 ", outcome.out, re.MULTILINE)
     assert name in run_plain("plan", "weights.pt")
 
 

@@ -17,6 +17,8 @@ _TEXT = """{ours}
 
 # A convolutional network as self-attention
 
+{summary}
+
 {count} of this network's layers are multi-head self-attention over pixels, with a quadratic relative positional
 encoding. Each was constructed from a convolution's weights, by Theorem 1 of Cordonnier, Loukas and Jaggi, *On the
 Relationship between Self-Attention and Convolutional Layers* (ICLR 2020,
@@ -67,6 +69,7 @@ def card_text(report: CertifiedReport, *, architecture: Architecture | None, rep
     low, high = report.input_range
     return _TEXT.format(
         ours=OURS,
+        summary=report.summary.in_words,
         count=len(layers),
         parameters=sum(layer.parameters_before for layer in layers),
         attention_parameters=sum(layer.parameters_after for layer in layers),

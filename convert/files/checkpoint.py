@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..errors import CheckpointError, SeveralNetworksError
+from ..errors import CheckpointError, SeveralNetworksError, listed
 from .keys import Expected, Fitted, fit_keys, is_averaged
 from .readers import Contents, read_contents
 from .readers.described import DescribedConvolution
@@ -28,7 +28,6 @@ _USUAL = ("state_dict", "model", "model_state_dict", "module", "net", "network",
 _TRAINING = re.compile(r"optim|sched|scaler|rng|callback|loss|metric|loops", re.IGNORECASE)
 _MOMENTS = {"exp_avg", "exp_avg_sq", "momentum_buffer", "square_avg"}
 _MAX_DEPTH = 8
-_LISTED = 10
 _PART = 2**22  # bytes that are hashed at a time
 
 Progress = Callable[[int], None]
@@ -70,10 +69,9 @@ class _Found:
     fitted: Fitted | None = None
 
     @property
-    def told(self) -> str:
-        """The place and how much is there, for people."""
-        where = repr(self.place) if self.place else "the top level"
-        return f"{where} ({len(self.tensors)} tensors)"
+    def matched(self) -> tuple[int, int]:
+        """As ``Fitted.matched``."""
+        return (0, 0) if self.fitted is None else self.fitted.matched
 
 
 def read_checkpoint(
@@ -122,23 +120,26 @@ def find_weights(
         weights: Likewise.
         progress: Likewise.
     """
-    everything = list(_candidates(contents.value, "", 0))
-    if not everything:
-        held = _listed([repr(key)[:50] for key in contents.value]) if isinstance(contents.value, dict) else None
-        holds = f"; it holds {held}" if held else f"; it holds {_a(contents.value)}"
-        raise CheckpointError(f"{path} holds no named tensors{holds}")
-    found = _named(everything, weights, path) if weights is not None else everything
-    if expected is None:
-        chosen = _only(_of_average(found, path, ema=ema, chosen=weights is not None), path)
-    else:
-        chosen = _fitting(found, expected, path, averaged=None if weights is not None else ema)
-    if chosen.place and is_averaged(chosen.place) and "n_averaged" in chosen.tensors:
-        chosen = replace(chosen, tensors={key: each for key, each in chosen.tensors.items() if key != "n_averaged"})
-    plain = _plain(chosen.tensors if chosen.fitted is None else chosen.fitted.tensors, path)
-    geometry = {**chosen.convolutions, **contents.convolutions}
-    sha256 = _digest(contents.files, progress)
-    extra = () if chosen.fitted is None else chosen.fitted.beside
-    return Checkpoint(path, plain, sha256, geometry, contents.metadata, contents.files, chosen.network, extra)
+    found = list(_candidates(contents.value, "", 0))
+    if not found:
+        keys = listed([repr(key)[:50] for key in contents.value]) if isinstance(contents.value, dict) else ""
+        raise CheckpointError(f"{path} holds no named tensors; it holds {keys or _kind(contents.value)}")
+    average = ema if weights is None else None
+    found = found if weights is None else [_named(found, weights, path)]
+    chosen = _only(found, path, average) if expected is None else _fitting(found, expected, path, average)
+    if is_averaged(chosen.place):
+        chosen.tensors.pop("n_averaged", None)
+    fitted = chosen.fitted
+    return Checkpoint(
+        path,
+        _plain(chosen.tensors if fitted is None else fitted.tensors, path),
+        _digest(contents.files, progress),
+        {**chosen.convolutions, **contents.convolutions},
+        contents.metadata,
+        contents.files,
+        chosen.network,
+        () if fitted is None else fitted.beside,
+    )
 
 
 def size_on_disk(path: Path) -> int:
@@ -174,76 +175,63 @@ def _is_numbers(value: object) -> bool:
     return isinstance(value, Tensor) or (isinstance(value, np.ndarray) and value.dtype.kind in "fiubc")
 
 
-def _named(found: Sequence[_Found], key: str, path: Path) -> list[_Found]:
+def _named(found: Sequence[_Found], key: str, path: Path) -> _Found:
     """The weights at a key: at a place, or behind a prefix in the keys of one."""
     exact = [each for each in found if each.place == key] or [each for each in found if each.place.endswith(f".{key}")]
-    if exact:
-        return exact[:1]
+    for each in exact:
+        return each
     prefix = f"{key}."
-    inner = [
-        replace(
-            each,
-            place=key,
-            tensors={
-                name.removeprefix(prefix): value for name, value in each.tensors.items() if name.startswith(prefix)
-            },
-            convolutions={},
-            network=None,
-        )
-        for each in found
-    ]
-    inner = [each for each in inner if each.tensors]
-    if not inner:
-        beginnings = dict.fromkeys(name.partition(".")[0] for each in found for name in each.tensors if "." in name)
-        raise CheckpointError(
-            f"{path} holds no weights under {key!r}; it holds {_listed([each.told for each in found])}, "
-            f"with keys that begin with {_listed(list(beginnings))}"
-        )
-    return inner[:1]
+    for each in found:
+        own = {name.removeprefix(prefix): value for name, value in each.tensors.items() if name.startswith(prefix)}
+        if own:
+            return _Found(key, own)
+    beginnings = dict.fromkeys(name.partition(".")[0] for each in found for name in each.tensors if "." in name)
+    raise CheckpointError(
+        f"{path} holds no weights under {key!r}; it holds {_listed(found)}, "
+        f"with keys that begin with {listed(list(beginnings))}"
+    )
 
 
-def _of_average(found: Sequence[_Found], path: Path, *, ema: bool, chosen: bool) -> list[_Found]:
-    """The weights that are moving averages, or those that are not."""
-    if chosen:
-        return list(found)
-    wanted = [each for each in found if is_averaged(each.place) is ema]
-    if not wanted and ema:
-        held = _listed([each.told for each in found])
-        raise CheckpointError(f"{path} holds no moving average of the weights by a usual name; it holds {held}")
-    return wanted or list(found)
-
-
-def _only(found: Sequence[_Found], path: Path) -> _Found:
+def _only(found: Sequence[_Found], path: Path, average: bool | None) -> _Found:
     """The only weights of a network among those that were found."""
-    kernels = [each for each in found if each.convolutions or any(value.ndim > 2 for value in each.tensors.values())]
-    left = [each for each in kernels if _TRAINING.search(each.place) is None] or kernels or list(found)
-    usual = [each for place in _USUAL for each in left if each.place == place]
-    if len(left) > 1 and not usual:
-        raise SeveralNetworksError(f"{path} holds several networks: {_listed([each.told for each in left])}")
-    return (usual or left)[0]
+    wanted = [each for each in found if average in (None, is_averaged(each.place))]
+    if average and not wanted:
+        raise _no_average(found, path)
+    wanted = wanted or list(found)
+    kernels = [each for each in wanted if each.convolutions or any(value.ndim > 2 for value in each.tensors.values())]
+    left = [each for each in kernels if _TRAINING.search(each.place) is None] or kernels or wanted
+    return _single(left, path, "several networks")
 
 
-def _fitting(found: Sequence[_Found], expected: Expected, path: Path, *, averaged: bool | None) -> _Found:
+def _fitting(found: Sequence[_Found], expected: Expected, path: Path, average: bool | None) -> _Found:
     """The weights that fit a network best."""
     fitted: list[_Found] = []
-    for wanted in (averaged,) if averaged else (averaged, None):  # an average is taken if there is nothing else
+    for wanted in (average,) if average else (average, None):  # an average is taken if there is nothing else
         fitted = [_fit(each, expected, wanted) for each in found if wanted is not False or not is_averaged(each.place)]
-        if any(any(_matched(each)) for each in fitted):
+        if any(any(each.matched) for each in fitted):
             break
-    told = _listed([each.told for each in found])
-    if averaged and not any(any(_matched(each)) for each in fitted):
-        raise CheckpointError(f"{path} holds no moving average of the weights by a usual name; it holds {told}")
-    best = max(fitted, key=_matched)
-    equals = [each for each in fitted if _matched(each) == _matched(best)]
-    usual = [each for place in _USUAL for each in equals if each.place == place]
-    if len(equals) > 1 and any(_matched(best)) and not usual:
-        held = _listed([each.told for each in equals])
-        raise SeveralNetworksError(f"{path} holds several networks that fit: {held}")
-    best = (usual or equals)[0]
+    best = max(fitted, key=lambda each: each.matched)
+    if not any(best.matched):
+        if average:
+            raise _no_average(found, path)
+        return next((each for place in _USUAL for each in fitted if each.place == place), best)
+    best = _single([each for each in fitted if each.matched == best.matched], path, "several networks that fit")
     if best.fitted is not None and best.fitted.rivals:
-        keys = _listed([repr(each.removesuffix(".")) for each in (best.fitted.prefix, *best.fitted.rivals)])
+        keys = listed([repr(each.removesuffix(".")) for each in (best.fitted.prefix, *best.fitted.rivals)])
         raise SeveralNetworksError(f"{path} holds the network more than once, behind the keys {keys}")
     return best
+
+
+def _single(found: Sequence[_Found], path: Path, what: str) -> _Found:
+    """The only one of some weights, or the one at the most usual place."""
+    usual = [each for place in _USUAL for each in found if each.place == place]
+    if len(found) > 1 and not usual:
+        raise SeveralNetworksError(f"{path} holds {what}: {_listed(found)}")
+    return (usual or found)[0]
+
+
+def _no_average(found: Sequence[_Found], path: Path) -> CheckpointError:
+    return CheckpointError(f"{path} holds no moving average of the weights by a usual name; it holds {_listed(found)}")
 
 
 def _fit(found: _Found, expected: Expected, averaged: bool | None) -> _Found:
@@ -251,10 +239,6 @@ def _fit(found: _Found, expected: Expected, averaged: bool | None) -> _Found:
     numbers = {key: _tensor(value) if isinstance(value, np.ndarray) else value for key, value in found.tensors.items()}
     wanted = None if averaged and is_averaged(found.place) else averaged
     return replace(found, fitted=fit_keys(numbers, expected, averaged=wanted))
-
-
-def _matched(found: _Found) -> tuple[int, int]:
-    return (0, 0) if found.fitted is None else found.fitted.matched
 
 
 def _plain(tensors: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
@@ -297,11 +281,11 @@ def _sha256(path: Path, progress: Progress | None) -> str:
     return found.hexdigest()
 
 
-def _listed(texts: Sequence[str]) -> str:
-    more = f" and {len(texts) - _LISTED} more" if len(texts) > _LISTED else ""
-    return ", ".join(texts[:_LISTED]) + more
+def _listed(found: Sequence[_Found]) -> str:
+    places = [repr(each.place) if each.place else "the top level" for each in found]
+    return listed([f"{place} ({len(each.tensors)} tensors)" for place, each in zip(places, found, strict=True)])
 
 
-def _a(value: object) -> str:
+def _kind(value: object) -> str:
     name = value.kind if isinstance(value, Inert) else type(value).__name__
     return f"an object of {name[:100]}"

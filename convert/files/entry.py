@@ -84,29 +84,9 @@ class LayerEntry:
             layer.trains_positions,
         )
 
-    @classmethod
-    def from_json(cls, data: Any) -> LayerEntry:
-        """The entry that ``to_json`` wrote.
-
-        Raises:
-            TypeError: The data are of another type.
-            GeometryError: The geometry describes no convolution.
-        """
-        made = cls(**{**data, "names": tuple(data["names"]), "spec": ConvSpec.from_json(dict(data["spec"]))})
-        offsets = made.axis_offsets if made.axis_offsets is None else tuple(made.axis_offsets)
-        texts = all(isinstance(text, str) for text in (*made.names, made.engine)) and isinstance(made.kind, str | None)
-        answers = made.alpha_follows_dtype, made.content_gated, made.trains_positions
-        flags = all(isinstance(answer, bool) for answer in answers)
-        numbers = all(type(number) is int for number in (made.content_key_dim or 0, *(offsets or ())))
-        if not (made.names and texts and flags and numbers):
-            raise TypeError(f"a layer is names, a geometry, an engine and dimensions or null; got {made}")
-        return cls(**{**vars(made), "axis_offsets": offsets})
-
     def to_json(self) -> dict[str, Any]:
-        """The entry as plain data; what few layers have is left out of the others'."""
-        data = asdict(self) | {"spec": self.spec.to_json()}
-        rare = "kind", "content_gated", "trains_positions"
-        return {key: value for key, value in data.items() if value or key not in rare}
+        """The entry as plain data, which ``plain.from_plain`` reads."""
+        return asdict(self) | {"spec": self.spec.to_json()}
 
     def described(self, name: str, state: Mapping[str, Tensor]) -> DescribedConvolution:
         """The convolution that the layer was made from, in a state dict, under one of the layer's names."""

@@ -7,9 +7,8 @@ The content is a network, which an architecture is needed to build, or the atten
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,22 +18,20 @@ from torch import Tensor, nn
 from ..arguments import as_path
 from ..attention.checked import checked_model
 from ..attention.layer import SelfAttention
-from ..attention.supported import SUPPORTED_DTYPES
-from ..errors import CheckpointError, GeometryError, OutputError
+from ..errors import CheckpointError, OutputError
 from ..model.report import Report
-from ..plain import as_unicode, check_unicode, json_text, path_in, read_json
+from ..plain import as_unicode, from_plain, json_text, path_in, read_object
 from ..preprocessing import Preprocessing
 from .architecture import Architecture
 from .checkpoint import Checkpoint, read_checkpoint
-from .entry import LayerEntry, attention_named, only_layers, state_key
+from .entry import LayerEntry, attention_named, state_key
 from .layers import Layers
-from .report import CertifiedReport
+from .report import CertifiedReport, checksum
 from .tensors import aliases, independent, write_safetensors
 from .write import CONFIG, FORMAT, PAGE, PROGRAM, REPORT, WEIGHTS, is_ours, write_folder
 
 FORMAT_VERSION = 3
 NETWORK_CONTENT, LAYERS_CONTENT = "network", "layers"
-_AROUND = 20  # characters of a text that is refused, which an error shows
 
 
 @dataclass(frozen=True)
@@ -57,20 +54,8 @@ class Config:
 
 
 def is_converted(folder: Path) -> bool:
-    """Whether a folder is one that ``save_converted`` wrote.
-
-    Raises:
-        CheckpointError: The file that tells is a link that leaves the folder, or may not be read.
-    """
-    try:
-        if not (folder / CONFIG).is_file():
-            return False
-    except PermissionError as error:
-        raise CheckpointError(f"{folder} is not readable, or lies in a folder that is not") from error
-    path = path_in(folder, CONFIG)
-    if not os.access(path, os.R_OK):
-        raise CheckpointError(f"{path}, which says whether {folder} is a converted model, is not readable")
-    return is_ours(path)
+    """Whether a folder is one that ``save_converted`` wrote."""
+    return is_ours(folder / CONFIG)
 
 
 def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
@@ -79,14 +64,10 @@ def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
     Raises:
         CheckpointError: The folder is not a converted model, is damaged, or is of another version.
     """
-    config = read_config(folder)
-    saved = read_checkpoint(path_in(folder, WEIGHTS))
-    if saved.metadata.get(FORMAT) != str(FORMAT_VERSION):
-        raise CheckpointError(f"{folder} is damaged: {CONFIG} and {WEIGHTS} are not of one version")
+    config, saved = read_config(folder), read_checkpoint(path_in(folder, WEIGHTS))
     if saved.state_dict.keys() != set(config.tensors):
         raise CheckpointError(f"{folder} is damaged: {CONFIG} lists other tensors than {WEIGHTS} holds")
     state = {key: saved.state_dict[key] for key in config.tensors}
-    _check_dtypes(config, state, folder)
     return config, replace(saved, path=folder, state_dict=state, files=(folder / CONFIG, *saved.files))
 
 
@@ -94,33 +75,19 @@ def read_config(folder: Path) -> Config:
     """Reads the description of a converted model.
 
     Raises:
-        CheckpointError: The folder is not a converted model, or is of another version.
+        CheckpointError: The folder is not a converted model, is damaged, or is of another version.
     """
     path = folder / CONFIG
-    try:
-        config = read_json(path_in(folder, CONFIG) if path.exists() else path)
-    except OSError as error:
-        reason = f"{CONFIG} cannot be read ({error.strerror})"
-        raise CheckpointError(f"{folder} is not a converted model: {reason}") from error
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise CheckpointError(f"{path} does not describe a model that conv2attn converted")
-    version = config.get("format_version")
-    if version != FORMAT_VERSION or type(version) is not int:
-        own = metadata.version("conv2attn")
+    if not is_ours(path):
+        raise CheckpointError(f"{folder} is not a converted model: it has no {CONFIG} that conv2attn wrote")
+    config: dict[str, Any] = read_object(path)
+    if config.get("format_version") != FORMAT_VERSION:
+        version, own = config.get("format_version"), metadata.version("conv2attn")
         raise CheckpointError(f"{path} has format version {version!r:.100}; conv2attn {own} reads {FORMAT_VERSION}")
     try:
-        recorded, listed = config["architecture"], config["tensors"]
-        layers = tuple(LayerEntry.from_json(entry) for entry in config["layers"])
-        architecture = None if recorded is None else Architecture(**recorded)
-        prepared = config.get("preprocessing")
-        preprocessing = None if prepared is None else Preprocessing.from_json(prepared)
-        if not (isinstance(listed, list) and all(isinstance(key, str) for key in listed)):
-            raise TypeError("the tensors are no list of texts")
-        if config["content"] not in (NETWORK_CONTENT, LAYERS_CONTENT) or not layers:
-            raise TypeError(f"content is {NETWORK_CONTENT} or {LAYERS_CONTENT}, of at least one layer")
-    except (KeyError, TypeError, ValueError, AttributeError, GeometryError) as error:
+        return from_plain(Config, {each.name: config.get(each.name) for each in fields(Config)})
+    except ValueError as error:
         raise CheckpointError(f"{path} is malformed: {error}") from error
-    return Config(config["content"], architecture, layers, tuple(listed), preprocessing)
 
 
 def save_converted(
@@ -150,16 +117,13 @@ def save_converted(
         force: Replace a folder that conv2attn wrote.
 
     Raises:
-        OutputError: The folder exists or cannot be written, the model has no self-attention layer, state that is not
-            a tensor or tensors without values, or the architecture's arguments are not JSON, or a text is not Unicode.
+        OutputError: The folder exists or cannot be written, the model has no self-attention layer or state that is not
+            a tensor, or the architecture's arguments are not JSON.
         ConversionError: The model is not an ``nn.Module`` in Python, or the folder is not a path.
     """
     model, folder = checked_model(model), as_path(folder, "folder")
     if not isinstance(report, Report | CertifiedReport | None):
         raise OutputError(f"report must be a Report, as Conversion.report is; got {type(report).__name__}")
-    without = [name for name, tensor in model.state_dict().items() if getattr(tensor, "is_meta", False)]
-    if without:
-        raise OutputError(f"the model has tensors without values, on the meta device: {', '.join(without[:10])}")
     report = Report.of(model) if report is None else report
     converted = report.report if isinstance(report, CertifiedReport) else report
     if not converted.layers:
@@ -184,8 +148,9 @@ def save_converted(
         "versions": {name: metadata.version(name) for name in ("conv2attn", "torch")},
     }
     certified = report if isinstance(report, CertifiedReport) else CertifiedReport.of(model, report)
-    texts = {CONFIG: _json(config), REPORT: json_text(certified.to_json()) + "\n"}
-    _check_unicode(certified.to_json())
+    told = json.loads(json_text(certified.to_json()))  # as it will be read
+    told["sha256"] = checksum(told, json.loads(_json(config)), state)
+    texts = {CONFIG: _json(config), REPORT: json_text(told) + "\n"}
     if page is not None:
         texts[PAGE] = page
 
@@ -203,18 +168,10 @@ def check_architecture(architecture: Architecture | None) -> None:
     """Refuses an architecture that ``save_converted`` would refuse.
 
     Raises:
-        OutputError: Its arguments are not JSON, or its name or they are no text that could be read again.
+        OutputError: Its arguments are not JSON.
     """
     if architecture is not None:
         _json(asdict(architecture.resolved()))
-
-
-def _check_dtypes(config: Config, state: Mapping[str, Tensor], folder: Path) -> None:
-    """Refuses layers with numbers of a dtype that no layer has, or whose bias is of another than their weight."""
-    for key, tensor in only_layers(state, config.layers).items():
-        weight = state.get(f"{key.removesuffix('bias')}weight", tensor) if key.endswith("bias") else tensor
-        if tensor.dtype not in SUPPORTED_DTYPES or weight.dtype != tensor.dtype:
-            raise CheckpointError(f"{folder} has {key[:100]!r} of {tensor.dtype}, which no such attention layer has")
 
 
 def _layers_state(model: nn.Module, report: Report) -> dict[str, Tensor]:
@@ -227,19 +184,9 @@ def _layers_state(model: nn.Module, report: Report) -> dict[str, Tensor]:
 def _json(data: Mapping[str, Any]) -> str:
     """Plain data as text that can be read again."""
     try:
-        text = json.dumps(data, indent=2, allow_nan=False) + "\n"
+        return json.dumps(data, indent=2, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
         raise OutputError(f"the conversion cannot be written as JSON: {error}") from error
-    _check_unicode(data)
-    return text
-
-
-def _check_unicode(data: object) -> None:
-    try:
-        check_unicode(data)
-    except UnicodeEncodeError as error:
-        around = ascii(error.object[max(0, error.start - _AROUND) : error.end + _AROUND])
-        raise OutputError(f"the conversion cannot be written: {around} is not text in Unicode") from error
 
 
 def _tensors(state: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -22,7 +22,7 @@ import torch
 from torch import Size, Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, listed
 
 Expected = Mapping[str, Size | None]
 """Shapes of a network's tensors by key; None is any shape."""
@@ -31,7 +31,6 @@ _WRAPPERS = {"module", "_orig_mod", "_forward_module", "_fsdp_wrapped_module", "
 _COUNTER = "num_batches_tracked"  # batch normalisation had none before PyTorch 0.4.1
 _EXTRA = {"total_ops", "total_params", "n_averaged", "position_ids"}  # what tools leave beside weights: thop, torch
 _AVERAGED = re.compile(r"(^|_)(ema|swa|averaged?|avg|shadow)\d*(_|$)", re.IGNORECASE)
-_LISTED = 10
 _PART = 2**22  # numbers that are looked at, at a time
 
 
@@ -121,10 +120,15 @@ def load_into(
             integer, boolean) differs, tensors that are one in the model differ in the file, or the model is lazy or,
             without ``assign``, on the meta device.
     """
-    wanted = model.state_dict()
-    given = {**tensors, **_second_names(model, tensors)}
+    wanted, sharing = model.state_dict(), model.state_dict(keep_vars=True)
+    first = {id(tensor): key for key, tensor in reversed(sharing.items()) if key in tensors}
+    given = {key: tensors[first[id(tensor)]] for key, tensor in sharing.items() if id(tensor) in first} | {**tensors}
     problems = [text for key in given if key in wanted for text in _mismatch(key, given[key], wanted[key], assign)]
-    problems += _torn(model, given)
+    problems += [
+        f"{first[id(tensor)]!r} and {key!r} are one tensor, with two values"
+        for key, tensor in sharing.items()
+        if key in tensors and not _are_one(tensors[key], tensors[first[id(tensor)]])
+    ]
     if problems:
         raise _unfit(path, problems)
     kinds = {key: wanted[key].dtype for key in given if isinstance(wanted.get(key), Tensor)}
@@ -136,23 +140,18 @@ def load_into(
     missing = [key for key in found.missing_keys if key.rpartition(".")[2] != _COUNTER]
     children = {name.partition(".")[0] for name in wanted}
     passed = tuple(key for key in found.unexpected_keys if beside is not None and _is_extra(key, children))
-    problems = [f"{key!r} is missing" for key in missing]
-    if missing or len(passed) < len(found.unexpected_keys):
-        others = passed if missing else ()
-        unexpected = [key for key in found.unexpected_keys if key not in passed]
-        raise _unfit(path, problems, [*unexpected, *others, *((beside or ()) if missing else ())])
+    unexpected = [key for key in found.unexpected_keys if key not in passed]
+    if missing or unexpected:
+        others = (*passed, *(beside or ())) if missing else ()
+        raise _unfit(path, [f"{key!r} is missing" for key in missing], [*unexpected, *others])
     return passed
 
 
 def _unfit(path: Path, problems: Sequence[str], unexpected: Sequence[str] = ()) -> CheckpointError:
     """What does not fit, and what the file has in its place."""
-    others = ", ".join(_first([repr(key) for key in unexpected]))
-    told = [*_first(problems), *([f"it holds {others}, which the architecture lacks"] if others else [])]
-    return CheckpointError(f"{path} does not fit the architecture: {'; '.join(told)}")
-
-
-def _first(texts: Sequence[str]) -> list[str]:
-    return [*texts[:_LISTED], *([f"and {len(texts) - _LISTED} more"] if len(texts) > _LISTED else [])]
+    held = [f"it holds {listed([repr(key) for key in unexpected])}, which the architecture lacks"] if unexpected else []
+    told = "; ".join([*([listed(problems, "; ")] if problems else []), *held])
+    return CheckpointError(f"{path} does not fit the architecture: {told}")
 
 
 def non_finite_keys(state_dict: Mapping[str, Tensor]) -> list[str]:
@@ -206,16 +205,6 @@ def _is_extra(name: str, children: set[str]) -> bool:
     return name.partition(".")[0] not in children or name.rpartition(".")[2] in _EXTRA
 
 
-def _second_names(model: nn.Module, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Names that are missing, of tensors that are there under another name."""
-    first: dict[int, str] = {}
-    names = model.state_dict(keep_vars=True)
-    for key, tensor in names.items():
-        if key in given:
-            first.setdefault(id(tensor), key)
-    return {key: given[first[id(tensor)]] for key, tensor in names.items() if key not in given and id(tensor) in first}
-
-
 def _mismatch(key: str, got: Tensor, wanted: object, assign: bool) -> list[str]:
     """Lists what keeps a tensor from being loaded over another, at most one thing."""
     if not isinstance(wanted, Tensor):
@@ -227,17 +216,6 @@ def _mismatch(key: str, got: Tensor, wanted: object, assign: bool) -> list[str]:
     if _kind(got.dtype) != _kind(wanted.dtype):
         return [f"{key!r} is {_kind(got.dtype)}, wanted {_kind(wanted.dtype)}"]
     return []
-
-
-def _torn(model: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
-    """Lists tensors that are one in the model under several names, and have other numbers under one of them."""
-    first: dict[int, str] = {}
-    torn = []
-    for key, tensor in model.state_dict(keep_vars=True).items():
-        other = first.setdefault(id(tensor), key)
-        if key in weights and other in weights and not _are_one(weights[key], weights[other]):
-            torn.append(f"{other!r} and {key!r} are one tensor, with two values")
-    return torn
 
 
 def _are_one(one: Tensor, other: Tensor) -> bool:

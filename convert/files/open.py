@@ -33,6 +33,7 @@ from ..errors import (
     TrustNeededError,
     UnsupportedLayerError,
     first_line,
+    listed,
 )
 from ..model.convert import convert_model, restore_model
 from ..preprocessing import Preprocessing
@@ -55,7 +56,6 @@ from .named.preprocessors import from_folder, from_timm
 from .readers import read_contents
 
 LARGE = 2**28  # bytes of weights from which on they are not copied
-_LISTED = 20
 
 
 @dataclass(frozen=True)
@@ -388,14 +388,12 @@ def _own_network(saved: Checkpoint) -> nn.Module:
     return layer_tree(saved.convolutions, saved.state_dict)
 
 
-def _what_is_needed(checkpoint: Checkpoint) -> str:
-    found = [f"{key} {list(value.shape)}" for key, value in checkpoint.state_dict.items() if value.ndim == 4]
-    more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
-    listed = ", ".join(found[:_LISTED]) + more if found else "none"
-    whose = "attention layers" if holds_attention(checkpoint.state_dict) else "convolutions"
+def _what_is_needed(saved: Checkpoint) -> str:
+    held = [f"{key} {list(value.shape)}" for key, value in saved.state_dict.items() if value.ndim == 4]
+    whose = "attention layers" if holds_attention(saved.state_dict) else "convolutions"
     return (
-        f"{checkpoint.path} holds weights, but not the strides and paddings of its {whose} (weights with 4 dimensions: "
-        f"{listed}); that takes the architecture of their network"
+        f"{saved.path} holds weights, but not the strides and paddings of its {whose} (weights with 4 dimensions: "
+        f"{listed(held) or 'none'}); that takes the architecture of their network"
     )
 
 
@@ -457,8 +455,9 @@ def _convert_like(network: nn.Module, entries: Sequence[LayerEntry], saved: Chec
         wanted[layer.name].configure(attention_named(model, layer.name), saved.state_dict)
     lacking = wanted.keys() - {name for layer in report.layers for name in layer.names}
     if lacking:
-        listed = ", ".join(sorted(lacking))
-        raise CheckpointError(f"{saved.path} holds attention layers that the architecture lacks: {listed}")
+        raise CheckpointError(
+            f"{saved.path} holds attention layers that the architecture lacks: {listed(sorted(lacking))}"
+        )
     _match_dtypes(model, saved.state_dict)
     state = only_layers(saved.state_dict, entries) if isinstance(model, Layers) else saved.state_dict
     load_into(model, state, saved.path, assign=isinstance(model, Layers))

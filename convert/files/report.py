@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..attention.construction import not_a_convolution
 from ..autocast import without_autocast
@@ -17,13 +19,15 @@ from ..certificate.comparison import LayerComparison
 from ..certificate.distance import told_distance
 from ..certificate.layer import Certificate, certify
 from ..certificate.network.certificate import NetworkCertificate, certify_network
-from ..certificate.seal import seal
 from ..errors import ConversionError
 from ..model.report import Report
 from .entry import attention_named
+from .summary import Summary
 
 REPORT_VERSION = 1
 ALONE = "its bound counts each head by itself, which is larger: kernel and attention are too wide for the sharper sum"
+_UNCHECKED = ("attention", "comparison", "network", "sha256", "version")
+_UNCHECKED_OF_LAYERS = ("engine", "literal")
 CERTIFIED_RANGE = (-1.0, 1.0)  # a layer's inputs are not known here; the bound grows in proportion to them
 
 
@@ -35,13 +39,11 @@ class CertifiedLayer:
         certificate: Bound on the difference for inputs within the range, or None.
         reason: Why there is no certificate, or None.
         dtype: Precision of the layer's weights, or None without a certificate.
-        seal: What the certificate and the layer's numbers are sealed with, or None without a certificate.
     """
 
     certificate: Certificate | None
     reason: str | None = None
     dtype: str | None = None
-    seal: str | None = None
 
     @property
     def in_words(self) -> str:
@@ -51,7 +53,7 @@ class CertifiedLayer:
     def to_json(self) -> dict[str, Any]:
         """What ``conv2attn check`` reads beside the layer's geometry and alpha; floats are written exactly."""
         certificate = None if self.certificate is None else self.certificate.to_json()
-        return {"certificate": certificate, "uncertified": self.reason, "dtype": self.dtype, "seal": self.seal}
+        return {"certificate": certificate, "uncertified": self.reason, "dtype": self.dtype}
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class CertifiedReport:
         bounds: One for each of the report's layers.
         network: Bound on the difference between the converted network and the CNN.
         input_range: Smallest and largest value of the images, and of each layer's input, that bounds are for.
+        summary: What is said first.
         comparison: What was measured on images, if it was.
     """
 
@@ -70,6 +73,7 @@ class CertifiedReport:
     bounds: tuple[CertifiedLayer, ...]
     network: NetworkCertificate
     input_range: tuple[float, float]
+    summary: Summary
     comparison: tuple[LayerComparison, ...] | None = None
 
     @classmethod
@@ -97,9 +101,10 @@ class CertifiedReport:
                 bounds.append(_bound(model, layer.name, input_range))
                 progress(1)
             network = certify_network(model, input_range=input_range, size=size)
-        certified = (layer.name for layer, bound in zip(report.layers, bounds, strict=True) if bound.certificate)
+            certified = [layer.name for layer, bound in zip(report.layers, bounds, strict=True) if bound.certificate]
+            summary = Summary.of(model, report.layers, size=network.size)
         wide = [name for name in certified if counts_heads_alone(attention_named(model, name))]
-        return cls(report.noted(dict.fromkeys(wide, ALONE)), tuple(bounds), network, input_range)
+        return cls(report.noted(dict.fromkeys(wide, ALONE)), tuple(bounds), network, input_range, summary)
 
     def noted(self, notes: Mapping[str, str]) -> CertifiedReport:
         """The same, with what else the user should know of layers, by their names."""
@@ -109,14 +114,21 @@ class CertifiedReport:
         """The report as plain data, with the version of its form."""
         return {
             "version": REPORT_VERSION,
+            "attention": self.summary.to_json(),
             "certified_range": list(self.input_range),
             "layers": [
-                layer.to_json() | bound.to_json() for layer, bound in zip(self.report.layers, self.bounds, strict=True)
+                layer.to_json() | {"literal": self._sampled(layer.name)} | bound.to_json()
+                for layer, bound in zip(self.report.layers, self.bounds, strict=True)
             ],
             "network": self.network.to_json(),
             "comparison": None if self.comparison is None else [layer.to_json() for layer in self.comparison],
             "skipped": [asdict(problem) for problem in self.report.skipped],
         }
+
+    def _sampled(self, name: str) -> dict[str, Any] | None:
+        """Literal attention of a layer at some queries, or None where it was not sampled."""
+        sample = self.summary.samples.get(name)
+        return None if sample is None else sample.to_json()
 
 
 def _bound(model: nn.Module, name: str, input_range: tuple[float, float]) -> CertifiedLayer:
@@ -131,4 +143,31 @@ def _bound(model: nn.Module, name: str, input_range: tuple[float, float]) -> Cer
     if not math.isfinite(certificate.bound):
         return CertifiedLayer(None, "no finite bound is known for these weights and this alpha")
     dtype = str(layer.weight.dtype).removeprefix("torch.")
-    return CertifiedLayer(certificate, None, dtype, seal(layer, input_range))
+    return CertifiedLayer(certificate, None, dtype)
+
+
+def checksum(report: Mapping[str, Any], config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    """A SHA-256 over what a folder says of its layers and over their tensors, so that a change of one can be seen.
+
+    It is no signature: whoever changes a folder on purpose can write it anew. What nothing checks is not in it:
+    engines, versions, what was measured, and the bound of the whole network.
+
+    Args:
+        report: What ``report.json`` holds.
+        config: What ``config.json`` holds.
+        tensors: What the weights' file holds.
+    """
+    said = {key: value for key, value in report.items() if key not in _UNCHECKED}
+    if isinstance(said.get("layers"), list):
+        said["layers"] = [_without(layer, _UNCHECKED_OF_LAYERS) for layer in said["layers"]]
+    text = json.dumps([said, _without(config, ("versions",))], sort_keys=True)
+    found = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        found.update(f"\0{name}\0{tensor.dtype}\0{list(tensor.shape)}\0".encode("utf-8", "surrogatepass"))
+        found.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def _without(data: Any, names: tuple[str, ...]) -> Any:
+    return {key: value for key, value in data.items() if key not in names} if isinstance(data, Mapping) else data

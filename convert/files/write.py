@@ -1,18 +1,18 @@
 """Writes a folder or a file so that a run killed at any moment leaves the old one or the new one.
 
 The new one is written into a temporary folder beside the target, forced to disk, and renamed onto the target. A file
-takes the old one's place in that step. A folder's old one is renamed aside just before; if the run is killed between
-the two renames, the next run puts it back. Nothing is removed but what conv2attn wrote. One run at a time writes a
-target.
+takes the old one's place in that step. A folder's old one is renamed into the temporary folder just before; if the run
+is killed between the two renames, the next run puts it back. Nothing is removed but what conv2attn wrote. One run at a
+time writes a target.
 
 Raises:
-    OutputError: By every function here, for everything that cannot or must not be written.
+    OutputError: By every function here, for everything that cannot or must not be written. The target is then as
+        before, and nothing is left beside it.
 """
 
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import shutil
 import tempfile
@@ -31,9 +31,8 @@ PROGRAM = "model.onnx"  # a whole network, where an ONNX file was converted
 OURS = (CONFIG, WEIGHTS, REPORT, PAGE, PROGRAM)
 Write = Callable[[str], None]
 
-_TEMPORARY, _ASIDE = ".tmp-", ".old-"
+_TEMPORARY, _OLD = ".tmp-", "replaced"
 _BEGINNING = 2000  # bytes in which a mark stands
-_LISTED = 5
 
 
 def write_folder(
@@ -46,10 +45,6 @@ def write_folder(
         write: Fills the empty folder that it is given with files of the names ``OURS``.
         force: Replace the folder if conv2attn wrote it and everything in it, or if it is empty.
         sources: Files and folders that are being read, which the target must not be or hold.
-
-    Raises:
-        OutputError: As ``check_target``, or the file system failed while writing. After this and after
-            whatever ``write`` raises, the target is as before and nothing is left beside it.
     """
     target, sources = _resolved(target), tuple(sources)
     check_target(target, force=force, sources=sources)
@@ -57,19 +52,13 @@ def write_folder(
         new = temporary / target.name
         new.mkdir()
         write(new)
-        _sync_tree(new)
+        for path in (*new.iterdir(), new):  # the contents before what lists them
+            _sync(path)
         check_target(target, force=force, sources=sources)  # again: writing takes a while
-        aside = target.with_name(f".{target.name}{_ASIDE}{temporary.name[-8:]}")
         if target.exists():
-            os.replace(target, aside)
-        try:
-            os.replace(new, target)
-        except BaseException:
-            if aside.exists():
-                os.replace(aside, target)
-            raise
+            os.replace(target, temporary / _OLD)
+        os.replace(new, target)
         _sync(target.parent)
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def write_file(
@@ -82,10 +71,6 @@ def write_file(
         write: Writes the file whose path it is given.
         force: Replace a file that exists.
         sources: Files that are being read, none of which the target may be.
-
-    Raises:
-        OutputError: As ``check_file``, or the file system failed while writing. After this and after whatever
-            ``write`` raises, the target is as before and nothing is left beside it.
     """
     target, sources = _resolved(target), tuple(sources)
     check_file(target, force=force, sources=sources)
@@ -108,9 +93,6 @@ def marked_file(target: Path | None, *, marks: Collection[str], sources: Iterabl
         target: The file, or None to write nothing.
         marks: One of these stands at the beginning of every such text.
         sources: Files that are being read, none of which the target may be.
-
-    Raises:
-        OutputError: As ``check_marked``, or the file system failed.
     """
     if target is None:
         yield lambda _: None
@@ -125,13 +107,7 @@ def marked_file(target: Path | None, *, marks: Collection[str], sources: Iterabl
 
 
 def check_target(target: Path, *, force: bool = False, sources: Iterable[Path] = ()) -> None:
-    """Refuses a target that ``write_folder`` would refuse.
-
-    Raises:
-        OutputError: The target's parent is no folder or cannot be written to; the target is a file; it is one of the
-            sources or holds one; it holds something that conv2attn did not write; it exists and ``force`` is not given,
-            or it is not writable.
-    """
+    """Refuses a target that ``write_folder`` would refuse."""
     target = _resolved(target)
     _check_parent(target)
     with file_system_errors(target):
@@ -140,20 +116,13 @@ def check_target(target: Path, *, force: bool = False, sources: Iterable[Path] =
         if not target.is_dir():
             raise OutputError(f"{target} is a file; the output is a folder")
         check_apart(target, sources)
-        check_only_ours(target)
+        _check_only_ours(target)
         if not force:
             raise OutputExistsError(f"{target} exists, and force was not given")
-        if not os.access(target, os.W_OK | os.X_OK):
-            raise OutputError(f"{target} cannot be replaced: it is not writable")
 
 
 def check_file(target: Path, *, force: bool = False, sources: Iterable[Path] = ()) -> None:
-    """Refuses a target that ``write_file`` would refuse.
-
-    Raises:
-        OutputError: The target's parent is not a folder or cannot be written to; the target is not a plain file; it is
-            one of the sources; it exists and ``force`` is not given.
-    """
+    """Refuses a target that ``write_file`` would refuse."""
     target = _resolved(target)
     _check_parent(target)
     with file_system_errors(target):
@@ -167,31 +136,20 @@ def check_file(target: Path, *, force: bool = False, sources: Iterable[Path] = (
 
 
 def check_marked(target: Path, marks: Collection[str], sources: Iterable[Path] = ()) -> Path:
-    """Refuses a target that ``marked_file`` would refuse; else gives it with links followed.
-
-    Raises:
-        OutputError: The target is not a plain file in an existing folder, holds something else, or is being read.
-    """
+    """Refuses a target that ``marked_file`` would refuse; else gives it with links followed."""
     target = _resolved(target)
     check_file(target, force=True, sources=sources)
     with file_system_errors(target):
-        if not target.exists():
-            return target
-        if not os.access(target, os.W_OK):
-            raise OutputError(f"{target} cannot be written: it is not writable")
-        with target.open("rb") as file:
-            beginning = file.read(_BEGINNING).decode(errors="replace")
-    if beginning and not any(mark in beginning for mark in marks):
-        raise OutputError(f"{target} exists, and conv2attn did not write it; it stays")
+        if target.exists():
+            with target.open("rb+") as file:  # as it will be written
+                beginning = file.read(_BEGINNING).decode(errors="replace")
+            if beginning and not any(mark in beginning for mark in marks):
+                raise OutputError(f"{target} exists, and conv2attn did not write it; it stays")
     return target
 
 
 def check_distinct(targets: Iterable[Path]) -> None:
-    """Refuses outputs of one run of which one would replace another.
-
-    Raises:
-        OutputError: Two of them are the same file, perhaps by a link.
-    """
+    """Refuses outputs of one run of which two are the same file, perhaps by a link."""
     known: dict[Path, Path] = {}
     for target in targets:
         if (first := known.setdefault(_resolved(target), target)) is not target:
@@ -199,44 +157,16 @@ def check_distinct(targets: Iterable[Path]) -> None:
 
 
 def check_apart(target: Path, sources: Iterable[Path]) -> None:
-    """Refuses a target that is, or holds, what is being read, as the file system compares files.
-
-    Raises:
-        OutputError: Replacing the target would remove one of the sources.
-    """
-    if not target.exists():
-        return
+    """Refuses a target that is, or holds, what is being read, as the file system compares files."""
     for source in sources:
-        real = Path(os.path.realpath(source))
-        if any(place.exists() and place.samefile(target) for place in (real, *real.parents)):
+        if target.exists() and _is_within(source, target):
             raise OutputError(f"{target} cannot be written: the input {source} would be lost")
 
 
 def check_outside(target: Path, source: Path) -> None:
-    """Refuses a target in a folder whose entries are read: it would be one of them, the next time.
-
-    Raises:
-        OutputError: It would be.
-    """
-    places = Path(os.path.realpath(target)).parents
-    if source.exists() and any(place.exists() and place.samefile(source) for place in places):
+    """Refuses a target in a folder whose entries are read: it would be one of them, the next time."""
+    if source.exists() and _is_within(target.parent, source):
         raise OutputError(f"{target} cannot be written: it is inside {source}, and would be read as a part of that")
-
-
-def check_only_ours(folder: Path) -> None:
-    """Refuses a folder that holds anything that conv2attn did not write; an empty one holds nothing.
-
-    Raises:
-        OutputError: It holds something else.
-    """
-    entries = sorted(folder.iterdir())
-    if entries and not is_ours(folder / CONFIG):
-        raise OutputError(f"{folder} holds files but no {CONFIG} of ours: conv2attn did not write it; it stays")
-    foreign = [entry.name for entry in entries if entry.name not in OURS or entry.is_symlink() or not entry.is_file()]
-    if foreign:
-        more = f" and {len(foreign) - _LISTED} more" if len(foreign) > _LISTED else ""
-        listed = ", ".join(map(repr, foreign[:_LISTED]))
-        raise OutputError(f"{folder} also holds {listed}{more}, which conv2attn did not write; it stays")
 
 
 def is_ours(config: Path) -> bool:
@@ -257,38 +187,55 @@ def file_system_errors(target: Path) -> Iterator[None]:
         raise OutputError(f"{target} cannot be written: {error.strerror or error}") from error
 
 
+def _is_within(path: Path, folder: Path) -> bool:
+    """Whether a path is another, or lies in it, by whatever links."""
+    real = _resolved(path)
+    return any(place.exists() and place.samefile(folder) for place in (real, *real.parents))
+
+
+def _check_only_ours(folder: Path) -> None:
+    """Refuses a folder that holds anything that conv2attn did not write; an empty one holds nothing."""
+    entries = sorted(folder.iterdir())
+    if entries and not is_ours(folder / CONFIG):
+        raise OutputError(f"{folder} holds files but no {CONFIG} of ours: conv2attn did not write it; it stays")
+    for entry in entries:
+        if entry.name not in OURS or entry.is_symlink() or not entry.is_file():
+            raise OutputError(f"{folder} also holds {entry.name!r}, which conv2attn did not write; it stays")
+
+
 @contextmanager
 def _beside(target: Path) -> Iterator[Path]:
     """A temporary folder beside the target, for the one run at a time that writes it.
 
-    Raises:
-        OutputError: Another run is writing the target, or the file system failed.
+    The lock's file lies beside the target, too, and is removed while it is held: who waited for it sees that it has
+    no name any more (filelock compares), and takes a new one.
     """
-    name = hashlib.sha256(os.fsencode(target)).hexdigest()[:32]
-    lock = FileLock(Path(tempfile.gettempdir()) / f"conv2attn-{name}.lock", timeout=0, mode=0o666, is_singleton=False)
+    lock = FileLock(target.with_name(f".{target.name}.lock"), timeout=0, is_singleton=False)
     with file_system_errors(target):
         try:
             lock.acquire()
         except Timeout as error:
             raise OutputError(f"{target} cannot be written: another run is writing it") from error
         try:
-            _clear_remains(target)
+            for entry in list(target.parent.iterdir()):
+                if entry.name.startswith(f".{target.name}{_TEMPORARY}"):  # a killed run left it
+                    _remove(entry, target)
             temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}{_TEMPORARY}", dir=target.parent))
             try:
                 yield temporary
             finally:
-                shutil.rmtree(temporary, ignore_errors=True)
+                _remove(temporary, target)
         finally:
+            if os.name != "nt":  # there, filelock itself removes it
+                Path(lock.lock_file).unlink(missing_ok=True)
             lock.release()
 
 
-def _clear_remains(target: Path) -> None:
-    """Puts back what a killed run renamed aside, and deletes what it left; no other run is writing the target."""
-    for entry in list(target.parent.iterdir()):
-        if entry.name.startswith(f".{target.name}{_ASIDE}") and not target.exists():
-            os.replace(entry, target)
-        elif entry.name.startswith((f".{target.name}{_TEMPORARY}", f".{target.name}{_ASIDE}")):
-            shutil.rmtree(entry, ignore_errors=True)
+def _remove(temporary: Path, target: Path) -> None:
+    """Deletes a temporary folder; what was renamed into it is put back unless something took its place."""
+    if (temporary / _OLD).exists() and not target.exists():
+        os.replace(temporary / _OLD, target)
+    shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _check_parent(target: Path) -> None:
@@ -302,12 +249,6 @@ def _check_parent(target: Path) -> None:
 def _resolved(target: Path) -> Path:
     """Follows links, so that a rename replaces the folder and not a link to it."""
     return Path(os.path.realpath(target))
-
-
-def _sync_tree(folder: Path) -> None:
-    """Forces a folder and the files in it to disk, the contents before what lists them."""
-    for path in (*folder.iterdir(), folder):
-        _sync(path)
 
 
 def _sync(path: Path) -> None:

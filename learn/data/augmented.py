@@ -31,4 +31,5 @@ def augmented(images: Tensor, draws: Tensor, *, flips: bool) -> Tensor:
         mirrored = (draws[:, 2] < 0.5)[:, None]
         at_columns = torch.where(mirrored, at_columns.flip(1), at_columns)
     batch = torch.arange(len(images))[:, None, None]
-    return padded.permute(0, 2, 3, 1)[batch, at_rows[:, :, None], at_columns[:, None, :]].permute(0, 3, 1, 2)
+    taken = padded.permute(0, 2, 3, 1)[batch, at_rows[:, :, None], at_columns[:, None, :]]
+    return taken.permute(0, 3, 1, 2).contiguous()  # as ``pictures`` gives them

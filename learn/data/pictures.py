@@ -132,7 +132,7 @@ def _resized(picture: Image, size: Size, interpolation: Interpolation) -> Image:
 def _bytes(picture: Image) -> Tensor:
     """The bytes of a picture, [channels, rows, columns]."""
     values = torch.from_numpy(np.array(picture)).view(picture.height, picture.width, -1)
-    return values.permute(2, 0, 1)
+    return values.permute(2, 0, 1).contiguous()  # training on channels that lie last crashes torch 2.13 on CPUs
 
 
 def _has_many_scans(path: Path, pixels: int) -> bool:

@@ -23,6 +23,7 @@ from ..training.records import Record
 from .melt import INPUT_RANGE, attention_layers
 
 _QUERIES = 64  # at most, spread evenly over the image
+_PROBABILITIES = 2**24  # that are held at a time: a stem of 7x7 taps sees 150,000 pixels with 49 heads
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class AttentionRecorder:
         return cls(origin, images)
 
     def __call__(self, model: nn.Module) -> Record:
-        """Records every attention layer, by name."""
+        """Records every attention layer that the network calls, by name."""
         inputs = _inputs(model, self.images)
         return {
             "layers": {
@@ -61,6 +62,7 @@ class AttentionRecorder:
                     "nonlocality": nonlocality(layer, inputs[name]),
                 }
                 for name, layer in attention_layers(model)
+                if name in inputs
                 for weight, bias in [self.origin[name]]
             }
         }
@@ -88,11 +90,16 @@ def nonlocality(layer: SelfAttention, x: Tensor) -> float:
     output = layer.spec.output_size(size)
     every = torch.cartesian_prod(*(torch.arange(length) for length in output)).view(-1, len(output))
     taken = every[torch.linspace(0, len(every) - 1, min(_QUERIES, len(every))).long()]
-    maps = layer.attention_probabilities(size, queries=taken.tolist(), x=x if layer.content is not None else None)
-    like = maps.new_empty((), device="cpu")
-    at = all_queries(layer.spec, size, like=like)[[int(_row(query, output)) for query in taken]]
-    far = torch.cdist(at.double(), key_positions(layer.spec.padded_size(size), like=like).double())
-    return float((maps.cpu().double().flatten(-layer.spec.axes) * far).sum(-1).mean())
+    content = None if layer.content is None else x
+    padded, like = layer.spec.padded_size(size), torch.empty((), dtype=torch.float64)
+    keys, queries = key_positions(padded, like=like), all_queries(layer.spec, size, like=like)
+    maps = layer.num_heads * len(keys) * (1 if content is None else len(x))
+    total = 0.0
+    for part in taken.split(max(1, _PROBABILITIES // maps)):
+        far = torch.cdist(queries[[_row(query, output) for query in part]], keys)
+        seen = layer.attention_probabilities(size, queries=part.tolist(), x=content)
+        total += len(part) * float((seen.cpu().double().flatten(-layer.spec.axes) * far).sum(-1).mean())
+    return total / len(taken)
 
 
 def _row(query: Tensor, output: Size) -> int:

@@ -11,19 +11,23 @@ from torch import Tensor, nn
 
 from ...convert.attention.layer import SelfAttention
 from ...convert.certificate.network.certificate import NetworkCertificate, certify_network
+from ...convert.certificate.network.images import ImagesCertificate, certify_images
 from ...convert.certificate.wording import NO_USE, is_useful
 from ...convert.engines import AUTO
-from ...convert.errors import Problem, refusing
+from ...convert.errors import ConversionError, Problem, refusing
 from ...convert.size import USUAL_SIZES, Size
 from ..terminal.table import Table
 from .agreement import Agreement, compare
 from .arithmetic import certified_arithmetic
+from .image_folder import FolderImages
 from .inputs import Inputs, Pair
 from .random_layers import channel_limits
 from .tables import NOTHING_RAN, agreement_shown, beyond_line
 
 # "separable" shares no step with the convolution and never forms all pairs; "auto" is what a user runs.
 DEFAULT_ENGINES = ("separable", AUTO)
+IMAGES = 4  # of a folder, that have a bound and an estimate of their own: seconds each
+_NONE = "No estimate is known of single images"
 
 
 @dataclass(frozen=True)
@@ -34,11 +38,13 @@ class NetworkCheck:
         agreement: Both networks on the same images, layer by layer and end to end.
         certificate: Bound on the difference of their outputs, for all images within the ranges of these.
         seed: Of the images, if they are random.
+        images: Bound and estimate for the first images of a folder, or why there is none.
     """
 
     agreement: Agreement
     certificate: NetworkCertificate
     seed: int | None = None
+    images: ImagesCertificate | str | None = None
 
     @property
     def exit_code(self) -> int:
@@ -47,7 +53,8 @@ class NetworkCheck:
 
     def to_json(self) -> dict[str, Any]:
         """The check as plain data."""
-        network = {**self.agreement.to_json(), "certificate": self.certificate.to_json()}
+        images = self.images.to_json() if isinstance(self.images, ImagesCertificate) else self.images
+        network = {**self.agreement.to_json(), "certificate": self.certificate.to_json(), "on_images": images}
         return {"seed": self.seed, "network": network}
 
     def shown(self) -> list[Table | str]:
@@ -70,7 +77,7 @@ class NetworkCheck:
         ratio, name = max((found / bound if bound else 0.0, name) for name, found, bound in self._layers)
         count = len(self._layers) // len(self.agreement.engines)
         layers = f"All {count} layers are within their bounds; largest difference / bound {ratio:.2g}, {name}."
-        return layers, self._end_to_end
+        return layers, self._end_to_end, *self._on_images
 
     @property
     def _layers(self) -> list[tuple[str, float, float]]:
@@ -101,6 +108,12 @@ class NetworkCheck:
             return f"{here}. {NO_USE}."
         return f"{here}; the bound, for all images within the ranges of these, is {certificate.in_words}."
 
+    @property
+    def _on_images(self) -> tuple[str, ...]:
+        if self.images is None:
+            return ()
+        return (self.images.in_words if isinstance(self.images, ImagesCertificate) else f"{_NONE}: {self.images}.",)
+
 
 def verify_network(
     pair: Pair,
@@ -121,7 +134,15 @@ def verify_network(
         certified_arithmetic(threads=None),
     ):
         agreement = compare(pair.cnn, pair.attention, inputs.batches, inputs.labels, engines=engines, progress=progress)
-    return NetworkCheck(agreement, _certificate(pair.attention, inputs.batches), inputs.seed)
+    images = _images(pair.attention, shown[:IMAGES]) if isinstance(inputs.images, FolderImages) else None
+    return NetworkCheck(agreement, _certificate(pair.attention, inputs.batches), inputs.seed, images)
+
+
+def _images(attention: nn.Module, images: Tensor) -> ImagesCertificate | str:
+    try:
+        return certify_images(attention, images, margins=1)
+    except ConversionError as refusal:
+        return str(refusal)
 
 
 def _certificate(attention: nn.Module, batches: Sequence[Any]) -> NetworkCertificate:

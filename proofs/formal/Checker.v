@@ -35,11 +35,10 @@ Record shape := Shape {
   group_count : Z; inputs_of_group : Z; outputs_of_group : Z
 }.
 
-(** A report's certificate: the layer's geometry, alpha, dtype, the range of its input, the bound, and a seal over the
-    numbers of the layer, which any change of one of them breaks. *)
+(** A report's certificate: the layer's geometry, alpha, dtype, the range of its input, and the bound. *)
 Record claim := Claim {
   claimed_shape : shape; claimed_alpha : dyadic; claimed_dtype : Z; low : dyadic; high : dyadic;
-  claimed_bound : dyadic; seal : dyadic
+  claimed_bound : dyadic
 }.
 
 (** An output channel: its weights, input channel by input channel and tap by tap, and its bias. *)
@@ -52,7 +51,7 @@ Record stored := Stored {
 }.
 
 Inductive verdict := Accepted | Other_shape | Other_dtype | Other_alpha | Not_one_hot | Other_centers | Malformed
-  | Other_numbers | May_overflow | Too_small | Too_large.
+  | May_overflow | Too_small | Too_large.
 
 (** ** The formats: of weights and outputs, and of the sums; the alpha from which attention is one-hot *)
 
@@ -102,13 +101,6 @@ Definition totals (e small : Z) (l : list dyadic) : Z * Z * bool :=
     let '(total, count, fits) := acc in
     let n := Z.abs (at_exponent e x) in
     (total + n, if (0 <? n) && (n <? small) then count + 1 else count, fits && (e <=? snd x))) l (0, 0, true).
-
-(** sum of (i + 1) x_i, at exponent e. *)
-Definition sealed (e : Z) (start : Z * Z) (l : list dyadic) : Z * Z :=
-  fold_left (fun acc x => (fst acc + snd acc * at_exponent e x, snd acc + 1)) l start.
-Definition seal_of (e : Z) (c : claim) (s : stored) : Z :=
-  fst (fold_left (fun acc ch => sealed e (sealed e acc (weights ch)) [bias ch]) (channels s)
-    (sealed e (0, 1) (low c :: high c :: claimed_alpha c :: alphas s))).
 
 (** 2 A (m + shorter 2^(p - p_out)) + ..., which is the bound times 2^p - m: no fraction is left. *)
 Definition bound_times (dtype m : Z) (r total : dyadic) (small_count : Z) (b : dyadic) : dyadic :=
@@ -167,7 +159,6 @@ Definition check (c : claim) (s : stored) : verdict :=
     if negb ((0 <? q - m) && (Z.of_nat (length (channels s)) =? group_count (stored_shape s) * outputs_of_group (stored_shape s))
       && forallb (fun x => e <=? snd x) (low c :: high c :: claimed_alpha c :: alphas s)
       && (e <=? lowest (sum_format (stored_dtype s)) + precision (sum_format (stored_dtype s)) - 1)) then Malformed
-    else if negb (same (seal c) (seal_of e c s, e)) then Other_numbers
     else match check_channels c s m (input_size c) with
     | (Accepted, needed) => if not_loose (sum_format (stored_dtype s)) c q needed then Accepted else Too_large
     | (other, _) => other
@@ -410,7 +401,6 @@ Proof.
   set (f := sum_format (stored_dtype s)) in *.
   set (m := (Z.of_nat (length (taps g)) * inputs_of_group (stored_shape s) + 1)%Z).
   destruct (negb (_ && _ && _ && _)) eqn:Hform; [discriminate|].
-  destruct (negb (same _ _)); [discriminate|].
   destruct (check_channels c s m (input_size c)) as [v needed] eqn:Hchannels.
   destruct v; try discriminate. intros _.
   apply negb_false_iff in Halphas, Htaps, Hform.
@@ -446,19 +436,4 @@ Proof.
     + eapply Rlt_le_trans; [|exact H1]. unfold threshold. destruct (_ =? _)%Z; rewrite number_integer; lra.
     + assumption.
     + now apply sum_format_spec.
-Qed.
-
-(** ** The seal *)
-
-(** If one number of a list is another, the seal is. *)
-Theorem one_change_breaks_the_seal e start before after x y :
-  (0 < snd start)%Z -> at_exponent e x <> at_exponent e y ->
-  fst (sealed e start (before ++ x :: after)) <> fst (sealed e start (before ++ y :: after)).
-Proof.
-  unfold sealed. set (step := fun acc x => ((fst acc + snd acc * at_exponent e x)%Z, (snd acc + 1)%Z)).
-  assert (shifted : forall l a b k, fst (fold_left step l (a, k)) = (fst (fold_left step l (b, k)) + (a - b))%Z).
-  { induction l as [|z l IH]; intros a b k; simpl; [lia|]. unfold step at 2 4. simpl. rewrite (IH _ (b + k * at_exponent e z)%Z). lia. }
-  revert start. induction before as [|z before IH]; intros [a k] Hk Hxy; simpl in Hk |- *.
-  - unfold step at 2 4. simpl. rewrite (shifted after _ (a + k * at_exponent e y)%Z). nia.
-  - apply IH; [|assumption]. simpl. lia.
 Qed.

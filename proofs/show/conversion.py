@@ -69,6 +69,7 @@ class Converted:
         report, network = self.certified.report, self.certified.network
         useful = network.bound is None or is_useful(network.bound, network.outputs)
         return [
+            self.certified.summary.in_words,
             self._table(),
             *note_lines((layer.name, layer.note) for layer in report.layers),
             *problem_lines("left alone", report.skipped),
@@ -164,7 +165,9 @@ def convert_checkpoint(
         certified = CertifiedReport.of(model, report, input_range=input_range, size=size, progress=advance)
     text = None
     if page:
-        text, left_out = make_page(model, certified.report, title=checkpoint.name, limit=QUICK)
+        text, left_out = make_page(
+            model, certified.report, title=checkpoint.name, limit=QUICK, summary=certified.summary
+        )
         certified = certified.noted(left_out)
     told = {layer.name: bound.to_json() for layer, bound in zip(report.layers, certified.bounds, strict=True)}
     program = program_of(network, model, form=form, skip_unsupported=skip_unsupported, told=told)

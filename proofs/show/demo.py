@@ -107,7 +107,8 @@ def run_demo(
             low, high, rows, columns = float(images.min()), float(images.max()), *images.shape[2:]
             certified = CertifiedReport.of(attention, report, input_range=(low, high), size=(rows, columns))
             certified = replace(certified, comparison=agreement.engines[0].layers)
-            page = viewer_page(attention, report, title=f"The {name} example network", agreement=agreement)
+            title = f"The {name} example network"
+            page = viewer_page(attention, report, title=title, agreement=agreement, summary=certified.summary)
             save_converted(attention, target, report=certified, architecture=architecture, page=page, force=True)
             results.append(DemoResult(name, target, agreement))
     return Demo(seed, tuple(results))

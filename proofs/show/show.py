@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from ...convert.errors import ArchitectureNeededError, ConversionError, OptionError, OutputError, SelectionError
+from ...convert.examples.drawn import DRAWN_SIZE, drawn_image
 from ...convert.files.layers import Layers
 from ...convert.files.open import Opening
 from ...convert.files.write import CONFIG, REPORT, WEIGHTS, check_file, write_file
@@ -19,7 +20,6 @@ from ...learn.data.pictures import LONGEST, read_picture, read_prepared
 from .film.write import film_page
 from .page.room import too_large
 from .page.views import own_views
-from .pictures.image import DRAWN_SIZE, drawn_image
 from .pictures.scene import Scene, find_layer, image_channels, scenes
 from .subject import Subject, load_subject, set_alpha
 from .trained.show import Runs, draw_runs, runs_at

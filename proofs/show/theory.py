@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from ...convert.examples.drawn import drawn_image
 from ...convert.examples.pretrained import load_example
 from ...convert.files.write import write_file
 from ...convert.model.convert import convert_model
@@ -20,7 +21,6 @@ from ...convert.size import Size
 from .pictures.contours import draw_contours
 from .pictures.curve import ALPHAS
 from .pictures.error import draw_error
-from .pictures.image import drawn_image
 from .pictures.kernel import draw_kernel
 from .pictures.maps import draw_maps
 from .pictures.scene import Scene, scenes

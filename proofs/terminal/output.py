@@ -11,12 +11,13 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
-from typing import TextIO
+from typing import Literal, TextIO
 
 from .names import short_names
 from .printable import CELL, printable
 from .table import LISTED
 
+_NARROWEST_NAME = 12  # the first column may be folded to this, the others at spaces only
 _UNLIMITED = 100_000  # characters of a table's line in a file
 _LENGTH = re.compile("[1-9][0-9]{0,4}")  # of a terminal's side
 _STANDARD_OUTPUT, _STANDARD_ERROR = 1, 2
@@ -116,10 +117,11 @@ def say_document(text: str, *, err: bool = False) -> None:
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Prints a table; nothing if it has no rows.
 
-    On a terminal it fits the width: long names are shortened, cells are folded. A file has no width: there the table is
-    as wide as it is, with whole names.
+    On a terminal it fits the width: long names are shortened, cells are folded, and where not even their words fit,
+    each row becomes a block of lines. A file has no width: there the table is as wide as it is, with whole names.
     """
     from rich import box
+    from rich.cells import cell_len  # letters of some scripts take two places
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -133,13 +135,28 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
             row[0] = name
     else:
         console.width = _UNLIMITED
+    columns = list(zip([printable(name, CELL) for name in header], *texts, strict=True))
+    least = [max(cell_len(word) for text in column for word in text.split(" ")) for column in columns]
+    least[0] = min(least[0], _NARROWEST_NAME)
+    if sum(least) + 3 * len(least) - 1 > console.width:
+        for first, *others in texts:
+            lines = [first, *(f"  {name}: {cell}" for name, cell in zip(header[1:], others, strict=True)), ""]
+            console.print(Text("\n".join(lines), overflow="fold"))
+        _say_how_many(rows)
+        return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="")
     for index, name in enumerate(header):
         is_number = index > 0 and isinstance(rows[0][index], int)
-        table.add_column(Text(printable(name, CELL)), justify="right" if is_number else "left", overflow="fold")
+        side: Literal["left", "right"] = "right" if is_number else "left"
+        table.add_column(Text(printable(name, CELL)), justify=side, overflow="fold", no_wrap=is_number)
     for row in texts:
         table.add_row(*map(Text, row))
     console.print(table)
+    _say_how_many(rows)
+
+
+def _say_how_many(rows: Sequence[object]) -> None:
+    """Says how many rows of a table are not printed."""
     if len(rows) > LISTED:
         say(f"and {len(rows) - LISTED:,} more rows; --json prints all")
 

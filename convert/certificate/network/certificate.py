@@ -124,8 +124,10 @@ def program_of(model: nn.Module, first: SelfAttention | Convolution, size: Size)
     """The network's program for images of a size.
 
     Raises:
-        ConversionError: torch cannot export it, or it changes its own tensors.
+        ConversionError: torch cannot export it, it changes its own tensors, or these have no values.
     """
+    if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
+        raise ConversionError("the network's tensors have no values, as on the meta device")
     program = Program(_on_cpu(model), size, channels=first.in_channels, dtype=first.weight.dtype)
     if program.changes:
         raise ConversionError(f"the network changes {', '.join(program.changes)} while it runs")

@@ -19,15 +19,18 @@ difference of their activation. Only ``bound`` is certified.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from ...arguments import as_integer
 from ...errors import ConversionError, Problem
 from ...size import Size
+from ..wording import told
 from .certificate import converted, program_of, propagate
 from .first_order import FirstOrder
 from .program import Program
@@ -102,8 +105,8 @@ class ImagesCertificate:
 
     @property
     def bound(self) -> float | None:
-        """The largest bound, or None where one is missing."""
-        bounds = [image.bound for image in self.images]
+        """The largest bound of an output or a margin, or None where one is missing."""
+        bounds = [bound for image in self.images for bound in (image.bound, *(one.bound for one in image.margins))]
         return None if None in bounds else max((bound for bound in bounds if bound is not None), default=0.0)
 
     @property
@@ -114,9 +117,25 @@ class ImagesCertificate:
             default=0.0,
         )
 
+    @property
+    def in_words(self) -> str:
+        """Both numbers for people, each by its name."""
+        count, outputs = len(self.images), max((image.outputs for image in self.images), default=None)
+        stable = sum(image.is_stable for image in self.images)
+        certified = sum(image.is_certified for image in self.images)
+        return (
+            f"On {count} image{'s' * (count != 1)}, whatever the order of the sums: first-order estimate "
+            f"{self.estimate:.2g}, largest output stable on {stable}; proven bound {told(self.bound, outputs)}, "
+            f"largest output certified on {certified}."
+        )
+
     def to_json(self) -> dict[str, Any]:
-        """The certificate as plain data."""
-        return asdict(self) | {"bound": self.bound, "estimate": self.estimate}
+        """The certificate as plain data; a number that is not finite becomes null."""
+        data = asdict(self) | {"bound": self.bound, "estimate": self.estimate, "in_words": self.in_words}
+        found: dict[str, Any] = tree_map(
+            lambda one: one if not isinstance(one, float) or math.isfinite(one) else None, data
+        )
+        return found
 
 
 def certify_images(

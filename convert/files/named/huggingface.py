@@ -18,7 +18,7 @@ from typing import Any
 from torch import nn
 
 from ...errors import ArchitectureError, CheckpointError, TrustNeededError, first_line
-from ...plain import path_in, read_json
+from ...plain import read_object
 from .registries import library, offline, pretrained_class, risk_of_config, without_weights
 
 CONFIG, PREPROCESSOR = "config.json", "preprocessor_config.json"
@@ -144,18 +144,3 @@ def _timm_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
     known = {key: value for key, value in dict(given or {}).items() if key not in _PLACES}
     known |= {key: config[key] for key in ("num_classes", "global_pool") if key in config}
     return {"pretrained_cfg": known, **dict(more or {})}
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """The object that a JSON file holds.
-
-    Raises:
-        CheckpointError: It cannot be read, or holds something else.
-    """
-    try:
-        found = read_json(path_in(path.parent, path.name))
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{path} is JSON, but no object")
-    return found

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from ...errors import CheckpointError
+from ...plain import read_object
 from ...preprocessing import Interpolation, Normalization, Preprocessing
 from ...size import Size
-from .huggingface import PREPROCESSOR, read_object
+from .huggingface import PREPROCESSOR
 
 # Numbers of Pillow's filters, by which image processors name them.
 _FILTERS: tuple[Interpolation, ...] = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ...errors import CheckpointError
+from ...errors import CheckpointError, listed
 from ...plain import path_in, read_json
 
 _STEMS = ("model", "diffusion_pytorch_model", "pytorch_model")
@@ -16,7 +16,6 @@ _USUAL = tuple(
 _SUFFIXES = (".safetensors", ".bin", ".pth", ".pt", ".ckpt", ".onnx", ".pt2")
 _SHARD = re.compile(r"-\d{5}-of-\d{5}\.")
 _TRAINING = re.compile(r"(optimizer|scheduler|training_args|rng_state|scaler|random_states)")
-_LISTED = 10
 
 
 def weights_file(folder: Path) -> Path:
@@ -32,7 +31,7 @@ def weights_file(folder: Path) -> Path:
     if len(found) == 1:
         return path_in(folder, found[0])
     if found:
-        raise CheckpointError(f"{folder} holds weights in {_listed(found)}; open one of these files")
+        raise CheckpointError(f"{folder} holds weights in {listed(found)}; open one of these files")
     if (folder / ".metadata").exists():
         raise CheckpointError(
             f"{folder} is a checkpoint of torch.distributed; python -m torch.distributed.checkpoint.format_utils "
@@ -40,9 +39,9 @@ def weights_file(folder: Path) -> Path:
         )
     if (folder / "saved_model.pb").exists():
         raise CheckpointError(f"{folder} is a SavedModel of TensorFlow; tf2onnx makes an ONNX file of it")
-    inner = sorted(place.name for place in folder.iterdir() if place.is_dir() and _has_weights(place))
+    inner = sorted(place.name for place in folder.iterdir() if place.is_dir() and _candidates(place))
     if inner:
-        raise CheckpointError(f"{folder} holds networks in the folders {_listed(inner)}; open {folder / inner[0]}")
+        raise CheckpointError(f"{folder} holds networks in the folders {listed(inner)}; open {folder / inner[0]}")
     raise CheckpointError(f"{folder} is a folder without weights, sought in {_USUAL[0]} and files like it")
 
 
@@ -77,12 +76,3 @@ def _candidates(folder: Path) -> list[str]:
     indices = [name for name in names if ".index." in name and name.endswith(".json")]
     weights = [name for name in names if name.endswith(_SUFFIXES) and _TRAINING.match(name) is None]
     return indices + [name for name in weights if not (indices and _SHARD.search(name))]
-
-
-def _has_weights(folder: Path) -> bool:
-    return bool(_candidates(folder))
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more

@@ -33,7 +33,7 @@ def sparse_failures(*, dropped: Callable[[Sequence[Pixel]], Sequence[Pixel]] = l
 @claim(
     status=Status.INSTANCES,
     scope="As for `head-count`, but every head attends to one offset alone.",
-    tests=("proofs/claims/test_sharper.py: test_a_false_variant_is_rejected",),
+    tests=("proofs/claims/test_false_variants.py: test_every_false_variant_is_rejected",),
     is_lemma=True,
 )
 def zero_taps() -> Checks:

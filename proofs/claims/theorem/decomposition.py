@@ -49,7 +49,7 @@ def named(terms: Mapping[str, Any]) -> str:
     scope=r"Contents $E_i$, $E_j$ and positions $U_i$, $U_j$ in $\mathbb{R}^d$; any $d_k \times d$ matrices.",
     source="draft, eq. (5)",
     justifies=("convert/heads/content.py: ContentTerms.scores",),
-    tests=("proofs/claims/test_decomposition.py: test_a_false_variant_is_rejected",),
+    tests=("proofs/claims/test_false_variants.py: test_every_false_variant_is_rejected",),
     is_lemma=True,
 )
 def decomposition_absolute(*, terms: Mapping[str, Any] = ABSOLUTE) -> Checks:

@@ -136,7 +136,7 @@ SHIFTED = scores(other) + shift
     source='draft, section 3.1, "Simplification"',
     justifies=("convert/heads/encoding.py: positional_scores",),
     coq=("Softmax.v: softmax_shift",),
-    tests=("proofs/claims/test_encoding.py: test_a_false_variant_is_rejected",),
+    tests=("proofs/claims/test_false_variants.py: test_every_false_variant_is_rejected",),
     is_lemma=True,
 )
 def softmax_shift(*, shifted: Any = SHIFTED) -> Checks:

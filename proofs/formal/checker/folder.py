@@ -1,14 +1,17 @@
 """``conv2attn check``: has every certificate in a folder's ``report.json`` checked against the weights in the folder.
 
-The report says geometry, dtype, alpha, range, bound and seal. What is stored of the layers is read from ``config.json``
-and the weights alone, and so is whether a layer is one that the theorem covers: the report cannot change that.
+The report says geometry, dtype, alpha, range and bound. What is stored of the layers is read from ``config.json`` and
+the weights alone, and so is whether a layer is one that the theorem covers: the report cannot change that. A checksum
+(``convert/files/report.py``) tells whether report, description and weights were written together.
 ``proofs/claims/certificate/rounding.py`` names the theorems.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +20,14 @@ from torch import Tensor
 from ....convert.errors import CheckpointError, GeometryError
 from ....convert.files.entry import LayerEntry
 from ....convert.files.folder import read_folder
-from ....convert.files.write import REPORT
+from ....convert.files.report import checksum
+from ....convert.files.write import CONFIG, REPORT
 from ....convert.heads.encoding import is_power_of_two
 from ....convert.heads.regime import ONE_HOT_ALPHA, compute_dtype
 from ....convert.plain import path_in, read_json
 from ....convert.spec import ConvSpec
 from .program import DTYPES, Claimed, Running, Stored, running
-from .verdicts import REFUSALS, Checked, CheckedLayer, Verdict
+from .verdicts import OTHER_FOLDER, REFUSALS, Checked, CheckedLayer, Verdict
 
 _MOST = 200  # characters of a report's text that are repeated
 
@@ -40,12 +44,16 @@ def check_folder(folder: Path, *, progress: Callable[[int], None] = lambda _: No
         ToolError: The program that checks is not built.
     """
     config, saved = read_folder(folder)
-    input_range, records = _report(folder)
+    report, input_range, records = _report(folder)
+    given = report.get("sha256")
+    description: Any = read_json(path_in(folder, CONFIG))
+    is_whole = given == checksum(report, description, saved.state_dict)
     layers = []
     with running() as program:
         for entry in config.layers:
             record = records.pop(tuple(entry.names), None)
-            layers.append(check_layer(program, record, entry, saved.state_dict, input_range))
+            layer = check_layer(program, record, entry, saved.state_dict, input_range)
+            layers.append(layer if is_whole else _of_another_folder(layer, is_old=given is None))
             progress(1)
     layers += [CheckedLayer(names[0], Verdict.REFUSED, "the folder holds no such layer") for names in records]
     return Checked(folder, input_range, tuple(layers))
@@ -71,8 +79,8 @@ def check_layer(
     if record is None:
         return CheckedLayer(name, Verdict.REFUSED, "the report does not name this layer")
     certificate = record.get("certificate")
-    bound = certificate.get("bound") if isinstance(certificate, Mapping) else None
-    bound = float(bound) if isinstance(bound, int | float) and abs(bound) <= sys.float_info.max else None
+    bound: Any = certificate.get("bound") if isinstance(certificate, Mapping) else None
+    bound = float(bound) if type(bound) in (int, float) and abs(bound) <= sys.float_info.max else None
     if (reason := _scores_otherwise(entry, state)) is not None:
         return CheckedLayer(name, Verdict.NOT_COVERED, reason, bound)
     stored = _stored(entry, state)
@@ -83,8 +91,6 @@ def check_layer(
     if certificate is None:
         given = str(record.get("uncertified"))[:_MOST]
         return CheckedLayer(name, Verdict.NOT_COVERED, f"the report has no certificate: {given}")
-    if record.get("seal") is None:
-        return CheckedLayer(name, Verdict.NOT_COVERED, "the report has no seal: an earlier version wrote it", bound)
     try:
         claimed = _claimed(record, bound, input_range)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -95,8 +101,20 @@ def check_layer(
     return CheckedLayer(name, Verdict.REFUSED, REFUSALS.get(answer, answer), bound)
 
 
-def _report(folder: Path) -> tuple[tuple[float, float], dict[tuple[str, ...], Mapping[str, Any]]]:
-    """The range of a report, and what it says of each layer, by the layer's names.
+def _of_another_folder(layer: CheckedLayer, *, is_old: bool) -> CheckedLayer:
+    """What is found of a layer whose report, description and weights do not fit together."""
+    if layer.verdict is not Verdict.ACCEPTED:
+        return layer
+    if is_old:
+        reason = "the report has no checksum: an earlier version wrote it"
+        return replace(layer, verdict=Verdict.NOT_COVERED, reason=reason)
+    return replace(layer, verdict=Verdict.REFUSED, reason=OTHER_FOLDER)
+
+
+def _report(
+    folder: Path,
+) -> tuple[Mapping[str, Any], tuple[float, float], dict[tuple[str, ...], Mapping[str, Any]]]:
+    """A report, its range, and what it says of each layer, by the layer's names.
 
     Raises:
         CheckpointError: It cannot be read.
@@ -104,8 +122,8 @@ def _report(folder: Path) -> tuple[tuple[float, float], dict[tuple[str, ...], Ma
     path = folder / REPORT
     try:
         report: Any = read_json(path_in(folder, REPORT))
-        low, high = map(float, report["certified_range"])
-        records = {tuple(map(str, record["names"])): record for record in report["layers"]}
+        low, high = map(_number, report["certified_range"])
+        records = {tuple(map(_text, record["names"])): record for record in report["layers"]}
         if len(records) < len(report["layers"]) or not all(records):
             raise CheckpointError(f"{path} is malformed: a layer has no name, or one that another has")
     except OSError as error:
@@ -114,7 +132,24 @@ def _report(folder: Path) -> tuple[tuple[float, float], dict[tuple[str, ...], Ma
         if isinstance(error, CheckpointError):
             raise
         raise CheckpointError(f"{path} is malformed: {error!r:.{_MOST}}") from error
-    return (low, high), records
+    return report, (low, high), records
+
+
+def _number(value: Any) -> float:
+    """A number of a report.
+
+    Raises:
+        TypeError: It is none.
+    """
+    if type(value) not in (int, float):
+        raise TypeError(f"{value!r:.80} is no number")
+    return float(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.80} is no name")
+    return value
 
 
 def _scores_otherwise(entry: LayerEntry, state: Mapping[str, Tensor]) -> str | None:
@@ -172,15 +207,21 @@ def _claimed(record: Mapping[str, Any], bound: float | None, input_range: tuple[
     """
     dtypes = {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES}
     alpha = record["alpha"]
-    if bound is None or not isinstance(alpha, int | float):
+    if bound is None or type(alpha) not in (int, float):
         raise TypeError("bound and alpha are numbers")
+    certificate = record["certificate"]
+    parts = [_number(certificate[name]) for name in ("tail", "rounding_attention", "rounding_convolution")]
+    if min(parts) < 0 or not math.isclose(math.fsum(parts), bound, rel_tol=2.0**-20):
+        raise ValueError("tail and rounding do not add up to the bound")
     if record["dtype"] not in dtypes:
         raise ValueError(f"there is no dtype {record['dtype']!r:.80}")
     try:
         spec = ConvSpec.from_json(dict(record["spec"]))
     except GeometryError as error:
         raise ValueError(str(error)) from error
-    return Claimed(spec, dtypes[record["dtype"]], float(alpha), *input_range, bound, str(record["seal"]))
+    if record["heads"] != spec.num_heads or type(record["heads"]) is not int:
+        raise ValueError(f"a layer of {spec} has {spec.num_heads} heads")
+    return Claimed(spec, dtypes[record["dtype"]], float(alpha), *input_range, bound)
 
 
 def _key(entry: LayerEntry, own: str) -> str:

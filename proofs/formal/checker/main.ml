@@ -3,7 +3,7 @@
 
    Nothing is decided here. A layer is a line of words, then the bits of its numbers, in little-endian order:
 
-     claimed shape (7 words), dtype, alpha, low, high, bound, seal (2 integers)
+     claimed shape (7 words), dtype, alpha, low, high, bound, an exponent that none of the numbers lies below
      stored shape (7 words), dtype, dtype of positions, number of axes, heads, channels, weights of a channel
 
      alphas [heads], centers [heads, axes], weights [channels, weights of a channel], biases [channels]
@@ -53,8 +53,8 @@ let rec take n l = match l with x :: l when n > 0 -> let a, b = take (n - 1) l i
 
 let judged line =
   let claimed, rest = take 7 (String.split_on_char ' ' line) in
-  match take 7 rest with
-  | dtype :: alpha :: low :: high :: bound :: seal :: [ seal_exponent ], rest -> (
+  match take 6 rest with
+  | dtype :: alpha :: low :: high :: bound :: [ exponent ], rest -> (
       let kept, rest = take 7 rest in
       match rest with
       | [ stored_dtype; position_dtype; axes; heads; channels; width ] ->
@@ -66,11 +66,10 @@ let judged line =
           let weights = List.init (int_of_string channels) (fun _ -> read_bits stored_dtype width) in
           let biases = read_bits stored_dtype (int_of_string channels) in
           let numbers dtype = List.map (number dtype) in
-          let exponent = Integer.of_string seal_exponent in
+          let exponent = Integer.of_string exponent in
           check
             { claimed_shape = shape claimed; claimed_dtype = Integer.of_string dtype; claimed_alpha = double alpha;
-              low = double low; high = double high; claimed_bound = double bound;
-              seal = (Integer.of_string seal, exponent) }
+              low = double low; high = double high; claimed_bound = double bound }
             { stored_shape = shape kept; stored_dtype; exponent; alphas = numbers position_dtype alphas;
               centers = rows axes (numbers position_dtype centers);
               channels =
@@ -78,7 +77,7 @@ let judged line =
                   (fun row bias -> { weights = numbers stored_dtype row; bias = number stored_dtype bias })
                   weights biases }
       | _ -> failwith "a layer ends with six words")
-  | _ -> failwith "a certificate is fourteen words"
+  | _ -> failwith "a certificate is thirteen words"
 
 let word = function
   | Accepted -> "Accepted"
@@ -88,7 +87,6 @@ let word = function
   | Not_one_hot -> "Not_one_hot"
   | Other_centers -> "Other_centers"
   | Malformed -> "Malformed"
-  | Other_numbers -> "Other_numbers"
   | May_overflow -> "May_overflow"
   | Too_small -> "Too_small"
   | Too_large -> "Too_large"

@@ -6,7 +6,7 @@ that it trusts Python with. ``main.ml`` has the form of a question.
 
 from __future__ import annotations
 
-import re
+import math
 import shutil
 import struct
 import subprocess
@@ -27,7 +27,7 @@ BUILT = Path(__file__).parents[3] / "build" / "checker" / PROGRAM  # where make 
 DTYPES = {torch.float16: 0, torch.bfloat16: 1, torch.float32: 2, torch.float64: 3}  # their numbers in Checker.v
 
 _INTEGERS = {0: torch.int16, 1: torch.int16, 2: torch.int32, 3: torch.int64}
-_SEAL = re.compile(r"(-?0x[0-9a-f]+)p(-?[0-9]{1,4})")
+_LOWEST = {torch.float16: -24, torch.bfloat16: -133, torch.float32: -149, torch.float64: -1074}  # exponents of numbers
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,6 @@ class Claimed:
         low: Smallest value of the input.
         high: Largest value of the input.
         bound: Bound on |fl(Attention) - fl(Conv)|.
-        seal: As ``convert/certificate/seal.py`` writes it.
-
-    Raises:
-        ValueError: The seal is none.
     """
 
     spec: ConvSpec
@@ -53,18 +49,17 @@ class Claimed:
     low: float
     high: float
     bound: float
-    seal: str
-
-    def __post_init__(self) -> None:
-        if not _SEAL.fullmatch(self.seal):
-            raise ValueError(f"a seal is a hexadecimal integer and an exponent; got {self.seal!r:.80}")
 
     def words(self) -> list[str]:
         """The claim in the program's words."""
-        total, _, exponent = self.seal.partition("p")
         floats = (self.alpha, self.low, self.high, self.bound)
         bits = [str(int.from_bytes(struct.pack("<d", number), "little")) for number in floats]
-        return [*_shape(self.spec), str(DTYPES[self.dtype]), *bits, total, exponent]
+        return [*_shape(self.spec), str(DTYPES[self.dtype]), *bits]
+
+    @property
+    def exponent(self) -> int:
+        """None of alpha and the range has a smaller exponent of 2, as binary64 stores them."""
+        return min(max(math.frexp(number)[1] - 53, -1074) for number in (self.alpha, self.low, self.high))
 
 
 @dataclass(frozen=True)
@@ -92,6 +87,11 @@ class Stored:
         channels, weights = self.kernel.flatten(1).shape
         return [*_shape(self.spec), *map(str, (dtype, positions, axes, heads, channels, weights))]
 
+    @property
+    def exponent(self) -> int:
+        """No number of the layer has a smaller exponent of 2; that of the sums' smallest is not smaller, either."""
+        return min(_LOWEST[self.alphas.dtype], _LOWEST[self.kernel.dtype], _LOWEST[torch.float32])
+
     def blocks(self) -> Iterator[bytes]:
         """The bits of the numbers."""
         for tensor in (self.alphas, self.centers, *self.kernel, self.bias):
@@ -114,7 +114,9 @@ class Running:
             ConversionError: The program ended.
         """
         try:
-            self._questions.write(" ".join([*claimed.words(), *stored.words()]).encode("ascii") + b"\n")
+            exponent = min(claimed.exponent, stored.exponent)
+            words = [*claimed.words(), str(exponent), *stored.words()]
+            self._questions.write(" ".join(words).encode("ascii") + b"\n")
             for block in stored.blocks():
                 self._questions.write(block)
             self._questions.flush()

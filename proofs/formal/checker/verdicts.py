@@ -20,6 +20,8 @@ class Verdict(StrEnum):
     NOT_COVERED = "not covered"
 
 
+OTHER_FOLDER = "report, description and weights are not those that were written together (SHA-256)"
+
 # What the program's refusals mean.
 REFUSALS = {
     "Other_shape": "its geometry is not the stored layer's",
@@ -28,7 +30,6 @@ REFUSALS = {
     "Not_one_hot": "the stored alphas are too small for one-hot attention",
     "Other_centers": "the stored heads do not sit at the kernel's taps",
     "Malformed": "its numbers do not fit its geometry",
-    "Other_numbers": "its seal is broken: range, alpha, weights or bias are not those that were certified",
     "May_overflow": "a sum could overflow, and then nothing is proved",
     "Too_small": "its bound is smaller than what is proved",
     "Too_large": "its bound is larger than what is proved, so it is that of another layer or range",
@@ -92,7 +93,7 @@ class Checked:
         return [
             Table(("layer", f"bound on [{low:g}, {high:g}]", "certificate"), rows),
             f"Certificates of {len(self.layers)} layers: {found}.",
-            "Not checked: the bound of the whole network, and what was measured.",
+            "Not checked: engines, largest outputs, versions, the bound of the whole network, and what was measured.",
         ]
 
 

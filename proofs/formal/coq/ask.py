@@ -15,13 +15,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from .answers import assumption_queries, axioms_of, evaluation_query, fractions_of, summary_objections, unexpected
 from .enclosure import POINTS, tau_lower, tau_upper
-from .library import FOLDER, LIBRARY, Statement, sources, statements
+from .library import FOLDER, LIBRARY, sources, statements
+from .outcome import FormalResult, FormalTheorem
 
 DEFAULT_LIMIT = 300.0  # seconds a file
 TOOLS = ("coqc", "coqchk")
@@ -29,41 +29,6 @@ TOOLS = ("coqc", "coqchk")
 
 class KernelError(Exception):
     """A program of Coq refused a file, or took too long."""
-
-
-@dataclass(frozen=True)
-class FormalTheorem:
-    """A theorem that the kernel accepted.
-
-    Attributes:
-        statement: Where it stands, and what it says.
-        axioms: What it rests on, beyond Coq's logic.
-    """
-
-    statement: Statement
-    axioms: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class FormalResult:
-    """What Coq said.
-
-    Attributes:
-        coq: Its version.
-        theorems: All theorems, if all files were accepted.
-        failures: What was found against them.
-        seconds: How long it took.
-    """
-
-    coq: str
-    theorems: tuple[FormalTheorem, ...]
-    failures: tuple[str, ...]
-    seconds: float
-
-    @property
-    def is_proved(self) -> bool:
-        """Whether every theorem was accepted, on the axioms of the real numbers alone."""
-        return bool(self.theorems) and not self.failures
 
 
 def count_steps(folder: Path = FOLDER) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...terminal.table import Table
-from .ask import FormalResult
+from .library import Statement
 
 # How the axioms of the real numbers are called in a table, and what they say.
 _SHORT = {
@@ -25,47 +25,64 @@ AXIOMS = (
 
 
 @dataclass(frozen=True)
-class Formal:
-    """What Coq said, to be printed.
+class FormalTheorem:
+    """A theorem that the kernel accepted.
 
     Attributes:
-        result: What it said.
+        statement: Where it stands, and what it says.
+        axioms: What it rests on, beyond Coq's logic.
     """
 
-    result: FormalResult
+    statement: Statement
+    axioms: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FormalResult:
+    """What Coq said.
+
+    Attributes:
+        coq: Its version.
+        theorems: All theorems, if all files were accepted.
+        failures: What was found against them.
+        seconds: How long it took.
+    """
+
+    coq: str
+    theorems: tuple[FormalTheorem, ...]
+    failures: tuple[str, ...]
+    seconds: float
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether every theorem was accepted, on the axioms of the real numbers alone."""
+        return bool(self.theorems) and not self.failures
 
     @property
     def exit_code(self) -> int:
         """0 if every theorem was accepted."""
-        return 0 if self.result.is_proved else 1
+        return 0 if self.is_proved else 1
 
     def to_json(self) -> dict[str, Any]:
         """The theorems as plain data."""
-        result = self.result
         theorems = [
             {"name": str(theorem.statement), "statement": theorem.statement.text, "axioms": list(theorem.axioms)}
-            for theorem in result.theorems
+            for theorem in self.theorems
         ]
         return {
-            "coq": result.coq,
-            "proved": result.is_proved,
+            "coq": self.coq,
+            "proved": self.is_proved,
             "theorems": theorems,
-            "failures": list(result.failures),
-            "seconds": result.seconds,
+            "failures": list(self.failures),
+            "seconds": self.seconds,
         }
 
     def shown(self) -> list[Table | str]:
         """A row for each theorem, with what it rests on, and the verdict."""
         rows = tuple(
             (str(theorem.statement), " ".join(sorted(_SHORT.get(name, name) for name in theorem.axioms)) or "nothing")
-            for theorem in self.result.theorems
+            for theorem in self.theorems
         )
-        axioms = AXIOMS if rows else ()
-        return [Table(("theorem", "rests on"), rows), *axioms, *self.result.failures, self._verdict()]
-
-    def _verdict(self) -> str:
-        result = self.result
-        if not result.is_proved:
-            return "Not proved."
-        accepted = f"Coq {result.coq} accepts {len(result.theorems)} theorems, and coqchk the library"
-        return f"{accepted}, in {result.seconds:.0f} s."
+        accepted = f"Coq {self.coq} accepts {len(rows)} theorems, and coqchk the library, in {self.seconds:.0f} s."
+        verdict = accepted if self.is_proved else "Not proved."
+        return [Table(("theorem", "rests on"), rows), *(AXIOMS if rows else ()), *self.failures, verdict]

@@ -6,6 +6,7 @@ channels as fit, and the last layers none if not even one for each does.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -17,12 +18,15 @@ from torch import Tensor, nn
 from ....convert.attention.construction import not_a_convolution
 from ....convert.attention.layer import SelfAttention
 from ....convert.certificate.distance import told_distance
-from ....convert.errors import Problem
+from ....convert.certificate.network.images import certify_images
+from ....convert.certificate.sampled import sample_layer
+from ....convert.errors import ConversionError, Problem
 from ....convert.files.entry import attention_named
+from ....convert.files.layers import Layers
+from ....convert.files.summary import Summary, is_the_cnn
 from ....convert.model.report import LayerReport, Report
 from ...evidence.agreement import Agreement
 from ...terminal.printable import CELL, printable
-from ..pictures.curve import bounds_or_none, convolution, input_range
 from ..pictures.scene import Scene
 from .channels import channels_data, numbers_of
 from .encode import finite, pixels
@@ -31,6 +35,7 @@ from .views import look
 
 BUDGET = 400_000  # numbers of four bytes in all channels: 2.1 MB of base64
 MOST_CHANNELS = 3
+_SAMPLED = "difference", "bound", "outputs"
 MOST_NAMES = 10  # of a layer that a network shares
 
 
@@ -48,6 +53,7 @@ def page_data(
     only: str | None = None,
     agreement: Agreement | None = None,
     limit: float = math.inf,
+    summary: Summary | None = None,
 ) -> dict[str, Any]:
     """Everything that the page shows, as plain data.
 
@@ -59,6 +65,7 @@ def page_data(
         only: Name of the only layer to show.
         agreement: A comparison of the network with its CNN, if one was made.
         limit: Most multiply-adds that running the network may take.
+        summary: What is said first, of this image; by default it is made.
 
     Raises:
         SelectionError: The pixel is outside the image.
@@ -70,6 +77,7 @@ def page_data(
     left_out |= dict.fromkeys((entry.name for entry in chosen[LAYERS:]), f"the page lists {LAYERS:,} layers")
     counts = channel_counts([found[name] for name in found if trouble is None and name not in unseen])
     layers = []
+    samples = {} if summary is None else dict(summary.samples)
     for entry in entries:
         scene = found.get(entry.name)
         unknown = unseen.get(entry.name) if trouble is None else None  # the page says what troubles all
@@ -77,20 +85,41 @@ def page_data(
         if scene is not None:
             data |= _scene_data(scene, counts.get(entry.name, 0))
             data["seen"] = trouble is None and unknown is None
+            if data["seen"] and summary is None and scene.is_whole:
+                with contextlib.suppress(ConversionError):
+                    samples[entry.name] = sample_layer(scene.layer, scene.x)
+        sample = samples.get(entry.name)
+        data |= {name: None if sample is None else finite(getattr(sample, name)) for name in _SAMPLED}
         layers.append(data)
     _name_apart(layers)
+    heads = sum(entry.heads for entry in chosen)
+    if summary is None:
+        summary = Summary(len(chosen), heads, samples, trouble is None and is_the_cnn(model, image))
     return {
+        "in_words": summary.in_words,
+        "on_image": None if trouble is not None else _on_image(model, image),
         "image_size": list(image.shape[-2:]),
         "trouble": None if trouble is None else printable(trouble),
         "layers": layers,
         "layer_count": len(chosen),
-        "head_count": sum(entry.heads for entry in chosen),
+        "head_count": heads,
         "left_out": left_out,
         "skipped": [_printable_problem(problem) for problem in report.skipped[:LAYERS]],
         "skipped_count": len(report.skipped),
         "agreement": None if agreement is None else _agreement_data(agreement),
         "trained": _trained(model, chosen),
     }
+
+
+def _on_image(model: nn.Module, image: Tensor) -> str | None:
+    """Estimate and proven bound for the image, by their names; None where the network has neither."""
+    if isinstance(model, Layers):
+        return None
+    try:
+        first = next(parameter for parameter in model.parameters() if parameter.is_floating_point())
+        return certify_images(model, image.to(first), margins=1).in_words
+    except ConversionError:
+        return None
 
 
 def _trained(model: nn.Module, entries: Sequence[LayerReport]) -> list[str]:
@@ -190,25 +219,9 @@ def _scene_data(scene: Scene, channels: int) -> dict[str, Any]:
         "drawn": scene.note,
         "alpha": finite(list(layer.regime.alpha)),
     }
-    if channels and scene.is_whole:
-        data |= _difference(scene)
     if channels and data["positional"]:
         data |= channels_data(scene, channels)
     return data
-
-
-def _difference(scene: Scene) -> dict[str, float | None]:
-    """How far the layer is from its convolution on this input, in an engine that calls none, its bound and outputs."""
-    layer = scene.layer
-    engine, layer.engine = layer.engine, "literal" if layer.content is not None else "separable"
-    try:
-        expected = convolution(layer, scene.x)
-        difference = float((layer(scene.x) - expected).abs().max())
-    finally:
-        layer.engine = engine
-    bounds = bounds_or_none(layer, input_range(scene.x))
-    largest = {"outputs": finite(float(expected.abs().max()))}
-    return {"difference": finite(difference), "bound": None if bounds is None else max(bounds), **largest}
 
 
 def _picture(scene: Scene) -> dict[str, Any]:

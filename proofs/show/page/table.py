@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ....convert.certificate.sampled import QUERIES
 from ....convert.certificate.wording import is_useful, told
 from ...terminal.names import short_names
 from ...terminal.numbers import scientific
@@ -67,9 +68,8 @@ def caption(data: dict[str, Any]) -> str:
             "a convolution. Bound: the layer's certificate for the values that its inputs had. Share: their quotient."
         )
     return (
-        f"Difference: the largest |attention \u2212 convolution| of the layer's outputs on {data['seen']}, in an "
-        "engine that calls no convolution. Bound: the layer's certificate for that input's range. Share: their "
-        "quotient."
+        "Difference: the largest |attention \u2212 convolution| of literal attention, a softmax over all keys, at "
+        f"{QUERIES} queries on {data['seen']}. Bound: the layer's certificate for that input. Share: their quotient."
     )
 
 

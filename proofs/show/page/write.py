@@ -11,11 +11,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 from torch import Tensor, nn
 
+from ....convert.examples.drawn import drawn_image
+from ....convert.files.summary import Summary
 from ....convert.model.report import Report
 from ...evidence.agreement import Agreement
 from ...terminal.numbers import scientific
 from ...terminal.printable import CELL, printable
-from ..pictures.image import drawn_image
 from ..pictures.scene import image_channels
 from .data import not_drawn, page_data
 from .table import COLUMNS, caption, layers_by_note, table_rows
@@ -55,6 +56,7 @@ def make_page(
     only: str | None = None,
     agreement: Agreement | None = None,
     limit: float = math.inf,
+    summary: Summary | None = None,
 ) -> Page:
     """The page of a converted network, and what it has no room for.
 
@@ -68,12 +70,13 @@ def make_page(
         only: Name of the only layer to show.
         agreement: A comparison of the network with its CNN, if one was made.
         limit: Most multiply-adds that running the network may take; a network that takes more is shown without values.
+        summary: What is said first, of the image that is drawn; by default it is made.
 
     Raises:
         SelectionError: The pixel is outside the image.
     """
     image = drawn_image(min(image_channels(model), CHANNELS)) if image is None else image
-    data = page_data(model, report, image, pixel=pixel, only=only, agreement=agreement, limit=limit)
+    data = page_data(model, report, image, pixel=pixel, only=only, agreement=agreement, limit=limit, summary=summary)
     names = {"title": printable(title, CELL), "seen": printable(seen, CELL)}
     left_out = data.pop("left_out")
     text = render(data | names | {"program": f"conv2attn {version('conv2attn')}"})

@@ -19,7 +19,6 @@ from ....convert.size import Size
 from ....convert.spec import ConvSpec
 
 MOST_NUMBERS = 2**25  # of a padded input that is not an image's: 134 MB in single precision
-_DEPTH = 8  # planes of a volume that is made of an image
 _SEQUENCE, _PLANE, _VOLUME = 1, 2, 3  # axes
 
 
@@ -83,10 +82,3 @@ def _note(spec: ConvSpec) -> str:
     kinds = {_SEQUENCE: "one row", _PLANE: "an image", _VOLUME: "the middle plane of its volume, and the taps in it"}
     stuffed = "its stuffed and padded input" if spec.transposed else "its padded input"
     return f"drawn as {kinds[spec.axes]}: {stuffed}"
-
-
-def network_input(image: Tensor, axes: int) -> Tensor:
-    """What a network over so many axes sees of an image [1, channels, rows, columns]: a row of it, or a film of it."""
-    if axes == _SEQUENCE:
-        return image[:, :, image.shape[2] // 3]
-    return image if axes == _PLANE else image.unsqueeze(2).expand(-1, -1, _DEPTH, -1, -1)

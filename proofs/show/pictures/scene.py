@@ -19,14 +19,14 @@ from torch import Tensor, nn
 
 from ....convert.attention.layer import SelfAttention, SelfAttention2d
 from ....convert.errors import ConversionError, SelectionError, first_line
+from ....convert.examples.drawn import drawn_image, network_input
 from ....convert.files.layers import Layers
 from ....convert.names import names_by_module
 from ....convert.size import Size
 from ....convert.spec import Convolution
 from ...terminal.names import short_name
 from ...terminal.printable import CELL, printable
-from .image import drawn_image
-from .plane import network_input, plane_of
+from .plane import plane_of
 from .work import TooMuchError, Work
 
 _LISTED = 5  # layers named where none comes close

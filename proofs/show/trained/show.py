@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,56 +75,28 @@ def draw_runs(runs: Runs, picture: str, *, layer: int | None = None) -> Sheet:
         SelectionError: There is no such layer.
         CheckpointError: The folder cannot be read, or the experiment is not over.
     """
-    drawings: dict[str, Callable[[], Sheet]] = {
-        "contours": lambda: _contours(runs.history()),
-        "maps": lambda: _maps(runs.history()),
-        "training": lambda: _training(runs.history(), layer),
-        "curves": lambda: _curves(runs),
-        "table": lambda: _table(runs),
-    }
-    if picture not in drawings:
+    if picture not in PICTURES:
         raise OptionError(f"a picture of an experiment is one of {', '.join(PICTURES)}; got {picture}")
     if layer is not None and picture != "training":
         raise OptionError("a layer of an experiment is chosen for the picture training")
-    return drawings[picture]()
+    # Matplotlib, which the modules that draw need, may not be installed: they are imported only now.
+    from .curves import draw_curves
+    from .heads import draw_head_maps, draw_layers, draw_training
+    from .table import draw_table
 
-
-# Matplotlib, which the modules that draw need, may not be installed: they are imported only now.
-
-
-def _contours(history: History) -> Sheet:
-    from .heads import draw_layers
-
-    return draw_layers(history)
-
-
-def _maps(history: History) -> Sheet:
-    from .heads import draw_head_maps
-
-    return draw_head_maps(history)
-
-
-def _training(history: History, layer: int | None) -> Sheet:
+    experiment = runs.experiment
+    data = experiment.data.partition(":")[0]
+    if picture == "curves":
+        names = experiment.encodings if runs.encoding is None else (runs.encoding,)
+        return draw_curves({name: read_accuracies(runs.folder, name, experiment.seeds) for name in names}, data=data)
+    if picture == "table":
+        wanted = [result for result in read_results(runs.folder) if runs.encoding in (None, result.encoding)]
+        return draw_table(lines(wanted), data=data)
+    history = runs.history()
+    if picture != "training":
+        return (draw_layers if picture == "contours" else draw_head_maps)(history)
     depth = len(history.layers[0])
     chosen = min(DRAFT_LAYER, depth) if layer is None else layer
     if not 1 <= chosen <= depth:
         raise SelectionError(f"layers are numbered 1 to {depth}; got {chosen}")
-    from .heads import draw_training
-
     return draw_training(history, chosen)
-
-
-def _curves(runs: Runs) -> Sheet:
-    from .curves import draw_curves
-
-    experiment = runs.experiment
-    names = experiment.encodings if runs.encoding is None else (runs.encoding,)
-    found = {name: read_accuracies(runs.folder, name, experiment.seeds) for name in names}
-    return draw_curves(found, data=experiment.data.partition(":")[0])
-
-
-def _table(runs: Runs) -> Sheet:
-    from .table import draw_table
-
-    wanted = [result for result in read_results(runs.folder) if runs.encoding in (None, result.encoding)]
-    return draw_table(lines(wanted), data=runs.experiment.data.partition(":")[0])

@@ -1,8 +1,9 @@
-"""What report.json says of each layer: its certificate and seal, or why there is none."""
+"""What report.json says of each layer: its certificate, or why there is none."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,6 @@ from conv2attn.convert.attention.layer import SelfAttention
 from conv2attn.convert.bounds import tail
 from conv2attn.convert.certificate.comparison import compare_layers
 from conv2attn.convert.certificate.distance import distance_from_convolution
-from conv2attn.convert.certificate.seal import seal
 from conv2attn.convert.files.report import ALONE, CERTIFIED_RANGE, CertifiedLayer, CertifiedReport
 from conv2attn.convert.model.report import Report
 from tests.positions import move_center
@@ -38,7 +38,7 @@ def attention(alpha: float | None = 3.0) -> SelfAttention:
     return attention_from_conv(nn.Conv2d(1, 2, 3), alpha=alpha)
 
 
-def test_each_layer_has_its_certificate_precision_and_seal_for_the_range_that_is_given() -> None:
+def test_each_layer_has_its_certificate_precision_for_the_range_that_is_given() -> None:
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         model, report = convert_model(convs(dtype), alpha=4.0)
         certified = CertifiedReport.of(model, report, input_range=RANGE)
@@ -48,7 +48,6 @@ def test_each_layer_has_its_certificate_precision_and_seal_for_the_range_that_is
             found = model.get_submodule(layer.name)
             assert isinstance(found, SelfAttention)
             assert bound.certificate == certify(found, input_range=RANGE)
-            assert bound.seal == seal(found, RANGE)
             assert (bound.reason, bound.dtype) == (None, str(dtype).removeprefix("torch."))
 
 
@@ -95,7 +94,7 @@ def test_a_layer_that_is_no_convolution_says_how_far_from_one_it_is() -> None:
             f"no longer a convolution, at most {far:.3g} from the convolution of its weights for inputs on "
             f"[{limits[0]:g}, {limits[1]:g}]"
         )
-        assert first(layer, input_range=limits) == CertifiedLayer(None, told, None, None)
+        assert first(layer, input_range=limits) == CertifiedLayer(None, told)
         assert first(layer, input_range=limits).in_words == told
 
 
@@ -123,7 +122,7 @@ def test_a_layer_without_values_says_so() -> None:
 
 def test_a_bound_that_is_not_finite_is_none() -> None:
     told = "no finite bound is known for these weights and this alpha"
-    assert first(attention(alpha=1e-7)) == CertifiedLayer(None, told, None, None)
+    assert first(attention(alpha=1e-7)) == CertifiedLayer(None, told)
     assert first(attention(alpha=1e-7)).in_words == told
 
 
@@ -135,10 +134,9 @@ def test_a_certificate_is_in_words_and_plain_data() -> None:
         "certificate": bound.certificate.to_json(),
         "uncertified": None,
         "dtype": "float32",
-        "seal": bound.seal,
     }
     without = CertifiedLayer(None, "a reason")
-    assert without.to_json() == {"certificate": None, "uncertified": "a reason", "dtype": None, "seal": None}
+    assert without.to_json() == {"certificate": None, "uncertified": "a reason", "dtype": None}
 
 
 def test_a_report_is_plain_data_with_its_version_and_what_was_measured() -> None:
@@ -148,18 +146,19 @@ def test_a_report_is_plain_data_with_its_version_and_what_was_measured() -> None
     (bound,), (layer,), (skipped,) = certified.bounds, report.layers, report.skipped
     data = {
         "version": 1,
+        "attention": certified.summary.to_json(),
         "certified_range": [-2.0, 3.0],
-        "layers": [layer.to_json() | bound.to_json()],
+        "layers": [layer.to_json() | {"literal": certified.summary.samples["0"].to_json()} | bound.to_json()],
         "network": certified.network.to_json(),
         "comparison": None,
         "skipped": [{"name": "2", "reason": skipped.reason}],
     }
     assert certified.to_json() == data
     measured = compare_layers(cnn, model, [torch.randn(1, 1, 5, 5)])
-    compared = CertifiedReport(report, certified.bounds, certified.network, RANGE, measured)
+    compared = replace(certified, comparison=measured)
     assert compared.to_json() == data | {"comparison": [one.to_json() for one in measured]}
     with pytest.raises(ValueError, match="shorter"):
-        CertifiedReport(report, (), certified.network, RANGE).to_json()
+        replace(certified, bounds=()).to_json()
 
 
 def test_layers_whose_soft_heads_are_counted_alone_are_noted_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:

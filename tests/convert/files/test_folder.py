@@ -16,10 +16,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from conv2attn.cli import main
 from conv2attn.convert import (
     ConvSpec,
     SelfAttention2d,
@@ -39,9 +38,8 @@ from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.architecture import OWN_ARCHITECTURES, Architecture
 from conv2attn.convert.files.checkpoint import read_checkpoint
-from conv2attn.convert.files.folder import FORMAT_VERSION
 from conv2attn.convert.files.report import CertifiedReport
-from conv2attn.convert.files.write import CONFIG, FORMAT, REPORT, WEIGHTS
+from conv2attn.convert.files.write import CONFIG, REPORT, WEIGHTS
 from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of
 from tests.small_models import Composite, composite_input
 
@@ -201,9 +199,12 @@ def test_the_config_says_what_was_converted_from_what_with_what(tmp_path: Path) 
         "content_key_dim": 5,
         "axis_offsets": None,
         "alpha_follows_dtype": True,
+        "kind": None,
+        "content_gated": False,
     }
-    assert not any("content_gated" in entry for entry in config["layers"])
-    assert json.loads((tmp_path / "out" / REPORT).read_text()) == CertifiedReport.of(model, report).to_json()
+    written = json.loads((tmp_path / "out" / REPORT).read_text())
+    assert len(written.pop("sha256")) == 64
+    assert written == CertifiedReport.of(model, report).to_json()
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [CONFIG, WEIGHTS, REPORT]
 
 
@@ -266,34 +267,15 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_left(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda config: config.update(format="other"), "does not describe a model that conv2attn converted"),
-        (lambda config: config.pop("format"), "does not describe a model that conv2attn converted"),
+        (lambda config: config.update(format="other"), "is not a converted model"),
         (lambda config: config.update(format_version=4), r"has format version 4; conv2attn \d.* reads 3"),
-        (lambda config: config.update(format_version=2), r"has format version 2; conv2attn \d.* reads 3"),
-        (lambda config: config.update(format_version=3.0), r"has format version 3.0; conv2attn"),
-        (lambda config: config.pop("format_version"), "has format version None"),
-        (lambda config: config.pop("tensors"), "malformed"),
-        (lambda config: config.update(tensors="a"), "malformed: the tensors are no list of texts"),
         (lambda config: config["tensors"].pop(), "lists other tensors"),
-        (lambda config: config.update(content="both"), "content is network or layers"),
-        (lambda config: config.pop("content"), "malformed"),
-        (lambda config: config.pop("layers"), "malformed"),
-        (lambda config: config.pop("architecture"), "malformed"),
-        (lambda config: config.update(architecture="my.nets:build"), "malformed"),
-        (lambda config: config.update(architecture={"spec": 3}), "malformed"),
-        (lambda config: config.update(layers=None), "malformed"),
-        (lambda config: config.update(layers=["stem"]), "malformed"),
-        (lambda config: config.update(layers=[]), "malformed: content is network or layers, of at least one layer"),
-        (lambda config: config["layers"][0].pop("spec"), "malformed"),
-        (lambda config: config["layers"][0].update(names="stem"), "malformed"),
-        (lambda config: config["layers"][0].update(names=[]), "malformed"),
-        (lambda config: config["layers"][0].update(names=[["stem"]]), "malformed"),
-        (lambda config: config["layers"][0].update(engine=["auto"]), "malformed"),
+        (lambda config: config.pop("layers"), "malformed: layers is of another kind"),
+        (lambda config: config.update(architecture="my.nets:build"), "malformed: architecture is of another kind"),
+        (lambda config: config["layers"][0].pop("spec"), "malformed: layers is of another kind"),
+        (lambda config: config["layers"][0].update(names="stem"), "malformed: names is of another kind"),
         (lambda config: config["layers"][0].update(engine="fast"), "there is no engine 'fast'"),
-        (lambda config: config["layers"][0].update(content_key_dim="3"), "malformed"),
-        (lambda config: config["layers"][0].update(content_gated=1), "malformed"),
         (lambda config: config["layers"][0].update(content_key_dim=10**12), "no content terms of dimension"),
-        (lambda config: config["layers"][0].update(unknown=1), "malformed"),
         (lambda config: config["layers"][0]["spec"].update(stride=[1, 1]), "layer stem is"),
     ],
 )
@@ -457,35 +439,3 @@ def test_learned_score_tables_survive_the_folder(tmp_path: Path) -> None:
     x = torch.randn(2, 2, 7, 8)
     loaded = load_converted(tmp_path / "kept", architecture=nn.Conv2d(2, 3, (2, 3)))
     assert torch.equal(loaded(x), layer(x))
-
-
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.complex64, torch.int32, torch.bool])
-@pytest.mark.parametrize("part", ["weight", "bias", "alpha", "centers", "content.key_weight"])
-@pytest.mark.parametrize("command", ["plan", "restore", "verify", "load"])
-def test_weights_of_a_dtype_that_no_layer_has_are_refused(
-    command: str, part: str, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = convert_model(nn.Conv2d(2, 3, 3)).model
-    model.add_content(1)  # type: ignore[operator]
-    save_converted(model, tmp_path / "out")
-    weights = load_file(tmp_path / "out" / WEIGHTS)
-    weights[part] = weights[part].to(dtype)
-    save_file(weights, tmp_path / "out" / WEIGHTS, {FORMAT: str(FORMAT_VERSION)})
-    if command == "load":
-        with pytest.raises(CheckpointError, match="which no such attention layer has"):
-            load_converted(tmp_path / "out")
-    else:
-        out = ("--out", str(tmp_path / "r.pth")) if command == "restore" else ()
-        monkeypatch.setattr(sys, "argv", ["conv2attn", command, str(tmp_path / "out"), *out])
-        with pytest.raises(SystemExit) as exited:
-            main()
-        assert exited.value.code == 3
-
-
-def test_a_bias_of_another_dtype_than_its_weight_is_refused(tmp_path: Path) -> None:
-    save_converted(convert_model(nn.Conv2d(2, 3, 3)).model, tmp_path / "out")
-    weights = load_file(tmp_path / "out" / WEIGHTS)
-    weights["bias"] = weights["bias"].double()
-    save_file(weights, tmp_path / "out" / WEIGHTS, {FORMAT: str(FORMAT_VERSION)})
-    with pytest.raises(CheckpointError, match=r"'bias' of torch\.float64, which no such"):
-        load_converted(tmp_path / "out")

@@ -20,7 +20,7 @@ from conv2attn.convert.errors import ConversionError, OutputError
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.checkpoint import Checkpoint
 from conv2attn.convert.files.entry import LayerEntry
-from conv2attn.convert.files.folder import FORMAT_VERSION, check_architecture, read_config
+from conv2attn.convert.files.folder import FORMAT_VERSION, read_config
 from conv2attn.convert.files.layers import Layers
 from conv2attn.convert.files.report import CertifiedReport
 from conv2attn.convert.model.report import Report
@@ -152,6 +152,7 @@ def test_the_report_is_the_one_given_with_bounds_or_is_made_with_bounds_from_min
         assert text.endswith("}\n")
         assert found["certified_range"] == limits
         assert [layer["note"] for layer in found["layers"]] == [note, None]
+    assert len(found.pop("sha256")) == 64
     assert found == json.loads(json.dumps(certified.to_json()))
 
 
@@ -183,13 +184,6 @@ def test_a_model_without_attention_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"^the model has no self-attention layer to keep; convert it first$"):
         save_converted(nn.Conv2d(1, 1, 1), tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_tensors_without_values_are_refused_and_ten_of_them_named(tmp_path: Path) -> None:
-    empty = nn.Sequential(attention(), *(nn.Linear(1, 1, bias=False, device="meta") for _ in range(11)))
-    told = f"the model has tensors without values, on the meta device: {', '.join(f'{n}.weight' for n in range(1, 11))}"
-    with pytest.raises(OutputError, match=f"^{told}$"):
-        save_converted(empty, tmp_path / "out")
 
 
 class Stateful(nn.Module):
@@ -236,34 +230,6 @@ def test_layers_alone_are_kept_of_pytorch_s_own_convolutions(tmp_path: Path, mon
 def test_an_architecture_s_arguments_are_json(value: Any, tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"^the conversion cannot be written as JSON: "):
         save_converted(network(), tmp_path / "out", architecture=Architecture("module:function", {"value": value}))
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    "architecture",
-    [
-        Architecture("n\udcff.py:make"),
-        Architecture("module:function", {"value": ["\ud800"]}),
-        Architecture("module:function", {"\ud800": 1}),
-    ],
-)
-def test_an_architecture_is_described_in_text_that_can_be_read_again(
-    architecture: Architecture, tmp_path: Path
-) -> None:
-    told = r"^the conversion cannot be written: '.*\\ud.*' is not text in Unicode$"
-    with pytest.raises(OutputError, match=told):
-        save_converted(network(), tmp_path / "out", architecture=architecture)
-    with pytest.raises(OutputError, match=told):
-        check_architecture(architecture)
-    assert not (tmp_path / "out").exists()
-    check_architecture(Architecture("module:\U0001f600", {"value": "\u5b57"}))
-
-
-def test_layers_are_named_in_text_that_can_be_read_again(tmp_path: Path) -> None:
-    skipped = nn.ModuleDict({"a": nn.Conv2d(1, 1, 1), "\ud800": Padded(1, 1, 1)})
-    model, report = convert_model(skipped, skip_unsupported=True)
-    with pytest.raises(OutputError, match="is not text in Unicode"):
-        save_converted(model, tmp_path / "out", report=report)
     assert not (tmp_path / "out").exists()
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,6 @@ from conv2attn.convert.errors import OutputError, OutputExistsError
 from conv2attn.convert.files.write import (
     CONFIG,
     FORMAT,
-    OURS,
     WEIGHTS,
     check_distinct,
     check_file,
@@ -150,29 +149,8 @@ def test_a_writer_that_fails_leaves_the_old(error: BaseException, ours: Path) ->
     assert list(ours.parent.iterdir()) == [ours]
 
 
-def test_a_run_that_dies_between_the_two_renames_is_made_good_by_the_next(
-    ours: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def die(source: Path, target: Path) -> None:
-        Path(source).rename(target)
-        raise SystemExit
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", die)
-        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
-        with pytest.raises(SystemExit):
-            write_folder(ours, fill("new"), force=True)
-    assert not ours.exists()
-    with pytest.raises(OutputExistsError):
-        write_folder(ours, fill("newer"))
-    assert held(ours)[WEIGHTS] == "old"
-    write_folder(ours, fill("newer"), force=True)
-    assert held(ours)[WEIGHTS] == "newer"
-    assert list(ours.parent.iterdir()) == [ours]
-
-
 WRITER = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from conv2attn.convert.files.write import write_folder
 from tests.convert.files.test_write import fill
@@ -209,6 +187,42 @@ def test_a_killed_writer_leaves_the_old_or_the_new(delay: float, ours: Path) -> 
     assert sorted(path.name for path in ours.parent.iterdir()) == ["f", "out"]
 
 
+DYING = """
+def die(source, target):
+    os.rename(source, target)
+    os._exit(9)
+os.replace = die
+"""
+
+
+def test_a_run_that_dies_between_the_two_renames_is_made_good_by_the_next(ours: Path) -> None:
+    script = textwrap.dedent(WRITER).replace("out =", DYING + "out =")
+    assert subprocess.run([sys.executable, "-c", script, str(ours), "0"], stdout=subprocess.DEVNULL).returncode == 9
+    assert not ours.exists()
+    with pytest.raises(OutputExistsError):
+        write_folder(ours, fill("newer"))
+    assert held(ours)[WEIGHTS] == "old"
+    assert list(ours.parent.iterdir()) == [ours]
+
+
+def test_of_many_writers_each_writes_all_or_is_told_of_the_other_and_no_lock_stays(ours: Path) -> None:
+    def write(name: str) -> list[str]:
+        told = []
+        for count in range(8):
+            try:
+                write_folder(ours, fill(f"{name} {count}"), force=True)
+            except OutputError as error:
+                told.append(str(error))
+        return told
+
+    with ThreadPoolExecutor(4) as pool:
+        told = [text for texts in pool.map(write, "abcd") for text in texts]
+    assert told
+    assert all(text.endswith("another run is writing it") for text in told)
+    assert json.loads(held(ours)[CONFIG])["text"] == held(ours)[WEIGHTS]
+    assert list(ours.parent.iterdir()) == [ours]
+
+
 def test_one_run_at_a_time_writes_a_target(ours: Path) -> None:
     process = start(ours, 60)
     try:
@@ -235,7 +249,3 @@ def test_a_text_that_says_who_wrote_it_is_replaced_and_no_other(tmp_path: Path) 
         marked_file(tmp_path / "t", marks=["mine"]),
     ):
         pass
-
-
-def test_what_a_folder_of_ours_may_hold_is_known() -> None:
-    assert OURS == ("config.json", "model.safetensors", "report.json", "report.html", "model.onnx")

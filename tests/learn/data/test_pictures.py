@@ -28,6 +28,7 @@ def test_a_picture_is_scaled_cut_and_normalised(tmp_path: Path) -> None:
     scaled = np.array(Image.fromarray(pixels).resize((9, 6), Image.Resampling.BOX))  # 6 x int(6 * 14 / 9)
     cut = torch.from_numpy(scaled[0:5, 1:8]).permute(2, 0, 1)  # margins 1 and 2: half of 1 to even is 0
     assert torch.equal(made, normalization(cut))
+    assert made.is_contiguous()
 
 
 def test_a_picture_that_is_too_small_is_padded_with_zeros_and_channels_are_reversed(tmp_path: Path) -> None:

@@ -240,6 +240,20 @@ def test_what_a_network_writes_into_a_layer_s_input_does_not_change_what_is_reco
     assert record(model) == expected
 
 
+def test_many_probabilities_are_looked_at_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, images = melt(nn.Sequential(nn.Conv2d(3, 2, (5, 3)))), torch.randn(2, 3, 8, 7)
+    whole = AttentionRecorder.of(model, images)(model)["layers"]["0"]["nonlocality"]
+    monkeypatch.setattr("conv2attn.learn.melting.record._PROBABILITIES", 1)
+    assert AttentionRecorder.of(model, images)(model)["layers"]["0"]["nonlocality"] == pytest.approx(whole, rel=1e-6)
+
+
+def test_a_layer_that_the_network_never_calls_is_not_recorded() -> None:
+    idle = Writing()
+    idle.register_module("unused", nn.Conv2d(3, 2, 3))
+    model, images = melt(idle), torch.randn(1, 3, 6, 5)
+    assert AttentionRecorder.of(model, images)(model)["layers"].keys() == {"conv"}
+
+
 def test_melting_and_freezing_need_no_lightning() -> None:
     code = "import sys; from conv2attn.learn import freeze, melt, parameter_groups; print('lightning' in sys.modules)"
     assert finished([sys.executable, "-c", code]).stdout == "False\n"

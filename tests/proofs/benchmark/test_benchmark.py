@@ -33,7 +33,7 @@ from conv2attn.proofs.benchmark.candidates import (
     Candidate,
     reference_output,
 )
-from conv2attn.proofs.benchmark.cases import FREE_ALPHAS, FREE_SHIFT, Case, Limits, Regime
+from conv2attn.proofs.benchmark.cases import Case, Limits, Regime
 from conv2attn.proofs.benchmark.criteria import MET, MISSED, NOT_MEASURED, evaluate
 from conv2attn.proofs.benchmark.measure import CPU, Settings, measure, peak_bytes, time_in_turns
 from conv2attn.proofs.benchmark.networks import mobilenet_v2, resnet50
@@ -45,7 +45,6 @@ from conv2attn.proofs.benchmark.run import CREATOR, Benchmark, run_benchmark, st
 from conv2attn.proofs.benchmark.tables import (
     CONTENT,
     NETWORK,
-    POSITIONS,
     TABLES,
     BenchmarkLayer,
     ladder_layers,
@@ -154,17 +153,6 @@ def test_one_regimes_output_is_far_from_anothers_reference(regimes: tuple[Regime
     assert difference > 1000 * max(rounding_bound(case, regime) for regime in regimes)
 
 
-def test_free_heads_leave_their_taps_and_are_the_same_for_all_candidates() -> None:
-    case = case_of(LAYERS[0])
-    one, other = (case.attention(Regime.free, engine) for engine in ("separable", "literal"))
-    shift = one.centers - torch.tensor(case.layer.spec.tap_offsets)
-    assert torch.equal(one.centers, other.centers)
-    assert torch.equal(one.alpha, other.alpha)
-    assert 0 < shift.abs().max() <= FREE_SHIFT
-    assert len(one.alpha.unique()) == one.num_heads
-    assert FREE_ALPHAS[0] <= one.alpha.min() < one.alpha.max() <= FREE_ALPHAS[1]
-
-
 @pytest.mark.parametrize(
     ("limits", "expected"),
     [
@@ -198,13 +186,6 @@ def test_the_table_of_content_has_it_in_one_softmax_and_behind_half_open_gates()
     contents = [layer.content for layer in layers if isinstance(layer, SelfAttention2d) and layer.content is not None]
     assert [None if content.gate is None else content.gate.tolist() for content in contents] == [None, [0.5] * 9]
     assert all(content.query_weight.shape[1] == KEY_DIM == 8 and not content.is_off() for content in contents)
-
-
-def test_content_beyond_the_limit_of_flops_is_refused_and_trained_positions_are_not() -> None:
-    case = case_of(LAYERS[0], limits=Limits(DEFAULT_MEMORY_LIMIT, 100.0))
-    refused = {candidate.name: candidate.refusal(case) for table in TRAINED.values() for candidate in table}
-    assert {name for name, reason in refused.items() if reason} == set(criteria.TRAINED_CONTENT)
-    assert all("the limit is 1.0e+02" in reason for reason in refused.values() if reason)
 
 
 # How they are measured
@@ -376,31 +357,6 @@ def test_single_layers_and_the_network_are_judged_by_their_own_rows() -> None:
         "whole ResNet-50, converted / CNN: peak memory",
         "convert_model / copy.deepcopy of ResNet-50: time",
     }
-
-
-def test_trained_layers_are_judged_by_their_own_rows() -> None:
-    training = {"phase": Phase.training}
-    softmax, gated = criteria.TRAINED_CONTENT
-    large = Measurement((1.0,) * 5, (99.0,) * 5, 2**30 + 1)
-    rows = [
-        row(criteria.TRAINED_POSITIONS, 2.5, table=POSITIONS, layer="64 channels, 32x32", **training),
-        row(criteria.TRAINED_POSITIONS, 2.6, table=POSITIONS, layer="256 channels, 14x14", **training),
-        row(softmax, 29.0, table=CONTENT, layer="64 channels, 16x16", **training),
-        row(gated, 6.1, table=CONTENT, layer="256 channels, 14x14", **training),
-        row(softmax, 99.0, table=CONTENT, layer="64 channels, 56x56", **training),
-        row(gated, 1.0, table=CONTENT, layer="64 channels, 56x56", **training | {"measurement": large}),
-    ]
-    found = verdicts(rows)
-    assert [name for name, verdict in found.items() if verdict == MET] == [
-        "trained positions / F.conv2d, 64 channels, 32x32, forward + backward",
-        "trained positions and content in one softmax / F.conv2d, 64 channels, 16x16, forward + backward",
-        "peak memory, trained positions and content in one softmax, 64 channels, 56x56, forward + backward",
-    ]
-    assert [name for name, verdict in found.items() if verdict == MISSED] == [
-        "trained positions / F.conv2d, 256 channels, 14x14, forward + backward",
-        "trained positions and gated content / F.conv2d, 256 channels, 14x14, forward + backward",
-        "peak memory, trained positions and gated content, 64 channels, 56x56, forward + backward",
-    ]
 
 
 def test_the_candidates_that_are_judged_exist() -> None:

@@ -34,9 +34,9 @@ def false_variants(erratum: Claim) -> dict[str, Claim]:
 FALSE = {name: variant for erratum in ERRATA for name, variant in false_variants(erratum).items()}
 
 
-@pytest.mark.parametrize("erratum", FALSE.values(), ids=list(FALSE))
-def test_a_false_erratum_is_rejected(erratum: Claim) -> None:
-    assert len(rejecting_checks(erratum)) == 1
+def test_a_false_erratum_is_rejected() -> None:
+    for erratum in FALSE.values():
+        assert len(rejecting_checks(erratum)) == 1
 
 
 @pytest.mark.parametrize("erratum", ENTRIES)

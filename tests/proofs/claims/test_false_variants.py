@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from conv2attn.proofs.prover.claim import Check, Claim
 from conv2attn.proofs.prover.registry import all_claims
-from tests.claims import rejecting_checks
+from tests.claims import is_rejected, rejecting_checks
 
 SUITES = [
     importlib.import_module(f"tests.proofs.claims.{path.stem}")
     for path in sorted(Path(__file__).parent.glob("test_*.py"))
-    if path != Path(__file__)
+    if "FALSE" in path.read_text(encoding="utf-8") and path != Path(__file__)
 ]
 # Some suites plant false claims, others false arguments of the function that a check runs.
 CLAIMS = [claim for suite in SUITES for claim in getattr(suite, "FALSE", {}).values()]
@@ -34,3 +36,11 @@ def test_every_check_fails_for_a_false_variant(claim: Claim) -> None:
     variants = [variant for variant in CLAIMS if variant.name == claim.name]
     rejecting = {name for variant in (variants if checks else ()) for name in rejecting_checks(variant)}
     assert [check.name for check in checks if check.name not in rejecting] == []
+
+
+@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.__name__.rpartition(".")[2])
+def test_every_false_variant_is_rejected(suite: ModuleType) -> None:
+    claims: dict[str, Claim] = getattr(suite, "FALSE", {})
+    functions: dict[str, Callable[[], list[str]]] = getattr(suite, "FALSE_VARIANTS", {})
+    passed = [name for name, claim in claims.items() if not is_rejected(claim)]
+    assert passed + [name for name, run in functions.items() if not run()] == []

@@ -7,15 +7,11 @@ import pkgutil
 import re
 from pathlib import Path
 
-import pytest
-
 from conv2attn.proofs.formal.coq.library import FOLDER, sources, statements
-from conv2attn.proofs.prover.claim import Claim
 from conv2attn.proofs.prover.registry import all_claims
 
 ROOT = Path(__file__).parents[3]
 THEOREMS = {(f"{statement.module}.v", statement.name) for statement in statements()}
-CLAIMS = [pytest.param(claim, id=claim.name) for claim in all_claims()]
 
 
 def text_of(path: str) -> str:
@@ -23,29 +19,29 @@ def text_of(path: str) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("claim", CLAIMS)
-def test_a_theorem_exists_and_its_file_names_the_claim_and_its_derivation(claim: Claim) -> None:
-    for path, names in claim.coq:
-        assert {(path, name) for name in names} <= THEOREMS
-        text = text_of(f"proofs/formal/{path}")
-        assert claim.name in text
-        assert claim.file in text
+def test_a_theorem_exists_and_its_file_names_the_claim_and_its_derivation() -> None:
+    for claim in all_claims():
+        for path, names in claim.coq:
+            assert {(path, name) for name in names} <= THEOREMS, path
+            text = text_of(f"proofs/formal/{path}")
+            assert claim.name in text, path
+            assert claim.file in text, path
 
 
-@pytest.mark.parametrize("claim", CLAIMS)
-def test_a_test_exists(claim: Claim) -> None:
-    assert claim.tests
-    for path, names in claim.tests:
-        body = ast.parse(text_of(f"tests/{path}")).body
-        assert set(names) <= {function.name for function in body if isinstance(function, ast.FunctionDef)}
+def test_a_test_exists() -> None:
+    for claim in all_claims():
+        assert claim.tests, claim.name
+        for path, names in claim.tests:
+            body = ast.parse(text_of(f"tests/{path}")).body
+            assert set(names) <= {function.name for function in body if isinstance(function, ast.FunctionDef)}, path
 
 
-@pytest.mark.parametrize("claim", CLAIMS)
-def test_justified_code_exists_and_its_file_names_the_proof(claim: Claim) -> None:
-    for path, names in claim.justifies:
-        module = "conv2attn." + path.removesuffix(".py").replace("/", ".")
-        assert all(pkgutil.resolve_name(f"{module}:{name}") is not None for name in names)
-        assert claim.file.removeprefix("proofs/") in text_of(path)
+def test_justified_code_exists_and_its_file_names_the_proof() -> None:
+    for claim in all_claims():
+        for path, names in claim.justifies:
+            module = "conv2attn." + path.removesuffix(".py").replace("/", ".")
+            assert all(pkgutil.resolve_name(f"{module}:{name}") is not None for name in names)
+            assert claim.file.removeprefix("proofs/") in text_of(path), path
 
 
 def test_every_theorem_belongs_to_a_claim() -> None:

@@ -118,11 +118,6 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("variant", FALSE_VARIANTS)
-def test_a_false_variant_is_rejected(variant: str) -> None:
-    assert FALSE_VARIANTS[variant]()
-
-
 def test_a_sum_that_multiplies_is_printed_in_brackets() -> None:
     claim = left_out.left_out_keys
     share = latex(left_out.LOST)

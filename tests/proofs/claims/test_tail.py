@@ -67,11 +67,6 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("variant", FALSE_VARIANTS)
-def test_a_false_variant_is_rejected(variant: str) -> None:
-    assert FALSE_VARIANTS[variant]()
-
-
 @pytest.mark.parametrize("axes", [1, 2, 3])
 @given(st.floats(0.05, 100))
 def test_the_tail_of_the_code_is_the_tail_of_the_proof(axes: int, alpha: float) -> None:

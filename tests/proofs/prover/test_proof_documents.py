@@ -10,12 +10,14 @@ import pytest
 import sympy as sp
 
 from conv2attn.convert.errors import OutputError
-from conv2attn.proofs import Check, Checks, Claim, Outcome, Result, Status, claim, prove
+from conv2attn.proofs import Check, Checks, Outcome, Result, Status, claim, prove
 from conv2attn.proofs.prover.checks import equal
-from conv2attn.proofs.prover.document import describe, document_file, render, summary
+from conv2attn.proofs.prover.document import document_file, render_markdown
 from conv2attn.proofs.prover.fields import fill, latex, scaled
+from conv2attn.proofs.prover.outcome import Proved
 from conv2attn.proofs.prover.registry import all_claims
 from conv2attn.proofs.prover.verdict import Verdict
+from conv2attn.proofs.terminal.outcome import outcome_json
 from tests.command import exit_code
 
 THEOREM = Path(__file__).parents[3] / "docs" / "theorem.md"
@@ -29,7 +31,7 @@ def results() -> list[Result]:
 
 
 def test_the_committed_document_is_current(results: list[Result]) -> None:
-    current = THEOREM.read_text(encoding="utf-8") == render(results, "markdown")
+    current = THEOREM.read_text(encoding="utf-8") == render_markdown(results)
     assert current, "renew it: conv2attn prove --format markdown --out docs/theorem.md"
 
 
@@ -53,13 +55,12 @@ def test_what_is_printed_is_what_is_checked() -> None:
 def test_a_section_tells_scope_status_checks_and_code() -> None:
     verdicts = (Verdict("it is the square", Outcome.HOLDS), Verdict("nothing", Outcome.FAILS, ("it is 7",)))
     result = Result(a_square, verdicts)
-    document = render([result], "markdown")
+    document = render_markdown([result])
     assert "### a-square\n\n**Proposition 1 (algebra checked). A square is a sum.** *Scope:* Numbers.\n" in document
     assert "as [a-square](#a-square) says of `ConvSpec`." in document
     assert "*Checked:* it is the square; **fails:** nothing: it is 7." in document
     assert "*Code:* [spec.py](../convert/spec.py) (`ConvSpec`)." in document
-    assert describe(result)[1:] == ["    nothing: it is 7"]
-    assert summary([result]) == "1 of 2 checks hold; not shown: a-square (fails)."
+    assert Proved([result]).shown()[1:] == ["    nothing: it is 7", "1 of 2 checks hold; not shown: a-square (fails)."]
 
 
 @pytest.mark.parametrize(
@@ -104,37 +105,36 @@ def test_a_field_that_names_nothing_is_refused() -> None:
 
 
 def test_json_says_what_was_checked(results: list[Result]) -> None:
-    data = json.loads(render(results, "json"))
-    assert (data["version"], data["command"], data["holds"]) == (2, "prove", True)
+    data = json.loads(outcome_json("prove", Proved(results)))
+    assert (data["version"], data["command"], data["holds"]) == (1, "prove", True)
     assert [found["name"] for found in data["claims"]] == [claim.name for claim in all_claims()]
     assert {check["outcome"] for found in data["claims"] for check in found["checks"]} == {"holds"}
-    assert render(results, "json").isascii()
 
 
 # Markdown takes these backslashes out of a formula in a line; a fence keeps them.
 EATEN = re.compile(r"\\[{}\\,;!_*]")
 
 
-@pytest.mark.parametrize("made", all_claims(), ids=lambda made: made.name)
-def test_every_formula_is_balanced_and_survives_markdown(made: Claim) -> None:
-    text = fill(made.text, made.names)
-    fenced = re.findall(r"```math\n(.*?)\n *```", text, re.DOTALL)
-    inline = re.findall(r"\$([^$]+)\$", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
-    assert text.count("```") % 2 == 0
-    assert "$" not in "".join(fenced)
-    for formula in (*fenced, *inline):
-        bare = formula.replace(r"\{", "").replace(r"\}", "")
-        assert bare.count("{") == bare.count("}"), formula
-        assert bare.count(r"\begin") == bare.count(r"\end"), formula
-        assert len(re.findall(r"\\left\b", bare)) == len(re.findall(r"\\right\b", bare)), formula
-    assert [formula for formula in inline if EATEN.search(formula)] == []
+def test_every_formula_is_balanced_and_survives_markdown() -> None:
+    for made in all_claims():
+        text = fill(made.text, made.names)
+        fenced = re.findall(r"```math\n(.*?)\n *```", text, re.DOTALL)
+        inline = re.findall(r"\$([^$]+)\$", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+        assert text.count("```") % 2 == 0
+        assert "$" not in "".join(fenced)
+        for formula in (*fenced, *inline):
+            bare = formula.replace(r"\{", "").replace(r"\}", "")
+            assert bare.count("{") == bare.count("}"), formula
+            assert bare.count(r"\begin") == bare.count(r"\end"), formula
+            assert len(re.findall(r"\\left\b", bare)) == len(re.findall(r"\\right\b", bare)), formula
+        assert [formula for formula in inline if EATEN.search(formula)] == []
 
 
 def test_a_document_replaces_only_a_document(tmp_path: Path, results: list[Result]) -> None:
     target = tmp_path / "proofs.md"
-    for form in ("markdown", "json"):
+    for text in (render_markdown(results[:2]), outcome_json("prove", Proved(results[:2]))):
         with document_file(target) as write:
-            write(render(results[:2], form))
+            write(text)
     before = target.read_text()
     (tmp_path / "weights").write_text("precious")
     for path, reason in (

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any, NoReturn
 
@@ -20,7 +18,7 @@ from torch import Tensor, nn
 from conv2attn.convert import SelfAttention2d, attention_from_conv, certify, convert_model
 from conv2attn.convert.bounds.tail import tail_fraction
 from conv2attn.convert.certificate.distance import distance_from_convolution
-from conv2attn.convert.errors import SelectionError
+from conv2attn.convert.examples.drawn import drawn_image
 from conv2attn.convert.examples.images import draw_images
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.layers import Layers
@@ -32,7 +30,6 @@ from conv2attn.proofs.evidence.strategies import convolutions_with_input
 from conv2attn.proofs.show.page.channels import channels_data, first_channels, numbers_of
 from conv2attn.proofs.show.page.data import BUDGET, MOST_CHANNELS, channel_counts
 from conv2attn.proofs.show.page.write import viewer_page
-from conv2attn.proofs.show.pictures.image import drawn_image
 from conv2attn.proofs.show.pictures.scene import Scene, scenes
 from tests.positions import move_center
 
@@ -159,18 +156,6 @@ def test_the_page_tells_of_a_comparison_that_was_made() -> None:
     assert shown == {layer.name: [layer.own, layer.bound, layer.outputs] for layer in agreement.engines[0].layers}
 
 
-def test_a_comparison_that_was_not_finite_leaves_valid_json() -> None:
-    cnn = load_example("plain")
-    model, report = convert_model(cnn)
-    agreement = compare(cnn, model, *draw_images(2, seed=1), engines=["literal"])
-    (engine,) = agreement.engines
-    broken = replace(engine.layers[0], own=math.nan, bound=math.inf, outputs=math.inf)
-    agreement = replace(agreement, accuracy=math.nan, engines=(replace(engine, layers=(broken,)),))
-    page = Reader(viewer_page(model, report, title="plain", agreement=agreement))
-    assert page.data["agreement"]["layers"] == {"0": [None, None, None]}
-    assert page.data["agreement"]["accuracy"] is None
-
-
 def test_names_are_text() -> None:
     name = "<script>alert(1)</script>&amp;"
     page = viewer_page(*convert_model(_named(name)), title=name)
@@ -269,27 +254,6 @@ def test_a_layer_that_is_a_convolution_no_more_says_so_with_its_distance() -> No
     ]
 
 
-def test_a_layer_that_takes_too_long_leaves_the_others_their_values() -> None:
-    model = layers_alone(heavy=nn.Conv2d(64, 64, 5), light=nn.Conv2d(1, 1, 1))
-    read = drawn(model, limit=64 * 64)
-    assert [layer["seen"] for layer in read.data["layers"]] == [False, True]
-    assert "take too long" in read.data["layers"][0]["note"]
-
-
-def test_layers_of_which_none_fits_are_shown_without_values() -> None:
-    read = drawn(layers_alone(one=nn.Conv2d(1, 1, 65), two=nn.Conv2d(1, 1, 70)))
-    assert "a kernel that spans 65x65 pixels does not fit" in read.data["trouble"]
-    assert [layer["seen"] for layer in read.data["layers"]] == [False, False]
-
-
-def test_a_layer_with_many_names_lists_ten_and_counts_the_rest() -> None:
-    shared = nn.Conv2d(1, 1, 1)
-    read = drawn(layers_alone(**{f"n{number}" + "x" * 500: shared for number in range(1000)}))
-    (layer,) = read.data["layers"]
-    assert len(layer["names"]) == 11
-    assert layer["names"][-1] == "and 990 more"
-
-
 def test_layers_whose_names_are_shown_alike_are_told_apart() -> None:
     """The page chooses a layer by its name, and would show the first in place of the second."""
     names = ["x" * 300 + middle + "x" * 300 for middle in "abc"]
@@ -297,13 +261,6 @@ def test_layers_whose_names_are_shown_alike_are_told_apart() -> None:
     shown = [layer["names"][0] for layer in read.data["layers"]]
     assert len(set(shown)) == 3
     assert shown[2] == f"{shown[0]} (3)"
-
-
-def test_weights_that_are_not_finite_leave_a_page_of_valid_json() -> None:
-    network = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Conv2d(2, 2, 3))
-    nn.init.constant_(network[0].weight, torch.nan)  # type: ignore[arg-type]
-    (first, second) = page_of(network).data["layers"]
-    assert (first["bound"], first["difference"], second["difference"]) == (None, None, None)
 
 
 def test_a_layer_with_learned_scores_is_listed_and_not_recomputed() -> None:
@@ -337,11 +294,6 @@ def test_one_layer_can_be_shown_alone_under_any_of_its_names() -> None:
     shared = nn.Conv2d(3, 3, 3)
     read = page_of(nn.Sequential(shared, nn.Conv2d(3, 3, 1), shared), only="2")
     assert [layer["names"] for layer in read.data["layers"]] == [["0", "2"]]
-
-
-def test_a_query_outside_the_image_is_refused() -> None:
-    with pytest.raises(SelectionError, match="outside the image"):
-        page_of(load_example("plain"), pixel=(64, 0))
 
 
 @given(st.integers(1, 60_000), st.integers(8, 20))

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import io
-import os
 import re
-import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,21 +15,20 @@ from PIL import Image
 from torch import Tensor, nn
 
 from conv2attn.convert import attention_from_conv, convert_model
-from conv2attn.convert.errors import CheckpointError, ConversionError, OptionError, OutputError, SelectionError
+from conv2attn.convert.errors import ConversionError, OptionError
+from conv2attn.convert.examples.drawn import drawn_image
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.folder import save_converted
-from conv2attn.convert.files.write import write_file
 from conv2attn.convert.model.report import Report
 from conv2attn.convert.preprocessing import Normalization
 from conv2attn.convert.size import Size
-from conv2attn.learn.data.pictures import LONGEST, read_picture
+from conv2attn.learn.data.pictures import read_picture
 from conv2attn.proofs.evidence.image_folder import FolderImages, Preparation
 from conv2attn.proofs.evidence.strategies import convolutions_with_input
 from conv2attn.proofs.show.pictures.contours import level
 from conv2attn.proofs.show.pictures.curve import convolution, error_curve
-from conv2attn.proofs.show.pictures.image import drawn_image
 from conv2attn.proofs.show.pictures.panel import Window
-from conv2attn.proofs.show.pictures.scene import Scene, find_layer, scenes
+from conv2attn.proofs.show.pictures.scene import Scene, scenes
 from conv2attn.proofs.show.show import PICTURES, View, draw, view_image
 from conv2attn.proofs.show.subject import Subject
 from conv2attn.proofs.show.theory import theory_pictures
@@ -152,13 +147,6 @@ def test_the_theory_s_pictures_are_current_and_all_shown() -> None:
 # Images
 
 
-def test_a_drawn_image_has_any_size_and_stays_within_its_range() -> None:
-    image = drawn_image(5, Size(7, 40))
-    assert image.shape == (1, 5, 7, 40)
-    assert image.abs().max() <= 1
-    assert len({plane.sum().item() for plane in image[0]}) == 5  # no two channels are alike
-
-
 def test_an_image_file_is_read_pixel_by_pixel(tmp_path: Path) -> None:
     values = torch.arange(2 * 3 * 3, dtype=torch.uint8).view(2, 3, 3) * 15
     Image.fromarray(values.numpy()).save(tmp_path / "rgb.png")
@@ -180,30 +168,6 @@ def test_a_picture_has_the_same_values_for_every_command(tmp_path: Path) -> None
     assert torch.equal(normalized[0], normalization(wanted))
     with pytest.raises(OptionError, match="mean and std are for an image"):
         view_image(subject, View(normalization=normalization))
-
-
-def test_a_large_image_is_scaled_down_in_proportion(tmp_path: Path) -> None:
-    Image.new("L", (2 * LONGEST, LONGEST)).save(tmp_path / "wide.png")
-    assert read_picture(tmp_path / "wide.png", 1, longest=LONGEST).shape == (1, LONGEST // 2, LONGEST)
-    assert read_picture(tmp_path / "wide.png", 1).shape == (1, LONGEST, 2 * LONGEST)
-
-
-def bomb(size: int) -> bytes:
-    """A PNG that says it has size x size pixels, and holds none."""
-    stream = io.BytesIO()
-    Image.new("L", (1, 1)).save(stream, "png")
-    content = stream.getvalue()
-    return content.replace(content[16:24], struct.pack(">II", size, size), 1)
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"not an image", bomb(30_000), bomb(2_000)[:40], b"\x89PNG\r\n\x1a\n"], ids=range(5)
-)
-def test_what_is_no_image_is_refused_in_one_sentence(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "bad.png").write_bytes(content)
-    with pytest.raises(CheckpointError) as refused:
-        read_picture(tmp_path / "bad.png", 3)
-    assert "\n" not in str(refused.value)
 
 
 # The command
@@ -275,10 +239,6 @@ def test_what_cannot_be_shown_is_refused_in_one_sentence(
     assert list(Path().iterdir()) == []
 
 
-def test_show_names_a_source_that_is_not_there(show: Show) -> None:
-    assert show("--out", "x.png", source="nothing") == (3, "conv2attn: there is no file nothing\n")
-
-
 def test_a_file_is_replaced_only_by_force(show: Show) -> None:
     Path("x.svg").write_text("mine")
     code, text = show("--out", "x.svg")
@@ -296,32 +256,6 @@ def test_without_matplotlib_show_says_what_to_install(show: Show, monkeypatch: p
     assert (code, list(Path().iterdir())) == (3, [])
     assert 'pip install "conv2attn[plot]"' in text
     assert show("--out", "x.html")[0] == 0  # the page does without it
-
-
-def test_without_pillow_an_image_says_what_to_install(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    code, text = show("--out", "x.html", "--image", "any.png")
-    assert (code, list(Path().iterdir())) == (3, [])
-    assert 'pip install "conv2attn[images]"' in text
-
-
-def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_file(tmp_path / "x.png", lambda path: path.write_bytes(b"old"))
-
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", refuse)
-    with pytest.raises(OutputError, match="No space left"):
-        write_file(tmp_path / "x.png", lambda path: path.write_bytes(b"new"), force=True)
-    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("x.png", b"old")]
-
-
-def test_a_layer_is_found_by_name_or_near_ones_are_listed() -> None:
-    model, _ = convert_model(nn.ModuleDict({"stem": nn.Conv2d(1, 1, 1), "steam": nn.Conv2d(1, 1, 1)}))
-    assert find_layer(model, "stem") is model.get_submodule("stem")
-    with pytest.raises(SelectionError, match="near it: 'stem', 'steam'"):
-        find_layer(model, "stm")
 
 
 def test_an_error_is_not_drawn_for_learned_scores() -> None:

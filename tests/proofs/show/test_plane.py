@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.convert import ConversionError, SelfAttention, attention_from_conv, convert_model, save_converted
-from conv2attn.convert.model.report import Report
 from conv2attn.convert.spec import CONVOLUTIONS, Convolution
 from conv2attn.proofs.show.page.write import make_page
 from conv2attn.proofs.show.pictures.plane import plane_of
@@ -89,27 +89,12 @@ def test_the_page_shows_paddings_that_no_class_of_pytorch_has(padding: object, t
     assert [scene.note for scene in scenes(converted, torch.zeros(1, 3, 9, 9))] == [None]
 
 
-@pytest.mark.parametrize("picture", PICTURES)
 @pytest.mark.parametrize(("axes", "transposed"), KINDS)
-def test_every_picture_is_drawn_of_every_kind(axes: int, transposed: bool, picture: str, tmp_path: Path) -> None:
+def test_every_picture_is_drawn_of_every_kind(axes: int, transposed: bool, tmp_path: Path) -> None:
     converted = convert_model(nn.Sequential(CONVOLUTIONS[axes, transposed](3, 4, 3, padding=1))).model
     save_converted(attention_from_conv(CONVOLUTIONS[axes, transposed](3, 4, 3, padding=1)), tmp_path / "folder")
     assert len(scenes(converted, torch.zeros(1, 3, 16, 16))) == 1
-    for layer in (None, ""):
+    for picture, layer in product(PICTURES, (None, "")):
         view = View(picture=picture, layer=layer)
         assert show(tmp_path / "folder", tmp_path / "out.svg", view, force=True) == [""]
     assert (tmp_path / "out.svg").stat().st_size > 1000
-
-
-def test_a_report_of_layers_that_never_ran_shows_empty_inputs() -> None:
-    class Never(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layers = nn.ModuleList([CONVOLUTIONS[key](3, 2, 3) for key in CONVOLUTIONS])
-
-        def forward(self, x: Tensor) -> Tensor:
-            raise ValueError("no")
-
-    converted = convert_model(Never()).model
-    page = make_page(converted, Report.of(converted), title="net")
-    assert page.left_out == {}

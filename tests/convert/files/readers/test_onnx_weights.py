@@ -111,13 +111,6 @@ COMPUTED: dict[str, tuple[list[NodeProto], str]] = {
     "by another's operator": (through("Cast", to=1, domain="own"), "its weight is computed by Cast"),
     "by nobody": ([], "its weight is computed or not in the file"),
     "to more numbers": (through("Tile", "r"), "its weight is computed by Tile"),
-    "in too many steps": (
-        [
-            *(helper.make_node("Neg", [f"v{n}" if n else "w"], [f"v{n + 1}"]) for n in range(100)),
-            helper.make_node("Neg", ["v100"], ["v"]),
-        ],
-        "its weight is computed by Neg",
-    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""The image that a picture is about where none is given: one that is drawn here."""
+"""The image that a report, a page or a picture is about where none is given: one that is drawn here."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import math
 import torch
 from torch import Tensor
 
-from ....convert.errors import ConversionError
-from ....convert.size import Size
+from ..errors import ConversionError
+from ..size import Size
 
 DRAWN_SIZE = Size(64, 64)
 MOST_NUMBERS = 2**26  # of an image that is drawn: 268 MB
+_DEPTH = 8  # planes of a volume that is made of an image
+_SEQUENCE, _PLANE = 1, 2  # axes
 
 
 def drawn_image(channels: int, size: Size = DRAWN_SIZE) -> Tensor:
@@ -39,6 +41,13 @@ def drawn_image(channels: int, size: Size = DRAWN_SIZE) -> Tensor:
         tint = math.cos(1.1 * channel + 0.4)  # no two of the first channels weigh alike
         planes.append(slope * (0.6 + 0.4 * tint) - ring * (0.55 + 0.2 * tint) + square * (0.25 - 0.35 * tint) * grating)
     return torch.stack(planes).clamp(-1, 1).unsqueeze(0)
+
+
+def network_input(image: Tensor, axes: int) -> Tensor:
+    """What a network over so many axes sees of an image [1, channels, rows, columns]: a row of it, or a film of it."""
+    if axes == _SEQUENCE:
+        return image[:, :, image.shape[2] // 3]
+    return image if axes == _PLANE else image.unsqueeze(2).expand(-1, -1, _DEPTH, -1, -1)
 
 
 def _inside(distance: Tensor, size: Size) -> Tensor:

@@ -1,0 +1,141 @@
+"""Literal attention at sampled queries, beside the convolution: what is said first of a converted layer.
+
+At some queries, spread over the output, the softmax over *all* keys is taken as the paper writes it, on the input that
+the layer really gets, and its result stands beside the convolution's and the certificate of that input.
+
+Keys are mixed before channels, (A_h X) W_h, so that no value of any key and head is stored. The literal engine's bound
+holds for it (``rounding.literal_error``): one-hot attention gives x exactly, and then sums over channels and over heads
+follow, as there; else a sum of n keys, and then of h heads, rounds n - 1 + h - 1 <= n h - 1 times, which is what is
+counted for one over both.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..attention.checked import checked_layer
+from ..attention.layer import SelfAttention
+from ..engines.base import convolution_flops
+from ..engines.convolution import Geometry, convolve
+from ..engines.literal import all_queries, attention_probabilities
+from ..errors import ConversionError, first_line
+from ..heads.values import LayerValues
+from ..size import Size
+from .data import certify_data
+
+QUERIES = 64
+_SCORES = 2**23  # of all heads and keys at the same time
+
+
+@dataclass(frozen=True)
+class LiteralSample:
+    """Literal attention of a layer at some queries, beside its convolution.
+
+    Attributes:
+        queries: How many.
+        difference: Largest |attention - convolution| at these.
+        bound: The certificate of that input for the literal engine.
+        outputs: Largest absolute value of the convolution's outputs.
+    """
+
+    queries: int
+    difference: float
+    bound: float
+    outputs: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The sample as plain data."""
+        return asdict(self)
+
+
+@torch.no_grad()
+def sample_layer(layer: SelfAttention, x: Tensor, *, queries: int = QUERIES) -> LiteralSample:
+    """Computes literal attention at some queries.
+
+    Args:
+        layer: A layer whose heads are at the kernel's taps, without content.
+        x: Its input, [batch, in_channels, *size], of which the first image counts.
+        queries: How many output pixels, or all if there are fewer.
+
+    Raises:
+        ConversionError: The layer is not certified, or the input does not fit.
+    """
+    values, x = LayerValues.of(checked_layer(layer)), x[:1].detach()
+    spec, certificate = values.spec, certify_data(layer, [x], engine="literal")
+    size = Size(*x.shape[2:])
+    places = all_queries(spec, size, like=x)
+    chosen = torch.linspace(0, len(places) - 1, min(queries, len(places)), device=x.device).round().long()
+    found = _attention(values, size, spec.pad(x), places[chosen])
+    geometry = Geometry(spec.query_stride, (0,) * spec.axes, spec.dilation, spec.groups)
+    expected = convolve(spec.pad(x), values.kernel, values.bias, geometry)[0].flatten(1)
+    difference = (found.double() - expected[:, chosen].T.double()).abs().max()
+    return LiteralSample(len(chosen), float(difference), certificate.bound, float(expected.abs().max()))
+
+
+def _attention(layer: LayerValues, size: Size, padded: Tensor, queries: Tensor) -> Tensor:
+    """The layer at some queries: [num_queries, out_channels]."""
+    spec, keys = layer.spec, padded[0].flatten(1).T.to(layer.regime.dtype)
+    chunk = max(1, _SCORES // (spec.num_heads * len(keys)))
+    kernel = layer.kernel.to(keys.dtype).flatten(2).unflatten(0, (spec.groups, -1))
+    parts = []
+    for some in queries.split(chunk):
+        mixed = attention_probabilities(layer, size, some, None) @ keys  # [num_queries, num_heads, in_channels]
+        read = torch.einsum("qhgc,gohc->hqgo", mixed.unflatten(2, (spec.groups, -1)), kernel.transpose(2, 3))
+        parts.append(read.sum(0).flatten(1))
+    output = torch.cat(parts)
+    return (output if layer.bias is None else output + layer.bias.to(output.dtype)).to(padded.dtype)
+
+
+@torch.no_grad()
+def inputs_of_layers(
+    model: nn.Module, image: Tensor, names: Iterable[str], *, limit: float = math.inf
+) -> dict[str, Tensor]:
+    """The first input that attention layers of a network get for an image, by their names.
+
+    Args:
+        model: The network; it runs in eval mode.
+        image: As the network takes it.
+        names: Of the layers.
+        limit: Most floating-point operations of the layers' convolutions.
+
+    Raises:
+        ConversionError: The network does not run on the image, or takes more.
+    """
+    found: dict[str, Tensor] = {}
+    left = limit
+
+    def keeping(name: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
+        def keep(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
+            nonlocal left
+            if not (inputs and isinstance(inputs[0], Tensor) and isinstance(layer, SelfAttention)) or name in found:
+                return
+            x, axes = inputs[0], layer.spec.axes
+            found[name] = (x if x.ndim == axes + 2 else x.unsqueeze(0))[:1].detach().clone()
+            left -= convolution_flops(layer.spec, Size(*x.shape[-axes:]), batch=1)
+            if left < 0:
+                raise ConversionError("the network takes too much time on an image of this size")
+
+        return keep
+
+    modes = [(module, module.training) for module in model.modules()]
+    handles = [model.get_submodule(name).register_forward_pre_hook(keeping(name)) for name in names]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the network's own
+            model.eval()(image)
+    except Exception as error:  # whatever the network's code raises
+        shape = "x".join(map(str, image.shape[1:]))
+        raise ConversionError(f"the network does not run on an image of {shape}: {first_line(error)}") from error
+    finally:
+        for handle in handles:
+            handle.remove()
+        for module, mode in modes:
+            module.training = mode
+    return found

@@ -1,0 +1,112 @@
+"""What is said first of a conversion: attention, and why it is as fast as the CNN.
+
+Literal attention is sampled on an image that is drawn, at the inputs that the layers then get; the same numbers in
+another program would be another statement, so whether the converted network is the CNN's own program is one of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..attention.layer import SelfAttention
+from ..certificate.network.same import is_same_program
+from ..certificate.sampled import LiteralSample, inputs_of_layers, sample_layer
+from ..errors import ConversionError
+from ..examples.drawn import DRAWN_SIZE, drawn_image, network_input
+from ..model.convert import restore_model
+from ..model.report import LayerReport
+from ..size import Size
+from .entry import attention_named
+from .layers import Layers
+
+_FLOPS = 2e10  # of a network that is run on the image: seconds
+_PLANES = 64  # different ones of an image with more channels
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is said first.
+
+    Attributes:
+        layers: Attention layers.
+        heads: Heads of all of them.
+        samples: Literal attention of each that is certified and ran, by its name.
+        is_same_program: Whether the converted network is the CNN's program, node for node.
+    """
+
+    layers: int
+    heads: int
+    samples: Mapping[str, LiteralSample]
+    is_same_program: bool
+
+    @classmethod
+    def of(cls, model: nn.Module, layers: Sequence[LayerReport], *, size: Size) -> Summary:
+        """Samples literal attention on a drawn image.
+
+        Args:
+            model: The converted network.
+            layers: Its attention layers.
+            size: Size of images, where the network does not run on small ones.
+        """
+        names = [layer.name for layer in layers]
+        inputs, same = {}, False
+        for grid in dict.fromkeys((DRAWN_SIZE, size if len(size) == len(DRAWN_SIZE) else DRAWN_SIZE)):
+            with contextlib.suppress(ConversionError):
+                image = _image(attention_named(model, names[0]), grid)
+                if isinstance(model, Layers):
+                    inputs = {name: _image(attention_named(model, name), grid) for name in names}
+                else:
+                    inputs, same = inputs_of_layers(model, image, names, limit=_FLOPS), is_the_cnn(model, image)
+                break
+        return cls(len(layers), sum(layer.heads for layer in layers), _sampled(model, inputs), same)
+
+    @property
+    def in_words(self) -> str:
+        """The summary in up to three sentences."""
+        told = [f"{self.layers:,} layer{'s' * (self.layers != 1)}, {self.heads:,} head{'s' * (self.heads != 1)}."]
+        if self.samples:
+            known = self.samples.values()
+            difference, bound = (max(getattr(one, name) for one in known) for name in ("difference", "bound"))
+            limit = f"bound {bound:.1e}" if math.isfinite(bound) else "without a finite bound"
+            queries = max(one.queries for one in known)
+            told.append(f"Literal attention at {queries} queries a layer: at most {difference:.1e} apart, {limit}.")
+        if self.is_same_program:
+            told.append("Evaluated by the convolution's own call: same bits as the CNN.")
+        return " ".join(told)
+
+    def to_json(self) -> dict[str, Any]:
+        """The summary as plain data, without the single layers."""
+        numbers = {"layers": self.layers, "heads": self.heads, "same_program": self.is_same_program}
+        return numbers | {"sampled": len(self.samples), "in_words": self.in_words}
+
+
+def _image(layer: SelfAttention, size: Size) -> Tensor:
+    """A drawn image as a layer takes it."""
+    planes = drawn_image(min(layer.in_channels, _PLANES), size)[:, torch.arange(layer.in_channels) % _PLANES]
+    return network_input(planes.to(layer.weight), layer.spec.axes)
+
+
+def _sampled(model: nn.Module, inputs: Mapping[str, Tensor]) -> dict[str, LiteralSample]:
+    found = {}
+    for name, x in inputs.items():
+        with contextlib.suppress(ConversionError):  # of scores that cancel, or an input that is not finite
+            found[name] = sample_layer(attention_named(model, name), x)
+    return found
+
+
+def is_the_cnn(model: nn.Module, image: Tensor) -> bool:
+    """Whether a network is its CNN's program; False without a try where a layer is not in the exact regime."""
+    layers = [module for module in model.modules() if isinstance(module, SelfAttention)]
+    if model.training or not all(layer.regime.is_exact and layer.content is None for layer in layers):
+        return False
+    try:
+        return is_same_program(restore_model(model), model, image)
+    except ConversionError:  # a layer was trained away from its convolution
+        return False

@@ -1,0 +1,93 @@
+"""What the commands ``prove`` and ``claims`` give back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..terminal.table import Table
+from .claim import Claim
+from .fields import fill
+from .run import Result
+from .verdict import Outcome
+
+
+@dataclass(frozen=True)
+class Proved:
+    """Claims with what their checks said.
+
+    Attributes:
+        results: One for each claim.
+    """
+
+    results: Sequence[Result]
+
+    @property
+    def exit_code(self) -> int:
+        """0 if every check holds."""
+        return int(not all(result.holds for result in self.results))
+
+    def to_json(self) -> dict[str, Any]:
+        """Claims, checks and timings as plain data."""
+        return {"holds": not self.exit_code, "claims": list(map(_data, self.results))}
+
+    def shown(self) -> list[Table | str]:
+        """A line for each claim, its failures, and the summary."""
+        return [*(line for result in self.results for line in describe(result)), self.summary]
+
+    @property
+    def summary(self) -> str:
+        """How many checks hold, and which claims have others."""
+        checks = [verdict for result in self.results for verdict in result.verdicts]
+        held = sum(verdict.outcome is Outcome.HOLDS for verdict in checks)
+        others = [f"{result.claim.name} ({result.outcome})" for result in self.results if not result.holds]
+        counted = f"{held} of {len(checks)} checks hold"
+        return f"{counted}; not shown: {', '.join(others)}." if others else f"{counted}."
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Claims by name, title and status.
+
+    Attributes:
+        claims: The claims.
+    """
+
+    claims: Sequence[Claim]
+    exit_code: ClassVar[int] = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The names as plain data."""
+        return {"claims": [{"name": c.name, "title": c.title, "status": c.status} for c in self.claims]}
+
+    def shown(self) -> list[Table | str]:
+        """A row for each claim."""
+        return [Table(("claim", "title", "status"), tuple((c.name, c.title, str(c.status)) for c in self.claims))]
+
+
+def describe(result: Result) -> list[str]:
+    """What became of a claim, as lines."""
+    claim = result.claim
+    first = f"{result.outcome:9} {result.seconds:6.2f} s  {claim.name}: {claim.title} ({claim.status})"
+    return [first, *(f"    {failure}" for failure in result.failures)]
+
+
+def _data(result: Result) -> dict[str, Any]:
+    claim = result.claim
+    cases = {check.name: check.cases for check in claim.checks}
+    texts = {name: getattr(claim, name) for name in ("name", "title", "status", "scope", "source")}
+    return texts | {
+        "text": fill(claim.text, claim.names),
+        "checks": [
+            {"name": verdict.check, "cases": cases.get(verdict.check, ""), "outcome": verdict.outcome}
+            for verdict in result.verdicts
+        ],
+        "references": {
+            heading: [f"{path}: {', '.join(names)}" for path, names in getattr(claim, heading)]
+            for heading in ("justifies", "coq", "tests")
+        },
+        "outcome": result.outcome,
+        "seconds": result.seconds,
+        "failures": list(result.failures),
+    }

@@ -1,0 +1,51 @@
+"""Two networks are one program if their exported graphs and what these read are equal, bit for bit."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.convert.certificate.network.same import is_same_program
+
+IMAGE = torch.zeros(1, 2, 6, 7)
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(2, 3, 3, stride=2), nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 2, 1)).eval()
+
+
+def changed(name: str, value: object) -> nn.Sequential:
+    """The network with another value of the first convolution's attribute."""
+    found = network()
+    setattr(found[0], name, value)
+    return found
+
+
+def test_a_network_is_the_program_of_its_copy() -> None:
+    assert is_same_program(network(), copy.deepcopy(network()), IMAGE)
+
+
+def test_another_number_tensor_or_operation_is_another_program() -> None:
+    for other in (changed("stride", (1, 1)), changed("padding", (1, 0)), changed("bias", None)):
+        assert not is_same_program(network(), other, IMAGE)
+    weight = network().state_dict()["0.weight"].clone()
+    weight.view(-1).view(torch.int32)[0] ^= 1  # one bit
+    assert not is_same_program(network(), changed("weight", nn.Parameter(weight)), IMAGE)
+    assert not is_same_program(network(), nn.Sequential(*network(), nn.Identity(), nn.ReLU()), IMAGE)
+
+
+def test_a_tensor_that_nothing_reads_does_not_count() -> None:
+    other = network()
+    other.register_buffer("unread", torch.ones(3))
+    assert is_same_program(network(), other, IMAGE)
+
+
+def test_what_cannot_be_exported_is_no_program() -> None:
+    class Branching(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x if x.sum() > 0 else -x
+
+    assert not is_same_program(Branching(), Branching(), IMAGE)
