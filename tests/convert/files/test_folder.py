@@ -201,6 +201,7 @@ def test_the_config_says_what_was_converted_from_what_with_what(tmp_path: Path) 
         "alpha_follows_dtype": True,
         "kind": None,
         "content_gated": False,
+        "trains_positions": False,
     }
     written = json.loads((tmp_path / "out" / REPORT).read_text())
     assert len(written.pop("sha256")) == 64
