@@ -114,7 +114,7 @@ def from_plain(kind: type[T], data: object) -> T:
     Raises:
         ValueError: The data are something else, or a number is not finite.
     """
-    return cast(T, _read(kind, data, kind.__name__))
+    return cast(T, _read_fields(kind, data, kind.__name__))  # a class's own from_json may be who asks
 
 
 def _finite(value: Any) -> Any:

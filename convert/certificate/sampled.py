@@ -51,8 +51,8 @@ class LiteralSample:
     outputs: float
 
     def to_json(self) -> dict[str, Any]:
-        """The sample as plain data."""
-        return asdict(self)
+        """The sample as plain data; None for a bound that is not finite."""
+        return asdict(self) | {"bound": self.bound if math.isfinite(self.bound) else None}
 
 
 @torch.no_grad()

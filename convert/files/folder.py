@@ -131,6 +131,8 @@ def save_converted(
     """
     model, folder = checked_model(model), as_path(folder, "folder")
     architecture = Architecture(architecture) if isinstance(architecture, str) else architecture
+    if without := [name for name, tensor in model.state_dict().items() if getattr(tensor, "is_meta", False)]:
+        raise OutputError(f"the model has tensors without values, on the meta device: {', '.join(without[:10])}")
     if not isinstance(report, Report | CertifiedReport | None):
         raise OutputError(f"report must be a Report, as Conversion.report is; got {type(report).__name__}")
     report = Report.of(model) if report is None else report

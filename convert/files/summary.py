@@ -89,7 +89,8 @@ class Summary:
 
 def _image(layer: SelfAttention, size: Size) -> Tensor:
     """A drawn image as a layer takes it."""
-    planes = drawn_image(min(layer.in_channels, _PLANES), size)[:, torch.arange(layer.in_channels) % _PLANES]
+    with torch.device("cpu"):  # whatever torch's default is
+        planes = drawn_image(min(layer.in_channels, _PLANES), size)[:, torch.arange(layer.in_channels) % _PLANES]
     return network_input(planes.to(layer.weight), layer.spec.axes)
 
 

@@ -221,7 +221,7 @@ CASES: dict[str, Case] = {
     "loaded folder": (lambda: door.load_converted(3), "folder must be a path; got 3"),
     "folder of no name": (lambda: door.load_converted("a\0b"), "folder must be a path"),
     "file": (lambda: door.load_converted(Path(__file__)), "is not a converted model"),
-    "architecture": (lambda: door.load_converted("x", architecture="m:f"), "architecture must be a network or an Arch"),
+    "architecture": (lambda: door.load_converted("x", architecture=3), "architecture must be a network or an Arch"),
 }
 
 

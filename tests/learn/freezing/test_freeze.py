@@ -103,7 +103,7 @@ def test_a_network_is_frozen_layer_by_layer_and_left_alone() -> None:
 
 
 def test_what_looks_at_the_image_is_not_frozen() -> None:
-    model = melt(network(), content=2)
+    model = melt(network(), content=2, last=2)
     assert freeze(model, 0.1).layers  # behind closed gates
     with torch.no_grad():
         for _, layer in attention_layers(model):

@@ -275,7 +275,7 @@ def test_a_page_says_what_was_trained() -> None:
     image = torch.zeros(1, 3, 8, 9)
     converted, report = convert_model(network)
     assert "The conversion trains nothing." in viewer_page(converted, report, title="", image=image)
-    melted = melt(network, content=2)
+    melted = melt(network, content=2, alpha=4.0, filter_fn=lambda _, name: bool(name))
     moved, attentive, _ = (layer for layer in melted.children() if isinstance(layer, SelfAttention2d))
     with torch.no_grad():
         moved.centers[0, 0] += 0.5
