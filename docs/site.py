@@ -30,11 +30,17 @@ document.fonts.ready.then(() => document.querySelectorAll("span.arithmatex").for
   const widths = [...element.querySelectorAll(".base")].map((part) => part.offsetWidth);
   element.classList.toggle("long", Math.max(...widths) > element.closest("p, li, td, h1, h2").clientWidth);
 }));
+document.querySelector(".md-search")?.setAttribute("aria-label", "Search");
+new MutationObserver(() => document.querySelectorAll(".md-code__nav:not([aria-label])").forEach((nav, number) =>
+  nav.setAttribute("aria-label", `Code ${number + 1}`))).observe(document.body, { childList: true, subtree: true });
 """
-CLAIMS = "theorem.md"
+CLAIMS, LONG_LISTS = "theorem.md", "architectures.md"
 LONGEST = 25_000  # characters of a page, which on a telephone is 14,000 pixels high
 _CLAIM = re.compile(r'^#+ ([\w-]+)$|<a id="([\w-]+)">', re.MULTILINE)
-STYLE = """.katex { position: relative; }
+STYLE = """[data-md-color-scheme="default"] { --md-code-hl-comment-color: #565e66; }
+[data-md-color-scheme="slate"] { --md-code-hl-comment-color: #aab2bd; }
+.md-copyright, .md-copyright a { color: #ffffff !important; }
+.katex { position: relative; }
 .katex-display, .arithmatex.long { display: block; overflow: auto hidden; padding: 0.2em 0; }
 """
 _LINK = re.compile(r"(!?)\[([^\]]+)\]\(([^)\s]+)\)")
@@ -129,9 +135,21 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     return html
 
 
+def folded(markdown: str) -> str:
+    """The lists of every network behind a line that opens them."""
+    return re.sub(
+        r"^## (timm|torchvision)\n(.*?)(?=^## |\Z)",
+        r'## \1\n\n<details markdown="1"><summary>Every network of \1</summary>\n\2\n</details>\n\n',
+        markdown,
+        flags=re.MULTILINE | re.DOTALL,
+    )
+
+
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Points links to claims at their chapters, and links to the code at the reference."""
     pages = chapters()
+    if page.file.src_uri == LONG_LISTS:
+        markdown = folded(markdown)
     markdown = linked_claims(pages.get(page.file.src_uri, markdown), pages)
     here = PurePosixPath(page.file.src_uri).parent
 
