@@ -255,7 +255,12 @@ def _summary(library: str, records: dict[tuple[str, str, str], Record]) -> list[
         "of these equal bit for bit": sum(record["equal"] for record in ran),
         "restored bit for bit, of those converted in memory": sum(record["restored"] for record in run),
     }
-    return [f"| {library} | |", "| --- | --- |", *(f"| {what} | {count:,} |" for what, count in figures.items()), ""]
+    return [
+        f"| {library} | count |",
+        "| --- | --- |",
+        *(f"| {what} | {count:,} |" for what, count in figures.items()),
+        "",
+    ]
 
 
 def _row(name: str, record: Record) -> str:

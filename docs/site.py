@@ -31,14 +31,18 @@ document.fonts.ready.then(() => document.querySelectorAll("span.arithmatex").for
   element.classList.toggle("long", Math.max(...widths) > element.closest("p, li, td, h1, h2").clientWidth);
 }));
 document.querySelector(".md-search")?.setAttribute("aria-label", "Search");
-document.querySelectorAll(".md-typeset__scrollwrap").forEach((wrap) => wrap.setAttribute("tabindex", "0"));
-new MutationObserver(() => document.querySelectorAll(".md-code__nav:not([aria-label])").forEach((nav, number) =>
-  nav.setAttribute("aria-label", `Code ${number + 1}`))).observe(document.body, { childList: true, subtree: true });
+new MutationObserver(() => {
+  document.querySelectorAll(".md-typeset__scrollwrap:not([tabindex])").forEach((wrap) => wrap.tabIndex = 0);
+  document.querySelectorAll(".md-code__nav:not([aria-label])").forEach((nav, number) =>
+    nav.setAttribute("aria-label", `Code ${number + 1}`));
+}).observe(document.body, { childList: true, subtree: true });
 """
 CLAIMS, LONG_LISTS = "theorem.md", "architectures.md"
 LONGEST = 25_000  # characters of a page, which on a telephone is 14,000 pixels high
 _CLAIM = re.compile(r'^#+ ([\w-]+)$|<a id="([\w-]+)">', re.MULTILINE)
-STYLE = """[data-md-color-scheme="default"] { --md-code-hl-comment-color: #565e66; --md-code-hl-operator-color: #565e66; }
+STYLE = """[data-md-color-scheme="default"] {
+  --md-code-hl-comment-color: #565e66; --md-code-hl-operator-color: #565e66;
+}
 [data-md-color-scheme="slate"] { --md-code-hl-comment-color: #aab2bd; --md-code-hl-operator-color: #aab2bd; }
 .md-typeset p a, .md-typeset li a, .md-typeset td a { text-decoration: underline; }
 .md-copyright, .md-copyright a { color: #ffffff !important; }
