@@ -35,6 +35,8 @@ def test_attention_is_said_first_with_its_literal_difference_and_bound() -> None
         told = f"Literal attention at 64 queries a layer: at most {difference:.1e} apart, bound {bound:.1e}."
         assert found.in_words.startswith(f"2 layers, 15 heads. {told}")
         assert found.to_json()["in_words"] == found.in_words
+        assert found.is_same_program is (alpha is None)
+        assert found.in_words.endswith("same bits as the CNN.") is (alpha is None)
 
 
 def test_where_no_image_goes_through_it_says_how_many_layers_and_heads_there_are() -> None:
