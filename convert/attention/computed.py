@@ -58,7 +58,7 @@ def value(module: nn.Module, name: str) -> Tensor | None:
     elif hook is not None:
         computed = hook.apply_mask(module)
     elif name in parametrised(module):
-        with _in_eval_mode(cast(Any, module.parametrizations)[name]):
+        with in_eval_mode(cast(Any, module.parametrizations)[name]):
             computed = getattr(module, name)
     else:
         computed = getattr(module, name)
@@ -66,15 +66,18 @@ def value(module: nn.Module, name: str) -> Tensor | None:
 
 
 @contextmanager
-def _in_eval_mode(module: nn.Module) -> Iterator[None]:
-    """A power iteration of spectral_norm, in train mode, would change its vectors."""
-    modes = {part: part.training for part in module.modules()}
-    module.eval()
+def in_eval_mode(network: nn.Module) -> Iterator[None]:
+    """While it lasts, every module is in eval mode; then each is in the mode that it had.
+
+    In train mode a batch norm learns from what it sees, and a power iteration of spectral_norm changes its vectors.
+    """
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
     try:
         yield
     finally:
-        for part, mode in modes.items():
-            part.training = mode
+        for module, mode in modes.items():
+            module.training = mode
 
 
 def stand_in(module: nn.Module, name: str) -> nn.Parameter | None:

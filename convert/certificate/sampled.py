@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..attention.checked import checked_layer
+from ..attention.computed import in_eval_mode
 from ..attention.layer import SelfAttention
 from ..engines.base import convolution_flops
 from ..engines.convolution import Geometry, convolve
@@ -108,34 +111,54 @@ def inputs_of_layers(
     Raises:
         ConversionError: The network does not run on the image, or takes more.
     """
-    found: dict[str, Tensor] = {}
     left = limit
 
-    def keeping(name: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
-        def keep(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
-            nonlocal left
-            if not (inputs and isinstance(inputs[0], Tensor) and isinstance(layer, SelfAttention)) or name in found:
-                return
-            x, axes = inputs[0], layer.spec.axes
-            found[name] = (x if x.ndim == axes + 2 else x.unsqueeze(0))[:1].detach().clone()
-            left -= convolution_flops(layer.spec, Size(*x.shape[-axes:]), batch=1)
-            if left < 0:
-                raise ConversionError("the network takes too much time on an image of this size")
+    def count(layer: SelfAttention, x: Tensor) -> None:
+        nonlocal left
+        left -= convolution_flops(layer.spec, Size(*x.shape[-layer.spec.axes :]), batch=1)
+        if left < 0:
+            raise ConversionError("the network takes too much time on an image of this size")
 
-        return keep
-
-    modes = [(module, module.training) for module in model.modules()]
-    handles = [model.get_submodule(name).register_forward_pre_hook(keeping(name)) for name in names]
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the network's own
-            model.eval()(image)
+        with first_inputs(model, names, count) as found:
+            model(image)
     except Exception as error:  # whatever the network's code raises
-        shape = "x".join(map(str, image.shape[1:]))
-        raise ConversionError(f"the network does not run on an image of {shape}: {first_line(error)}") from error
+        raise does_not_run(image, error) from error
+    return found
+
+
+@contextmanager
+def first_inputs(
+    model: nn.Module, names: Iterable[str], seen: Callable[[SelfAttention, Tensor], None]
+) -> Iterator[dict[str, Tensor]]:
+    """The first input of attention layers, each as one image, by their names, of what the network computes meanwhile.
+
+    Meanwhile the network is in eval mode, and its warnings are not shown.
+
+    Args:
+        model: The network.
+        names: Of the layers.
+        seen: Told a layer and what it gets, before that is kept; what it raises ends the run.
+    """
+    found: dict[str, Tensor] = {}
+
+    def keep(name: str, layer: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if name not in found and inputs and isinstance(inputs[0], Tensor) and isinstance(layer, SelfAttention):
+            x = inputs[0]
+            seen(layer, x)
+            found[name] = (x if x.ndim == layer.spec.axes + 2 else x.unsqueeze(0))[:1].detach().clone()
+
+    handles = [model.get_submodule(name).register_forward_pre_hook(partial(keep, name)) for name in names]
+    try:
+        with warnings.catch_warnings(), in_eval_mode(model):
+            warnings.simplefilter("ignore")
+            yield found
     finally:
         for handle in handles:
             handle.remove()
-        for module, mode in modes:
-            module.training = mode
-    return found
+
+
+def does_not_run(image: Tensor, error: Exception) -> ConversionError:
+    """What is said of a network whose code raises an error for an image."""
+    shape = "x".join(map(str, image.shape[1:]))
+    return ConversionError(f"the network does not run on an image of {shape}: {first_line(error)}")

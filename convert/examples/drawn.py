@@ -7,12 +7,14 @@ import math
 import torch
 from torch import Tensor
 
+from ..attention.layer import SelfAttention
 from ..errors import ConversionError
 from ..size import Size
 
 DRAWN_SIZE = Size(64, 64)
 MOST_NUMBERS = 2**26  # of an image that is drawn: 268 MB
 _DEPTH = 8  # planes of a volume that is made of an image
+_PLANES = 64  # different ones of an image with more channels
 _SEQUENCE, _PLANE = 1, 2  # axes
 
 
@@ -41,6 +43,17 @@ def drawn_image(channels: int, size: Size = DRAWN_SIZE) -> Tensor:
         tint = math.cos(1.1 * channel + 0.4)  # no two of the first channels weigh alike
         planes.append(slope * (0.6 + 0.4 * tint) - ring * (0.55 + 0.2 * tint) + square * (0.25 - 0.35 * tint) * grating)
     return torch.stack(planes).clamp(-1, 1).unsqueeze(0)
+
+
+def drawn_input(layer: SelfAttention, size: Size = DRAWN_SIZE) -> Tensor:
+    """A drawn image as a layer takes it: [1, in_channels, *size], in the layer's precision and on its device.
+
+    Raises:
+        ConversionError: As ``drawn_image``.
+    """
+    with torch.device("cpu"):  # whatever torch's default is
+        planes = drawn_image(min(layer.in_channels, _PLANES), size)[:, torch.arange(layer.in_channels) % _PLANES]
+    return network_input(planes.to(layer.weight), layer.spec.axes)
 
 
 def network_input(image: Tensor, axes: int) -> Tensor:

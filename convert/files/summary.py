@@ -12,14 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ..attention.layer import SelfAttention
 from ..certificate.network.same import is_same_program
 from ..certificate.sampled import LiteralSample, inputs_of_layers, sample_layer
 from ..errors import ConversionError
-from ..examples.drawn import DRAWN_SIZE, drawn_image, network_input
+from ..examples.drawn import DRAWN_SIZE, drawn_input
 from ..model.convert import restore_model
 from ..model.report import LayerReport
 from ..size import Size
@@ -27,7 +26,6 @@ from .entry import attention_named
 from .layers import Layers
 
 _FLOPS = 2e10  # of a network that is run on the image: seconds
-_PLANES = 64  # different ones of an image with more channels
 
 
 @dataclass(frozen=True)
@@ -59,9 +57,9 @@ class Summary:
         inputs, same = {}, False
         for grid in dict.fromkeys((DRAWN_SIZE, size if len(size) == len(DRAWN_SIZE) else DRAWN_SIZE)):
             with contextlib.suppress(ConversionError):
-                image = _image(attention_named(model, names[0]), grid)
+                image = drawn_input(attention_named(model, names[0]), grid)
                 if isinstance(model, Layers):
-                    inputs = {name: _image(attention_named(model, name), grid) for name in names}
+                    inputs = {name: drawn_input(attention_named(model, name), grid) for name in names}
                 else:
                     inputs, same = inputs_of_layers(model, image, names, limit=_FLOPS), is_the_cnn(model, image)
                 break
@@ -85,13 +83,6 @@ class Summary:
         """The summary as plain data, without the single layers."""
         numbers = {"layers": self.layers, "heads": self.heads, "same_program": self.is_same_program}
         return numbers | {"sampled": len(self.samples), "in_words": self.in_words}
-
-
-def _image(layer: SelfAttention, size: Size) -> Tensor:
-    """A drawn image as a layer takes it."""
-    with torch.device("cpu"):  # whatever torch's default is
-        planes = drawn_image(min(layer.in_channels, _PLANES), size)[:, torch.arange(layer.in_channels) % _PLANES]
-    return network_input(planes.to(layer.weight), layer.spec.axes)
 
 
 def _sampled(model: nn.Module, inputs: Mapping[str, Tensor]) -> dict[str, LiteralSample]:

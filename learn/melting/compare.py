@@ -23,15 +23,14 @@ import torch
 from torch import nn
 
 from ...convert.arguments import as_integer
-from ...convert.errors import OptionError, OutputError, RunExistsError
+from ...convert.errors import OptionError
 from ...convert.files.write import FORMAT
-from ...convert.plain import read_json
 from ..data.corruptions import corrupted
 from ..data.images import ImageData, Split
 from ..training.batches import Order
 from ..training.evaluate import accuracy
 from ..training.fit import Trained, check_machine, check_run, fit, last_epoch
-from ..training.folders import begin_folder
+from ..training.folders import begin_or_resume
 from ..training.recipe import Machine, Recipe
 from ..training.records import Record
 from .groups import POSITION_RATE, parameter_groups
@@ -180,7 +179,7 @@ def compare(
     if melting.content is not None:
         say(check_gates(recipes, data))
     _check_runs(data, cnn, melting, recipe, machine)  # as above
-    _begin(folder, resume=resume)
+    begin_or_resume(folder / MELTING, _DESCRIBED, resume=resume, what="a comparison")
     if cnn is not None and (warning := chance_warning(cnn, data)) is not None:
         say(warning)
     train = partial(fit, data=data, machine=machine, resume=resume, progress=progress)
@@ -234,16 +233,6 @@ def _check_runs(data: ImageData, cnn: nn.Module | None, melting: Melting, recipe
     check_run(start, data, recipe, machine=machine)
     melted, recorder = _melted(melting, start, recipe.seed, data)
     check_run(melted, data, recipe, recorder=recorder, machine=machine)
-
-
-def _begin(folder: Path, *, resume: bool) -> None:
-    """Makes the folder, or sees that a comparison made it."""
-    if folder.exists() and not resume:
-        raise RunExistsError(f"{folder} exists; it can be resumed if it is what a killed run left")
-    if not (folder / MELTING).exists():
-        begin_folder(folder / MELTING, _DESCRIBED)
-    elif read_json(folder / MELTING) != _DESCRIBED:
-        raise OutputError(f"{folder / MELTING} is no file of ours; a comparison is kept in a folder that began as one")
 
 
 def _one_seed(

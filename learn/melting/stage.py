@@ -31,10 +31,13 @@ def last_stage(model: nn.Module) -> tuple[str, ...]:
     seeing = _seeing(model)
     if not seeing:
         raise ConversionError("no layer of the model sees more than one pixel; choose layers by filter_fn (--include)")
-    names = [name for name, _ in model.named_modules()]
-    smaller = [i for i, (_, module) in enumerate(model.named_modules()) if _makes_smaller(module)]
-    after = smaller[-1] if smaller else len(names)
-    return tuple(name for name in seeing if names.index(name) > after) or (seeing[-1],)
+    stage: list[str] | None = None  # until something makes the image smaller
+    for name, module in model.named_modules():
+        if _makes_smaller(module):
+            stage = []
+        elif stage is not None and name in seeing:
+            stage.append(name)
+    return tuple(stage or seeing[-1:])
 
 
 def last_layers(model: nn.Module, count: int) -> tuple[str, ...]:

@@ -24,13 +24,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...convert.arguments import as_integer
-from ...convert.errors import OutputError, RunExistsError
 from ...convert.files.write import FORMAT
-from ...convert.plain import read_json
 from ..melting.groups import parameter_groups
 from ..training.evaluate import evaluate
 from ..training.fit import Trained, check_machine, fit, last_epoch
-from ..training.folders import begin_folder
+from ..training.folders import begin_or_resume
 from ..training.recipe import Machine, Recipe
 from .arms import ARMS, ONWARD, START, Arm
 from .denoiser import Denoiser
@@ -132,7 +130,7 @@ def run_stamps(
     arms, machine = arms or ARMS, machine or Machine()
     as_integer(seeds, "seeds", least=1)
     check_machine(machine)
-    _begin(folder, resume=resume)
+    begin_or_resume(folder / MARK, _DESCRIBED, resume=resume, what="the experiment")
     train = partial(fit, loss=F.mse_loss, machine=machine, resume=resume, progress=progress)
     if sweep:
         arms = _with_rates(arms, folder / "rates", start, onward, steps, train, say)
@@ -163,16 +161,6 @@ def gains(stamps: Stamps, arm: str, *, kinds: int = KINDS) -> list[float]:
 def copies(kinds: int) -> int:
     """How often each stamp is on a page."""
     return ROWS * COLUMNS // kinds
-
-
-def _begin(folder: Path, *, resume: bool) -> None:
-    """Makes the folder, or sees that this experiment made it."""
-    if folder.exists() and not resume:
-        raise RunExistsError(f"{folder} exists; it can be resumed if it is what a killed run left")
-    if not (folder / MARK).exists():
-        begin_folder(folder / MARK, _DESCRIBED)
-    elif read_json(folder / MARK) != _DESCRIBED:
-        raise OutputError(f"{folder / MARK} is no file of ours; the experiment is kept in a folder that began as one")
 
 
 def _started(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ...convert.attention.computed import in_eval_mode
 from ...convert.outputs import class_scores
 from ..data.images import Split
 from ..data.loaders import Pairs
@@ -36,18 +36,6 @@ class Evaluation:
 def cross_entropy(output: Any, labels: Tensor) -> Tensor:
     """The mean cross entropy of class scores: the loss, where none is given."""
     return F.cross_entropy(class_scores(output), labels)
-
-
-@contextmanager
-def in_eval_mode(network: nn.Module) -> Iterator[None]:
-    """While it lasts, every module is in eval mode; then each is in the mode that it had."""
-    modes = {module: module.training for module in network.modules()}
-    network.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 @torch.no_grad()

@@ -5,9 +5,30 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ...convert.errors import OutputError
+from ...convert.errors import OutputError, RunExistsError
 from ...convert.files.write import check_file, write_file
-from ...convert.plain import as_unicode, json_text
+from ...convert.plain import as_unicode, json_text, read_json
+
+
+def begin_or_resume(file: Path, described: dict[str, Any], *, resume: bool, what: str) -> None:
+    """Makes a folder as ``begin_folder`` does, or sees that one was begun so.
+
+    Args:
+        file: As for ``begin_folder``.
+        described: As for ``begin_folder``.
+        resume: Whether the folder may exist.
+        what: What is kept in it, for errors.
+
+    Raises:
+        RunExistsError: The folder exists, and ``resume`` is not given.
+        OutputError: As ``begin_folder``, or the file is another.
+    """
+    if file.parent.exists() and not resume:
+        raise RunExistsError(f"{file.parent} exists; it can be resumed if it is what a killed run left")
+    if not file.exists():
+        begin_folder(file, described)
+    elif read_json(file) != described:
+        raise OutputError(f"{file} is no file of ours; {what} is kept in a folder that began as one")
 
 
 def begin_folder(file: Path, described: dict[str, Any]) -> None:

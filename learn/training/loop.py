@@ -28,6 +28,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader, RandomSampler
 
+from ...convert.attention.computed import in_eval_mode
 from ...convert.attention.layer import SelfAttention
 from ...convert.errors import ConversionError, refusing
 from ..data.corruptions import corrupted
@@ -36,7 +37,7 @@ from ..data.loaders import Loaders
 from ..heads.attention import HeadAttention
 from .batches import batches
 from .checkpoints import BEST, LAST, RECORDS_KEY, AtomicFiles, Kept, read_epoch
-from .evaluate import Loss, accuracy, cross_entropy, evaluate, in_eval_mode
+from .evaluate import Loss, accuracy, cross_entropy, evaluate
 from .processes import in_processes
 from .recipe import Groups, Machine, Recipe
 from .records import Record, Recorder, scalars, write_records

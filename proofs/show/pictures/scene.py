@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from ....convert.attention.layer import SelfAttention, SelfAttention2d
-from ....convert.errors import ConversionError, SelectionError, first_line
-from ....convert.examples.drawn import drawn_image, network_input
+from ....convert.certificate.sampled import does_not_run, first_inputs
+from ....convert.errors import ConversionError, SelectionError
+from ....convert.examples.drawn import drawn_input, network_input
 from ....convert.files.layers import Layers
 from ....convert.names import names_by_module
 from ....convert.size import Size
@@ -30,7 +30,6 @@ from .plane import plane_of
 from .work import TooMuchError, Work
 
 _LISTED = 5  # layers named where none comes close
-_PLANES = 64  # different ones that are drawn for a layer, then repeated
 
 
 @dataclass(frozen=True)
@@ -166,9 +165,7 @@ def own_scene(name: str, layer: SelfAttention, image: Tensor, pixel: tuple[int, 
         work.add(layer, 1, Size(*x.shape[2:]))
     except TooMuchError as error:
         raise ConversionError(f"the layers take too long, or have too many channels, for images of {size}") from error
-    planes = drawn_image(min(layer.in_channels, _PLANES), size)
-    x = network_input(planes[:, torch.arange(layer.in_channels) % _PLANES].to(layer.weight), layer.spec.axes)
-    return _scene(name, layer, x, image, pixel)
+    return _scene(name, layer, drawn_input(layer, size), image, pixel)
 
 
 def _scene(name: str, layer: SelfAttention, x: Tensor, image: Tensor, pixel: tuple[int, int]) -> Scene:
@@ -178,38 +175,22 @@ def _scene(name: str, layer: SelfAttention, x: Tensor, image: Tensor, pixel: tup
 
 def _inputs(model: nn.Module, names: Sequence[str], image: Tensor, limit: float) -> dict[str, Tensor]:
     """The first input of each named layer, as one image."""
-    inputs: dict[str, Tensor] = {}
     work = Work(limit)
-    handles = [model.get_submodule(name).register_forward_pre_hook(_record(inputs, name, work)) for name in names]
     parameter = next((p for p in model.parameters() if p.is_floating_point()), image)
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()  # in train mode a batch norm would learn from the image
+
+    def count(layer: SelfAttention, x: Tensor) -> None:
+        axes = layer.spec.axes
+        work.add(layer, math.prod(x.shape[: -axes - 1]), Size(*x.shape[-axes:]))
+
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with first_inputs(model, names, count) as inputs:
             axes = next((len(layer.kernel_size) for layer in _convolutional(model)), 2)
             model(network_input(image.to(parameter), axes))
     except TooMuchError as error:
         raise ConversionError("the network takes too much time or memory on an image of this size") from error
     except Exception as error:
-        shape = "x".join(map(str, image.shape[1:]))
-        raise ConversionError(f"the network does not run on an image of {shape}: {first_line(error)}") from error
-    finally:
-        for handle in handles:
-            handle.remove()
-        for module, mode in modes:
-            module.training = mode
+        raise does_not_run(image, error) from error
     return inputs
-
-
-def _record(inputs: dict[str, Tensor], name: str, work: Work) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-    def hook(layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
-        if arguments and name not in inputs and isinstance(layer, SelfAttention):
-            x, axes = arguments[0], layer.spec.axes
-            work.add(layer, math.prod(x.shape[: -axes - 1]), Size(*x.shape[-axes:]))
-            inputs[name] = (x if x.ndim == axes + 2 else x.unsqueeze(0))[:1].detach().clone()
-
-    return hook
 
 
 def _scaled(pixel: tuple[int, int], size: Size, output: Size) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from ....learn.melting.record import inputs_of_layers
 from ....learn.stamps.denoiser import LOOKS
 from ....learn.stamps.experiment import RECURRING, Stamps, copies, gains
 from ....learn.stamps.pages import COLUMNS, PITCH, ROWS, unseen_pages
-from .style import ATTENTION, BLUE, FAINT, GREY, INK, PURPLE, VERMILION, Sheet
+from .style import ATTENTION, BLUE, FAINT, GREEN, GREY, INK, PURPLE, VERMILION, Sheet
 
 _TOKEN = 4  # pixels of a token's side
 _SHOWN = 3  # pages, or tokens that look
@@ -85,7 +85,7 @@ def draw_recurring(stamps: Stamps) -> Sheet:
     )
     axes = sheet.axes(0.6, 0.05, 4.4, 2.05)
     arms = [name for name in next(iter(stamps.results.values())) if name not in ("start", "cnn")]
-    for name, colour in zip(arms, (BLUE, VERMILION, GREY, PURPLE, INK), strict=False):
+    for name, colour in zip(arms, (BLUE, VERMILION, GREY, PURPLE, INK, GREEN)[: len(arms)], strict=True):
         often = [copies(kinds) for kinds in RECURRING]
         each = [gains(stamps, name, kinds=kinds) for kinds in RECURRING]
         axes.plot(often, [statistics.fmean(found) for found in each], color=colour, label=name, linewidth=1.2)
