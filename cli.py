@@ -421,7 +421,7 @@ def bench(
 ) -> None:
     """Measure the attention beside the convolution: time, memory, error."""
     from .proofs.benchmark.measure import ROUNDS, Settings
-    from .proofs.benchmark.run import check_outputs, run_benchmark, steps, write_outputs
+    from .proofs.benchmark.run import check_outputs, measurements, run_benchmark, write_outputs
 
     settings = Settings(
         device=torch_device(device),
@@ -436,7 +436,7 @@ def bench(
         limit_flops=limit,
     )
     check_outputs(table or (), plot=plot, markdown=markdown)
-    with progress("Measuring", total=steps(table or (), settings)) as advance:
+    with progress("Measuring", total=len(measurements(table or (), settings))) as advance:
         benchmark = run_benchmark(table or (), settings, progress=advance)
     write_outputs(benchmark, plot=plot, markdown=markdown)
     _finish("bench", benchmark, as_json=as_json)
