@@ -25,7 +25,6 @@ from conv2attn.convert.size import Size
 from conv2attn.proofs.benchmark import tables
 from conv2attn.proofs.benchmark.candidates import (
     CANDIDATES,
-    CONVOLUTION,
     DENSE,
     KEY_DIM,
     LITERAL,
