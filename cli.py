@@ -499,7 +499,7 @@ def verify(
     from .proofs.evidence.onnx_network import verify_onnx_file
     from .proofs.show.program import is_onnx
 
-    images = {"--arch": arch, "--data": data, "--mean": mean, "--std": std, "--input": input_}
+    images: dict[str, object] = {"--arch": arch, "--data": data, "--mean": mean, "--std": std, "--input": input_}
     if checkpoint is None:
         if random is None:
             raise typer.BadParameter("is missing: give it, or --random N for random layers", param_hint="CHECKPOINT")

@@ -157,9 +157,11 @@ def merge(paths: Sequence[Path]) -> Campaign:
     """
     campaigns = list(map(read_campaign, paths))
     first, parts = campaigns[0], [part for campaign in campaigns for part in campaign.parts]
-    for path, other in zip(paths, campaigns, strict=True):
-        if other.settings != first.settings:
-            raise SelectionError(f"{path} has {other.settings}, {paths[0]} has {first.settings}: not the same checks")
+    for path, campaign in zip(paths, campaigns, strict=True):
+        if campaign.settings != first.settings:
+            raise SelectionError(
+                f"{path} has {campaign.settings}, {paths[0]} has {first.settings}: not the same checks"
+            )
     for number, part in enumerate(parts):
         for other in parts[:number]:
             if part.may_meet(other):

@@ -347,7 +347,7 @@ def test_a_plot_holds_the_measured_times_of_every_candidate_and_no_others(benchm
         }
         for candidate in CANDIDATES
     }
-    (axes,) = draw_ladder(benchmark).figure.axes
+    axes: Any = draw_ladder(benchmark).figure.axes[0]
     drawn = {line.get_label(): dict(line.get_xydata().tolist()) for line in axes.lines}
     assert drawn == {name: times for name, times in expected.items() if times}
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("pixels of an image", "milliseconds of a call")

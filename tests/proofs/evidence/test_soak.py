@@ -25,7 +25,14 @@ from tests.processes import PATIENCE, started
 def test_a_summary_says_what_was_tried_and_what_was_found(run: Run) -> None:
     code, out, err = run("soak", "--layers", "6", "--seed", "3")
     assert (code, err) == (0, "")
-    for part in ("stride > 1", "padding, zeros", "groups > 1", "integers, one-hot", "adversarial, soft", "no violation"):
+    for part in (
+        "stride > 1",
+        "padding, zeros",
+        "groups > 1",
+        "integers, one-hot",
+        "adversarial, soft",
+        "no violation",
+    ):
         assert part in out
     assert "6 layers, " in out
     assert "layers/s" in out
