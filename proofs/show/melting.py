@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 from torch import nn
 
 from ...convert.files.architecture import Architecture
+from ...convert.files.checkpoint import Opening
 from ...convert.files.folder import NETWORK, save_converted
-from ...convert.files.open import Opening
+from ...convert.files.open import open_network
 from ...convert.files.write import check_apart, write_file
 from ...convert.model.convert import is_convolution
 from ...convert.model.selection import name_filter
@@ -163,11 +164,11 @@ def melt_checkpoint(
         ConversionError: The checkpoint or the data cannot be opened, or do not fit, or the folder cannot be written.
     """
     cnn: nn.Module | None = None
-    architecture = opening.architecture
+    architecture: Architecture | None = None
     preprocessing: Preprocessing | None = None
     sources: tuple[Path, ...] = ()
     if checkpoint is not None:
-        network = opening.open(checkpoint)
+        network = open_network(checkpoint, opening)
         cnn = network.whole().cnn()
         sources = (checkpoint, *network.files)
         architecture, preprocessing = network.architecture, network.preprocessing
