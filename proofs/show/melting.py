@@ -177,9 +177,8 @@ def melt_checkpoint(
     check_apart(out, sources)
     check_apart(out / NETWORK, sources)  # which may be a link
     channels = preprocessing.channels if preprocessing is not None else None if cnn is None else _channels(cnn)
-    images = load_data(
-        data, channels=channels, size=size, normalization=normalization, preprocessing=preprocessing, out=out
-    )
+    trained_on = preprocessing and replace(preprocessing, normalization=normalization or preprocessing.normalization)
+    images = load_data(data, channels=channels, size=size, preprocessing=trained_on or normalization, out=out)
     if cnn is None:
         arguments = {"channels": images.channels, "classes": len(images.classes)}
         architecture = Architecture("conv2attn.learn.melting.start:small_cnn", arguments)
