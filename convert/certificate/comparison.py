@@ -59,7 +59,8 @@ class LayerComparison:
     def joined(self, other: LayerComparison) -> LayerComparison:
         """The larger of each number, or NaN where one is."""
         pairs = zip(self._numbers, other._numbers, strict=True)
-        return LayerComparison(self.name, *(math.nan if math.isnan(a + b) else max(a, b) for a, b in pairs))
+        own, bound, inherited, total, outputs = (math.nan if math.isnan(a + b) else max(a, b) for a, b in pairs)
+        return LayerComparison(self.name, own, bound, inherited, total, outputs)
 
     @property
     def _numbers(self) -> tuple[float, ...]:
