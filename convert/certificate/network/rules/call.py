@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from .interval import Arithmetic, Interval, UnboundedError
 
@@ -37,6 +37,27 @@ class Call:
         given = dict(zip((argument.name for argument in schema), args, strict=False)) | kwargs
         named = {argument.name: given.get(argument.name, argument.default_value) for argument in schema}
         return cls(target, named, shape, arithmetic)
+
+    @classmethod
+    def at(cls, node: fx.Node, args: Any, kwargs: Any, *, repeatable: bool, block: int | None) -> Call:
+        """A node's operation.
+
+        Raises:
+            UnboundedError: Its result is not of floating-point numbers, or its operands' precisions differ.
+        """
+        value = node.meta["val"]
+        first = value[0] if isinstance(value, list | tuple) else value
+        if not isinstance(first, Tensor) or not first.dtype.is_floating_point:
+            raise UnboundedError(f"no bound is known for {node.name}, which gives no floating-point numbers")
+        operands = {one.meta["val"].dtype for one in node.all_input_nodes if isinstance(one.meta.get("val"), Tensor)}
+        target: Any = node.target
+        call = cls.of(target, args, kwargs, first.shape, Arithmetic(first.dtype, repeatable, block))
+        if call.name in ("_to_copy", "to"):
+            holds = all(torch.promote_types(dtype, first.dtype) == first.dtype for dtype in operands)
+            return replace(call, arithmetic=Arithmetic(torch.float64)) if holds else call  # which rounds nothing
+        if operands - {first.dtype}:
+            raise UnboundedError(f"{call.name} changes the dtype, or its operands are not of one")
+        return call
 
     @property
     def name(self) -> str:
