@@ -159,8 +159,9 @@ def pixel_errors(
     whole, relative = _sums(layer, torch.maximum(low.abs(), high.abs()), None), engine_error(layer, AUTO)
     tail = softmax_tail(layer, _variation(low, high))
     bound = float(_total(_parts(layer, whole, tail, relative)).max())
-    columns = (part.unsqueeze(1) for part in (whole.largest, whole.weights, whole.flushed))
-    _, attention, convolution = _parts(layer, Sums(read, *columns, whole.input), tail, relative, block=block)
+    largest, weights, flushed = (part.unsqueeze(1) for part in (whole.largest, whole.weights, whole.flushed))
+    sums = Sums(read, largest, weights, flushed, whole.input)
+    _, attention, convolution = _parts(layer, sums, tail, relative, block=block)
     return PixelErrors(bound, tail.unsqueeze(1) * OUTWARD, attention.expand_as(read), convolution.expand_as(read))
 
 

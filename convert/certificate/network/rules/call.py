@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -79,6 +79,20 @@ class Call:
             raise UnboundedError(f"no bound is known for {self.name} of a constant")
         return found
 
+    def operand(self, value: Any) -> Interval:
+        """Bounds on an argument, also on a constant.
+
+        Raises:
+            UnboundedError: It is no number.
+        """
+        if isinstance(value, Interval):
+            return value
+        if isinstance(value, Tensor):
+            return Interval.point(value)
+        if isinstance(value, int | float):
+            return self.arithmetic.scalar(float(value))
+        raise UnboundedError(f"no bound is known for an operand of type {type(value).__name__}")
+
     @property
     def is_same(self) -> bool:
         """Whether both programs compute it on the same numbers."""
@@ -100,15 +114,15 @@ class Call:
         name = next(iter(self.arguments))
         return self._called({**self.arguments, name: first})
 
-    def each(self, part: Callable[[Interval], Tensor], rest: Callable[[Tensor], Tensor]) -> Any:
-        """The operator with one bound in place of every interval, and a function of every constant tensor."""
+    def each(self, bound: str) -> Any:
+        """The operator with one of the bounds in place of every interval, and of every constant's."""
 
         def replaced(value: Any) -> Any:
             if isinstance(value, list | tuple):
                 return [replaced(each) for each in value]
-            if isinstance(value, Interval):
-                return part(value)
-            return rest(value.detach().cpu()) if isinstance(value, Tensor) else value
+            if isinstance(value, Tensor) and value.is_floating_point():  # places among others stay integers
+                value = Interval.point(value)
+            return getattr(value, bound) if isinstance(value, Interval) else value
 
         return self._called({name: replaced(value) for name, value in self.arguments.items()})
 
