@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import sys
 import traceback
 from functools import partial
@@ -119,7 +120,8 @@ def convert(
     size: Annotated[
         str | None,
         typer.Option(
-            metavar="ROWSxCOLUMNS", help="Image size that the whole network's bound is for; by default 224x224."
+            metavar="ROWSxCOLUMNS",
+            help="Image size of the bound on the outputs of a small network; by default 224x224.",
         ),
     ] = None,
     form: FormOption = None,
@@ -128,6 +130,7 @@ def convert(
     as_json: JsonOption = False,
 ) -> None:
     """Convert the checkpoint of a CNN to self-attention; an ONNX file as a whole network, too."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # for torch: no spinning between many small operations
     from .proofs.show.conversion import convert_checkpoint
 
     converted = convert_checkpoint(

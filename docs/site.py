@@ -51,6 +51,8 @@ STYLE = """[data-md-color-scheme="default"] {
 [data-md-color-scheme="slate"] { --md-code-hl-comment-color: #aab2bd; --md-code-hl-operator-color: #aab2bd; }
 .md-typeset p a, .md-typeset li a, .md-typeset td a { text-decoration: underline; }
 .md-copyright, .md-copyright a { color: #ffffff !important; }
+.md-typeset img { border-radius: 4px; }
+[data-md-color-scheme="slate"] .md-typeset img { filter: brightness(0.88); }
 .katex { position: relative; }
 .katex-display, .arithmatex.long { display: block; overflow: auto hidden; padding: 0.2em 0; }
 """

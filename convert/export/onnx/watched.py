@@ -71,7 +71,7 @@ def watched_model(
         x, output = found.node.input[0], found.node.output[0]
         names = x, f"{output}/convolution", output
         both = [_renamed(found.node, names[1]), *attention_nodes(found, layer, form)]
-        if found.depth:
+        if found.scope.depth:
             watched.append(Watched(found.layer, layer, *names, own=_own_network(layer, found.node, both, names)))
             continue
         replaced.append((found, both))

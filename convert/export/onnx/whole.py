@@ -112,9 +112,9 @@ def attention_model(
 
 def replace_nodes(replaced: Sequence[tuple[ConvolutionNode, Sequence[NodeProto]]]) -> None:
     """Puts nodes in the place of others, in the graphs that these lie in."""
-    graphs = {id(found.graph): found.graph for found, _ in sorted(replaced, key=lambda pair: -pair[0].depth)}
-    for key, graph in graphs.items():  # the innermost first: those around them copy them
-        places = {found.place: nodes for found, nodes in replaced if id(found.graph) == key}
+    scopes = dict.fromkeys(found.scope for found, _ in sorted(replaced, key=lambda pair: -pair[0].scope.depth))
+    for scope in scopes:  # the innermost first: those around them copy them
+        graph, places = scope.graph, {found.place: nodes for found, nodes in replaced if found.scope is scope}
         nodes = [new for place, node in enumerate(graph.node) for new in places.get(place, (node,))]
         del graph.node[:]
         graph.node.extend(nodes)

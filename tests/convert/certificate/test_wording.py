@@ -92,8 +92,9 @@ def table(outcome: Outcome) -> Table:
 def test_a_conversion_ends_with_one_short_line_about_a_network_bound_that_says_nothing() -> None:
     model = convert_model(deep(2)).model
     certified = CertifiedReport.of(model, Report.of(model))
-    for bound, ends in ((4.4e22, True), (1e-3, False)):
-        network = replace(certified.network, bound=bound, outputs=3.1)
+    assert certified.network is not None
+    large, small = (replace(certified.network, bound=bound, outputs=3.1) for bound in (4.4e22, 1e-3))
+    for network, ends in ((large, True), (small, False), (None, True)):
         shown = Converted(Path("out"), replace(certified, network=network)).shown()
         assert (shown[-1] == NO_USE) == ends
         assert "4.4e+22" not in " ".join(line for line in shown if isinstance(line, str))

@@ -12,13 +12,7 @@ from ..described import DescribedConvolution
 
 
 def read_onnx(path: Path) -> tuple[dict[str, Tensor], dict[str, DescribedConvolution], tuple[Path, ...]]:
-    """Reads an ONNX model.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Its tensors by name, its convolutions by the names of their layers, and every file that was read.
+    """Reads an ONNX model: its tensors and convolutions by name, and every file that was read.
 
     Raises:
         ToolError: The package onnx is not installed.
