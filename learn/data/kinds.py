@@ -42,9 +42,11 @@ def load_data(
         ToolError: scikit-learn is needed, and not installed.
         ConversionError: The images do not have the network's channels.
     """
-    whole = preprocessing if isinstance(preprocessing, Preprocessing) else None
-    found = _load(text, channels=channels, size=size, preprocessing=whole, out=out)
-    return found if preprocessing is None else found.normalized(whole.normalization if whole else preprocessing)
+    if isinstance(preprocessing, Preprocessing):
+        found = _load(text, channels=channels, size=size, preprocessing=preprocessing, out=out)
+        return found.normalized(preprocessing.normalization)
+    found = _load(text, channels=channels, size=size, preprocessing=None, out=out)
+    return found if preprocessing is None else found.normalized(preprocessing)
 
 
 def _load(
