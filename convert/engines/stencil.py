@@ -5,6 +5,7 @@ that normalises it notices where the image ends:
 
     S X = D (G * X),     g(d) = exp(-alpha d^2) / Z,     Z = sum_d exp(-alpha d^2)
     D[t] = Z / sum_{0 <= k < keys} exp(-alpha (k - t)^2)
+         = Z / (1 + C(t) + C(keys - 1 - t)),     C(m) = sum_{1 <= d <= m} exp(-alpha d^2)
 
 along each axis, with D = 1 in the middle of an image. Far taps are left out of g, as many as weigh no more than u
 together (``bounds.rounding.left_out``, which the certificate counts), and a few remain: a constant kernel, convolved
@@ -15,6 +16,7 @@ end.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -97,29 +99,50 @@ def _make_weights(
 
 
 def scale(axes: tuple[Axis, ...], alpha: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """D, the product of one factor an axis: [*targets]; in a trace, of whatever sizes."""
-    numbers = _all_weights(alpha)
-    kernel, reach, total = constant(numbers, torch.float64, device), len(numbers) // 2, math.fsum(numbers)
-    offsets = torch.arange(-reach, reach + 1, device=device)
-    product: Tensor | None = None
-    for number, axis in enumerate(axes):
-        keys = axis.start + axis.stride * torch.arange(axis.queries, device=device)[:, None] + offsets
-        inside = torch.logical_and(keys >= 0, keys < axis.keys).double()
-        factor = (total / (inside @ kernel)).to(dtype).view(-1, *(1,) * (len(axes) - 1 - number))
-        product = factor if product is None else product * factor
-    if product is None:
-        raise ValueError("there must be an axis to smooth along")
-    return product
+    """D, the product of one factor an axis: [*targets]."""
+    first, *others = (_factor(axis, alpha, dtype, device) for axis in axes)
+    for factor in others:
+        first = first.unsqueeze(-1) * factor
+    return first
+
+
+def _factor(axis: Axis, alpha: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """D along one axis, [targets]: a constant where the size is known, else computed in the graph of a trace."""
+    if not _is_symbolic(axis):
+        return constant(_factors(axis.keys, axis.queries, axis.start, axis.stride, alpha), dtype, device)
+    beside = _sums_beside(alpha)
+    sums, farthest = constant(beside, torch.float64, device), len(beside) - 1
+    before = axis.start + axis.stride * torch.arange(axis.queries, device=device)
+    after = axis.keys - 1 - before
+    inside = 1 + sums[before.clamp(max=farthest)] + sums[after.clamp(max=farthest)]
+    return ((1 + 2 * beside[-1]) / inside).to(dtype)
+
+
+def _is_symbolic(axis: Axis) -> bool:
+    """Whether a trace knows the lengths of an axis as symbols only."""
+    if not is_traced():
+        return False
+    from torch.fx.experimental.symbolic_shapes import has_static_value  # which imports sympy
+
+    return not (has_static_value(axis.keys) and has_static_value(axis.queries))
+
+
+@known
+def _factors(keys: int, queries: int, start: int, stride: int, alpha: float) -> tuple[float, ...]:
+    """Z / (1 + C(t) + C(keys - 1 - t)) at every target t, with C as ``_sums_beside`` has it."""
+    sums = _sums_beside(alpha)
+    farthest, total = len(sums) - 1, 1 + 2 * sums[-1]
+    targets = range(start, start + stride * queries, stride)
+    return tuple(total / (1 + sums[min(t, farthest)] + sums[min(keys - 1 - t, farthest)]) for t in targets)
 
 
 _kept_scale, _kept_weights = kept(scale), kept(_make_weights)
 
 
 @known
-def _all_weights(alpha: float) -> tuple[float, ...]:
-    """exp(-alpha d^2) for all d where it changes a sum in double precision, in order."""
-    bell = _bell(alpha)
-    return (*reversed(bell), 1.0, *bell)
+def _sums_beside(alpha: float) -> tuple[float, ...]:
+    """C(m) = sum over d = 1, ..., m of exp(-alpha d^2), for m = 0, 1, ... as long as it changes in double precision."""
+    return tuple(itertools.accumulate(_bell(alpha), initial=0.0))
 
 
 def _bell(alpha: float) -> tuple[float, ...]:
