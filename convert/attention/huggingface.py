@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import GeometryError
 from ..spec import ConvSpec
 from .reader import Reader, build_in
-from .timm import same_padded, standardised, zero_padded
+from .standardised import same_padded, standardised, zero_padded
 
 
 def dynamically_padded(conv: Any) -> ConvSpec:

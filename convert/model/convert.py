@@ -25,7 +25,8 @@ from ..arguments import as_tolerance
 from ..attention.checked import changeable_model, checked_model
 from ..attention.computed import detached, value
 from ..attention.construction import attention_with, conv_with, not_a_convolution
-from ..attention.layer import SelfAttention, check_alpha
+from ..attention.layer import SelfAttention
+from ..attention.positions import check_alpha
 from ..attention.supported import ForeignConvolution, unsupported_reason
 from ..certificate.distance import told_distance
 from ..engines import AUTO, check_engine_name

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...convert.attention.layer import SelfAttention, check_alpha
+from ...convert.attention.layer import SelfAttention
+from ...convert.attention.positions import check_alpha
 from ...convert.errors import CheckpointError, Problem
 from ...convert.files.checkpoint import Opening
 from ...convert.files.folder import converted_in

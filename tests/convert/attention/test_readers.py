@@ -26,13 +26,14 @@ from conv2attn.convert import (
     restore_model,
     save_converted,
 )
-from conv2attn.convert.attention import mmcv
 from conv2attn.convert.attention import reader as readers
-from conv2attn.convert.attention.timm import (
+from conv2attn.convert.attention.standardised import (
+    adapted,
     perhaps_same_padded,
     same_padded,
     scaled_standardised,
     standardised,
+    standardised_by_deviation,
     zero_padded,
 )
 from conv2attn.convert.errors import OutputError, UnsupportedLayerError
@@ -151,8 +152,8 @@ READERS: dict[type[nn.Conv2d], Reader] = {
     Same: Reader(same_padded),
     Standardised: Reader(perhaps_same_padded, standardised),
     Scaled: Reader(perhaps_same_padded, scaled_standardised),
-    ByDeviation: Reader(zero_padded, mmcv.standardised),
-    Adapted: Reader(zero_padded, mmcv.adapted),
+    ByDeviation: Reader(zero_padded, standardised_by_deviation),
+    Adapted: Reader(zero_padded, adapted),
 }
 CONVOLUTIONS = {
     "same": lambda: Same(2, 4, (3, 2), stride=(2, 3), groups=2),

@@ -1,0 +1,186 @@
+"""Positions at rest: numbers of Python that a module holds beside its parameters.
+
+They are no parameters and no buffers, which would be inputs of every graph and could be written to in vain. ``alpha``
+and ``centers`` are properties that make new tensors of them, and state dicts hold these tensors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from ..arguments import as_number
+from ..errors import ConversionError
+from ..heads.regime import EXACT_ALPHA, Positions, Regime, compute_dtype
+from ..heads.shown import Shown
+from ..heads.values import constant
+from ..spec import ConvSpec
+
+_UNCHANGED: Any = object()
+_POSITIONS, _TRAINED = ("alpha", "centers"), "log_alpha"
+_ASSIGNED = (
+    "alpha and centers at rest are numbers, not parameters: layer.set_positions(alpha=..., centers=...) sets them, and "
+    "melt(layer) or layer.train_positions() makes them train"
+)
+
+
+class RestingPositions(nn.Module):
+    """A module with a geometry whose heads look at places that are known as numbers.
+
+    Attributes:
+        spec: The geometry.
+        alpha_follows_dtype: Whether alpha is the one with which attention is one-hot in whatever precision.
+    """
+
+    spec: ConvSpec
+    alpha_follows_dtype: bool
+    trains_positions: bool = False
+
+    def _rest_at_taps(self, alpha: float | None, dtype: torch.dtype) -> None:
+        """Holds the first positions: every head at its kernel tap."""
+        self.alpha_follows_dtype = alpha is None
+        self._hold(Regime.of(self.spec, alpha=check_alpha(alpha, dtype), centers=self.spec.tap_offsets, dtype=dtype))
+
+    @property
+    def regime(self) -> Regime:
+        """The positions as numbers, and what they allow."""
+        return self._regime
+
+    @property
+    def positions(self) -> Positions:
+        """Where the heads look, and how sharply, as numbers; ``set_positions`` changes them."""
+        return Positions(self.regime.alpha, self.regime.centers)
+
+    def set_positions(self, *, alpha: Any = _UNCHANGED, centers: Any = _UNCHANGED) -> None:
+        """Sets where the heads look, and how sharply.
+
+        Positions are numbers about the grid, not about the channels: they are kept in double precision in a layer of
+        float64, and in single precision in any other.
+
+        Args:
+            alpha: Locality strength of all heads, or of each: [num_heads]. None means so large that attention is
+                exactly one-hot, in whatever precision the layer is converted to later.
+            centers: Centre of each head, its offset from the query in pixels (row, column): [num_heads, axes].
+
+        Raises:
+            ConversionError: A strength is not positive and finite, or a shape is wrong. Nothing is changed then.
+        """
+        regime, follows = self.regime, self.alpha_follows_dtype
+        if alpha is _UNCHANGED:
+            alpha = regime.alpha
+        else:
+            follows = alpha is None
+            alpha = EXACT_ALPHA[regime.dtype] if alpha is None else alpha
+        places = regime.centers if centers is _UNCHANGED else centers
+        self._hold(Regime.of(self.spec, alpha=alpha, centers=places, dtype=regime.dtype))
+        self.alpha_follows_dtype = follows
+
+    def _hold(self, regime: Regime) -> None:
+        self._regime = regime
+
+    @property
+    def alpha(self) -> Tensor:
+        """Locality strength of each head, positive, [num_heads]: a new tensor at each access, in at least float32."""
+        found = self._alpha()
+        return found.as_subclass(Shown) if type(found) is Tensor else found  # which a sharded one cannot be
+
+    @alpha.setter
+    def alpha(self, value: Any) -> None:
+        raise ConversionError(_ASSIGNED)
+
+    @property
+    def centers(self) -> Tensor:
+        """Centre of each head, its offset from the query in pixels (row, column), [num_heads, axes]; likewise."""
+        return self._centers()
+
+    @centers.setter
+    def centers(self, value: Any) -> None:
+        raise ConversionError(_ASSIGNED)
+
+    def _alpha(self) -> Tensor:
+        return self._shown(self._regime.alpha)
+
+    def _centers(self) -> Tensor:
+        return self._shown(self._regime.centers)
+
+    def _shown(self, values: Any) -> Tensor:
+        device = next((p.device for p in self._parameters.values() if p is not None), torch.device("cpu"))
+        device = torch.device("cpu") if device.type == "meta" else device  # numbers have values everywhere
+        return constant(values, self._regime.dtype, device).as_subclass(Shown)
+
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        """As ``nn.Module``'s, which assigning a parameter calls; positions at rest are none."""
+        if name in _POSITIONS:
+            raise ConversionError(_ASSIGNED)
+        super().register_parameter(name, param)
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for name in _POSITIONS:
+            destination[prefix + name] = getattr(self, name).as_subclass(Tensor)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Mapping[str, Any],
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        own = {prefix + name for name in (*_POSITIONS, _TRAINED)}
+        others = {key: value for key, value in state_dict.items() if key not in own}
+        rest = local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        super()._load_from_state_dict(others, prefix, *rest)
+        found = {name: state_dict[prefix + name] for name in _POSITIONS if prefix + name in state_dict}
+        if prefix + _TRAINED in state_dict:  # of a layer whose positions were trained
+            found["alpha"] = state_dict[prefix + _TRAINED].double().exp()
+        missing_keys += [prefix + name for name in _POSITIONS if name not in found and strict]
+        try:
+            self._load_positions(found)
+        except ConversionError as error:
+            error_msgs.append(f"positions of {prefix.removesuffix('.') or 'the layer'}: {error}")
+
+    def _load_positions(self, found: Mapping[str, Any]) -> None:
+        """Sets positions of a state dict; an alpha that followed the precision it was saved in follows this layer's."""
+        found = {name: value for name, value in found.items() if not value.is_meta}
+        alpha = found.get("alpha")
+        follows = self.alpha_follows_dtype
+        if follows and alpha is not None and bool((alpha == EXACT_ALPHA.get(alpha.dtype, 0.0)).all()):
+            found["alpha"] = None
+        self.set_positions(**found)
+        self.alpha_follows_dtype = follows
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        dtype = compute_dtype(fn(torch.empty(0, dtype=self._regime.dtype)).dtype)
+        if dtype != self._regime.dtype:
+            self._convert_positions(dtype)
+        return self
+
+    def _convert_positions(self, dtype: torch.dtype) -> None:
+        """Holds the positions in another precision; an alpha that follows the precision stays one-hot."""
+        alpha: Any = self._regime.alpha
+        if self.alpha_follows_dtype and set(alpha) == {EXACT_ALPHA[self._regime.dtype]}:
+            alpha = EXACT_ALPHA[dtype]
+        self._regime = Regime.of(self.spec, alpha=alpha, centers=self._regime.centers, dtype=dtype)
+
+
+def check_alpha(alpha: float | None, dtype: torch.dtype) -> float:
+    """The locality strength for a layer of this dtype; None means the exact regime.
+
+    Raises:
+        ConversionError: alpha is not positive and finite in this dtype.
+    """
+    if alpha is None:
+        return EXACT_ALPHA[compute_dtype(dtype)]
+    precise = compute_dtype(dtype)
+    alpha = as_number(alpha, "alpha")
+    if not 0 < torch.tensor(alpha, dtype=precise, device="cpu").item() < math.inf:
+        raise ConversionError(f"alpha must be positive and finite in {precise}; got {alpha}")
+    return alpha
