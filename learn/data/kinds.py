@@ -43,8 +43,9 @@ def load_data(
         ConversionError: The images do not have the network's channels.
     """
     whole = preprocessing if isinstance(preprocessing, Preprocessing) else None
+    normalization = preprocessing.normalization if isinstance(preprocessing, Preprocessing) else preprocessing
     found = _load(text, channels=channels, size=size, preprocessing=whole, out=out)
-    return found if preprocessing is None else found.normalized(whole.normalization if whole else preprocessing)
+    return found if normalization is None else found.normalized(normalization)
 
 
 def _load(

@@ -24,7 +24,7 @@ class Unordered(torch.autograd.Function):
         return weight.clone()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
         """The gradient, rounded otherwise at each call of several threads."""
         Unordered.calls += torch.get_num_threads() > 1
         return gradient * (1 + Unordered.calls * 2.0**-20)
