@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ...attention.checked import checked_layer
@@ -17,10 +16,9 @@ from ...errors import ConversionError
 from ...heads.values import AttentionLayer
 from ...size import Size
 from ...spec import ConvSpec
+from ..data import convolve_padded
 from ..layer import padded_range, pixel_errors
 from .rules.interval import Arithmetic, Interval, UnboundedError, checked, linear_map
-
-_CONVOLVE = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
 @dataclass(frozen=True)
@@ -114,8 +112,7 @@ def convolve(spec: ConvSpec, x: Tensor, kernel: Tensor, output: torch.Size, bias
         return convolve(spec, x.unsqueeze(0), kernel, output, bias).squeeze(0)
     if spec.transposed and tuple(spec.output_size(Size(*x.shape[2:]))) != tuple(output[-spec.axes :]):
         spec = spec.with_output_size(x.shape[2:], output)
-    along = spec.query_stride, 0, spec.dilation, spec.groups
-    return _CONVOLVE[spec.axes](spec.pad(x), kernel, bias, *along)
+    return convolve_padded(spec, spec.pad(x), kernel, bias)
 
 
 def _channels(values: Tensor | None, spec: ConvSpec) -> Tensor:
