@@ -66,11 +66,7 @@ def named_factory(spec: str, arguments: Mapping[str, object]) -> Named | None:
 
 def similar_names(name: str) -> list[str]:
     """Registered names like a word, as specifications: the same word first; none of libraries that are not there."""
-    listed = {
-        f"{library}:{known}": known
-        for library, known in [(_TORCHVISION, known) for known in _list(_TORCHVISION)]
-        + [("timm", known) for known in _list("timm")]
-    }
+    listed = {f"{library}:{known}": known for library in (_TORCHVISION, "timm") for known in _list(library)}
     close = set(difflib.get_close_matches(name, set(listed.values()), n=_CLOSE))
     return sorted((spec for spec, known in listed.items() if known in close), key=lambda spec: listed[spec] != name)
 
