@@ -42,11 +42,10 @@ def load_data(
         ToolError: scikit-learn is needed, and not installed.
         ConversionError: The images do not have the network's channels.
     """
-    if isinstance(preprocessing, Preprocessing):
-        found = _load(text, channels=channels, size=size, preprocessing=preprocessing, out=out)
-        return found.normalized(preprocessing.normalization)
-    found = _load(text, channels=channels, size=size, preprocessing=None, out=out)
-    return found if preprocessing is None else found.normalized(preprocessing)
+    whole = preprocessing if isinstance(preprocessing, Preprocessing) else None
+    normalization = preprocessing.normalization if isinstance(preprocessing, Preprocessing) else preprocessing
+    found = _load(text, channels=channels, size=size, preprocessing=whole, out=out)
+    return found if normalization is None else found.normalized(normalization)
 
 
 def _load(
