@@ -296,6 +296,7 @@ def first_violation(check: str, settings: Settings, *, may_raise: bool = False) 
     return next((made for made in found if may_raise or not made.what.startswith("raises ")), None)
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize(("plant", "check"), FAULTS, ids=lambda fault: getattr(fault, "__name__", ""))
 def test_a_planted_fault_is_found(plant: Plant, check: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
@@ -310,6 +311,7 @@ def test_a_processor_that_takes_subnormal_weights_for_zero_breaks_no_certificate
     assert first_violation("extremes", Settings()) is None
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("check", CHECKS)
 def test_each_check_finds_a_dropped_head_or_has_a_fault_of_its_own(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
     drop_a_head(monkeypatch)
@@ -452,6 +454,7 @@ def test_a_campaign_is_the_sum_of_its_shards_whatever_their_order(tmp_path: Path
     assert plain(run_campaign(settings, layers=12, seed=1)) == plain(whole)
 
 
+@pytest.mark.slow
 def test_several_processes_find_what_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(engines=("literal",), max_size=4)
     one = run_campaign(settings, layers=40, workers=0)
@@ -475,6 +478,7 @@ def dask_cluster() -> Iterator[Executor]:
         yield executor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executors", [processes, dask_cluster])
 def test_an_executor_of_the_callers_finds_what_one_process_finds(
     executors: Callable[[], AbstractContextManager[Executor]],
@@ -486,6 +490,7 @@ def test_an_executor_of_the_callers_finds_what_one_process_finds(
     assert plain(theirs) == plain(run_campaign(settings, layers=40, workers=0))
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_ends_the_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConversionError, match="a process of the campaign died"):
         run_campaign(Dying(), layers=8, workers=2)

@@ -173,6 +173,7 @@ cli.main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", ["199", "100000"], ids=["in this process", "in several processes"])
 def test_an_interrupt_ends_a_campaign_with_a_partial_summary(layers: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", TELLS_OF_PROGRESS, "soak", "--layers", layers, "--out", "result.json"]

@@ -62,6 +62,7 @@ def test_a_network_s_result_is_data(checkpoint: str, run: Run) -> None:
     assert network["certificate"]["unbounded"] == []
 
 
+@pytest.mark.fault
 def test_a_network_beyond_its_bound_end_to_end_is_found(
     checkpoint: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +120,7 @@ def test_a_converted_folder_is_compared_with_the_network_it_restores(alpha: floa
         assert (engine["logit_difference"] > 0.01) == (alpha is not None)
 
 
+@pytest.mark.fault
 def test_a_network_that_differs_gives_exit_code_1(checkpoint: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     drop_a_head(monkeypatch)
     code, out, _ = run("verify", checkpoint, *ARCH, "--random", "1", "--size", "16x16", "--engine", "literal")

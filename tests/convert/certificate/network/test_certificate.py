@@ -256,6 +256,7 @@ def test_as_data_numbers_that_are_not_finite_are_null() -> None:
     }
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("name", ["bound_layer", "bound_call"])
 def test_an_error_that_is_left_out_is_found_by_the_search(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted faults: of attention layers, or of the operations between, all but a thousandth of the error is lost."""

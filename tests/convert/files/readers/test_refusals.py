@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from conv2attn.convert.errors import CheckpointError
-from conv2attn.convert.files.checkpoint import read_checkpoint
+from conv2attn.convert.files.checkpoint import Opening, read_checkpoint
 from conv2attn.convert.files.open import open_network
 from tests.command import exit_code
 
@@ -82,7 +82,7 @@ def test_a_pickle_runs_nothing(
         path = Path()
     for architecture in (None, nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3))):
         with suppress(Exception):  # refused, or read without what it asks for
-            open_network(path, architecture=architecture).cnn()(torch.zeros(1, 2, 4, 4))
+            open_network(path, Opening(architecture)).cnn()(torch.zeros(1, 2, 4, 4))
     assert not Path("trace").exists()
 
 
