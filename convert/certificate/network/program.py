@@ -30,12 +30,7 @@ from ...spec import ConvSpec, batch_shape
 from .rules.call import operator_name
 from .rules.interval import Known, UnboundedError
 
-
-class Unknown:
-    """A tensor of which nothing is known."""
-
-
-UNKNOWN = Unknown()
+UNKNOWN = object()  # a tensor of which nothing is known
 
 
 @torch.library.custom_op("conv2attn::attention", mutates_args=(), schema="(Tensor x, str layer, int[] shape) -> Tensor")
@@ -133,7 +128,7 @@ class Walk(fx.Interpreter):
     def values_for(self, images: Any) -> list[Any]:
         """What is known of the tensors that the program gives, for what is known of the images."""
         found = tree_leaves(self.run(*self.program.inputs(images)))
-        return [leaf for leaf in found if isinstance(leaf, Known | Tensor | Unknown)]
+        return [leaf for leaf in found if isinstance(leaf, Known | Tensor) or leaf is UNKNOWN]
 
     def run_node(self, n: fx.Node) -> Any:
         """What is known of a node's result."""
@@ -141,7 +136,7 @@ class Walk(fx.Interpreter):
             return super().run_node(n)
         try:
             return self._value(n, *self.fetch_args_kwargs_from_env(n)) if n.users else UNKNOWN
-        except UnboundedError as reason:
+        except (UnboundedError, ConversionError) as reason:
             self.problems.append(Problem(self.program.place(n), str(reason)))
             return UNKNOWN
 
