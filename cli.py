@@ -749,7 +749,7 @@ def melt(
     precision: PrecisionOption = "32-true",
     example: Annotated[
         str | None,
-        typer.Option(metavar="stamps", help="Run the example that shows what content attention is for, with pictures."),
+        typer.Option(metavar="stamps|photographs", help="Run an example that cleans images, with tables and pictures."),
     ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="The example with every control, rates swept for each: about an hour.")
@@ -794,14 +794,15 @@ def melt(
 
 def _example(name: str, checkpoint: Path | None, out: Path, *, full: bool, seeds: int, resume: bool) -> Outcome:
     """Runs an example of melting."""
-    from .proofs.show.stamps import show_stamps
+    from .learn.examples.examples import EXAMPLES
+    from .proofs.show.examples import show_example
 
-    if name != "stamps":
-        raise typer.BadParameter(f"there is one example, stamps; got {name!r}", param_hint="--example")
+    if name not in EXAMPLES:
+        raise typer.BadParameter(f"there are {' and '.join(EXAMPLES)}; got {name!r}", param_hint="--example")
     if checkpoint is not None:
         raise typer.BadParameter("trains a network of its own, and takes no checkpoint", param_hint="--example")
-    lines = partial(say, err=True)
-    return show_stamps(out, full=full, seeds=seeds, resume=resume, progress=sys.stderr.isatty(), say=lines)
+    progress, lines = sys.stderr.isatty(), partial(say, err=True)
+    return show_example(EXAMPLES[name], out, full=full, seeds=seeds, resume=resume, progress=progress, say=lines)
 
 
 @app.command(cls=Command)

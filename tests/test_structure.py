@@ -36,7 +36,7 @@ ROOMS = [
     "learn/training",
     "learn/melting",
     "learn/freezing",
-    "learn/stamps",
+    "learn/examples",
     "learn/experiment",
     "proofs/terminal",
     "proofs/formal/coq",
