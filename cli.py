@@ -273,7 +273,9 @@ def show(
 @app.command(cls=Command)
 def learn(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
-    data: Annotated[str, typer.Option(metavar="KIND", help="digits, drawn, cifar10:PATH or folder:PATH.")] = "digits",
+    data: Annotated[
+        str, typer.Option(metavar="KIND", help="digits, drawn, drawn:SIDE, cifar10:PATH or folder:PATH.")
+    ] = "digits",
     encoding: Annotated[
         str,
         typer.Option(
@@ -706,7 +708,7 @@ def melt(
         str | None,
         typer.Option(
             metavar="KIND",
-            help="digits, drawn, cifar10:PATH or folder:PATH; required with a checkpoint, without one it is digits.",
+            help="digits, drawn, drawn:SIDE, cifar10:PATH or folder:PATH; required with a checkpoint, digits without.",
         ),
     ] = None,
     size: PictureSizeOption = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -16,6 +15,7 @@ from ...convert.plain import json_text
 from ...learn.examples.example import Example, Outcomes
 from ...learn.examples.experiment import run_example
 from ..terminal.table import Table
+from .trained.table import spread
 
 RESULT = "result.json"
 
@@ -139,9 +139,3 @@ def show_example(
 
 def _save(picture: bytes, path: Path) -> None:
     path.write_bytes(picture)
-
-
-def spread(values: list[float], digits: int, *, signed: bool = False) -> str:
-    """Mean and standard deviation over seeds."""
-    mean = f"{statistics.fmean(values):{'+' if signed else ''}.{digits}f}"
-    return mean if len(values) == 1 else f"{mean} \u00b1 {statistics.stdev(values):.{digits}f}"

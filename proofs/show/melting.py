@@ -25,6 +25,7 @@ from ...learn.melting.compare import CLEAN, Comparison, Melting, compare
 from ...learn.training.recipe import Machine, Recipe
 from ..terminal.names import layer_name
 from ..terminal.table import Table
+from .trained.table import spread
 
 COMPARISON = "melt.json"
 _ROWS = {"start": "the CNN at the start", "cnn": "fine-tuned as the CNN", "attention": "fine-tuned as attention"}
@@ -83,8 +84,8 @@ class Melted:
         rows = []
         for name, title in _ROWS.items():
             found = [result.test[name] for result in results]
-            cells = [_spread([100 * each[kind] for each in found]) for kind in kinds]
-            rows.append((title, *cells, _spread([100 * _corrupted(each) for each in found])))
+            cells = [spread([100 * each[kind] for each in found], 1) for kind in kinds]
+            rows.append((title, *cells, spread([100 * _corrupted(each) for each in found], 1)))
         return Table(("test accuracy, %", *kinds, "mean corrupted"), tuple(rows))
 
     def _verdict(self, kind: str, points: Sequence[float]) -> str:
@@ -92,7 +93,7 @@ class Melted:
         mean = statistics.fmean(points)
         who = "attention is ahead" if mean > 0 else "the CNN is ahead" if mean < 0 else "neither is ahead"
         return (
-            f"On {kind} test images {who}: attention minus CNN is {_spread(list(points), signed=True)} points; "
+            f"On {kind} test images {who}: attention minus CNN is {spread(points, 1, signed=True)} points; "
             f"attention is better for {better[0]} of {len(points)} seeds, the CNN for {better[1]}"
         )
 
@@ -218,9 +219,3 @@ def _channels(cnn: nn.Module) -> int | None:
 
 def _corrupted(accuracies: dict[str, float]) -> float:
     return statistics.fmean(value for kind, value in accuracies.items() if kind != CLEAN)
-
-
-def _spread(values: list[float], *, signed: bool = False) -> str:
-    """Mean and standard deviation over seeds."""
-    mean = f"{statistics.fmean(values):{'+' if signed else ''}.1f}"
-    return mean if len(values) == 1 else f"{mean} \u00b1 {statistics.stdev(values):.1f}"
