@@ -736,7 +736,7 @@ def melt(
         list[float] | None,
         typer.Option(
             callback=all_positive,
-            help="Highest learning rate; of positions and gates, ten times it. Repeatable: both sides try each, and "
+            help="Highest learning rate; of positions and gates, ten times it. Repeatable: each side tries each, and "
             "validation images choose. By default 1e-4, with --content 3e-4 and 1e-3.",
         ),
     ] = None,

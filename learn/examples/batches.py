@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,19 +15,28 @@ Draw = Callable[[int, torch.Generator], tuple[Tensor, Tensor]]
 """Draws so many inputs, and what is to become of them."""
 
 
-def drawn_loaders(name: str, draw: Draw, validation: Pairs, *, seed: int, steps: int, batch: int) -> Loaders:
-    """Data to train a network with: new batches in each epoch, and always the same ones to choose with.
+@dataclass(frozen=True)
+class DrawnData:
+    """Data to train networks with: new batches in each epoch, and always the same ones to choose with.
 
-    Args:
+    Attributes:
         name: What a run's folder calls it.
         draw: Draws a batch.
-        validation: Batches that choose.
-        seed: Other seeds have other batches.
+        validation: Makes the batches that choose.
         steps: Batches of an epoch.
         batch: Size of a batch.
     """
-    loader = DataLoader(_Batches(draw, batch), sampler=_Numbers(seed, steps), batch_size=None)
-    return Loaders(f"{name}, seed {seed}", loader, validation)
+
+    name: str
+    draw: Draw
+    validation: Callable[[], Pairs]
+    steps: int
+    batch: int
+
+    def __call__(self, seed: int) -> Loaders:
+        """The data of a seed; other seeds have other batches."""
+        loader = DataLoader(_Batches(self.draw, self.batch), sampler=_Numbers(seed, self.steps), batch_size=None)
+        return Loaders(f"{self.name}, seed {seed}", loader, self.validation())
 
 
 class _Batches(Dataset[tuple[Tensor, Tensor]]):

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 
 from ...convert.attention.computed import in_eval_mode
 from ...convert.errors import ToolError
+from ..melting.comparison import Arm, Comparison
 from ..melting.melt import melt
 from ..training.evaluate import evaluate
 from ..training.recipe import Recipe
+from .batches import DrawnData
 from .denoiser import LOOKS, PageDenoiser, PhotographDenoiser, with_context, with_larger_kernel
-from .example import Arm, Example
 from .pages import training_pages, unseen_pages, validation_pages
 from .photographs import LEVELS, RECURRING, SCENES, grid_crops, training_crops
 
@@ -104,11 +105,12 @@ def validation_crops(rows: int = 2) -> list[tuple[Tensor, Tensor]]:
     return [grid_crops(name, "validation", level, rows=rows) for name in names for level in LEVELS]
 
 
-STAMPS = Example(
+STAMPS = Comparison(
     name="stamps",
     new=PageDenoiser,
-    draw=training_pages,
-    validation=lambda: [validation_pages()],
+    what="to clean pages",
+    data=DrawnData("stamps", training_pages, lambda: [validation_pages()], steps=100, batch=32),
+    loss=F.mse_loss,
     score=score_pages,
     tables={"PSNR, dB": {"each digit 6 times": "2", "nothing recurs": "12"}},
     arms={
@@ -124,16 +126,15 @@ STAMPS = Example(
     },
     start=Recipe(epochs=6, lr=3e-3, clip=1.0),
     onward=Recipe(epochs=5, lr=3e-3, clip=1.0),
-    batch=32,
-    steps=100,
     rates=(1e-3, 2e-3, 3e-3, 5e-3),
 )
 
-PHOTOGRAPHS = Example(
+PHOTOGRAPHS = Comparison(
     name="photographs",
     new=PhotographDenoiser,
-    draw=training_crops,
-    validation=validation_crops,
+    what="to clean photographs",
+    data=DrawnData("photographs", training_crops, validation_crops, steps=250, batch=8),
+    loss=F.mse_loss,
     score=score_photographs,
     tables={
         title: {
@@ -154,8 +155,6 @@ PHOTOGRAPHS = Example(
     },
     start=Recipe(epochs=4, lr=4e-3, clip=1.0),
     onward=Recipe(epochs=4, lr=4e-3, clip=1.0),
-    batch=8,
-    steps=250,
     rates=(1e-3, 2e-3, 4e-3),
     rounds=10,
     one_start=True,

@@ -163,6 +163,7 @@ def read_results(folder: Path, *, partly: bool = False) -> list[Result]:
             return []
         raise CheckpointError(f"{folder} holds an experiment that is not over: it has no {RESULTS}")
     try:
-        return [from_plain(Result, row) for row in read_json(path_in(folder, RESULTS))]
+        rows: Any = read_json(path_in(folder, RESULTS))
+        return [from_plain(Result, row) for row in rows]
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{folder / RESULTS} does not hold the results of an experiment") from error

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,8 +12,8 @@ from ...convert.files.architecture import Architecture
 from ...convert.files.folder import NETWORK, save_converted
 from ...convert.files.write import write_file
 from ...convert.plain import json_text
-from ...learn.examples.example import Example, Outcomes
-from ...learn.examples.experiment import run_example
+from ...learn.melting.comparison import Comparison, Outcomes
+from ...learn.melting.run import run_comparison
 from ..terminal.table import Table
 from .trained.table import spread
 
@@ -32,22 +32,18 @@ class ExampleRun:
     """
 
     folder: Path
-    example: Example
+    example: Comparison
     outcomes: Outcomes
     pictures: tuple[str, ...]
     exit_code: ClassVar[int] = 0
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as plain data."""
-        results = self.outcomes.results
         measures = [measure for columns in self.example.tables.values() for measure in columns.values()]
         return {
             "folder": str(self.folder),
-            "seeds": {
-                str(seed): {name: asdict(each) for name, each in found.items()} for seed, found in results.items()
-            },
+            **self.outcomes.to_json(),
             "gain": {arm: {each: self.outcomes.gains(arm, each) for each in measures} for arm in self._arms()},
-            "seconds": self.outcomes.seconds,
         }
 
     def shown(self) -> list[Table | str]:
@@ -79,9 +75,9 @@ class ExampleRun:
         told = (f"{column}: {', '.join(f'{gain:+.2f}' for gain in each)}" for column, each in gains.items())
         return f"Attention minus CNN for each seed, {title}; {'; '.join(told)}"
 
-    def _table(self, title: str, columns: dict[str, str]) -> Table:
+    def _table(self, title: str, columns: Mapping[str, str]) -> Table:
         titles = {"start": "the CNN at the start"}
-        titles |= {name: arm.title for name, arm in (self.example.arms | self.example.controls).items()}
+        titles |= {name: arm.title for name, arm in {**self.example.arms, **self.example.controls}.items()}
         digits = 2 if "dB" in title else 4
         rows = []
         for name in ("start", "cnn", *self._arms()):
@@ -100,7 +96,7 @@ class ExampleRun:
 
 
 def show_example(
-    example: Example, out: Path, *, full: bool, seeds: int, resume: bool, progress: bool, say: Callable[[str], None]
+    example: Comparison, out: Path, *, full: bool, seeds: int, resume: bool, progress: bool, say: Callable[[str], None]
 ) -> ExampleRun:
     """Runs an example, and writes its numbers and pictures.
 
@@ -119,7 +115,7 @@ def show_example(
     from .pictures.examples import PICTURES
     from .pictures.style import drawn_in_style
 
-    outcomes = run_example(example, out, full=full, seeds=seeds, resume=resume, progress=progress, say=say)
+    outcomes = run_comparison(example, out, full=full, seeds=seeds, resume=resume, progress=progress, say=say)
     new = type(outcomes.networks["start"])
     save_converted(
         outcomes.networks["content"],

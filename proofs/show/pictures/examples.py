@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from ....convert.attention.layer import SelfAttention
 from ....learn.examples.denoiser import LOOKS, TOKEN
-from ....learn.examples.example import Outcomes
 from ....learn.examples.examples import STAMPS_OF_A_PAGE
 from ....learn.examples.pages import COLUMNS, PITCH, ROWS, unseen_pages
 from ....learn.examples.photographs import grid_crops
+from ....learn.melting.comparison import Outcomes
 from ....learn.melting.record import inputs_of_layers
 from .style import ATTENTION, BLUE, FAINT, GREEN, GREY, INK, PURPLE, VERMILION, Sheet
 

@@ -13,14 +13,15 @@ import torch
 from conv2attn.convert.errors import RunExistsError
 from conv2attn.convert.files.open import open_network
 from conv2attn.learn.data.digits import digits
-from conv2attn.learn.examples.batches import drawn_loaders
+from conv2attn.learn.data.loaders import Loaders
+from conv2attn.learn.examples.batches import Draw, DrawnData
 from conv2attn.learn.examples.denoiser import LOOKS, PageDenoiser, PhotographDenoiser, with_context, with_larger_kernel
-from conv2attn.learn.examples.example import Example
 from conv2attn.learn.examples.examples import PHOTOGRAPHS, STAMPS, psnr, score_pages, score_photographs, ssim
-from conv2attn.learn.examples.experiment import run_example
-from conv2attn.learn.examples.pages import NOISE, PITCH, pages, training_pages, unseen_pages
+from conv2attn.learn.examples.pages import NOISE, PITCH, pages, training_pages, unseen_pages, validation_pages
 from conv2attn.learn.examples.photographs import LEVELS, grid_crops, photographs, training_crops
+from conv2attn.learn.melting.comparison import Comparison
 from conv2attn.learn.melting.melt import attention_layers, melt
+from conv2attn.learn.melting.run import run_comparison
 from conv2attn.learn.training.recipe import Recipe
 from conv2attn.proofs.show.examples import show_example
 from conv2attn.proofs.show.pictures.examples import PICTURES
@@ -28,16 +29,22 @@ from tests.command import exit_code
 
 _SHORT = Recipe(epochs=1, lr=3e-3, clip=1.0)
 SMALL = [
-    replace(STAMPS, start=_SHORT, onward=_SHORT, steps=2, batch=4, score=partial(score_pages, count=4)),
     replace(
-        PHOTOGRAPHS,
+        STAMPS,
+        data=DrawnData("stamps", training_pages, lambda: [validation_pages(10)], steps=2, batch=4),
         start=_SHORT,
         onward=_SHORT,
-        steps=2,
-        batch=2,
+        score=partial(score_pages, count=4),
+    ),
+    replace(
+        PHOTOGRAPHS,
+        data=DrawnData(
+            "photographs", training_crops, lambda: [grid_crops("brick", "validation", 25, rows=1)], steps=2, batch=2
+        ),
+        start=_SHORT,
+        onward=_SHORT,
         rounds=2,
         score=partial(score_photographs, rows=1),
-        validation=lambda: [grid_crops("brick", "validation", 25, rows=1)],
     ),
 ]
 
@@ -59,7 +66,7 @@ def test_noise_is_as_strong_as_it_says() -> None:
 
 
 def test_batches_come_from_their_seed_and_epoch() -> None:
-    one, other = (drawn_loaders("pages", training_pages, [], seed=seed, steps=3, batch=2) for seed in (0, 1))
+    one, other = map(DrawnData("pages", training_pages, list, steps=3, batch=2), (0, 1))
     assert not torch.equal(next(iter(one.train))[0], next(iter(other.train))[0])
     first, *_, last = [batch for batch, _ in one.train]
     assert not torch.equal(first, last)
@@ -84,9 +91,9 @@ def test_the_parts_of_a_photograph_share_no_pixel_and_crops_come_from_theirs() -
 
 
 @pytest.mark.parametrize(("kind", "draw"), [(PageDenoiser, training_pages), (PhotographDenoiser, training_crops)])
-def test_every_way_to_go_on_begins_as_the_cnn_and_can_learn(kind: type[PageDenoiser], draw: object) -> None:
+def test_every_way_to_go_on_begins_as_the_cnn_and_can_learn(kind: type[PageDenoiser], draw: Draw) -> None:
     torch.manual_seed(0)
-    noisy, clean = STAMPS.draw(2, torch.Generator()) if draw is training_pages else training_crops(2, torch.Generator())
+    noisy, clean = draw(2, torch.Generator())
     cnn = kind().eval()
     wanted = cnn(noisy)
 
@@ -118,7 +125,7 @@ def test_psnr_is_that_of_the_mean_square_and_ssim_that_of_the_image_itself_is_1(
 
 
 @pytest.mark.parametrize("example", SMALL, ids=lambda example: example.name)
-def test_an_example_compares_what_began_alike_and_goes_on_where_it_was(example: Example, tmp_path: Path) -> None:
+def test_an_example_compares_what_began_alike_and_goes_on_where_it_was(example: Comparison, tmp_path: Path) -> None:
     told: list[str] = []
     out, options = tmp_path / "out", {"full": False, "seeds": 2, "progress": False, "say": told.append}
     found = show_example(example, out, resume=False, **options)  # type: ignore[arg-type]
@@ -132,18 +139,20 @@ def test_an_example_compares_what_began_alike_and_goes_on_where_it_was(example: 
     for name in PICTURES[example.name]:
         assert (out / name).stat().st_size > 1000
     content = open_network(out).as_saved().eval()
-    noisy, _ = example.draw(2, torch.Generator())
+    data = example.data(0)
+    assert isinstance(data, Loaders)
+    noisy, _ = next(iter(data.train))
     assert torch.equal(content(noisy), found.outcomes.networks["content"](noisy))
     again = show_example(example, out, resume=True, **options)  # type: ignore[arg-type]
     assert again.outcomes.results == results
     with pytest.raises(RunExistsError):
-        run_example(example, out, seeds=1)
+        run_comparison(example, out, seeds=1)
     assert "melted, content" in str(found.shown()[0])
 
 
 def test_a_sweep_chooses_a_rate_for_every_way_that_has_none_of_another(tmp_path: Path) -> None:
     example = replace(SMALL[0], controls={name: STAMPS.controls[name] for name in ("context", "scratch")})
-    found = run_example(example, tmp_path / "out", full=True, seeds=1)
+    found = run_comparison(example, tmp_path / "out", full=True, seeds=1)
     runs = {folder.name for folder in (tmp_path / "out" / "rates").iterdir()}
     assert len(runs) == 1 + 4 * 3
     assert set(found.networks) == {"start", "cnn", "content", "context", "scratch"}
@@ -151,7 +160,7 @@ def test_a_sweep_chooses_a_rate_for_every_way_that_has_none_of_another(tmp_path:
 
 def test_a_cnn_is_trained_until_a_round_gains_nothing(tmp_path: Path) -> None:
     example = replace(SMALL[1], start=replace(_SHORT, lr=1e-12), rounds=9, arms={"cnn": PHOTOGRAPHS.arms["cnn"]})
-    found = run_example(example, tmp_path / "out", seeds=1).results[0]["start"]
+    found = run_comparison(example, tmp_path / "out", seeds=1).results[0]["start"]
     assert len(found.gained) < 8
     assert found.gained[-1] < 0.02
 
