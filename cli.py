@@ -126,7 +126,7 @@ def convert(
         alpha=alpha,
         skip_unsupported=skip_unsupported,
         input_range=range_of(input_range),
-        size=None if size is None else size_of(size),
+        size=size_of(size),
         form=form,
         force=force,
         page=page,
@@ -152,7 +152,7 @@ def plan(
         opening=opening,
         include=include or (),
         exclude=exclude or (),
-        size=None if size is None else size_of(size),
+        size=size_of(size),
     )
 
 
@@ -226,7 +226,7 @@ def show(
     """Draw where the heads look, or write a page that one can play with."""
     from .proofs.show.show import View, show
 
-    scaled = None if size is None else size_of(size)
+    scaled = size_of(size)
     pixel = None if query is None else pixel_of(query)
     view = View(layer, image, scaled, pixel, alpha, picture, normalization_of(mean, std))
     layers = show(source, out, view, opening, force=force)
@@ -467,7 +467,7 @@ def verify(
         )
         settings = Settings.of(engine, [] if dtype is None else [dtype], device=device)
         return _campaign("verify", settings, Shard(), random, seed=seed or 0, out=out)
-    scaled = None if size is None else size_of(size)
+    scaled = size_of(size)
     with result_file(out, "verify", sources=[checkpoint]) as write:
         found: Outcome
         if original is not None or form is not None or (opening.architecture is None and is_onnx(checkpoint)):
@@ -536,7 +536,7 @@ def export(
         opening=opening,
         alpha=alpha,
         skip_unsupported=skip_unsupported,
-        size=None if size is None else size_of(size),
+        size=size_of(size),
         form=form,
         force=force,
         inputs=parse_inputs(input_ or ()),
@@ -694,7 +694,7 @@ def melt(
         out,
         opening=opening,
         data=data or "digits",
-        size=None if size is None else size_of(size),
+        size=size_of(size),
         normalization=normalization_of(mean, std),
         melting=Melting(tolerance, alpha, content, last),
         include=include or (),
@@ -757,7 +757,7 @@ def freeze(
         opening=opening,
         tolerance=tolerance,
         input_range=range_of(input_range),
-        size=None if size is None else size_of(size),
+        size=size_of(size),
         data=data,
         plot=plot,
         force=force,

@@ -14,6 +14,7 @@ from .options import OPENING, opening_of
 from .outcome import Outcome, print_outcome
 from .output import results_alone
 
+Run = Callable[..., Outcome]
 _JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
@@ -34,9 +35,7 @@ class Command(TyperCommand):
             return super().invoke(ctx)
 
 
-def command(
-    app: typer.Typer, *, result: str | None = None
-) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
+def command(app: typer.Typer, *, result: str | None = None) -> Callable[[Run], Run]:
     """Registers a function as a command that prints what it returns and ends with the outcome's exit code.
 
     The command has the option ``--json`` as well, and in the place of a parameter ``opening`` the options ``OPENING``.
@@ -46,7 +45,7 @@ def command(
         result: The command that JSON names, if not this one.
     """
 
-    def register(run: Callable[..., Outcome]) -> Callable[..., Outcome]:
+    def register(run: Run) -> Run:
         types = get_type_hints(run, include_extras=True, localns={"Opening": object})
         opens = "opening" in types
 

@@ -194,8 +194,10 @@ def torch_device(name: str) -> Any:
         raise typer.BadParameter(f"there is no device {name!r}", param_hint="--device") from error
 
 
-def size_of(text: str) -> Size:
-    """A size, from a text like 224x224, or of one or three numbers."""
+def size_of(text: str | None) -> Size | None:
+    """A size, from a text like 224x224, or of one or three numbers; None of no text."""
+    if text is None:
+        return None
     from ...convert.size import Size
 
     found = re.fullmatch(r"\d{1,99}(x\d{1,99}){0,2}", text.lower())
