@@ -233,9 +233,8 @@ def _recipe(
 ) -> tuple[Architecture | None, Preprocessing | None]:
     """How a network was built, to be remembered, and what it was trained on."""
     recipe = given.resolved() if isinstance(given, Architecture) else None
-    config = getattr(cnn, "pretrained_cfg", None)
     found = from_folder(path) if path.is_dir() else None
-    return recipe, found or (from_timm(config) if isinstance(config, Mapping) else None)
+    return recipe, found or from_timm(getattr(cnn, "pretrained_cfg", None))
 
 
 def load_converted(

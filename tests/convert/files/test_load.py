@@ -100,7 +100,7 @@ def test_a_folder_of_a_network_needs_its_architecture_which_only_the_user_names(
     with pytest.raises(ArchitectureNeededError, match=f"^{re.escape(told)}$"):
         load_converted(write(tmp_path / "none", converted()))
     named = write(tmp_path / "named", converted(), architecture=HERE)
-    told = f"{named} names the architecture {HERE.spec}, and building it would run code that a file chose"
+    told = f"{named} names the architecture {HERE.spec}, which would run code that a file chose"
     with pytest.raises(TrustNeededError, match=f"^{re.escape(told)}$"):
         load_converted(named)
     assert load_converted(named, trust=True).state_dict().keys() == converted().state_dict().keys()
