@@ -771,6 +771,7 @@ def freeze(
 
 def main() -> None:
     """Runs the command line; every outcome becomes an exit code."""
+    gc.set_threshold(50_000, 20, 100)  # torch is a million objects: looking through them takes long
     atexit.register(gc.freeze)  # or the interpreter looks through all of torch once more, for a second, before it ends
     with ended_by_signals():
         prepare_streams()
