@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import sys
 import traceback
 from functools import partial
@@ -55,13 +56,12 @@ from .proofs.terminal.options import (
     torch_device,
     torch_dtype,
 )
-from .proofs.terminal.outcome import Outcome, Wrote, outcome_json, print_outcome
+from .proofs.terminal.outcome import Outcome, Wrote, outcome_json, print_outcome, result_file
 from .proofs.terminal.output import prepare_streams, progress, say, say_document
 from .proofs.terminal.signals import ended_by_signals
 
 if TYPE_CHECKING:
-    from .proofs.evidence.campaign.settings import Settings
-    from .proofs.evidence.campaign.shard import Shard
+    from .proofs.evidence.campaign.settings import Settings, Shard
 
 app = typer.Typer(
     name="conv2attn",
@@ -120,7 +120,8 @@ def convert(
     size: Annotated[
         str | None,
         typer.Option(
-            metavar="ROWSxCOLUMNS", help="Image size that the whole network's bound is for; by default 224x224."
+            metavar="ROWSxCOLUMNS",
+            help="Image size of the bound on the outputs of a small network; by default 224x224.",
         ),
     ] = None,
     form: FormOption = None,
@@ -129,6 +130,7 @@ def convert(
     as_json: JsonOption = False,
 ) -> None:
     """Convert the checkpoint of a CNN to self-attention; an ONNX file as a whole network, too."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # for torch: no spinning between many small operations
     from .proofs.show.conversion import convert_checkpoint
 
     converted = convert_checkpoint(
@@ -423,7 +425,7 @@ def bench(
 ) -> None:
     """Measure the attention beside the convolution: time, memory, error."""
     from .proofs.benchmark.measure import ROUNDS, Settings
-    from .proofs.benchmark.run import check_outputs, run_benchmark, steps, write_outputs
+    from .proofs.benchmark.run import check_outputs, measurements, run_benchmark, write_outputs
 
     settings = Settings(
         device=torch_device(device),
@@ -438,7 +440,7 @@ def bench(
         limit_flops=limit,
     )
     check_outputs(table or (), plot=plot, markdown=markdown)
-    with progress("Measuring", total=steps(table or (), settings)) as advance:
+    with progress("Measuring", total=len(measurements(table or (), settings))) as advance:
         benchmark = run_benchmark(table or (), settings, progress=advance)
     write_outputs(benchmark, plot=plot, markdown=markdown)
     _finish("bench", benchmark, as_json=as_json)
@@ -497,36 +499,27 @@ def verify(
     --random N verifies the theorem, the engines and the certificate on N random layers, as soak does.
     """
     from .convert.inputs import parse_inputs
-    from .proofs.evidence.campaign.outputs import check_stdout, result_file
-    from .proofs.evidence.campaign.settings import Settings
-    from .proofs.evidence.inputs import choose_inputs, load_pair
-    from .proofs.evidence.network import DEFAULT_ENGINES, verify_network
+    from .proofs.evidence.campaign.settings import Settings, Shard
+    from .proofs.evidence.network import verify_checkpoint
     from .proofs.evidence.onnx_network import verify_onnx_file
     from .proofs.show.program import is_onnx
 
+    images: dict[str, object] = {"--arch": arch, "--data": data, "--mean": mean, "--std": std, "--input": input_}
     if checkpoint is None:
         if random is None:
             raise typer.BadParameter("is missing: give it, or --random N for random layers", param_hint="CHECKPOINT")
-        given = {"--arch": arch, "--alpha": alpha, "--data": data, "--size": size, "--input": input_, "--mean": mean}
-        refuse_options("random layers", given | {"--std": std, "--original": original, "--form": form})
-        settings = Settings.of(engine, [] if dtype is None else [dtype], device=device, max_size=None)
-        _run_campaign("verify", settings, random, seed=seed or 0, out=out, as_json=as_json)
+        refuse_options(
+            "random layers", images | {"--alpha": alpha, "--size": size, "--original": original, "--form": form}
+        )
+        settings = Settings.of(engine, [] if dtype is None else [dtype], device=device)
+        _run_campaign("verify", settings, Shard(), random, seed=seed or 0, out=out, as_json=as_json)
         return
     scaled = None if size is None else size_of(size)
-    if as_json:
-        check_stdout()
-    if original is not None or form is not None or (arch is None and is_onnx(checkpoint)):
-        given = {
-            "--arch": arch,
-            "--engine": engine,
-            "--data": data,
-            "--dtype": dtype,
-            "--ema": ema,
-            "--weights": weights,
-        }
-        given |= {"--mean": mean, "--std": std, "--input": input_}
-        refuse_options("an ONNX file that ONNX Runtime runs", given)
-        with result_file(out, "verify", sources=[checkpoint]) as write:
+    with result_file(out, "verify", sources=[checkpoint]) as write:
+        found: Outcome
+        if original is not None or form is not None or (arch is None and is_onnx(checkpoint)):
+            weighed = {"--engine": engine, "--dtype": dtype, "--ema": ema, "--weights": weights}
+            refuse_options("an ONNX file that ONNX Runtime runs", images | weighed)
             found = verify_onnx_file(
                 checkpoint,
                 original=original,
@@ -537,33 +530,25 @@ def verify(
                 size=scaled,
                 seed=seed,
             )
-            write(outcome_json("verify", found))
-        _finish("verify", found, as_json=as_json)
-        return
-    with result_file(out, "verify", sources=[checkpoint]) as write:
-        pair = load_pair(
-            checkpoint,
-            opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
-            alpha=alpha,
-            skip_unsupported=skip_unsupported,
-            device=device,
-            dtype=torch_dtype(dtype),
-        )
-        normalization = normalization_of(mean, std)
-        inputs = choose_inputs(
-            pair,
-            folder=data,
-            count=random,
-            size=scaled,
-            seed=seed,
-            normalization=normalization,
-            specs=parse_inputs(input_ or ()),
-        )
-        engines = engine or DEFAULT_ENGINES
-        with progress("Running CNN and attention", total=(1 + len(engines)) * inputs.number) as advance:
-            check = verify_network(pair, inputs, engines=engines, progress=advance)
-        write(outcome_json("verify", check))
-    _finish("verify", check, as_json=as_json)
+        else:
+            found = verify_checkpoint(
+                checkpoint,
+                opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
+                alpha=alpha,
+                skip_unsupported=skip_unsupported,
+                device=device,
+                dtype=torch_dtype(dtype),
+                engines=engine,
+                folder=data,
+                count=random,
+                size=scaled,
+                seed=seed,
+                normalization=normalization_of(mean, std),
+                specs=parse_inputs(input_ or ()),
+                progress=partial(progress, "Running CNN and attention"),
+            )
+        write(found)
+    _finish("verify", found, as_json=as_json)
 
 
 @app.command(cls=Command)
@@ -623,9 +608,7 @@ def soak(
         list[Dtype] | None, typer.Option(help="Precision of the layers; repeatable; all by default.")
     ] = None,
     device: DeviceOption = "cpu",
-    max_size: Annotated[
-        int | None, typer.Option(help="Longest side of the layers' inputs, 64 pixels by default.")
-    ] = None,
+    max_size: Annotated[int, typer.Option(help="Longest side of the layers' inputs, in pixels.")] = 64,
     shard: Annotated[
         str | None,
         typer.Option(metavar="I/N", help="Layers I, I + N, ...; by default RANK/WORLD_SIZE, if these are set."),
@@ -637,39 +620,34 @@ def soak(
     as_json: JsonOption = False,
 ) -> None:
     """Try to break the theorem, the code and the certificate on random layers."""
-    from .proofs.evidence.campaign.run import layer_count
-    from .proofs.evidence.campaign.settings import Settings
-    from .proofs.evidence.campaign.shard import Shard
+    from .proofs.evidence.campaign.run import DEFAULT_LAYERS, ENDLESS
+    from .proofs.evidence.campaign.settings import Settings, Shard
 
     settings = Settings.of(engine, dtype, device=device, max_size=max_size)
-    own, part = Shard.own_file(out, shard), Shard.choose(shard)
-    count = layer_count(layers, minutes)
-    _run_campaign("soak", settings, count, seed=seed, out=own, as_json=as_json, shard=part, minutes=minutes)
+    part = Shard.parse(shard)
+    own = out if out is None or (shard is not None and "{shard}" not in out.name) else part.own_file(out)
+    count = layers or (DEFAULT_LAYERS if minutes is None else ENDLESS)
+    _run_campaign("soak", settings, part, count, seed=seed, out=own, as_json=as_json, minutes=minutes)
 
 
 def _run_campaign(
     command: str,
     settings: Settings,
+    shard: Shard,
     layers: int,
     *,
     seed: int,
     out: Path | None,
     as_json: bool,
-    shard: Shard | None = None,
     minutes: float | None = None,
 ) -> None:
     """Checks random layers, for ``soak`` and ``verify --random``."""
-    from .proofs.evidence.campaign.outputs import check_stdout, result_file
     from .proofs.evidence.campaign.run import run_campaign
-    from .proofs.evidence.campaign.shard import Shard
 
-    if as_json:
-        check_stdout()
     with result_file(out, command) as write:
-        part = shard or Shard()
-        with progress("Checking layers", total=len(part.indices(layers))) as advance:
-            found = run_campaign(settings, layers=layers, seed=seed, shard=part, minutes=minutes, progress=advance)
-        write(outcome_json(command, found))
+        with progress("Checking layers", total=len(shard.indices(layers))) as advance:
+            found = run_campaign(settings, layers=layers, seed=seed, shard=shard, minutes=minutes, progress=advance)
+        write(found)
     _finish(command, found, as_json=as_json)
 
 
@@ -680,12 +658,11 @@ def merge(
     as_json: JsonOption = False,
 ) -> None:
     """Add up the results of soaks: shards of one, or several seeds."""
-    from .proofs.evidence.campaign.merge import merge
-    from .proofs.evidence.campaign.outputs import result_file
+    from .proofs.evidence.campaign.result import merge
 
     with result_file(out, "soak", sources=files) as write:
         found = merge(files)
-        write(outcome_json("soak", found))
+        write(found)
     _finish("soak", found, as_json=as_json)
 
 

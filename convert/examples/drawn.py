@@ -57,7 +57,7 @@ def drawn_input(layer: SelfAttention, size: Size = DRAWN_SIZE) -> Tensor:
 
 
 def network_input(image: Tensor, axes: int) -> Tensor:
-    """What a network over so many axes sees of an image [1, channels, rows, columns]: a row of it, or a film of it."""
+    """Input for a network over this many axes from an image [1, channels, rows, columns]: a row, or a film."""
     if axes == _SEQUENCE:
         return image[:, :, image.shape[2] // 3]
     return image if axes == _PLANE else image.unsqueeze(2).expand(-1, -1, _DEPTH, -1, -1)

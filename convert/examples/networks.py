@@ -135,7 +135,7 @@ class InvertedResidual(nn.Module):
 
 
 def _norm_relu(channels: int) -> tuple[nn.Module, nn.Module]:
-    """What follows most convolutions here."""
+    """Normalisation and rectifier after a convolution."""
     return nn.BatchNorm2d(channels), nn.ReLU()
 
 

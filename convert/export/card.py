@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from importlib import metadata
 
+from ..certificate.wording import NO_USE
 from ..files.architecture import Architecture
 from ..files.report import CertifiedLayer, CertifiedReport
 from ..model.report import LayerReport
@@ -92,6 +93,8 @@ def _row(layer: LayerReport, bound: CertifiedLayer) -> str:
 
 def _network(report: CertifiedReport) -> str:
     network = report.network
+    if network is None:
+        return f"{NO_USE}."
     if network.bound is None:
         reasons = "; ".join(f"`{_cell(one.name) or '(the network)'}`: {_cell(one.reason)}" for one in network.unbounded)
         return f"No bound is known between its outputs and the convolutional network's: {reasons or 'see report.json'}."

@@ -18,7 +18,7 @@ from ..bounds.tail import counts_heads_alone
 from ..certificate.comparison import LayerComparison
 from ..certificate.distance import told_distance
 from ..certificate.layer import Certificate, certify
-from ..certificate.network.certificate import NetworkCertificate, certify_network
+from ..certificate.network.certificate import NetworkCertificate, certify_network, converted, size_of_images
 from ..errors import ConversionError
 from ..model.report import Report
 from .entry import attention_named
@@ -28,6 +28,7 @@ REPORT_VERSION = 1
 ALONE = "its bound counts each head by itself, which is larger: kernel and attention are too wide for the sharper sum"
 _UNCHECKED = ("attention", "comparison", "network", "sha256", "version")
 _UNCHECKED_OF_LAYERS = ("engine", "literal")
+MOST_LAYERS = 8  # of a network whose outputs are bounded for every image: of deeper ones the bound is of no use
 CERTIFIED_RANGE = (-1.0, 1.0)  # a layer's inputs are not known here; the bound grows in proportion to them
 
 
@@ -63,7 +64,8 @@ class CertifiedReport:
     Attributes:
         report: What the conversion did.
         bounds: One for each of the report's layers.
-        network: Bound on the difference between the converted network and the CNN.
+        network: Bound on the difference between the converted network and the CNN; None for more than ``MOST_LAYERS``
+            layers, of which ``certify_network`` gives one that is of no use.
         input_range: Smallest and largest value of the images, and of each layer's input, that bounds are for.
         summary: What is said first.
         comparison: What was measured on images, if it was.
@@ -71,7 +73,7 @@ class CertifiedReport:
 
     report: Report
     bounds: tuple[CertifiedLayer, ...]
-    network: NetworkCertificate
+    network: NetworkCertificate | None
     input_range: tuple[float, float]
     summary: Summary
     comparison: tuple[LayerComparison, ...] | None = None
@@ -100,9 +102,11 @@ class CertifiedReport:
             for layer in report.layers:
                 bounds.append(_bound(model, layer.name, input_range))
                 progress(1)
-            network = certify_network(model, input_range=input_range, size=size)
+            grid, network = size_of_images(converted(model)[1], size), None
+            if len(report.layers) <= MOST_LAYERS:
+                network = certify_network(model, input_range=input_range, size=grid)
             certified = [layer.name for layer, bound in zip(report.layers, bounds, strict=True) if bound.certificate]
-            summary = Summary.of(model, report.layers, size=network.size)
+            summary = Summary.of(model, report.layers, size=grid)
         wide = [name for name in certified if counts_heads_alone(attention_named(model, name))]
         return cls(report.noted(dict.fromkeys(wide, ALONE)), tuple(bounds), network, input_range, summary)
 
@@ -120,7 +124,7 @@ class CertifiedReport:
                 layer.to_json() | {"literal": self._sampled(layer.name)} | bound.to_json()
                 for layer, bound in zip(self.report.layers, self.bounds, strict=True)
             ],
-            "network": self.network.to_json(),
+            "network": None if self.network is None else self.network.to_json(),
             "comparison": None if self.comparison is None else [layer.to_json() for layer in self.comparison],
             "skipped": [asdict(problem) for problem in self.report.skipped],
         }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,12 +17,13 @@ from ...convert.certificate.network.images import ImagesCertificate, certify_ima
 from ...convert.certificate.wording import NO_USE, is_useful
 from ...convert.engines import AUTO
 from ...convert.errors import ConversionError, Problem, refusing
+from ...convert.files.checkpoint import Opening
 from ...convert.size import USUAL_SIZES, Size
 from ..terminal.table import Table
 from .agreement import Agreement, compare
 from .arithmetic import certified_arithmetic
 from .image_folder import FolderImages
-from .inputs import Inputs, Pair
+from .inputs import Inputs, Pair, choose_inputs, load_pair
 from .random_layers import channel_limits
 from .tables import NOTHING_RAN, agreement_shown, beyond_line
 
@@ -115,6 +118,40 @@ class NetworkCheck:
         return (self.images.in_words if isinstance(self.images, ImagesCertificate) else f"{_NONE}: {self.images}.",)
 
 
+def verify_checkpoint(
+    path: Path,
+    *,
+    opening: Opening,
+    alpha: float | None,
+    skip_unsupported: bool,
+    device: str,
+    dtype: torch.dtype | None,
+    engines: Sequence[str] | None,
+    progress: Callable[..., AbstractContextManager[Callable[[int], None]]],
+    **options: Any,
+) -> NetworkCheck:
+    """``conv2attn verify`` of a network that PyTorch runs.
+
+    Args:
+        path: As for ``load_pair``, like what follows.
+        opening: How it is opened.
+        alpha: Locality strength.
+        skip_unsupported: Leave unsupported layers as they are.
+        device: Where to compute.
+        dtype: Precision.
+        engines: Engines to run the attention in; ``DEFAULT_ENGINES`` by default.
+        progress: Opens a progress bar, of a total.
+        options: As for ``choose_inputs``.
+
+    Raises:
+        ConversionError: As ``load_pair``, ``choose_inputs`` and ``verify_network``.
+    """
+    pair = load_pair(path, opening=opening, alpha=alpha, skip_unsupported=skip_unsupported, device=device, dtype=dtype)
+    inputs, engines = choose_inputs(pair, **options), engines or DEFAULT_ENGINES
+    with progress(total=(1 + len(engines)) * inputs.number) as advance:
+        return verify_network(pair, inputs, engines=engines, progress=advance)
+
+
 def verify_network(
     pair: Pair,
     inputs: Inputs,
@@ -134,7 +171,7 @@ def verify_network(
         certified_arithmetic(threads=None),
     ):
         agreement = compare(pair.cnn, pair.attention, inputs.batches, inputs.labels, engines=engines, progress=progress)
-    images = _images(pair.attention, shown[:IMAGES]) if isinstance(inputs.images, FolderImages) else None
+    images = _images(pair.attention, shown[:IMAGES]) if isinstance(inputs.batches, FolderImages) else None
     return NetworkCheck(agreement, _certificate(pair.attention, inputs.batches), inputs.seed, images)
 
 

@@ -31,6 +31,7 @@ from ...convert.model.convert import convert_model
 from ...convert.plain import path_in
 from ...convert.size import Size
 from .agreement import LayerShape
+from .inputs import refuse_conversion
 from .onnx_check import OnnxCheck
 from .onnx_run import IMAGES, Feeds, random_feeds, session
 
@@ -114,8 +115,7 @@ def verify_onnx_file(
         cnn = open_network(path).cnn()
         made = convert_model(cnn, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported)
         return verify_onnx(path, made.model, form=form or DEFAULT_FORM, feeds=feeds, seed=seed)
-    if alpha is not None or skip_unsupported:
-        raise OptionError(f"{path} is converted already, so alpha and skipping unsupported layers have no meaning")
+    refuse_conversion(path, alpha=alpha, skip_unsupported=skip_unsupported)
     if not (path / PROGRAM).is_file():
         raise OptionError(f"{path} holds no {PROGRAM}: it was not converted from an ONNX file, or not as a whole")
     converted = path_in(path, PROGRAM)

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, Protocol, TypeVar, get_args
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, TypeVar, get_args
 
 import torch
 from torch import Tensor
 
-from ...convert.padded import convolution
 from ...convert.size import Size
-from ...convert.spec import Convolution, ConvSpec, PaddingMode
+from ...convert.spec import ConvSpec, PaddingMode
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 DEFAULT_MAX_SIZE = 64  # pixels along the longer side of an input
@@ -49,11 +48,7 @@ class Choices(Protocol):
 
 
 class RandomChoices:
-    """Choices that are determined by a text.
-
-    Args:
-        text: Python seeds its generator with the text's SHA-512, the same in every version and on every machine.
-    """
+    """Choices that a text determines: Python seeds its generator with the text's SHA-512, the same everywhere."""
 
     def __init__(self, text: str) -> None:
         self._random = random.Random(text)
@@ -104,9 +99,9 @@ class RandomLayer:
         """The source of the values for one purpose, always on the CPU, so that every device gets the same."""
         return torch.Generator().manual_seed(random.Random(f"{self.seed} {purpose}").getrandbits(63))
 
-    def to_json(self) -> dict[str, Any]:
-        """The layer as plain data."""
-        return asdict(self) | {"spec": self.spec.to_json(), "size": list(self.size)}
+    def choose(self, purpose: str, options: Sequence[_T]) -> _T:
+        """One of the options, the same for the same layer and purpose."""
+        return options[int(torch.randint(len(options), (), generator=self.generator(purpose)))]
 
     def __str__(self) -> str:
         last = ", channels last" if self.memory_format == "channels_last" else ""
@@ -127,10 +122,12 @@ def draw_layer(
     """
     choices = RandomChoices(f"layer {index} of seed {seed}")
     kind = RandomChoices(f"kind of layer {index} of seed {seed}").of(KINDS)
-    if kind == PLAIN:
-        spec, size = _spread(choices) if choices.integer(1, 4) == 1 else _near(choices, max_size)
-    else:
+    if kind != PLAIN:
         spec, size = _other(choices, max_size, *kind)
+    elif choices.integer(1, 4) == 1:
+        spec, size = _spread(choices)
+    else:
+        spec, size = choices.of((_small,) * 5 + (_long,))(choices, max_size)
     return RandomLayer(
         spec=spec,
         size=size,
@@ -147,11 +144,6 @@ def _other(choices: Choices, max_size: int, axes: int, transposed: bool) -> tupl
     spec = choose_spec(choices, max_kernel=LONGEST_KERNELS[axes], axes=axes, transposed=transposed)
     longest = max_size if axes == 1 and choices.integer(1, 4) == 1 else min(SMALL_SIZES[axes], max_size)
     return spec, choose_size(choices, spec, (longest,) * axes)
-
-
-def _near(choices: Choices, max_size: int) -> tuple[ConvSpec, Size]:
-    """Taps near each other: small inputs, and some long ones."""
-    return choices.of((_small,) * 5 + (_long,))(choices, max_size)
 
 
 def _small(choices: Choices, max_size: int) -> tuple[ConvSpec, Size]:
@@ -229,13 +221,6 @@ def smallest_input(spec: ConvSpec) -> Size:
         spread = -(-(reach - before - after) // step) + 1  # (n - 1) step + 1 pixels and the padding hold the kernel
         smallest.append(max(spread, needed, 1))
     return Size(*smallest)
-
-
-def convolution_of(
-    spec: ConvSpec, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
-) -> Convolution:
-    """A new convolution with this geometry."""
-    return convolution(spec, dtype=dtype, device=device)
 
 
 def channel_limits(x: Tensor) -> tuple[Tensor, Tensor]:

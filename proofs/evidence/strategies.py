@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ...convert import SelfAttention, attention_from_conv
+from ...convert.padded import convolution as convolution_of
 from ...convert.size import Size
 from ...convert.spec import CONVOLUTIONS, Convolution, ConvSpec
-from .random_layers import LONGEST_KERNELS, choose_spec, convolution_of, smallest_input
+from .random_layers import LONGEST_KERNELS, choose_spec, smallest_input
 
 INTEGER_LIMIT = 8  # sums of products of integers this small are exact in every dtype down to binary32
 

@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 
 import torch
 
+from ...convert.certificate.network.certificate import NetworkCertificate
 from ...convert.certificate.wording import NO_USE, is_useful
-from ...convert.files.checkpoint import size_on_disk
+from ...convert.files.checkpoint import Opening, size_on_disk
 from ...convert.files.folder import check_architecture, save_converted
-from ...convert.files.open import Network, Opening
+from ...convert.files.open import Network, open_network, placed
 from ...convert.files.report import CertifiedReport
 from ...convert.files.write import PAGE, PROGRAM, check_target
 from ...convert.model.convert import convert_model
@@ -67,19 +68,19 @@ class Converted:
     def shown(self) -> list[Table | str]:
         """The outcome as a table and lines."""
         report, network = self.certified.report, self.certified.network
-        useful = network.bound is None or is_useful(network.bound, network.outputs)
+        useful = network is not None and (network.bound is None or is_useful(network.bound, network.outputs))
         return [
             self.certified.summary.in_words,
             self._table(),
             *note_lines((layer.name, layer.note) for layer in report.layers),
             *problem_lines("left alone", report.skipped),
-            *([self._whole()] if useful else []),
-            *problem_lines("without a known bound", network.unbounded),
+            *([] if network is None or not useful else [self._whole(network)]),
+            *problem_lines("without a known bound", () if network is None else network.unbounded),
             *([] if self.program is None else self.program.lines),
             *([] if self.left_out is None else [self._layers_only(self.left_out)]),
             *extra_lines(self.extra),
             f"Wrote {self.folder}" + ("" if self.page is None else f"; open {self.page} to look at it"),
-            *([] if useful else [NO_USE]),
+            *([] if useful or self.left_out is not None else [NO_USE]),
         ]
 
     def _layers_only(self, others: int) -> str:
@@ -107,8 +108,8 @@ class Converted:
             ),
         )
 
-    def _whole(self) -> str:
-        network, (low, high) = self.certified.network, self.certified.input_range
+    def _whole(self, network: NetworkCertificate) -> str:
+        low, high = self.certified.input_range
         bound = network.in_words if network.bound is None else f"at most {network.in_words} apart"
         return f"Outputs of the whole network, images of {network.size} on [{low:g}, {high:g}]: {bound}"
 
@@ -155,9 +156,9 @@ def convert_checkpoint(
     check_target(out, force=force, sources=[checkpoint])
     check_architecture(opening.architecture)
     with progress("Reading", total=size_on_disk(checkpoint)) as advance:
-        network = opening.open(checkpoint, device=device, dtype=dtype, progress=advance)
+        network = open_network(checkpoint, opening, progress=advance)
     say(*non_finite_lines(network.non_finite), err=True)
-    cnn = network.cnn()
+    cnn = placed(network.cnn(), device=device, dtype=dtype)
     chosen = name_filter(cnn, include=include, exclude=exclude)
     model, report = convert_model(cnn, filter_fn=chosen, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported)
     report = report.noted(network.notes, network.originals)

@@ -13,7 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from ...convert.files.architecture import Architecture
-    from ...convert.files.open import Opening
+    from ...convert.files.checkpoint import Opening
     from ...convert.preprocessing import Normalization
     from ...convert.size import Size
 
@@ -168,7 +168,7 @@ def opening_of(
     spec: str | None, arguments: list[str] | None, *, ema: bool, weights: str | None, trust: bool
 ) -> Opening:
     """How a checkpoint is opened, as the options of these names say."""
-    from ...convert.files.open import Opening
+    from ...convert.files.checkpoint import Opening
 
     return Opening(architecture_of(spec, arguments), ema, weights, trust)
 

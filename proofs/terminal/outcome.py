@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -80,3 +81,23 @@ def outcome_json(command: str, outcome: Outcome) -> str:
     from ...convert.plain import json_text  # imports torch, which lines and tables do not need
 
     return json_text({"version": JSON_VERSION, "command": command, **outcome.to_json()}, default=str) + "\n"
+
+
+@contextmanager
+def result_file(
+    target: Path | None, command: str, *, sources: Iterable[Path] = ()
+) -> Iterator[Callable[[Outcome], None]]:
+    """Checks the place of a command's result before its work, and yields what writes it there, as JSON.
+
+    Args:
+        target: The file; None writes nothing.
+        command: The command.
+        sources: Files that are being read, none of which the target may be.
+
+    Raises:
+        OutputError: The file cannot be written, or holds something else than such a result.
+    """
+    from ...convert.files.write import marked_file
+
+    with marked_file(target, marks=[f'"command": "{command}"'], sources=sources) as write:
+        yield lambda outcome: write(outcome_json(command, outcome))

@@ -85,14 +85,6 @@ def _own_descriptor(stream: TextIO) -> Iterator[TextIO]:
         os.close(own)
 
 
-def results_descriptor() -> int:
-    """The number of the file that results go to."""
-    try:
-        return (_results or sys.stdout).fileno()
-    except OSError:
-        return _STANDARD_OUTPUT
-
-
 def say(*lines: object, err: bool = False) -> None:
     """Prints lines, each made printable.
 

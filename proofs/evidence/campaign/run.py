@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
-from importlib import import_module
+from contextlib import contextmanager
 
 import torch
 
@@ -26,8 +24,7 @@ from ..arithmetic import check_device
 from ..machine import core_count, describe_machine
 from .checks.all import compare_layer
 from .result import INTERRUPTED, OUT_OF_TIME, Campaign, Part
-from .settings import Settings
-from .shard import Shard
+from .settings import Settings, Shard
 from .tally import Tally
 
 DEFAULT_LAYERS = 1000
@@ -73,22 +70,19 @@ def run_campaign(
     start, tally, stopped = time.monotonic(), Tally(), None
     blocks = _blocks(indices, None if minutes is None else start + 60 * minutes)
     try:
-        with _tallies(settings, seed, blocks, workers, executor) as tallies:
-            for block in tallies:
+        with _executor(executor, workers) as (runner, ahead):
+            for block in _in_order(runner, settings, seed, blocks, ahead=ahead):
                 tally = tally + block
                 progress(block.layers)
     except KeyboardInterrupt:
         stopped = INTERRUPTED
+    except BrokenProcessPool as error:
+        raise ConversionError("a process of the campaign died; perhaps the memory is too small") from error
     if stopped is None and tally.layers < len(indices):
         stopped = OUT_OF_TIME
     part = Part(seed, shard.number, shard.count, tally.layers)
     runs = (describe_machine(settings.device),)
     return Campaign(settings, (part,), tally, time.monotonic() - start, stopped, runs)
-
-
-def layer_count(layers: int | None, minutes: float | None) -> int:
-    """How many layers a campaign has, all shards together: by default 1000, or as many as the minutes allow."""
-    return layers or (DEFAULT_LAYERS if minutes is None else ENDLESS)
 
 
 def check_block(settings: Settings, seed: int, indices: Sequence[int]) -> Tally:
@@ -109,24 +103,13 @@ def _blocks(indices: range, deadline: float | None) -> Iterator[range]:
         yield indices[start : start + _BLOCK]
 
 
-@contextmanager
-def _tallies(
-    settings: Settings, seed: int, blocks: Iterator[range], workers: int, executor: Executor | None
-) -> Iterator[Iterator[Tally]]:
-    """Yields the tallies of the blocks in order: by the caller's executor, in this process, or in several of ours."""
-    if executor is not None:
-        yield _in_order(executor, settings, seed, blocks, ahead=_AHEAD)
-    elif workers < 2:
-        yield (check_block(settings, seed, block) for block in blocks)
-    else:
-        with _pool(workers) as pool:
-            yield _in_order(pool, settings, seed, blocks, ahead=2 * workers)
-
-
 def _in_order(
-    executor: Executor, settings: Settings, seed: int, blocks: Iterator[range], *, ahead: int
+    executor: Executor | None, settings: Settings, seed: int, blocks: Iterator[range], *, ahead: int
 ) -> Iterator[Tally]:
-    """Keeps up to ``ahead`` blocks started, and waits for the oldest."""
+    """The tallies of the blocks: in this process, or with up to ``ahead`` blocks started, the oldest waited for."""
+    if executor is None:
+        yield from (check_block(settings, seed, block) for block in blocks)
+        return
     started: deque[Future[Tally]] = deque()
     for block in blocks:
         started.append(executor.submit(check_block, settings, seed, block))
@@ -136,17 +119,21 @@ def _in_order(
 
 
 @contextmanager
-def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that do not hear an interrupt, and are killed at the end: one may hang in a kernel of torch's."""
+def _executor(given: Executor | None, workers: int) -> Iterator[tuple[Executor | None, int]]:
+    """What runs the blocks, and how many it is given ahead: the caller's executor, nothing, or processes of ours.
+
+    Ours do not hear an interrupt, and are killed at the end: one may hang in a kernel of torch's.
+    """
+    if given is not None or workers < 2:
+        yield given, _AHEAD
+        return
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_begin)
     try:
         with interrupts_ignored():
             for _ in range(workers):
                 pool.submit(os.getpid)
-        yield pool
-    except BrokenProcessPool as error:
-        raise ConversionError("a process of the campaign died; perhaps the memory is too small") from error
+        yield pool, 2 * workers
     finally:
         for process in set(multiprocessing.active_children()) - others:
             process.kill()
@@ -156,6 +143,4 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 def _begin() -> None:
     """Prepares a process: one thread, since there is one process a core; more would wait for each other."""
     torch.set_num_threads(1)
-    with suppress(ImportError):  # torch's progress bars make a lock that an end by force leaves behind
-        import_module("tqdm").tqdm.set_lock(threading.RLock())
     end_with_parent()

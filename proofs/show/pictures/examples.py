@@ -11,12 +11,12 @@ from matplotlib.patches import Rectangle
 from torch import Tensor, nn
 
 from ....convert.attention.layer import SelfAttention
+from ....convert.certificate.sampled import inputs_of_layers
 from ....learn.examples.denoiser import LOOKS, TOKEN
 from ....learn.examples.examples import STAMPS_OF_A_PAGE
 from ....learn.examples.pages import COLUMNS, PITCH, ROWS, unseen_pages
 from ....learn.examples.photographs import grid_crops
 from ....learn.melting.comparison import Outcomes
-from ....learn.melting.record import inputs_of_layers
 from .style import ATTENTION, BLUE, FAINT, GREEN, GREY, INK, PURPLE, VERMILION, Sheet
 
 _SHOWN = 3  # pages, or tokens that look

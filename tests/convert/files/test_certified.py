@@ -15,6 +15,7 @@ from conv2attn.convert.attention.layer import SelfAttention
 from conv2attn.convert.bounds import tail
 from conv2attn.convert.certificate.comparison import compare_layers
 from conv2attn.convert.certificate.distance import distance_from_convolution
+from conv2attn.convert.files import report as certified_report
 from conv2attn.convert.files.report import ALONE, CERTIFIED_RANGE, CertifiedLayer, CertifiedReport
 from conv2attn.convert.model.report import Report
 from tests.positions import move_center
@@ -57,6 +58,7 @@ def test_a_network_that_is_written_under_autocast_is_certified_as_it_is_written(
         found = CertifiedReport.of(model, report)
     assert found == CertifiedReport.of(model, report)
     assert all(bound.certificate is not None for bound in found.bounds)
+    assert found.network is not None
     assert found.network.bound is not None
 
 
@@ -71,9 +73,19 @@ def test_the_network_is_certified_for_the_same_images() -> None:
     model, report = convert_model(convs(), alpha=4.0)
     certified = CertifiedReport.of(model, report, input_range=RANGE, size=(9, 8))
     expected = certify_network(model, input_range=RANGE, size=(9, 8))
+    assert certified.network is not None
     assert certified.network.to_json() | {"outputs": None} == expected.to_json() | {"outputs": None}
     assert certified.network.size == (9, 8)
-    assert CertifiedReport.of(model, report).network.size == certify_network(model, input_range=(-1.0, 1.0)).size
+    assert CertifiedReport.of(model, report).network == certify_network(model, input_range=(-1.0, 1.0))
+
+
+def test_a_deep_network_is_not_bounded_for_every_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, report = convert_model(convs())
+    monkeypatch.setattr(certified_report, "MOST_LAYERS", 1)
+    certified = CertifiedReport.of(model, report)
+    assert certified.network is None
+    assert certified.to_json()["network"] is None
+    assert all(bound.certificate is not None for bound in certified.bounds)
 
 
 def test_progress_is_told_of_each_layer() -> None:
@@ -143,6 +155,7 @@ def test_a_report_is_plain_data_with_its_version_and_what_was_measured() -> None
     cnn = convs()
     model, report = convert_model(cnn, alpha=4.0, filter_fn=lambda _, name: name != "2")
     certified = CertifiedReport.of(model, report, input_range=RANGE)
+    assert certified.network is not None
     (bound,), (layer,), (skipped,) = certified.bounds, report.layers, report.skipped
     data = {
         "version": 1,

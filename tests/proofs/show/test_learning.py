@@ -63,6 +63,7 @@ def kept(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for name in names for file in folder.glob(name)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [1, 3, 8])
 def test_a_killed_command_goes_on_as_if_it_had_not_been(call: int, tmp_path: Path) -> None:
     """It is killed before the first epoch, in the first network's third record, in the second network's third."""
