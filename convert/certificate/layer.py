@@ -122,26 +122,9 @@ def certify_error(
     return Certificate(float(total.max()), tuple(total.tolist()), *worst)
 
 
-@dataclass(frozen=True)
-class PixelErrors:
-    """The parts of a certificate at every pixel of an output.
-
-    Attributes:
-        bound: The certificate for a range, wherever in it the input is.
-        tail: [out_channels, 1].
-        attention: Its rounding, [out_channels, pixels].
-        convolution: Likewise.
-    """
-
-    bound: float
-    tail: Tensor
-    attention: Tensor
-    convolution: Tensor
-
-
 def pixel_errors(
     layer: AttentionLayer, read: Tensor, *, input_range: InputRange, block: int | None = None
-) -> PixelErrors:
+) -> tuple[float, Tensor, Tensor, Tensor]:
     """The parts of a certificate at every pixel of an output, by whichever engine.
 
     Args:
@@ -150,6 +133,10 @@ def pixel_errors(
         input_range: As for ``certify``.
         block: If sums are made of sums of so many terms, in any order; this counts for one-hot attention and for its
             convolution, where no tap is rounded by itself.
+
+    Returns:
+        The certificate for the range, wherever in it the input is; the tail, [out_channels, 1]; the rounding of
+        attention and that of the convolution, [out_channels, pixels].
 
     Raises:
         ConversionError: As ``certify``.
@@ -162,7 +149,7 @@ def pixel_errors(
     largest, weights, flushed = (part.unsqueeze(1) for part in (whole.largest, whole.weights, whole.flushed))
     sums = Sums(read, largest, weights, flushed, whole.input)
     _, attention, convolution = _parts(layer, sums, tail, relative, block=block)
-    return PixelErrors(bound, tail.unsqueeze(1) * OUTWARD, attention.expand_as(read), convolution.expand_as(read))
+    return bound, tail.unsqueeze(1) * OUTWARD, attention.expand_as(read), convolution.expand_as(read)
 
 
 def _parts(
