@@ -54,7 +54,7 @@ from .proofs.terminal.output import prepare_streams, progress, say, say_document
 from .proofs.terminal.signals import ended_by_signals
 
 if TYPE_CHECKING:
-    from .convert.files.open import Opening
+    from .convert.files.checkpoint import Opening
     from .proofs.evidence.campaign.settings import Settings, Shard
 
 app = typer.Typer(

@@ -28,7 +28,7 @@ from conv2attn.convert import SelfAttention2d, load_converted
 from conv2attn.convert.examples.images import HELD_OUT_SEED, draw_images
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
-from conv2attn.convert.files.architecture import Architecture, build_architecture
+from conv2attn.convert.files.architecture import Architecture
 from tests.command import exit_code, result_of
 from tests.processes import PATIENCE, finished, started
 
@@ -105,7 +105,7 @@ Run = Callable[..., Outcome]
 
 
 def network(factory: str = "small", **arguments: object) -> nn.Module:
-    return build_architecture(f"nets.py:{factory}", arguments).eval()
+    return Architecture(f"nets.py:{factory}", arguments).build().eval()
 
 
 def save(network: nn.Module, path: str = "weights.pt") -> None:

@@ -106,12 +106,18 @@ def _measured(layer: AttentionLayer, batch: Tensor) -> MeasuredInput:
     padded = spec.pad(images).double()
     if not bool(padded.isfinite().all()):
         raise ConversionError("nothing is certified for an input with NaN or infinite values")
-    sums = _absolute_sums(spec, magnitudes(layer.kernel).to(padded.device), padded.abs())
+    sums = convolve_padded(spec, padded.abs(), magnitudes(layer.kernel).to(padded.device)) * OUTWARD
     kept = (0, *range(2, padded.ndim))
     return MeasuredInput(padded.amin(kept).cpu(), padded.amax(kept).cpu(), sums.amax(kept).cpu())
 
 
-def _absolute_sums(spec: ConvSpec, weight: Tensor, padded: Tensor) -> Tensor:
-    """sum |w||x| of every output, in double precision, rounded up."""
-    geometry = Geometry(spec.query_stride, (0,) * spec.axes, spec.dilation, spec.groups)
-    return convolve(padded, weight, None, geometry) * OUTWARD
+def convolve_padded(spec: ConvSpec, padded: Tensor, kernel: Tensor, bias: Tensor | None = None) -> Tensor:
+    """The convolution of a geometry, transposed or not, as one over the padded input.
+
+    Args:
+        spec: The geometry.
+        padded: As ``ConvSpec.pad`` gives it, [batch, in_channels, *padded size].
+        kernel: As ``ConvSpec.kernel`` gives it, in the same dtype.
+        bias: [out_channels], likewise, or None.
+    """
+    return convolve(padded, kernel, bias, Geometry(spec.query_stride, (0,) * spec.axes, spec.dilation, spec.groups))

@@ -17,7 +17,7 @@ from typing import Any
 from torch import nn
 
 from ..errors import ArchitectureError, TrustNeededError, first_line
-from .named.huggingface import PREFIX, described, own_code
+from .named.huggingface import PREFIX, described, of_folder
 from .named.imported import FORM, imported_factory, is_file, with_article
 from .named.registries import named_factory, similar_names
 
@@ -30,103 +30,14 @@ OWN_ARCHITECTURES = (
 _JSON = "a number, true, false, null, a list, an object or a quoted word"
 
 
-def build_architecture(
-    spec: str, arguments: Mapping[str, object], *, trust: bool = False, named_by: Path | None = None
-) -> nn.Module:
-    """Calls the factory that ``spec`` names and returns the network it builds.
-
-    A network that a library has registered (``named/registries.py``) is built without asking. Other code runs as an
-    import does. A caller who names it thereby consents to it; where a file names it, that takes ``trust``, and so does,
-    whoever names it, what fetches something or has code of its own.
-
-    Args:
-        spec: ``package.module:factory``, ``path/to/file.py:factory`` (``named/imported.py``), or a registered name.
-        arguments: Keyword arguments of the factory.
-        trust: Consent to all of it.
-        named_by: The file or folder that names the architecture; None if the caller does.
-
-    Raises:
-        ArchitectureError: The specification is malformed, its module, file or attribute does not exist, the
-            import fails, the factory cannot be called with the arguments, fails, or returns no module.
-        TrustNeededError: It takes consent that is not given; then nothing was run.
-        CheckpointError: It is ``hf:FOLDER``, and the folder does not describe a network.
-    """
-    spec, arguments = described(spec, arguments)
-    factory = _factory(spec, arguments, trust=trust, named_by=named_by)
-    _check_arguments(factory, arguments, spec)
-    try:
-        model = factory(**arguments)
-    except (Exception, SystemExit) as error:
-        raise ArchitectureError(f"{spec} failed: {first_line(error)}") from error
-    if not isinstance(model, nn.Module):
-        raise ArchitectureError(f"{spec} returned {with_article(model)}, not a torch.nn.Module")
-    return model
-
-
-def _factory(
-    spec: str, arguments: Mapping[str, object], *, trust: bool, named_by: Path | None
-) -> Callable[..., object]:
-    """The function or class that a specification names, with the code around it imported."""
-    if ":" not in spec:
-        close = similar_names(spec)
-        hint = f"; close names: {', '.join(close)}" if close else f"; the form is {FORM}"
-        raise ArchitectureError(f"{spec!r} does not name an architecture{hint}")
-    whose = "the architecture" if named_by is None else f"{named_by} names the architecture"
-    if spec.startswith(PREFIX):
-        if not trust:
-            raise TrustNeededError(f"{whose} {spec}, which has code of its own")
-        return lambda **entries: own_code(spec.removeprefix(PREFIX), entries)
-    named = named_factory(spec, arguments)
-    if named is not None:
-        if named.risk is not None and not trust:
-            raise TrustNeededError(f"{whose} {spec}, which {named.risk}")
-        return named.build
-    if named_by is not None and not trust and spec not in OWN_ARCHITECTURES:
-        raise TrustNeededError(f"{whose} {spec}, and building it would run code that a file chose")
-    return imported_factory(spec)
-
-
-def parse_arguments(pairs: Sequence[str]) -> dict[str, object]:
-    """Turns ``name=json`` pairs into keyword arguments.
-
-    Raises:
-        ArchitectureError: A pair is not of that form, or a name comes twice.
-    """
-    arguments: dict[str, object] = {}
-    for pair in pairs:
-        name, _, text = pair.partition("=")
-        if not name.isidentifier() or not text:
-            raise ArchitectureError(f"the argument {pair!r} is not of the form name=json")
-        if name in arguments:
-            raise ArchitectureError(f"the argument {pair!r} gives {name} a second time")
-        try:
-            arguments[name] = json.loads(text, parse_constant=_refuse_constant)
-        except (ValueError, RecursionError) as error:
-            hint = f"{_JSON}: {name}='\"word\"'"
-            raise ArchitectureError(f"the argument {pair!r} is not name=json; JSON is {hint}") from error
-    return arguments
-
-
-def _check_arguments(factory: Callable[..., object], arguments: Mapping[str, object], spec: str) -> None:
-    """Compares the arguments with the factory's signature, where it has one, before anything is built."""
-    try:
-        signature = inspect.signature(factory)
-    except (TypeError, ValueError):
-        return  # some built-in callables have none: the call itself will tell
-    try:
-        signature.bind(**arguments)
-    except TypeError as error:
-        allowed = signature.replace(return_annotation=inspect.Signature.empty)
-        raise ArchitectureError(f"{spec} cannot be called: {error}; it takes {allowed}") from error
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")
-
-
 @dataclass(frozen=True)
 class Architecture:
-    """How a network is built: the factory, as ``build_architecture`` takes it, and its arguments.
+    """How a network is built: by a factory, which is called with arguments.
+
+    Attributes:
+        spec: ``package.module:factory``, ``path/to/file.py:factory`` (``named/imported.py``), a registered name
+            (``named/registries.py``) or ``hf:FOLDER`` (``named/huggingface.py``).
+        arguments: Keyword arguments of the factory.
 
     Raises:
         TypeError: The factory is not a string, or the arguments are no mapping.
@@ -157,5 +68,85 @@ class Architecture:
         return Architecture(*described(self.spec, self.arguments))
 
     def build(self, *, trust: bool = False, named_by: Path | None = None) -> nn.Module:
-        """Builds the network with the weights that its factory gives it; ``build_architecture`` tells the arguments."""
-        return build_architecture(self.spec, self.arguments, trust=trust, named_by=named_by)
+        """Builds the network with the weights that its factory gives it.
+
+        A network that a library has registered is built without asking. Other code runs as an import does. A caller who
+        names it thereby consents to it; where a file names it, that takes ``trust``, and so does, whoever names it,
+        what fetches something or has code of its own.
+
+        Args:
+            trust: Consent to all of it.
+            named_by: The file or folder that names the architecture; None if the caller does.
+
+        Raises:
+            ArchitectureError: The specification is malformed, its module, file or attribute does not exist, the
+                import fails, the factory cannot be called with the arguments, fails, or returns no module.
+            TrustNeededError: It takes consent that is not given; then nothing was run.
+            CheckpointError: It is ``hf:FOLDER``, and the folder does not describe a network.
+        """
+        spec, arguments = described(self.spec, self.arguments)
+        factory = _factory(spec, arguments, trust=trust, named_by=named_by)
+        _check_arguments(factory, arguments, spec)
+        try:
+            model = factory(**arguments)
+        except (Exception, SystemExit) as error:
+            raise ArchitectureError(f"{spec} failed: {first_line(error)}") from error
+        if not isinstance(model, nn.Module):
+            raise ArchitectureError(f"{spec} returned {with_article(model)}, not a torch.nn.Module")
+        return model
+
+
+def _factory(
+    spec: str, arguments: Mapping[str, object], *, trust: bool, named_by: Path | None
+) -> Callable[..., object]:
+    """The function or class that a specification names, with the code around it imported."""
+    if ":" not in spec:
+        close = similar_names(spec)
+        hint = f"; close names: {', '.join(close)}" if close else f"; the form is {FORM}"
+        raise ArchitectureError(f"{spec!r} does not name an architecture{hint}")
+    named = of_folder(spec) if spec.startswith(PREFIX) else named_factory(spec, arguments)
+    risk = None if named is None else named.risk
+    if named is None and named_by is not None and spec not in OWN_ARCHITECTURES:
+        risk = "would run code that a file chose"
+    if risk is not None and not trust:
+        whose = f"the architecture {spec}" if named_by is None else f"{named_by} names the architecture {spec}, which"
+        raise TrustNeededError(f"{whose} {risk}")
+    return imported_factory(spec) if named is None else named.build
+
+
+def _check_arguments(factory: Callable[..., object], arguments: Mapping[str, object], spec: str) -> None:
+    """Compares the arguments with the factory's signature, where it has one, before anything is built."""
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError):
+        return  # some built-in callables have none: the call itself will tell
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        allowed = signature.replace(return_annotation=inspect.Signature.empty)
+        raise ArchitectureError(f"{spec} cannot be called: {error}; it takes {allowed}") from error
+
+
+def parse_arguments(pairs: Sequence[str]) -> dict[str, object]:
+    """Turns ``name=json`` pairs into keyword arguments.
+
+    Raises:
+        ArchitectureError: A pair is not of that form, or a name comes twice.
+    """
+    arguments: dict[str, object] = {}
+    for pair in pairs:
+        name, _, text = pair.partition("=")
+        if not name.isidentifier() or not text:
+            raise ArchitectureError(f"the argument {pair!r} is not of the form name=json")
+        if name in arguments:
+            raise ArchitectureError(f"the argument {pair!r} gives {name} a second time")
+        try:
+            arguments[name] = json.loads(text, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            hint = f"{_JSON}: {name}='\"word\"'"
+            raise ArchitectureError(f"the argument {pair!r} is not name=json; JSON is {hint}") from error
+    return arguments
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")

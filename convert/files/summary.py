@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ..attention.layer import SelfAttention
 from ..certificate.network.same import is_same_program
 from ..certificate.sampled import LiteralSample, inputs_of_layers, sample_layer
+from ..engines.base import convolution_flops
 from ..errors import ConversionError
 from ..examples.drawn import DRAWN_SIZE, drawn_input
 from ..model.convert import restore_model
@@ -61,7 +62,7 @@ class Summary:
                 if isinstance(model, Layers):
                     inputs = {name: drawn_input(attention_named(model, name), grid) for name in names}
                 else:
-                    inputs, same = inputs_of_layers(model, image, names, limit=_FLOPS), is_the_cnn(model, image)
+                    inputs, same = inputs_of_layers(model, image, allowed=_within(_FLOPS)), is_the_cnn(model, image)
                 break
         return cls(len(layers), sum(layer.heads for layer in layers), _sampled(model, inputs), same)
 
@@ -83,6 +84,18 @@ class Summary:
         """The summary as plain data, without the single layers."""
         numbers = {"layers": self.layers, "heads": self.heads, "same_program": self.is_same_program}
         return numbers | {"sampled": len(self.samples), "in_words": self.in_words}
+
+
+def _within(flops: float) -> Callable[[SelfAttention, Tensor], bool]:
+    """Whether convolutions take no more floating-point operations together, each of one image."""
+    left = flops
+
+    def allowed(layer: SelfAttention, x: Tensor) -> bool:
+        nonlocal left
+        left -= convolution_flops(layer.spec, Size(*x.shape[2:]), batch=1)
+        return left >= 0
+
+    return allowed
 
 
 def _sampled(model: nn.Module, inputs: Mapping[str, Tensor]) -> dict[str, LiteralSample]:

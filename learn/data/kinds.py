@@ -22,8 +22,7 @@ def load_data(
     *,
     channels: int | None = None,
     size: Size | None = None,
-    normalization: Normalization | None = None,
-    preprocessing: Preprocessing | None = None,
+    preprocessing: Preprocessing | Normalization | None = None,
     out: Path | None = None,
 ) -> ImageData:
     """Loads images.
@@ -32,9 +31,8 @@ def load_data(
         text: One of ``KINDS``.
         channels: What the network takes; None takes what the images have.
         size: What the pictures of a folder are scaled to; None takes the first one's.
-        normalization: Mean and deviation that the network was trained on; None means the preprocessing's, or values
-            from -1 to 1.
-        preprocessing: What the network was trained on, which scales and cuts a folder's pictures, too.
+        preprocessing: What the network was trained on. A ``Preprocessing`` scales and cuts a folder's pictures, too, a
+            ``Normalization`` is mean and deviation alone; None means values from -1 to 1.
         out: Where what is made with them will be; in a folder of pictures it would be one of their classes.
 
     Raises:
@@ -44,9 +42,9 @@ def load_data(
         ToolError: scikit-learn is needed, and not installed.
         ConversionError: The images do not have the network's channels.
     """
-    if preprocessing is not None:
-        normalization = normalization or preprocessing.normalization
-    found = _load(text, channels=channels, size=size, preprocessing=preprocessing, out=out)
+    whole = preprocessing if isinstance(preprocessing, Preprocessing) else None
+    normalization = preprocessing.normalization if isinstance(preprocessing, Preprocessing) else preprocessing
+    found = _load(text, channels=channels, size=size, preprocessing=whole, out=out)
     return found if normalization is None else found.normalized(normalization)
 
 

@@ -93,7 +93,10 @@ def freeze(model: nn.Module, tolerance: float, *, input_range: InputRange = INPU
     problems = [Problem(name, reason) for name, reason in reasons if reason is not None]
     if problems or not layers:
         listed = "; ".join(f"{problem.name or 'the layer'}: {problem.reason}" for problem in problems)
-        raise NotAConvolutionError(f"nothing is frozen: {listed or 'the model has no attention layer'}")
+        advice = "; what melt leaves out stays a convolution, and conv2attn restore gives back what nothing trained"
+        raise NotAConvolutionError(
+            f"nothing is frozen: {listed + advice if listed else 'the model has no attention layer'}"
+        )
     frozen = copy.deepcopy(model)
     found = []
     for names in groups:

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from ...convert.attention.layer import SelfAttention
 from ...convert.errors import OptionError
-from ...convert.files.open import Opening
+from ...convert.files.checkpoint import Opening
+from ...convert.files.open import open_network, placed
 from ...convert.inputs import InputSpec, example_image, random_inputs
 from ...convert.model.convert import convert_model, restore_model
 from ...convert.preprocessing import Normalization, Preprocessing
@@ -65,8 +66,8 @@ def load_pair(
         ConversionError: The networks cannot be loaded, converted or restored.
     """
     check_device(device)
-    network = (opening or Opening()).open(path, device=device, dtype=dtype)
-    model = network.whole().as_saved()
+    network = open_network(path, opening)
+    model = placed(network.whole().as_saved(), device=device, dtype=dtype)
     if not network.is_converted:
         made = convert_model(model, alpha=alpha, skip_unsupported=skip_unsupported).model.eval()
         return Pair(model, made, network.preprocessing)

@@ -17,7 +17,7 @@ from ...convert.certificate.network.images import ImagesCertificate, certify_ima
 from ...convert.certificate.wording import NO_USE, is_useful
 from ...convert.engines import AUTO
 from ...convert.errors import ConversionError, Problem, refusing
-from ...convert.files.open import Opening
+from ...convert.files.checkpoint import Opening
 from ...convert.size import USUAL_SIZES, Size
 from ..terminal.table import Table
 from .agreement import Agreement, compare

@@ -11,9 +11,9 @@ import torch
 
 from ...convert.certificate.network.certificate import NetworkCertificate
 from ...convert.certificate.wording import NO_USE, is_useful
-from ...convert.files.checkpoint import size_on_disk
+from ...convert.files.checkpoint import Opening, size_on_disk
 from ...convert.files.folder import check_architecture, save_converted
-from ...convert.files.open import Network, Opening
+from ...convert.files.open import Network, open_network, placed
 from ...convert.files.report import CertifiedReport
 from ...convert.files.write import PAGE, PROGRAM, check_target
 from ...convert.model.convert import convert_model
@@ -156,9 +156,9 @@ def convert_checkpoint(
     check_target(out, force=force, sources=[checkpoint])
     check_architecture(opening.architecture)
     with progress("Reading", total=size_on_disk(checkpoint)) as advance:
-        network = opening.open(checkpoint, device=device, dtype=dtype, progress=advance)
+        network = open_network(checkpoint, opening, progress=advance)
     say(*non_finite_lines(network.non_finite), err=True)
-    cnn = network.cnn()
+    cnn = placed(network.cnn(), device=device, dtype=dtype)
     chosen = name_filter(cnn, include=include, exclude=exclude)
     model, report = convert_model(cnn, filter_fn=chosen, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported)
     report = report.noted(network.notes, network.originals)

@@ -17,7 +17,8 @@ from ...convert.export.gpsa import GPSAConvolution, gpsa_from_attention
 from ...convert.export.multihead import MultiheadConvolution, multihead_from_attention
 from ...convert.export.network import export_onnx
 from ...convert.export.onnx.forms import DEFAULT_FORM
-from ...convert.files.open import Opening
+from ...convert.files.checkpoint import Opening
+from ...convert.files.open import open_network
 from ...convert.files.tensors import write_safetensors
 from ...convert.files.write import check_file, write_file
 from ...convert.inputs import InputSpec, call_with, example_image, random_inputs
@@ -65,7 +66,7 @@ def export_network(
     if form is not None and to is not Target.onnx:
         raise OptionError("a form is for ONNX files only")
     check_file(out, force=force, sources=[source])
-    network = opening.open(source)
+    network = open_network(source, opening)
     sources = [source, *network.files]
     check_file(out, force=force, sources=sources)
     model = network.whole().as_saved()

@@ -15,7 +15,8 @@ from torch import nn
 from ...convert.attention.layer import SelfAttention
 from ...convert.certificate.layer import InputRange
 from ...convert.errors import ConversionError, OutputError, first_line
-from ...convert.files.open import Opening
+from ...convert.files.checkpoint import Opening
+from ...convert.files.open import open_network
 from ...convert.files.tensors import write_stream
 from ...convert.files.write import check_distinct, check_file, write_file
 from ...convert.inputs import example_image
@@ -151,7 +152,7 @@ def freeze_checkpoint(
     check_distinct(files)
     for file in files:
         check_file(file, force=force, sources=[checkpoint])
-    network = opening.open(checkpoint)
+    network = open_network(checkpoint, opening)
     sources = [checkpoint, *network.files]
     for file in files:
         check_file(file, force=force, sources=sources)

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 from torch import nn
 
 from ...convert.files.architecture import Architecture
+from ...convert.files.checkpoint import Opening
 from ...convert.files.folder import NETWORK, save_converted
-from ...convert.files.open import Opening
+from ...convert.files.open import open_network
 from ...convert.files.write import check_apart, write_file
 from ...convert.model.convert import is_convolution
 from ...convert.model.selection import name_filter
@@ -163,11 +164,11 @@ def melt_checkpoint(
         ConversionError: The checkpoint or the data cannot be opened, or do not fit, or the folder cannot be written.
     """
     cnn: nn.Module | None = None
-    architecture = opening.architecture
+    architecture: Architecture | None = None
     preprocessing: Preprocessing | None = None
     sources: tuple[Path, ...] = ()
     if checkpoint is not None:
-        network = opening.open(checkpoint)
+        network = open_network(checkpoint, opening)
         cnn = network.whole().cnn()
         sources = (checkpoint, *network.files)
         architecture, preprocessing = network.architecture, network.preprocessing
@@ -176,9 +177,8 @@ def melt_checkpoint(
     check_apart(out, sources)
     check_apart(out / NETWORK, sources)  # which may be a link
     channels = preprocessing.channels if preprocessing is not None else None if cnn is None else _channels(cnn)
-    images = load_data(
-        data, channels=channels, size=size, normalization=normalization, preprocessing=preprocessing, out=out
-    )
+    trained_on = preprocessing and replace(preprocessing, normalization=normalization or preprocessing.normalization)
+    images = load_data(data, channels=channels, size=size, preprocessing=trained_on or normalization, out=out)
     if cnn is None:
         arguments = {"channels": images.channels, "classes": len(images.classes)}
         architecture = Architecture("conv2attn.learn.melting.start:small_cnn", arguments)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ...convert.errors import Problem
-from ...convert.files.open import Opening
+from ...convert.files.checkpoint import Opening
+from ...convert.files.open import open_network
 from ...convert.model.convert import plan_conversion
 from ...convert.model.plan import LayerPlan, plan_layers, usual_size
 from ...convert.model.selection import name_filter
@@ -94,7 +95,7 @@ def plan_checkpoint(
     Raises:
         ConversionError: The checkpoint cannot be opened, or a pattern names no layer.
     """
-    network = opening.open(checkpoint)
+    network = open_network(checkpoint, opening)
     say(*non_finite_lines(network.non_finite), err=True)
     cnn = network.cnn()
     found = plan_conversion(cnn, filter_fn=name_filter(cnn, include=include, exclude=exclude))

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ...convert.errors import ArchitectureNeededError, ConversionError, OptionError, OutputError, SelectionError
 from ...convert.examples.drawn import DRAWN_SIZE, drawn_image
+from ...convert.files.checkpoint import Opening
 from ...convert.files.layers import Layers
-from ...convert.files.open import Opening
 from ...convert.files.write import CONFIG, REPORT, WEIGHTS, check_file, write_file
 from ...convert.preprocessing import Normalization
 from ...convert.size import Size

@@ -11,8 +11,9 @@ from torch import nn
 
 from ...convert.attention.layer import SelfAttention, check_alpha
 from ...convert.errors import CheckpointError, Problem
+from ...convert.files.checkpoint import Opening
 from ...convert.files.folder import converted_in
-from ...convert.files.open import Opening
+from ...convert.files.open import open_network
 from ...convert.files.write import REPORT
 from ...convert.model.convert import convert_model
 from ...convert.model.report import Report
@@ -48,7 +49,7 @@ def load_subject(path: Path, opening: Opening) -> Subject:
         ConversionError: The path cannot be read, does not fit, or holds nothing to convert.
     """
     path = converted_in(path)
-    network = opening.open(path)
+    network = open_network(path, opening)
     if not network.is_converted:
         made, report = convert_model(network.cnn(), inplace=True, skip_unsupported=True)
         return Subject(made, report.noted(network.notes, network.originals), network.files, network.preprocessing)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from ...convert.files.open import Opening
+    from ...convert.files.checkpoint import Opening
     from ...convert.preprocessing import Normalization
     from ...convert.size import Size
 
@@ -162,7 +162,7 @@ OPENING: dict[str, tuple[Any, Any]] = {
 def opening_of(*, arch: str | None, arch_arg: list[str] | None, ema: bool, weights: str | None, trust: bool) -> Opening:
     """How a checkpoint is opened, as the options of these names say."""
     from ...convert.files.architecture import Architecture, parse_arguments
-    from ...convert.files.open import Opening
+    from ...convert.files.checkpoint import Opening
 
     if arch is None and arch_arg:
         raise typer.BadParameter("goes with --arch", param_hint="--arch-arg")

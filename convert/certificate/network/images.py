@@ -31,7 +31,7 @@ from ...arguments import as_integer
 from ...errors import ConversionError, Problem
 from ...size import Size
 from ..wording import told
-from .certificate import converted, program_of, propagate
+from .certificate import Bounds, converted, program_of
 from .first_order import FirstOrder
 from .program import Program
 from .rules.interval import Interval
@@ -173,7 +173,8 @@ def certify_images(
 def _certified(
     program: Program, image: Tensor, margins: int, block: int | None
 ) -> tuple[ImageCertificate, list[Problem]]:
-    outputs, _, problems = propagate(program, Interval.point(image), repeatable=False, block=block)
+    bounds = Bounds(program, repeatable=False, block=block)
+    outputs, problems = bounds.values_for(Interval.point(image)), bounds.problems
     errors = None if problems else torch.cat([output.error.flatten() for output in outputs])
     run = FirstOrder(program, image, block)
     values = torch.cat([output.flatten() for output in run.outputs])

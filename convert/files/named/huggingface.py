@@ -19,9 +19,9 @@ from torch import nn
 
 from ...errors import ArchitectureError, CheckpointError, TrustNeededError, first_line
 from ...plain import read_object
-from .registries import library, offline, pretrained_class, risk_of_config, without_weights
+from .registries import Named, library, offline, pretrained_class, risk_of_config, without_weights
 
-CONFIG, PREPROCESSOR = "config.json", "preprocessor_config.json"
+CONFIG = "config.json"
 PREFIX = "hf:"
 _PERSONAL = ("_name_or_path", "transformers_version")  # where and by what it was saved, which builds nothing
 _PLACES = ("url", "file", "hf_hub_id", "hf_hub_filename", "source", "state_dict")  # of weights, of a timm network
@@ -99,12 +99,16 @@ def pretrained(folder: Path, *, trust: bool = False) -> nn.Module:
     return network
 
 
-def own_code(folder: str, arguments: Mapping[str, Any]) -> nn.Module:
-    """The network that a folder's own code builds, with random weights. This runs that code."""
-    config = {**read_object(Path(folder) / CONFIG), **arguments}
-    cls = _own_class(Path(folder), config)
-    network: nn.Module = cls(cls.config_class.from_dict(without_weights(config)))
-    return network
+def of_folder(spec: str) -> Named:
+    """The network that a folder's own code builds, with random weights; ``build`` runs that code."""
+    folder = Path(spec.removeprefix(PREFIX))
+
+    def build(**arguments: Any) -> object:
+        config = {**read_object(folder / CONFIG), **arguments}
+        cls = _own_class(folder, config)
+        return cls(cls.config_class.from_dict(without_weights(config)))
+
+    return Named(build, "has code of its own")
 
 
 def _own_class(folder: Path, config: Mapping[str, Any]) -> Any:

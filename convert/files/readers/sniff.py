@@ -55,8 +55,13 @@ def sniff(path: Path) -> Kind | None:
     return None
 
 
-def describe(path: Path) -> str:
-    """Says what a file that is no checkpoint seems to be."""
+def describe(path: Path) -> tuple[str, str]:
+    """What a file that is no checkpoint seems to be, and what to do, as the end of a sentence."""
+    what, semicolon, advice = _seems(path).partition("; ")
+    return what, semicolon + advice
+
+
+def _seems(path: Path) -> str:
     head = _head(path)
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     if not head:

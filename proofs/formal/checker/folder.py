@@ -157,9 +157,9 @@ def _scores_otherwise(entry: LayerEntry, state: Mapping[str, Tensor]) -> str | N
     if entry.kind is not None:
         return f"its weights are computed, as {entry.kind[:_MOST]}"
     own = {key.removeprefix(_key(entry, "")) for key in state if key.startswith(_key(entry, ""))}
-    if entry.content_key_dim is not None or any(key.startswith("content.") for key in own):
+    if any(key.startswith("content.") for key in own):
         return "it has content terms"
-    if entry.axis_offsets is not None or any(key.startswith("axis_scores.") for key in own):
+    if any(key.startswith("axis_scores.") for key in own):
         return "it has learned positional scores"
     return None
 

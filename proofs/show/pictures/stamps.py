@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 from torch import Tensor, nn
 
 from ....convert.attention.layer import SelfAttention
-from ....learn.melting.record import inputs_of_layers
+from ....convert.certificate.sampled import inputs_of_layers
 from ....learn.stamps.denoiser import LOOKS
 from ....learn.stamps.experiment import RECURRING, Stamps, copies, gains
 from ....learn.stamps.pages import COLUMNS, PITCH, ROWS, unseen_pages

@@ -15,7 +15,7 @@ import pytest
 from torch import nn
 
 from conv2attn.convert.errors import ArchitectureError
-from conv2attn.convert.files.architecture import Architecture, build_architecture, parse_arguments
+from conv2attn.convert.files.architecture import Architecture, parse_arguments
 from tests.registries import TORCHVISION, install
 
 SOURCE = """
@@ -67,7 +67,7 @@ def source(tmp_path: Path) -> Path:
 def refusal(spec: str, arguments: dict[str, object] | None = None) -> ArchitectureError:
     before = (list(sys.path), {name for name in sys.modules if name.startswith("_conv2attn")})
     with pytest.raises(ArchitectureError) as caught:
-        build_architecture(spec, arguments or {})
+        Architecture(spec, arguments or {}).build()
     assert "\n" not in str(caught.value)
     assert sys.path == before[0]
     return caught.value
@@ -81,41 +81,41 @@ def channels(network: nn.Module) -> int:
 
 
 def test_a_class_of_an_installed_module_is_built() -> None:
-    built = build_architecture("torch.nn:Conv2d", {"in_channels": 2, "out_channels": 3, "kernel_size": [1, 2]})
+    built = Architecture("torch.nn:Conv2d", {"in_channels": 2, "out_channels": 3, "kernel_size": [1, 2]}).build()
     assert isinstance(built, nn.Conv2d)
     assert built.weight.shape == (3, 2, 1, 2)
 
 
 def test_a_function_of_a_file_is_called_with_the_arguments(source: Path) -> None:
-    built = build_architecture(f"{source}:make_network", {"depth": 2, "width": 5})
+    built = Architecture(f"{source}:make_network", {"depth": 2, "width": 5}).build()
     assert [channels(layer) for layer in built.children()] == [5, 5]
 
 
 def test_a_relative_path_is_enough(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(source.parent)
-    assert isinstance(build_architecture(f"{source.name}:Network", {}), nn.Module)
+    assert isinstance(Architecture(f"{source.name}:Network").build(), nn.Module)
 
 
 def test_a_dotted_attribute_is_followed(source: Path) -> None:
-    assert channels(build_architecture(f"{source}:Network.wide", {})) == 9
+    assert channels(Architecture(f"{source}:Network.wide").build()) == 9
 
 
 def test_the_path_may_hold_colons(source: Path) -> None:
     path = source.rename(source.with_name("c:net.py"))
-    assert isinstance(build_architecture(f"{path}:Network", {}), nn.Module)
+    assert isinstance(Architecture(f"{path}:Network").build(), nn.Module)
 
 
 def test_a_model_from_a_file_is_copied_and_pickled(source: Path) -> None:
-    built = build_architecture(f"{source}:Network", {})
+    built = Architecture(f"{source}:Network").build()
     for twin in (copy.deepcopy(built), pickle.loads(pickle.dumps(built))):
         assert type(twin) is type(built)
         assert twin.state_dict()["conv.weight"].equal(built.state_dict()["conv.weight"])
 
 
 def test_two_imports_of_one_file_do_not_disturb_each_other(source: Path) -> None:
-    first = build_architecture(f"{source}:Network", {})
+    first = Architecture(f"{source}:Network").build()
     source.write_text(SOURCE.replace("width=2", "width=4"))
-    second = build_architecture(f"{source}:Network", {})
+    second = Architecture(f"{source}:Network").build()
     assert (channels(first), channels(second)) == (2, 4)
     assert type(pickle.loads(pickle.dumps(first))) is type(first)
     assert type(first) is not type(second)
@@ -128,7 +128,7 @@ def test_modules_beside_the_file_are_found_and_the_path_is_restored(
     (tmp_path / "net.py").write_text("from sibling_of_net import Block\n")
     monkeypatch.delitem(sys.modules, "sibling_of_net", raising=False)
     before = list(sys.path)
-    built = build_architecture(f"{tmp_path / 'net.py'}:Block", {})
+    built = Architecture(f"{tmp_path / 'net.py'}:Block").build()
     assert sys.path == before
     assert type(copy.deepcopy(built)) is type(built)
     del sys.modules["sibling_of_net"]
@@ -189,7 +189,7 @@ def test_an_import_that_fails_names_the_exception(
     [
         ("make_netwrok", "close names: make_network"),
         ("Network.wild", "close names: wide"),
-        ("zzz", "missing"),
+        ("zzz", "has no zzz"),
     ],
 )
 def test_a_missing_attribute_is_refused_with_the_names_that_are_close(attribute: str, hint: str, source: Path) -> None:
@@ -251,14 +251,14 @@ def test_a_factory_that_returns_no_network_is_refused(attribute: str, kind: str,
 
 def test_an_interrupt_passes_through_the_factory(source: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        build_architecture(f"{source}:interrupts", {})
+        Architecture(f"{source}:interrupts").build()
 
 
 def test_an_interrupt_passes_through_the_import(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text("raise KeyboardInterrupt")
     before = (list(sys.path), set(sys.modules))
     with pytest.raises(KeyboardInterrupt):
-        build_architecture(f"{tmp_path / 'net.py'}:f", {})
+        Architecture(f"{tmp_path / 'net.py'}:f").build()
     assert (sys.path, set(sys.modules)) == before
 
 
@@ -305,7 +305,7 @@ def test_a_module_that_is_a_file_here_is_told_how_to_be_named(tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     Path("my_own_net.py").touch()
     with pytest.raises(ArchitectureError, match=r"the file my_own_net\.py is named my_own_net\.py:factory$"):
-        build_architecture("my_own_net:Net", {})
+        Architecture("my_own_net:Net").build()
 
 
 # The path of a file
@@ -323,7 +323,7 @@ def test_modules_beside_a_file_come_before_those_further_on_the_path(
     monkeypatch.delitem(sys.modules, "sibling_of_net", raising=False)
     monkeypatch.syspath_prepend(tmp_path / "further")
     before = list(sys.path)
-    built = build_architecture(f"{tmp_path / 'beside/net.py'}:beside", {})
+    built = Architecture(f"{tmp_path / 'beside/net.py'}:beside").build()
     assert sys.modules[type(built).__module__].__file__ == str(tmp_path / "beside/sibling_of_net.py")
     assert sys.path == before
     del sys.modules["sibling_of_net"]

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from torch import Tensor, nn
 
 from conv2attn.convert import ConvSpec, convert_model
+from conv2attn.convert.files.checkpoint import Opening
 from conv2attn.convert.files.open import open_network
 from conv2attn.convert.spec import Convolution
 from conv2attn.proofs.evidence.strategies import convolution_of, convolutions_with_input, every_spec
@@ -67,7 +68,7 @@ def test_a_program_s_node_is_the_convolution_that_was_exported(number: int, tmp_
     x = whole_numbers(2, 4, *(9, 8, 7)[: len(conv.kernel_size)])
     with warnings.catch_warnings(action="ignore"):
         torch.export.save(torch.export.export(nn.Sequential(conv), (x,)), tmp_path / "m.pt2")
-    cnn = open_network(tmp_path / "m.pt2", trust=True).cnn()
+    cnn = open_network(tmp_path / "m.pt2", Opening(trust=True)).cnn()
     y = cnn(x)
     assert torch.equal(y, conv(x))
     assert torch.equal(convert_model(cnn, inplace=True).model(x), y)

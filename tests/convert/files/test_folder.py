@@ -187,7 +187,7 @@ def test_the_config_says_what_was_converted_from_what_with_what(tmp_path: Path) 
     architecture = Architecture("my.nets:build", {"width": 3})
     save_converted(model, tmp_path / "out", report=report, architecture=architecture, source=source)
     config = json.loads((tmp_path / "out" / CONFIG).read_text())
-    assert (config["format"], config["format_version"]) == ("conv2attn", 3)
+    assert (config["format"], config["format_version"]) == ("conv2attn", 4)
     assert config["architecture"] == {"spec": "my.nets:build", "arguments": {"width": 3}}
     assert config["source"] == {"file": "source.safetensors", "sha256": source.sha256}
     assert config["versions"].keys() == {"conv2attn", "torch"}
@@ -196,12 +196,8 @@ def test_the_config_says_what_was_converted_from_what_with_what(tmp_path: Path) 
         "names": ["stem"],
         "spec": report.layers[0].spec.to_json(),
         "engine": "auto",
-        "content_key_dim": 5,
-        "axis_offsets": None,
         "alpha_follows_dtype": True,
         "kind": None,
-        "content_gated": False,
-        "trains_positions": False,
     }
     written = json.loads((tmp_path / "out" / REPORT).read_text())
     assert len(written.pop("sha256")) == 64
@@ -269,14 +265,13 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_left(
     ("change", "reason"),
     [
         (lambda config: config.update(format="other"), "is not a converted model"),
-        (lambda config: config.update(format_version=4), r"has format version 4; conv2attn \d.* reads 3"),
+        (lambda config: config.update(format_version=5), r"has format version 5; conv2attn \d.* reads 4"),
         (lambda config: config["tensors"].pop(), "lists other tensors"),
         (lambda config: config.pop("layers"), "malformed: layers is of another kind"),
         (lambda config: config.update(architecture="my.nets:build"), "malformed: architecture is of another kind"),
         (lambda config: config["layers"][0].pop("spec"), "malformed: layers is of another kind"),
         (lambda config: config["layers"][0].update(names="stem"), "malformed: names is of another kind"),
         (lambda config: config["layers"][0].update(engine="fast"), "there is no engine 'fast'"),
-        (lambda config: config["layers"][0].update(content_key_dim=10**12), "no content terms of dimension"),
         (lambda config: config["layers"][0]["spec"].update(stride=[1, 1]), "layer stem is"),
     ],
 )

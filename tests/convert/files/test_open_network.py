@@ -16,6 +16,7 @@ from conv2attn.convert import SelfAttention2d, convert_model, save_converted
 from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, OptionError
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.architecture import Architecture
+from conv2attn.convert.files.checkpoint import Opening
 from conv2attn.convert.files.entry import ATTENTION_KEYS
 from conv2attn.convert.files.open import LARGE, open_network
 from tests.command import exit_code
@@ -136,9 +137,9 @@ def test_every_kind_of_source_opens_as_the_network_that_it_holds(
     monkeypatch.chdir(tmp_path)
     cnn, x = Net().eval(), torch.rand(2, 3, 8, 9)
     source(cnn)
-    network = open_network("source", architecture=NET)
+    network = open_network("source", Opening(NET))
     assert network.is_converted == (source not in SOURCES[:3])
-    assert torch.equal(open_network("source", architecture=NET).whole().as_saved()(x), cnn(x))
+    assert torch.equal(open_network("source", Opening(NET)).whole().as_saved()(x), cnn(x))
     assert torch.equal(network.cnn()(x), cnn(x))
 
 
@@ -172,7 +173,7 @@ def test_the_state_dict_of_a_converted_network_opens_as_that_network(
     if large:
         assert LARGE > 0
         monkeypatch.setattr("conv2attn.convert.files.open.LARGE", 0)
-    network = open_network(tmp_path / "w.pt", architecture=NET)
+    network = open_network(tmp_path / "w.pt", Opening(NET))
     assert network.is_converted
     opened = network.attention()
     state = opened.state_dict()
@@ -212,7 +213,7 @@ def test_a_state_dict_that_is_neither_a_cnn_s_nor_the_converted_network_s_is_ref
     change(state)
     torch.save(state, tmp_path / "w.pt")
     with pytest.raises(CheckpointError, match="does not fit the architecture"):
-        open_network(tmp_path / "w.pt", architecture=NET)
+        open_network(tmp_path / "w.pt", Opening(NET))
 
 
 # What comes back
@@ -314,7 +315,7 @@ def test_the_library_s_errors_name_no_option_of_the_command_line(tmp_path: Path)
     with pytest.raises(ArchitectureNeededError) as whole:
         open_network(tmp_path / "folder").whole()
     with pytest.raises(OptionError) as average:
-        open_network(tmp_path / "folder", ema=True)
+        open_network(tmp_path / "folder", Opening(ema=True))
     for error in (needed, whole, average):
         assert "--" not in str(error.value)
         assert "architecture=" not in str(error.value)

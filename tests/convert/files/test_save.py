@@ -205,25 +205,15 @@ def test_state_that_is_no_tensor_is_refused_and_ten_of_it_named(tmp_path: Path) 
         save_converted(odd, tmp_path / "out")
 
 
-class Padded(nn.Conv2d):
-    """A class that is none of PyTorch's own."""
-
-
-def test_layers_alone_are_kept_of_pytorch_s_own_convolutions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kinds = {"a": "z.Second", "b.c": "a.First"}
-
-    def of(names: tuple[str, ...], layer: Any) -> LayerEntry:
-        return LayerEntry(names, layer.spec, "auto", None, None, kind=kinds.get(names[0]))
-
-    monkeypatch.setattr(LayerEntry, "of", of)
-    told = r"^layers alone are kept of PyTorch's own convolutions only; there are a\.First, z\.Second$"
-    with pytest.raises(OutputError, match=told):
-        save_converted(layers(), tmp_path / "out")
-    kinds.clear()
-    save_converted(layers(), tmp_path / "out")
-    kinds["0"] = "a.First"
-    save_converted(network(), tmp_path / "network")
-    assert [entry.get("kind") for entry in config(tmp_path / "network")["layers"]] == ["a.First", None]
+def test_layers_alone_are_kept_of_pytorch_s_own_convolutions(tmp_path: Path) -> None:
+    computed = nn.utils.parametrizations.weight_norm(nn.Conv2d(1, 2, 3))
+    tree = Layers()
+    tree.add_module("a", computed)
+    model = convert_model(tree).model
+    with pytest.raises(OutputError, match=r"kept of PyTorch's own convolutions only; there are parametrised Conv2d$"):
+        save_converted(model, tmp_path / "out")
+    save_converted(nn.Sequential(model.get_submodule("a"), attention()), tmp_path / "network")
+    assert [entry["kind"] for entry in config(tmp_path / "network")["layers"]] == ["parametrised Conv2d", None]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, {1, 2}, object()])

@@ -11,7 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from conv2attn.convert.errors import ConversionError, OptionError
-from conv2attn.convert.files.open import Opening
+from conv2attn.convert.files.checkpoint import Opening
 from conv2attn.convert.size import Size
 from conv2attn.proofs.evidence.onnx_check import OnnxCheck
 from conv2attn.proofs.evidence.onnx_network import verify_onnx_file

@@ -307,7 +307,7 @@ def test_what_a_folder_remembers_is_enough_and_code_that_it_names_takes_consent(
     assert run("convert", *network, "--out", "made", "--no-page")[0] == 0
     code, _, err = run("verify", "made", "--size", "9x12", "--random", "1")
     assert code == 3
-    assert "made names the architecture nets.py:Net, and building it would run code that a file chose" in err
+    assert "made names the architecture nets.py:Net, which would run code that a file chose" in err
     assert "(--trust runs it)" in err
     assert run("verify", "made", "--size", "9x12", "--random", "1", "--trust")[0] == 0
     assert run("verify", "made", "--size", "9x12", "--random", "1", *network[1:])[0] == 0

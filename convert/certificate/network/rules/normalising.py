@@ -150,7 +150,7 @@ def attend(call: Call) -> Interval:
     odd = ("attn_mask", "is_causal", "enable_gqa", "dropout_p")
     if any(call.arguments.get(name) is not None and call.arguments.get(name) for name in odd):
         raise UnboundedError("no bound is known for attention that has a mask, drops keys or shares heads")
-    query, key, value = (_interval(call[name]) for name in ("query", "key", "value"))
+    query, key, value = (call.operand(call[name]) for name in ("query", "key", "value"))
     arithmetic, same, (depth, keys) = call.arithmetic, call.is_same, (query.low.shape[-1], key.low.shape[-2])
     smallest, given = arithmetic.smallest, call.arguments.get("scale")
     factor = 1 / math.sqrt(depth) if given is None else float(given)
@@ -166,7 +166,3 @@ def attend(call: Call) -> Interval:
     shares = arithmetic.rounded(shares, weight, terms, same=same, narrowings=3)
     read, scale, lost = product(shares, value)
     return arithmetic.rounded(read, scale, terms + keys, same=same, narrowings=3, lost=4 * smallest * lost)
-
-
-def _interval(value: Interval | Tensor) -> Interval:
-    return value if isinstance(value, Interval) else Interval.point(value)

@@ -11,8 +11,8 @@ from ....errors import ToolError
 from ..described import DescribedConvolution
 
 
-def read_onnx(path: Path) -> tuple[dict[str, Tensor], dict[str, DescribedConvolution], tuple[Path, ...]]:
-    """Reads an ONNX model: its tensors and convolutions by name, and every file that was read.
+def read_onnx(path: Path) -> tuple[dict[str, Tensor], tuple[Path, ...], dict[str, DescribedConvolution]]:
+    """Reads an ONNX model: its tensors by name, every file that was read, and its convolutions by name.
 
     Raises:
         ToolError: The package onnx is not installed.
@@ -25,7 +25,7 @@ def read_onnx(path: Path) -> tuple[dict[str, Tensor], dict[str, DescribedConvolu
     model, files = load_model(path)
     found = read_model(model, path)
     with reading(path):
-        return found.tensors(), found.layers, files
+        return found.tensors(), files, found.layers
 
 
 def onnx_package(purpose: str) -> Any:

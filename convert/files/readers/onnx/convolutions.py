@@ -1,11 +1,13 @@
-"""Convolutions that nodes compute: Conv, ConvTranspose, and QLinearConv, whose weights are dequantised.
+"""Convolutions that nodes compute: Conv, ConvTranspose, and those over integers, whose weights are dequantised.
 
 QLinearConv is a convolution of the numbers that its integers stand for, with input and result rounded to integers; the
-layer is the convolution without the rounding.
+layer is the convolution without the rounding. ConvInteger convolves its input less a zero point by its weight less a
+zero point, and later nodes apply the scale; the layer is what the node computes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -25,8 +27,8 @@ CONVOLUTIONS = (
     *("FusedConv", "NhwcConv", "NhwcFusedConv", "QLinearConvTranspose", "CausalConvWithState"),  # of ONNX Runtime
 )
 """Operators that are convolutions of some kind, of any domain."""
-_PLAIN, _QUANTISED = ("Conv", "ConvTranspose"), "QLinearConv"
 _ROUNDING = "the node rounds its input and its result to integers, which the layer does not"
+_NO_SCALE = "its weights are the node's integers less their zero point; later nodes apply the scale"
 
 
 def convolution(node: NodeProto, scope: Scope) -> tuple[DescribedConvolution, list[Constant]]:
@@ -39,9 +41,9 @@ def convolution(node: NodeProto, scope: Scope) -> tuple[DescribedConvolution, li
     try:
         if node.domain not in OWN_DOMAINS:
             raise RefusedError(f"it is an operator of {node.domain[:100]!r}, not of ONNX")
-        if node.op_type not in (*_PLAIN, _QUANTISED):
+        if node.op_type not in _PARTS:
             raise RefusedError(f"{node.op_type} is not a plain convolution")
-        weight, bias = _quantised(node, scope) if node.op_type == _QUANTISED else _plain(node, scope)
+        weight, bias = _PARTS[node.op_type](node, scope)
         spec = _spec(node, weight.tensor, None if bias is None else bias.tensor, scope)
     except RefusedError as reason:
         return DescribedConvolution.refused(str(reason)), []
@@ -99,35 +101,55 @@ def _plain(node: NodeProto, scope: Scope) -> tuple[Constant, Constant | None]:
     return _known(node, scope, 1, "weight"), bias
 
 
+def _integers(node: NodeProto, scope: Scope) -> tuple[Constant, None]:
+    """The weight of a ConvInteger, which takes X, W, and the zero points of both."""
+    return replace(_dequantised(node, scope, 1, torch.ones(()), 3), note=_NO_SCALE), None
+
+
 def _quantised(node: NodeProto, scope: Scope) -> tuple[Constant, Constant | None]:
-    """Weight and bias of a QLinearConv: (integer - zero point) * scale.
+    """Weight and bias of a QLinearConv.
 
     It takes X with scale and zero point, W with both, both of the result, and a bias of int32 in units of the product
-    of the first two scales. The difference is exact in single precision, and the product is rounded once.
+    of the first two scales.
     """
-    integers, scale = _known(node, scope, 3, "weight"), _known(node, scope, 4, "weight's scale").tensor
-    weight, point = integers.tensor, _known(node, scope, 5, "weight's zero point").tensor
-    if weight.dtype not in (torch.int8, torch.uint8) or not weight.ndim:
-        raise RefusedError(f"its weight is of {weight.dtype}, not of integers of 8 bits")
-    if scale.dtype != torch.float32 or not _fits(scale, weight):
-        raise RefusedError("the scale of its weight is not one number of float32, or one for each channel")
-    if point.dtype != weight.dtype or not _fits(point, weight):
-        raise RefusedError("the zero point of its weight does not fit it")
-    shape = [-1] + [1] * (weight.ndim - 1)
-    numbers = (weight.float() - point.float().reshape(shape)) * scale.reshape(shape)
-    key = f"{integers.key} ({node.op_type} {node.output[0]})"
-    made = replace(integers, key=key, tensor=numbers, note=f"{DEQUANTISED}; {_ROUNDING}")
+    scale = _known(node, scope, 4, "weight's scale").tensor
+    weight = replace(_dequantised(node, scope, 3, scale, 5), note=f"{DEQUANTISED}; {_ROUNDING}")
     if not input_name(node, 8):
-        return made, None
+        return weight, None
     bias, input_scale = _known(node, scope, 8, "bias"), _known(node, scope, 1, "input's scale").tensor
     if input_scale.dtype != torch.float32 or input_scale.numel() != 1:
         raise RefusedError("the scale of its input, which its bias is in, is not one number of float32")
     if bias.tensor.dtype != torch.int32 or not _fits(scale, bias.tensor):
         raise RefusedError("its bias is not one number of int32 for each channel")
     sums = (bias.tensor.double() * input_scale.double().reshape(()) * scale.double()).float()
-    return made, replace(bias, key=f"{key} (bias)", tensor=sums)
+    return weight, replace(bias, key=f"{weight.key} (bias)", tensor=sums)
+
+
+def _dequantised(node: NodeProto, scope: Scope, number: int, scale: Tensor, zero_point: int) -> Constant:
+    """(integer - zero point) * scale: the difference is exact in single precision, and the product is rounded once."""
+    found = _known(node, scope, number, "weight")
+    integers = found.tensor
+    if integers.dtype not in (torch.int8, torch.uint8) or not integers.ndim:
+        raise RefusedError(f"its weight is of {integers.dtype}, not of integers of 8 bits")
+    if scale.dtype != torch.float32 or not _fits(scale, integers):
+        raise RefusedError("the scale of its weight is not one number of float32, or one for each channel")
+    shape, weight = [-1] + [1] * (integers.ndim - 1), integers.float()
+    if input_name(node, zero_point):
+        point = _known(node, scope, zero_point, "weight's zero point").tensor
+        if point.dtype != integers.dtype or not _fits(point, integers):
+            raise RefusedError("the zero point of its weight does not fit it")
+        weight = weight - point.float().reshape(shape)
+    return replace(found, key=f"{found.key} ({node.op_type} {node.output[0]})", tensor=weight * scale.reshape(shape))
 
 
 def _fits(values: Tensor, weight: Tensor) -> bool:
     """Whether values are one number, or one for each slice of a weight's first axis."""
     return values.shape in ((), (1,), weight.shape[:1])
+
+
+_PARTS: dict[str, Callable[[NodeProto, Scope], tuple[Constant, Constant | None]]] = {
+    "Conv": _plain,
+    "ConvTranspose": _plain,
+    "ConvInteger": _integers,
+    "QLinearConv": _quantised,
+}

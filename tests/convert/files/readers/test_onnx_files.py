@@ -68,7 +68,7 @@ def save_external(path: Path, location: str = "numbers.bin") -> ModelProto:
 
 def test_external_data_are_read_from_the_model_s_folder(tmp_path: Path) -> None:
     save_external(tmp_path / "m.onnx")
-    tensors, _, files = read_onnx(tmp_path / "m.onnx")
+    tensors, files, _ = read_onnx(tmp_path / "m.onnx")
     assert np.array_equal(tensors["w"].numpy(), small_integers(2, 3, 2, 2))
     assert files == (tmp_path / "m.onnx", tmp_path / "numbers.bin")
 

@@ -58,6 +58,20 @@ def test_a_convolution_of_integers_is_that_of_the_numbers_that_they_stand_for(
     assert "rounds its input and its result" in str(note)
 
 
+@pytest.mark.parametrize("points", [None, (), (3,)])
+def test_an_integer_convolution_is_that_of_its_weights_less_their_zero_point(
+    points: tuple[int, ...] | None, tmp_path: Path
+) -> None:
+    names = ["q", "w", "xz"] if points is None else ["q", "w", "xz", "wz"]
+    node = helper.make_node("ConvInteger", names, ["y"], "conv", strides=[1, 2])
+    integer = model(node, w=integers(3, 2, 2, 3), xz=np.uint8(7), wz=integers(*(points or ())))
+    q = integers(1, 2, 4, 6)
+    (wanted,) = ReferenceEvaluator(integer).run(None, {"q": q})
+    y = convolution_in(integer, "conv", tmp_path / "m.onnx")(torch.from_numpy(q).float() - 7)
+    assert torch.equal(y, torch.from_numpy(np.array(wanted)).float())
+    assert "later nodes apply the scale" in str(read(integer, tmp_path / "m.onnx")[1]["conv"].note)
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "scales of another count": ({"ws": np.ones(2, np.float32)}, "the scale of its weight is not one number"),
     "scales of double precision": ({"ws": np.ones(3)}, "the scale of its weight is not one number of float32"),
@@ -80,7 +94,6 @@ def test_integers_that_do_not_say_what_they_stand_for_are_refused(name: str, tmp
 @pytest.mark.parametrize(
     ("operator", "domain", "reason"),
     [
-        ("ConvInteger", "", "ConvInteger is not a plain convolution"),
         ("DeformConv", "", "DeformConv is not a plain convolution"),
         ("FusedConv", "com.microsoft", "it is an operator of 'com.microsoft', not of ONNX"),
     ],

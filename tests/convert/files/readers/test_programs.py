@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, TrustNeededError
-from conv2attn.convert.files.checkpoint import read_checkpoint
+from conv2attn.convert.files.checkpoint import Opening, read_checkpoint
 from conv2attn.convert.files.open import open_network
 from conv2attn.convert.files.restore import restored_state
 
@@ -73,7 +73,7 @@ PROGRAMS: list[Write] = [as_plain_pickle, as_script, as_trace, as_program]
 def test_a_trusted_program_is_the_whole_network_that_runs(write: Write, tmp_path: Path) -> None:
     net, x = network(), images()
     write(net, tmp_path / "m")
-    opened = open_network(tmp_path / "m", trust=True).whole().cnn()
+    opened = open_network(tmp_path / "m", Opening(trust=True)).whole().cnn()
     assert torch.equal(opened(x), net(x))
     model, report = convert_model(opened, inplace=True)
     assert torch.equal(model(x), net(x))
@@ -106,7 +106,7 @@ def test_a_pickled_network_of_an_own_class_gives_its_layers_and_its_state_withou
     for name in ("stem", "body"):
         assert repr(layers.get_submodule(name)) == repr(net.get_submodule(name))
         assert torch.equal(layers.get_parameter(f"{name}.weight"), net.get_parameter(f"{name}.weight"))
-    state = open_network(tmp_path / "m", architecture=Net()).cnn().state_dict()
+    state = open_network(tmp_path / "m", Opening(Net())).cnn().state_dict()
     assert all(torch.equal(value, net.state_dict()[key]) for key, value in state.items())
 
 
@@ -140,5 +140,5 @@ def test_what_a_program_needs_and_is_not_there_is_named(tmp_path: Path, monkeypa
     as_pickle(network(), tmp_path / "m")
     monkeypatch.delattr(f"{__name__}.Net")
     with pytest.raises(CheckpointError, match=r"needs code that cannot be imported here .*Net"):
-        open_network(tmp_path / "m", trust=True)
+        open_network(tmp_path / "m", Opening(trust=True))
     assert read_checkpoint(tmp_path / "m").state_dict.keys() == keys

@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from conv2attn.convert.errors import CheckpointError
-from conv2attn.convert.files.checkpoint import read_checkpoint
+from conv2attn.convert.files.checkpoint import Opening, read_checkpoint
 from conv2attn.convert.files.open import open_network
 from tests.command import exit_code
 
@@ -82,7 +82,7 @@ def test_a_pickle_runs_nothing(
         path = Path()
     for architecture in (None, nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3))):
         with suppress(Exception):  # refused, or read without what it asks for
-            open_network(path, architecture=architecture).cnn()(torch.zeros(1, 2, 4, 4))
+            open_network(path, Opening(architecture)).cnn()(torch.zeros(1, 2, 4, 4))
     assert not Path("trace").exists()
 
 
@@ -116,14 +116,17 @@ KINDS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "GGUF": (gguf, "is a GGUF file"),
     "HDF5": (lambda path: path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(60)), "is an HDF5 file, as Keras writes"),
     "TFLite": (lambda path: path.write_bytes(bytes(4) + b"TFL3" + bytes(60)), "is a TensorFlow Lite file"),
-    "LFS": (lfs, "is a Git LFS pointer; git lfs pull fetches"),
+    "LFS": (lfs, "is a Git LFS pointer, not .*; git lfs pull fetches"),
     "HTML": (lambda path: path.write_text("<!DOCTYPE html><html></html>"), "is an HTML page"),
     "text": (lambda path: path.write_text("just text"), "is a text file"),
     "nothing": (lambda path: path.write_bytes(b""), "is empty"),
     "array": (array, "is an array of NumPy's"),
     "arrays": (arrays, "is arrays of NumPy's"),
     "zip": (archive, "is a zip archive that PyTorch did not write"),
-    "gzip": (lambda path: path.write_bytes(b"\x1f\x8b" + bytes(60)), "is compressed by gzip; unpack it first"),
+    "gzip": (
+        lambda path: path.write_bytes(b"\x1f\x8b" + bytes(60)),
+        "is compressed by gzip, not .*; unpack it first",
+    ),
     "noise": (lambda path: path.write_bytes(bytes(range(256))), "is a file of an unknown kind"),
     "JSON": (lambda path: path.write_text('{"a": 1}'), "is JSON, but no index of a checkpoint in several files"),
     "pickle": (lambda path: path.write_bytes(pickle.dumps({"a": 1})), "pickle.dump wrote, not torch.save"),
