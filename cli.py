@@ -236,7 +236,9 @@ def show(
 @command(app)
 def learn(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
-    data: Annotated[str, typer.Option(metavar="KIND", help="digits, drawn, cifar10:PATH or folder:PATH.")] = "digits",
+    data: Annotated[
+        str, typer.Option(metavar="KIND", help="digits, drawn, drawn:SIDE, cifar10:PATH or folder:PATH.")
+    ] = "digits",
     encoding: Annotated[
         str,
         typer.Option(
@@ -626,7 +628,7 @@ def melt(
         str | None,
         typer.Option(
             metavar="KIND",
-            help="digits, drawn, cifar10:PATH or folder:PATH; required with a checkpoint, without one it is digits.",
+            help="digits, drawn, drawn:SIDE, cifar10:PATH or folder:PATH; required with a checkpoint, digits without.",
         ),
     ] = None,
     size: PictureSizeOption = None,
@@ -654,7 +656,7 @@ def melt(
         list[float] | None,
         typer.Option(
             callback=all_positive,
-            help="Highest learning rate; of positions and gates, ten times it. Repeatable: both sides try each, and "
+            help="Highest learning rate; of positions and gates, ten times it. Repeatable: each side tries each, and "
             "validation images choose. By default 1e-4, with --content 3e-4 and 1e-3.",
         ),
     ] = None,
@@ -669,7 +671,7 @@ def melt(
     precision: PrecisionOption = "32-true",
     example: Annotated[
         str | None,
-        typer.Option(metavar="stamps", help="Run the example that shows what content attention is for, with pictures."),
+        typer.Option(metavar="stamps|photographs", help="Run an example that cleans images, with tables and pictures."),
     ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="The example with every control, rates swept for each: about an hour.")
@@ -711,14 +713,15 @@ def melt(
 
 def _example(name: str, checkpoint: Path | None, out: Path, *, full: bool, seeds: int, resume: bool) -> Outcome:
     """Runs an example of melting."""
-    from .proofs.show.stamps import show_stamps
+    from .learn.examples.examples import EXAMPLES
+    from .proofs.show.examples import show_example
 
-    if name != "stamps":
-        raise typer.BadParameter(f"there is one example, stamps; got {name!r}", param_hint="--example")
+    if name not in EXAMPLES:
+        raise typer.BadParameter(f"there are {' and '.join(EXAMPLES)}; got {name!r}", param_hint="--example")
     if checkpoint is not None:
         raise typer.BadParameter("trains a network of its own, and takes no checkpoint", param_hint="--example")
-    lines = partial(say, err=True)
-    return show_stamps(out, full=full, seeds=seeds, resume=resume, progress=sys.stderr.isatty(), say=lines)
+    progress, lines = sys.stderr.isatty(), partial(say, err=True)
+    return show_example(EXAMPLES[name], out, full=full, seeds=seeds, resume=resume, progress=progress, say=lines)
 
 
 @command(app)

@@ -14,7 +14,8 @@ from .drawn import drawn
 from .folder import folder
 from .images import ImageData
 
-KINDS = "digits, drawn, cifar10:PATH or folder:PATH"
+KINDS = "digits, drawn, drawn:SIDE, cifar10:PATH or folder:PATH"
+_DRAWN = 16, 256  # sides
 
 
 def load_data(
@@ -51,15 +52,19 @@ def load_data(
 def _load(
     text: str, *, channels: int | None, size: Size | None, preprocessing: Preprocessing | None, out: Path | None
 ) -> ImageData:
-    kind, colon, path = text.partition(":")
-    wanted_path = kind in ("cifar10", "folder")
-    if kind not in ("digits", "drawn", "cifar10", "folder") or wanted_path != bool(colon and path):
-        raise OptionError(f"data must be {KINDS}; got {text!r:.200}")
-    if kind == "folder":
+    kind, _, path = text.partition(":")
+    if kind == "folder" and path:
         if out is not None:
             check_outside(out, Path(path))
         return folder(Path(path), channels=channels or 3, size=size, preprocessing=preprocessing)
+    if text in ("digits", "drawn"):
+        data = digits() if text == "digits" else drawn()
+    elif kind == "cifar10" and path:
+        data = cifar10(Path(path))
+    elif kind == "drawn" and path.isascii() and path.isdecimal() and _DRAWN[0] <= int(path[:9]) <= _DRAWN[1]:
+        data = drawn((int(path), int(path)))
+    else:
+        raise OptionError(f"data must be {KINDS}, with a side from {_DRAWN[0]} to {_DRAWN[1]}; got {text!r:.200}")
     if size is not None:
         raise OptionError(f"the images of {kind} have their size; only a folder's are scaled")
-    data = cifar10(Path(path)) if kind == "cifar10" else digits() if kind == "digits" else drawn()
     return data if channels is None else data.for_channels(channels)

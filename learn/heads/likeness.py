@@ -40,7 +40,6 @@ class HeadLikeness:
         inside: Share of the queries for which q + Delta is a key.
         share: Mean attention on q + Delta over these queries.
         distance: Most that head and tap differ by, over all queries, for inputs that vary by at most 1.
-        distance_inside: The same over the queries for which q + Delta is a key.
         spread: Standard deviation of the attended positions about their mean, over both axes together, in pixels: the
             root of its square's mean over the queries.
         nonlocality: Mean distance of the attended pixels from the query, in pixels, as ConViT counts it.
@@ -50,7 +49,6 @@ class HeadLikeness:
     inside: float
     share: float
     distance: float
-    distance_inside: float
     spread: float
     nonlocality: float
 
@@ -159,7 +157,6 @@ def _head(probabilities: Tensor, delta: Tensor) -> HeadLikeness:
         inside=has_key.double().mean().item(),
         share=shares.mean().item(),
         distance=1 - shares.min().item() if has_key.all() else 1.0,
-        distance_inside=1 - shares.min().item(),
         spread=math.sqrt(variances.mean().item()),
         nonlocality=(probabilities * offsets.norm(dim=-1)).sum(1).mean().item(),
     )

@@ -45,13 +45,16 @@ class Positions(nn.Module, ABC):
     def along_axes(self, grid: Grid) -> tuple[Tensor, Tensor] | None:
         """Scores along the rows and the columns, each [num_heads, queries on it, keys on it]; None: not separable."""
 
-    @abstractmethod
     def vectors(self, grid: Grid) -> tuple[Tensor, Tensor]:
         """Vectors whose dot products are the scores, up to a constant of head and query, which the softmax ignores.
+
+        Here a query's scores of every key, and for each key a one at its number; encodings have shorter ones.
 
         Returns:
             [num_heads, num_queries, dimension] and [num_keys, dimension].
         """
+        scores = self.scores(grid)
+        return scores, torch.eye(scores.shape[-1]).to(scores)
 
     @abstractmethod
     def scores(self, grid: Grid) -> Tensor:

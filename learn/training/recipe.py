@@ -105,10 +105,23 @@ class Machine:
     precision: str = "32-true"
 
 
-def plain_groups(network: nn.Module, *, weight_decay: float) -> Groups:
-    """Two groups: weights of at least two dimensions, which decay, and biases and scales, which do not."""
+def plain_groups(
+    network: nn.Module, *, weight_decay: float, apart: Iterable[nn.Parameter] = (), apart_lr: float | None = None
+) -> Groups:
+    """Weights of at least two dimensions, which decay; biases and scales, which do not; parameters with a rate apart.
+
+    Args:
+        network: Whose parameters they are; those that need no gradient are in no group.
+        weight_decay: Of those that decay.
+        apart: Parameters that do not decay either, and have a learning rate of their own.
+        apart_lr: That rate.
+    """
+    places = {id(parameter) for parameter in apart}
     trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    decaying = [parameter for parameter in trained if parameter.ndim > 1]
-    still = [parameter for parameter in trained if parameter.ndim <= 1]
-    groups = {"params": decaying, "weight_decay": weight_decay}, {"params": still, "weight_decay": 0.0}
+    still = [parameter for parameter in trained if id(parameter) not in places]
+    groups: Groups = [
+        {"params": [each for each in still if each.ndim > 1], "weight_decay": weight_decay},
+        {"params": [each for each in still if each.ndim <= 1], "weight_decay": 0.0},
+        {"params": [each for each in trained if id(each) in places], "weight_decay": 0.0, "lr": apart_lr},
+    ]
     return [group for group in groups if group["params"]]

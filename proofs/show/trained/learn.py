@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ....convert.files.write import write_file
 from ....learn.data.kinds import load_data
-from ....learn.experiment.folder import Experiment, run_folder
+from ....learn.experiment.folder import Experiment, Result, run_folder
 from ....learn.experiment.history import read_history
 from ....learn.experiment.recipes import Setting
-from ....learn.experiment.results import Result, lines
 from ....learn.experiment.run import run_experiment
 from ....learn.networks.resnet import BLOCKS
 from ....learn.training.recipe import Machine
 from ...terminal.output import say
 from ...terminal.table import Table
 from ..film.write import film_page
-from .table import HEADER, table_rows
+from .table import HEADER, distance_rows, table_rows
 
 FILM = "training.html"
 
@@ -40,14 +39,18 @@ class Learned:
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as plain data."""
-        rows = [result.to_json() for result in self.results]
+        rows = [asdict(result) for result in self.results]
         return {"folder": str(self.folder), "experiment": self.experiment.to_json(), "results": rows}
 
     def shown(self) -> list[Table | str]:
         """Tables and lines, in the order in which they are read."""
         seeds = self.experiment.seeds
+        depth = self.experiment.setting.sizes.depth
+        far = tuple(distance_rows(self.results))
+        layers = tuple(f"layer {number}" for number in range(1, depth + 1))
         return [
-            Table(HEADER, tuple(table_rows(lines(self.results)))),
+            Table(HEADER, tuple(table_rows(self.results))),
+            *([Table(("mean attended distance, pixels", "training", *layers), far)] if far else []),
             f"Accuracy on the test images of {self.experiment.data}, seen once, after the best epoch on the validation "
             f"images; seed{'' if seeds == 1 else 's'} {', '.join(map(str, range(seeds)))}",
             f"Wrote {self.folder}",

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from ....convert.errors import OptionError, SelectionError
 from ....learn.experiment.folder import Experiment, is_experiment, read_experiment, read_results
 from ....learn.experiment.history import History, read_accuracies, read_history
-from ....learn.experiment.results import lines
 from ....learn.networks.resnet import BLOCKS
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ def draw_runs(runs: Runs, picture: str, *, layer: int | None = None) -> Sheet:
         return draw_curves({name: read_accuracies(runs.folder, name, experiment.seeds) for name in names}, data=data)
     if picture == "table":
         wanted = [result for result in read_results(runs.folder) if runs.encoding in (None, result.encoding)]
-        return draw_table(lines(wanted), data=data)
+        return draw_table(wanted, data=data)
     history = runs.history()
     if picture != "training":
         return (draw_layers if picture == "contours" else draw_head_maps)(history)

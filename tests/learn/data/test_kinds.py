@@ -43,6 +43,7 @@ def test_drawn_images_are_new_to_the_networks_that_were_trained_on_drawn_images(
     data = load_data("drawn")
     check_parts(data)
     assert (data.channels, data.size, len(data.classes)) == (3, Size(24, 24), 8)
+    assert load_data("drawn:32").size == Size(32, 32)
 
 
 def write_pictures(folder: Path, *, count: int = 10, size: tuple[int, int] = (6, 8)) -> dict[str, list[np.ndarray]]:
@@ -93,9 +94,12 @@ def test_what_is_made_with_a_folder_s_pictures_does_not_become_one_of_its_classe
     assert load_data(f"folder:{tmp_path / 'data'}", out=tmp_path / "database").classes == ("cats", "dogs")
 
 
-@pytest.mark.parametrize("text", ["", "digit", "digits:x", "folder", "folder:", "cifar10", "cifar10:", "x:y"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "digit", "digits:x", "folder", "folder:", "cifar10", "cifar10:", "x:y", "drawn:", "drawn:8", "drawn:9e9"],
+)
 def test_a_text_that_names_no_data_is_refused(text: str) -> None:
-    with pytest.raises(OptionError, match="data must be digits, drawn, cifar10:PATH or folder:PATH"):
+    with pytest.raises(OptionError, match="data must be digits, drawn, drawn:SIDE, cifar10:PATH or folder:PATH"):
         load_data(text)
 
 

@@ -6,16 +6,14 @@ them. Every page is drawn anew from a seed; digits to learn from, to choose with
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ..data.digits import digits
-from ..data.images import Split
-from ..data.loaders import Loaders
+from ..data.images import ImageData, Split
 
 ROWS, COLUMNS = 3, 4
 """Stamps of a page."""
@@ -51,49 +49,21 @@ def pages(stamps: Split, count: int, generator: torch.Generator, *, kinds: int =
     return clean + NOISE * torch.randn(clean.shape, generator=generator), clean
 
 
-def page_loaders(seed: int, *, steps: int, batch: int = 32, validation: int = 100) -> Loaders:
-    """Pages to train a network with: so many new batches each epoch, and always the same ones to choose with.
+def training_pages(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draws pages to learn from."""
+    return pages(_digits().train, count, generator)
 
-    Args:
-        seed: Of the pages.
-        steps: Batches of an epoch.
-        batch: Pages of a batch.
-        validation: Pages to choose with.
-    """
-    data = digits()
-    train = DataLoader(_Batches(data.train, batch), sampler=_Numbers(seed, steps), batch_size=None)
-    chosen_with = pages(data.validation, validation, torch.Generator().manual_seed(_VALIDATION))
-    return Loaders(f"pages of stamps, seed {seed}", train, [chosen_with])
+
+def validation_pages(count: int = 100) -> tuple[Tensor, Tensor]:
+    """Pages to choose with."""
+    return pages(_digits().validation, count, torch.Generator().manual_seed(_VALIDATION))
 
 
 def unseen_pages(count: int = 400, *, kinds: int = KINDS) -> tuple[Tensor, Tensor]:
     """Pages with digits that no training has seen."""
-    return pages(digits().test, count, torch.Generator().manual_seed(_TEST), kinds=kinds)
+    return pages(_digits().test, count, torch.Generator().manual_seed(_TEST), kinds=kinds)
 
 
-class _Batches(Dataset[tuple[Tensor, Tensor]]):
-    """A batch of pages for each number."""
-
-    def __init__(self, stamps: Split, batch: int) -> None:
-        self._stamps, self._batch = stamps, batch
-
-    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        return pages(self._stamps, self._batch, torch.Generator().manual_seed(number))
-
-
-class _Numbers(Sampler[int]):
-    """The numbers of an epoch's batches, which no other epoch or seed has."""
-
-    def __init__(self, seed: int, steps: int) -> None:
-        self._seed, self._steps, self._epoch = seed, steps, 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Chooses the epoch; Lightning calls it."""
-        self._epoch = epoch
-
-    def __len__(self) -> int:
-        return self._steps
-
-    def __iter__(self) -> Iterator[int]:
-        first = (self._seed + 1) * 10**6 + self._epoch * self._steps
-        return iter(range(first, first + self._steps))
+@cache
+def _digits() -> ImageData:
+    return digits()
