@@ -8,8 +8,8 @@ from typing import Any
 from ...terminal.table import Table
 from .library import Statement
 
-# What the standard library's real numbers rest on, and the excluded middle, by which it proves that exp grows: the name of
-# each axiom in a table, and what it says.
+# What the standard library's real numbers rest on, and the excluded middle, by which it proves that exp grows: the name
+# of each axiom in a table, and what it says.
 AXIOMS = {
     "ClassicalDedekindReals.sig_not_dec": ("S1", "not P or not not P can be decided"),
     "ClassicalDedekindReals.sig_forall_dec": (
