@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .proofs.show.failure import explain
+from .proofs.show.failure import explain, is_usage
 from .proofs.terminal.command import Command, command
 from .proofs.terminal.options import (
     AcceleratorOption,
@@ -62,10 +62,14 @@ app = typer.Typer(
     help="Turns trained convolutions into multi-head self-attention that computes the same function.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    rich_markup_mode="rich" if sys.stdout is not None and sys.stdout.isatty() else None,  # panels only for people
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_debug = False
+CONVERT, CHECK, TRAIN, LOOK = "Convert", "Check", "Train", "Look"
+"""Panels of the help."""
+
+
+_DEBUG = "--debug"
 
 
 def _show_version(wanted: bool) -> None:
@@ -78,15 +82,13 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, typer.Option(_DEBUG, help="Show the traceback of an error; anywhere in a command.")] = False,
     version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True)] = False,
 ) -> None:
-    global _debug
-    _debug = debug
     import numpy  # noqa: F401  before torch, which swallows a Ctrl-C that comes while it imports numpy itself
 
 
-@command(app)
+@command(app, CONVERT)
 def convert(
     checkpoint: CheckpointArgument,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
@@ -133,7 +135,7 @@ def convert(
     )
 
 
-@command(app)
+@command(app, CONVERT)
 def plan(
     checkpoint: CheckpointArgument,
     opening: Opening,
@@ -156,7 +158,7 @@ def plan(
     )
 
 
-@command(app)
+@command(app, CONVERT)
 def restore(
     source: Annotated[
         Path,
@@ -177,7 +179,7 @@ def restore(
     return Wrote(out, about, what)
 
 
-@command(app)
+@command(app, LOOK)
 def demo(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to write; ./conv2attn-demo by default.")
@@ -194,7 +196,7 @@ def demo(
         return run_demo(out or DEFAULT_FOLDER, count=images, seed=seed, progress=advance)
 
 
-@command(app)
+@command(app, LOOK)
 def show(
     source: Annotated[
         Path, typer.Argument(metavar="FOLDER|CHECKPOINT", help="What convert or learn wrote, or a checkpoint.")
@@ -233,7 +235,7 @@ def show(
     return Wrote(out, {"layers": layers})
 
 
-@command(app)
+@command(app, TRAIN)
 def learn(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
     data: Annotated[
@@ -279,7 +281,7 @@ def learn(
     )
 
 
-@app.command(cls=Command)
+@app.command(cls=Command, rich_help_panel=CHECK)
 def prove(
     only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Prove this claim; repeatable.")] = None,
     show: Annotated[str | None, typer.Option(metavar="NAME", help="Prove this claim and print its derivation.")] = None,
@@ -317,7 +319,7 @@ def prove(
         raise typer.Exit(proved.exit_code)
 
 
-@command(app)
+@command(app, CHECK)
 def claims() -> Outcome:
     """List what prove proves."""
     from .proofs.prover.outcome import Listing
@@ -326,7 +328,7 @@ def claims() -> Outcome:
     return Listing(all_claims())
 
 
-@command(app)
+@command(app, CHECK)
 def formal(
     limit: Annotated[
         float | None, typer.Option(callback=positive, help="Seconds that a file may take, 300 by default.")
@@ -339,7 +341,7 @@ def formal(
         return check_formal(limit=limit or DEFAULT_LIMIT, progress=advance)
 
 
-@command(app)
+@command(app, CHECK)
 def check(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="What convert wrote.")],
 ) -> Outcome:
@@ -350,7 +352,7 @@ def check(
         return check_folder(folder, progress=advance)
 
 
-@command(app)
+@command(app, LOOK)
 def bench(
     table: Annotated[
         list[str] | None,
@@ -400,7 +402,7 @@ def bench(
     return benchmark
 
 
-@command(app)
+@command(app, CHECK)
 def verify(
     checkpoint: Annotated[
         Path | None, typer.Argument(metavar="CHECKPOINT", help="As for convert; without it, random layers.")
@@ -506,7 +508,7 @@ def verify(
     return found
 
 
-@command(app)
+@command(app, CONVERT)
 def export(
     source: CheckpointArgument,
     to: Annotated[
@@ -545,7 +547,7 @@ def export(
     )
 
 
-@command(app)
+@command(app, CHECK)
 def soak(
     layers: Annotated[
         int | None, typer.Option(min=1, max=10**12, help="Random layers; 1000 by default, or what --minutes allow.")
@@ -598,7 +600,7 @@ def _campaign(
     return found
 
 
-@command(app, result="soak")
+@command(app, CHECK, result="soak")
 def merge(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results that soak wrote.")],
     out: ResultOption = None,
@@ -612,7 +614,7 @@ def merge(
     return found
 
 
-@command(app)
+@command(app, TRAIN)
 def melt(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to make; it keeps every run, and can be resumed.")],
     checkpoint: Annotated[
@@ -724,7 +726,7 @@ def _example(name: str, checkpoint: Path | None, out: Path, *, full: bool, seeds
     return show_example(EXAMPLES[name], out, full=full, seeds=seeds, resume=resume, progress=progress, say=lines)
 
 
-@command(app)
+@command(app, TRAIN)
 def freeze(
     checkpoint: CheckpointArgument,
     out: Annotated[Path, typer.Option(metavar="FILE.pt2", help="Program to write, which torch.export loads.")],
@@ -769,13 +771,15 @@ def freeze(
 
 def main() -> None:
     """Runs the command line; every outcome becomes an exit code."""
+    gc.set_threshold(50_000, 20, 100)  # torch is a million objects: looking through them takes long
     atexit.register(gc.freeze)  # or the interpreter looks through all of torch once more, for a second, before it ends
     with ended_by_signals():
         prepare_streams()
+        arguments = [argument for argument in sys.argv[1:] if argument != _DEBUG]
         try:
-            sys.exit(app(standalone_mode=False) or 0)
+            sys.exit(app(arguments, standalone_mode=False) or 0)
         except Exception as error:
-            if _debug:
+            if _DEBUG in sys.argv and not is_usage(error):
                 say(*"".join(traceback.format_exception(error)).splitlines(), err=True)
             sys.exit(explain(error))
 

@@ -3,8 +3,8 @@
     trained = fit(network, load_data("digits"), Recipe(epochs=10), Path("run"))
     evaluate(trained.network, data.test)
 
-The folder then holds ``records.json`` and ``metrics.csv``, an epoch each, ``best.ckpt`` and ``last.ckpt``, and
-``tensorboard/``. A run that was killed goes on with ``resume=True``.
+The folder then holds ``records.json``, an entry for each epoch, ``best.ckpt``, ``last.ckpt`` and ``tensorboard/``. A
+run that was killed goes on with ``resume=True``.
 """
 
 from __future__ import annotations

@@ -35,13 +35,14 @@ class Command(TyperCommand):
             return super().invoke(ctx)
 
 
-def command(app: typer.Typer, *, result: str | None = None) -> Callable[[Run], Run]:
+def command(app: typer.Typer, panel: str, *, result: str | None = None) -> Callable[[Run], Run]:
     """Registers a function as a command that prints what it returns and ends with the outcome's exit code.
 
     The command has the option ``--json`` as well, and in the place of a parameter ``opening`` the options ``OPENING``.
 
     Args:
         app: The program.
+        panel: Heading of the help under which the command stands.
         result: The command that JSON names, if not this one.
     """
 
@@ -66,7 +67,7 @@ def command(app: typer.Typer, *, result: str | None = None) -> Callable[[Run], R
             [inspect.Parameter(name, kind, annotation=a, default=d) for name, (a, d) in options.items()]
         )
         called.__annotations__ = {name: annotation for name, (annotation, _) in options.items()}
-        app.command(run.__name__, cls=Command, help=inspect.getdoc(run))(called)
+        app.command(run.__name__, cls=Command, help=inspect.getdoc(run), rich_help_panel=panel)(called)
         return run
 
     return register

@@ -15,7 +15,7 @@ from conv2attn.learn.data.augmented import DRAWS, augmented
 from conv2attn.learn.data.corruptions import corrupted, corruptions
 from conv2attn.learn.data.images import ImageData
 from conv2attn.learn.data.kinds import load_data
-from tests.learn.cifar10 import as_binary, batches, write_archive
+from tests.learn.cifar10 import as_today, batches, write_archive
 
 
 def check_parts(data: ImageData) -> None:
@@ -108,7 +108,7 @@ def test_images_are_not_bent_to_a_network(tmp_path: Path) -> None:
         load_data("drawn", channels=1)
     with pytest.raises(OptionError, match="only a folder's are scaled"):
         load_data("digits", size=Size(16, 16))
-    contents = {f"cifar-10-batches-bin/{name}.bin": as_binary(*batch) for name, batch in batches().items()}
+    contents = {f"cifar-10-batches-py/{name}": as_today(*batch) for name, batch in batches().items()}
     archive = write_archive(tmp_path / "cifar.tar.gz", contents)
     assert load_data(f"cifar10:{archive}", channels=3).size == Size(32, 32)
 
