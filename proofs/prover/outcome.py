@@ -75,18 +75,12 @@ def describe(result: Result) -> list[str]:
 def _data(result: Result) -> dict[str, Any]:
     claim = result.claim
     cases = {check.name: check.cases for check in claim.checks}
-    texts = {name: getattr(claim, name) for name in ("name", "title", "status", "scope", "source")}
-    return texts | {
+    return {name: getattr(claim, name) for name in ("name", "title", "status", "scope", "source")} | {
         "text": fill(claim.text, claim.names),
-        "checks": [
-            {"name": verdict.check, "cases": cases.get(verdict.check, ""), "outcome": verdict.outcome}
-            for verdict in result.verdicts
-        ],
+        "checks": [{"name": v.check, "cases": cases.get(v.check, ""), "outcome": v.outcome} for v in result.verdicts],
         "references": {
             heading: [f"{path}: {', '.join(names)}" for path, names in getattr(claim, heading)]
             for heading in ("justifies", "coq", "tests")
         },
-        "outcome": result.outcome,
-        "seconds": result.seconds,
-        "failures": list(result.failures),
+        **{name: getattr(result, name) for name in ("outcome", "seconds", "failures")},
     }

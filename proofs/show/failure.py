@@ -52,54 +52,29 @@ def explain(error: Exception) -> int:
 def _explain_other(error: Exception) -> int:
     """As ``explain``, of what neither the command line nor the system says; imports torch, unlike those."""
     try:
-        from ...convert.errors import ConversionError
+        from ...convert import errors
+        from ...learn.data.pictures import ImageSizesError
     except (ImportError, OSError, MemoryError) as failed:  # as where memory is limited
         say(f"conv2attn: PyTorch cannot be loaded: {failed or 'there is not enough memory'}", err=True)
         return WRONG_INPUT
-    if isinstance(error, ConversionError):
-        say(f"conv2attn: {error}{_hint(error)}", err=True)
-        return _exit_code(error)
-    say(f"conv2attn: internal error: {type(error).__name__}: {error}", err=True)
-    say("This is a bug in conv2attn; please report it with the output of --debug.", err=True)
-    return BUG
-
-
-def _exit_code(error: Exception) -> int:
-    """Of an error of the library."""
-    from ...convert.errors import (
-        ArchitectureNeededError,
-        OptionError,
-        SelectionError,
-        ToolError,
-        UnsupportedLayerError,
-    )
-
-    if isinstance(error, SelectionError | OptionError | ArchitectureNeededError | ToolError):
-        return WRONG_USE
-    return UNSUPPORTED if isinstance(error, UnsupportedLayerError) else WRONG_INPUT
-
-
-def _hint(error: Exception) -> str:
-    """Which option helps, as the end of an error's sentence: the library does not know how it is called."""
-    from ...convert.errors import (
-        ArchitectureNeededError,
-        OutputExistsError,
-        RunExistsError,
-        SeveralNetworksError,
-        TrustNeededError,
-    )
-    from ...learn.data.pictures import ImageSizesError
-
-    hints = {
-        ArchitectureNeededError: "--arch names the code that builds it",
-        TrustNeededError: "--trust runs it",
-        SeveralNetworksError: "--weights KEY takes one",
-        RunExistsError: "--resume goes on with it",
-        OutputExistsError: "--force replaces it",
+    if not isinstance(error, errors.ConversionError):
+        say(f"conv2attn: internal error: {type(error).__name__}: {error}", err=True)
+        say("This is a bug in conv2attn; please report it with the output of --debug.", err=True)
+        return BUG
+    hints = {  # the library does not know the options' names
+        errors.ArchitectureNeededError: "--arch names the code that builds it",
+        errors.TrustNeededError: "--trust runs it",
+        errors.SeveralNetworksError: "--weights KEY takes one",
+        errors.RunExistsError: "--resume goes on with it",
+        errors.OutputExistsError: "--force replaces it",
         ImageSizesError: "--size makes pictures one size",
     }
-    found = next((hint for kind, hint in hints.items() if isinstance(error, kind)), None)
-    return "" if found is None else f" ({found})"
+    hint = next((f" ({hint})" for kind, hint in hints.items() if isinstance(error, kind)), "")
+    say(f"conv2attn: {error}{hint}", err=True)
+    wrong_use = errors.SelectionError | errors.OptionError | errors.ArchitectureNeededError | errors.ToolError
+    if isinstance(error, wrong_use):
+        return WRONG_USE
+    return UNSUPPORTED if isinstance(error, errors.UnsupportedLayerError) else WRONG_INPUT
 
 
 def _abandon_stdout() -> None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
 
 import torch
 
@@ -143,4 +145,6 @@ def _executor(given: Executor | None, workers: int) -> Iterator[tuple[Executor |
 def _begin() -> None:
     """Prepares a process: one thread, since there is one process a core; more would wait for each other."""
     torch.set_num_threads(1)
+    with suppress(ImportError):  # torch's progress bars make a lock that an end by force leaves behind
+        import_module("tqdm").tqdm.set_lock(threading.RLock())
     end_with_parent()

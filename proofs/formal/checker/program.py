@@ -139,7 +139,7 @@ def find_program() -> str:
         proof = [path for kind in ("*.v", "checker/*.v", "checker/*.ml") for path in FOLDER.glob(kind)]
         newer = [path.name for path in proof if path.stat().st_mtime > BUILT.stat().st_mtime]
         if newer:
-            raise ToolError(f"{BUILT} is older than {newer[0]}, of its proof in Coq: make checker builds it anew")
+            raise ToolError(f"{BUILT} is older than its proof in Coq ({newer[0]}): make checker builds it anew")
         return str(BUILT)
     found = shutil.which(PROGRAM)
     if found is None:
