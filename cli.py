@@ -82,9 +82,12 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     debug: Annotated[bool, typer.Option(_DEBUG, help="Show the traceback of an error; anywhere in a command.")] = False,
     version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True)] = False,
 ) -> None:
+    if context.invoked_subcommand == "convert":  # torch reads it when it is imported, as options of it do
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # no spinning between many small operations
     import numpy  # noqa: F401  before torch, which swallows a Ctrl-C that comes while it imports numpy itself
 
 
@@ -114,7 +117,6 @@ def convert(
     force: ForceOption = False,
 ) -> Outcome:
     """Convert the checkpoint of a CNN to self-attention; an ONNX file as a whole network, too."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # for torch: no spinning between many small operations
     from .proofs.show.conversion import convert_checkpoint
 
     return convert_checkpoint(
