@@ -1,4 +1,4 @@
-"""A bound on how far a layer and its convolution can differ, derived and not chosen.
+"""A derived bound on the difference between a layer and its convolution.
 
 Three parts add up, each for the worst input within a range:
 
@@ -56,7 +56,7 @@ InputRange = tuple[float | Sequence[float] | Tensor, float | Sequence[float] | T
 
 @dataclass(frozen=True)
 class Certificate:
-    """How far a layer and its convolution can differ on inputs within a range.
+    """Bound on the difference between a layer and its convolution, for inputs within a range.
 
     Attributes:
         bound: The largest entry of ``per_channel``.
@@ -190,7 +190,7 @@ def _certifiable(layer: AttentionLayer) -> AttentionLayer:
 
 
 def _sums(layer: AttentionLayer, largest: Tensor, measured: Tensor | None) -> Sums:
-    """What rounding errors are relative to, for inputs of at most these absolute values, [in_channels]."""
+    """Sums that rounding errors are relative to, for inputs of at most these absolute values, [in_channels]."""
     products, weights = absolute_products(layer, layer.kernel, largest, torch.ones_like(largest))
     bias = torch.zeros_like(products) if layer.bias is None else magnitudes(layer.bias)
     read = products if measured is None else torch.minimum(products, _checked_sums(layer.spec, measured))

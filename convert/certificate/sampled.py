@@ -1,4 +1,4 @@
-"""Literal attention at sampled queries, beside the convolution: what is said first of a converted layer.
+"""Literal attention at sampled queries, beside the convolution: the first line about a converted layer.
 
 At some queries, spread over the output, the softmax over *all* keys is taken as the paper writes it, on the input that
 the layer really gets, and its result stands beside the convolution's and the certificate of that input.
@@ -39,7 +39,7 @@ class LiteralSample:
     """Literal attention of a layer at some queries, beside its convolution.
 
     Attributes:
-        queries: How many.
+        queries: Number of queries.
         difference: Largest |attention - convolution| at these.
         bound: The certificate of that input for the literal engine.
         outputs: Largest absolute value of the convolution's outputs.
@@ -136,4 +136,4 @@ def inputs_of_layers(
 
 
 class _TooMuchError(Exception):
-    """Ends a run."""
+    """Ends a run whose layer input is too large."""

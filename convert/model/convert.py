@@ -45,7 +45,7 @@ _QUANTIZED = torch.ao.nn.quantized.modules.conv._ConvNd
 
 
 class Conversion(NamedTuple):
-    """A converted model, and what was done to it."""
+    """A converted model and its report."""
 
     model: nn.Module
     report: Report
@@ -61,7 +61,7 @@ class Conversion(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a conversion would do with each convolution of a model.
+    """Plan of a conversion: the decision for each convolution of a model.
 
     Attributes:
         chosen: Names of the convolutions to convert, grouped by module: a shared one has several.
@@ -197,7 +197,7 @@ def is_convolution(module: nn.Module) -> bool:
 
 
 def _copied(model: nn.Module, *, keep_tensors: bool = False) -> nn.Module:
-    """A copy of a model, of its tensors too or with the very tensors."""
+    """A copy of a model, with copied or shared tensors."""
     kept = {id(tensor): tensor for tensor in itertools.chain(model.parameters(), model.buffers())}
     try:
         return copy.deepcopy(model, detached(model) | (kept if keep_tensors else {}))

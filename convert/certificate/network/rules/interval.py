@@ -25,7 +25,7 @@ class UnboundedError(Exception):
 
 
 class Known:
-    """What is known of a tensor that depends on the images."""
+    """Bounds on a tensor that depends on the images."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Interval(Known):
         return not bool(self.error.any())
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Interval:
-        """What a function that moves entries, or takes maxima of them, makes of the bounds."""
+        """Applies to the bounds a function that moves entries or takes maxima of them."""
         return Interval(function(self.low), function(self.high), function(self.error))
 
     def __neg__(self) -> Interval:
@@ -68,7 +68,7 @@ class Interval(Known):
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How an operation rounds.
+    """Rounding of an operation.
 
     Attributes:
         dtype: The precision of its operands and its result.
