@@ -56,7 +56,7 @@ class HeadParallel(ParallelStyle):
 
 @dataclass(frozen=True)
 class _Share:
-    """What one process computes.
+    """One process's share of the heads.
 
     Attributes:
         mesh: The processes.
@@ -85,7 +85,7 @@ def _share(layer: SelfAttention, mesh: DeviceMesh) -> _Share:
 
 
 def _attend(share: _Share, x: Tensor, values: LayerValues) -> Tensor:
-    """The layer, from what the heads here and elsewhere read."""
+    """The layer's output, from the heads of this and the other processes."""
     weight = values.weight
     if x.dtype != weight.dtype:
         raise ConversionError(f"input must have the layer's dtype {weight.dtype}; got {x.dtype}")

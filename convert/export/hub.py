@@ -58,7 +58,7 @@ class HubNetwork(
         self.built_by = built_by
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the network computes."""
+        """Runs the network."""
         return self.network(*args, **kwargs)
 
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:

@@ -68,10 +68,10 @@ def export_onnx(
     Args:
         model: A network with attention layers.
         path: The file to write.
-        size: A size of image that the network runs on; others do where its code allows it. By default the usual one of
+        size: An image size that the network runs on; others work where its code allows it. By default the usual one of
             its number of axes (``USUAL_SIZES``).
-        inputs: What the network takes, if that is not one image: tensors by place or by name (``inputs.as_inputs``).
-        form: How attention is written: "separable", "literal" or "attention".
+        inputs: The network's inputs, if not one image: tensors by place or by name (``inputs.as_inputs``).
+        form: Form of the attention: "separable", "literal" or "attention".
         force: Replace a file that is there.
         sources: Files that the network was read from, none of which the file may be.
 

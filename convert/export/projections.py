@@ -1,4 +1,4 @@
-"""What other libraries' attention that stands for a layer of positions has in common: dense kernels, the way back."""
+"""Common base of positional layers written as other libraries' attention: dense kernels, and the way back."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class OfOneSize(nn.Module):
         return torch.unflatten(outputs, 2, tuple(self.spec.output_size(self.size)))
 
     def _attended(self, x: Tensor) -> Tensor:
-        """What the queries read, [batch, queries, dim]."""
+        """Attention output at the queries, [batch, queries, dim]."""
         raise NotImplementedError
 
     def _check(self, x: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""``conv2attn melt``: a CNN goes on as attention beside itself, and a table says who is ahead."""
+"""``conv2attn melt``: fine-tunes a CNN as attention and as a CNN, and compares the two in a table."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _ROWS = {"start": "the CNN at the start", "cnn": "fine-tuned as the CNN", "atten
 
 @dataclass(frozen=True)
 class Melted:
-    """A comparison that was made.
+    """Results of a comparison.
 
     Attributes:
-        folder: Where its runs are.
+        folder: Folder of its runs.
         recipe: How both were fine-tuned.
-        outcomes: What came of it.
+        outcomes: Its outcomes.
     """
 
     folder: Path
@@ -76,7 +76,7 @@ class Melted:
         }
 
     def _of(self, arm: str) -> list[ArmResult]:
-        """What came of an arm for each seed."""
+        """Results of an arm, one for each seed."""
         return [found[arm] for found in self.outcomes.results.values()]
 
     def _table(self) -> Table:
@@ -146,18 +146,18 @@ def melt_checkpoint(
         out: The folder.
         opening: How it is opened.
         data: As ``load_data`` takes it.
-        size: What a folder's pictures are scaled to.
-        normalization: What the CNN was trained on; None means values from -1 to 1.
+        size: Size to which a folder's pictures are scaled.
+        normalization: Normalization that the CNN was trained with; None means values from -1 to 1.
         melting: How the CNN is melted.
-        include: Patterns of the names of layers to melt; none means all.
-        exclude: Patterns of the names of layers to leave.
+        include: Name patterns of the layers to melt; none means all.
+        exclude: Name patterns of the layers to leave alone.
         recipe: How both are fine-tuned.
         rates: As for ``compare``.
-        seeds: How many times.
-        machine: What is passed to Lightning.
-        resume: Go on with what a killed run left.
+        seeds: Number of runs.
+        machine: Options for Lightning.
+        resume: Continue an interrupted run.
         progress: Show bars on standard error.
-        say: Told what begins.
+        say: Called with a line when a step begins.
 
     Raises:
         ConversionError: The checkpoint or the data cannot be opened, or do not fit, or the folder cannot be written.
@@ -209,7 +209,7 @@ def _names(cnn: nn.Module, include: Sequence[str], exclude: Sequence[str]) -> tu
 
 
 def _channels(cnn: nn.Module) -> int | None:
-    """What the first convolution of a network takes."""
+    """Number of input channels of a network's first convolution."""
     first = next((module for module in cnn.modules() if is_convolution(module)), None)
     return None if first is None else int(getattr(first, "in_channels", 3))
 

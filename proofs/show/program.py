@@ -24,10 +24,10 @@ class Program:
     """A network as an ONNX file in which convolutions are attention.
 
     Attributes:
-        source: The file that it is made of.
+        source: The original file.
         whole: The network, or None if some of its nodes cannot be replaced.
         left: The nodes that are left, or that cannot be replaced.
-        notes: What else there is to say of it.
+        notes: Further remarks.
     """
 
     source: Path
@@ -51,7 +51,7 @@ class Program:
 
     @property
     def lines(self) -> list[str]:
-        """What is told of it."""
+        """Lines about it for the terminal."""
         if self.whole is None:
             return [f"No {PROGRAM} was written:", *problem_lines("cannot be replaced", self.left)]
         count = len(self.whole.layers)

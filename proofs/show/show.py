@@ -35,7 +35,7 @@ DEFAULT_PICTURE = PICTURES[0]
 
 @dataclass(frozen=True)
 class View:
-    """What to look at.
+    """Choice of what a picture or a page shows.
 
     Attributes:
         layer: Name of the only layer to show; None means all.

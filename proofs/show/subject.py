@@ -23,13 +23,13 @@ from ...convert.preprocessing import Preprocessing
 
 @dataclass(frozen=True)
 class Subject:
-    """A converted network, and what was converted of it.
+    """A converted network and its report.
 
     Attributes:
         model: In eval mode.
         report: Which layers are attention, and which convolutions were left.
-        files: What it was read from.
-        preprocessing: What it was trained on, where that is known.
+        files: The files that it was read from.
+        preprocessing: Its preprocessing in training, where that is known.
     """
 
     model: nn.Module

@@ -126,7 +126,7 @@ def _own_class(folder: Path, config: Mapping[str, Any]) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without transformers' progress bars, which are printed wherever stderr goes."""
+    """Silences transformers' progress bars, which are printed even where stderr is no terminal."""
     logging: Any = importlib.import_module("transformers.utils.logging")
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()

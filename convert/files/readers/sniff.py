@@ -1,4 +1,4 @@
-"""Tells what a file is by its first bytes, whatever its name is."""
+"""Detects the kind of a file by its first bytes, whatever its name is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HEAD_BYTES = 512  # enough to tell the kinds apart, and an HTML page or a text f
 
 
 class Kind(Enum):
-    """The kinds of file that are read."""
+    """Supported kinds of file."""
 
     SAFETENSORS = "safetensors"
     TORCH = "a file of torch.save"
@@ -40,7 +40,7 @@ _OTHERS = (  # where these bytes stand, and what begins like this
 
 
 def sniff(path: Path) -> Kind | None:
-    """The kind of a file, or None if it is none that is read."""
+    """The kind of a file, or None if it is not supported."""
     head = _head(path)
     if head[4:9] == b"\0\0\0\0{":  # a header's length below 4 GiB, and JSON; the length can look like a pickle
         return Kind.SAFETENSORS
@@ -56,7 +56,7 @@ def sniff(path: Path) -> Kind | None:
 
 
 def describe(path: Path) -> tuple[str, str]:
-    """What a file that is no checkpoint seems to be, and what to do, as the end of a sentence."""
+    """The apparent kind of a file that is no checkpoint, and advice, as the end of a sentence."""
     what, semicolon, advice = _seems(path).partition("; ")
     return what, semicolon + advice
 

@@ -1,4 +1,4 @@
-"""Renders the page: one HTML file with its style, its program and its data, that asks for nothing else."""
+"""Renders the page: one self-contained HTML file with its style, its program and its data."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def make_page(
     limit: float = math.inf,
     summary: Summary | None = None,
 ) -> Page:
-    """The page of a converted network, and what it has no room for.
+    """The page of a converted network, with notes on layers that it has no room for.
 
     Args:
         model: The converted network.

@@ -22,7 +22,7 @@ def draw_error(scenes: Sequence[Scene], alphas: Sequence[float] = ALPHAS) -> She
 
     Args:
         scenes: What is shown; layers whose scores are not the quadratic ones are left out.
-        alphas: For which locality strengths, in growing order.
+        alphas: Locality strengths, in ascending order.
 
     Raises:
         ConversionError: No layer is left.

@@ -32,12 +32,12 @@ class Runs:
 
     @property
     def experiment(self) -> Experiment:
-        """What the experiment is."""
+        """The experiment."""
         return read_experiment(self.folder)
 
     @property
     def title(self) -> str:
-        """What is shown, for people."""
+        """Title for people."""
         return self.encoding or f"an experiment on {self.experiment.data.partition(':')[0]}"
 
     def history(self) -> History:
