@@ -65,7 +65,7 @@ def softmax_tail(layer: AttentionLayer, varies: Tensor) -> Tensor:
 
     Args:
         layer: A layer with its heads at the kernel's taps.
-        varies: How much each input channel varies, padding included: [in_channels], in double precision.
+        varies: Variation (max - min) of each input channel, padding included: [in_channels], in double precision.
     """
     fractions = {alpha: tail_fraction(alpha, axes=layer.spec.axes) for alpha in set(layer.regime.alpha)}
     tau = [fractions[alpha] for alpha in layer.regime.alpha]

@@ -94,7 +94,7 @@ def certify(
         layer: A layer whose heads sit at the kernel's taps, with any alpha.
         input_range: The smallest and the largest value of the input before padding: two numbers for all
             channels, or two sequences with one number a channel.
-        engine: Which engine computes the attention; "auto" means any that does not refuse the layer. The bound of one
+        engine: Engine that computes the attention; "auto" means any that does not refuse the layer. The bound of one
             that refuses it, or that says nothing of its rounding, is infinite.
         sums: The largest sum |w||x| of each output channel, [out_channels], if more is known of the input than its
             range, as ``measure_input`` finds it. It makes the rounding parts smaller where they are relative to it.

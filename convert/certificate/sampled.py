@@ -62,7 +62,7 @@ def sample_layer(layer: SelfAttention, x: Tensor, *, queries: int = QUERIES) -> 
     Args:
         layer: A layer whose heads are at the kernel's taps, without content.
         x: Its input, [batch, in_channels, *size], of which the first image counts.
-        queries: How many output pixels, or all if there are fewer.
+        queries: Number of output pixels, or all if there are fewer.
 
     Raises:
         ConversionError: The layer is not certified, or the input does not fit.

@@ -25,7 +25,7 @@ def told(bound: float | None, outputs: float | None, *, form: str = ".2g") -> st
     Args:
         bound: The bound, or None if there is no finite one.
         outputs: The largest absolute value of an output, or None if that is not known.
-        form: How a useful bound is formatted.
+        form: Format of a useful bound.
     """
     if bound is None or not math.isfinite(bound):
         return "no finite bound"

@@ -63,7 +63,7 @@ def card_text(report: CertifiedReport, *, architecture: Architecture | None, rep
 
     Args:
         report: The conversion report with bounds.
-        architecture: How the network is built, if that is known.
+        architecture: Recipe of the network, if known.
         repository: Where it is loaded from.
     """
     layers = report.report.layers

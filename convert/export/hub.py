@@ -45,7 +45,7 @@ class HubNetwork(
 
     Args:
         network: A network with attention layers.
-        built_by: How its CNN is built, for those who load it.
+        built_by: Recipe of its CNN, for those who load it.
 
     Attributes:
         network: As above; ``forward`` is its.

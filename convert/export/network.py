@@ -44,7 +44,7 @@ class Exported:
 
     Attributes:
         path: The file.
-        form: How attention is written.
+        form: Form of the attention.
         layers: Names of the attention layers in it.
     """
 

@@ -91,7 +91,7 @@ def layer_of(
     """The way back: the layer whose kernel, centres and alpha another library's attention holds, bit for bit.
 
     Args:
-        blocks: What the output projection makes of each head, [dim, num_heads, head_dim].
+        blocks: Output projection of each head, [dim, num_heads, head_dim].
         bias: Its bias, [dim].
         alpha: Locality strength of each head.
         centers: Centre of each head.

@@ -94,7 +94,7 @@ def read_checkpoint(
 
     Args:
         path: The file or folder; its name does not matter.
-        opening: How it is opened; its architecture is not looked at.
+        opening: Options for opening it; its architecture is not looked at.
         progress: Called with the number of bytes that were read since the last call.
 
     Raises:
@@ -112,7 +112,7 @@ def find_weights(contents: Contents, path: Path, opening: Opening, *, expected: 
     Args:
         contents: Its contents.
         path: Where it was read from.
-        opening: Which weights to take.
+        opening: Choice of the weights.
         expected: Keys and shapes of the network that the weights are for; the weights then get its keys where they
             fit. None takes the only weights that there are.
     """

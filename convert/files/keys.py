@@ -39,8 +39,8 @@ class Fitted:
 
     Attributes:
         tensors: The weights; those that do not fit, under their own keys.
-        matched: How many of the network's keys are found, and how many of them in the network's shape.
-        prefix: What stood before the keys, with a dot at its end, or nothing.
+        matched: Number of the network's keys that are found, and number of those with the network's shape.
+        prefix: Prefix that was taken off the keys, with a dot at its end, or nothing.
         rivals: Other prefixes under which as many keys are found.
         beside: Keys without the prefix.
     """

@@ -67,7 +67,7 @@ class Network:
             checkpoint, its weights lie in the mapped file.
         checkpoint: Where the weights came from; its state dict has the network's keys.
         entries: Its attention layers, if it was converted.
-        architecture: How the network was built, or None for layers alone and for a network that was given.
+        architecture: Recipe of the network, or None for layers alone and for a network that was given.
         preprocessing: Its preprocessing in training, where its folder or library describes that.
         refusal: Why only its layers were read though its folder names an architecture.
     """
@@ -155,7 +155,7 @@ def open_network(path: str | Path, opening: Opening | None = None, *, progress: 
     Args:
         path: A checkpoint of any kind, of a CNN or of a converted network; a Hugging Face folder; a folder that a
             conversion wrote, or that of a run which has one.
-        opening: How it is opened.
+        opening: Options for opening it.
         progress: Called with the number of bytes of a checkpoint that were read since the last call.
 
     Raises:
@@ -243,7 +243,7 @@ def load_converted(
     """Reads a converted model.
 
     Args:
-        folder: What ``save_converted`` wrote.
+        folder: Folder that ``save_converted`` wrote.
         architecture: The CNN's architecture: a new network, or how to build one, or its name; by default the one that
             the folder names. A folder of layers alone needs none.
         trust: Build the architecture that the folder names even where that runs code that the folder chose.

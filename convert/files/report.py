@@ -92,7 +92,7 @@ class CertifiedReport:
 
         Args:
             model: The converted model.
-            report: What was converted.
+            report: The conversion report.
             input_range: Smallest and largest value of the images, and of each layer's input.
             size: As for ``certify_network``.
             progress: Called with 1 after each layer.

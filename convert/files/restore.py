@@ -39,7 +39,7 @@ def restored_state(path: str | Path, opening: Opening | None = None) -> Restored
 
     Args:
         path: A folder that a conversion wrote, or a file with the state dict of a converted network.
-        opening: How it is opened; a folder needs no architecture.
+        opening: Options for opening it; a folder needs no architecture.
 
     Raises:
         ArchitectureNeededError: A file is given, and no architecture.

@@ -94,7 +94,7 @@ def convert_model(
         model: Any model; a root that is itself a convolution is replaced as well.
         filter_fn: Called with each convolution and its fully qualified name; False leaves it alone.
         alpha: Locality strength, see ``attention_from_conv``.
-        engine: How the layers compute, see ``SelfAttention``.
+        engine: Engine of the layers, see ``SelfAttention``.
         inplace: Change the model instead of a copy. Use the returned model all the same: the root may be new.
         skip_unsupported: Leave convolutions that cannot be converted as they are, instead of refusing.
         trace: Convert calls too: those in the code of the model's modules, which ``torch.fx`` traces, and those in a
@@ -140,7 +140,7 @@ def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: 
 
     Args:
         model: A converted model, perhaps trained further.
-        tolerance: How much of a difference is accepted for soft attention, see ``conv_from_attention``.
+        tolerance: Largest accepted difference for soft attention, see ``conv_from_attention``.
         inplace: Change the model instead of a copy. Use the returned model all the same.
 
     Raises:

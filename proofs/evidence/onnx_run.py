@@ -40,7 +40,7 @@ def random_feeds(model: Any, *, size: Size | None, count: int | None, seed: int)
         model: A session.
         size: The last sizes of inputs that leave them open.
         count: The first, by default ``IMAGES``.
-        seed: Of the numbers.
+        seed: Seed of the numbers.
 
     Raises:
         OptionError: An input is of another kind.

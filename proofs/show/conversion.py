@@ -136,7 +136,7 @@ def convert_checkpoint(
     Args:
         checkpoint: Whatever ``open_network`` opens.
         out: The folder.
-        opening: How it is opened.
+        opening: Options for opening it.
         device: Where to convert.
         dtype: Precision to convert in; None means the architecture's.
         include: Name patterns of the layers to convert; none means all.

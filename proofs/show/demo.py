@@ -57,7 +57,7 @@ class Demo:
     """The demo's results.
 
     Attributes:
-        seed: Of the images.
+        seed: Seed of the images.
         results: One for each network.
     """
 
@@ -89,7 +89,7 @@ def run_demo(
     Args:
         folder: Where the converted networks go, a folder each; earlier ones are replaced.
         count: Images to draw.
-        seed: Of the images; the default ones were not used in training.
+        seed: Seed of the images; the default ones were not used in training.
         progress: Called with the number of images that one network has just seen, ``PASSES * count`` in all.
 
     Raises:

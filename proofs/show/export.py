@@ -51,7 +51,7 @@ def export_network(
         source: Whatever ``open_network`` opens; a CNN is converted first.
         out: The file to write.
         to: The tool.
-        opening: How it is opened.
+        opening: Options for opening it.
         alpha: Locality strength of a conversion; a converted network has its own.
         skip_unsupported: Leave layers that cannot be converted as they are.
         size: Size of the images; None for the usual one.

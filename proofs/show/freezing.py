@@ -129,9 +129,9 @@ def freeze_checkpoint(
     """Freezes a network and writes it.
 
     Args:
-        checkpoint: What ``conv2attn melt`` or convert wrote, or the state dict of a network that was trained further.
+        checkpoint: Output of ``melt`` or ``convert``, or the state dict of a converted network that was trained further.
         out: The file, which ends in .pt2.
-        opening: How it is opened.
+        opening: Options for opening it.
         tolerance: Largest allowed difference of each layer's outputs, away from borders.
         input_range: Smallest and largest value of each layer's input.
         size: Image size of the program, through which any number of images goes; None means what the network was

@@ -39,7 +39,7 @@ class Melted:
 
     Attributes:
         folder: Folder of its runs.
-        recipe: How both were fine-tuned.
+        recipe: Recipe of the fine-tuning.
         outcomes: Its outcomes.
     """
 
@@ -144,14 +144,14 @@ def melt_checkpoint(
     Args:
         checkpoint: Whatever ``open_network`` opens; None trains a small CNN on the data first.
         out: The folder.
-        opening: How it is opened.
+        opening: Options for opening it.
         data: As ``load_data`` takes it.
         size: Size to which a folder's pictures are scaled.
         normalization: Normalization that the CNN was trained with; None means values from -1 to 1.
-        melting: How the CNN is melted.
+        melting: Options of the melting.
         include: Name patterns of the layers to melt; none means all.
         exclude: Name patterns of the layers to leave alone.
-        recipe: How both are fine-tuned.
+        recipe: Recipe of the fine-tuning.
         rates: As for ``compare``.
         seeds: Number of runs.
         machine: Options for Lightning.

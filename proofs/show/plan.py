@@ -87,7 +87,7 @@ def plan_checkpoint(
 
     Args:
         checkpoint: Whatever ``open_network`` opens.
-        opening: How it is opened.
+        opening: Options for opening it.
         include: Name patterns of the layers to convert; none means all.
         exclude: Name patterns of the layers to leave alone.
         size: Image size that sizes and memory are for; None for the usual one.

@@ -81,11 +81,11 @@ def program_of(
     """The program to write beside a converted network; None if it did not come as an ONNX file.
 
     Args:
-        network: What was read.
+        network: The network as it was read.
         model: Its layers, converted.
-        form: How attention is written; None for the usual one.
+        form: Form of the attention; None for the usual one.
         skip_unsupported: Leave nodes that cannot be replaced as they are.
-        told: What the file says of each layer.
+        told: The file's description of each layer.
 
     Raises:
         OptionError: A form is given, and it is no ONNX file.

@@ -62,9 +62,9 @@ def show(source: Path, out: Path, view: View, opening: Opening | None = None, *,
     Args:
         source: A converted folder or a checkpoint.
         out: The file; its suffix is one of ``FORMS``.
-        view: What to look at.
-        opening: How the source is opened.
-        force: Replace a file.
+        view: Choice of what is shown.
+        opening: Options for opening the source.
+        force: Replace an existing file.
 
     Returns:
         The names of the layers that the file shows.
@@ -198,9 +198,9 @@ def _shown(subject: Subject, image: Tensor, view: View, *, all_layers: bool) -> 
 
     Args:
         subject: The network.
-        image: What it sees.
-        view: What to look at.
-        all_layers: Of layers without their network, refuse one that cannot be drawn, and do not leave it out.
+        image: Its input.
+        view: Choice of what is shown.
+        all_layers: Refuse a layer without its network that cannot be drawn, instead of leaving it out.
 
     Raises:
         SelectionError: The network does not use the layer.

@@ -146,7 +146,7 @@ def certify_images(
     Args:
         model: A network with attention layers, in eval mode, that takes one batch of images.
         images: [count, channels, *size].
-        margins: How many of the next largest outputs margins are given for.
+        margins: Number of next largest outputs for which margins are given.
         block: A hypothesis: every sum of more terms is made of sums of so many, which are then added up.
 
     Raises:

@@ -67,7 +67,7 @@ def from_transformers(config: Mapping[str, Any]) -> Preprocessing | None:
     """The preprocessing of an image processor of transformers, in its form with Pillow.
 
     Args:
-        config: What ``preprocessor_config.json`` holds.
+        config: Content of ``preprocessor_config.json``.
 
     Returns:
         None if it does not normalise or rescale pictures, as a tokenizer's or a sound's.

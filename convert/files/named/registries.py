@@ -48,7 +48,7 @@ def named_factory(spec: str, arguments: Mapping[str, object]) -> Named | None:
     """The factory that a library has registered under a name; None if the specification names code instead.
 
     Args:
-        spec: How a network is built, as ``Architecture`` has it.
+        spec: Specification of a network, as in ``Architecture``.
         arguments: Keyword arguments of the factory; it is not called.
 
     Raises:

@@ -59,13 +59,13 @@ def page_data(
 
     Args:
         model: The converted network.
-        report: What was converted.
-        image: What the network looks at, [1, channels, rows, columns].
+        report: The conversion report.
+        image: The network's input, [1, channels, rows, columns].
         pixel: The first query, as a pixel of the image; by default its middle.
         only: Name of the only layer to show.
         agreement: A comparison of the network with its CNN, if one was made.
         limit: Most multiply-adds that running the network may take.
-        summary: What is said first, of this image; by default it is made.
+        summary: The summary for this image; by default it is made.
 
     Raises:
         SelectionError: The pixel is outside the image.

@@ -49,7 +49,7 @@ def look(
     Args:
         model: The converted network, or layers alone, each of which then sees an image of its own.
         entries: The layers.
-        image: What the network looks at, [1, channels, rows, columns].
+        image: The network's input, [1, channels, rows, columns].
         pixel: The query, as a pixel of the image; by default its middle.
         limit: Most multiply-adds that the layers may take together.
 

@@ -28,7 +28,7 @@ class Point:
     Attributes:
         alpha: Locality strength of all heads.
         differences: Largest |attention - convolution| of each output channel.
-        bounds: What the certificate allows each for the input's range, or None if it says nothing.
+        bounds: Certified bound of each for the input's range, or None if there is none.
     """
 
     alpha: float

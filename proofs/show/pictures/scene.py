@@ -41,7 +41,7 @@ class Scene:
         layer: The layer.
         x: Its input for the image, [1, in_channels, rows, columns].
         query: Row and column of the output pixel.
-        note: What is drawn of a layer that is not over images, or None.
+        note: The drawn part of a layer that is not over images, in words, or None.
         is_whole: Whether that is all of its heads.
     """
 

@@ -65,7 +65,7 @@ def draw_runs(runs: Runs, picture: str, *, layer: int | None = None) -> Sheet:
     """Draws one picture.
 
     Args:
-        runs: What is shown.
+        runs: The runs to show.
         picture: One of ``PICTURES``.
         layer: For "training" the layer, from 1; by default 3, or the last of fewer.
 
