@@ -85,7 +85,9 @@ def _options(
     debug: Annotated[
         bool, typer.Option(_DEBUG, help="Show the traceback of an error. Works anywhere in a command.")
     ] = False,
-    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     import numpy  # noqa: F401  before torch, which swallows a Ctrl-C that comes while it imports numpy itself
 
@@ -115,7 +117,7 @@ def convert(
     page: Annotated[bool, typer.Option("--page/--no-page", help="Write report.html, an interactive page.")] = True,
     force: ForceOption = False,
 ) -> Outcome:
-    """Convert a CNN checkpoint, or a whole ONNX network, to self-attention."""
+    """Convert a CNN checkpoint or an ONNX network to self-attention."""
     os.environ.setdefault(
         "OMP_WAIT_POLICY", "PASSIVE"
     )  # keeps torch's threads from spinning between many small operations
@@ -268,7 +270,7 @@ def learn(
     precision: Annotated[str, typer.Option(help="Passed to Lightning: 32-true, bf16-mixed, ...")] = "32-true",
     resume: Annotated[bool, typer.Option("--resume", help="Continue the runs in the folder.")] = False,
 ) -> Outcome:
-    """Train attention networks from scratch beside residual networks: the paper's experiments."""
+    """Train attention networks from scratch, as the paper does. Residual networks can be trained beside them."""
     from .learn.experiment.recipes import encodings_of, setting_of
     from .learn.training.recipe import Machine
     from .proofs.show.trained.learn import learn
@@ -351,7 +353,7 @@ def formal(
 def check(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that convert wrote.")],
 ) -> Outcome:
-    """Check each layer's certificate with a program that is proved correct in Coq (built by make checker)."""
+    """Check each layer's certificate with a program verified in Coq. Build it first with make checker."""
     from .proofs.formal.checker.folder import check_folder
 
     with progress("Checking certificates", total=None) as advance:
@@ -400,7 +402,7 @@ def bench(
         ),
     ] = None,
 ) -> Outcome:
-    """Measure time, memory and error of attention beside the convolution."""
+    """Measure time, memory and error of attention and convolution."""
     from .proofs.benchmark.measure import ROUNDS, Settings
     from .proofs.benchmark.run import check_outputs, measurements, run_benchmark, write_outputs
 
@@ -469,10 +471,11 @@ def verify(
     form: FormOption = None,
     out: ResultOption = None,
 ) -> Outcome:
-    """Run a network beside its CNN, and check each layer and the whole against their bounds.
+    """Run a network beside its CNN, and check every bound.
 
-    ONNX Runtime runs an ONNX file without --arch beside the same file with attention. Without CHECKPOINT,
-    --random N verifies the theorem, the engines and the certificate on N random layers, as soak does.
+    Each layer is compared with its convolution, and the whole network with the CNN. ONNX Runtime runs an ONNX file
+    without --arch beside the same file with attention. Without CHECKPOINT, --random N verifies the theorem, the engines
+    and the certificate on N random layers, as soak does.
     """
     from .convert.inputs import parse_inputs
     from .proofs.evidence.campaign.settings import Settings, Shard
@@ -596,7 +599,7 @@ def soak(
         typer.Option(metavar="FILE", help="Also write the result as JSON. {shard} in the name stands for the shard."),
     ] = None,
 ) -> Outcome:
-    """Try to break the theorem, the code and the certificate on random layers."""
+    """Try to break theorem, code and certificate on random layers."""
     from .proofs.evidence.campaign.run import DEFAULT_LAYERS, ENDLESS
     from .proofs.evidence.campaign.settings import Settings, Shard
 
@@ -632,7 +635,7 @@ def merge(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results that soak wrote.")],
     out: ResultOption = None,
 ) -> Outcome:
-    """Add up the results of several soaks: the shards of one, or different seeds."""
+    """Add up the results of several soaks (shards or seeds)."""
     from .proofs.evidence.campaign.result import merge
 
     with result_file(out, "soak", sources=files) as write:
@@ -716,7 +719,7 @@ def melt(
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was interrupted in DIR.")] = False,
 ) -> Outcome:
-    """Fine-tune a CNN as attention and, with the same effort, as a CNN, and report which is better."""
+    """Fine-tune a CNN as attention and as a CNN, and compare the two."""
     from dataclasses import replace
 
     from .learn.melting.compare import FINE_TUNING, Melting
@@ -790,7 +793,7 @@ def freeze(
     ] = None,
     force: ForceOption = False,
 ) -> Outcome:
-    """Turn trained attention back into the smallest convolutions within a tolerance."""
+    """Turn trained attention back into convolutions. Each is the smallest within the tolerance."""
     from .proofs.show.freezing import freeze_checkpoint
 
     return freeze_checkpoint(

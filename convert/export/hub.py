@@ -30,7 +30,7 @@ from .card import OURS, card_text
 try:
     from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
 except ImportError as error:  # an extra
-    raise ToolError(f'the Hub takes huggingface_hub (pip install "conv2attn[hub]"): {error}') from error
+    raise ToolError(f'the Hub needs huggingface_hub (pip install "conv2attn[hub]"): {error}') from error
 
 _CARD = "README.md"
 

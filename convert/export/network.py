@@ -92,7 +92,7 @@ def export_onnx(
         what = "; ".join(f"{problem.name}: {problem.reason}" for problem in problems) or "there is no attention layer"
         raise UnsupportedLayerError(f"the network cannot be written in the form {form}: {what}", problems)
     if inputs is not None and size is not None:
-        raise OptionError("a size is of images; inputs have their own shapes")
+        raise OptionError("size and inputs exclude each other: inputs have their own shapes")
     first = next(iter(layers.values()))
     example = example_image(plain, size or USUAL_SIZES[first.spec.axes], batch=2) if inputs is None else inputs
     with TemporaryDirectory() as folder:
@@ -143,7 +143,7 @@ def _trace(plain: nn.Module, inputs: Any, opset: int) -> torch.onnx.ONNXProgram:
                 program = export()
             made = torch.onnx.export(program, (), dynamo=True, optimize=False, opset_version=opset, verbose=False)
     except ImportError as error:
-        raise ToolError(f'exporting takes onnx and onnxscript (pip install "conv2attn[onnx]"): {error}') from error
+        raise ToolError(f'exporting needs onnx and onnxscript (pip install "conv2attn[onnx]"): {error}') from error
     except Exception as error:  # whatever the network's code and torch's exporter raise
         raise ConversionError(f"torch cannot export the network: {first_line(error)[:300]}") from error
     if made is None:

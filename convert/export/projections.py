@@ -26,7 +26,9 @@ def check_positions_alone(layer: SelfAttention, tool: str) -> None:
     """
     checked_layer(layer)
     if layer.content is not None or layer.axis_scores is not None:
-        raise ConversionError(f"{tool} takes quadratic positions alone; the layer has content terms or learned tables")
+        raise ConversionError(
+            f"{tool} supports quadratic positions only; the layer has content terms or learned tables"
+        )
     if layer.weight.dtype != layer.regime.dtype:
         raise ConversionError(f"{tool} would round positions to {layer.weight.dtype}; take a float32 layer")
 
@@ -112,7 +114,7 @@ def layer_of(
     state, expected = made.attention.state_dict(), again(layer, size=made.size).attention.state_dict()
     changed = [name for name, value in expected.items() if name not in state or not torch.equal(value, state[name])]
     if changed:
-        raise ConversionError(f"it computes what no layer of positions only does: {', '.join(changed)} were changed")
+        raise ConversionError(f"it is no longer a layer of positions only: {', '.join(changed)} were changed")
     return layer.train(made.training)
 
 

@@ -227,7 +227,9 @@ def _single(found: Sequence[_Found], path: Path, what: str) -> _Found:
 
 
 def _no_average(found: Sequence[_Found], path: Path) -> CheckpointError:
-    return CheckpointError(f"{path} holds no moving average of the weights by a usual name; it holds {_listed(found)}")
+    return CheckpointError(
+        f"{path} holds no moving average of the weights under a usual name; it holds {_listed(found)}"
+    )
 
 
 def _fit(found: _Found, expected: Expected, averaged: bool | None) -> _Found:

@@ -141,7 +141,9 @@ def save_converted(
     content = LAYERS_CONTENT if isinstance(model, Layers | SelfAttention) else NETWORK_CONTENT
     kinds = sorted({entry.kind for entry in entries if entry.kind is not None})
     if content == LAYERS_CONTENT and kinds:
-        raise OutputError(f"layers alone are kept of PyTorch's own convolutions only; there are {', '.join(kinds)}")
+        raise OutputError(
+            f"only layers of PyTorch's own convolutions can be saved without a network; got {', '.join(kinds)}"
+        )
     state = _tensors(model.state_dict() if content == NETWORK_CONTENT else _layers_state(model, entries))
     shared = aliases(state)
     tensors = independent({name: value for name, value in state.items() if name not in shared})

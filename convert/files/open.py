@@ -315,7 +315,7 @@ def check_convolutions(entries: Sequence[LayerEntry], saved: Checkpoint) -> None
             problems.append(f"{entry.names[0] or 'the model itself'}: {reason}{distance}")
     if problems:
         count = f"{len(problems)} of {len(entries)} attention layers compute what no convolution computes"
-        advice = "conv2attn freeze makes convolutions of positions that were trained"
+        advice = "conv2attn freeze turns trained positions back into convolutions"
         raise NotAConvolutionError(f"{saved.path}: {count}: {'; '.join(problems)}; {advice}")
 
 

@@ -140,7 +140,7 @@ def check_distinct(targets: Iterable[Path]) -> None:
     known: dict[Path, Path] = {}
     for target in targets:
         if (first := known.setdefault(_resolved(target), target)) is not target:
-            raise OutputError(f"{first} and {target} are the same file; each output takes a file of its own")
+            raise OutputError(f"{first} and {target} are the same file; each output needs its own file")
 
 
 def check_apart(target: Path, sources: Iterable[Path]) -> None:
@@ -153,7 +153,7 @@ def check_apart(target: Path, sources: Iterable[Path]) -> None:
 def check_outside(target: Path, source: Path) -> None:
     """Refuses a target in a folder whose entries are read, since the next run would read it too."""
     if source.exists() and _is_within(target.parent, source):
-        raise OutputError(f"{target} cannot be written: it is inside {source}, and would be read as a part of that")
+        raise OutputError(f"{target} cannot be written: it is inside {source}, and would be read as part of it")
 
 
 def is_ours(config: Path) -> bool:

@@ -91,7 +91,7 @@ class Candidate:
         scores = number_of_scores(case.layer.spec, case.layer.size)
         if self.method == DENSE:
             if case.layer.spec.groups > 1:
-                return "it is written for layers without groups"
+                return "it does not support groups"
             products = 2 * 2 * len(case.x) * scores * case.layer.spec.out_channels
             return _too_large(case, scores * case.x.dtype.itemsize, "bias") or _slow(case, products)
         reason = ENGINES[self.method].refusal(self._attention(case))

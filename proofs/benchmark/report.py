@@ -46,7 +46,7 @@ def trust(rows: Sequence[Row]) -> str:
     steady, measured = steadiness(rows)
     found = f"in {steady} of {measured} measurements half of the rounds took less than {UNSTEADY} times the fastest"
     if measured - steady > MOST_UNSTEADY * measured:
-        return f"Do not believe these numbers, the machine was busy: only {found}."
+        return f"These numbers are unreliable, since the machine was busy: only {found}."
     return f"The machine was quiet: {found}."
 
 

@@ -135,7 +135,7 @@ def choose_inputs(
     """
     if specs:
         if folder is not None or size is not None or normalization is not None:
-            raise OptionError("inputs that are described are drawn; a folder, a size and a normalization are of images")
+            raise OptionError("described inputs are random; a folder, a size and a normalization apply to images only")
         seed = seed or 0
         return Inputs([random_inputs(specs, seed=seed + each) for each in range(count or 1)], seed)
     axes, known = pair.first.spec.axes, pair.preprocessing

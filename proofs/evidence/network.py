@@ -30,7 +30,7 @@ from .tables import NOTHING_RAN, agreement_shown, beyond_line
 # "separable" shares no step with the convolution and never forms all pairs; "auto" is what a user runs.
 DEFAULT_ENGINES = ("separable", AUTO)
 IMAGES = 4  # of a folder, that have a bound and an estimate of their own: seconds each
-_NONE = "No estimate is known of single images"
+_NONE = "There is no estimate for single images"
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ class OnnxCheck:
         within = f"All {len(self.layers)} layers are within their bounds, in the form {self.form}, run by ONNX Runtime."
         lines = [beyond_line(self._beyond) if self._beyond else within if self.layers else NOTHING_RAN]
         if not self.is_kept:
-            lines.append("The folder's file does not give what its layers, written anew, give.")
+            lines.append("The folder's ONNX file gives other outputs than its layers give when they are written anew.")
         if self.alone:
             lines.append(f"{len(self.alone)} of them lie within other nodes, and were run by themselves.")
         for name, (apart, largest) in self.outputs.items():

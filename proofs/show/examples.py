@@ -51,10 +51,10 @@ class ExampleRun:
         seeds = ", ".join(map(str, self.outcomes.results))
         return [
             *(self._table(title, columns) for title, columns in self.example.tables.items()),
-            "The CNN's rows are its own numbers; of the others, what they have more than the CNN that went on",
+            "The CNN's rows are its own numbers; the other rows are gains over the fine-tuned CNN",
             *self._start(),
             self._each_seed(),
-            f"Seeds {seeds}. Wrote {self.folder}; {', '.join(self.pictures)} show what was made",
+            f"Seeds {seeds}. Wrote {self.folder}; {', '.join(self.pictures)} show the results",
         ]
 
     def _arms(self) -> list[str]:

@@ -111,7 +111,7 @@ class Frozen:
         if self.accuracy is None:
             return []
         before, after = self.accuracy
-        return [f"Right on test images: {before:.1%} as attention, {after:.1%} frozen"]
+        return [f"Test accuracy: {before:.1%} as attention, {after:.1%} frozen"]
 
 
 def freeze_checkpoint(
@@ -129,7 +129,7 @@ def freeze_checkpoint(
     """Freezes a network and writes it.
 
     Args:
-        checkpoint: Output of ``melt`` or ``convert``, or the state dict of a converted network that was trained further.
+        checkpoint: Output of ``melt`` or ``convert``, or the state dict of a network that was trained further.
         out: The file, which ends in .pt2.
         opening: Options for opening it.
         tolerance: Largest allowed difference of each layer's outputs, away from borders.

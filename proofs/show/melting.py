@@ -60,7 +60,7 @@ class Melted:
             self._table(),
             *(self._verdict(kind, points) for kind, points in self.ahead().items()),
             self._layers(),
-            "A layer with a distance is no longer the convolution that it came from: freeze makes a new one of it, "
+            "A layer with a distance is no longer its original convolution: freeze turns it into a new one, "
             "restore refuses it",
             f"Learning rates: {', '.join(f'{name} {self._of(name)[0].lr:g}' for name in ('cnn', 'attention'))}. "
             f"Seeds {', '.join(map(str, seeds))}. Wrote {self.folder}; show, verify and freeze take it as the "
@@ -115,7 +115,7 @@ class Melted:
             "alpha",
             "gates",
             "mean attended distance, pixels",
-            "at most from its convolution, on [-1, 1]",
+            "distance from its convolution at most, on [-1, 1]",
         )
         return Table(header, tuple(rows))
 

@@ -76,7 +76,7 @@ def show(source: Path, out: Path, view: View, opening: Opening | None = None, *,
     """
     form = check_form(out)
     if form == PAGE and view.picture is not None:
-        raise OptionError("a page holds every picture; one is chosen for png, svg and pdf")
+        raise OptionError("a page holds every picture; a single one can be chosen for png, svg and pdf only")
     runs = runs_at(source)
     if runs is not None:
         return _show_runs(runs, out, view, form, force=force)

@@ -29,7 +29,7 @@ _OTHERS = (  # where these bytes stand, and what begins like this
     (0, b"GGUF", "a GGUF file, which holds quantised language models"),
     (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras writes; export the network to ONNX (tf2onnx does)"),
     (4, b"TFL3", "a TensorFlow Lite file; export the network to ONNX (tf2onnx does)"),
-    (0, b"\x93NUMPY", "an array of NumPy's"),
+    (0, b"\x93NUMPY", "a NumPy array"),
     (0, b"\x1f\x8b", "compressed by gzip; unpack it first"),
     (0, b"\x28\xb5\x2f\xfd", "compressed by zstd; unpack it first"),
     (0, b"BZh", "compressed by bzip2; unpack it first"),
@@ -72,7 +72,7 @@ def _seems(path: Path) -> str:
         return "an HTML page"
     if head.startswith(b"PK"):
         names = _names(path)
-        what = "arrays of NumPy's" if names and all(name.endswith(".npy") for name in names) else None
+        what = "an archive of NumPy arrays" if names and all(name.endswith(".npy") for name in names) else None
         damaged = "damaged, a zip archive without its end"
         return what or ("a zip archive that PyTorch did not write" if names else damaged)
     found = next((what for place, mark, what in _OTHERS if head[place:].startswith(mark)), None)

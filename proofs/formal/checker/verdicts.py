@@ -93,7 +93,7 @@ class Checked:
         return [
             Table(("layer", f"bound on [{low:g}, {high:g}]", "certificate"), rows),
             f"Certificates of {len(self.layers)} layers: {found}.",
-            "Not checked: engines, largest outputs, versions, the bound of the whole network, and what was measured.",
+            "Not checked: engines, largest outputs, versions, the bound of the whole network, and measurements.",
         ]
 
 

@@ -156,7 +156,7 @@ class Arithmetic:
             lost: Error where operands are taken for 0, besides 5 times ``smallest`` a term (claim
                 ``underflow-errors``).
             reach: Bound on the absolute values of what is computed on the way, if they may be larger than ``scale``.
-            narrowings: Number of times a term is rounded to the dtype, if that is narrower than the computing precision.
+            narrowings: Number of times a term is rounded to the dtype, if it is narrower than the computing precision.
 
         Raises:
             UnboundedError: Something may overflow.
