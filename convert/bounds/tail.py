@@ -65,7 +65,7 @@ def softmax_tail(layer: AttentionLayer, varies: Tensor) -> Tensor:
 
     Args:
         layer: A layer with its heads at the kernel's taps.
-        varies: How much each input channel varies, padding included: [in_channels], in double precision.
+        varies: Variation (max - min) of each input channel, padding included: [in_channels], in double precision.
     """
     fractions = {alpha: tail_fraction(alpha, axes=layer.spec.axes) for alpha in set(layer.regime.alpha)}
     tau = [fractions[alpha] for alpha in layer.regime.alpha]
@@ -77,7 +77,7 @@ def softmax_tail(layer: AttentionLayer, varies: Tensor) -> Tensor:
 
 
 def counts_heads_alone(layer: AttentionLayer) -> bool:
-    """Whether there is no room for what makes the tail of soft attention of several heads smaller."""
+    """Whether the sharper bound for several heads would take too much room, so that each head counts alone."""
     return layer.spec.num_heads > 1 and not layer.regime.is_exact and not _has_room(layer)
 
 
@@ -90,7 +90,7 @@ def _has_room(layer: AttentionLayer) -> bool:
 
 
 def _margin(alphas: tuple[float, ...]) -> int:
-    """Pixels beyond the kernel that its change is summed over."""
+    """Number of pixels beyond the kernel over which its change is summed."""
     return math.ceil(math.sqrt(1 + _BEYOND / min(alphas)))
 
 
@@ -139,9 +139,9 @@ def _by_kernel(layer: AttentionLayer, varies: Tensor, tau: list[float]) -> Tenso
 
 @lru_cache(maxsize=16)
 def _head_changes(alphas: tuple[float, ...], targets: _Points, span: tuple[int, ...]) -> tuple[Tensor, float]:
-    """u_h(z) for the points z that matter, [num_heads, points], and what u_h can sum to on all others.
+    """u_h(z) for the points z that matter, [num_heads, points], and a bound on the sum of u_h over all others.
 
-    Kept for the next layer of the same kernel, of which a network has many, for the alphas of a curve.
+    The result is cached, since a network has many layers with the same kernel and a curve has many alphas.
 
     Args:
         alphas: Locality strength of each head.
@@ -167,7 +167,7 @@ def _axis_probabilities(alpha: float, target: int, span: int, margin: int) -> Te
 
 @lru_cache(maxsize=16)
 def _outside_of_the_kernel(alphas: tuple[float, ...], targets: _Points, span: tuple[int, ...]) -> tuple[float, ...]:
-    """1 - P_h: what head h gives to points that the kernel does not span, if all of Z^n were keys."""
+    """1 - P_h: the weight that head h gives to points outside the kernel, if all of Z^n were keys."""
     shares = []
     for alpha, target in zip(alphas, targets, strict=True):
         outside = 0.0

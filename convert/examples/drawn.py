@@ -1,4 +1,4 @@
-"""The image that a report, a page or a picture is about where none is given: one that is drawn here."""
+"""The drawn image that reports, pages and pictures use when none is given."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def drawn_image(channels: int, size: Size = DRAWN_SIZE) -> Tensor:
     """A ring, a square and a grating before a slope, each channel weighing them in its own way.
 
     Args:
-        channels: How many.
+        channels: Number of channels.
         size: Rows and columns.
 
     Returns:

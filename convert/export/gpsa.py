@@ -12,7 +12,7 @@ which is Theorem 1's attention where the gate is open, sigmoid(lambda) = 1. Then
     v:         x -> x                                           of every head, W_val = I
     proj:      head h -> W_Delta_h x, added up over the heads, and the bias
 
-Two things of a convolution GPSA has not, and ``GPSAConvolution`` adds around it. A head reads dim / heads channels, so
+GPSA lacks two features of a convolution, which ``GPSAConvolution`` adds. A head reads dim / heads channels, so
 tokens are as many times wider as there are heads, with zeros behind the pixel's channels. Its keys are its tokens, so
 the tokens are the pixels of the padded image, and outputs are taken where queries are.
 """
@@ -67,7 +67,7 @@ class GatedPositionalAttention(nn.Module):
         return output
 
     def attention_probabilities(self, x: Tensor) -> Tensor:
-        """What heads weigh the pixels with, [batch, num_heads, pixels, pixels]."""
+        """Weight of each pixel for each head and query, [batch, num_heads, pixels, pixels]."""
         queries, keys = (self._by_head(part) for part in self.qk(x).chunk(2, dim=-1))
         content = (queries @ keys.transpose(-1, -2) * self.scale).softmax(-1)
         side = math.isqrt(x.shape[1])

@@ -39,8 +39,8 @@ class Fitted:
 
     Attributes:
         tensors: The weights; those that do not fit, under their own keys.
-        matched: How many of the network's keys are found, and how many of them in the network's shape.
-        prefix: What stood before the keys, with a dot at its end, or nothing.
+        matched: Number of the network's keys that are found, and number of those with the network's shape.
+        prefix: Prefix that was taken off the keys, with a dot at its end, or nothing.
         rivals: Other prefixes under which as many keys are found.
         beside: Keys without the prefix.
     """
@@ -53,7 +53,7 @@ class Fitted:
 
 
 def is_averaged(place: str) -> bool:
-    """Whether a key, or a dotted path of keys, is of a moving average of weights by its usual names."""
+    """Whether a key, or a dotted path of keys, has a usual name of a moving average of weights."""
     return any(_AVERAGED.search(part) is not None for part in place.split("."))
 
 
@@ -147,7 +147,7 @@ def load_into(
 
 
 def _unfit(path: Path, problems: Sequence[str], unexpected: Sequence[str] = ()) -> CheckpointError:
-    """What does not fit, and what the file has in its place."""
+    """An error that lists the keys that do not fit, and those that the file has in their place."""
     held = [f"it holds {listed([repr(key) for key in unexpected])}, which the architecture lacks"] if unexpected else []
     told = "; ".join([*([listed(problems, "; ")] if problems else []), *held])
     return CheckpointError(f"{path} does not fit the architecture: {told}")

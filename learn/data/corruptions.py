@@ -27,7 +27,7 @@ QUALITY = 25  # of the JPEG
 
 
 def corruptions() -> dict[str, Callable[[Tensor], Tensor]]:
-    """By name, what each makes of images [count, channels, rows, columns] from 0 to 1; JPEG only if Pillow is there."""
+    """Corruptions of images [count, channels, rows, columns] from 0 to 1, by name; JPEG only if Pillow is installed."""
     found: dict[str, Callable[[Tensor], Tensor]] = {
         "noise": _noise,
         "blur": _blur,

@@ -32,7 +32,7 @@ def folder(
             is not there is divided from train.
         channels: 1 for grey values, 3 for red, green and blue.
         size: Scale to these rows and columns; None does as the preprocessing says, or takes the first picture's.
-        preprocessing: What the network was trained on, which scales and cuts pictures.
+        preprocessing: The network's preprocessing in training, which scales and cuts pictures.
 
     Raises:
         CheckpointError: There are fewer than two classes, or a class of fewer than three pictures; one cannot be read;

@@ -1,4 +1,4 @@
-"""Which data a text like ``digits`` or ``folder:PATH`` means."""
+"""Loading of the data that a text like ``digits`` or ``folder:PATH`` names."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def load_data(
 
     Args:
         text: One of ``KINDS``.
-        channels: What the network takes; None takes what the images have.
-        size: What the pictures of a folder are scaled to; None takes the first one's.
+        channels: Channels of the network's input; None takes those of the images.
+        size: Size to scale a folder's pictures to; None takes the first one's.
         preprocessing: What the network was trained on. A ``Preprocessing`` scales and cuts a folder's pictures, too, a
             ``Normalization`` is mean and deviation alone; None means values from -1 to 1.
         out: Where what is made with them will be; in a folder of pictures it would be one of their classes.

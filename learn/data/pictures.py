@@ -63,7 +63,7 @@ def read_pixels(path: Path, preprocessing: Preprocessing, size: Size | None = No
 
     Args:
         path: As ``read_picture``'s.
-        preprocessing: What the network was trained on.
+        preprocessing: The network's preprocessing in training.
         size: Scale to these rows and columns, and cut nothing out, instead of what the preprocessing says.
 
     Returns:

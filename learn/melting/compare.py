@@ -1,4 +1,4 @@
-"""Images with labels: a CNN goes on as attention and, beside it, as itself, on the same data with the same schedule."""
+"""Classification: a CNN is fine-tuned as attention and as a CNN, on the same data with the same schedule."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NEAR = 0.1  # of the way from chance to perfect: below it a trained CNN was mos
 
 @dataclass(frozen=True)
 class Melting:
-    """How a CNN is melted.
+    """Options for melting a CNN.
 
     Attributes:
         tolerance: As for ``melt``.
@@ -91,15 +91,15 @@ def compare(
         data: The images.
         folder: Where runs are kept; its parent must exist.
         cnn: Where to start from; None trains a small CNN on the data for each seed.
-        melting: How the CNN is melted.
-        recipe: How both are fine-tuned; its seed is the first.
+        melting: Options of the melting.
+        recipe: Recipe of the fine-tuning; its seed is the first.
         rates: Learning rates in place of the recipe's; of several, runs of ``RATE_SEED`` choose one for each side. By
             default that of the recipe, with content ``CONTENT_RATES``.
-        seeds: How many.
+        seeds: Number of seeds.
         machine: As for ``fit``.
-        resume: Go on with what a killed run left in the folder.
+        resume: Continue an interrupted run in the folder.
         progress: As for ``fit``.
-        say: Told what begins, and warned where the given CNN is hardly better than chance on these images.
+        say: Called with a line when a step begins, and with a warning if the CNN is hardly better than chance.
 
     Returns:
         For each seed what came of "start", "cnn" and "attention": accuracies on test images, clean and corrupted.
@@ -151,7 +151,7 @@ def compare(
 
 
 def check_gates(recipes: Sequence[Recipe], data: ImageData) -> str:
-    """How far gates can open at most, in words.
+    """Describes how far gates can open at most.
 
     Raises:
         OptionError: At none of the rates as far as ``LEAST_OPENING``: what is trained would stay a convolution.

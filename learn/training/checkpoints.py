@@ -1,4 +1,4 @@
-"""The epochs that a run keeps as files: the last one, to go on with, and the best one, to be used."""
+"""The epochs that a run keeps as files: the last one, to continue from, and the best one, to be used."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Kept(ModelCheckpoint):
 
 
 def read_epoch(path: Path) -> dict[str, Any]:
-    """What a run kept of an epoch.
+    """Reads a run's checkpoint of an epoch.
 
     Raises:
         CheckpointError: The file cannot be read, or holds something else.

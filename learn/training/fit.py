@@ -80,7 +80,7 @@ def fit(
         recorder: What else is recorded of the network before training and after each epoch.
         machine: What is passed to Lightning; one process by default.
         corrupt: Record the accuracy on corrupted validation images, too.
-        resume: Go on with a run that was killed.
+        resume: Continue an interrupted run.
         progress: Show a bar on standard error.
 
     Raises:
@@ -126,7 +126,7 @@ def check_machine(machine: Machine) -> None:
 
 
 def trained_in(folder: Path, network: nn.Module) -> Trained:
-    """What a run has come to: the network is given the weights of the best epoch, and is in eval mode.
+    """Returns a run's result, after loading the best epoch's weights into the network, in eval mode.
 
     Raises:
         CheckpointError: The folder holds no epoch of this network.

@@ -23,7 +23,7 @@ Groups = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is trained.
+    """Training recipe of a network.
 
     Attributes:
         epochs: Times that every image is seen, but for those that do not fill a batch.

@@ -47,8 +47,8 @@ class RandomLayer:
         batch: Inputs at a time.
         dtype: Precision of weights and inputs, one of ``DTYPES``.
         alpha: Locality strength of the soft attention.
-        seed: Of all values.
-        memory_format: Of the inputs, one of ``MEMORY_FORMATS``.
+        seed: Seed of all values.
+        memory_format: Memory format of the inputs, one of ``MEMORY_FORMATS``.
     """
 
     spec: ConvSpec
@@ -89,7 +89,7 @@ def draw_layer(
     """Layer ``index`` of a seed.
 
     Args:
-        seed: Of the campaign.
+        seed: Seed of the campaign.
         index: Number of the layer, from 0.
         dtypes: Precisions to choose from.
         max_size: Largest rows and columns of an input, where the geometry accepts so small ones. Most inputs have at

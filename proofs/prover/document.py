@@ -1,4 +1,4 @@
-"""Claims with what their checks said, as the document docs/theorem.md."""
+"""The document docs/theorem.md: claims and the verdicts on their checks."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _CLAIMS = f"{__package__.rpartition('.')[0]}.claims"
 
 
 def document_file(path: Path | None) -> AbstractContextManager[Callable[[str], None]]:
-    """Takes the place of a document, and gives what writes it; nothing happens without a path.
+    """Reserves the place of a document, and yields the function that writes it; without a path it writes nothing.
 
     Raises:
-        OutputError: The file cannot be written, or holds something that is no such document.
+        OutputError: The file cannot be written, or holds anything but such a document.
     """
     if path is None:
         return nullcontext(lambda _: None)
@@ -111,14 +111,14 @@ def _section(result: Result, number: int, known: Collection[str]) -> str:
 
 
 def _judged(result: Result, verdict: Verdict) -> str:
-    """A check with its cases, and what was found against it."""
+    """A check with its cases and failures."""
     cases = next((check.cases for check in result.claim.checks if check.name == verdict.check and check.cases), "")
     name = f"{verdict.check} ({cases})" if cases else verdict.check
     return name if verdict.outcome is Outcome.HOLDS else f"**{verdict.outcome}:** {name}: {', '.join(verdict.failures)}"
 
 
 def _places(result: Result) -> str:
-    """Where it is derived, used, formal and tested, as links."""
+    """Links to the claim's derivation, uses, formal proof and tests."""
     claim = result.claim
     formal = [Reference(f"proofs/formal/{path}", names) for path, names in claim.coq]
     named = {"Code": claim.justifies, "Coq": formal, "Text": [Reference(claim.file, ())]}

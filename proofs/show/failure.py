@@ -1,4 +1,4 @@
-"""What went wrong, in a sentence on stderr, and the exit code that it has."""
+"""Error messages on stderr, one sentence each, and exit codes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO_MEMORY = "t allocate memory: you tried to allocate"  # what torch says of it
 
 @runtime_checkable
 class _UsageError(Protocol):
-    """What typer raises for arguments that it refuses; it names no class for all of them."""
+    """Errors that typer raises for arguments, which have no common public class."""
 
     message: str
     exit_code: int
@@ -31,7 +31,7 @@ def is_usage(error: Exception) -> bool:
 
 
 def explain(error: Exception) -> int:
-    """Says on stderr what went wrong, and gives the exit code."""
+    """Prints an error on stderr, and returns its exit code."""
     if isinstance(error, _UsageError):
         error.message = printable(error.message)
         with suppress(OSError):
@@ -50,7 +50,7 @@ def explain(error: Exception) -> int:
 
 
 def _explain_other(error: Exception) -> int:
-    """As ``explain``, of what neither the command line nor the system says; imports torch, unlike those."""
+    """As ``explain``, for errors from neither the command line nor the system; imports torch."""
     try:
         from ...convert import errors
         from ...learn.data.pictures import ImageSizesError
@@ -78,7 +78,7 @@ def _explain_other(error: Exception) -> int:
 
 
 def _abandon_stdout() -> None:
-    """Sends what is left of the output nowhere, or the interpreter fails once more when it ends."""
+    """Discards the remaining output, which would otherwise make the interpreter fail again at exit."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -102,7 +102,7 @@ def _named(file: IO[bytes]) -> Iterator[str]:
 
 
 def _refused(path: Path, error: Exception) -> CheckpointError:
-    """What to say of a file that PyTorch does not read."""
+    """The error for a file that PyTorch refuses to read."""
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
         return CheckpointError(f"{path} cannot be read: {error.strerror}")

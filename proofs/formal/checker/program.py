@@ -33,7 +33,7 @@ _LOWEST = {torch.float16: -24, torch.bfloat16: -133, torch.float32: -149, torch.
 
 @dataclass(frozen=True)
 class Claimed:
-    """What a report claims of a layer.
+    """A report's claim about a layer.
 
     Attributes:
         spec: Its geometry.
@@ -65,7 +65,7 @@ class Claimed:
 
 @dataclass(frozen=True)
 class Stored:
-    """What is stored of a layer.
+    """A layer as it is stored.
 
     Attributes:
         spec: Its geometry.
@@ -82,7 +82,7 @@ class Stored:
     centers: Tensor
 
     def words(self) -> list[str]:
-        """How many numbers of which kind there are, in the program's words."""
+        """Kinds and counts of the numbers, in the program's words."""
         dtype, positions = DTYPES[self.kernel.dtype], DTYPES[self.alphas.dtype]
         heads, axes = self.centers.shape
         channels, weights = self.kernel.flatten(1).shape

@@ -1,4 +1,4 @@
-"""What is asked of Coq, and how its answers are read. Whatever is not understood counts as an objection."""
+"""Queries to Coq, and the reading of its answers. Whatever is not understood counts as an objection."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def axioms_of(printed: str) -> tuple[str, ...]:
 
 
 def summary_objections(printed: str) -> list[str]:
-    """What the summary of coqchk -o says against a library: an axiom of its own, or a check that was left out.
+    """Objections in the summary of coqchk -o against a library: an axiom of its own, or a skipped check.
 
     It lists all axioms of everything that is loaded, and the sealed definitions of the standard library among them;
     what a theorem uses of those is for ``axioms_of`` to say.

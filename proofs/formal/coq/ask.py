@@ -31,7 +31,7 @@ class KernelError(Exception):
 
 
 def count_steps(folder: Path = FOLDER) -> int:
-    """How often ``check_formal`` calls ``progress``."""
+    """Number of times that ``check_formal`` calls ``progress``."""
     return len(sources(folder)) + 3
 
 
@@ -98,7 +98,7 @@ def _require_flocq(place: Path, limit: float) -> None:
 
 
 def _run(place: Path, limit: float, *command: str) -> str:
-    """What a program prints.
+    """Runs a program, and returns its output.
 
     Raises:
         KernelError: It failed or took too long.
@@ -137,14 +137,14 @@ def _axiom_objections(theorems: Sequence[FormalTheorem]) -> list[str]:
 
 
 def _checker_objections(place: Path, limit: float, *, whole: bool) -> list[str]:
-    """What coqchk finds in this library, and if asked for the whole, in all that it needs."""
+    """Objections of coqchk against this library, and with ``whole`` against everything that it needs."""
     alone = () if whole else ("-norec",)
     modules = [word for source in sources(place) for word in (*alone, f"{LIBRARY}.{source.stem}")]
     return summary_objections(_run(place, limit, "coqchk", "-silent", "-o", "-Q", ".", LIBRARY, *modules))
 
 
 def _tau_objections(place: Path, limit: float) -> list[str]:
-    """Whether Coq evaluates its formulas for tau to the fractions of ``enclosure.py``."""
+    """Objections where Coq does not evaluate its formulas for tau to the fractions of ``enclosure.py``."""
     (place / "Values.v").write_text(evaluation_query(POINTS), encoding="utf-8")
     _compile(place, "Values.v", limit)
     found = fractions_of((place / "values.out").read_text(encoding="utf-8"))

@@ -26,8 +26,8 @@ class FormalTheorem:
     """A theorem that the kernel accepted.
 
     Attributes:
-        statement: Where it stands, and what it says.
-        axioms: What it rests on, beyond Coq's logic.
+        statement: The theorem's place and statement.
+        axioms: Axioms that it uses, beyond Coq's logic.
     """
 
     statement: Statement
@@ -41,8 +41,8 @@ class FormalResult:
     Attributes:
         coq: Its version.
         theorems: All theorems, if all files were accepted.
-        failures: What was found against them.
-        seconds: How long it took.
+        failures: Objections against them.
+        seconds: Its duration.
     """
 
     coq: str
@@ -70,7 +70,7 @@ class FormalResult:
         return answer | {"failures": list(self.failures), "seconds": self.seconds}
 
     def shown(self) -> list[Table | str]:
-        """A row for each theorem, with what it rests on, the axioms, and the verdict."""
+        """A row for each theorem with its axioms, then the axioms, and the verdict."""
         rows = []
         for theorem in self.theorems:
             short = sorted(AXIOMS[name][0] if name in AXIOMS else name for name in theorem.axioms)

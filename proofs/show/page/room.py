@@ -1,4 +1,4 @@
-"""What the page has room for: a layer that would take more is named and not drawn.
+"""Limits of the page: a layer that exceeds them is named and not drawn.
 
 A file of a hundred bytes can declare a padding of a thousand pixels, or a million channels. What the page draws takes
 memory and room in proportion to those, so that every layer alone, and all together, stay within these limits.
@@ -21,7 +21,7 @@ LAYERS = 2000  # that are listed
 
 
 class Room:
-    """What is left for further layers."""
+    """Room that is left for further layers."""
 
     def __init__(self) -> None:
         self.pixels, self.heads = ALL_PIXELS, ALL_HEADS

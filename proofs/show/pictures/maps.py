@@ -23,7 +23,7 @@ def draw_maps(scenes: Sequence[Scene]) -> Sheet:
     """The maps of one layer as the kernel lies, or those of several layers, a row each.
 
     Args:
-        scenes: What is shown, at least one.
+        scenes: Scenes to show, at least one.
     """
     if len(scenes) == 1:
         return _kernel_grid(scenes[0])

@@ -89,7 +89,7 @@ def test_what_is_made_with_a_folder_s_pictures_does_not_become_one_of_its_classe
     write_pictures(tmp_path / "data")
     (tmp_path / "link").symlink_to("data")
     for place in (tmp_path / "data", tmp_path / "link"):
-        with pytest.raises(OutputError, match=r"inside .*, and would be read as a part of that"):
+        with pytest.raises(OutputError, match=r"inside .*, and would be read as part of it"):
             load_data(f"folder:{place}", out=tmp_path / out)
     assert load_data(f"folder:{tmp_path / 'data'}", out=tmp_path / "database").classes == ("cats", "dogs")
 

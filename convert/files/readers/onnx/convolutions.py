@@ -143,7 +143,7 @@ def _dequantised(node: NodeProto, scope: Scope, number: int, scale: Tensor, zero
 
 
 def _fits(values: Tensor, weight: Tensor) -> bool:
-    """Whether values are one number, or one for each slice of a weight's first axis."""
+    """Whether there is one value, or one for each slice of a weight's first axis."""
     return values.shape in ((), (1,), weight.shape[:1])
 
 

@@ -42,7 +42,7 @@ def load_model(path: Path) -> tuple[ModelProto, tuple[Path, ...]]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Refuses a file for whatever is found wrong with it, or onnx raises, within."""
+    """Turns any flaw found in a file, or any error of onnx, within this context into a CheckpointError."""
     try:
         yield
     except CheckpointError as error:

@@ -55,7 +55,7 @@ def gate_gradient(attention: SelfAttention, gate: Tensor, x: Tensor, upstream: T
 
 
 def written_out(attention: SelfAttention, x: Tensor, opened: Tensor | None) -> Tensor:
-    """What a layer with content terms computes for x [batch, in_channels, *size], in its own precision.
+    """Computes a layer with content terms for x [batch, in_channels, *size], in its own precision.
 
     Args:
         attention: The layer.
