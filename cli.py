@@ -821,7 +821,7 @@ def main() -> None:
         except Exception as error:
             if _DEBUG in sys.argv and not is_usage(error):
                 say(*"".join(traceback.format_exception(error)).splitlines(), err=True)
-            sys.exit(explain(error))
+            sys.exit(explain(error, as_json="--json" in arguments))
 
 
 if __name__ == "__main__":

@@ -527,6 +527,21 @@ def test_a_bug_says_so_and_asks_for_a_report(run: Run, monkeypatch: pytest.Monke
     assert "Traceback" in run("--debug", *convert()).err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("plan", "nothing", "--json"), 3, "there is no file nothing"),
+        (("plan", "--json"), 2, "Missing argument"),
+    ],
+)
+def test_with_json_an_error_is_one_object_too(run: Run, arguments: tuple[str, ...], code: int, words: str) -> None:
+    outcome = run(*arguments)
+    found = json.loads(outcome.out)
+    assert (outcome.code, outcome.err) == (code, "")
+    assert (found["version"], found["exit_code"]) == (1, code)
+    assert words in found["error"]
+
+
 # Processes and terminals
 
 

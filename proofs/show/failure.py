@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
-from ..terminal.output import say
+from ..terminal.outcome import JSON_VERSION
+from ..terminal.output import say, say_document
 from ..terminal.printable import printable
 
 WRONG_USE, WRONG_INPUT, UNSUPPORTED, BUG = 2, 3, 4, 70
@@ -24,43 +26,56 @@ class _UsageError(Protocol):
     def show(self) -> None:
         """Prints the command's usage and the message on stderr."""
 
+    def format_message(self) -> str:
+        """The message in one line."""
+        ...
+
 
 def is_usage(error: Exception) -> bool:
     """Whether the command line was used wrongly, which no traceback explains."""
     return isinstance(error, _UsageError)
 
 
-def explain(error: Exception) -> int:
-    """Prints an error on stderr, and returns its exit code."""
+def explain(error: Exception, *, as_json: bool = False) -> int:
+    """Prints an error, and returns its exit code.
+
+    Args:
+        error: The error.
+        as_json: Print one JSON object on standard output in place of a sentence on stderr.
+    """
     if isinstance(error, _UsageError):
         error.message = printable(error.message)
-        with suppress(OSError):
-            error.show()
-        return error.exit_code
-    if isinstance(error, OSError):
+        sentence, code = error.format_message(), error.exit_code
+    elif isinstance(error, OSError):
         _abandon_stdout()
         where = "" if error.filename is None else f"{os.fsdecode(error.filename)} "
-        said = f"{where or 'the output '}cannot be read or written: {error.strerror or error}"
+        sentence, code = f"{where or 'the output '}cannot be read or written: {error.strerror or error}", WRONG_INPUT
     elif isinstance(error, MemoryError) or _NO_MEMORY in str(error):
-        said = "there is not enough memory"
+        sentence, code = "there is not enough memory", WRONG_INPUT
     else:
-        return _explain_other(error)
-    say(f"conv2attn: {said}", err=True)
-    return WRONG_INPUT
+        sentence, code = _described(error)
+    if as_json:
+        with suppress(OSError, ValueError):
+            say_document(json.dumps({"version": JSON_VERSION, "error": sentence, "exit_code": code}, indent=2) + "\n")
+    elif isinstance(error, _UsageError):
+        with suppress(OSError):
+            error.show()
+    else:
+        say(f"conv2attn: {sentence}", err=True)
+        if code == BUG:
+            say("This is a bug in conv2attn; please report it with the output of --debug.", err=True)
+    return code
 
 
-def _explain_other(error: Exception) -> int:
-    """As ``explain``, for errors from neither the command line nor the system; imports torch."""
+def _described(error: Exception) -> tuple[str, int]:
+    """Sentence and exit code for errors from neither the command line nor the system; imports torch."""
     try:
         from ...convert import errors
         from ...learn.data.pictures import ImageSizesError
     except (ImportError, OSError, MemoryError) as failed:  # as where memory is limited
-        say(f"conv2attn: PyTorch cannot be loaded: {failed or 'there is not enough memory'}", err=True)
-        return WRONG_INPUT
+        return f"PyTorch cannot be loaded: {failed or 'there is not enough memory'}", WRONG_INPUT
     if not isinstance(error, errors.ConversionError):
-        say(f"conv2attn: internal error: {type(error).__name__}: {error}", err=True)
-        say("This is a bug in conv2attn; please report it with the output of --debug.", err=True)
-        return BUG
+        return f"internal error: {type(error).__name__}: {error}", BUG
     hints = {  # the library does not know the options' names
         errors.ArchitectureNeededError: "--arch names the code that builds it",
         errors.TrustNeededError: "--trust runs it",
@@ -70,11 +85,10 @@ def _explain_other(error: Exception) -> int:
         ImageSizesError: "--size makes pictures one size",
     }
     hint = next((f" ({hint})" for kind, hint in hints.items() if isinstance(error, kind)), "")
-    say(f"conv2attn: {error}{hint}", err=True)
     wrong_use = errors.SelectionError | errors.OptionError | errors.ArchitectureNeededError | errors.ToolError
     if isinstance(error, wrong_use):
-        return WRONG_USE
-    return UNSUPPORTED if isinstance(error, errors.UnsupportedLayerError) else WRONG_INPUT
+        return f"{error}{hint}", WRONG_USE
+    return f"{error}{hint}", UNSUPPORTED if isinstance(error, errors.UnsupportedLayerError) else WRONG_INPUT
 
 
 def _abandon_stdout() -> None:
