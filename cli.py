@@ -82,6 +82,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     debug: Annotated[
         bool, typer.Option(_DEBUG, help="Show the traceback of an error. Works anywhere in a command.")
     ] = False,
@@ -89,6 +90,8 @@ def _options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
+    if context.invoked_subcommand == "convert":  # torch reads it when it is imported, as options of it do
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # no spinning between many small operations
     import numpy  # noqa: F401  before torch, which swallows a Ctrl-C that comes while it imports numpy itself
 
 
@@ -118,9 +121,6 @@ def convert(
     force: ForceOption = False,
 ) -> Outcome:
     """Convert a CNN checkpoint or an ONNX network to self-attention."""
-    os.environ.setdefault(
-        "OMP_WAIT_POLICY", "PASSIVE"
-    )  # keeps torch's threads from spinning between many small operations
     from .proofs.show.conversion import convert_checkpoint
 
     return convert_checkpoint(

@@ -581,6 +581,30 @@ def test_numpy_is_imported_before_torch_which_swallows_an_interrupt_while_it_imp
     assert packages.index("numpy") < packages.index("torch")
 
 
+FIRST_TORCH = """
+import os, sys
+from conv2attn.cli import main
+
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            os.write(2, str(os.environ.get("OMP_WAIT_POLICY")).encode())
+            os._exit(0)
+
+sys.meta_path.insert(0, Watch())
+sys.argv = ["conv2attn", *{arguments!r}]
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("arguments", "policy"), [(convert(), "PASSIVE"), (plan(), "None")])
+def test_threads_do_not_spin_while_convert_runs(arguments: tuple[str, ...], policy: str) -> None:
+    """torch reads the variable when it is imported, and does many small operations afterwards."""
+    result = finished([sys.executable, "-c", FIRST_TORCH.format(arguments=arguments)])
+    assert result.stderr == policy
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("option", [(), ("--json",)])
 def test_a_reader_that_leaves_early_causes_no_traceback(option: tuple[str, ...]) -> None:
