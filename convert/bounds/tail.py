@@ -34,8 +34,8 @@ from .subnormal import magnitudes
 _FLATTEST = 0.25  # below, a head reaches over so many pixels that the kernel's change is not worth its sum
 _BEYOND = 45.0  # the kernel's change is summed as far as exp(-45) of what a neighbour gets
 _TABLE = 2**23  # entries of the heads' changes, 67 MB; beyond, a head counts by itself
-_ENTRIES = 2**22  # of the kernel's change, held at the same time
-_UNDERFLOW = 2.0**-1000  # what a sum over all integers drops is below this; a normal number
+_ENTRIES = 2**22  # numbers of the kernel's change in memory at one time
+_UNDERFLOW = 2.0**-1000  # exceeds the dropped rest of a sum over all integers; a normal number
 
 _Points = tuple[tuple[int, ...], ...]
 
@@ -131,7 +131,7 @@ def _by_kernel(layer: AttentionLayer, varies: Tensor, tau: list[float]) -> Tenso
         heads, largest = weight.cpu().double(), magnitudes(weight)
         alone = largest @ each + lost
         together = ((heads @ change).abs().sum(1) + largest @ (outside + beyond)) / 2 + alone * (OUTWARD**2 - 1)
-        together = together + 2 * (largest - heads.abs()).sum(1) + lost  # what a processor reads as 0
+        together = together + 2 * (largest - heads.abs()).sum(1) + lost  # for numbers that may be read as 0
         parts.append(torch.minimum(alone, together))
     channels = torch.cat(parts).view(spec.groups, -1, per_group.shape[-1])
     return (channels * per_group).sum(2).flatten()

@@ -31,7 +31,7 @@ from ..size import Size
 from .data import certify_data, convolve_padded
 
 QUERIES = 64
-_SCORES = 2**23  # of all heads and keys at the same time
+_SCORES = 2**23  # scores of all heads and keys in memory at one time
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from ..errors import ConversionError
 from ..size import Size
 
 DRAWN_SIZE = Size(64, 64)
-MOST_NUMBERS = 2**26  # of an image that is drawn: 268 MB
+MOST_NUMBERS = 2**26  # numbers of a drawn image: 268 MB
 _DEPTH = 8  # planes of a volume that is made of an image
 _PLANES = 64  # different ones of an image with more channels
 _SEQUENCE, _PLANE = 1, 2  # axes

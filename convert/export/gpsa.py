@@ -35,7 +35,7 @@ from ..size import Size
 from ..spec import ConvSpec
 from .projections import OfOneSize, check_positions_alone, check_projections, dense_kernel, layer_of
 
-OPEN = 128.0  # of a gate: sigmoid is 1 exactly in single and in double precision
+OPEN = 128.0  # an open gate: its sigmoid is exactly 1 in single and in double precision
 
 
 class GatedPositionalAttention(nn.Module):

@@ -28,7 +28,7 @@ Expected = Mapping[str, Size | None]
 
 _WRAPPERS = {"module", "_orig_mod", "_forward_module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 _COUNTER = "num_batches_tracked"  # batch normalisation had none before PyTorch 0.4.1
-_EXTRA = {"total_ops", "total_params", "n_averaged", "position_ids"}  # what tools leave beside weights: thop, torch
+_EXTRA = {"total_ops", "total_params", "n_averaged", "position_ids"}  # left beside weights by thop and torch
 _AVERAGED = re.compile(r"(^|_)(ema|swa|averaged?|avg|shadow)\d*(_|$)", re.IGNORECASE)
 _PART = 2**22  # numbers that are looked at, at a time
 

@@ -28,7 +28,7 @@ REPORT_VERSION = 1
 ALONE = "its bound counts each head by itself, which is larger: kernel and attention are too wide for the sharper sum"
 _UNCHECKED = ("attention", "comparison", "network", "sha256", "version")
 _UNCHECKED_OF_LAYERS = ("engine", "literal")
-MOST_LAYERS = 8  # of a network whose outputs are bounded for every image: of deeper ones the bound is of no use
+MOST_LAYERS = 8  # layers of a network whose outputs are bounded for every image; for deeper ones the bound is useless
 CERTIFIED_RANGE = (-1.0, 1.0)  # a layer's inputs are not known here; the bound grows in proportion to them
 
 

@@ -26,7 +26,7 @@ from ..size import Size
 from .entry import attention_named
 from .layers import Layers
 
-_FLOPS = 2e10  # of a network that is run on the image: seconds
+_FLOPS = 2e10  # most FLOPs to run a network on the image: seconds
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _within(flops: float) -> Callable[[SelfAttention, Tensor], bool]:
 def _sampled(model: nn.Module, inputs: Mapping[str, Tensor]) -> dict[str, LiteralSample]:
     found = {}
     for name, x in inputs.items():
-        with contextlib.suppress(ConversionError):  # of scores that cancel, or an input that is not finite
+        with contextlib.suppress(ConversionError):  # scores cancel, or an input is not finite
             found[name] = sample_layer(attention_named(model, name), x)
     return found
 

@@ -55,7 +55,7 @@ def _functions(names: set[str], module: nn.Module, known: dict[str, Any]) -> lis
     named = [known[name] for name in names if name in known]
     places = [module, *(found for found in named if isinstance(found, ModuleType) and not _is_torch(found.__name__))]
     named += [inspect.getattr_static(place, name, None) for place in places for name in names]
-    named = [getattr(found, "__func__", found) for found in named]  # of a static method
+    named = [getattr(found, "__func__", found) for found in named]  # unwraps a static method
     return [found for found in named if isinstance(found, FunctionType) and not _is_torch(found.__module__)]
 
 

@@ -15,7 +15,7 @@ from .images import ImageData, Split, divided
 from .pictures import SUFFIXES, ImageSizesError, read_picture, read_pixels
 from .places import Places, find_places
 
-MOST_NUMBERS = 2**31  # of all pictures together, a byte each
+MOST_NUMBERS = 2**31  # bytes of all pictures together
 _SHARES = 0.2, 0.1  # test, validation
 _SEED = 0
 _FEWEST = 3

@@ -96,7 +96,7 @@ def _opened(path: Path, channels: int) -> Image:
     check_plain_file(path)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what Pillow finds odd, and reads
+            warnings.simplefilter("ignore")  # warnings about oddities that Pillow can read
             with Image.open(path, formats=_FORMATS) as opened:
                 if opened.mode.startswith(_DEEP):
                     raise CheckpointError(

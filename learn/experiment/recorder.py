@@ -18,7 +18,7 @@ from ..networks.attention import AttentionNetwork
 from ..training.records import Record
 
 _DIGITS = 4  # after the point: a ten-thousandth of a pixel
-_LEVELS = 255  # of a probability, which a byte holds
+_LEVELS = 255  # levels of a probability in a byte
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from ...convert.heads.encoding import grid_points, relative_positions
 from ...convert.size import Size
 from .attention import HeadAttention
 
-_SUM = 2**-8  # of a row of probabilities, which may come in bfloat16: each rounded by at most 2^-9 of itself
+_SUM = 2**-8  # error of a row's sum, whose probabilities may be bfloat16: each is rounded by at most 2^-9 of itself
 
 
 @dataclass(frozen=True)

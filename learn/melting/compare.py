@@ -32,7 +32,7 @@ LEAST_OPENING = 0.1
 """What a gate must be able to reach."""
 CLEAN = "clean"
 _LOOKED_AT = 4  # images that layers are looked at with
-_NEAR = 0.1  # of the way from chance to perfect: below it a trained CNN was most likely given images it does not know
+_NEAR = 0.1  # share of the way from chance to perfect; below it, a trained CNN most likely does not know such images
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from ..training.records import Record
 from .melt import INPUT_RANGE, attention_layers
 
 _QUERIES = 64  # at most, spread evenly over the image
-_PROBABILITIES = 2**24  # that are held at a time: a stem of 7x7 taps sees 150,000 pixels with 49 heads
+_PROBABILITIES = 2**24  # in memory at one time: a stem of 7x7 taps sees 150,000 pixels with 49 heads
 
 
 @dataclass(frozen=True)

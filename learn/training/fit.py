@@ -112,7 +112,7 @@ def check_machine(machine: Machine) -> None:
         OptionError: Lightning cannot train so on this machine.
     """
     try:
-        importlib.import_module(".loop", __package__)  # what a training needs
+        importlib.import_module(".loop", __package__)  # imports everything that a training needs
         from .trainer import processes_to_start
     except ModuleNotFoundError as error:
         missing = f"training needs Lightning and TensorBoard, and {error.name} is not installed"

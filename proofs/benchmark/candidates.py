@@ -29,7 +29,7 @@ CONVOLUTION = "F.conv2d"
 DENSE = "SDPA"
 LITERAL, SEPARABLE = "literal", "separable"
 ONE_HOT_ENGINES = ("sdpa",)  # exact where attention is one-hot, and nowhere else
-REFERENCE_FLOPS = 2e9  # what the literal engine may take to check a result; above, the separable one does
+REFERENCE_FLOPS = 2e9  # limit of the literal engine for checking a result; above it, the separable engine is used
 KEY_DIM = 8
 HALF_OPEN = 0.5
 

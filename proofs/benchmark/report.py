@@ -10,7 +10,7 @@ from ..terminal.printable import printable
 from ..terminal.table import Table
 from .results import UNSTEADY, Row, steadiness, summarise
 
-MOST_UNSTEADY = 0.1  # of all measurements; with more, something else was running
+MOST_UNSTEADY = 0.1  # share of all measurements; with more, something else was running
 _EMPTY = "-"
 
 

@@ -24,7 +24,7 @@ from ...convert.errors import ConversionError
 from ...convert.inputs import as_inputs, call_with
 from ...convert.outputs import named_tensors, scores_of
 
-Outputs = list[dict[str, Tensor]]  # of each batch, the tensors that a network gives, by name
+Outputs = list[dict[str, Tensor]]  # for each batch, the network's output tensors by name
 
 
 @dataclass(frozen=True)

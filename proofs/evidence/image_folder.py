@@ -113,7 +113,7 @@ class FolderImages(Sequence[Tensor]):
 def _read_array(path: Path) -> Tensor:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of headers that Python 2 wrote
+            warnings.simplefilter("ignore")  # warnings about headers that Python 2 wrote
             return torch.from_numpy(np.lib.format.open_memmap(path, mode="c"))
     except Exception as error:  # a damaged header makes numpy raise many things
         raise CheckpointError(f"{path} is not an array of numbers") from error

@@ -29,7 +29,7 @@ from .tables import NOTHING_RAN, agreement_shown, beyond_line
 
 # "separable" shares no step with the convolution and never forms all pairs; "auto" is what a user runs.
 DEFAULT_ENGINES = ("separable", AUTO)
-IMAGES = 4  # of a folder, that have a bound and an estimate of their own: seconds each
+IMAGES = 4  # images of a folder with a bound and an estimate of their own: seconds each
 _NONE = "There is no estimate for single images"
 
 

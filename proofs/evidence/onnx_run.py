@@ -28,7 +28,7 @@ def session(model: Path | bytes) -> Any:
     except ImportError as error:
         raise ToolError('running ONNX files needs ONNX Runtime (pip install "conv2attn[onnx]")') from error
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # what is fatal
+    options.log_severity_level = 4  # only fatal errors
     source = str(model) if isinstance(model, Path) else model
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 

@@ -95,7 +95,7 @@ def draw_layer(
         max_size: Largest rows and columns of an input, where the geometry accepts so small ones. Most inputs have at
             most ``SMALL_SIZES``.
     """
-    choices = Random(f"layer {index} of seed {seed}")  # of the text's SHA-512, the same everywhere
+    choices = Random(f"layer {index} of seed {seed}")  # seeded by the text's SHA-512, the same everywhere
     kind = Random(f"kind of layer {index} of seed {seed}").choice(KINDS)
     if kind != PLAIN:
         spec, size = _other(choices, max_size, *kind)

@@ -28,7 +28,7 @@ from ...convert.size import USUAL_SIZES, Size
 from ..terminal.options import Target
 from ..terminal.outcome import Wrote
 
-_NAMES = {Target.mha: "multihead_attention", Target.gpsa: "gpsa"}  # of the file's metadata
+_NAMES = {Target.mha: "multihead_attention", Target.gpsa: "gpsa"}  # names in the file's metadata
 _Module = MultiheadConvolution | GPSAConvolution
 
 

@@ -13,7 +13,7 @@ from ..terminal.output import say, say_document
 from ..terminal.printable import printable
 
 WRONG_USE, WRONG_INPUT, UNSUPPORTED, BUG = 2, 3, 4, 70
-_NO_MEMORY = "t allocate memory: you tried to allocate"  # what torch says of it, as a RuntimeError
+_NO_MEMORY = "t allocate memory: you tried to allocate"  # torch's RuntimeError for it
 
 
 @runtime_checkable

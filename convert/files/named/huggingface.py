@@ -24,7 +24,7 @@ from .registries import Named, library, offline, pretrained_class, risk_of_confi
 CONFIG = "config.json"
 PREFIX = "hf:"
 _PERSONAL = ("_name_or_path", "transformers_version")  # where and by what it was saved, which builds nothing
-_PLACES = ("url", "file", "hf_hub_id", "hf_hub_filename", "source", "state_dict")  # of weights, of a timm network
+_PLACES = ("url", "file", "hf_hub_id", "hf_hub_filename", "source", "state_dict")  # of a timm network's weights
 
 
 def is_model_folder(path: Path) -> bool:

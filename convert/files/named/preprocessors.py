@@ -125,6 +125,6 @@ def _numbers(value: Any, otherwise: float) -> tuple[float, ...]:
 
 
 def _rectangle(size: Any) -> Size | None:
-    if isinstance(size, Mapping):  # what has other keys follows the picture
+    if isinstance(size, Mapping):  # a size with other keys follows the picture
         return Size(int(size["height"]), int(size["width"])) if {"height", "width"} <= size.keys() else None
     return None if size is None else Size(int(size), int(size))

@@ -80,7 +80,7 @@ def _read(path: Path, *, trust: bool) -> Contents:
     match kind := sniff(path):
         case None:
             what, advice = describe(path)
-            raise CheckpointError(f"{path} is {what}, not a supported checkpoint{advice}")
+            raise CheckpointError(f"{path} is {what}, not a checkpoint of a supported kind{advice}")
         case Kind.SAFETENSORS:
             return Contents(read_safetensors(path), (path,))
         case Kind.TORCH | Kind.LEGACY:

@@ -164,7 +164,7 @@ def running() -> Iterator[Running]:
             yield Running(process.stdin, process.stdout)
         finally:
             process.kill()
-            with suppress(BrokenPipeError):  # what was not sent yet goes nowhere
+            with suppress(BrokenPipeError):  # unsent data is dropped
                 process.stdin.close()
 
 

@@ -36,7 +36,7 @@ from .views import look
 BUDGET = 400_000  # numbers of four bytes in all channels: 2.1 MB of base64
 MOST_CHANNELS = 3
 _SAMPLED = "difference", "bound", "outputs"
-MOST_NAMES = 10  # of a layer that a network shares
+MOST_NAMES = 10  # shown names of a shared layer
 
 
 def not_drawn(reason: str) -> str:

@@ -12,12 +12,12 @@ from ....convert.size import Size
 from ....convert.spec import ConvSpec
 
 SIDE = 2048  # rows or columns of a layer's padded input
-PIXELS = 2**20  # of a layer's padded input
-NUMBERS = 2**25  # of a layer's padded input with all its channels, or of its output: 134 MB in single precision
-HEADS = 4096  # of a layer: a kernel of 64x64
-ALL_PIXELS = 2**23  # of all layers' padded inputs: 11 MB of base64, or three times as much in colour
+PIXELS = 2**20  # in a layer's padded input
+NUMBERS = 2**25  # in a layer's padded input with all channels, or in its output: 134 MB in single precision
+HEADS = 4096  # in a layer: a kernel of 64x64
+ALL_PIXELS = 2**23  # in all layers' padded inputs: 11 MB of base64, or three times as much in colour
 ALL_HEADS = 2**16
-LAYERS = 2000  # that are listed
+LAYERS = 2000  # in the page's list
 
 
 class Room:

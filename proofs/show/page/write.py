@@ -23,7 +23,7 @@ from .table import COLUMNS, caption, layers_by_note, table_rows
 
 QUICK = 5e9  # multiply-adds: seconds, beside which a conversion is not slow
 DRAWN = "an image that was drawn for this page"
-CHANNELS = 4096  # of an image that is drawn; no network that takes more runs on it
+CHANNELS = 4096  # of a drawn image; networks with more channels do not run on it
 SCRIPTS = ("attention.js", "words.js", "panels.js", "chart.js", "table.js", "viewer.js")  # each uses those before it
 _FOLDER = "static"
 

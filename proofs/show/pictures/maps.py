@@ -12,7 +12,7 @@ from .panel import Window, draw_map
 from .scene import Scene
 from .style import ATTENTION, GREY, Sheet
 
-MOST_HEADS = 9  # of a layer in a row
+MOST_HEADS = 9  # heads of a layer in a row
 _NAMES, _SCALE = 1.55, 0.75  # inches left of the maps, and right of them
 _LETTERS = 20  # of a name left of the maps
 _CELL, _GAP = 0.72, 0.07  # inches of a map in a row, and between two

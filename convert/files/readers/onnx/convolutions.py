@@ -24,7 +24,7 @@ from .scopes import DEQUANTISED, Constant, Scope
 
 CONVOLUTIONS = (
     *("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "DeformConv"),
-    *("FusedConv", "NhwcConv", "NhwcFusedConv", "QLinearConvTranspose", "CausalConvWithState"),  # of ONNX Runtime
+    *("FusedConv", "NhwcConv", "NhwcFusedConv", "QLinearConvTranspose", "CausalConvWithState"),  # ONNX Runtime's own
 )
 """Operators that are convolutions of some kind, of any domain."""
 _ROUNDING = "the node rounds its input and its result to integers, which the layer does not"

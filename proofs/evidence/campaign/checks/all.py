@@ -40,7 +40,7 @@ from .inputs import convolution, cotangent, images
 from .programs import FOLLOWED, PROGRAMS
 
 ANYWHERE = "heads anywhere"
-_MOST_MOVED, _LARGEST_ALPHA = 2.0, 8.0  # of heads that sit anywhere, in pixels
+_MOST_MOVED, _LARGEST_ALPHA = 2.0, 8.0  # of heads anywhere; the first in pixels
 _PARTS = 8  # about so many, of an output that the literal engine computes in parts
 
 
