@@ -234,7 +234,7 @@ def show(
     """Draw where the heads look, or write an interactive page."""
     from .proofs.show.show import View, show
 
-    scaled = size_of(size)
+    scaled = size_of(size, axes=2)
     pixel = None if query is None else pixel_of(query)
     view = View(layer, image, scaled, pixel, alpha, picture, normalization_of(mean, std))
     layers = show(source, out, view, opening, force=force)
@@ -737,7 +737,7 @@ def melt(
         out,
         opening=opening,
         data=data or "digits",
-        size=size_of(size),
+        size=size_of(size, axes=2),
         normalization=normalization_of(mean, std),
         melting=Melting(tolerance, alpha, content, last),
         include=include or (),
@@ -802,7 +802,7 @@ def freeze(
         opening=opening,
         tolerance=tolerance,
         input_range=range_of(input_range),
-        size=size_of(size),
+        size=size_of(size, axes=2),
         data=data,
         plot=plot,
         force=force,

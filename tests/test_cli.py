@@ -383,6 +383,7 @@ def test_a_plan_is_for_the_size_that_is_asked_for(run: Run) -> None:
     planned = data(done(run(*plan("--size", "32x48", "--json", factory="large"))))
     assert planned["size"] == [32, 48]
     assert planned["layers"][0]["literal_bytes"] == 4 * 9 * (32 * 48) * (34 * 50)
+    assert data(done(run(*plan("--size", "32", "--json", factory="large"))))["size"] == [32, 32]
 
 
 def test_a_plan_says_what_cannot_be_converted_and_why(run: Run) -> None:
@@ -470,7 +471,10 @@ def test_a_device_that_cannot_be_used_is_refused(device: str, run: Run) -> None:
         (convert("--alpha", "inf"), "must be positive and finite; got inf"),
         (convert("--alpha", "big"), "valid number"),
         (convert("--dtype", "int8"), "int8"),
-        (plan("--size", "10x"), "must be ROWSxCOLUMNS, like 224x224 (LENGTH for sequences, PLANESxROWSxCOLUMNS"),
+        (
+            plan("--size", "10x"),
+            "must be ROWSxCOLUMNS, like 224x224, or 224 for a square (LENGTH for sequences, PLANESxROWSxCOLUMNS",
+        ),
         (plan("--size", "0x10"), "got 0x10"),
         (plan("--size", "-1x10"), "got -1x10"),
         (plan("--size", "9" * 5000 + "x1"), "must be ROWSxCOLUMNS"),

@@ -140,6 +140,7 @@ def choose_inputs(
         return Inputs([random_inputs(specs, seed=seed + each) for each in range(count or 1)], seed)
     axes, known = pair.first.spec.axes, pair.preprocessing
     channels = None if known is None else known.channels
+    size = None if size is None else size.along(axes)
     if size is not None and len(size) == axes + 1:
         channels, size = size[0], Size(*size[1:])
     if size is not None and len(size) != axes:

@@ -78,7 +78,8 @@ def export_network(
     if inputs and (size is not None or to is not Target.onnx):
         raise OptionError("inputs are described for ONNX files, and have their own sizes")
     known = None if network.preprocessing is None else network.preprocessing.size
-    size = size or known or USUAL_SIZES[next(iter(layers.values())).spec.axes]
+    axes = next(iter(layers.values())).spec.axes
+    size = (size or known or USUAL_SIZES[axes]).along(axes)
     if to is Target.onnx:
         given: dict[str, Any] = {"inputs": random_inputs(inputs)} if inputs else {"size": size}
         made = export_onnx(model, out, **given, form=form or DEFAULT_FORM, force=force, sources=sources)

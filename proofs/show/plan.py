@@ -99,7 +99,8 @@ def plan_checkpoint(
     say(*non_finite_lines(network.non_finite), err=True)
     cnn = network.cnn()
     found = plan_conversion(cnn, filter_fn=name_filter(cnn, include=include, exclude=exclude))
-    size = size or usual_size(cnn)
+    usual = usual_size(cnn)
+    size = usual if size is None else size.along(len(usual))
     layers = plan_layers(
         cnn, [names[0] for names in found.chosen], size=size, notes=network.notes, originals=network.originals
     )

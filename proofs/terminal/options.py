@@ -198,7 +198,7 @@ def torch_device(name: str) -> Any:
         raise typer.BadParameter(f"there is no device {name!r}", param_hint="--device") from error
 
 
-def size_of(text: str | None) -> Size | None:
+def size_of(text: str | None, axes: int | None = None) -> Size | None:
     """Parses a size such as 224x224, of one to three numbers; None gives None."""
     if text is None:
         return None
@@ -207,9 +207,10 @@ def size_of(text: str | None) -> Size | None:
     found = re.fullmatch(r"\d{1,99}(x\d{1,99}){0,2}", text.lower())
     lengths = [] if found is None else [int(number) for number in text.lower().split("x")]
     if not lengths or not all(lengths):
-        wanted = "must be ROWSxCOLUMNS, like 224x224 (LENGTH for sequences, PLANESxROWSxCOLUMNS for volumes)"
-        raise typer.BadParameter(f"{wanted}; got {text}", param_hint="--size")
-    return Size(*lengths)
+        wanted = "must be ROWSxCOLUMNS, like 224x224, or 224 for a square"
+        others = "LENGTH for sequences, PLANESxROWSxCOLUMNS for volumes"
+        raise typer.BadParameter(f"{wanted} ({others}); got {text}", param_hint="--size")
+    return Size(*lengths) if axes is None else Size(*lengths).along(axes)
 
 
 def range_of(text: str) -> tuple[float, float]:
