@@ -245,7 +245,7 @@ def show(
 def learn(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
     data: Annotated[
-        str, typer.Option(metavar="KIND", help="digits, drawn, drawn:SIDE, cifar10:PATH or folder:PATH.")
+        str, typer.Option(metavar="KIND", help="digits, drawn, drawn:SIDE, cifar10:PATH or a folder of pictures.")
     ] = "digits",
     encoding: Annotated[
         str,
@@ -662,7 +662,8 @@ def melt(
         str | None,
         typer.Option(
             metavar="KIND",
-            help="digits, drawn, drawn:SIDE, cifar10:PATH or folder:PATH. Required with a checkpoint (default digits).",
+            help="digits, drawn, drawn:SIDE, cifar10:PATH or a folder of pictures. Required with a checkpoint "
+            "(default digits).",
         ),
     ] = None,
     size: PictureSizeOption = None,
@@ -729,7 +730,7 @@ def melt(
     if example is not None:
         return _example(example, checkpoint, out, full=full, seeds=seeds, resume=resume)
     if data is None and checkpoint is not None:
-        wanted = "is required with a checkpoint: the images it is fine-tuned on, such as folder:PATH"
+        wanted = "is required with a checkpoint: the images it is fine-tuned on, such as a folder of pictures"
         raise typer.BadParameter(wanted, param_hint="--data")
     recipe = replace(FINE_TUNING, epochs=epochs, batch_size=batch, weight_decay=weight_decay, seed=seed)
     return melt_checkpoint(

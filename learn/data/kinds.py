@@ -15,6 +15,7 @@ from .folder import folder
 from .images import ImageData
 
 KINDS = "digits, drawn, drawn:SIDE, cifar10:PATH or folder:PATH"
+"""Without a colon, the path of a folder means the same as folder:PATH, unless it is one of these words."""
 _DRAWN = 16, 256  # sides
 
 
@@ -53,6 +54,8 @@ def _load(
     text: str, *, channels: int | None, size: Size | None, preprocessing: Preprocessing | None, out: Path | None
 ) -> ImageData:
     kind, _, path = text.partition(":")
+    if text and kind not in ("digits", "drawn", "cifar10", "folder") and Path(text).is_dir():
+        kind, path = "folder", text
     if kind == "folder" and path:
         if out is not None:
             check_outside(out, Path(path))

@@ -32,6 +32,7 @@ LEAST_OPENING = 0.1
 """What a gate must be able to reach."""
 CLEAN = "clean"
 _LOOKED_AT = 4  # images that layers are looked at with
+_NAMED = 10  # classes, at most
 _NEAR = 0.1  # share of the way from chance to perfect; below it, a trained CNN most likely does not know such images
 
 
@@ -122,7 +123,10 @@ def compare(
     if start is None:
         start = new()
         check_run(start, data, START, machine=machine)
-    check_run(start, data, recipe, machine=machine)
+    scores, classes = check_run(start, data, recipe, machine=machine), len(data.classes)
+    if scores is not None and scores > classes:
+        first = ", ".join(data.classes[:_NAMED]) + (", ..." if classes > _NAMED else "")
+        say(f"The network gives {scores} scores; the first {classes} are those of the classes of {data.name}: {first}")
     melted = melting(start)
     check_run(melted, data, recipe, recorder=AttentionRecorder.of(melted, watched), machine=machine)
     if cnn is not None and (warning := chance_warning(cnn, data)) is not None:

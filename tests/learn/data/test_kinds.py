@@ -58,6 +58,13 @@ def write_pictures(folder: Path, *, count: int = 10, size: tuple[int, int] = (6,
     return found
 
 
+def test_the_path_of_a_folder_means_its_pictures(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "pets")
+    data, named = load_data(str(tmp_path / "pets")), load_data(f"folder:{tmp_path / 'pets'}")
+    assert (data.name, data.classes) == ("folder", ("cats", "dogs"))
+    assert torch.equal(data.train.images, named.train.images)
+
+
 def test_a_folder_s_pictures_are_divided_class_by_class(tmp_path: Path) -> None:
     pixels = write_pictures(tmp_path)
     data = load_data(f"folder:{tmp_path}")
