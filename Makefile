@@ -3,16 +3,30 @@ PYTHON ?= python3
 BIN := .venv/bin
 PARALLEL := --numprocesses=auto --dist=worksteal
 
-.PHONY: demo test quick cuda browser bench pictures docs formal coq checker venv check format lint types clean
+.PHONY: demo test test-all quick faults mutants cuda browser bench pictures docs formal coq checker venv check format lint types clean
 
 demo: .venv/runtime  ## Convert the embedded trained networks and compare them with their attention.
 	$(BIN)/conv2attn demo
 
-test: .venv/dev  ## Run the tests.
+test: .venv/dev  ## Run the tests; no compiler, browser or Coq is needed.
 	$(BIN)/python -m pytest $(PARALLEL)
 
-quick: .venv/dev  ## Run what a developer needs between two edits: no slow suite, and few examples of each property.
-	$(BIN)/python -m pytest $(PARALLEL) --quick
+test-all: test checker  ## Run these, and then all that start processes, compile, or need Coq's checker or Chromium.
+	$(BIN)/python -m pytest $(PARALLEL) -m "slow and not browser"
+	$(BIN)/python -m pytest -m browser tests/browser
+
+quick: .venv/dev  ## Run the tests with few examples of each property, between two edits.
+	$(BIN)/python -m pytest $(PARALLEL) --hypothesis-profile=quick
+
+faults: .venv/dev  ## List the planted faults, each by the test that catches it.
+	$(BIN)/python -m pytest --collect-only -q -m fault tests tests/kernel_faults.py tests/kernel_certificates.py
+
+mutants: .venv/dev  ## Change the library in 400 places, one at a time, and say which changes no test notices: hours.
+	mkdir -p build
+	$(BIN)/cosmic-ray init tests/mutants.toml build/mutants.sqlite
+	$(BIN)/python -c "import sqlite3; d = sqlite3.connect('build/mutants.sqlite'); d.execute('DELETE FROM work_items WHERE job_id NOT IN (SELECT job_id FROM work_items ORDER BY random() LIMIT 400)'); d.commit()"
+	$(BIN)/cosmic-ray exec tests/mutants.toml build/mutants.sqlite
+	$(BIN)/cr-report --surviving-only --show-diff build/mutants.sqlite
 
 cuda: .venv/dev  ## Run the tests that need a CUDA device; without one they skip.
 	$(BIN)/python -m pytest -m cuda
@@ -34,9 +48,9 @@ build/katex:
 bench: .venv/runtime  ## Measure the attention beside the convolution.
 	$(BIN)/conv2attn bench
 
-formal: coq checker .venv/dev  ## Check the theorems of proofs/formal with Coq, and that planted faults and tampered certificates are refused.
+formal: coq checker .venv/dev  ## Check the theorems of proofs/formal with Coq, and that it refuses planted faults and tampered certificates.
 	$(BIN)/conv2attn formal
-	$(BIN)/python -m pytest $(PARALLEL) tests/kernel_faults.py tests/kernel_certificates.py tests/proofs/formal/checker
+	$(BIN)/python -m pytest $(PARALLEL) tests/kernel_faults.py tests/kernel_certificates.py
 
 coq:
 	@{ command -v coqc && command -v coqchk && test -d "$$(coqc -where)/user-contrib/Flocq"; } >/dev/null || { echo "make formal needs Coq 8.16 or later and Flocq: apt-get install coq libcoq-flocq" >&2; exit 2; }

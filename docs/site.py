@@ -1,4 +1,4 @@
-"""What mkdocs cannot know: the README is the first page, and the reference is made of the package's rooms.
+"""Pages that mkdocs cannot find: the README, the notebook, each chapter of the claims, and both references.
 
 The document of the claims, one file for readers of the repository, is a page for each of its chapters here.
 
@@ -16,6 +16,11 @@ from pathlib import Path, PurePosixPath
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from typer import Context
+from typer.cli import get_docs_for_click
+from typer.main import get_command
+
+from conv2attn.cli import app
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "conv2attn"
@@ -46,6 +51,8 @@ STYLE = """[data-md-color-scheme="default"] {
 [data-md-color-scheme="slate"] { --md-code-hl-comment-color: #aab2bd; --md-code-hl-operator-color: #aab2bd; }
 .md-typeset p a, .md-typeset li a, .md-typeset td a { text-decoration: underline; }
 .md-copyright, .md-copyright a { color: #ffffff !important; }
+.md-typeset img { border-radius: 4px; }
+[data-md-color-scheme="slate"] .md-typeset img { filter: brightness(0.88); }
 .katex { position: relative; }
 .katex-display, .arithmatex.long { display: block; overflow: auto hidden; padding: 0.2em 0; }
 """
@@ -109,12 +116,35 @@ def tutorial() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def commands() -> str:
+    """The commands with their arguments and options, as Typer writes them; a command's options behind a line."""
+    command = get_command(app)
+    _, *sections = re.split(
+        r"^(?=## )",
+        get_docs_for_click(obj=command, ctx=Context(command, info_name=PACKAGE), name=PACKAGE),
+        flags=re.MULTILINE,
+    )
+    folded_options = (
+        re.sub(
+            r"^\*\*Options\*\*:\n(.*)",
+            r'<details markdown="1"><summary>Options</summary>\n\1\n</details>\n',
+            section,
+            flags=re.MULTILINE | re.DOTALL,
+        )
+        for section in sections
+    )
+    return "# Commands\n\n`conv2attn --help` lists the commands, `conv2attn COMMAND --help` prints this.\n\n" + "".join(
+        folded_options
+    )
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the first page and the reference."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     home = re.sub(rf"\]\({REPOSITORY}/(blob|tree|raw)/main/", "](../", readme).replace("](../docs/", "](")
     files.append(File.generated(config, "index.md", content=home))
     files.append(File.generated(config, "tutorial.md", content=tutorial()))
+    files.append(File.generated(config, "commands.md", content=commands()))
     for name, text in chapters().items():
         if name != CLAIMS:
             files.append(File.generated(config, name, content=text))
@@ -156,6 +186,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     pages = chapters()
     if page.file.src_uri == LONG_LISTS:
         markdown = folded(markdown)
+    markdown = markdown.replace("](tutorial.ipynb)", "](tutorial.md)")
     markdown = linked_claims(pages.get(page.file.src_uri, markdown), pages)
     here = PurePosixPath(page.file.src_uri).parent
 

@@ -216,6 +216,7 @@ def compiles(library: Path, folder: Path, module: str, text: str) -> tuple[bool,
     return done.returncode == 0, done.stderr
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("variant", FALSE_VARIANTS)
 def test_a_false_variant_of_a_statement_is_refused(compiled: Path, tmp_path: Path, variant: str) -> None:
     module, true, false = FALSE_VARIANTS[variant]
@@ -241,6 +242,7 @@ def checked(folder: Path, text: str, *, needed: tuple[str, ...] = ()) -> FormalR
     return check_formal(folder=folder, whole=False)
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_refused(tmp_path: Path, fault: str) -> None:
     text, named = FAULTS[fault]

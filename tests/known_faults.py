@@ -1,4 +1,4 @@
-"""Calls of F.conv2d that torch 2.13 computes wrongly or never, or crashes on; docs/verification.md shows them.
+"""Calls of F.conv2d that torch 2.13 computes wrongly or never, or crashes on; docs/wrong-convolutions.md shows them.
 
 Run as a program, it computes all of them with ``convolve``, and prints how many it computed. A test does so in a
 process of its own, since a call that never returns must be ended, and for several sets of a CPU's instructions.

@@ -62,7 +62,7 @@ def small_integers(*shape: int) -> Any:
 def read(model: ModelProto, path: Path) -> tuple[dict[str, Tensor], dict[str, DescribedConvolution]]:
     """What the reader finds in a model that is written to a file."""
     path.write_bytes(model.SerializeToString())
-    tensors, layers, files = read_onnx(path)
+    tensors, files, layers = read_onnx(path)
     assert files == (path,)
     return tensors, layers
 

@@ -71,6 +71,7 @@ def in_wheel(wheel: zipfile.Path) -> set[str]:
     return {name for name in wheel.root.namelist() if not name.endswith("/")}
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_the_tree_and_nothing_else(wheel: zipfile.Path) -> None:
     data = [ROOT / folder / "py.typed" for folder in SHIPPED]
     data += (ROOT / "convert" / "examples" / "weights").iterdir()
@@ -84,17 +85,20 @@ def test_the_wheel_holds_the_tree_and_nothing_else(wheel: zipfile.Path) -> None:
     assert {name.partition(".dist-info/")[2] for name in found if ".dist-info/" in name} == WHEEL_ONLY
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_the_files_byte_for_byte(wheel: zipfile.Path) -> None:
     for name in in_wheel(wheel):
         if name.startswith("conv2attn/"):
             assert wheel.joinpath(name).read_bytes() == (ROOT / name.removeprefix("conv2attn/")).read_bytes(), name
 
 
+@pytest.mark.slow
 def test_the_wheel_has_the_command(wheel: zipfile.Path) -> None:
     (name,) = (name for name in in_wheel(wheel) if name.endswith("entry_points.txt"))
     assert "conv2attn = conv2attn.cli:main" in wheel.joinpath(name).read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_command_line_imports_only_light_modules_before_a_command_runs() -> None:
     code = "import sys, conv2attn.cli; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()

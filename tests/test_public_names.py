@@ -16,6 +16,7 @@ def run(*arguments: str) -> str:
     return subprocess.run([sys.executable, *arguments], check=True, capture_output=True, text=True).stdout
 
 
+@pytest.mark.slow
 def test_importing_the_package_does_not_import_torch() -> None:
     loaded = run("-c", "import sys, conv2attn; dir(conv2attn); conv2attn.__version__; print(*sys.modules)").split()
     assert "conv2attn" in loaded
@@ -41,5 +42,6 @@ def test_the_public_names_convert_a_layer_and_bound_the_difference() -> None:
     assert difference <= c2a.certify(attention, input_range=(0, 1)).bound
 
 
+@pytest.mark.slow
 def test_the_package_runs_as_a_module() -> None:
     assert run("-m", "conv2attn", "--version") == f"conv2attn {c2a.__version__}\n"

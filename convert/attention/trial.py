@@ -3,13 +3,16 @@
 Both compute the same small inputs from the same parameters, drawn at random: a reader that is wrong about an epsilon or
 about one pixel of padding must not hide behind weights that are zero. Outputs, and the gradients of the input and of
 every parameter, must agree bit for bit: in the exact regime the layer makes the very convolution call that the class
-does. Done once for every configuration of a class, in every dtype and on every device that it is met on.
+does. Both sides run on one thread of a CPU, since what computes a weight may add up its gradient in a part for each
+thread, in any order of the parts. Done once for every configuration of a class, in every dtype and on every device that
+it is met on.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -65,13 +68,24 @@ def _trial(conv: Convolution, reader: Reader) -> str | None:
     for name, buffer in layer._buffers.items():
         layer._buffers[name] = None if buffer is None else buffer.detach().clone()
     own = convolution_read(layer)
-    with without_autocast(conv.weight.device):
+    with without_autocast(conv.weight.device), _one_thread():
         for size in _sizes(layer.spec):
             x = _drawn(conv.weight.new_empty(_BATCH, layer.spec.in_channels, *size), random)
             found = _difference(own, layer, x, random)
             if found is not None:
                 return f"{found} for an input of {' x '.join(map(str, size))} pixels"
     return None
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Lets PyTorch compute on one thread, so that every sum has one order."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _difference(own: Convolution, layer: OfSubclass, x: Tensor, random: torch.Generator) -> str | None:

@@ -1,7 +1,7 @@
-"""What happens on given images: each attention layer beside its convolution, on the very same input.
+"""Layers on given images: each attention layer beside its convolution, on the very same input.
 
-A layer's own difference is that on the input it really gets in the converted network. What it inherits is what its
-convolution makes of the difference between the two networks' inputs:
+A layer's own difference is that on the input it really gets in the converted network. It inherits what its convolution
+makes of the difference between the two networks' inputs:
 
     attention(x_a) - conv(x_c)  =  attention(x_a) - conv(x_a)  +  conv(x_a) - conv(x_c)
     total                          own                            inherited
@@ -16,33 +16,32 @@ import math
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from ..arguments import image_batches
 from ..attention.checked import checked_layer, checked_model
 from ..attention.layer import SelfAttention
 from ..autocast import autocast_dtype, rounded, without_autocast
 from ..errors import ConversionError
-from ..heads.values import AttentionLayer, LayerValues
-from .data import MeasuredInput, certify_measured, measure_input
+from ..heads.values import LayerValues
+from .data import certify_measured, measure_input
 from .reference import right_convolutions, untrusted_note
-
-_Parameters = tuple[tuple[int, int | None], ...]
 
 
 @dataclass(frozen=True)
 class LayerComparison:
-    """One attention layer on the images that were seen.
+    """Comparison of one attention layer with its convolution on the given images.
 
     Attributes:
         name: Fully qualified name.
         own: Largest |attention - convolution| on the same input.
-        bound: What the layer's certificate allows for that input, as it was measured; NaN if the input or the layer's
-            weights were not finite, also after autocast rounded them.
+        bound: The layer's certificate for the measured input; NaN if the input or the layer's weights were not finite,
+            also after autocast rounded them.
         inherited: Largest difference that the convolution makes of the difference in its input.
         total: Largest difference between the layer and the convolution, each in its own network.
         outputs: Largest absolute value of the convolution's outputs; a larger bound is not useful (``wording.py``).
@@ -57,6 +56,16 @@ class LayerComparison:
     outputs: float
     note: str | None = None
 
+    def joined(self, other: LayerComparison) -> LayerComparison:
+        """The larger of each number, or NaN where one is."""
+        pairs = zip(self._numbers, other._numbers, strict=True)
+        own, bound, inherited, total, outputs = (math.nan if math.isnan(a + b) else max(a, b) for a, b in pairs)
+        return LayerComparison(self.name, own, bound, inherited, total, outputs)
+
+    @property
+    def _numbers(self) -> tuple[float, ...]:
+        return self.own, self.bound, self.inherited, self.total, self.outputs
+
     def to_json(self) -> dict[str, Any]:
         """The comparison as plain data."""
         return asdict(self)
@@ -68,11 +77,12 @@ def compare_layers(cnn: nn.Module, model: nn.Module, batches: Iterable[Tensor]) 
 
     Args:
         cnn: The network before the conversion; in eval mode.
-        model: What ``convert_model`` made of it.
+        model: The network that ``convert_model`` made of it.
         batches: Images, [batch, channels, rows, columns] each, or tuples that start with them, as (images, labels).
 
     Raises:
-        ConversionError: The networks do not have the same layers, are swapped, or there is no image.
+        ConversionError: The networks do not have the same layers, are swapped, or there is no image; or a layer is not
+            certified, or was called with parameters that are not its own.
     """
     with watched(cnn, model) as watchers:
         for images in image_batches(batches):
@@ -86,95 +96,63 @@ class LayerWatcher:
     Attributes:
         name: Fully qualified name of the layer.
         layer: The attention layer.
-        seconds: What the comparison took.
-        has_run: Whether the network used the layer.
+        seconds: Time that the comparison took.
+        expected: Outputs of the CNN's convolution in its last run that are not compared yet.
     """
 
     def __init__(self, name: str, layer: SelfAttention, conv: nn.Module) -> None:
-        self.name, self.layer, self.conv = name, layer, conv
-        self.seconds = self._own = self._inherited = self._total = self._outputs = 0.0
-        self.has_run, self._is_finite = False, True
-        self._measured: dict[torch.dtype | None, MeasuredInput] = {}  # by the dtype that autocast rounds to
-        self._expected: list[Tensor] = []
+        self.name, self.layer, self.conv, self.seconds = name, layer, conv, 0.0
+        self.expected: list[Tensor] = []
+        self._found: LayerComparison | None = None
         self._faults: list[str] = []
-        self._parameters: set[_Parameters] = set()  # with which the layer was called
+        self._parameters = list(map(id, layer.parameters()))
 
-    def expect(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        """Keeps an output of the CNN's convolution."""
-        self._expected.append(output.clone())  # the CNN may write into it, as ReLU in place does
-
-    def forget(self) -> None:
-        """Forgets the CNN's outputs, before its next run."""
-        self._expected.clear()
-
-    def __call__(self, module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], output: Tensor) -> None:
-        """Compares an output of the attention layer; a transposed one may be told its size."""
-        start = time.perf_counter()
-        given, *_ = inputs
-        x = given if given.ndim == self.layer.spec.axes + 2 else given.unsqueeze(0)
-        if not self._expected:
-            raise ConversionError(f"the CNN does not call {self.name} as often as the converted network")
-        with right_convolutions() as faults:
-            here, there = self.conv(*inputs, **options), self._expected.pop(0)
-        if not len(x):
-            return
-        self._faults.extend(fault for fault in faults if fault not in self._faults)
-        self._parameters.add(_parameters_of(self.layer))
-        self._own = _larger(self._own, output, here)
-        self._inherited = _larger(self._inherited, here, there)
-        self._total = _larger(self._total, output, there)
-        self._outputs = _larger(self._outputs, here, torch.zeros_like(here))
-        self.has_run = True
-        self._measure(x)
-        self.seconds += time.perf_counter() - start
-
-    def _measure(self, x: Tensor) -> None:
-        """Keeps what is to be known of an input for the certificate, as the layer sees it."""
-        dtype = autocast_dtype(x.device)
-        layer, seen = _as_rounded(self.layer, dtype), x if dtype is None else rounded(x, dtype)
-        read = [tensor for tensor in (seen, layer.weight, layer.bias) if tensor is not None]
-        if not all(bool(tensor.isfinite().all()) for tensor in read):
-            self._is_finite = False
-            return
-        measured, before = measure_input(layer, [seen]), self._measured.get(dtype)
-        self._measured[dtype] = measured if before is None else before.joined(measured)
+    @property
+    def has_run(self) -> bool:
+        """Whether the network used the layer."""
+        return self._found is not None
 
     def result(self) -> LayerComparison:
-        """What was found.
+        """The comparison on all images.
 
         Raises:
-            ConversionError: The layer was never called, computed with parameters that are not what they are now, or is
-                not certified.
+            ConversionError: The layer was never called.
         """
-        if not self.has_run:
+        if self._found is None:
             raise ConversionError(f"no image came to {self.name}")
-        if self._parameters != {_parameters_of(self.layer)}:
+        return replace(self._found, note=untrusted_note(self._faults))
+
+    def __call__(self, module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], output: Tensor) -> None:
+        """Compares an output of the attention layer; a transposed one accepts an output size."""
+        start = time.perf_counter()
+        if not self.expected:
+            raise ConversionError(f"the CNN does not call {self.name} as often as the converted network")
+        if self._parameters != list(map(id, self.layer.parameters())):
             raise ConversionError(
-                f"{self.name or 'the layer'} was called with other parameters than its own, as functional_call does, "
-                "or they changed since: there is no certificate of what it computed"
+                f"{self.name or 'the layer'} was called with other parameters than its own, as functional_call does: "
+                "there is no certificate of what it computed"
             )
-        bound = math.nan
-        if self._is_finite:
-            bound = max(self._bound(dtype, measured) for dtype, measured in self._measured.items())
-        return LayerComparison(
-            self.name, self._own, bound, self._inherited, self._total, self._outputs, untrusted_note(self._faults)
-        )
+        with right_convolutions() as faults:
+            here, there = self.conv(*inputs, **options), self.expected.pop(0)
+        if not output.numel():
+            return
+        self._faults.extend(fault for fault in faults if fault not in self._faults)
+        apart = _largest(output, here), self._bound(inputs[0]), _largest(here, there), _largest(output, there)
+        found = LayerComparison(self.name, *apart, _largest(here))
+        self._found = found if self._found is None else self._found.joined(found)
+        self.seconds += time.perf_counter() - start
 
-    def _bound(self, dtype: torch.dtype | None, measured: MeasuredInput) -> float:
-        layer = _as_rounded(self.layer, dtype)
+    def _bound(self, x: Tensor) -> float:
+        """The certificate for an input, of the layer as autocast makes it."""
+        layer, dtype = LayerValues.of(checked_layer(self.layer)), autocast_dtype(x.device)
+        if dtype is not None:
+            layer, x = layer.rounded(dtype), rounded(x, dtype)
+        read = [tensor for tensor in (x, layer.weight, layer.bias) if tensor is not None]
+        if not all(bool(tensor.isfinite().all()) for tensor in read):
+            return math.nan
+        batch = x if x.ndim == layer.spec.axes + 2 else x.unsqueeze(0)
         with without_autocast(layer.weight.device):
-            return certify_measured(layer, measured, engine=self.layer.engine).bound
-
-
-def _parameters_of(layer: nn.Module) -> _Parameters:
-    """Which parameters and buffers a layer has now, and how often each was written to where torch counts that."""
-    tensors = (*layer.parameters(), *layer.buffers())
-    return tuple((id(tensor), None if tensor.is_inference() else tensor._version) for tensor in tensors)
-
-
-def _as_rounded(layer: SelfAttention, dtype: torch.dtype | None) -> AttentionLayer:
-    """The layer as autocast to a dtype makes it, or as it is where autocast is off."""
-    return layer if dtype is None else LayerValues.of(checked_layer(layer)).rounded(dtype)
+            return certify_measured(layer, measure_input(layer, [batch]), engine=self.layer.engine).bound
 
 
 @contextmanager
@@ -186,31 +164,24 @@ def watched(cnn: nn.Module, model: nn.Module) -> Iterator[list[LayerWatcher]]:
     Raises:
         ConversionError: The CNN lacks a layer, or the network has no attention layer.
     """
-    _check_networks(cnn, model)
-    watchers = []
-    convs = dict(cnn.named_modules())
-    for name, layer in model.named_modules():
-        if not isinstance(layer, SelfAttention):
-            continue
-        if name not in convs:
-            raise ConversionError(f"the CNN has no layer {name}")
-        if isinstance(convs[name], SelfAttention):
-            raise ConversionError(f"the CNN's layer {name or 'itself'} is self-attention, not a convolution")
-        watchers.append(LayerWatcher(name, layer, convs[name]))
+    watchers = _watchers(checked_model(cnn, "cnn"), checked_model(model, "model"))
+
+    def keep(watcher: LayerWatcher, output: Tensor) -> None:
+        watcher.expected.append(output.clone())  # the CNN may write into it, as ReLU in place does
 
     def run_the_cnn(_: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
         start = time.perf_counter()
         for watcher in watchers:
-            watcher.forget()
-        kept = [watcher.conv.register_forward_hook(watcher.expect) for watcher in watchers]
+            watcher.expected.clear()
+        kept = [each.conv.register_forward_hook(lambda *given, each=each: keep(each, given[-1])) for each in watchers]
         try:
+            copies, named = tree_map_only(Tensor, Tensor.clone, (inputs, options))
             with right_convolutions():
-                cnn(*map(_copied, inputs), **{name: _copied(each) for name, each in options.items()})
+                cnn(*copies, **named)
         finally:
             for handle in kept:
                 handle.remove()
-        if watchers:
-            watchers[0].seconds += time.perf_counter() - start
+        watchers[0].seconds += time.perf_counter() - start
 
     handles = [model.register_forward_pre_hook(run_the_cnn, with_kwargs=True)]
     handles += [watcher.layer.register_forward_hook(watcher, with_kwargs=True) for watcher in watchers]
@@ -221,22 +192,22 @@ def watched(cnn: nn.Module, model: nn.Module) -> Iterator[list[LayerWatcher]]:
             handle.remove()
 
 
-def _copied(value: Any) -> Any:
-    """An input that the CNN may write into."""
-    return value.clone() if isinstance(value, Tensor) else value
-
-
-def _check_networks(cnn: nn.Module, model: nn.Module) -> None:
-    """Refuses networks that are swapped, and a second network without attention layers."""
-    converted = [
-        any(isinstance(module, SelfAttention) for module in checked_model(network, name).modules())
-        for network, name in ((cnn, "cnn"), (model, "model"))
-    ]
-    if not converted[1]:
-        hint = "the networks are swapped: the CNN comes first" if converted[0] else "convert it first"
+def _watchers(cnn: nn.Module, model: nn.Module) -> list[LayerWatcher]:
+    """One for each attention layer; refuses networks that are swapped, or do not belong together."""
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, SelfAttention)}
+    if not layers:
+        swapped = any(isinstance(module, SelfAttention) for module in cnn.modules())
+        hint = "the networks are swapped: the CNN comes first" if swapped else "convert it first"
         raise ConversionError(f"model has no self-attention layer; {hint}")
+    convs = dict(cnn.named_modules())
+    for name in layers:
+        if name not in convs:
+            raise ConversionError(f"the CNN has no layer {name}")
+        if isinstance(convs[name], SelfAttention):
+            raise ConversionError(f"the CNN's layer {name or 'itself'} is self-attention, not a convolution")
+    return [LayerWatcher(name, layer, convs[name]) for name, layer in layers.items()]
 
 
-def _larger(so_far: float, a: Tensor, b: Tensor) -> float:
-    """The larger of a number and max |a - b|; stays NaN, where ``max`` would drop it."""
-    return float((a.double() - b.double()).abs().max().clamp(min=so_far))
+def _largest(a: Tensor, b: Tensor | None = None) -> float:
+    """The largest |a|, or |a - b|; NaN where there is one."""
+    return float((a.double() if b is None else a.double() - b.double()).abs().max())

@@ -1,4 +1,4 @@
-"""A bound on how far a layer and its convolution can differ, derived and not chosen.
+"""A derived bound on the difference between a layer and its convolution.
 
 Three parts add up, each for the worst input within a range:
 
@@ -56,7 +56,7 @@ InputRange = tuple[float | Sequence[float] | Tensor, float | Sequence[float] | T
 
 @dataclass(frozen=True)
 class Certificate:
-    """How far a layer and its convolution can differ on inputs within a range.
+    """Bound on the difference between a layer and its convolution, for inputs within a range.
 
     Attributes:
         bound: The largest entry of ``per_channel``.
@@ -94,7 +94,7 @@ def certify(
         layer: A layer whose heads sit at the kernel's taps, with any alpha.
         input_range: The smallest and the largest value of the input before padding: two numbers for all
             channels, or two sequences with one number a channel.
-        engine: Which engine computes the attention; "auto" means any that does not refuse the layer. The bound of one
+        engine: Engine that computes the attention; "auto" means any that does not refuse the layer. The bound of one
             that refuses it, or that says nothing of its rounding, is infinite.
         sums: The largest sum |w||x| of each output channel, [out_channels], if more is known of the input than its
             range, as ``measure_input`` finds it. It makes the rounding parts smaller where they are relative to it.
@@ -106,52 +106,25 @@ def certify(
     """
     check_engine_name(engine)
     layer = without_closed_gate(checked_layer(layer))
-    _check_no_autocast(layer)
-    _check_certifiable(layer)
     return certify_error(layer, engine_error(layer, engine), input_range=input_range, sums=sums)
 
 
 def certify_error(
     layer: AttentionLayer, relative: float, *, input_range: InputRange, sums: Tensor | None = None
 ) -> Certificate:
-    """As ``certify``, for whatever computes the attention with a relative error that is known."""
-    layer = without_closed_gate(layer)
-    _check_certifiable(layer)
+    """As ``certify``, for any computation of the attention whose relative error is known."""
+    layer = _certifiable(layer)
     low, high = padded_range(layer.spec, input_range)
-    _check_parameters(layer)
     largest = _sums(layer, torch.maximum(low.abs(), high.abs()), sums)
-    parts, total = _added(layer, largest, softmax_tail(layer, _variation(low, high)), relative)
+    parts = _parts(layer, largest, softmax_tail(layer, _variation(low, high)), relative)
+    total = _total(parts)
     worst = [float(part.max()) for part in (*parts, largest.read)]
     return Certificate(float(total.max()), tuple(total.tolist()), *worst)
 
 
-def _added(layer: AttentionLayer, sums: Sums, tail: Tensor, relative: float) -> tuple[list[Tensor], Tensor]:
-    """The tail, the rounding of attention and that of the convolution, and all three together: [out_channels] each."""
-    found = tail, attention_rounding(layer, sums, relative), convolution_rounding(layer, sums)
-    parts = [part.nan_to_num(nan=math.inf, posinf=math.inf) * OUTWARD for part in found]  # 0 * inf is a NaN
-    return parts, (parts[0] + parts[1] + parts[2]) * OUTWARD
-
-
-@dataclass(frozen=True)
-class PixelErrors:
-    """The parts of a certificate at every pixel of an output.
-
-    Attributes:
-        bound: The certificate for a range, wherever in it the input is.
-        tail: [out_channels, 1].
-        attention: Its rounding, [out_channels, pixels].
-        convolution: Likewise.
-    """
-
-    bound: float
-    tail: Tensor
-    attention: Tensor
-    convolution: Tensor
-
-
 def pixel_errors(
     layer: AttentionLayer, read: Tensor, *, input_range: InputRange, block: int | None = None
-) -> PixelErrors:
+) -> tuple[float, Tensor, Tensor, Tensor]:
     """The parts of a certificate at every pixel of an output, by whichever engine.
 
     Args:
@@ -161,57 +134,63 @@ def pixel_errors(
         block: If sums are made of sums of so many terms, in any order; this counts for one-hot attention and for its
             convolution, where no tap is rounded by itself.
 
+    Returns:
+        The certificate for the range, wherever in it the input is; the tail, [out_channels, 1]; the rounding of
+        attention and that of the convolution, [out_channels, pixels].
+
     Raises:
         ConversionError: As ``certify``.
     """
-    layer = without_closed_gate(layer)
-    _check_no_autocast(layer)
-    _check_certifiable(layer)
+    layer = _certifiable(layer)
     low, high = padded_range(layer.spec, input_range)
-    _check_parameters(layer)
     whole, relative = _sums(layer, torch.maximum(low.abs(), high.abs()), None), engine_error(layer, AUTO)
     tail = softmax_tail(layer, _variation(low, high))
-    _, total = _added(layer, whole, tail, relative)
+    bound = float(_total(_parts(layer, whole, tail, relative)).max())
     largest, weights, flushed = (part.unsqueeze(1) for part in (whole.largest, whole.weights, whole.flushed))
     sums = Sums(read, largest, weights, flushed, whole.input)
+    _, attention, convolution = _parts(layer, sums, tail, relative, block=block)
+    return bound, tail.unsqueeze(1) * OUTWARD, attention.expand_as(read), convolution.expand_as(read)
+
+
+def _parts(
+    layer: AttentionLayer, sums: Sums, tail: Tensor, relative: float, *, block: int | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The tail, the rounding of attention and that of the convolution, as ``sums`` are shaped."""
     terms = layer.spec.num_heads * layer.spec.in_channels // layer.spec.groups + 1
     if block is not None and block < terms and layer.regime.is_exact and layer.weight.dtype == layer.regime.dtype:
-        relative = gamma(block + -(-terms // block), unit_roundoff(layer.weight.dtype))
-        attention = convolution = attention_rounding(layer, sums, relative)
+        blocked = attention_rounding(layer, sums, gamma(block + -(-terms // block), unit_roundoff(layer.weight.dtype)))
+        found = tail, blocked, blocked
     else:
-        attention, convolution = attention_rounding(layer, sums, relative), convolution_rounding(layer, sums)
-    return PixelErrors(
-        float(total.max()),
-        tail.unsqueeze(1) * OUTWARD,
-        *(side.expand_as(read) * OUTWARD for side in (attention, convolution)),
-    )
+        found = tail, attention_rounding(layer, sums, relative), convolution_rounding(layer, sums)
+    one, other, last = (part.nan_to_num(nan=math.inf, posinf=math.inf) * OUTWARD for part in found)  # 0 * inf is a NaN
+    return one, other, last
 
 
-def _check_no_autocast(layer: AttentionLayer) -> None:
-    dtype = autocast_dtype(layer.weight.device)
+def _total(parts: Sequence[Tensor]) -> Tensor:
+    return (parts[0] + parts[1] + parts[2]) * OUTWARD
+
+
+def _certifiable(layer: AttentionLayer) -> AttentionLayer:
+    """The layer without a closed gate, refused where nothing is certified of it."""
+    layer, dtype = without_closed_gate(layer), autocast_dtype(layer.weight.device)
     if dtype is not None and layer.weight.dtype != torch.float64:  # which autocast leaves as it is
         raise ConversionError(
             f"autocast to {dtype} is on, under which a layer rounds its weights and its input: certify it outside of "
             "autocast, or measure it with compare_layers under autocast"
         )
-
-
-def _check_certifiable(layer: AttentionLayer) -> None:
     if layer.content is not None or layer.axis_scores is not None or not layer.regime.at_taps:
         raise ConversionError(
             "only a layer with quadratic scores alone (or content behind a closed gate) and its heads at the kernel's "
             "taps is certified"
         )
-
-
-def _check_parameters(layer: AttentionLayer) -> None:
     parameters = (layer.weight, *(() if layer.bias is None else (layer.bias,)))
     if not all(bool(parameter.detach().isfinite().all()) for parameter in parameters):
         raise ConversionError("nothing is certified for a layer with NaN or infinite weights")
+    return layer
 
 
 def _sums(layer: AttentionLayer, largest: Tensor, measured: Tensor | None) -> Sums:
-    """What rounding errors are relative to, for inputs of at most these absolute values, [in_channels]."""
+    """Sums that rounding errors are relative to, for inputs of at most these absolute values, [in_channels]."""
     products, weights = absolute_products(layer, layer.kernel, largest, torch.ones_like(largest))
     bias = torch.zeros_like(products) if layer.bias is None else magnitudes(layer.bias)
     read = products if measured is None else torch.minimum(products, _checked_sums(layer.spec, measured))

@@ -1,4 +1,4 @@
-"""Literal attention at sampled queries, beside the convolution: what is said first of a converted layer.
+"""Literal attention at sampled queries, beside the convolution: the first line about a converted layer.
 
 At some queries, spread over the output, the softmax over *all* keys is taken as the paper writes it, on the input that
 the layer really gets, and its result stands beside the convolution's and the certificate of that input.
@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -25,16 +24,14 @@ from torch import Tensor, nn
 from ..attention.checked import checked_layer
 from ..attention.computed import in_eval_mode
 from ..attention.layer import SelfAttention
-from ..engines.base import convolution_flops
-from ..engines.convolution import Geometry, convolve
 from ..engines.literal import all_queries, attention_probabilities
 from ..errors import ConversionError, first_line
 from ..heads.values import LayerValues
 from ..size import Size
-from .data import certify_data
+from .data import certify_data, convolve_padded
 
 QUERIES = 64
-_SCORES = 2**23  # of all heads and keys at the same time
+_SCORES = 2**23  # scores of all heads and keys in memory at one time
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class LiteralSample:
     """Literal attention of a layer at some queries, beside its convolution.
 
     Attributes:
-        queries: How many.
+        queries: Number of queries.
         difference: Largest |attention - convolution| at these.
         bound: The certificate of that input for the literal engine.
         outputs: Largest absolute value of the convolution's outputs.
@@ -65,7 +62,7 @@ def sample_layer(layer: SelfAttention, x: Tensor, *, queries: int = QUERIES) -> 
     Args:
         layer: A layer whose heads are at the kernel's taps, without content.
         x: Its input, [batch, in_channels, *size], of which the first image counts.
-        queries: How many output pixels, or all if there are fewer.
+        queries: Number of output pixels, or all if there are fewer.
 
     Raises:
         ConversionError: The layer is not certified, or the input does not fit.
@@ -76,8 +73,7 @@ def sample_layer(layer: SelfAttention, x: Tensor, *, queries: int = QUERIES) -> 
     places = all_queries(spec, size, like=x)
     chosen = torch.linspace(0, len(places) - 1, min(queries, len(places)), device=x.device).round().long()
     found = _attention(values, size, spec.pad(x), places[chosen])
-    geometry = Geometry(spec.query_stride, (0,) * spec.axes, spec.dilation, spec.groups)
-    expected = convolve(spec.pad(x), values.kernel, values.bias, geometry)[0].flatten(1)
+    expected = convolve_padded(spec, spec.pad(x), values.kernel, values.bias)[0].flatten(1)
     difference = (found.double() - expected[:, chosen].T.double()).abs().max()
     return LiteralSample(len(chosen), float(difference), certificate.bound, float(expected.abs().max()))
 
@@ -98,67 +94,46 @@ def _attention(layer: LayerValues, size: Size, padded: Tensor, queries: Tensor) 
 
 @torch.no_grad()
 def inputs_of_layers(
-    model: nn.Module, image: Tensor, names: Iterable[str], *, limit: float = math.inf
+    model: nn.Module, images: Tensor, *, allowed: Callable[[SelfAttention, Tensor], bool] = lambda *_: True
 ) -> dict[str, Tensor]:
-    """The first input that attention layers of a network get for an image, by their names.
+    """The first input of each attention layer of a network, by the layer's name: copies, [batch, in_channels, *size].
 
-    Args:
-        model: The network; it runs in eval mode.
-        image: As the network takes it.
-        names: Of the layers.
-        limit: Most floating-point operations of the layers' convolutions.
-
-    Raises:
-        ConversionError: The network does not run on the image, or takes more.
-    """
-    left = limit
-
-    def count(layer: SelfAttention, x: Tensor) -> None:
-        nonlocal left
-        left -= convolution_flops(layer.spec, Size(*x.shape[-layer.spec.axes :]), batch=1)
-        if left < 0:
-            raise ConversionError("the network takes too much time on an image of this size")
-
-    try:
-        with first_inputs(model, names, count) as found:
-            model(image)
-    except Exception as error:  # whatever the network's code raises
-        raise does_not_run(image, error) from error
-    return found
-
-
-@contextmanager
-def first_inputs(
-    model: nn.Module, names: Iterable[str], seen: Callable[[SelfAttention, Tensor], None]
-) -> Iterator[dict[str, Tensor]]:
-    """The first input of attention layers, each as one image, by their names, of what the network computes meanwhile.
-
-    Meanwhile the network is in eval mode, and its warnings are not shown.
+    The network runs in eval mode, and its warnings are not shown.
 
     Args:
         model: The network.
-        names: Of the layers.
-        seen: Told a layer and what it gets, before that is kept; what it raises ends the run.
+        images: As the network takes them, but for dtype and device.
+        allowed: Whether a layer may run on an input; otherwise the run ends.
+
+    Raises:
+        ConversionError: The network does not run on the images, or a layer is not allowed.
     """
     found: dict[str, Tensor] = {}
 
     def keep(name: str, layer: nn.Module, inputs: tuple[Any, ...]) -> None:
         if name not in found and inputs and isinstance(inputs[0], Tensor) and isinstance(layer, SelfAttention):
-            x = inputs[0]
-            seen(layer, x)
-            found[name] = (x if x.ndim == layer.spec.axes + 2 else x.unsqueeze(0))[:1].detach().clone()
+            x = inputs[0] if inputs[0].ndim == layer.spec.axes + 2 else inputs[0].unsqueeze(0)
+            if not allowed(layer, x):
+                raise _TooMuchError
+            found[name] = x.detach().clone()
 
-    handles = [model.get_submodule(name).register_forward_pre_hook(partial(keep, name)) for name in names]
+    layers = [(name, module) for name, module in model.named_modules() if isinstance(module, SelfAttention)]
+    handles = [layer.register_forward_pre_hook(partial(keep, name)) for name, layer in layers]
+    like = next((parameter for parameter in model.parameters() if parameter.is_floating_point()), images)
     try:
         with warnings.catch_warnings(), in_eval_mode(model):
             warnings.simplefilter("ignore")
-            yield found
+            model(images.to(like, copy=True))
+    except _TooMuchError as error:
+        raise ConversionError("the network takes too much time or memory on an image of this size") from error
+    except Exception as error:  # whatever the network's code raises
+        shape = "x".join(map(str, images.shape[1:]))
+        raise ConversionError(f"the network does not run on an image of {shape}: {first_line(error)}") from error
     finally:
         for handle in handles:
             handle.remove()
+    return found
 
 
-def does_not_run(image: Tensor, error: Exception) -> ConversionError:
-    """What is said of a network whose code raises an error for an image."""
-    shape = "x".join(map(str, image.shape[1:]))
-    return ConversionError(f"the network does not run on an image of {shape}: {first_line(error)}")
+class _TooMuchError(Exception):
+    """Ends a run whose layer input is too large."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from importlib import metadata
 
+from ..certificate.wording import NO_USE
 from ..files.architecture import Architecture
 from ..files.report import CertifiedLayer, CertifiedReport
 from ..model.report import LayerReport
@@ -61,8 +62,8 @@ def card_text(report: CertifiedReport, *, architecture: Architecture | None, rep
     """The card's text, without the metadata above it.
 
     Args:
-        report: What was converted, with bounds.
-        architecture: How the network is built, if that is known.
+        report: The conversion report with bounds.
+        architecture: Recipe of the network, if known.
         repository: Where it is loaded from.
     """
     layers = report.report.layers
@@ -92,6 +93,8 @@ def _row(layer: LayerReport, bound: CertifiedLayer) -> str:
 
 def _network(report: CertifiedReport) -> str:
     network = report.network
+    if network is None:
+        return f"{NO_USE}."
     if network.bound is None:
         reasons = "; ".join(f"`{_cell(one.name) or '(the network)'}`: {_cell(one.reason)}" for one in network.unbounded)
         return f"No bound is known between its outputs and the convolutional network's: {reasons or 'see report.json'}."
@@ -115,5 +118,5 @@ def _load(architecture: Architecture | None, repository: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text that a table's cell holds, whatever is in it."""
+    """Escapes a text for a table's cell."""
     return " ".join(text.split()).replace("|", "\\|").replace("`", "'").replace("<", "&lt;")

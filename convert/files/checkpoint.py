@@ -1,4 +1,4 @@
-"""Finds the weights in what a checkpoint holds: the one dictionary of tensors under any key, or the one that fits.
+"""Finds the weights in a checkpoint: its only dictionary of tensors, under any key, or the one that fits.
 
 Raises:
     CheckpointError: By every function here.
@@ -6,9 +6,8 @@ Raises:
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import CheckpointError, SeveralNetworksError, listed
+from .architecture import Architecture
 from .keys import Expected, Fitted, fit_keys, is_averaged
-from .readers import Contents, read_contents
+from .readers import Contents, Progress, read_contents
 from .readers.described import DescribedConvolution
 from .readers.inert import Inert
 from .readers.modules import is_module, pickled_network
@@ -28,9 +28,24 @@ _USUAL = ("state_dict", "model", "model_state_dict", "module", "net", "network",
 _TRAINING = re.compile(r"optim|sched|scaler|rng|callback|loss|metric|loops", re.IGNORECASE)
 _MOMENTS = {"exp_avg", "exp_avg_sq", "momentum_buffer", "square_avg"}
 _MAX_DEPTH = 8
-_PART = 2**22  # bytes that are hashed at a time
 
-Progress = Callable[[int], None]
+
+@dataclass(frozen=True)
+class Opening:
+    """Options for opening a checkpoint.
+
+    Attributes:
+        architecture: The CNN, of which a copy is used, or how to build it. None takes the network in the file, or the
+            one that a folder names (with consent, where needed), or the layers whose geometry the file describes.
+        ema: Use the moving average of the weights.
+        weights: Key of the weights, nested keys joined by dots; None finds them.
+        trust: Run the code that a program brings or names, or that a folder names as its architecture.
+    """
+
+    architecture: nn.Module | Architecture | None = None
+    ema: bool = False
+    weights: str | None = None
+    trust: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,7 +57,6 @@ class Checkpoint:
         state_dict: Plain tensors on the CPU, detached, over the mapped file; names as saved, wrappers included.
         sha256: SHA-256 in hexadecimal: of the whole file, or of the sums and names of several, one a line.
         convolutions: Convolutions whose geometry the checkpoint itself describes, by the names of their layers.
-        metadata: Texts that a safetensors file carries.
         files: Every file that was read.
         network: The network itself, where the checkpoint holds one that runs.
         extra: Keys that were left out, since they belong to no part of the network.
@@ -52,7 +66,6 @@ class Checkpoint:
     state_dict: dict[str, Tensor]
     sha256: str
     convolutions: Mapping[str, DescribedConvolution] = field(default_factory=dict)
-    metadata: Mapping[str, str] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
     network: nn.Module | None = None
     extra: tuple[str, ...] = ()
@@ -75,67 +88,50 @@ class _Found:
 
 
 def read_checkpoint(
-    path: str | Path,
-    *,
-    ema: bool = False,
-    weights: str | None = None,
-    trust: bool = False,
-    progress: Progress | None = None,
+    path: str | Path, opening: Opening | None = None, *, progress: Progress = lambda _: None
 ) -> Checkpoint:
     """Reads the weights of a checkpoint.
 
     Args:
         path: The file or folder; its name does not matter.
-        ema: Take the moving average of the weights.
-        weights: Key under which the weights lie, with dots between keys in keys; by default they are found.
-        trust: Run the code that a program brings or names.
+        opening: Options for opening it; its architecture is not looked at.
         progress: Called with the number of bytes that were read since the last call.
 
     Raises:
-        CheckpointError: The file cannot be read, is of another kind, is damaged, holds no tensors, or several
-            networks and no telling which.
+        CheckpointError: The file cannot be read, is of another kind, is damaged, or holds no tensors or several
+            networks to choose from.
         TrustNeededError: It is a program, and not trusted.
     """
-    path = Path(path)
-    return find_weights(read_contents(path, trust=trust), path, ema=ema, weights=weights, progress=progress)
+    path, opening = Path(path), opening or Opening()
+    return find_weights(read_contents(path, trust=opening.trust, progress=progress), path, opening)
 
 
-def find_weights(
-    contents: Contents,
-    path: Path,
-    *,
-    expected: Expected | None = None,
-    ema: bool = False,
-    weights: str | None = None,
-    progress: Progress | None = None,
-) -> Checkpoint:
-    """Finds the weights in what a checkpoint holds.
+def find_weights(contents: Contents, path: Path, opening: Opening, *, expected: Expected | None = None) -> Checkpoint:
+    """Finds the weights in the contents of a checkpoint.
 
     Args:
-        contents: What it holds.
+        contents: Its contents.
         path: Where it was read from.
+        opening: Choice of the weights.
         expected: Keys and shapes of the network that the weights are for; the weights then get its keys where they
             fit. None takes the only weights that there are.
-        ema: As for ``read_checkpoint``; so are the two that follow.
-        weights: Likewise.
-        progress: Likewise.
     """
     found = list(_candidates(contents.value, "", 0))
     if not found:
         keys = listed([repr(key)[:50] for key in contents.value]) if isinstance(contents.value, dict) else ""
         raise CheckpointError(f"{path} holds no named tensors; it holds {keys or _kind(contents.value)}")
-    average = ema if weights is None else None
-    found = found if weights is None else [_named(found, weights, path)]
+    average = opening.ema if opening.weights is None else None
+    found = found if opening.weights is None else [_named(found, opening.weights, path)]
     chosen = _only(found, path, average) if expected is None else _fitting(found, expected, path, average)
-    if is_averaged(chosen.place):
-        chosen.tensors.pop("n_averaged", None)
     fitted = chosen.fitted
+    tensors = chosen.tensors if fitted is None else fitted.tensors
+    if is_averaged(chosen.place):
+        tensors = {key: value for key, value in tensors.items() if key != "n_averaged"}
     return Checkpoint(
         path,
-        _plain(chosen.tensors if fitted is None else fitted.tensors, path),
-        _digest(contents.files, progress),
+        _plain(tensors, path),
+        contents.sha256,
         {**chosen.convolutions, **contents.convolutions},
-        contents.metadata,
         contents.files,
         chosen.network,
         () if fitted is None else fitted.beside,
@@ -143,13 +139,13 @@ def find_weights(
 
 
 def size_on_disk(path: Path) -> int:
-    """Bytes of a file, or of the files in a folder; 0 for what is not there."""
+    """Size in bytes of a file, or of the files in a folder; 0 if it does not exist."""
     files = path.iterdir() if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _candidates(value: Any, place: str, depth: int) -> Iterator[_Found]:
-    """The dictionaries of tensors and the networks in what a checkpoint holds, the outer ones first."""
+    """The dictionaries of tensors and the networks in a checkpoint, the outer ones first."""
     if depth > _MAX_DEPTH:
         return
     if is_module(value):
@@ -231,18 +227,20 @@ def _single(found: Sequence[_Found], path: Path, what: str) -> _Found:
 
 
 def _no_average(found: Sequence[_Found], path: Path) -> CheckpointError:
-    return CheckpointError(f"{path} holds no moving average of the weights by a usual name; it holds {_listed(found)}")
+    return CheckpointError(
+        f"{path} holds no moving average of the weights under a usual name; it holds {_listed(found)}"
+    )
 
 
 def _fit(found: _Found, expected: Expected, averaged: bool | None) -> _Found:
-    """Weights under a network's keys; at a place of averages, every key is of one."""
+    """Puts weights under a network's keys; below a moving average, every key counts as averaged."""
     numbers = {key: _tensor(value) if isinstance(value, np.ndarray) else value for key, value in found.tensors.items()}
     wanted = None if averaged and is_averaged(found.place) else averaged
     return replace(found, fitted=fit_keys(numbers, expected, averaged=wanted))
 
 
 def _plain(tensors: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
-    """Dense tensors of plain numbers; those that are one in the file are one here."""
+    """Dense tensors of plain numbers; tensors shared in the file stay shared."""
     made: dict[int, Tensor] = {}
     for key, value in tensors.items():
         if id(value) not in made:
@@ -255,30 +253,12 @@ def _plain(tensors: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
 
 
 def _tensor(value: Any) -> Tensor:
-    """A tensor or an array as a plain tensor; integers with a scale as what they stand for."""
+    """A tensor or an array as a plain tensor; quantized integers are dequantized."""
     if isinstance(value, np.ndarray):
         native = value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
         return torch.from_numpy(np.array(native, order="C"))
     tensor = (value.dequantize() if value.is_quantized else value).detach()
     return tensor if type(tensor) is Tensor else tensor.as_subclass(Tensor)
-
-
-def _digest(files: Sequence[Path], progress: Progress | None) -> str:
-    sums = [_sha256(file, progress) for file in files]
-    if len(sums) == 1:
-        return sums[0]
-    lines = sorted(f"{file.name} {sum_}\n" for file, sum_ in zip(files, sums, strict=True))
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
-def _sha256(path: Path, progress: Progress | None) -> str:
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while part := file.read(_PART):
-            found.update(part)
-            if progress is not None:
-                progress(len(part))
-    return found.hexdigest()
 
 
 def _listed(found: Sequence[_Found]) -> str:

@@ -1,14 +1,14 @@
 """Attention layers in files: the record of one in a folder, and their keys in a converted network's state dict.
 
 A converted layer keeps the keys of its convolution, ``weight`` and ``bias``, and adds ``alpha``, ``centers`` and those
-of content terms and learned tables. So a state dict tells which layers are attention, but not their geometry: that is
-the record's, or the architecture's.
+of content terms and learned tables. So a state dict tells which layers are attention and what they have learned, but
+not their geometry: that is the record's, or the architecture's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from ..attention.layer import SelfAttention
 from ..attention.read import OfSubclass
 from ..attention.reader import geometry
 from ..engines import AUTO
-from ..errors import CheckpointError, first_line
+from ..errors import CheckpointError, ConversionError, first_line
 from ..heads.axis_scores import AXES
 from ..model.convert import is_convolution
 from ..names import names_by_module
@@ -39,77 +39,54 @@ ATTENTION_KEYS = (
 )
 """Keys that the state dict of an attention layer can have beside its convolution's."""
 
-_SIGNS = ("weight", "centers")  # what every attention layer has, and no module of torch's
-
 
 @dataclass(frozen=True)
 class LayerEntry:
-    """One attention layer.
+    """One attention layer, without what its tensors tell.
 
     Attributes:
         names: Fully qualified names of the layer.
         spec: Its geometry.
-        engine: How it computes.
-        content_key_dim: Dimension of its content terms, or None if it has none.
-        axis_offsets: Offsets of its learned score tables along each axis, or None if its scores are quadratic.
+        engine: Its engine.
         alpha_follows_dtype: As ``SelfAttention.alpha_follows_dtype``.
         kind: The convolution's class where it is not a plain one of PyTorch's, so that only the architecture makes it.
-        content_gated: Whether its content terms are behind a gate.
-        trains_positions: As ``SelfAttention.trains_positions``.
     """
 
     names: tuple[str, ...]
     spec: ConvSpec
-    engine: str
-    content_key_dim: int | None = None
-    axis_offsets: tuple[int, ...] | None = None
+    engine: str = AUTO
     alpha_follows_dtype: bool = True
     kind: str | None = None
-    content_gated: bool = False
-    trains_positions: bool = False
 
     @classmethod
     def of(cls, names: tuple[str, ...], layer: SelfAttention) -> LayerEntry:
         """Describes a layer."""
-        content = layer.content
-        return cls(
-            names,
-            layer.spec,
-            layer.engine,
-            None if content is None else content.key_weight.shape[1],
-            None if layer.axis_scores is None else tuple(table.shape[1] for table in layer.axis_scores.tables),
-            layer.alpha_follows_dtype,
-            _kind(layer),
-            content is not None and content.gate is not None,
-            layer.trains_positions,
-        )
+        return cls(names, layer.spec, layer.engine, layer.alpha_follows_dtype, _kind(layer))
 
     def to_json(self) -> dict[str, Any]:
         """The entry as plain data, which ``plain.from_plain`` reads."""
-        return asdict(self) | {"spec": self.spec.to_json()}
+        return vars(self) | {"names": list(self.names), "spec": self.spec.to_json()}
 
     def described(self, name: str, state: Mapping[str, Tensor]) -> DescribedConvolution:
         """The convolution that the layer was made from, in a state dict, under one of the layer's names."""
         bias = state_key(name, "bias")
         return DescribedConvolution(state_key(name, "weight"), bias if bias in state else None, self.spec)
 
-    def convolution(self, state: Mapping[str, Tensor]) -> Convolution:
-        """The convolution that the layer was made from; of a class that only the architecture makes, with zeros."""
-        name = self.names[0]
-        if self.kind is None:
-            return layer_module(name, self.described(name, state), state)
-        own = [value.dtype for key, value in state.items() if key.startswith(state_key(name, "parametrizations."))]
-        zero = torch.zeros((), dtype=own[0] if own else torch.float32)
-        bias = zero.expand(self.spec.out_channels) if self.spec.bias else None
-        return convolution(self.spec, zero.expand(self.spec.weight_shape), bias)
-
-    def attention(self, conv: Convolution, saved: Mapping[str, Tensor], path: Path) -> SelfAttention:
-        """The layer with the values that were saved, over the parameters of its convolution.
+    def layer(self, saved: Mapping[str, Tensor], path: Path) -> SelfAttention:
+        """The layer with the values that were saved; weights that only the architecture can compute are zeros.
 
         Raises:
             CheckpointError: The values are missing, or do not fit the entry.
         """
-        layer, name = attention_with(conv), self.names[0]
+        name = self.names[0]
+        if self.kind is None:
+            conv = layer_module(name, self.described(name, saved), saved)
+        else:
+            own = [value.dtype for key, value in saved.items() if key.startswith(state_key(name, "parametrizations."))]
+            zero = torch.zeros((), dtype=own[0] if own else torch.float32)
+            bias = zero.expand(self.spec.out_channels) if self.spec.bias else None
+            conv = convolution(self.spec, zero.expand(self.spec.weight_shape), bias)
+        layer = attention_with(conv)
         replace(self, kind=None).configure(layer, saved)
         keys = {key: state_key(name, key) for key in layer.state_dict() if key not in ("weight", "bias")}
         if missing := [key for key in keys.values() if key not in saved]:
@@ -121,39 +98,34 @@ class LayerEntry:
         return layer
 
     def configure(self, layer: SelfAttention, saved: Mapping[str, Tensor]) -> None:
-        """Makes a newly converted layer what the entry says.
+        """Makes a newly converted layer what the entry and the layer's tensors say.
 
         Args:
             layer: The layer.
             saved: The weights that it will get, by name.
 
         Raises:
-            CheckpointError: The layer, or the weights of its content terms, are not what the entry says.
+            CheckpointError: The layer is not what the entry says, or its tensors have other shapes.
             EngineError: There is no such engine.
         """
         name = self.names[0]
         if layer.spec != self.spec:
             raise CheckpointError(f"layer {name} is {self.spec}, in the architecture {layer.spec}")
-        made = _kind(layer)
-        if self.kind != made:
+        if self.kind != (made := _kind(layer)):
             own, theirs = (kind or "PyTorch's own class" for kind in (self.kind, made))
             raise CheckpointError(f"layer {name} was of {own}, in the architecture it is of {theirs}")
-        layer.engine = self.engine
-        layer.alpha_follows_dtype = self.alpha_follows_dtype
-        if self.trains_positions:
-            layer.train_positions()
-        if self.content_key_dim is not None:
-            key_weight = saved.get(state_key(name, "content.key_weight"))
-            shape = (layer.num_heads, self.content_key_dim, layer.in_channels)
-            if key_weight is None or key_weight.shape != shape:
-                raise CheckpointError(f"layer {name} has no content terms of dimension {self.content_key_dim}")
-            layer.add_content(self.content_key_dim, gated=self.content_gated)
-        if self.axis_offsets is not None:
-            tables = [saved.get(state_key(name, f"axis_scores.{axis}")) for axis in AXES[-layer.spec.axes :]]
-            found = [table for table in tables if table is not None and table.ndim]
-            if len(found) < len(tables) or [table.shape[-1] for table in found] != list(self.axis_offsets):
-                raise CheckpointError(f"layer {name} has no score tables of {self.axis_offsets} offsets")
-            layer.set_axis_scores(*found)
+        layer.engine, layer.alpha_follows_dtype = self.engine, self.alpha_follows_dtype
+        own_tensors = {key: saved[state_key(name, key)] for key in ATTENTION_KEYS if state_key(name, key) in saved}
+        tables = [own_tensors.get(f"axis_scores.{axis}") for axis in AXES[-layer.spec.axes :]]
+        try:
+            if "log_alpha" in own_tensors:
+                layer.train_positions()
+            if (keys := own_tensors.get("content.key_weight")) is not None and keys.ndim == 3:
+                layer.add_content(keys.shape[1], gated="content.gate" in own_tensors)
+            if any(table is not None for table in tables):
+                layer.set_axis_scores(*(table for table in tables if table is not None))
+        except ConversionError as error:
+            raise CheckpointError(f"the tensors of layer {name} do not fit: {error}") from error
 
 
 def state_key(layer: str, own: str) -> str:
@@ -195,15 +167,10 @@ def expected_keys(cnn: nn.Module) -> Expected:
 
 
 def layer_entries(cnn: nn.Module, state: Mapping[str, Tensor]) -> tuple[LayerEntry, ...]:
-    """The convolutions of a CNN that are attention in a state dict.
-
-    Args:
-        cnn: The CNN.
-        state: The state dict of the converted CNN, under the CNN's names.
-    """
+    """The convolutions of a CNN that are attention in the state dict of the converted CNN."""
     groups = names_by_module(cnn, lambda module: isinstance(module, Convolution))
     found = ((names, cnn.get_submodule(names[0])) for names in groups if _is_attention(state, names[0]))
-    return tuple(_entry(names, conv, state) for names, conv in found if isinstance(conv, Convolution))
+    return tuple(LayerEntry(names, geometry(conv)) for names, conv in found if isinstance(conv, Convolution))
 
 
 def without_attention(state: Mapping[str, Tensor], entries: Iterable[LayerEntry]) -> dict[str, Tensor]:
@@ -212,24 +179,7 @@ def without_attention(state: Mapping[str, Tensor], entries: Iterable[LayerEntry]
     return {key: value for key, value in state.items() if key not in extra}
 
 
-def only_layers(state: Mapping[str, Tensor], entries: Iterable[LayerEntry]) -> dict[str, Tensor]:
-    """The tensors of a converted network that its attention layers have."""
-    keys = ("weight", "bias", *ATTENTION_KEYS)
-    own = {state_key(name, key) for entry in entries for name in entry.names for key in keys}
-    return {key: value for key, value in state.items() if key in own}
-
-
 def _is_attention(state: Mapping[str, Tensor], name: str) -> bool:
+    """Whether a layer has what every attention layer has, and no module of torch's."""
     strengths = any(state_key(name, key) in state for key in ("alpha", "log_alpha"))
-    return strengths and all(state_key(name, sign) in state for sign in _SIGNS)
-
-
-def _entry(names: tuple[str, ...], conv: Convolution, state: Mapping[str, Tensor]) -> LayerEntry:
-    """A layer as the state dict describes it; shapes that contradict it are found when the layer is made."""
-    spec, keys = geometry(conv), state.get(state_key(names[0], "content.key_weight"))
-    key_dim = keys.shape[1] if keys is not None and keys.ndim == 3 else None
-    tables = [state.get(state_key(names[0], f"axis_scores.{axis}")) for axis in AXES[-spec.axes :]]
-    found = [table for table in tables if table is not None and table.ndim == 2]
-    offsets = tuple(table.shape[1] for table in found) if len(found) == len(tables) else None
-    gated, trains = (state_key(names[0], key) in state for key in ("content.gate", "log_alpha"))
-    return LayerEntry(names, spec, AUTO, key_dim, offsets, content_gated=gated, trains_positions=trains)
+    return strengths and all(state_key(name, key) in state for key in ("weight", "centers"))

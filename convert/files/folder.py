@@ -7,7 +7,7 @@ The content is a network, which an architecture is needed to build, or the atten
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from importlib import metadata
 from pathlib import Path
@@ -30,7 +30,7 @@ from .report import CertifiedReport, checksum
 from .tensors import aliases, independent, write_safetensors
 from .write import CONFIG, FORMAT, PAGE, PROGRAM, REPORT, WEIGHTS, is_ours, write_folder
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 NETWORK_CONTENT, LAYERS_CONTENT = "network", "layers"
 NETWORK = "network"
 """The folder of a network, in the folder of the run that it came from."""
@@ -42,10 +42,10 @@ class Config:
 
     Attributes:
         content: NETWORK_CONTENT or LAYERS_CONTENT.
-        architecture: How the network is built, or None if that is not known.
+        architecture: Recipe of the network, or None if it is unknown.
         layers: Its attention layers.
         tensors: Keys of its tensors in the order of the model's state dict, which no safetensors file keeps.
-        preprocessing: What the network was trained on, or None if that is not known.
+        preprocessing: Preprocessing in training, or None if it is unknown.
     """
 
     content: str
@@ -117,8 +117,8 @@ def save_converted(
         folder: Where to; its parent must exist.
         report: The report of the conversion, perhaps with bounds; by default what the model shows now. Bounds that are
             not given are made, for inputs from -1 to 1.
-        architecture: How the CNN was built, for those who load the folder; its name alone (``timm:resnet18``) will do.
-        preprocessing: What the CNN was trained on, likewise.
+        architecture: Recipe of the CNN, for those who load the folder; its name alone (``timm:resnet18``) suffices.
+        preprocessing: Preprocessing of the CNN in training, likewise.
         source: The checkpoint that the weights came from; the folder must not hold it.
         page: An HTML page about the conversion, to keep with it (``proofs/show/page/write.py`` makes one).
         program: Writes the network as an ONNX file, at the path that it is given.
@@ -131,20 +131,20 @@ def save_converted(
     """
     model, folder = checked_model(model), as_path(folder, "folder")
     architecture = Architecture(architecture) if isinstance(architecture, str) else architecture
-    if without := [name for name, tensor in model.state_dict().items() if getattr(tensor, "is_meta", False)]:
-        raise OutputError(f"the model has tensors without values, on the meta device: {', '.join(without[:10])}")
     if not isinstance(report, Report | CertifiedReport | None):
         raise OutputError(f"report must be a Report, as Conversion.report is; got {type(report).__name__}")
     report = Report.of(model) if report is None else report
-    converted = report.report if isinstance(report, CertifiedReport) else report
-    if not converted.layers:
+    layers = (report.report if isinstance(report, CertifiedReport) else report).layers
+    if not layers:
         raise OutputError("the model has no self-attention layer to keep; convert it first")
-    entries = [LayerEntry.of(layer.names, attention_named(model, layer.name)) for layer in converted.layers]
+    entries = [LayerEntry.of(layer.names, attention_named(model, layer.name)) for layer in layers]
     content = LAYERS_CONTENT if isinstance(model, Layers | SelfAttention) else NETWORK_CONTENT
     kinds = sorted({entry.kind for entry in entries if entry.kind is not None})
     if content == LAYERS_CONTENT and kinds:
-        raise OutputError(f"layers alone are kept of PyTorch's own convolutions only; there are {', '.join(kinds)}")
-    state = _tensors(model.state_dict() if content == NETWORK_CONTENT else _layers_state(model, converted))
+        raise OutputError(
+            f"only layers of PyTorch's own convolutions can be saved without a network; got {', '.join(kinds)}"
+        )
+    state = _tensors(model.state_dict() if content == NETWORK_CONTENT else _layers_state(model, entries))
     shared = aliases(state)
     tensors = independent({name: value for name, value in state.items() if name not in shared})
     config = {
@@ -161,9 +161,7 @@ def save_converted(
     certified = report if isinstance(report, CertifiedReport) else CertifiedReport.of(model, report)
     told = json.loads(json_text(certified.to_json()))  # as it will be read
     told["sha256"] = checksum(told, json.loads(_json(config)), state)
-    texts = {CONFIG: _json(config), REPORT: json_text(told) + "\n"}
-    if page is not None:
-        texts[PAGE] = page
+    texts = {CONFIG: _json(config), REPORT: json_text(told) + "\n"} | ({} if page is None else {PAGE: page})
 
     def write(temporary: Path) -> None:
         write_safetensors(tensors, temporary / WEIGHTS, {FORMAT: str(FORMAT_VERSION), **shared})
@@ -175,19 +173,19 @@ def save_converted(
     write_folder(folder, write, force=force, sources=() if source is None else source.files)
 
 
-def check_architecture(architecture: Architecture | None) -> None:
+def check_architecture(architecture: nn.Module | Architecture | None) -> None:
     """Refuses an architecture that ``save_converted`` would refuse.
 
     Raises:
         OutputError: Its arguments are not JSON.
     """
-    if architecture is not None:
+    if isinstance(architecture, Architecture):
         _json(asdict(architecture.resolved()))
 
 
-def _layers_state(model: nn.Module, report: Report) -> dict[str, Tensor]:
+def _layers_state(model: nn.Module, entries: Sequence[LayerEntry]) -> dict[str, Tensor]:
     """The state of the converted layers alone, under the names they have in the model."""
-    names = [name for layer in report.layers for name in layer.names]
+    names = [name for entry in entries for name in entry.names]
     states = {name: attention_named(model, name).state_dict() for name in names}
     return {state_key(name, key): value for name in names for key, value in states[name].items()}
 
@@ -201,8 +199,9 @@ def _json(data: Mapping[str, Any]) -> str:
 
 
 def _tensors(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """A state dict that holds nothing but tensors."""
-    odd = [name for name, value in state.items() if not isinstance(value, Tensor)]
-    if odd:
+    """A state dict that holds nothing but tensors with values."""
+    if odd := [name for name, value in state.items() if not isinstance(value, Tensor)]:
         raise OutputError(f"the model has state that is not a tensor and cannot be written: {', '.join(odd[:10])}")
+    if empty := [name for name, value in state.items() if value.is_meta]:
+        raise OutputError(f"the model has tensors without values, on the meta device: {', '.join(empty[:10])}")
     return dict(state)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from torch import nn
@@ -12,29 +11,12 @@ from ..arguments import as_path
 from ..attention.checked import changeable_model
 from ..attention.layer import SelfAttention
 from ..attention.reader import geometry
-from ..errors import OptionError, Problem, UnsupportedLayerError
+from ..errors import OptionError, Problem, UnsupportedLayerError, listed
 from ..model.convert import convert_model, is_convolution, plan_conversion
 from ..names import names_by_module
 from ..spec import Convolution
-from .checkpoint import Checkpoint
-from .entry import LayerEntry, attention_named
+from .entry import LayerEntry, attention_named, state_key
 from .folder import LAYERS_CONTENT, read_folder
-from .layers import layer_module
-
-
-@dataclass(frozen=True)
-class _Stored:
-    """A layer of a folder.
-
-    Attributes:
-        entry: The folder's record of it.
-        saved: The folder's weights.
-        layer: The layer.
-    """
-
-    entry: LayerEntry
-    saved: Checkpoint
-    layer: SelfAttention
 
 
 def graft(
@@ -49,7 +31,7 @@ def graft(
 
     Args:
         model: The network; a root that is itself a convolution is replaced as well.
-        folder: What ``save_converted`` wrote of layers without their network.
+        folder: A folder of layers without their network, as ``save_converted`` writes it.
         names: The network's names of layers, by those in the folder, where they differ.
         inplace: Change the model instead of a copy. Use the returned model all the same: the root may be new.
 
@@ -66,40 +48,37 @@ def graft(
     places = _places(as_path(folder, "folder"), names or {})
     problems = list(_misfits(changeable_model(model), places))
     if problems:
-        listed = "; ".join(f"{problem.name or 'the model itself'}: {problem.reason}" for problem in problems)
+        reasons = "; ".join(f"{problem.name or 'the model itself'}: {problem.reason}" for problem in problems)
         count = "1 layer does" if len(problems) == 1 else f"{len(problems)} layers do"
-        raise UnsupportedLayerError(f"{count} not fit into the network: {listed}", problems)
+        raise UnsupportedLayerError(f"{count} not fit into the network: {reasons}", problems)
     grafted = convert_model(model, filter_fn=lambda _, name: name in places, inplace=inplace).model
-    for name, stored in places.items():
-        layer = attention_named(grafted, name)
-        stored.entry.configure(layer, stored.saved.state_dict)
-        layer.load_state_dict(stored.layer.state_dict())
+    for name, layer in places.items():
+        saved = {state_key(name, key): value for key, value in layer.state_dict().items()}
+        placed = attention_named(grafted, name)
+        LayerEntry.of((name,), layer).configure(placed, saved)
+        placed.load_state_dict(layer.state_dict())
     return grafted
 
 
-def _places(folder: Path, names: Mapping[str, str]) -> dict[str, _Stored]:
+def _places(folder: Path, names: Mapping[str, str]) -> dict[str, SelfAttention]:
     """The layers of a folder, by their names in the network."""
     config, saved = read_folder(folder)
     if config.content != LAYERS_CONTENT:
         raise OptionError(f"{folder} holds a network; load_converted(folder, architecture=...) gives all of it")
-    own = [name for entry in config.layers for name in entry.names]
-    unknown = [name for name in names if name not in own]
+    unknown = names.keys() - {name for entry in config.layers for name in entry.names}
     if unknown:
-        raise OptionError(f"names must be of layers in {folder}, which lacks {', '.join(map(repr, unknown[:10]))}")
-    places: dict[str, _Stored] = {}
+        raise OptionError(f"names must be of layers in {folder}, which lacks {listed(sorted(map(repr, unknown)))}")
+    places: dict[str, SelfAttention] = {}
     for entry in config.layers:
-        described = entry.described(entry.names[0], saved.state_dict)
-        conv = layer_module(entry.names[0], described, saved.state_dict)
-        stored = _Stored(entry, saved, entry.attention(conv, saved.state_dict, saved.path))
-        for name in entry.names:
-            place = names.get(name, name)
+        layer = entry.layer(saved.state_dict, saved.path)
+        for place in (names.get(name, name) for name in entry.names):
             if place in places:
                 raise OptionError(f"names gives two layers of {folder} the place {place!r}")
-            places[place] = stored
+            places[place] = layer
     return places
 
 
-def _misfits(model: nn.Module, places: Mapping[str, _Stored]) -> Iterator[Problem]:
+def _misfits(model: nn.Module, places: Mapping[str, SelfAttention]) -> Iterator[Problem]:
     """Why layers do not fit into the places of a network, of each place once."""
     modules = dict(model.named_modules(remove_duplicate=False))
     unsupported = {
@@ -107,7 +86,7 @@ def _misfits(model: nn.Module, places: Mapping[str, _Stored]) -> Iterator[Proble
         for problem in plan_conversion(model, filter_fn=lambda _, name: name in places).unsupported
     }
     groups = {name: group for group in names_by_module(model, is_convolution) for name in group}
-    for name, stored in places.items():
+    for name, layer in places.items():
         module = modules.get(name)
         first = groups.get(name, ("",))[0]
         if module is None:
@@ -118,9 +97,9 @@ def _misfits(model: nn.Module, places: Mapping[str, _Stored]) -> Iterator[Proble
             yield Problem(name, f"it is {type(module).__name__} there, not a convolution")
         elif first in unsupported:
             yield Problem(name, unsupported[first])
-        elif places[first] is not stored:
+        elif places[first] is not layer:
             yield Problem(name, f"it is one with {first!r} in the network, and another layer in the folder")
-        elif (reason := _misfit(module, stored.layer)) is not None:
+        elif (reason := _misfit(module, layer)) is not None:
             yield Problem(name, reason)
 
 

@@ -1,4 +1,4 @@
-"""The door to every network: from a file or a folder, and an architecture where one is needed, to a CNN.
+"""Opening of networks: a file or a folder, with an architecture where one is needed, becomes a CNN.
 
 weights and an architecture                      the CNN
 a network that runs: pickled, or a program       that network
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -38,14 +38,13 @@ from ..errors import (
 from ..model.convert import convert_model, restore_model
 from ..preprocessing import Preprocessing
 from .architecture import Architecture
-from .checkpoint import Checkpoint, Progress, find_weights, size_on_disk
+from .checkpoint import Checkpoint, Opening, find_weights, size_on_disk
 from .entry import (
     LayerEntry,
     attention_named,
     expected_keys,
     holds_attention,
     layer_entries,
-    only_layers,
     without_attention,
 )
 from .folder import LAYERS_CONTENT, Config, converted_in, is_converted, read_config, read_folder
@@ -53,30 +52,10 @@ from .keys import load_into, non_finite_keys
 from .layers import Layers, layer_tree
 from .named.huggingface import PREFIX, is_model_folder, pretrained
 from .named.preprocessors import from_folder, from_timm
-from .readers import read_contents
+from .readers import Contents, Progress, read_contents
 
 LARGE = 2**28  # bytes of weights from which on they are not copied
-
-
-@dataclass(frozen=True)
-class Opening:
-    """How a checkpoint is opened: the arguments of ``open_network`` that a user has a say in.
-
-    Attributes:
-        architecture: How to build the CNN, or None.
-        ema: Take the moving average of the weights.
-        weights: Key under which the weights lie in the checkpoint; None finds them.
-        trust: Run the code that a program brings or names, or that a folder names as its architecture.
-    """
-
-    architecture: Architecture | None = None
-    ema: bool = False
-    weights: str | None = None
-    trust: bool = False
-
-    def open(self, path: str | Path, **options: Any) -> Network:
-        """``open_network`` with these arguments and others."""
-        return open_network(path, **vars(self), **options)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -88,11 +67,9 @@ class Network:
             checkpoint, its weights lie in the mapped file.
         checkpoint: Where the weights came from; its state dict has the network's keys.
         entries: Its attention layers, if it was converted.
-        architecture: How the network was built, or None for layers alone and for a network that was given.
-        preprocessing: What it was trained on, where the folder or the library that it is from says that.
-        refusal: Why it is layers alone though its folder names an architecture.
-        device: Where the networks that it gives are put; None leaves them.
-        dtype: Precision of their floating-point weights; None leaves it.
+        architecture: Recipe of the network, or None for layers alone and for a network that was given.
+        preprocessing: Its preprocessing in training, where its folder or library describes that.
+        refusal: Why only its layers were read though its folder names an architecture.
     """
 
     read: nn.Module
@@ -101,22 +78,20 @@ class Network:
     architecture: Architecture | None = None
     preprocessing: Preprocessing | None = None
     refusal: ConversionError | None = None
-    device: str | None = "cpu"
-    dtype: torch.dtype | None = None
 
     @property
     def is_converted(self) -> bool:
-        """Whether layers of it are attention."""
-        return bool(self.entries) or any(isinstance(module, SelfAttention) for module in self.read.modules())
+        """Whether it has attention layers."""
+        return bool(self.entries) or _has_attention(self.read)
 
     @property
     def is_layers(self) -> bool:
-        """Whether it is layers without the network that connects them."""
+        """Whether it has only layers, without the network that connects them."""
         return isinstance(self.read, Layers)
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Every file that it was read from, its code among them: none may be lost to what is written of it."""
+        """Every file that it was read from, including its code; no output may overwrite one."""
         code = None if self.architecture is None else self.architecture.file
         return self.checkpoint.files if code is None else (*self.checkpoint.files, code)
 
@@ -133,90 +108,54 @@ class Network:
 
     @property
     def originals(self) -> dict[str, str]:
-        """The checkpoint's names of layers, by the names that they have here, where these differ."""
+        """Names of layers in the checkpoint, by their names here, where the two differ."""
         described = self.checkpoint.convolutions.items() if self.is_layers else ()
         return {name: layer.original for name, layer in described if layer.original}
 
     def cnn(self) -> nn.Module:
-        """The CNN: as it was read, or what the network was converted from, bit for bit. It may be given once only.
+        """The CNN, bit for bit: as it was read, or as it was before the conversion. It can be requested only once.
 
         Raises:
             NotAConvolutionError: Attention layers of it compute what no convolution computes.
         """
         check_convolutions(self.entries, self.checkpoint)
-        converted = any(isinstance(module, SelfAttention) for module in self.read.modules())
-        return self._placed(restore_model(self.read, inplace=True) if converted else self.read)
+        return restore_model(self.read, inplace=True) if _has_attention(self.read) else self.read
 
     def attention(self) -> nn.Module:
-        """The network with its attention layers as they were saved. It may be given once only.
+        """The network with its attention layers as they were saved. It can be requested only once.
 
         Raises:
             CheckpointError: The network lacks one of the layers, or it is another there.
         """
-        if not self.entries:
-            return self._placed(self.read)
-        return self._placed(_convert_like(self.read, self.entries, self.checkpoint))
+        return _convert_like(self.read, self.entries, self.checkpoint).eval() if self.entries else self.read
 
     def as_saved(self) -> nn.Module:
-        """The network with its attention layers if it has some, else the CNN."""
+        """The network with its attention layers if it has any, else the CNN."""
         return self.attention() if self.is_converted else self.cnn()
 
     def whole(self) -> Network:
         """This network, if it can run as a whole.
 
         Raises:
-            ArchitectureNeededError: It is layers without the network that connects them.
-            TrustNeededError: So it is since building the network that its folder names takes consent.
-            ArchitectureError: So it is since that network cannot be built here.
+            ArchitectureNeededError: It has only layers, without the network that connects them.
+            TrustNeededError: It has only layers, since building the network that its folder names needs consent.
+            ArchitectureError: It has only layers, since that network cannot be built here.
         """
         if self.is_layers:
-            if self.refusal is not None:
-                raise self.refusal
-            raise ArchitectureNeededError(
+            raise self.refusal or ArchitectureNeededError(
                 f"{self.checkpoint.path} describes its layers, but not how the network connects them, and the whole "
                 "network is to run; that takes its architecture"
             )
         return self
 
-    def _placed(self, model: nn.Module) -> nn.Module:
-        if self.dtype is not None and any(parameter.is_complex() for parameter in model.parameters()):
-            raise ConversionError(f"the network has complex weights, whose imaginary parts {self.dtype} would lose")
-        try:
-            device = None if self.device is None else torch.device(self.device)
-            if device is not None and device.type == "meta":
-                raise RuntimeError("it holds no numbers")
-            return model.to(device=device, dtype=self.dtype).eval()
-        except (RuntimeError, AssertionError, ImportError) as error:
-            raise ConversionError(f"the device {self.device!r} cannot be used: {first_line(error)}") from error
 
-
-def open_network(
-    path: str | Path,
-    *,
-    architecture: nn.Module | Architecture | None = None,
-    converted: bool = False,
-    ema: bool = False,
-    weights: str | None = None,
-    trust: bool = False,
-    device: str | None = "cpu",
-    dtype: torch.dtype | None = None,
-    progress: Progress | None = None,
-) -> Network:
-    """Opens whatever holds a network.
+def open_network(path: str | Path, opening: Opening | None = None, *, progress: Progress = lambda _: None) -> Network:
+    """Opens a network in any of the supported forms.
 
     Args:
         path: A checkpoint of any kind, of a CNN or of a converted network; a Hugging Face folder; a folder that a
             conversion wrote, or that of a run which has one.
-        architecture: The CNN, of which a copy is used, or how to build it. None takes the network that the file holds,
-            or the one that a folder names (with consent, where that takes it), or the layers by the geometry that
-            the file describes.
-        converted: Refuse what is no folder that a conversion wrote.
-        ema: Take the moving average of the weights.
-        weights: Key under which the weights lie in the checkpoint; by default they are found.
-        trust: Run the code that a program brings or names, or that a folder names as its architecture.
-        device: Where to; None leaves a network that is given where it is.
-        dtype: Convert floating-point weights to this precision; None keeps that of the architecture, or in which a
-            converted network was saved.
+        opening: Options for opening it.
         progress: Called with the number of bytes of a checkpoint that were read since the last call.
 
     Raises:
@@ -224,84 +163,78 @@ def open_network(
         CheckpointError: The file cannot be read or does not fit.
         TrustNeededError: It is a program, and not trusted.
         ArchitectureError: The network cannot be built.
-        OptionError: A moving average or a key is asked for of a folder that a conversion wrote.
-        ConversionError: There is no such device here, or a dtype is asked for that complex weights do not fit.
+        OptionError: A moving average or a key is asked for of a folder that has one set of weights.
     """
-    path = converted_in(Path(path))
-    placed: dict[str, Any] = {"device": device, "dtype": dtype}
-    if converted or is_converted(path):
-        check_options(path, ema=ema, weights=weights)
-        return replace(_open_converted(path, architecture, trust=trust), **placed)
-    named_by = None
-    if architecture is None and is_model_folder(path):
-        check_options(path, ema=ema, weights=weights)
-        architecture, named_by = Architecture(f"{PREFIX}{path}").resolved(), path
-        if not architecture.spec.startswith("timm:"):
-            return replace(_open_pretrained(path, architecture, trust=trust, progress=progress), **placed)
-    contents = read_contents(path, trust=trust)
-    if architecture is None:
-        saved = find_weights(contents, path, ema=ema, weights=weights, progress=progress)
-        return Network(_own_network(saved), saved, **placed)
-    found: list[tuple[Checkpoint, tuple[LayerEntry, ...]]] = []
+    path, opening = converted_in(Path(path)), opening or Opening()
+    if is_converted(path):
+        return _of_conversion(path, opening)
+    named_by = path if opening.architecture is None and is_model_folder(path) else None
+    if named_by is not None:
+        check_options(path, opening)
+        recipe = Architecture(f"{PREFIX}{path}").resolved()
+        if not recipe.spec.startswith("timm:"):
+            return _of_transformers(path, recipe, opening, progress)
+        opening = replace(opening, architecture=recipe)
+    contents = read_contents(path, trust=opening.trust, progress=progress)
+    if opening.architecture is None:
+        saved = find_weights(contents, path, opening)
+        return Network(_own_network(saved), saved)
+    return _of_weights(contents, path, opening.architecture, opening, named_by)
 
-    def load(model: nn.Module, assign: bool) -> None:
-        saved = find_weights(
-            contents,
-            path,
-            expected=expected_keys(model),
-            ema=ema,
-            weights=weights,
-            progress=None if found else progress,
-        )
+
+def _of_weights(
+    contents: Contents, path: Path, given: nn.Module | Architecture, opening: Opening, named_by: Path | None
+) -> Network:
+    """Weights of a CNN or of a converted network, under any keys, in a network that is built."""
+
+    def fill(model: nn.Module, assign: bool) -> tuple[Checkpoint, tuple[LayerEntry, ...]]:
+        saved = find_weights(contents, path, opening, expected=expected_keys(model))
         entries = layer_entries(model, saved.state_dict)
         passed = _load(model, saved, entries, assign=assign, beside=saved.extra)
         state = {key: value for key, value in saved.state_dict.items() if key not in passed}
-        found.append((replace(saved, state_dict=state, extra=(*passed, *saved.extra)), entries))
+        return replace(saved, state_dict=state, extra=(*passed, *saved.extra)), entries
 
-    cnn = _built(architecture, load, path, trust=trust, named_by=named_by)
-    return Network(cnn, *found[-1], *_recipe(architecture, cnn, path), **placed)
+    cnn, (saved, entries) = _built(given, fill, path, trust=opening.trust, named_by=named_by)
+    return Network(cnn, saved, entries, *_recipe(given, cnn, path))
 
 
-def _open_converted(path: Path, architecture: nn.Module | Architecture | None, *, trust: bool) -> Network:
+def _of_conversion(path: Path, opening: Opening) -> Network:
     """A folder that a conversion wrote: the network that it names, or its layers alone where that is not built."""
+    check_options(path, opening)
     config, saved = read_folder(path)
-    given = architecture or config.architecture
+    is_given = opening.architecture is not None
+    given = opening.architecture if is_given else config.architecture
     if given is None:
         return Network(_described(config, saved), saved, config.layers, preprocessing=config.preprocessing)
-    named_by = None if architecture is not None else path
+
+    def fill(model: nn.Module, assign: bool) -> object:
+        return _load(model, saved, config.layers, assign=assign)
+
     try:
-        cnn = _built(
-            given,
-            lambda model, assign: _load(model, saved, config.layers, assign=assign),
-            path,
-            trust=trust,
-            named_by=named_by,
-        )
+        cnn, _ = _built(given, fill, path, trust=opening.trust, named_by=None if is_given else path)
     except (TrustNeededError, ArchitectureError) as error:
-        if architecture is not None or any(entry.kind for entry in config.layers):
+        if is_given or any(entry.kind for entry in config.layers):
             raise
-        return Network(
-            _described(config, saved), saved, config.layers, preprocessing=config.preprocessing, refusal=error
-        )
+        return Network(_described(config, saved), saved, config.layers, None, config.preprocessing, error)
     recipe, preprocessing = _recipe(given, cnn, path)
     return Network(cnn, saved, config.layers, recipe, config.preprocessing or preprocessing)
 
 
-def _open_pretrained(path: Path, recipe: Architecture, *, trust: bool, progress: Progress | None) -> Network:
+def _of_transformers(path: Path, recipe: Architecture, opening: Opening, progress: Progress) -> Network:
     """A folder of transformers, whose own loader knows the names that its files have for weights."""
-    model = pretrained(path, trust=trust)
-    saved = find_weights(read_contents(path), path, progress=progress)
-    return Network(model, replace(saved, state_dict=model.state_dict()), (), recipe, from_folder(path))
+    model = pretrained(path, trust=opening.trust)
+    contents = read_contents(path, progress=progress)
+    saved = Checkpoint(path, model.state_dict(), contents.sha256, files=contents.files)
+    return Network(model, saved, (), recipe, from_folder(path))
 
 
 def _recipe(
-    architecture: nn.Module | Architecture, cnn: nn.Module, path: Path
+    given: nn.Module | Architecture, cnn: nn.Module, path: Path
 ) -> tuple[Architecture | None, Preprocessing | None]:
-    """How a network was built, to be remembered, and what it was trained on."""
-    recipe = architecture.resolved() if isinstance(architecture, Architecture) else None
-    config = getattr(cnn, "pretrained_cfg", None)
+    """The architecture to store with a network, and the preprocessing that it was trained with."""
+    recipe = given.resolved() if isinstance(given, Architecture) else None
     found = from_folder(path) if path.is_dir() else None
-    return recipe, found or (from_timm(config) if isinstance(config, Mapping) else None)
+    return recipe, found or from_timm(getattr(cnn, "pretrained_cfg", None))
 
 
 def load_converted(
@@ -310,7 +243,7 @@ def load_converted(
     """Reads a converted model.
 
     Args:
-        folder: What ``save_converted`` wrote.
+        folder: Folder that ``save_converted`` wrote.
         architecture: The CNN's architecture: a new network, or how to build one, or its name; by default the one that
             the folder names. A folder of layers alone needs none.
         trust: Build the architecture that the folder names even where that runs code that the folder chose.
@@ -322,29 +255,45 @@ def load_converted(
     Raises:
         CheckpointError: The folder is not a converted model, or does not fit the architecture.
         ArchitectureNeededError: No architecture is given or named, and the folder needs one.
-        TrustNeededError: The folder names an architecture that takes consent.
+        TrustNeededError: The folder names an architecture that needs consent.
         ArchitectureError: The architecture cannot be built.
     """
     architecture = Architecture(architecture) if isinstance(architecture, str) else architecture
     if not isinstance(architecture, nn.Module | Architecture | None):
         raise ArchitectureError(f"architecture must be a network or an Architecture; got {type(architecture).__name__}")
-    folder = as_path(folder, "folder")
-    network = open_network(folder, architecture=architecture, converted=True, trust=trust, device=None)
-    if network.is_layers and read_config(folder).content != LAYERS_CONTENT:
-        if network.refusal is None:
-            raise ArchitectureNeededError("the folder names no architecture, and holds a network that needs one")
-        raise network.refusal
+    folder = converted_in(as_path(folder, "folder"))
+    config = read_config(folder)
+    network = open_network(folder, Opening(architecture, trust=trust))
+    if network.is_layers and config.content != LAYERS_CONTENT:
+        needed = ArchitectureNeededError("the folder names no architecture, and holds a network that needs one")
+        raise network.refusal or needed
     return network.attention()
 
 
-def check_options(folder: Path, *, ema: bool, weights: str | None) -> None:
-    """Refuses to choose among the weights of a folder that a conversion wrote.
+def placed(model: nn.Module, *, device: str, dtype: torch.dtype | None = None) -> nn.Module:
+    """A network on a device, with its floating-point weights in a precision; None keeps theirs.
+
+    Raises:
+        ConversionError: There is no such device here, or complex weights would lose their imaginary parts.
+    """
+    if dtype is not None and any(parameter.is_complex() for parameter in model.parameters()):
+        raise ConversionError(f"the network has complex weights, whose imaginary parts {dtype} would lose")
+    try:
+        if torch.device(device).type == "meta":
+            raise RuntimeError("it holds no numbers")
+        return model.to(device=device, dtype=dtype)
+    except (RuntimeError, AssertionError, ImportError) as error:
+        raise ConversionError(f"the device {device!r} cannot be used: {first_line(error)}") from error
+
+
+def check_options(folder: Path, opening: Opening) -> None:
+    """Refuses to choose among the weights of a folder that has one set of them.
 
     Raises:
         OptionError: Something is chosen.
     """
-    if ema or weights is not None:
-        raise OptionError(f"{folder} is a converted network, which keeps one set of weights")
+    if opening.ema or opening.weights is not None:
+        raise OptionError(f"{folder} is a folder which keeps one set of weights")
 
 
 def check_convolutions(entries: Sequence[LayerEntry], saved: Checkpoint) -> None:
@@ -360,13 +309,13 @@ def check_convolutions(entries: Sequence[LayerEntry], saved: Checkpoint) -> None
     """
     problems = []
     for entry in entries:
-        layer = entry.attention(entry.convolution(saved.state_dict), saved.state_dict, saved.path)
+        layer = entry.layer(saved.state_dict, saved.path)
         if (reason := not_a_convolution(layer)) is not None:
             distance = told_distance(layer) if entry.kind is None else ""
             problems.append(f"{entry.names[0] or 'the model itself'}: {reason}{distance}")
     if problems:
         count = f"{len(problems)} of {len(entries)} attention layers compute what no convolution computes"
-        advice = "conv2attn freeze makes convolutions of positions that were trained"
+        advice = "conv2attn freeze turns trained positions back into convolutions"
         raise NotAConvolutionError(f"{saved.path}: {count}: {'; '.join(problems)}; {advice}")
 
 
@@ -385,43 +334,38 @@ def _own_network(saved: Checkpoint) -> nn.Module:
     """The network that a checkpoint holds, or the convolutions that it describes, alone."""
     if saved.network is not None:
         return saved.network.eval()
-    if not saved.convolutions or holds_attention(saved.state_dict):
-        raise ArchitectureNeededError(_what_is_needed(saved))
+    is_attention = holds_attention(saved.state_dict)
+    if not saved.convolutions or is_attention:
+        held = [f"{key} {list(value.shape)}" for key, value in saved.state_dict.items() if value.ndim == 4]
+        raise ArchitectureNeededError(
+            f"{saved.path} holds weights, but not the strides and paddings of its "
+            f"{'attention layers' if is_attention else 'convolutions'} (weights with 4 dimensions: "
+            f"{listed(held) or 'none'}); that takes the architecture of their network"
+        )
     return layer_tree(saved.convolutions, saved.state_dict)
 
 
-def _what_is_needed(saved: Checkpoint) -> str:
-    held = [f"{key} {list(value.shape)}" for key, value in saved.state_dict.items() if value.ndim == 4]
-    whose = "attention layers" if holds_attention(saved.state_dict) else "convolutions"
-    return (
-        f"{saved.path} holds weights, but not the strides and paddings of its {whose} (weights with 4 dimensions: "
-        f"{listed(held) or 'none'}); that takes the architecture of their network"
-    )
-
-
 def _built(
-    architecture: nn.Module | Architecture,
-    load: Callable[[nn.Module, bool], object],
+    given: nn.Module | Architecture,
+    fill: Callable[[nn.Module, bool], T],
     path: Path,
     *,
     trust: bool,
     named_by: Path | None,
-) -> nn.Module:
-    """The network with the checkpoint's weights, copied unless they are large."""
-    if isinstance(architecture, nn.Module):
-        model = copy.deepcopy(architecture)
-        load(model, False)
-        return model.eval()
+) -> tuple[nn.Module, T]:
+    """The network with the checkpoint's weights, copied unless they are large, and what filling it with them gave."""
+    if isinstance(given, nn.Module):
+        model = copy.deepcopy(given)
+        return model.eval(), fill(model, False)
     if size_on_disk(path) >= LARGE:
         with suppress(ArchitectureError):  # code that reads the values it draws cannot run without them
             with torch.device("meta"):
-                model = architecture.build(trust=trust, named_by=named_by)
-            load(model, True)
+                model = given.build(trust=trust, named_by=named_by)
+            found = fill(model, True)
             if not any(tensor.is_meta for tensor in model.state_dict().values()):
-                return model.eval()
-    model = architecture.build(trust=trust, named_by=named_by)
-    load(model, False)
-    return model.eval()
+                return model.eval(), found
+    model = given.build(trust=trust, named_by=named_by)
+    return model.eval(), fill(model, False)
 
 
 def _load(
@@ -461,9 +405,14 @@ def _convert_like(network: nn.Module, entries: Sequence[LayerEntry], saved: Chec
             f"{saved.path} holds attention layers that the architecture lacks: {listed(sorted(lacking))}"
         )
     _match_dtypes(model, saved.state_dict)
-    state = only_layers(saved.state_dict, entries) if isinstance(model, Layers) else saved.state_dict
-    load_into(model, state, saved.path, assign=isinstance(model, Layers))
+    is_part, own = isinstance(model, Layers), model.state_dict().keys()
+    state = {key: value for key, value in saved.state_dict.items() if key in own or not is_part}
+    load_into(model, state, saved.path, assign=is_part)
     return model
+
+
+def _has_attention(model: nn.Module) -> bool:
+    return any(isinstance(module, SelfAttention) for module in model.modules())
 
 
 def _match_dtypes(model: nn.Module, saved: Mapping[str, Tensor]) -> None:

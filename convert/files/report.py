@@ -1,4 +1,4 @@
-"""What ``report.json`` holds: what a conversion did, and how far layers and network can be from the CNN's."""
+"""Content of ``report.json``: the conversion report, and bounds on the distance from the CNN."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..bounds.tail import counts_heads_alone
 from ..certificate.comparison import LayerComparison
 from ..certificate.distance import told_distance
 from ..certificate.layer import Certificate, certify
-from ..certificate.network.certificate import NetworkCertificate, certify_network
+from ..certificate.network.certificate import NetworkCertificate, certify_network, converted, size_of_images
 from ..errors import ConversionError
 from ..model.report import Report
 from .entry import attention_named
@@ -28,12 +28,13 @@ REPORT_VERSION = 1
 ALONE = "its bound counts each head by itself, which is larger: kernel and attention are too wide for the sharper sum"
 _UNCHECKED = ("attention", "comparison", "network", "sha256", "version")
 _UNCHECKED_OF_LAYERS = ("engine", "literal")
+MOST_LAYERS = 8  # layers of a network whose outputs are bounded for every image; for deeper ones the bound is useless
 CERTIFIED_RANGE = (-1.0, 1.0)  # a layer's inputs are not known here; the bound grows in proportion to them
 
 
 @dataclass(frozen=True)
 class CertifiedLayer:
-    """What is known of one layer.
+    """Certificate of one layer, or the reason why it has none.
 
     Attributes:
         certificate: Bound on the difference for inputs within the range, or None.
@@ -51,27 +52,28 @@ class CertifiedLayer:
         return str(self.reason) if self.certificate is None else self.certificate.in_words
 
     def to_json(self) -> dict[str, Any]:
-        """What ``conv2attn check`` reads beside the layer's geometry and alpha; floats are written exactly."""
+        """The certificate as ``conv2attn check`` reads it; floats are written exactly."""
         certificate = None if self.certificate is None else self.certificate.to_json()
         return {"certificate": certificate, "uncertified": self.reason, "dtype": self.dtype}
 
 
 @dataclass(frozen=True)
 class CertifiedReport:
-    """What a conversion did, with bounds.
+    """Conversion report with bounds.
 
     Attributes:
-        report: What the conversion did.
+        report: The report without bounds.
         bounds: One for each of the report's layers.
-        network: Bound on the difference between the converted network and the CNN.
+        network: Bound on the difference between the converted network and the CNN; None for more than ``MOST_LAYERS``
+            layers, of which ``certify_network`` gives one that is of no use.
         input_range: Smallest and largest value of the images, and of each layer's input, that bounds are for.
-        summary: What is said first.
-        comparison: What was measured on images, if it was.
+        summary: The first lines of the report.
+        comparison: The comparison on images, if one was made.
     """
 
     report: Report
     bounds: tuple[CertifiedLayer, ...]
-    network: NetworkCertificate
+    network: NetworkCertificate | None
     input_range: tuple[float, float]
     summary: Summary
     comparison: tuple[LayerComparison, ...] | None = None
@@ -90,7 +92,7 @@ class CertifiedReport:
 
         Args:
             model: The converted model.
-            report: What was converted.
+            report: The conversion report.
             input_range: Smallest and largest value of the images, and of each layer's input.
             size: As for ``certify_network``.
             progress: Called with 1 after each layer.
@@ -100,14 +102,16 @@ class CertifiedReport:
             for layer in report.layers:
                 bounds.append(_bound(model, layer.name, input_range))
                 progress(1)
-            network = certify_network(model, input_range=input_range, size=size)
+            grid, network = size_of_images(converted(model)[1], size), None
+            if len(report.layers) <= MOST_LAYERS:
+                network = certify_network(model, input_range=input_range, size=grid)
             certified = [layer.name for layer, bound in zip(report.layers, bounds, strict=True) if bound.certificate]
-            summary = Summary.of(model, report.layers, size=network.size)
+            summary = Summary.of(model, report.layers, size=grid)
         wide = [name for name in certified if counts_heads_alone(attention_named(model, name))]
         return cls(report.noted(dict.fromkeys(wide, ALONE)), tuple(bounds), network, input_range, summary)
 
     def noted(self, notes: Mapping[str, str]) -> CertifiedReport:
-        """The same, with what else the user should know of layers, by their names."""
+        """The same report with further notes on layers, by name."""
         return replace(self, report=self.report.noted(notes))
 
     def to_json(self) -> dict[str, Any]:
@@ -120,7 +124,7 @@ class CertifiedReport:
                 layer.to_json() | {"literal": self._sampled(layer.name)} | bound.to_json()
                 for layer, bound in zip(self.report.layers, self.bounds, strict=True)
             ],
-            "network": self.network.to_json(),
+            "network": None if self.network is None else self.network.to_json(),
             "comparison": None if self.comparison is None else [layer.to_json() for layer in self.comparison],
             "skipped": [asdict(problem) for problem in self.report.skipped],
         }
@@ -149,13 +153,13 @@ def _bound(model: nn.Module, name: str, input_range: tuple[float, float]) -> Cer
 def checksum(report: Mapping[str, Any], config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
     """A SHA-256 over what a folder says of its layers and over their tensors, so that a change of one can be seen.
 
-    It is no signature: whoever changes a folder on purpose can write it anew. What nothing checks is not in it:
-    engines, versions, what was measured, and the bound of the whole network.
+    It is no signature: whoever changes a folder on purpose can write a new one. It leaves out what nothing checks:
+    engines, versions, measurements, and the bound of the whole network.
 
     Args:
-        report: What ``report.json`` holds.
-        config: What ``config.json`` holds.
-        tensors: What the weights' file holds.
+        report: Content of ``report.json``.
+        config: Content of ``config.json``.
+        tensors: Content of the weights' file.
     """
     said = {key: value for key, value in report.items() if key not in _UNCHECKED}
     if isinstance(said.get("layers"), list):

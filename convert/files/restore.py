@@ -1,4 +1,4 @@
-"""From a converted network back to the CNN's state dict; a folder needs no code for it."""
+"""Restores the CNN's state dict from a converted network; a folder needs no code for this."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ import torch
 from torch import Tensor
 
 from ..errors import NotAConvolutionError, OutputError
-from .checkpoint import read_checkpoint
+from .checkpoint import Opening, read_checkpoint
 from .entry import holds_attention, without_attention
 from .folder import LAYERS_CONTENT, converted_in, is_converted, read_folder
-from .open import Opening, check_convolutions, check_options
+from .open import check_convolutions, check_options, open_network
 from .tensors import copies, independent, write_safetensors, write_stream
 from .write import CONFIG, WEIGHTS, check_file, write_file
-
-_SAFETENSORS = ".safetensors"
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ def restored_state(path: str | Path, opening: Opening | None = None) -> Restored
 
     Args:
         path: A folder that a conversion wrote, or a file with the state dict of a converted network.
-        opening: How it is opened; a folder needs no architecture.
+        opening: Options for opening it; a folder needs no architecture.
 
     Raises:
         ArchitectureNeededError: A file is given, and no architecture.
@@ -49,19 +47,17 @@ def restored_state(path: str | Path, opening: Opening | None = None) -> Restored
         ConversionError: As ``open_network``.
     """
     path, opening = converted_in(Path(path)), opening or Opening()
-    is_folder = is_converted(path)
-    if opening.architecture is None and not is_folder:
-        saved = read_checkpoint(path, ema=opening.ema, weights=opening.weights, trust=opening.trust)
-        _check_holds_attention(path, holds_attention(saved.state_dict))
-    if is_folder and opening.architecture is None:  # it has all tensors of the network, and no code is needed
-        check_options(path, ema=opening.ema, weights=opening.weights)
+    if is_converted(path):  # it has all tensors of the network
+        check_options(path, opening)
         config, saved = read_folder(path)
         check_convolutions(config.layers, saved)
         state = without_attention(saved.state_dict, config.layers)
         return Restored(state, saved.files, config.content == LAYERS_CONTENT)
-    network = opening.open(path)
-    _check_holds_attention(path, network.is_converted)
-    return Restored(network.cnn().state_dict(), network.files)
+    if opening.architecture is not None or holds_attention(read_checkpoint(path, opening).state_dict):
+        network = open_network(path, opening)
+        if network.is_converted:
+            return Restored(network.cnn().state_dict(), network.files)
+    raise NotAConvolutionError(f"{path} holds no attention layer, so there is nothing to restore")
 
 
 def restore_file(source: Path, out: Path, opening: Opening | None = None, *, force: bool = False) -> Restored:
@@ -69,44 +65,30 @@ def restore_file(source: Path, out: Path, opening: Opening | None = None, *, for
 
     Args:
         source: As ``restored_state`` takes.
-        out: As ``write_state_dict`` takes.
+        out: The file; the end of its name says what is written: .safetensors, .pth or .pt.
         opening: As ``restored_state`` takes.
         force: Replace a file that exists.
 
     Raises:
-        ConversionError: As ``restored_state`` and ``write_state_dict``; what can be refused before reading, is.
+        OutputError: The suffix is another, or the file cannot be written; checked before reading where possible.
+        ConversionError: As ``restored_state``.
     """
     check_state_dict_file(out, force=force, sources=[source, source / CONFIG, source / WEIGHTS])
     restored = restored_state(source, opening)
-    write_state_dict(restored.state_dict, out, force=force, sources=restored.files)
+    tensors = copies(restored.state_dict)  # a part of a storage would be written with all of it
+    write_file(out, lambda path: _WRITERS[out.suffix](tensors, path), force=force, sources=restored.files)
     return restored
 
 
 def check_state_dict_file(out: Path, *, force: bool = False, sources: Iterable[Path] = ()) -> None:
-    """Refuses a file that ``write_state_dict`` would refuse.
+    """Refuses a file with another suffix, or that cannot be written.
 
     Raises:
-        OutputError: Its name ends in none of .safetensors, .pth and .pt, or it cannot be written.
+        OutputError: It is such a file.
     """
     if out.suffix not in _WRITERS:
         raise OutputError(f"{out} must end in {', '.join(_WRITERS)}, which says what kind of file is written")
     check_file(out, force=force, sources=sources)
-
-
-def write_state_dict(state: dict[str, Tensor], out: Path, *, force: bool = False, sources: Iterable[Path] = ()) -> None:
-    """Writes a state dict as safetensors or as ``torch.save`` does, by the end of the file's name.
-
-    Raises:
-        OutputError: As ``check_state_dict_file``, or the file system failed. The file is then as before.
-    """
-    check_state_dict_file(out, force=force, sources=(sources := tuple(sources)))
-    tensors = copies(state)  # a part of a storage would be written with all of it
-    write_file(out, lambda path: _WRITERS[out.suffix](tensors, path), force=force, sources=sources)
-
-
-def _check_holds_attention(path: Path, holds: bool) -> None:
-    if not holds:
-        raise NotAConvolutionError(f"{path} holds no attention layer, so there is nothing to restore")
 
 
 def _write_pickle(tensors: dict[str, Tensor], path: Path) -> None:
@@ -114,7 +96,7 @@ def _write_pickle(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 _WRITERS: dict[str, Callable[[dict[str, Tensor], Path], None]] = {
-    _SAFETENSORS: lambda tensors, path: write_safetensors(independent(tensors), path, {}),
+    ".safetensors": lambda tensors, path: write_safetensors(independent(tensors), path, {}),
     ".pth": _write_pickle,
     ".pt": _write_pickle,
 }

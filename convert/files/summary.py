@@ -1,4 +1,4 @@
-"""What is said first of a conversion: attention, and why it is as fast as the CNN.
+"""Summary of a conversion: its attention layers, and why they are as fast as the CNN.
 
 Literal attention is sampled on an image that is drawn, at the inputs that the layers then get; the same numbers in
 another program would be another statement, so whether the converted network is the CNN's own program is one of its own.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ..attention.layer import SelfAttention
 from ..certificate.network.same import is_same_program
 from ..certificate.sampled import LiteralSample, inputs_of_layers, sample_layer
+from ..engines.base import convolution_flops
 from ..errors import ConversionError
 from ..examples.drawn import DRAWN_SIZE, drawn_input
 from ..model.convert import restore_model
@@ -25,16 +26,16 @@ from ..size import Size
 from .entry import attention_named
 from .layers import Layers
 
-_FLOPS = 2e10  # of a network that is run on the image: seconds
+_FLOPS = 2e10  # most FLOPs to run a network on the image: seconds
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What is said first.
+    """Summary of a conversion.
 
     Attributes:
-        layers: Attention layers.
-        heads: Heads of all of them.
+        layers: Number of attention layers.
+        heads: Number of heads in all of them.
         samples: Literal attention of each that is certified and ran, by its name.
         is_same_program: Whether the converted network is the CNN's program, node for node.
     """
@@ -61,7 +62,7 @@ class Summary:
                 if isinstance(model, Layers):
                     inputs = {name: drawn_input(attention_named(model, name), grid) for name in names}
                 else:
-                    inputs, same = inputs_of_layers(model, image, names, limit=_FLOPS), is_the_cnn(model, image)
+                    inputs, same = inputs_of_layers(model, image, allowed=_within(_FLOPS)), is_the_cnn(model, image)
                 break
         return cls(len(layers), sum(layer.heads for layer in layers), _sampled(model, inputs), same)
 
@@ -85,16 +86,28 @@ class Summary:
         return numbers | {"sampled": len(self.samples), "in_words": self.in_words}
 
 
+def _within(flops: float) -> Callable[[SelfAttention, Tensor], bool]:
+    """Returns a test that accepts layers while their convolutions together take at most ``flops`` for one image."""
+    left = flops
+
+    def allowed(layer: SelfAttention, x: Tensor) -> bool:
+        nonlocal left
+        left -= convolution_flops(layer.spec, Size(*x.shape[2:]), batch=1)
+        return left >= 0
+
+    return allowed
+
+
 def _sampled(model: nn.Module, inputs: Mapping[str, Tensor]) -> dict[str, LiteralSample]:
     found = {}
     for name, x in inputs.items():
-        with contextlib.suppress(ConversionError):  # of scores that cancel, or an input that is not finite
+        with contextlib.suppress(ConversionError):  # scores cancel, or an input is not finite
             found[name] = sample_layer(attention_named(model, name), x)
     return found
 
 
 def is_the_cnn(model: nn.Module, image: Tensor) -> bool:
-    """Whether a network is its CNN's program; False without a try where a layer is not in the exact regime."""
+    """Whether a network is its CNN's program; False at once if a layer is not in the exact regime."""
     layers = [module for module in model.modules() if isinstance(module, SelfAttention)]
     if model.training or not all(layer.regime.is_exact and layer.content is None for layer in layers):
         return False

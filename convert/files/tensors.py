@@ -1,4 +1,4 @@
-"""Tensors in files that we write: as safetensors, and as ``torch.save`` writes them."""
+"""Writing of tensors, as safetensors and by ``torch.save``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO
 
 from safetensors import SafetensorError
 from safetensors.torch import save_file
@@ -18,23 +18,19 @@ Place = tuple[object, ...]
 
 
 def place(tensor: Tensor) -> Place:
-    """Where a tensor's numbers lie and how they are read: the same for two tensors only if they are one."""
+    """Storage, offset and layout of a tensor: equal for two tensors only if they are one."""
     return (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
 
 
 def aliases(state: Mapping[str, Tensor]) -> dict[str, str]:
-    """The names whose numbers an earlier name holds already, each with that name.
+    """Names that share their numbers with an earlier name, each with that name.
 
     Safetensors has no shared tensors. As ``safetensors.torch.save_model`` does, one of the names keeps the numbers, and
     the file's metadata say of each other name which one that is.
     """
     first: dict[Place, str] = {}
-    found = {}
-    for name, tensor in state.items():
-        kept = first.setdefault(place(tensor), name) if tensor.numel() else name
-        if kept != name:
-            found[name] = kept
-    return found
+    kept = {name: first.setdefault(place(tensor), name) for name, tensor in state.items() if tensor.numel()}
+    return {name: other for name, other in kept.items() if other != name}
 
 
 def independent(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -76,28 +72,10 @@ def write_safetensors(tensors: dict[str, Tensor], path: Path, metadata: Mapping[
 def write_stream(save: Callable[[IO[bytes]], object], path: Path) -> None:
     """Writes a file by a function that writes to a stream, as ``torch.save`` does.
 
-    Where the stream fails, torch ends the whole process; so it gets one that remembers the failure.
+    Where a stream fails, as on a full disk, torch ends the whole process; so it writes into memory.
 
     Raises:
         OSError: The file system failed.
     """
-    with _Remembering(path, "wb") as stream:
-        save(cast(IO[bytes], stream))
-        if stream.error is not None:
-            raise stream.error
-
-
-class _Remembering(io.FileIO):
-    """A file that takes everything, and keeps the first error; from then on it writes nothing."""
-
-    error: OSError | None = None
-
-    def write(self, data: Any) -> int:
-        """Writes all of the data, and never less."""
-        rest = whole = memoryview(data).cast("B")
-        try:
-            while rest and self.error is None:
-                rest = rest[super().write(rest) :]
-        except OSError as error:
-            self.error = error
-        return len(whole)
+    save(stream := io.BytesIO())
+    path.write_bytes(stream.getbuffer())

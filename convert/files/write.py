@@ -46,39 +46,34 @@ def write_folder(
         force: Replace the folder if conv2attn wrote it and everything in it, or if it is empty.
         sources: Files and folders that are being read, which the target must not be or hold.
     """
-    target, sources = _resolved(target), tuple(sources)
-    check_target(target, force=force, sources=sources)
-    with _beside(target) as temporary:
-        new = temporary / target.name
+
+    def fill(new: Path) -> None:
         new.mkdir()
         write(new)
-        for path in (*new.iterdir(), new):  # the contents before what lists them
-            _sync(path)
-        check_target(target, force=force, sources=sources)  # again: writing takes a while
-        if target.exists():
-            os.replace(target, temporary / _OLD)
-        os.replace(new, target)
-        _sync(target.parent)
+
+    _write(target, fill, check_target, force, tuple(sources))
 
 
 def write_file(
     target: Path, write: Callable[[Path], object], *, force: bool = False, sources: Iterable[Path] = ()
 ) -> None:
-    """Writes the file ``target`` by calling ``write`` on a new path, whose file then takes its place.
+    """Writes the file ``target``, likewise: ``write`` gets a new path; any plain file is replaced by force."""
+    _write(target, write, check_file, force, tuple(sources))
 
-    Args:
-        target: The file to write; a link is followed.
-        write: Writes the file whose path it is given.
-        force: Replace a file that exists.
-        sources: Files that are being read, none of which the target may be.
-    """
-    target, sources = _resolved(target), tuple(sources)
-    check_file(target, force=force, sources=sources)
+
+def _write(
+    target: Path, write: Callable[[Path], object], check: Callable[..., None], force: bool, sources: tuple[Path, ...]
+) -> None:
+    target = _resolved(target)
+    check(target, force=force, sources=sources)
     with _beside(target) as temporary:
         new = temporary / target.name
         write(new)
-        _sync(new)
-        check_file(target, force=force, sources=sources)  # again: writing takes a while
+        for path in (*(new.iterdir() if new.is_dir() else ()), new):  # the contents before what lists them
+            _sync(path)
+        check(target, force=force, sources=sources)  # again: writing takes a while
+        if target.is_dir():
+            os.replace(target, temporary / _OLD)
         os.replace(new, target)
         _sync(target.parent)
 
@@ -87,7 +82,7 @@ def write_file(
 def marked_file(target: Path | None, *, marks: Collection[str], sources: Iterable[Path] = ()) -> Iterator[Write]:
     """Checks the place of a text before the work whose result it is, and yields the function that writes it.
 
-    A text of ours is replaced without being told to: it says near its beginning what wrote it.
+    A text that conv2attn wrote is replaced without ``force``: a mark near its beginning identifies it.
 
     Args:
         target: The file, or None to write nothing.
@@ -108,38 +103,30 @@ def marked_file(target: Path | None, *, marks: Collection[str], sources: Iterabl
 
 def check_target(target: Path, *, force: bool = False, sources: Iterable[Path] = ()) -> None:
     """Refuses a target that ``write_folder`` would refuse."""
-    target = _resolved(target)
-    _check_parent(target)
-    with file_system_errors(target):
-        if not target.exists():
-            return
-        if not target.is_dir():
+    with _place(target) as target:
+        if target.exists() and not target.is_dir():
             raise OutputError(f"{target} is a file; the output is a folder")
         check_apart(target, sources)
-        _check_only_ours(target)
-        if not force:
-            raise OutputExistsError(f"{target} exists, and force was not given")
+        if target.exists():
+            _check_only_ours(target)
+        _check_force(target, force)
 
 
 def check_file(target: Path, *, force: bool = False, sources: Iterable[Path] = ()) -> None:
     """Refuses a target that ``write_file`` would refuse."""
-    target = _resolved(target)
-    _check_parent(target)
-    with file_system_errors(target):
+    with _place(target) as target:
         if target.is_dir():
             raise OutputError(f"{target} is a folder; the output is a file")
         if target.exists() and not target.is_file():
             raise OutputError(f"{target} is not a plain file; only a plain file is replaced")
         check_apart(target, sources)
-        if target.exists() and not force:
-            raise OutputExistsError(f"{target} exists, and force was not given")
+        _check_force(target, force)
 
 
 def check_marked(target: Path, marks: Collection[str], sources: Iterable[Path] = ()) -> Path:
     """Refuses a target that ``marked_file`` would refuse; else gives it with links followed."""
-    target = _resolved(target)
     check_file(target, force=True, sources=sources)
-    with file_system_errors(target):
+    with _place(target) as target:
         if target.exists():
             with target.open("rb+") as file:  # as it will be written
                 beginning = file.read(_BEGINNING).decode(errors="replace")
@@ -149,11 +136,11 @@ def check_marked(target: Path, marks: Collection[str], sources: Iterable[Path] =
 
 
 def check_distinct(targets: Iterable[Path]) -> None:
-    """Refuses outputs of one run of which two are the same file, perhaps by a link."""
+    """Refuses outputs of one run if two of them are the same file, perhaps by a link."""
     known: dict[Path, Path] = {}
     for target in targets:
         if (first := known.setdefault(_resolved(target), target)) is not target:
-            raise OutputError(f"{first} and {target} are the same file; each output takes a file of its own")
+            raise OutputError(f"{first} and {target} are the same file; each output needs its own file")
 
 
 def check_apart(target: Path, sources: Iterable[Path]) -> None:
@@ -164,9 +151,9 @@ def check_apart(target: Path, sources: Iterable[Path]) -> None:
 
 
 def check_outside(target: Path, source: Path) -> None:
-    """Refuses a target in a folder whose entries are read: it would be one of them, the next time."""
+    """Refuses a target in a folder whose entries are read, since the next run would read it too."""
     if source.exists() and _is_within(target.parent, source):
-        raise OutputError(f"{target} cannot be written: it is inside {source}, and would be read as a part of that")
+        raise OutputError(f"{target} cannot be written: it is inside {source}, and would be read as part of it")
 
 
 def is_ours(config: Path) -> bool:
@@ -238,12 +225,21 @@ def _remove(temporary: Path, target: Path) -> None:
     shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _check_parent(target: Path) -> None:
-    """Refuses a target whose folder is not there or takes no file."""
+@contextmanager
+def _place(target: Path) -> Iterator[Path]:
+    """A target with links followed, in a folder that can be written."""
+    target = _resolved(target)
     if not target.parent.is_dir():
         raise OutputError(f"{target} cannot be written: there is no folder {target.parent}")
     if not os.access(target.parent, os.W_OK | os.X_OK):
         raise OutputError(f"{target} cannot be written: the folder {target.parent} is not writable")
+    with file_system_errors(target):
+        yield target
+
+
+def _check_force(target: Path, force: bool) -> None:
+    if target.exists() and not force:
+        raise OutputExistsError(f"{target} exists, and force was not given")
 
 
 def _resolved(target: Path) -> Path:

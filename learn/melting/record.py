@@ -1,4 +1,4 @@
-"""What is recorded of each attention layer after an epoch: where its heads look, and how far it has come.
+"""Record of each attention layer after an epoch: where its heads look, and its distance from the convolution.
 
 Non-locality is ConViT's (arXiv 2103.10697): the mean distance in pixels between a query and what it attends to, over
 heads and queries.
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ...convert.attention.layer import SelfAttention
 from ...convert.certificate.distance import distance_from_convolution
 from ...convert.certificate.layer import InputRange
+from ...convert.certificate.sampled import inputs_of_layers
 from ...convert.engines.literal import all_queries
 from ...convert.heads.encoding import key_positions
 from ...convert.heads.gate import opening
@@ -23,7 +24,7 @@ from ..training.records import Record
 from .melt import INPUT_RANGE, attention_layers
 
 _QUERIES = 64  # at most, spread evenly over the image
-_PROBABILITIES = 2**24  # that are held at a time: a stem of 7x7 taps sees 150,000 pixels with 49 heads
+_PROBABILITIES = 2**24  # in memory at one time: a stem of 7x7 taps sees 150,000 pixels with 49 heads
 
 
 @dataclass(frozen=True)
@@ -108,20 +109,3 @@ def _row(query: Tensor, output: Size) -> int:
     for coordinate, length in zip(query.tolist(), output, strict=True):
         number = number * length + coordinate
     return number
-
-
-def inputs_of_layers(model: nn.Module, images: Tensor) -> dict[str, Tensor]:
-    """What each attention layer gets for some images, by name; copies, which no network that works in place changes."""
-    found: dict[str, Tensor] = {}
-    handles = [
-        layer.register_forward_pre_hook(lambda _, args, name=name: found.setdefault(name, args[0].detach().clone()))
-        for name, layer in attention_layers(model)
-    ]
-    weight = next(model.parameters())
-    try:
-        with torch.no_grad():
-            model(images.to(weight, copy=True))
-    finally:
-        for handle in handles:
-            handle.remove()
-    return found

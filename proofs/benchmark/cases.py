@@ -4,7 +4,7 @@ Three regimes are measured:
 
     exact   alpha so large that attention is exactly one-hot: the layer is the convolution
     soft    alpha = 2 for all heads, which still sit at the kernel's taps
-    free    heads that have moved: real centres within a pixel of the taps, an alpha of each head's own
+    free    heads that have moved: real centres within a pixel of the taps, and an own alpha for each head
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,23 +26,11 @@ FREE_SHIFT = 1.0  # pixels
 
 
 class Regime(StrEnum):
-    """Which attention a layer computes."""
+    """Attention that a layer computes."""
 
     exact = "exact"
     soft = "soft"
     free = "free"
-
-
-class Limits(NamedTuple):
-    """Limits on attention whose cost is quadratic in the pixels; above them it is not measured.
-
-    Attributes:
-        memory: Bytes that its scores may take.
-        flops: FLOPs of a forward call.
-    """
-
-    memory: int
-    flops: float
 
 
 @dataclass(frozen=True)
@@ -54,18 +41,22 @@ class Case:
         layer: Its geometry.
         conv: The convolution, with random weights.
         x: Random input, [batch, in_channels, rows, columns].
-        seed: Of the weights, of the input, and of free heads.
-        limits: What is not tried.
+        seed: Seed of the weights, of the input, and of free heads.
+        memory_limit: Bytes that a score for every head, query and key may take.
+        limit_flops: Quadratic attention that takes more FLOPs for one call is not measured.
     """
 
     layer: BenchmarkLayer
     conv: nn.Conv2d
     x: Tensor
     seed: int
-    limits: Limits
+    memory_limit: int
+    limit_flops: float
 
     @classmethod
-    def draw(cls, layer: BenchmarkLayer, *, batch: int, seed: int, like: Tensor, limits: Limits) -> Case:
+    def draw(
+        cls, layer: BenchmarkLayer, *, batch: int, seed: int, like: Tensor, memory_limit: int, limit_flops: float
+    ) -> Case:
         """Draws weights and input, with the dtype and device of ``like``."""
         generator = torch.Generator().manual_seed(seed)
         conv = nn.Conv2d(**layer.spec.arguments()).requires_grad_(False)
@@ -73,32 +64,23 @@ class Case:
         for parameter in conv.parameters():
             parameter.uniform_(-bound, bound, generator=generator)
         x = torch.randn(batch, layer.spec.in_channels, *layer.size, generator=generator)
-        return cls(layer, conv.to(like), x.to(like), seed, limits)
+        return cls(layer, conv.to(like), x.to(like), seed, memory_limit, limit_flops)
 
+    @torch.no_grad()
     def attention(self, regime: Regime, engine: str) -> SelfAttention2d:
-        """The attention layer of the convolution in a regime."""
-        alpha = SOFT_ALPHA if regime is Regime.soft else None
-        layer = attention_from_conv(self.conv, alpha=alpha, engine=engine)
-        layer.memory_limit = self.limits.memory
+        """The attention layer of the convolution in a regime; free heads are moved, with an alpha of their own."""
+        layer = attention_from_conv(self.conv, alpha=SOFT_ALPHA if regime is Regime.soft else None, engine=engine)
+        layer.memory_limit = self.memory_limit
         if regime is Regime.free:
-            _free_heads(layer, torch.Generator().manual_seed(self.seed))
+            generator, (low, high) = torch.Generator().manual_seed(self.seed), FREE_ALPHAS
+            shift = 2 * torch.rand(layer.centers.shape, generator=generator) - 1
+            alpha = low + (high - low) * torch.rand(layer.num_heads, generator=generator)
+            layer.set_positions(alpha=alpha, centers=layer.centers + FREE_SHIFT * shift)
         return layer
 
     def first_image(self) -> Case:
         """The same layer, on the first image alone, in double precision."""
-        return replace(self, conv=_double(self.conv), x=self.x[:1].double())
-
-
-@torch.no_grad()
-def _free_heads(layer: SelfAttention2d, generator: torch.Generator) -> None:
-    """Moves each head by up to a pixel along each axis, and gives it an alpha of its own."""
-    shift = 2 * torch.rand(layer.centers.shape, generator=generator) - 1
-    centers = layer.centers + FREE_SHIFT * shift
-    low, high = FREE_ALPHAS
-    layer.set_positions(alpha=low + (high - low) * torch.rand(layer.num_heads, generator=generator), centers=centers)
-
-
-def _double(conv: nn.Conv2d) -> nn.Conv2d:
-    copied = nn.Conv2d(**ConvSpec.from_conv(conv).arguments(), dtype=torch.float64, device=conv.weight.device)
-    copied.load_state_dict(conv.state_dict())
-    return copied.requires_grad_(False)
+        arguments = ConvSpec.from_conv(self.conv).arguments()
+        conv = nn.Conv2d(**arguments, dtype=torch.float64, device=self.conv.weight.device).requires_grad_(False)
+        conv.load_state_dict(self.conv.state_dict())
+        return replace(self, conv=conv, x=self.x[:1].double())

@@ -62,12 +62,6 @@ def score_bias(layer: SelfAttention2d, size: Size) -> Tensor:
     return (rows[:, :, None, :, None] + columns[:, None, :, None, :]).flatten(3).flatten(1, 2)
 
 
-def score_bytes(spec: ConvSpec, size: Size, dtype: torch.dtype) -> int:
-    """Bytes of one score for every head, query and key."""
-    return dtype.itemsize * spec.num_heads * math.prod(spec.output_size(size)) * math.prod(spec.padded_size(size))
-
-
-def dense_flops(spec: ConvSpec, size: Size, *, batch: int) -> int:
-    """FLOPs of the two products of attention: queries with keys, probabilities with values."""
-    pairs = spec.num_heads * math.prod(spec.output_size(size)) * math.prod(spec.padded_size(size))
-    return 2 * 2 * batch * pairs * spec.out_channels
+def number_of_scores(spec: ConvSpec, size: Size) -> int:
+    """Heads times queries times keys."""
+    return spec.num_heads * math.prod(spec.output_size(size)) * math.prod(spec.padded_size(size))

@@ -1,4 +1,4 @@
-"""Measures calls that do the same work: memory first, then time, in turns."""
+"""Measures calls that do the same work: first memory, then time, in turns."""
 
 from __future__ import annotations
 
@@ -19,39 +19,34 @@ from torch.autograd.profiler import profile
 from torch.utils.benchmark import Timer
 
 from ...convert.attention.layer import DEFAULT_MEMORY_LIMIT
-from ...convert.errors import ConversionError
-from .cases import Limits
+from ...convert.errors import ConversionError, first_line
 from .results import Measurement, Phase
 
-Call = Callable[[], object]
 CPU = torch.device("cpu")
+Call = Callable[[], object]
 LAYER_BATCH, NETWORK_BATCH = 8, 4
 ROUNDS, MIN_ROUNDS = 7, 5
 SAMPLE_SECONDS = 5e-3  # shortest sample
 LIMIT_FLOPS = {"cpu": 2.5e11, "cuda": 1e13}  # some seconds; dense attention at 56x56 takes 1.9e11 for 8 images
 
-# What a candidate that cannot run raises; torch reports exhausted memory and failed compilation as RuntimeError.
-FAILURES = (ConversionError, RuntimeError)
-
 _BLOCK = "[memory]"  # the name of the profiler's record of an allocation (positive) or a release (negative)
-# Options of glibc's mallopt by number, with the value that keeps freed memory, and the usual one.
-_MALLOC_OPTIONS = {-1: (-1, 128 * 2**10), -2: (64 * 2**20, 128 * 2**10), -4: (0, 65_536)}
+_KEEP_MEMORY = {-1: -1, -2: 64 * 2**20, -4: 0}  # options of glibc's mallopt by number: trim, top pad, no mmap
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to measure.
+    """Settings of a measurement.
 
     Attributes:
-        device: Where.
+        device: Device to measure on.
         dtype: Precision of weights and inputs.
         backward: Whether to measure forward + backward too.
-        compile: Whether to measure what torch.compile makes of each candidate.
+        compile: Whether to measure each candidate compiled by torch.compile.
         batch: Images in a call; None takes ``LAYER_BATCH`` for layers and ``NETWORK_BATCH`` for networks.
         rounds: Samples of each call, at least ``MIN_ROUNDS``.
         threads: Threads for torch; None leaves them.
         tf32: Whether a GPU may use TF32.
-        seed: Of weights, inputs and free heads.
+        seed: Seed of weights, inputs and free heads.
         limit_flops: Dense and literal attention that takes more for one call is left out; None takes
             ``LIMIT_FLOPS``.
         memory_limit: Bytes that a score for every head, query and key may take.
@@ -78,13 +73,13 @@ class Settings:
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """What is timed."""
+        """Phases to time."""
         return (Phase.forward, Phase.training) if self.backward else (Phase.forward,)
 
     @property
-    def limits(self) -> Limits:
-        """What is not tried."""
-        return Limits(self.memory_limit, self.limit_flops or LIMIT_FLOPS.get(self.device.type, math.inf))
+    def most_flops(self) -> float:
+        """The limit of FLOPs for quadratic attention."""
+        return self.limit_flops or LIMIT_FLOPS.get(self.device.type, math.inf)
 
     def to_json(self) -> dict[str, Any]:
         """The settings as plain data."""
@@ -95,11 +90,11 @@ def measure(calls: Mapping[str, Call], settings: Settings) -> dict[str, Measurem
     """Measures calls against the first of them.
 
     Args:
-        calls: By name. The first call of each finds nothing prepared by an earlier one, unless it is compiled.
-        settings: How.
+        calls: Calls by name. The first call of each finds nothing prepared by an earlier one, unless it is compiled.
+        settings: Settings of the measurement.
 
     Returns:
-        For each name what was found, or why the call failed.
+        The measurement of each name, or why the call failed.
     """
     peaks: dict[str, int] = {}
     found: dict[str, Measurement | str] = {}
@@ -108,9 +103,10 @@ def measure(calls: Mapping[str, Call], settings: Settings) -> dict[str, Measurem
             if settings.compile:
                 call()
             peaks[name] = peak_bytes(call, device=settings.device)
-        except FAILURES as error:
-            text = str(error).strip().partition("\n")[0]
-            found[name] = text if isinstance(error, ConversionError) else f"{type(error).__name__}: {text}"
+        except ConversionError as error:
+            found[name] = str(error)
+        except RuntimeError as error:  # torch's, also of exhausted memory and failed compilation
+            found[name] = first_line(error)
     times = time_in_turns({name: calls[name] for name in peaks}, rounds=settings.rounds, device=settings.device)
     base = next(iter(times.values()), ())
     for name, seconds in times.items():
@@ -167,35 +163,27 @@ def peak_bytes(call: Call, *, device: torch.device) -> int:
 
 @contextmanager
 def settings_applied(settings: Settings) -> Iterator[None]:
-    """Threads and TF32 as the settings say, and freed memory kept by the C library, where that is glibc.
+    """Applies threads and TF32 of the settings; from now on, the C library keeps freed memory if it is glibc.
 
     Otherwise glibc gives large blocks back to the system and gets them again, page by page, whenever a limit happens to
     be crossed. A call can then take several times as long, and no ratio of two calls means anything.
     """
-    is_glibc = platform.libc_ver()[0] == "glibc"
-    mallopt: Any = getattr(ctypes.CDLL(None), "mallopt", None) if is_glibc else None
+    if platform.libc_ver()[0] == "glibc":
+        for option, value in _KEEP_MEMORY.items():
+            ctypes.CDLL(None).mallopt(option, value)
     before = torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     try:
-        for option, (kept, _) in _MALLOC_OPTIONS.items() if mallopt else ():
-            mallopt(option, kept)
         torch.set_num_threads(settings.threads or before[0])
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.tf32
         yield
     finally:
-        for option, (_, usual) in _MALLOC_OPTIONS.items() if mallopt else ():
-            mallopt(option, usual)
         torch.set_num_threads(before[0])
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before[1:]
 
 
 def forward_call(function: Callable[[Tensor], Tensor], x: Tensor) -> Call:
     """A call that computes the output and nothing for a backward pass."""
-
-    @torch.no_grad()
-    def call() -> Tensor:
-        return function(x)
-
-    return call
+    return torch.no_grad()(lambda: function(x))
 
 
 def training_call(
@@ -204,8 +192,4 @@ def training_call(
     """A call that computes the output and the gradients of sum(output * cotangent) for input and parameters."""
     x = x.detach().requires_grad_()
     wanted = [x, *(parameter.requires_grad_() for parameter in parameters)]
-
-    def call() -> object:
-        return torch.autograd.grad(function(x), wanted, cotangent)
-
-    return call
+    return lambda: torch.autograd.grad(function(x), wanted, cotangent)

@@ -1,10 +1,10 @@
-"""What a benchmark measured, as data."""
+"""Rows of measurements, and their summaries over a table."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from statistics import median
 from typing import Any
@@ -12,11 +12,10 @@ from typing import Any
 from ...convert.size import Size
 
 UNSTEADY = 1.3
-MOST_UNSTEADY = 0.1  # of all measurements; with more, something else was running
 
 
 class Phase(StrEnum):
-    """What is timed."""
+    """Timed phase."""
 
     forward = "forward"
     training = "forward + backward"
@@ -24,7 +23,7 @@ class Phase(StrEnum):
 
 
 class Kind(StrEnum):
-    """What is measured."""
+    """Kind of layer, or a whole network."""
 
     dense = "dense"
     depthwise = "depthwise"
@@ -38,7 +37,7 @@ class Measurement:
     Attributes:
         seconds: Seconds of one call, in each round.
         ratios: These seconds over those of the call it is compared with, in the same round.
-        peak_bytes: Most memory held at one time by the first call, see ``memory.py``.
+        peak_bytes: Most memory held at one time by the first call.
     """
 
     seconds: tuple[float, ...]
@@ -52,7 +51,7 @@ class Measurement:
 
     @property
     def ratio(self) -> float:
-        """Median of the ratios: what slows a whole round down does not touch them."""
+        """Median of the ratios, which a slowdown of a whole round does not change."""
         return median(self.ratios)
 
     @property
@@ -63,23 +62,22 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Row:
-    """One candidate on one layer.
+    """Measurement of one candidate on one layer.
 
     Attributes:
         table: Name of the table.
         layer: Name of the layer.
         geometry: The layer's geometry, in words.
         kind: Dense, depthwise, or a whole network.
-        size: Of the input.
+        size: Size of the input.
         batch: Images in a call.
-        count: How many layers of the network are like this one.
-        phase: What is timed.
-        candidate: What computes it.
-        measurement: What was found, or None.
+        count: Number of such layers in the network.
+        phase: Timed phase.
+        candidate: Name of the candidate.
+        measurement: The measurement, or None.
+        reason: Why it was not measured, or None.
         error: Largest difference from the reference in float64, or None.
         bound: The derived bound on it, or None where there is none.
-        reason: Why it was not measured, or None.
-        flops: What the engine's cost predicts, or None where no engine computes it.
     """
 
     table: str
@@ -91,37 +89,27 @@ class Row:
     count: int
     phase: Phase
     candidate: str
-    measurement: Measurement | None
+    measurement: Measurement | None = None
+    reason: str | None = None
     error: float | None = None
     bound: float | None = None
-    reason: str | None = None
-    flops: int | None = None
-
-    def with_outcome(self, outcome: Measurement | str) -> Row:
-        """The row with what was found, or with why it was not measured."""
-        if isinstance(outcome, Measurement):
-            return replace(self, measurement=outcome)
-        return replace(self, reason=outcome)
 
     def to_json(self) -> dict[str, Any]:
         """The row as plain data, with the medians."""
-        data = asdict(self) | {"size": list(self.size)}
-        found = data.pop("measurement")
-        medians: dict[str, Any] = {"ms": None, "ratio": None, "peak_bytes": None, "seconds": [], "ratios": []}
-        if self.measurement is not None:
-            medians = {"ms": self.measurement.ms, "ratio": self.measurement.ratio, **found}
-        return data | medians
+        data, made = asdict(self) | {"size": list(self.size)}, self.measurement
+        found = data.pop("measurement") or {"seconds": [], "ratios": [], "peak_bytes": None}
+        return data | found | {"ms": made and made.ms, "ratio": made and made.ratio}
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One candidate over the layers of a table.
+    """Summary of one candidate over the layers of a table.
 
     Attributes:
         table: Name of the table.
-        kind: Of the layers.
-        phase: What is timed.
-        candidate: What computes them.
+        kind: Kind of the layers.
+        phase: Timed phase.
+        candidate: Name of the candidate.
         measured: Layers it was measured on, each counted as often as the network has it.
         layers: All such layers.
         mean: Geometric mean of the ratios over the measured layers.
@@ -141,40 +129,32 @@ class Summary:
     peak_bytes: int
     error_over_bound: float | None
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether no layer was left out."""
-        return self.measured == self.layers
-
-    @classmethod
-    def of(cls, rows: Sequence[Row]) -> Summary | None:
-        """Sums up rows of one table, kind, phase and candidate; None if none of them was measured."""
-        found = [(row.measurement, row.count) for row in rows if row.measurement is not None]
-        if not found:
-            return None
-        measured = sum(count for _, count in found)
-        logs = math.fsum(count * math.log(measurement.ratio) for measurement, count in found)
-        errors = [row.error / row.bound for row in rows if row.error is not None and row.bound]
-        return cls(
-            *(rows[0].table, rows[0].kind, rows[0].phase, rows[0].candidate),
-            measured=measured,
-            layers=sum(row.count for row in rows),
-            mean=math.exp(logs / measured),
-            worst=max(measurement.ratio for measurement, _ in found),
-            peak_bytes=max(measurement.peak_bytes for measurement, _ in found),
-            error_over_bound=max(errors, default=None),
-        )
-
-
-def steadiness(rows: Iterable[Row]) -> tuple[int, int]:
-    """How many measurements are steady, of how many."""
-    found = [row.measurement.is_steady for row in rows if row.measurement is not None]
-    return sum(found), len(found)
-
 
 def summarise(rows: Iterable[Row]) -> tuple[Summary, ...]:
-    """One summary for each table, kind of layer, phase and candidate, in the rows' order."""
+    """One summary for each table, kind of layer, phase and candidate that was measured, in the rows' order."""
     groups: dict[tuple[str, Kind, Phase, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.table, row.kind, row.phase, row.candidate), []).append(row)
-    return tuple(summary for group in groups.values() if (summary := Summary.of(group)) is not None)
+    return tuple(_summary(group) for group in groups.values() if any(row.measurement for row in group))
+
+
+def _summary(rows: Sequence[Row]) -> Summary:
+    """Sums up rows of one table, kind, phase and candidate, of which some are measured."""
+    found = [(row.measurement, row.count) for row in rows if row.measurement is not None]
+    measured = sum(count for _, count in found)
+    logs = math.fsum(count * math.log(measurement.ratio) for measurement, count in found)
+    return Summary(
+        *(rows[0].table, rows[0].kind, rows[0].phase, rows[0].candidate),
+        measured=measured,
+        layers=sum(row.count for row in rows),
+        mean=math.exp(logs / measured),
+        worst=max(measurement.ratio for measurement, _ in found),
+        peak_bytes=max(measurement.peak_bytes for measurement, _ in found),
+        error_over_bound=max((r.error / r.bound for r in rows if r.error is not None and r.bound), default=None),
+    )
+
+
+def steadiness(rows: Iterable[Row]) -> tuple[int, int]:
+    """Number of steady measurements, and number of all measurements."""
+    found = [row.measurement.is_steady for row in rows if row.measurement is not None]
+    return sum(found), len(found)

@@ -11,39 +11,47 @@ from torch import nn
 
 from ...convert import SelfAttention, convert_model
 from ...convert.size import Size
-from .candidates import CANDIDATES, Built, Candidate, reference_output
+from .candidates import CANDIDATES, KEY_DIM, TRAINED, Built, Candidate, draw_content, reference_output
 from .cases import SOFT_ALPHA, Case
 from .measure import LAYER_BATCH, NETWORK_BATCH, Call, Settings, forward_call, measure, training_call
-from .results import Kind, Phase, Row
+from .results import Kind, Measurement, Phase, Row
 from .tables import IMAGE_SIZE, NETWORK, NETWORKS, BenchmarkLayer
-from .trained import KEY_DIM, TRAINED, draw_content
 
-BASE, CONVERTED, SOFT, WITH_CONTENT = "CNN", "converted", "converted, soft", "converted, soft, with content"
+CNN, CONVERTED, SOFT, WITH_CONTENT = "CNN", "converted", "converted, soft", "converted, soft, with content"
 COPY, CONVERSION = "copy.deepcopy", "convert_model"
 _CONTENT_SIZE = 14  # pixels a side of the largest images whose layers get content, which is quadratic in their number
 
 
 def measure_layer(table: str, layer: BenchmarkLayer, settings: Settings, phase: Phase) -> list[Row]:
     """Measures a table's candidates on a layer, in one phase; the forward phase checks what they compute."""
-    like = torch.empty(0, device=settings.device, dtype=settings.dtype)
-    case = Case.draw(layer, batch=settings.batch or LAYER_BATCH, seed=settings.seed, like=like, limits=settings.limits)
+    case = Case.draw(
+        layer,
+        batch=settings.batch or LAYER_BATCH,
+        seed=settings.seed,
+        like=torch.empty(0, device=settings.device, dtype=settings.dtype),
+        memory_limit=settings.memory_limit,
+        limit_flops=settings.most_flops,
+    )
     refused = {candidate: candidate.refusal(case) for candidate in TRAINED.get(table, CANDIDATES)}
     built = {candidate: candidate.build(case) for candidate, reason in refused.items() if reason is None}
     torch.compiler.reset()
     found = measure({c.name: _layer_call(made, case, settings, phase) for c, made in built.items()}, settings)
     kind = Kind.depthwise if layer.is_depthwise else Kind.dense
-    geometry = str(layer.spec)
+    like = Row(table, layer.name, str(layer.spec), kind, layer.size, len(case.x), layer.count, phase, "")
     rows = []
     for candidate, reason in refused.items():
-        row = Row(
-            table, layer.name, geometry, kind, layer.size, len(case.x), layer.count, phase, candidate.name, None
-        ).with_outcome(found.get(candidate.name, reason or ""))
-        if row.measurement is not None:
-            row = replace(row, flops=candidate.flops(case))
-            if phase is Phase.forward:
-                row = replace(row, error=_error(candidate, built[candidate], case), bound=candidate.bound(case))
+        row = _with_outcome(replace(like, candidate=candidate.name), found.get(candidate.name, reason or ""))
+        if row.measurement is not None and phase is Phase.forward:
+            row = replace(row, error=_error(candidate, built[candidate], case), bound=candidate.bound(case))
         rows.append(row)
     return rows
+
+
+def _with_outcome(row: Row, outcome: Measurement | str) -> Row:
+    """The row with its measurement, or with why there is none."""
+    if isinstance(outcome, Measurement):
+        return replace(row, measurement=outcome)
+    return replace(row, reason=outcome)
 
 
 def _layer_call(built: Built, case: Case, settings: Settings, phase: Phase) -> Call:
@@ -63,13 +71,13 @@ def _error(candidate: Candidate, built: Built, case: Case) -> float:
     return float((output - reference_output(candidate.regime, case)).abs().max())
 
 
-def measure_network(name: str, settings: Settings, *, size: Size = IMAGE_SIZE) -> Iterator[list[Row]]:
+def measure_network(name: str, settings: Settings, *, size: Size = IMAGE_SIZE) -> Iterator[Row]:
     """Measures a network beside its conversions, each phase by itself, then the conversion beside a copy.
 
     Args:
         name: Out of ``NETWORKS``.
-        settings: How.
-        size: Of the images.
+        settings: Settings of the measurement.
+        size: Size of the images.
     """
     batch = settings.batch or NETWORK_BATCH
     with torch.random.fork_rng(devices=[]):
@@ -78,19 +86,21 @@ def measure_network(name: str, settings: Settings, *, size: Size = IMAGE_SIZE) -
     cnn, x = cnn.to(settings.device, settings.dtype), x.to(settings.device, settings.dtype)
     soft, with_content = (convert_model(cnn, alpha=SOFT_ALPHA).model for _ in range(2))
     add_content(with_content, x[:1], settings.seed)
-    networks = {BASE: cnn, CONVERTED: convert_model(cnn).model, SOFT: soft, WITH_CONTENT: with_content}
+    networks = {CNN: cnn, CONVERTED: convert_model(cnn).model, SOFT: soft, WITH_CONTENT: with_content}
     geometry = f"{sum(isinstance(module, nn.Conv2d) for module in cnn.modules())} convolutions"
 
-    def rows(calls: dict[str, Call], phase: Phase) -> list[Row]:
-        like = Row(NETWORK, name, geometry, Kind.network, size, batch, 1, phase, BASE, None)
-        return [replace(like, candidate=c).with_outcome(found) for c, found in measure(calls, settings).items()]
+    def rows(calls: dict[str, Call], phase: Phase) -> Iterator[Row]:
+        like = Row(NETWORK, name, geometry, Kind.network, size, batch, 1, phase, CNN)
+        for candidate, found in measure(calls, settings).items():
+            yield _with_outcome(replace(like, candidate=candidate), found)
 
     for phase in settings.phases:
         torch.compiler.reset()
-        yield rows({c: _network_call(network, x, settings, phase) for c, network in networks.items()}, phase)
-    yield rows({COPY: lambda: copy.deepcopy(cnn), CONVERSION: lambda: convert_model(cnn)}, Phase.conversion)
+        yield from rows({c: _network_call(network, x, settings, phase) for c, network in networks.items()}, phase)
+    yield from rows({COPY: lambda: copy.deepcopy(cnn), CONVERSION: lambda: convert_model(cnn)}, Phase.conversion)
 
 
+@torch.no_grad()
 def add_content(network: nn.Module, x: torch.Tensor, seed: int) -> None:
     """Adds gated content to the layers of several taps that see images of at most ``_CONTENT_SIZE`` pixels a side."""
     layers, seen = [m for m in network.modules() if isinstance(m, SelfAttention) and m.num_heads > 1], {}
@@ -99,8 +109,7 @@ def add_content(network: nn.Module, x: torch.Tensor, seed: int) -> None:
         for layer in layers
     ]
     was_training = network.training
-    with torch.no_grad():
-        network.eval()(x)
+    network.eval()(x)
     network.train(was_training)
     for hook in hooks:
         hook.remove()

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
-
-from ...convert.errors import ConversionError, OutputError, SelectionError
-from ...convert.files.write import check_distinct, check_file, check_marked, write_file
+from ...convert.errors import OutputError, SelectionError
+from ...convert.files.write import check_distinct, check_file, check_marked, file_system_errors, write_file
+from ..evidence.arithmetic import check_device
 from ..evidence.machine import describe_machine
 from ..terminal.table import Table
-from .criteria import Criterion, evaluate
+from .candidates import TRAINED
 from .measure import Settings, settings_applied
-from .report import criteria_table, layer_tables, ratio_tables, section, summary_table, trust
-from .results import Phase, Row, Summary, steadiness, summarise
+from .report import ratio_tables, section, summary_table, trust
+from .results import Phase, Row, steadiness, summarise
 from .rows import measure_layer, measure_network
 from .tables import LADDER, NETWORK, NETWORKS, TABLES, check_table_names
-from .trained import TRAINED
 
 CREATOR = "conv2attn bench"  # stands in every plot
 
@@ -30,21 +29,17 @@ class Benchmark:
     """A finished run.
 
     Attributes:
-        machine: Where and when.
-        load: Average load of the system before the run, where it tells it: others' programs make short parallel calls
-            wait for their turn, so times of a busy machine mean little.
-        settings: How.
-        rows: What was measured.
-        summaries: The rows, summed up over each table.
-        criteria: What must hold, and whether it does.
+        machine: Description of the machine, and the day.
+        load: Average load of the system before the run, where known: other programs make short parallel calls wait,
+            so times on a busy machine mean little.
+        settings: Its settings.
+        rows: The measurements.
     """
 
     machine: str
     load: float | None
     settings: Settings
     rows: tuple[Row, ...]
-    summaries: tuple[Summary, ...]
-    criteria: tuple[Criterion, ...]
     exit_code: ClassVar[int] = 0  # a benchmark reports
 
     @property
@@ -61,15 +56,14 @@ class Benchmark:
             "settings": self.settings.to_json(),
             "steady": dict(zip(("measurements", "of"), steadiness(self.rows), strict=True)),
             "rows": [row.to_json() for row in self.rows],
-            "summaries": [asdict(summary) for summary in self.summaries],
-            "criteria": [criterion.to_json() for criterion in self.criteria],
+            "summaries": [asdict(summary) for summary in summarise(self.rows)],
         }
 
-    def shown(self) -> Iterator[Table | str]:
+    def shown(self) -> list[Table | str]:
         """The run as tables and lines."""
-        yield from layer_tables(self.rows)
-        yield from (summary_table(self.summaries), criteria_table(self.criteria))
-        yield from (f"Machine: {self.place}", trust(self.rows), f"Seed: {self.settings.seed}")
+        reasons = dict.fromkeys(f"{row.candidate}, {row.layer}: {row.reason}" for row in self.rows if row.reason)
+        lines = (*reasons, f"Machine: {self.place}", trust(self.rows), f"Seed: {self.settings.seed}")
+        return [*ratio_tables(self.rows), summary_table(self.rows), *lines]
 
     def markdown(self) -> str:
         """The run as a section of benchmarks/RESULTS.md."""
@@ -77,17 +71,28 @@ class Benchmark:
         name, *_, date = self.machine.split(", ")
         options = ", ".join(f"{name} {value}" for name, value in settings.items() if value not in (None, False))
         lines = [f"{self.place}.", f"Settings: {options}.", trust(self.rows)]
-        tables = [criteria_table(self.criteria), summary_table(self.summaries), *ratio_tables(self.rows)]
-        return section(f"{name}, {settings['dtype']}, {date}", lines, tables)
+        return section(
+            f"{name}, {settings['dtype']}, {date}", lines, [summary_table(self.rows), *ratio_tables(self.rows)]
+        )
 
 
-def steps(names: Sequence[str], settings: Settings) -> int:
-    """How often ``run_benchmark`` reports progress."""
-    networks = (len(settings.phases) + 1) * len(NETWORKS)
-    return sum(
-        networks if name == NETWORK else len(_phases(name, settings)) * len(TABLES[name]())
-        for name in check_table_names(names)
-    )
+def measurements(names: Sequence[str], settings: Settings) -> list[Callable[[], Iterable[Row]]]:
+    """The measurements of the named tables, all of them if none is named, in the order of the results.
+
+    Of layers that are trained, forward + backward alone is timed.
+
+    Raises:
+        SelectionError: There is no such table.
+    """
+    found: list[Callable[[], Iterable[Row]]] = []
+    for table in check_table_names(names):
+        if table == NETWORK:
+            found += [partial(measure_network, network, settings) for network in NETWORKS]
+            continue
+        layers = TABLES[table]()
+        for phase in (Phase.training,) if table in TRAINED else settings.phases:
+            found += [partial(measure_layer, table, layer, settings, phase) for layer in layers]
+    return found
 
 
 def run_benchmark(
@@ -97,50 +102,22 @@ def run_benchmark(
 
     Args:
         names: Out of ``TABLE_NAMES``.
-        settings: How to measure.
-        progress: Called with 1 after each of ``steps`` steps.
+        settings: Settings of the measurements.
+        progress: Called with 1 after each of ``measurements``.
 
     Raises:
         SelectionError: There is no such table.
-        ConversionError: There is no such device.
+        ConversionError: The device cannot be used.
     """
-    chosen = check_table_names(names)
-    check_device(settings.device)
+    check_device(str(settings.device))
     rows: list[Row] = []
     with settings_applied(settings):
         machine = describe_machine(settings.device)
         load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
-        for part in _measure(chosen, settings):
-            rows += part
+        for measurement in measurements(names, settings):
+            rows += measurement()
             progress(1)
-    return Benchmark(machine, load, settings, tuple(rows), summarise(rows), evaluate(rows))
-
-
-def _measure(names: Sequence[str], settings: Settings) -> Iterator[list[Row]]:
-    for name in names:
-        if name == NETWORK:
-            for network in NETWORKS:
-                yield from measure_network(network, settings)
-        else:
-            layers = TABLES[name]()
-            yield from (measure_layer(name, layer, settings, p) for p in _phases(name, settings) for layer in layers)
-
-
-def _phases(table: str, settings: Settings) -> tuple[Phase, ...]:
-    """What is timed on the layers of a table: of those that are trained, forward + backward only."""
-    return (Phase.training,) if table in TRAINED else settings.phases
-
-
-def check_device(device: torch.device) -> None:
-    """Refuses a device that is not there.
-
-    Raises:
-        ConversionError: It is neither the CPU nor an available GPU.
-    """
-    if device.type not in ("cpu", "cuda"):
-        raise ConversionError(f"a benchmark runs on cpu or cuda; got {device}")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConversionError(f"there is no {device} here; torch sees {torch.cuda.device_count()} CUDA devices")
+    return Benchmark(machine, load, settings, tuple(rows))
 
 
 def check_outputs(names: Sequence[str], *, plot: Path | None, markdown: Path | None) -> None:
@@ -177,9 +154,7 @@ def write_outputs(benchmark: Benchmark, *, plot: Path | None, markdown: Path | N
         drawn = plot_ladder(benchmark)
         write_file(plot, lambda path: path.write_bytes(drawn), force=True)
     if markdown is not None:
-        try:
+        with file_system_errors(markdown):
             before = markdown.read_bytes().rstrip() + b"\n\n" if markdown.exists() else b""
-        except OSError as error:
-            raise OutputError(f"{markdown} cannot be read: {error.strerror or error}") from error
         text = before + benchmark.markdown().encode()
         write_file(markdown, lambda path: path.write_bytes(text), force=True)

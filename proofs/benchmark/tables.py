@@ -5,7 +5,6 @@ The two networks' tables are read off the networks themselves, run without value
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,7 +32,7 @@ class BenchmarkLayer:
         name: In a network, the first module with this geometry and input size.
         spec: Geometry.
         size: Size of the input, without padding.
-        count: How many layers of the network are like it.
+        count: Number of such layers in the network.
     """
 
     name: str
@@ -45,12 +44,6 @@ class BenchmarkLayer:
     def is_depthwise(self) -> bool:
         """Whether each channel is filtered by itself."""
         return self.spec.groups == self.spec.in_channels > 1
-
-    @property
-    def macs(self) -> int:
-        """Multiply-adds of the convolution for one image."""
-        taps = self.spec.num_heads * self.spec.in_channels // self.spec.groups
-        return math.prod(self.spec.output_size(self.size)) * self.spec.out_channels * taps
 
 
 def network_layers(build: Callable[[], nn.Module], *, size: Size = IMAGE_SIZE) -> tuple[BenchmarkLayer, ...]:

@@ -1,4 +1,4 @@
-"""A CNN beside its attention, and what both are run on: images of a folder, random ones, or inputs of any kind."""
+"""A CNN beside its attention, and inputs for both: images of a folder, random ones, or inputs of any kind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from ...convert.attention.layer import SelfAttention
 from ...convert.errors import OptionError
-from ...convert.files.open import Opening
+from ...convert.files.checkpoint import Opening
+from ...convert.files.open import open_network, placed
 from ...convert.inputs import InputSpec, example_image, random_inputs
 from ...convert.model.convert import convert_model, restore_model
 from ...convert.preprocessing import Normalization, Preprocessing
@@ -49,11 +50,11 @@ def load_pair(
     device: str = "cpu",
     dtype: torch.dtype | None = None,
 ) -> Pair:
-    """Both networks, of which one is read.
+    """Reads one of the two networks, and makes the other from it.
 
     Args:
         path: Whatever ``open_network`` opens: a CNN is converted, a converted network restored.
-        opening: How it is opened.
+        opening: Options for opening it.
         alpha: Locality strength of a conversion; a converted network has its own.
         skip_unsupported: Leave a CNN's unsupported layers as they are.
         device: Where to.
@@ -65,62 +66,67 @@ def load_pair(
         ConversionError: The networks cannot be loaded, converted or restored.
     """
     check_device(device)
-    network = (opening or Opening()).open(path, device=device, dtype=dtype)
-    model = network.whole().as_saved()
+    network = open_network(path, opening)
+    model = placed(network.whole().as_saved(), device=device, dtype=dtype)
     if not network.is_converted:
         made = convert_model(model, alpha=alpha, skip_unsupported=skip_unsupported).model.eval()
         return Pair(model, made, network.preprocessing)
-    if alpha is not None or skip_unsupported:
-        given = "alpha" if alpha is not None else "skipping unsupported layers"
-        raise OptionError(f"{path} is converted already, so {given} has no meaning")
+    refuse_conversion(path, alpha=alpha, skip_unsupported=skip_unsupported)
     return Pair(restore_model(model, tolerance=math.inf).eval(), model, network.preprocessing)
 
 
+def refuse_conversion(path: Path, *, alpha: float | None, skip_unsupported: bool) -> None:
+    """Refuses options of a conversion for a network that is converted.
+
+    Raises:
+        OptionError: One is given.
+    """
+    if alpha is not None or skip_unsupported:
+        given = "alpha" if alpha is not None else "skipping unsupported layers"
+        raise OptionError(f"{path} is converted already, so {given} has no meaning")
+
+
 class Inputs(NamedTuple):
-    """What networks are run on.
+    """Inputs that networks are run on.
 
     Attributes:
-        images: Images [count, channels, rows, columns], or batches of what the networks take (``inputs.as_inputs``).
-        seed: Of random ones.
+        batches: Images [count, channels, rows, columns], or whatever the networks take (``inputs.as_inputs``).
+        seed: Seed of random inputs, or None.
         labels: Class indices of the images, [count], where they have some.
     """
 
-    images: Tensor | Sequence[Any]
+    batches: Sequence[Any]
     seed: int | None = None
     labels: Tensor | None = None
 
     @property
-    def batches(self) -> Sequence[Any]:
-        """The batches."""
-        return torch.split(self.images, BATCH) if isinstance(self.images, Tensor) else self.images
-
-    @property
     def number(self) -> int:
-        """How many images, or other inputs, there are."""
-        return self.images.number if isinstance(self.images, FolderImages) else sum(map(batch_length, self.batches))
+        """Number of images, or other inputs."""
+        own = self.batches
+        return own.number if isinstance(own, FolderImages) else sum(map(batch_length, own))
 
 
 def choose_inputs(
     pair: Pair,
     *,
-    folder: Path | None,
-    count: int | None,
-    size: Size | None,
-    seed: int | None,
+    folder: Path | None = None,
+    count: int | None = None,
+    size: Size | None = None,
+    seed: int | None = None,
     normalization: Normalization | None = None,
     specs: Sequence[InputSpec] = (),
 ) -> Inputs:
-    """Images from a folder, or of normal numbers, as the networks take them, or the inputs that are described.
+    """Chooses images from a folder, random images, or the described inputs, as the networks take them.
 
     Args:
         pair: The networks.
-        folder: Where images are; None means random ones.
-        count: How many random ones; None means ``DEFAULT_IMAGES``, or one batch of inputs that are described.
-        size: Of random ones, and of pictures: rows and columns, or channels before them; None means what the network
-            was trained on, or the usual one (``USUAL_SIZES``).
-        seed: Of random ones; None means 0.
-        normalization: Of a folder's pictures; None means what the network was trained on, or values from -1 to 1.
-        specs: Inputs of the networks by their names, whose numbers are drawn.
+        folder: Folder of images; None means random images.
+        count: Number of random images; None means ``DEFAULT_IMAGES``, or one batch of described inputs.
+        size: Size of random images and of pictures: rows and columns, perhaps after channels; None means the size that
+            the network was trained on, or the usual one (``USUAL_SIZES``).
+        seed: Seed of random images; None means 0.
+        normalization: Normalization of a folder's pictures; None means the network's own, or values from -1 to 1.
+        specs: The networks' inputs by name, to be drawn at random.
 
     Raises:
         OptionError: A folder is given, and a count or a seed of random images too; or a normalization without one; or
@@ -129,49 +135,33 @@ def choose_inputs(
     """
     if specs:
         if folder is not None or size is not None or normalization is not None:
-            raise OptionError("inputs that are described are drawn; a folder, a size and a normalization are of images")
+            raise OptionError("described inputs are random; a folder, a size and a normalization apply to images only")
         seed = seed or 0
         return Inputs([random_inputs(specs, seed=seed + each) for each in range(count or 1)], seed)
-    channels, grid = _channels_and_grid(pair, size)
-    if folder is not None:
-        return _of_folder(
-            pair, folder, count, seed, Preparation(channels or _channels(pair, grid), grid, normalization)
-        )
-    if normalization is not None:
-        raise OptionError("mean and std are for the pictures of a folder; random images are normal numbers already")
-    seed = seed or 0
-    generator = torch.Generator().manual_seed(seed)
-    known = None if pair.preprocessing is None else pair.preprocessing.size
-    lengths = grid or known or USUAL_SIZES[pair.first.spec.axes]
-    drawn = torch.randn(count or DEFAULT_IMAGES, channels or _channels(pair, lengths), *lengths, generator=generator)
-    return Inputs(drawn.to(pair.first.weight), seed)
-
-
-def _of_folder(pair: Pair, folder: Path, count: int | None, seed: int | None, preparation: Preparation) -> Inputs:
-    """The images of a folder."""
-    if pair.first.spec.axes != 2:
-        raise OptionError(f"the network takes inputs of {pair.first.spec.axes} axes, which pictures are not")
-    if count is not None or seed is not None:
-        what = "a number of random images" if count is not None else "a seed"
-        raise OptionError(f"the images are those of {folder}, so {what} has no meaning")
-    known = pair.preprocessing
-    if known is not None:
-        given = preparation.normalization or known.normalization
-        preparation = replace(preparation, normalization=None, preprocessing=replace(known, normalization=given))
-    images = FolderImages(folder, preparation, batch_size=BATCH)
-    return Inputs(images, labels=images.labels)
-
-
-def _channels_and_grid(pair: Pair, size: Size | None) -> tuple[int | None, Size | None]:
-    """Channels, where they are known without trying, and the size of images, of what ``--size`` says."""
-    axes = pair.first.spec.axes
+    axes, known = pair.first.spec.axes, pair.preprocessing
+    channels = None if known is None else known.channels
+    size = None if size is None else size.along(axes)
     if size is not None and len(size) == axes + 1:
-        return size[0], Size(*size[1:])
+        channels, size = size[0], Size(*size[1:])
     if size is not None and len(size) != axes:
         raise OptionError(f"the network takes inputs of {axes} axes; got the size {size}")
-    return (None if pair.preprocessing is None else pair.preprocessing.channels), size
-
-
-def _channels(pair: Pair, size: Size | None) -> int:
-    """Channels of an image that the network runs on."""
-    return example_image(pair.cnn, size or USUAL_SIZES[pair.first.spec.axes]).shape[1]
+    if folder is not None:
+        if axes != 2:
+            raise OptionError(f"the network takes inputs of {axes} axes, which pictures are not")
+        if count is not None or seed is not None:
+            what = "a number of random images" if count is not None else "a seed"
+            raise OptionError(f"the images are those of {folder}, so {what} has no meaning")
+        channels = channels or example_image(pair.cnn, size or USUAL_SIZES[axes]).shape[1]
+        preparation = Preparation(channels, size, normalization)
+        if known is not None:
+            own = replace(known, normalization=normalization or known.normalization)
+            preparation = Preparation(channels, size, preprocessing=own)
+        images = FolderImages(folder, preparation, batch_size=BATCH)
+        return Inputs(images, labels=images.labels)
+    if normalization is not None:
+        raise OptionError("mean and std are for the pictures of a folder; random images are normal numbers already")
+    seed, grid = seed or 0, size or (known and known.size) or USUAL_SIZES[axes]
+    channels = channels or example_image(pair.cnn, grid).shape[1]
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randn(count or DEFAULT_IMAGES, channels, *grid, generator=generator)
+    return Inputs(torch.split(drawn.to(pair.first.weight), BATCH), seed)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,29 +17,30 @@ from ...convert.certificate.network.images import ImagesCertificate, certify_ima
 from ...convert.certificate.wording import NO_USE, is_useful
 from ...convert.engines import AUTO
 from ...convert.errors import ConversionError, Problem, refusing
+from ...convert.files.checkpoint import Opening
 from ...convert.size import USUAL_SIZES, Size
 from ..terminal.table import Table
 from .agreement import Agreement, compare
 from .arithmetic import certified_arithmetic
 from .image_folder import FolderImages
-from .inputs import Inputs, Pair
+from .inputs import Inputs, Pair, choose_inputs, load_pair
 from .random_layers import channel_limits
 from .tables import NOTHING_RAN, agreement_shown, beyond_line
 
 # "separable" shares no step with the convolution and never forms all pairs; "auto" is what a user runs.
 DEFAULT_ENGINES = ("separable", AUTO)
-IMAGES = 4  # of a folder, that have a bound and an estimate of their own: seconds each
-_NONE = "No estimate is known of single images"
+IMAGES = 4  # images of a folder with a bound and an estimate of their own: seconds each
+_NONE = "There is no estimate for single images"
 
 
 @dataclass(frozen=True)
 class NetworkCheck:
-    """What was found of a network.
+    """Result of checking a network.
 
     Attributes:
         agreement: Both networks on the same images, layer by layer and end to end.
         certificate: Bound on the difference of their outputs, for all images within the ranges of these.
-        seed: Of the images, if they are random.
+        seed: Seed of the images, if they are random.
         images: Bound and estimate for the first images of a folder, or why there is none.
     """
 
@@ -49,12 +52,12 @@ class NetworkCheck:
     @property
     def exit_code(self) -> int:
         """0 if the check passed."""
-        return 0 if self.passed else 1
+        return int(not self.passed)
 
     def to_json(self) -> dict[str, Any]:
         """The check as plain data."""
         images = self.images.to_json() if isinstance(self.images, ImagesCertificate) else self.images
-        network = {**self.agreement.to_json(), "certificate": self.certificate.to_json(), "on_images": images}
+        network = asdict(self.agreement) | {"certificate": self.certificate.to_json(), "on_images": images}
         return {"seed": self.seed, "network": network}
 
     def shown(self) -> list[Table | str]:
@@ -64,7 +67,7 @@ class NetworkCheck:
 
     @property
     def passed(self) -> bool:
-        """Whether some layer ran, and every one and the whole stayed within their bounds; what is NaN does not."""
+        """Whether at least one layer ran, and all layers and the whole stayed within their bounds; NaN fails."""
         return bool(self._layers) and not self._beyond
 
     @property
@@ -115,6 +118,40 @@ class NetworkCheck:
         return (self.images.in_words if isinstance(self.images, ImagesCertificate) else f"{_NONE}: {self.images}.",)
 
 
+def verify_checkpoint(
+    path: Path,
+    *,
+    opening: Opening,
+    alpha: float | None,
+    skip_unsupported: bool,
+    device: str,
+    dtype: torch.dtype | None,
+    engines: Sequence[str] | None,
+    progress: Callable[..., AbstractContextManager[Callable[[int], None]]],
+    **options: Any,
+) -> NetworkCheck:
+    """``conv2attn verify`` for a network that PyTorch runs.
+
+    Args:
+        path: As for ``load_pair``, like what follows.
+        opening: Options for opening it.
+        alpha: Locality strength.
+        skip_unsupported: Leave unsupported layers as they are.
+        device: Where to compute.
+        dtype: Precision.
+        engines: Engines to run the attention in; ``DEFAULT_ENGINES`` by default.
+        progress: Opens a progress bar with a total.
+        options: As for ``choose_inputs``.
+
+    Raises:
+        ConversionError: As ``load_pair``, ``choose_inputs`` and ``verify_network``.
+    """
+    pair = load_pair(path, opening=opening, alpha=alpha, skip_unsupported=skip_unsupported, device=device, dtype=dtype)
+    inputs, engines = choose_inputs(pair, **options), engines or DEFAULT_ENGINES
+    with progress(total=(1 + len(engines)) * inputs.number) as advance:
+        return verify_network(pair, inputs, engines=engines, progress=advance)
+
+
 def verify_network(
     pair: Pair,
     inputs: Inputs,
@@ -122,7 +159,7 @@ def verify_network(
     engines: Sequence[str] = DEFAULT_ENGINES,
     progress: Callable[[int], None] = lambda _: None,
 ) -> NetworkCheck:
-    """Runs both networks on all images, see ``compare``, and bounds how far apart they can be.
+    """Runs both networks on all images (``compare``), and bounds their difference.
 
     Raises:
         ConversionError: The networks do not run on such images, or give no scores.
@@ -134,7 +171,7 @@ def verify_network(
         certified_arithmetic(threads=None),
     ):
         agreement = compare(pair.cnn, pair.attention, inputs.batches, inputs.labels, engines=engines, progress=progress)
-    images = _images(pair.attention, shown[:IMAGES]) if isinstance(inputs.images, FolderImages) else None
+    images = _images(pair.attention, shown[:IMAGES]) if isinstance(inputs.batches, FolderImages) else None
     return NetworkCheck(agreement, _certificate(pair.attention, inputs.batches), inputs.seed, images)
 
 

@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 
 import torch
 
+from ...convert.certificate.network.certificate import NetworkCertificate
 from ...convert.certificate.wording import NO_USE, is_useful
-from ...convert.files.checkpoint import size_on_disk
+from ...convert.files.checkpoint import Opening, size_on_disk
 from ...convert.files.folder import check_architecture, save_converted
-from ...convert.files.open import Network, Opening
+from ...convert.files.open import Network, open_network, placed
 from ...convert.files.report import CertifiedReport
 from ...convert.files.write import PAGE, PROGRAM, check_target
 from ...convert.model.convert import convert_model
@@ -32,7 +33,7 @@ class Converted:
 
     Attributes:
         folder: Its path.
-        certified: What was converted, with bounds.
+        certified: The conversion report with bounds.
         program: The network as an ONNX file, where one was converted.
         has_page: Whether the page about the network was written.
         left_out: Tensors of the checkpoint that are not in the folder, if only layers were converted; else None.
@@ -67,19 +68,19 @@ class Converted:
     def shown(self) -> list[Table | str]:
         """The outcome as a table and lines."""
         report, network = self.certified.report, self.certified.network
-        useful = network.bound is None or is_useful(network.bound, network.outputs)
+        useful = network is not None and (network.bound is None or is_useful(network.bound, network.outputs))
         return [
             self.certified.summary.in_words,
             self._table(),
             *note_lines((layer.name, layer.note) for layer in report.layers),
             *problem_lines("left alone", report.skipped),
-            *([self._whole()] if useful else []),
-            *problem_lines("without a known bound", network.unbounded),
+            *([] if network is None or not useful else [self._whole(network)]),
+            *problem_lines("without a known bound", () if network is None else network.unbounded),
             *([] if self.program is None else self.program.lines),
             *([] if self.left_out is None else [self._layers_only(self.left_out)]),
             *extra_lines(self.extra),
             f"Wrote {self.folder}" + ("" if self.page is None else f"; open {self.page} to look at it"),
-            *([] if useful else [NO_USE]),
+            *([] if useful or self.left_out is not None else [NO_USE]),
         ]
 
     def _layers_only(self, others: int) -> str:
@@ -107,8 +108,8 @@ class Converted:
             ),
         )
 
-    def _whole(self) -> str:
-        network, (low, high) = self.certified.network, self.certified.input_range
+    def _whole(self, network: NetworkCertificate) -> str:
+        low, high = self.certified.input_range
         bound = network.in_words if network.bound is None else f"at most {network.in_words} apart"
         return f"Outputs of the whole network, images of {network.size} on [{low:g}, {high:g}]: {bound}"
 
@@ -135,18 +136,18 @@ def convert_checkpoint(
     Args:
         checkpoint: Whatever ``open_network`` opens.
         out: The folder.
-        opening: How it is opened.
+        opening: Options for opening it.
         device: Where to convert.
         dtype: Precision to convert in; None means the architecture's.
-        include: Patterns of the names of layers to convert; none means all.
-        exclude: Patterns of the names of layers to leave.
-        alpha: Locality strength; None means so large that attention is exactly one-hot.
+        include: Name patterns of the layers to convert; none means all.
+        exclude: Name patterns of the layers to leave alone.
+        alpha: Locality strength; None means large enough for exactly one-hot attention.
         skip_unsupported: Leave layers that cannot be converted as they are.
         input_range: Smallest and largest value of the images that bounds are for.
         size: Image size that the whole network's bound is for; None for the usual one.
-        form: How attention is written into a whole ONNX file; "separable" by default.
+        form: Form of the attention in a whole ONNX file; "separable" by default.
         force: Replace a folder that conv2attn wrote.
-        page: Write the page that shows the network, which takes longer than the conversion.
+        page: Write the interactive page, which takes longer than the conversion.
 
     Raises:
         OptionError: A form is given, and no ONNX file is converted.
@@ -155,12 +156,13 @@ def convert_checkpoint(
     check_target(out, force=force, sources=[checkpoint])
     check_architecture(opening.architecture)
     with progress("Reading", total=size_on_disk(checkpoint)) as advance:
-        network = opening.open(checkpoint, device=device, dtype=dtype, progress=advance)
+        network = open_network(checkpoint, opening, progress=advance)
     say(*non_finite_lines(network.non_finite), err=True)
-    cnn = network.cnn()
+    cnn = placed(network.cnn(), device=device, dtype=dtype)
     chosen = name_filter(cnn, include=include, exclude=exclude)
     model, report = convert_model(cnn, filter_fn=chosen, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported)
     report = report.noted(network.notes, network.originals)
+    size = None if size is None else size.along(report.layers[0].spec.axes)
     with progress("Certifying", total=len(report.layers)) as advance:
         certified = CertifiedReport.of(model, report, input_range=input_range, size=size, progress=advance)
     text = None
@@ -187,7 +189,7 @@ def convert_checkpoint(
 
 
 def _left_out(network: Network, report: Report) -> int | None:
-    """How many tensors of a checkpoint are of no layer that was converted, if there is nothing but layers."""
+    """Number of tensors that belong to no converted layer, if only layers were converted; else None."""
     if not network.is_layers:
         return None
     described = network.checkpoint.convolutions

@@ -11,8 +11,9 @@ from torch import nn
 
 from ...convert.attention.layer import SelfAttention, check_alpha
 from ...convert.errors import CheckpointError, Problem
+from ...convert.files.checkpoint import Opening
 from ...convert.files.folder import converted_in
-from ...convert.files.open import Opening
+from ...convert.files.open import open_network
 from ...convert.files.write import REPORT
 from ...convert.model.convert import convert_model
 from ...convert.model.report import Report
@@ -22,13 +23,13 @@ from ...convert.preprocessing import Preprocessing
 
 @dataclass(frozen=True)
 class Subject:
-    """A converted network, and what was converted of it.
+    """A converted network and its report.
 
     Attributes:
         model: In eval mode.
-        report: Which layers are attention, and which convolutions were left.
-        files: What it was read from.
-        preprocessing: What it was trained on, where that is known.
+        report: The report on attention layers and remaining convolutions.
+        files: The files that it was read from.
+        preprocessing: Its preprocessing in training, where that is known.
     """
 
     model: nn.Module
@@ -42,13 +43,13 @@ def load_subject(path: Path, opening: Opening) -> Subject:
 
     Args:
         path: Whatever ``open_network`` opens.
-        opening: How it is opened.
+        opening: Options for opening it.
 
     Raises:
         ConversionError: The path cannot be read, does not fit, or holds nothing to convert.
     """
     path = converted_in(path)
-    network = opening.open(path)
+    network = open_network(path, opening)
     if not network.is_converted:
         made, report = convert_model(network.cnn(), inplace=True, skip_unsupported=True)
         return Subject(made, report.noted(network.notes, network.originals), network.files, network.preprocessing)

@@ -93,6 +93,7 @@ def test_the_page_s_attention_probabilities_are_the_library_s(name: str, open_pa
     assert largest_gap(open_page(conv, image=x), conv, x) <= AGREEMENT
 
 
+@pytest.mark.fault
 def test_a_page_that_swaps_rows_and_columns_is_found(open_page: Open) -> None:
     conv = LAYERS["3x3"]
     x = image_of(conv)

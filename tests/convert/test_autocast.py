@@ -73,6 +73,7 @@ def test_attention_under_autocast_is_the_convolution(
     assert (error <= value_bound(conv, layer, x, dtype)).all()
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_positions_that_autocast_reaches_are_caught(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     def careless(self: SelfAttention2d, x: Tensor) -> Tensor:
@@ -151,6 +152,7 @@ def test_a_layer_with_content_terms_is_the_same_but_for_rounded_values() -> None
         assert torch.equal(observed, rounded(layer, torch.bfloat16)(x.bfloat16()))
 
 
+@pytest.mark.slow
 def test_soft_attention_returns_under_autocast_where_torch_does_not() -> None:
     program = """
 import torch

@@ -6,21 +6,18 @@ import math
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ...attention.checked import checked_layer
 from ...attention.layer import SelfAttention
 from ...bounds.rounding import OUTWARD
 from ...bounds.subnormal import magnitudes
-from ...errors import ConversionError
 from ...heads.values import AttentionLayer
 from ...size import Size
 from ...spec import ConvSpec
+from ..data import convolve_padded
 from ..layer import padded_range, pixel_errors
 from .rules.interval import Arithmetic, Interval, UnboundedError, checked, linear_map
-
-_CONVOLVE = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
 @dataclass(frozen=True)
@@ -57,19 +54,11 @@ def bound_layer(
         arithmetic: For ``block``: exact attention adds up its products so, as the convolution does.
 
     Raises:
-        UnboundedError: No finite certificate is known.
+        ConversionError: The layer has no certificate.
+        UnboundedError: It has no finite one.
     """
-    try:
-        return _bounded(name, checked_layer(module), x, output, arithmetic)
-    except ConversionError as refusal:
-        raise UnboundedError(str(refusal)) from refusal
-
-
-def _bounded(
-    name: str, layer: AttentionLayer, x: Interval, output: torch.Size, arithmetic: Arithmetic
-) -> tuple[Interval, LayerBound]:
-    spec = layer.spec
-    batch = x if x.low.ndim == spec.axes + 2 else x.map(lambda bound: bound.unsqueeze(0))
+    layer = checked_layer(module)
+    spec, batch = layer.spec, x if x.low.ndim == layer.spec.axes + 2 else x.map(lambda bound: bound.unsqueeze(0))
 
     def convolved(values: Tensor, kernel: Tensor) -> Tensor:
         return convolve(spec, values, kernel, output)
@@ -81,21 +70,20 @@ def _bounded(
         batch, lambda values: convolved(values, kernel), lambda values: convolved(values, absolute)
     )
     read, shape = (read + bias.abs()).transpose(0, 1), read.transpose(0, 1).shape
-    own = pixel_errors(layer, read.flatten(1), input_range=limits, block=arithmetic.block)
-    if not math.isfinite(own.bound):
+    own, tail, *sides = pixel_errors(layer, read.flatten(1), input_range=limits, block=arithmetic.block)
+    if not math.isfinite(own):
         raise UnboundedError("no finite certificate is known for values this large")
     rounding, total = (
-        part.reshape(shape).transpose(0, 1)
-        for part in (torch.maximum(own.attention, own.convolution), own.tail + own.attention + own.convolution)
+        part.reshape(shape).transpose(0, 1) for part in (torch.maximum(*sides), tail + sides[0] + sides[1])
     )
-    tails = _channels(own.tail.flatten(), spec)
+    tails = _channels(tail.flatten(), spec)
     low, high = exact.low - tails, exact.high + tails
     if not layer.regime.is_exact:  # soft attention reads other pixels, of which the channel's range is known
         least, most = _of_ranges(layer, *padded_range(spec, limits))
         low, high = torch.maximum(low, least), torch.minimum(high, most)
     error = (exact.error + total) * OUTWARD
     found = checked(Interval(low + bias - rounding, high + bias + rounding, error))
-    figures = float(limits[0].min()), float(limits[1].max()), own.bound, float(exact.error.max())
+    figures = float(limits[0].min()), float(limits[1].max()), own, float(exact.error.max())
     bounded = found.map(lambda bound: bound.reshape(output))
     return bounded, LayerBound(name, *figures, float(found.error.max()))
 
@@ -114,8 +102,7 @@ def convolve(spec: ConvSpec, x: Tensor, kernel: Tensor, output: torch.Size, bias
         return convolve(spec, x.unsqueeze(0), kernel, output, bias).squeeze(0)
     if spec.transposed and tuple(spec.output_size(Size(*x.shape[2:]))) != tuple(output[-spec.axes :]):
         spec = spec.with_output_size(x.shape[2:], output)
-    along = spec.query_stride, 0, spec.dilation, spec.groups
-    return _CONVOLVE[spec.axes](spec.pad(x), kernel, bias, *along)
+    return convolve_padded(spec, spec.pad(x), kernel, bias)
 
 
 def _channels(values: Tensor | None, spec: ConvSpec) -> Tensor:

@@ -10,32 +10,31 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch.utils._pytree import tree_leaves
 
 from ...arguments import as_size
 from ...attention.checked import checked_model
 from ...attention.layer import SelfAttention
-from ...engines import AUTO
 from ...errors import ConversionError, Problem
 from ...size import USUAL_SIZES, Size
 from ...spec import Convolution
 from ..layer import InputRange, channel_range
 from ..wording import told
 from .attention import LayerBound, bound_layer
-from .program import Program
+from .first_order import Evaluation, Value
+from .program import Program, Walk
 from .rules import bound as bound_call
 from .rules.call import Call
-from .rules.interval import Arithmetic, Interval, UnboundedError
+from .rules.interval import Arithmetic, Interval
 
 
 @dataclass(frozen=True)
 class NetworkCertificate:
-    """How far a converted network can be from its CNN.
+    """Bound on the difference between a converted network and its CNN.
 
     Attributes:
         size: Size of the images.
@@ -95,10 +94,11 @@ def certify_network(
         program = program_of(model, first, grid)
     except ConversionError as refusal:
         return NetworkCertificate(grid, None, (), (Problem("", str(refusal)),))
-    outputs, layers, problems = propagate(program, Interval(low, high, torch.zeros_like(low)))
-    bound = _largest([output.error for output in outputs]) if not problems and outputs else None
-    reached = _reached(model, first, low, high) if bound is not None else None
-    return NetworkCertificate(grid, bound, tuple(layers), tuple(dict.fromkeys(problems)), reached)
+    bounds = Bounds(program)
+    outputs = bounds.values_for(Interval(low, high, torch.zeros_like(low)))
+    bound = _largest([output.error for output in outputs]) if not bounds.problems and outputs else None
+    reached = _reached(program, low, high) if bound is not None else None
+    return NetworkCertificate(grid, bound, tuple(bounds.layers), tuple(dict.fromkeys(bounds.problems)), reached)
 
 
 def converted(model: nn.Module) -> tuple[nn.Module, SelfAttention | Convolution]:
@@ -144,74 +144,51 @@ def _on_cpu(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model, moved)
 
 
-def propagate(
-    program: Program, images: Interval, *, repeatable: bool = True, block: int | None = None
-) -> tuple[list[Interval], list[LayerBound], list[Problem]]:
-    """Bounds on the outputs and on every attention layer, and what nothing is known of.
+class Bounds(Walk):
+    """Bounds on values and differences, carried through a program.
 
     Args:
-        program: The network's.
-        images: Bounds on its input.
+        program: The program.
         repeatable: As for ``Arithmetic``.
         block: Likewise.
+
+    Attributes:
+        layers: Every call of an attention layer that has a bound, in order.
     """
-    layers: list[LayerBound] = []
 
-    def bounded(node: fx.Node, args: Any, kwargs: Any) -> Any:
-        return bound_call(call_of(node, args, kwargs, repeatable=repeatable, block=block))
+    def __init__(self, program: Program, *, repeatable: bool = True, block: int | None = None) -> None:
+        super().__init__(program)
+        self.layers: list[LayerBound] = []
+        self._repeatable, self._block = repeatable, block
 
-    def attended(name: str, layer: SelfAttention, x: Interval, node: fx.Node) -> Interval:
-        found, figures = bound_layer(
-            name, layer, x, node.meta["val"].shape, Arithmetic(layer.weight.dtype, block=block)
-        )
-        layers.append(figures)
+    @torch.no_grad()
+    def values_for(self, images: Interval) -> list[Interval]:
+        """Bounds on the outputs that depend on the images and have some; the others are among the problems."""
+        found = [output for output in super().values_for(images) if not isinstance(output, Tensor)]
+        known = [output for output in found if isinstance(output, Interval)]
+        if len(known) < len(found) and not self.problems:
+            self.problems.append(Problem("", "an output is no tensor that a bound is known for"))
+        return known
+
+    def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+        """The operation's rule."""
+        return bound_call(Call.at(node, args, kwargs, repeatable=self._repeatable, block=self._block))
+
+    def attention(self, name: str, layer: SelfAttention, x: Interval, node: fx.Node) -> Interval:
+        """The layer's rule."""
+        arithmetic = Arithmetic(layer.weight.dtype, block=self._block)
+        found, figures = bound_layer(name, layer, x, node.meta["val"].shape, arithmetic)
+        self.layers.append(figures)
         return found
 
-    with torch.no_grad():
-        outputs, problems = program.walk(images, bound=bounded, layer=attended)
-    known = [output for output in outputs if isinstance(output, Interval)]
-    if len(known) < len([output for output in outputs if not isinstance(output, Tensor)]) and not problems:
-        problems.append(Problem("", "an output is no tensor that a bound is known for"))
-    return known, layers, problems
 
-
-def call_of(node: fx.Node, args: Any, kwargs: Any, *, repeatable: bool, block: int | None) -> Call:
-    """A node's operation.
-
-    Raises:
-        UnboundedError: Its result is not of floating-point numbers, or its operands' precisions differ.
-    """
-    value = node.meta["val"]
-    first = value[0] if isinstance(value, list | tuple) else value
-    if not isinstance(first, Tensor) or not first.dtype.is_floating_point:
-        raise UnboundedError(f"no bound is known for {node.name}, which gives no floating-point numbers")
-    operands = {one.meta["val"].dtype for one in node.all_input_nodes if isinstance(one.meta.get("val"), Tensor)}
-    call = Call.of(node.target, args, kwargs, first.shape, Arithmetic(first.dtype, repeatable, block))  # type: ignore[arg-type]
-    if call.name in ("_to_copy", "to"):
-        holds = all(torch.promote_types(dtype, first.dtype) == first.dtype for dtype in operands)
-        return replace(call, arithmetic=Arithmetic(torch.float64)) if holds else call  # which rounds nothing
-    if operands - {first.dtype}:
-        raise UnboundedError(f"{call.name} changes the dtype, or its operands are not of one")
-    return call
-
-
-@torch.no_grad()
-def _reached(model: nn.Module, first: SelfAttention | Convolution, low: Tensor, high: Tensor) -> float | None:
-    """The largest absolute value of an output for one drawn image, or None if the network does not run on it."""
+def _reached(program: Program, low: Tensor, high: Tensor) -> float | None:
+    """The largest absolute value of an output for one drawn image, or None if it is not a number."""
     generator = torch.Generator("cpu").manual_seed(0)
     drawn = torch.rand(low.shape, generator=generator, dtype=torch.float64, device="cpu")
-    image = (low + drawn * (high - low)).to(first.weight)
-    engines = {module: module.engine for module in model.modules() if isinstance(module, SelfAttention)}
-    try:
-        for layer in engines:
-            layer.engine = AUTO  # the literal one may take hours
-        outputs = [leaf for leaf in tree_leaves(model(image)) if isinstance(leaf, Tensor)]
-    except (ConversionError, RuntimeError):  # as where the memory is too small
-        return None
-    finally:
-        for layer, engine in engines.items():
-            layer.engine = engine
-    largest = _largest([output.detach().double().abs().cpu() for output in outputs])
+    with torch.no_grad():
+        outputs = Evaluation(program).values_for(Value(low + drawn * (high - low)))
+    largest = _largest([output.tensor.abs() for output in outputs if isinstance(output, Value)])
     return largest if math.isfinite(largest) else None
 
 

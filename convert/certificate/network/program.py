@@ -1,4 +1,4 @@
-"""A network as the program that ``torch.export`` gives, and one walk through it.
+"""A network as the program that ``torch.export`` gives, and a walk through it.
 
 The program is closed: what the network's Python does beside it is not in it, and what it cannot hold is refused by
 torch, in its own words. A call of an attention layer is one operation in it, ``conv2attn::attention``, whichever engine
@@ -12,7 +12,8 @@ import functools
 import operator
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,21 +30,13 @@ from ...spec import ConvSpec, batch_shape
 from .rules.call import operator_name
 from .rules.interval import Known, UnboundedError
 
-Bound = Callable[[fx.Node, Any, Any], Any]
-LayerRule = Callable[[str, SelfAttention, Any, fx.Node], Any]
-
-
-class Unknown:
-    """A tensor of which nothing is known."""
-
-
-UNKNOWN = Unknown()
+UNKNOWN = object()  # a tensor of which nothing is known
 
 
 @torch.library.custom_op("conv2attn::attention", mutates_args=(), schema="(Tensor x, str layer, int[] shape) -> Tensor")
 def _attention(x: Tensor, layer: str, shape: Sequence[int]) -> Tensor:
-    """A layer's call in a program that bounds are carried through."""
-    raise ConversionError(f"{layer} is not computed in a program that only bounds are carried through")
+    """A layer's call in a program that is only walked through."""
+    raise ConversionError(f"{layer} is not computed in a program that bounds are carried through")
 
 
 _attention.register_fake(lambda x, layer, shape: x.new_empty(shape))
@@ -60,7 +53,7 @@ class Program:
         dtype: Their precision.
 
     Attributes:
-        exported: What torch made of it, for one image.
+        exported: torch's program, for one image.
 
     Raises:
         ConversionError: torch cannot export it.
@@ -87,81 +80,18 @@ class Program:
             {*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values(), *parameters.values()}
         )
 
-    def walk(self, images: Any, *, bound: Bound, layer: LayerRule) -> tuple[list[Any], list[Problem]]:
-        """What the outputs are, and the operations of which nothing is known.
+    def inputs(self, images: Any) -> list[Any]:
+        """The graph's inputs: the images, and the network's own tensors."""
+        held = {**self.exported.constants, **self.exported.state_dict}
+        specs = self.exported.graph_signature.input_specs
+        own = [held.get(spec.target) for spec in specs]
+        return [
+            images if spec.kind == InputKind.USER_INPUT else one.detach() if isinstance(one, Tensor) else UNKNOWN
+            for spec, one in zip(specs, own, strict=True)
+        ]
 
-        Args:
-            images: What is known of the input.
-            bound: From a node and its arguments to what is known of its result.
-            layer: From an attention layer's name, the layer, what is known of its input, and its output's node.
-        """
-        known: dict[fx.Node, Any] = {}
-        problems: list[Problem] = []
-        for node, read_last in self._last_reads():
-            if node.op == "placeholder":
-                known[node] = self._input(node, images)
-            elif node.op == "output":
-                return [known[one] for one in tree_leaves(node.args) if isinstance(one, fx.Node)], problems
-            elif node.op == "call_function" and node.users:
-                try:
-                    known[node] = self._value(node, known, bound, layer)
-                except UnboundedError as reason:
-                    problems.append(Problem(self._place(node), str(reason)))
-                    known[node] = UNKNOWN
-            for used in read_last:
-                known.pop(used, None)
-        raise ConversionError("the network has no output")
-
-    def _last_reads(self) -> list[tuple[fx.Node, list[fx.Node]]]:
-        """Nodes in order, each with those that nothing behind it reads."""
-        nodes = list(self.exported.graph.nodes)
-        places = {node: place for place, node in enumerate(nodes)}
-        reads: list[list[fx.Node]] = [[] for _ in nodes]
-        for node in nodes:
-            reads[max((places[user] for user in node.users), default=places[node])].append(node)
-        return list(zip(nodes, reads, strict=True))
-
-    def _value(self, node: fx.Node, known: dict[fx.Node, Any], bound: Bound, layer: LayerRule) -> Any:
-        target: Any = node.target
-        if target is not operator.getitem and not isinstance(node.target, torch._ops.OpOverload):
-            raise UnboundedError(f"no bound is known for {target}")
-        args: Any = fx.node.map_arg(node.args, lambda one: known[one])
-        kwargs: Any = fx.node.map_arg(node.kwargs, lambda one: known[one])
-        operands = tree_leaves((args, kwargs))
-        if any(operand is UNKNOWN for operand in operands):
-            return UNKNOWN
-        if target is operator.getitem:
-            return args[0][args[1]]
-        if target is ATTENTION:
-            return self._attended(node, args[0], layer)
-        if any(isinstance(operand, Known) for operand in operands):
-            return bound(node, args, kwargs)
-        if torch.Tag.nondeterministic_seeded in target.tags:
-            raise UnboundedError(f"{name_of(node)} draws random numbers")
-        if target._schema.is_mutable:
-            raise UnboundedError(f"{name_of(node)} writes into a constant")
-        return target(*args, **kwargs)
-
-    def _attended(self, node: fx.Node, x: Any, layer: LayerRule) -> Any:
-        name = str(node.args[1])
-        module, source = self.model.get_submodule(name), node.all_input_nodes[0].meta["val"]
-        if not isinstance(module, SelfAttention) or not isinstance(x, Known):
-            raise UnboundedError("its input does not depend on the images")
-        if source.dtype != module.weight.dtype:
-            raise UnboundedError(f"its input is of {source.dtype}, the layer of {module.weight.dtype}")
-        return layer(name, module, x, node)
-
-    def _input(self, node: fx.Node, images: Any) -> Any:
-        specs = {spec.arg.name: spec for spec in self.exported.graph_signature.input_specs}
-        spec = specs[node.name]
-        if spec.kind == InputKind.USER_INPUT:
-            return images
-        held = self.exported.state_dict if spec.target in self.exported.state_dict else self.exported.constants
-        found = held.get(spec.target)
-        return found.detach() if isinstance(found, Tensor) else UNKNOWN
-
-    def _place(self, node: fx.Node) -> str:
-        """What a problem is at: a module of torch's or an attention layer by its name, or the operation."""
+    def place(self, node: fx.Node) -> str:
+        """The name of a problem's place: a module of torch's, an attention layer, or the operation."""
         if node.target is ATTENTION:
             return str(node.args[1])
         stack = list(node.meta.get("nn_module_stack", {}).values())
@@ -169,6 +99,74 @@ class Program:
         module = self.model.get_submodule(path)
         is_leaf = type(module).__module__.startswith("torch.nn.") and not list(module.children())
         return path if is_leaf else name_of(node)
+
+
+class Walk(fx.Interpreter):
+    """One walk through a program, with other values in place of the tensors that depend on the images.
+
+    Args:
+        program: The program.
+
+    Attributes:
+        problems: Operations without a known result, with the reason; those that follow from them are not listed.
+    """
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program.exported.graph_module)
+        self.extra_traceback = False
+        self.program = program
+        self.problems: list[Problem] = []
+
+    @abstractmethod
+    def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+        """The value that stands for an operation's result."""
+
+    @abstractmethod
+    def attention(self, name: str, layer: SelfAttention, x: Any, node: fx.Node) -> Any:
+        """The value that stands for an attention layer's output."""
+
+    def values_for(self, images: Any) -> list[Any]:
+        """The values that stand for the program's outputs, given the values that stand for the images."""
+        found = tree_leaves(self.run(*self.program.inputs(images)))
+        return [leaf for leaf in found if isinstance(leaf, Known | Tensor) or leaf is UNKNOWN]
+
+    def run_node(self, n: fx.Node) -> Any:
+        """The value that stands for a node's result."""
+        if n.op != "call_function":
+            return super().run_node(n)
+        try:
+            return self._value(n, *self.fetch_args_kwargs_from_env(n)) if n.users else UNKNOWN
+        except (UnboundedError, ConversionError) as reason:
+            self.problems.append(Problem(self.program.place(n), str(reason)))
+            return UNKNOWN
+
+    def _value(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+        target: Any = node.target
+        if target is not operator.getitem and not isinstance(node.target, torch._ops.OpOverload):
+            raise UnboundedError(f"no bound is known for {target}")
+        operands = tree_leaves((args, kwargs))
+        if any(operand is UNKNOWN for operand in operands):
+            return UNKNOWN
+        if target is operator.getitem:
+            return args[0][args[1]]
+        if target is ATTENTION:
+            return self._attended(node, args[0])
+        if any(isinstance(operand, Known) for operand in operands):
+            return self.operation(node, args, kwargs)
+        if torch.Tag.nondeterministic_seeded in target.tags:
+            raise UnboundedError(f"{name_of(node)} draws random numbers")
+        if target._schema.is_mutable:
+            raise UnboundedError(f"{name_of(node)} writes into a constant")
+        return target(*args, **kwargs)
+
+    def _attended(self, node: fx.Node, x: Any) -> Any:
+        name = str(node.args[1])
+        module, source = self.program.model.get_submodule(name), node.all_input_nodes[0].meta["val"]
+        if not isinstance(module, SelfAttention) or not isinstance(x, Known):
+            raise UnboundedError("its input does not depend on the images")
+        if source.dtype != module.weight.dtype:
+            raise UnboundedError(f"its input is of {source.dtype}, the layer of {module.weight.dtype}")
+        return self.attention(name, module, x, node)
 
 
 def name_of(node: fx.Node) -> str:
@@ -182,26 +180,20 @@ def _shares_writes(exported: ExportedProgram) -> bool:
 
     Otherwise a write's result is what is read from then on, as the node of the write.
     """
-    places = {node: place for place, node in enumerate(exported.graph.nodes)}
-    for node in places:
-        if _schema(node) is not None and _schema(node).is_mutable:
-            written = node.all_input_nodes[0]
-            others = [user for user in written.users if user is not node]
-            late = any(places[user] > places[node] for user in others)
-            if late or any(map(_is_view, [written, *others])) or written.op != "call_function":
-                return True
-    return False
+    writes = [node for node in exported.graph.nodes if _is_mutable(node)]
+    written = [node.all_input_nodes[0] for node in writes]
+    return any(node.op != "call_function" or len(node.users) > 1 or _is_view(node) for node in written)
 
 
-def _schema(node: fx.Node) -> Any:
-    return node.target._schema if isinstance(node.target, torch._ops.OpOverload) else None
+def _is_mutable(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
 def _is_view(node: fx.Node) -> bool:
     """Whether a node's result may share the memory of its operand, which it leaves as it is."""
-    schema = _schema(node)
-    shared = schema is not None and any(result.alias_info is not None for result in schema.returns)
-    return node.target is operator.getitem or (shared and not schema.is_mutable)
+    if _is_mutable(node) or not isinstance(node.target, torch._ops.OpOverload):
+        return node.target is operator.getitem
+    return any(result.alias_info is not None for result in node.target._schema.returns)
 
 
 @contextmanager
@@ -225,7 +217,7 @@ def _opaque(model: nn.Module) -> Iterator[None]:
 
 
 def _called(name: str, spec: ConvSpec, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-    """What stands for an attention layer's ``forward``: it gives the shape."""
+    """Stand-in for an attention layer's ``forward``, which only gives the shape."""
     if x.ndim - spec.axes not in (1, 2) or x.shape[-spec.axes - 1] != spec.in_channels:
         raise GeometryError(f"the input of {name} must be {batch_shape(spec)}; got {list(x.shape)}")
     before = x.shape[-spec.axes :]

@@ -6,7 +6,9 @@ trusts it; ``docs/security.md`` says what that means.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,74 +26,83 @@ from .sniff import Kind, describe, sniff
 from .torch import read_torch
 
 _MAX_DEPTH = 8  # containers in containers, in which modules are sought
+_PART = 2**22  # bytes that are hashed at a time
+
+Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What a checkpoint holds.
+    """Contents of a checkpoint.
 
     Attributes:
-        value: Tensors, modules and stand-ins for what is not known, in containers.
-        convolutions: Convolutions whose geometry the file describes beside it, by the names of their layers.
+        value: Tensors, modules and stand-ins for unknown objects, in containers.
         files: Every file that was read.
-        metadata: Texts that a safetensors file carries.
+        convolutions: Convolutions whose geometry the file describes beside it, by the names of their layers.
+        sha256: SHA-256 in hexadecimal: of the whole file, or of the sums and names of several, one a line.
     """
 
     value: object
+    files: tuple[Path, ...]
     convolutions: Mapping[str, DescribedConvolution] = field(default_factory=dict)
-    files: tuple[Path, ...] = ()
-    metadata: Mapping[str, str] = field(default_factory=dict)
+    sha256: str = ""
 
 
-def read_contents(path: Path, *, trust: bool = False) -> Contents:
-    """Reads what a file, or a folder as Hugging Face writes it, holds.
+def read_contents(path: Path, *, trust: bool = False, progress: Progress = lambda _: None) -> Contents:
+    """Reads the contents of a file, or of a folder as Hugging Face writes it.
 
     Args:
         path: The file or folder.
         trust: Run the code that a program brings or names.
+        progress: Called with the number of bytes that were read since the last call.
 
     Raises:
-        CheckpointError: It is of none of the kinds, or damaged.
+        CheckpointError: It is of no supported kind, or damaged.
         TrustNeededError: It is a program, and not trusted.
     """
     if path.is_dir():
         path = weights_file(path)
     elif not path.is_file():
-        raise CheckpointError(f"there is no file {path}")
+        raise CheckpointError(f"there is no file {path}{_elsewhere(path)}")
     try:
-        return _read(path, trust=trust)
+        found = _read(path, trust=trust)
+        return replace(found, sha256=_digest(found.files, progress))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def _read(path: Path, *, trust: bool) -> Contents:
-    kind = sniff(path)
-    contents = Contents(None, files=(path,))
     if path.suffix == ".distcp":
         raise CheckpointError(
             f"{path} is a part of a checkpoint of torch.distributed, not of torch.save; "
             f"python -m torch.distributed.checkpoint.format_utils dcp_to_torch {path.parent} FILE.pth makes one file"
         )
-    match kind:
+    match kind := sniff(path):
         case None:
-            raise CheckpointError(f"{path} is {describe(path)}, not a checkpoint of a kind that is read")
+            what, advice = describe(path)
+            raise CheckpointError(f"{path} is {what}, not a checkpoint of a supported kind{advice}")
         case Kind.SAFETENSORS:
-            tensors, metadata = read_safetensors(path)
-            return replace(contents, value=tensors, metadata=metadata)
+            return Contents(read_safetensors(path), (path,))
         case Kind.TORCH | Kind.LEGACY:
-            return replace(contents, value=_read_torch(path, kind, trust=trust))
+            return Contents(_read_torch(path, kind, trust=trust), (path,))
         case Kind.INDEX:
-            value, files = read_index(path, lambda file: _part(file, trust=trust))
-            return Contents(value, files=files)
+            return Contents(*read_index(path, lambda file: _part(file, trust=trust)))
         case Kind.ONNX:
             return Contents(*read_onnx(path))
     if trust:
-        return replace(contents, value=run_program(path, kind))
+        return Contents(run_program(path, kind), (path,))
+    risk = "which is code, and reading it may run it"
     if kind is Kind.PICKLE:
-        raise TrustNeededError(
-            f"{path} is {kind.value}, and reading it runs what it says; torch.save(state_dict, FILE) writes data"
-        )
-    raise TrustNeededError(f"{path} is {kind.value}, which is code, and reading it may run it")
+        risk = "and reading it runs what it says; torch.save(state_dict, FILE) writes data"
+    raise TrustNeededError(f"{path} is {kind.value}, {risk}")
+
+
+def _elsewhere(path: Path) -> str:
+    """A hint at where a missing file may be, as the end of a sentence."""
+    if path.parent.is_dir():
+        close = difflib.get_close_matches(path.name, [each.name for each in path.parent.iterdir()])
+        return f"; close names: {', '.join(close)}" if close else ""
+    return f"; nothing is downloaded: hf download {path} gives a folder" if len(path.parts) == 2 else ""
 
 
 def _read_torch(path: Path, kind: Kind, *, trust: bool) -> object:
@@ -121,3 +132,20 @@ def _part(path: Path, *, trust: bool) -> Mapping[str, object]:
     if not isinstance(value, dict):
         raise CheckpointError(f"{path} holds no named tensors")
     return value
+
+
+def _digest(files: Sequence[Path], progress: Progress) -> str:
+    sums = [_sha256(file, progress) for file in files]
+    if len(sums) == 1:
+        return sums[0]
+    lines = sorted(f"{file.name} {sum_}\n" for file, sum_ in zip(files, sums, strict=True))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _sha256(path: Path, progress: Progress) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(_PART):
+            found.update(part)
+            progress(len(part))
+    return found.hexdigest()

@@ -12,8 +12,8 @@ from ...errors import CheckpointError
 _FORMATS = ("format", "conv2attn")  # names in the metadata that say how a file was written
 
 
-def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a file, over the mapped file, and its metadata.
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file, over the mapped file.
 
     A tensor that is one with another has no numbers of its own: as ``safetensors.torch.save_model`` writes it, its name
     stands in the metadata, with the name of the other.
@@ -28,4 +28,4 @@ def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     except (SafetensorError, ValueError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path} is damaged or incomplete: {error}") from error
     others = {name: kept for name, kept in metadata.items() if name not in _FORMATS and name not in tensors}
-    return tensors | {name: tensors[kept] for name, kept in others.items() if kept in tensors}, metadata
+    return tensors | {name: tensors[kept] for name, kept in others.items() if kept in tensors}

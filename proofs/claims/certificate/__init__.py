@@ -41,5 +41,6 @@ ORDER = (  # of the document
     "underflow",
     "propagation",
     "propagation_rules",
+    "operation_roundings",
     "frozen_kernel",
 )

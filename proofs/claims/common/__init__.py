@@ -1,1 +1,1 @@
-"""What several claims share: symbols, small convolutions, lattices."""
+"""Parts that several claims share: symbols, small convolutions, lattices."""

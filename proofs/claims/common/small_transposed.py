@@ -97,7 +97,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class Numbers:
-    """What a transposed convolution computes with: ring elements, or numbers.
+    """Entries of a transposed convolution: ring elements, or numbers.
 
     Attributes:
         zero: Of the ring.
@@ -125,7 +125,10 @@ def transposed_symbols(case: Transposed) -> Numbers:
 
 
 def transposed_convolution(case: Transposed, given: Numbers) -> dict[Places, Element]:
-    """By its definition: every pixel, times every tap, is added to where it lands. By (output channel, *output)."""
+    """Transposed convolution by its definition: every pixel times every tap is added where it lands.
+
+    Keyed by (output channel, *output).
+    """
     found = {(o, *place): given.bias[o] for o in range(case.channels[1]) for place in case.grid(outputs)}
     for (c, o, *tap), weight in given.weight.items():
         for pixel in case.grid(lambda line: line.pixels):

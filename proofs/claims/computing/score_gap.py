@@ -79,7 +79,7 @@ def score_gap(*, share: Any = SHARE, spare: int = 4, farthest: int = FARTHEST) -
 
 
 def _terms(distance: Any) -> Any:
-    """What the terms of a score over alpha come to, together, for a key at this distance from the query."""
+    """Sum of the terms of a score over alpha for a key at this distance from the query."""
     return distance**2 + 2 * R * distance
 
 

@@ -120,7 +120,7 @@ def constant_failures(constants: Callable[[Expr], tuple[Expr, Expr]]) -> list[st
 
 
 class Typo(NamedTuple):
-    """What ``readings`` takes."""
+    """A typo of the draft, as ``readings`` takes it."""
 
     holds: Callable[[Any], list[str]]
     printed: Any

@@ -1,4 +1,4 @@
-"""What an erratum checks: a test of what a passage means, which its words as printed fail, and corrected pass.
+"""An erratum: a test of a passage that its words as printed fail and its corrected words pass.
 
 So an erratum can be wrong in either direction, and is then refused. Conventions, names, and conditions that are called
 necessary and are necessary, are no errata.

@@ -22,7 +22,7 @@ KEYS = ((0, 0), (1, 0), (2, 0), (0, 1))
 
 
 def appended(p_1: Any, p_2: Any) -> tuple[Any, ...]:
-    """What is appended to the content of the pixel p: (|p|^2, p_1, p_2, 1)."""
+    """Position appended to the content of the pixel p: (|p|^2, p_1, p_2, 1)."""
     return (p_1**2 + p_2**2, p_1, p_2, sp.Integer(1))
 
 

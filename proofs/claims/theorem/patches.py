@@ -124,7 +124,7 @@ def count_failures(
     *,
     count: Callable[[int, int], int] = lambda taps, patch: 2 * -(-(taps - 1) // (2 * patch)) + 1,
 ) -> list[str]:
-    """Of "same" convolutions with odd K, whether as many patches as the formula says are read, and no fewer."""
+    """List "same" convolutions with odd K that do not read exactly as many patches as the formula says."""
     failures = []
     for taps, patch in sizes:
         line = Line(taps, 1, 1, (taps - 1) // 2, patch, 1)

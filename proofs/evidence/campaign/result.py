@@ -1,21 +1,21 @@
-"""What a campaign found: as data, and as tables and sentences."""
+"""Result of a campaign, as data and as tables and sentences, and the sum of several results."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from importlib import metadata
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Self
 
-from ....convert.plain import from_plain
+from ....convert.errors import CheckpointError, SelectionError
+from ....convert.plain import from_plain, read_object
 from ...terminal.table import Table
-from .settings import Settings
-from .tally import Extreme, Failure, Tally
+from .settings import Settings, Shard
+from .tally import Finding, Tally
 
-COMMANDS = ("soak", "verify")  # what JSON calls it: the long form, and that of ``verify --random N``
+COMMANDS = ("soak", "verify")  # the commands whose JSON holds a campaign
 INTERRUPTED, OUT_OF_TIME = "interrupted", "out of time"
-_PACKAGES = ("conv2attn", "torch")
 
 
 @dataclass(frozen=True, order=True)
@@ -26,10 +26,7 @@ class Part:
         seed: The seed that the layers are drawn from.
         first: Index of the first one, the number of the shard.
         step: The number of shards.
-        count: How many.
-
-    Raises:
-        ValueError: A number is negative, or the step is not positive.
+        count: Number of layers.
     """
 
     seed: int
@@ -38,8 +35,11 @@ class Part:
     count: int
 
     def __post_init__(self) -> None:
-        if min(self.seed, self.first, self.step - 1, self.count) < 0:
-            raise ValueError(f"seed, first and count must be at least 0, and step at least 1; got {self}")
+        Shard(self.first, self.step)
+
+    def may_meet(self, other: Part) -> bool:
+        """Whether a layer may be in both: parts of one seed are disjoint only as different shards of one count."""
+        return self.seed == other.seed and (self.step != other.step or self.first == other.first)
 
     def __str__(self) -> str:
         following = f"layers {self.first}, {self.first + self.step}, ..."
@@ -48,16 +48,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Campaign:
-    """What a campaign found.
+    """The result of a campaign.
 
     Attributes:
-        settings: How it checked.
-        parts: Which layers.
-        tally: What it found.
-        seconds: How long it took; of added campaigns, together.
+        settings: Its settings.
+        parts: The layers that it checked.
+        tally: Its findings.
+        seconds: Its duration; for added campaigns, the sum.
         stopped: Why it did not check every layer it was asked for, or None.
-        runs: The machine and the day of each run.
-        versions: The version of conv2attn and of torch, by package.
+        runs: The machine, the versions and the day of each run.
     """
 
     settings: Settings
@@ -66,7 +65,6 @@ class Campaign:
     seconds: float
     stopped: str | None
     runs: tuple[str, ...]
-    versions: dict[str, str] = field(default_factory=lambda: {name: metadata.version(name) for name in _PACKAGES})
 
     @property
     def layers_per_second(self) -> float:
@@ -75,8 +73,8 @@ class Campaign:
 
     @property
     def exit_code(self) -> int:
-        """Of the command line: interrupted, violated, or fine."""
-        return 130 if self.stopped == INTERRUPTED else int(self.tally.violations > 0)
+        """130 if it was interrupted, 1 if there is a violation, else 0."""
+        return 130 if self.stopped == INTERRUPTED else int(self.tally.failed > 0)
 
     def to_json(self) -> dict[str, Any]:
         """The campaign as plain data, with the throughput."""
@@ -87,69 +85,108 @@ class Campaign:
         """Reads the value of "campaign" in what ``to_json`` wrote.
 
         Raises:
-            ValueError: It is something else.
-            SelectionError: Its settings name an engine or precision that this program lacks.
+            ValueError: It is something else, or its settings name an engine or precision that this program lacks.
         """
         return from_plain(cls, {name: value for name, value in data.items() if name != "layers_per_second"})
 
     def shown(self) -> list[Table | str]:
-        """How many layers had each option, what each check found, the failures, and the verdict."""
+        """Counts of layers by option, the result of each check, the failures, and the verdict."""
         options = sorted(self.tally.options.items(), key=lambda item: (-item[1], item[0]))
         checks = (
-            (name, check.comparisons, check.violations, _ratio(check.worst), _where(check.worst))
+            (
+                *(name, check.comparisons, check.violations, _ratio(check.worst)),
+                f"{check.worst.index}: {check.worst.what}" if check.worst.ratio else "",
+            )
             for name, check in self.tally.checks.items()
         )
         header = ("check, attention", "comparisons", "violations", "largest error / bound", "in layer")
-        return [
-            Table(("layers with", "count"), tuple(options)),
-            Table(header, tuple(checks)),
-            *self._failures(),
-            *self._verdict(),
-        ]
+        tables = [Table(("layers with", "count"), tuple(options)), Table(header, tuple(checks))]
+        return [*tables, *self._failures(), *self._verdict()]
 
     def _failures(self) -> list[str]:
-        """The layers that are named, and how to check the first of them again."""
+        """The first failed layers, and the command that checks the first of them again."""
         tally = self.tally
         if not tally.failures:
             return []
         lines = [f"layer {failure.index} of seed {failure.seed}: {failure.what}" for failure in tally.failures]
-        if tally.failed > len(tally.failures):
-            lines.append(f"and {tally.failed - len(tally.failures):,} more layers")
-        return [*lines, f"The first one again: {self._replay(tally.failures[0])}"]
+        more = tally.failed - len(tally.failures)
+        return [
+            *lines,
+            *([f"and {more:,} more layers"] if more else []),
+            f"The first one again: {self._replay(tally.failures[0])}",
+        ]
 
-    def _replay(self, failure: Failure) -> str:
+    def _replay(self, failure: Finding) -> str:
         """The command that checks one layer: it is a shard of its own, in a campaign that ends with it."""
-        seed, index, usual = failure.seed, failure.index, Settings()
+        seed, index, own, usual = failure.seed, failure.index, self.settings, Settings()
         parts = [f"conv2attn soak --seed {seed} --layers {index + 1} --shard {index}/{index + 1}"]
-        for option, own, default in (
-            ("--engine", self.settings.engines, usual.engines),
-            ("--dtype", self.settings.dtypes, usual.dtypes),
-        ):
-            parts += [f"{option} {name}" for name in own if own != default]
-        if self.settings.device != usual.device:
-            parts.append(f"--device {self.settings.device}")
-        if self.settings.max_size != usual.max_size:
-            parts.append(f"--max-size {self.settings.max_size}")
+        parts += [f"--engine {name}" for name in own.engines if own.engines != usual.engines]
+        parts += [f"--dtype {name}" for name in own.dtypes if own.dtypes != usual.dtypes]
+        parts += [f"--device {own.device}"] if own.device != usual.device else []
+        parts += [f"--max-size {own.max_size}"] if own.max_size != usual.max_size else []
         return " ".join(parts)
 
     def _verdict(self) -> list[str]:
         """The result in a few sentences, a line each."""
-        tally, worst = self.tally, self.tally.worst
-        found = f"{tally.violations:,} violations in {tally.failed:,} layers" if tally.violations else "no violation"
+        tally, total = self.tally, self.tally.all_checks
+        found = f"{total.violations:,} violations in {tally.failed:,} layers" if tally.failed else "no violation"
         cut = "" if self.stopped is None else f" ({self.stopped})"
-        nearest = [f"Largest error / bound: {_ratio(worst)}, layer {worst.index}: {worst.layer}."]
+        worst = total.worst
         return [
-            f"{tally.layers:,} layers{cut}, {tally.comparisons:,} comparisons: {found}.",
+            f"{tally.layers:,} layers{cut}, {total.comparisons:,} comparisons: {found}.",
             f"{self.seconds:.1f} s, {self.layers_per_second:.1f} layers/s.",
-            *(nearest if worst.ratio > 0 else []),
-            "; ".join((*self.runs, *(f"{name} {version}" for name, version in self.versions.items()))) + ".",
+            *([f"Largest error / bound: {_ratio(worst)}, layer {worst.index}: {worst.layer}."] if worst.ratio else []),
+            *self.runs,
             *map(str, self.parts),
         ]
 
 
-def _ratio(extreme: Extreme) -> str:
-    return "not equal" if extreme.ratio == sys.float_info.max else f"{extreme.ratio:.4g}"
+def _ratio(finding: Finding) -> str:
+    return "not equal" if finding.ratio == sys.float_info.max else f"{finding.ratio:.4g}"
 
 
-def _where(extreme: Extreme) -> str:
-    return "" if extreme.index < 0 else f"{extreme.index}: {extreme.what}"
+def merge(paths: Sequence[Path]) -> Campaign:
+    """The sum of the campaigns in some files: shards of one campaign, or campaigns of several seeds.
+
+    Args:
+        paths: Results of campaigns, as JSON.
+
+    Raises:
+        CheckpointError: A file cannot be read or is no result of a campaign.
+        SelectionError: The campaigns do not have the same settings, or some layer may be in two of them.
+    """
+    campaigns = list(map(read_campaign, paths))
+    first, parts = campaigns[0], [part for campaign in campaigns for part in campaign.parts]
+    for path, campaign in zip(paths, campaigns, strict=True):
+        if campaign.settings != first.settings:
+            raise SelectionError(
+                f"{path} has {campaign.settings}, {paths[0]} has {first.settings}: not the same checks"
+            )
+    for number, part in enumerate(parts):
+        for other in parts[:number]:
+            if part.may_meet(other):
+                shards = f"{other.first}/{other.step} and {part.first}/{part.step}"
+                raise SelectionError(f"the shards {shards} of seed {part.seed} may have layers in common")
+    return Campaign(
+        settings=first.settings,
+        parts=tuple(sorted(parts)),
+        tally=Tally.total(campaign.tally for campaign in campaigns),
+        seconds=sum(campaign.seconds for campaign in campaigns),
+        stopped=next((campaign.stopped for campaign in campaigns if campaign.stopped is not None), None),
+        runs=tuple(dict.fromkeys(run for campaign in campaigns for run in campaign.runs)),
+    )
+
+
+def read_campaign(path: Path) -> Campaign:
+    """Reads one result.
+
+    Raises:
+        CheckpointError: The file cannot be read or is no result of a campaign.
+    """
+    data = read_object(path)
+    if data.get("command") not in COMMANDS or not isinstance(data.get("campaign"), dict):
+        raise CheckpointError(f"{path} is not the result of a campaign")
+    try:
+        return Campaign.from_json(data["campaign"])
+    except ValueError as error:
+        raise CheckpointError(f"{path} is malformed: {error}") from error

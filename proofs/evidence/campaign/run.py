@@ -26,8 +26,7 @@ from ..arithmetic import check_device
 from ..machine import core_count, describe_machine
 from .checks.all import compare_layer
 from .result import INTERRUPTED, OUT_OF_TIME, Campaign, Part
-from .settings import Settings
-from .shard import Shard
+from .settings import Settings, Shard
 from .tally import Tally
 
 DEFAULT_LAYERS = 1000
@@ -48,17 +47,17 @@ def run_campaign(
     executor: Executor | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Campaign:
-    """Checks random layers. An interrupt ends it early, with what was found until then.
+    """Checks random layers. An interrupt ends the run early, with the results so far.
 
     Args:
-        settings: How.
+        settings: Its settings.
         layers: Layers of the whole campaign, of which a shard checks its own.
-        seed: Of the layers.
-        shard: Which of them; all by default.
+        seed: Seed of the layers.
+        shard: The part of them to check; all by default.
         minutes: Start no layer after this time.
         workers: Processes; by default one a core for large campaigns on the CPU, else none. They are started as
             ``multiprocessing`` does, so a script that calls this needs its ``if __name__ == "__main__"``.
-        executor: What runs the blocks instead of such processes, as Dask's ``Client.get_executor()`` does on a cluster
+        executor: Runs the blocks instead of such processes, as Dask's ``Client.get_executor()`` does on a cluster
             whose workers have conv2attn. The result is that of one process.
         progress: Called with the number of layers that were just checked.
 
@@ -73,22 +72,19 @@ def run_campaign(
     start, tally, stopped = time.monotonic(), Tally(), None
     blocks = _blocks(indices, None if minutes is None else start + 60 * minutes)
     try:
-        with _tallies(settings, seed, blocks, workers, executor) as tallies:
-            for block in tallies:
+        with _executor(executor, workers) as (runner, ahead):
+            for block in _in_order(runner, settings, seed, blocks, ahead=ahead):
                 tally = tally + block
                 progress(block.layers)
     except KeyboardInterrupt:
         stopped = INTERRUPTED
+    except BrokenProcessPool as error:
+        raise ConversionError("a process of the campaign died; perhaps the memory is too small") from error
     if stopped is None and tally.layers < len(indices):
         stopped = OUT_OF_TIME
     part = Part(seed, shard.number, shard.count, tally.layers)
     runs = (describe_machine(settings.device),)
     return Campaign(settings, (part,), tally, time.monotonic() - start, stopped, runs)
-
-
-def layer_count(layers: int | None, minutes: float | None) -> int:
-    """How many layers a campaign has, all shards together: by default 1000, or as many as the minutes allow."""
-    return layers or (DEFAULT_LAYERS if minutes is None else ENDLESS)
 
 
 def check_block(settings: Settings, seed: int, indices: Sequence[int]) -> Tally:
@@ -109,24 +105,13 @@ def _blocks(indices: range, deadline: float | None) -> Iterator[range]:
         yield indices[start : start + _BLOCK]
 
 
-@contextmanager
-def _tallies(
-    settings: Settings, seed: int, blocks: Iterator[range], workers: int, executor: Executor | None
-) -> Iterator[Iterator[Tally]]:
-    """Yields the tallies of the blocks in order: by the caller's executor, in this process, or in several of ours."""
-    if executor is not None:
-        yield _in_order(executor, settings, seed, blocks, ahead=_AHEAD)
-    elif workers < 2:
-        yield (check_block(settings, seed, block) for block in blocks)
-    else:
-        with _pool(workers) as pool:
-            yield _in_order(pool, settings, seed, blocks, ahead=2 * workers)
-
-
 def _in_order(
-    executor: Executor, settings: Settings, seed: int, blocks: Iterator[range], *, ahead: int
+    executor: Executor | None, settings: Settings, seed: int, blocks: Iterator[range], *, ahead: int
 ) -> Iterator[Tally]:
-    """Keeps up to ``ahead`` blocks started, and waits for the oldest."""
+    """The tallies of the blocks: in this process, or with up to ``ahead`` blocks started, the oldest waited for."""
+    if executor is None:
+        yield from (check_block(settings, seed, block) for block in blocks)
+        return
     started: deque[Future[Tally]] = deque()
     for block in blocks:
         started.append(executor.submit(check_block, settings, seed, block))
@@ -136,17 +121,21 @@ def _in_order(
 
 
 @contextmanager
-def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that do not hear an interrupt, and are killed at the end: one may hang in a kernel of torch's."""
+def _executor(given: Executor | None, workers: int) -> Iterator[tuple[Executor | None, int]]:
+    """The executor for the blocks (the caller's, none, or our own processes), and the number of blocks started ahead.
+
+    Ours do not hear an interrupt, and are killed at the end: one may hang in a kernel of torch's.
+    """
+    if given is not None or workers < 2:
+        yield given, _AHEAD
+        return
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_begin)
     try:
         with interrupts_ignored():
             for _ in range(workers):
                 pool.submit(os.getpid)
-        yield pool
-    except BrokenProcessPool as error:
-        raise ConversionError("a process of the campaign died; perhaps the memory is too small") from error
+        yield pool, 2 * workers
     finally:
         for process in set(multiprocessing.active_children()) - others:
             process.kill()

@@ -1,4 +1,4 @@
-"""What checks found, added up. Tallies of different layers can be added in any order, also from files."""
+"""Comparisons, added up. Tallies of different layers can be added in any order, also from files."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ UNTRUSTED = "a convolution that torch gets wrong"  # where the reference was com
 
 
 @dataclass(frozen=True, order=True)
-class Extreme:
-    """The comparison that came nearest to its bound, or went farthest above it.
+class Finding:
+    """One comparison of a layer.
 
     Attributes:
-        ratio: Error in units of the bound; the largest double where the bound is 0.
-        seed: Of the campaign.
-        index: Of the layer.
-        what: What was compared.
+        ratio: Error in units of the bound; the largest double where the bound is 0, since JSON has no infinity.
+        seed: Seed of the campaign.
+        index: Index of the layer.
+        what: The comparison, in words.
         layer: The layer, in words.
     """
 
@@ -36,85 +36,65 @@ class Extreme:
 
 @dataclass(frozen=True)
 class CheckTally:
-    """One check over many layers.
+    """Tally of one check over many layers.
 
     Attributes:
-        comparisons: How many it made.
-        violations: How many did not hold.
-        worst: The largest ratio of error and bound.
+        comparisons: Number of comparisons.
+        violations: Number of comparisons that failed.
+        worst: The comparison nearest to its bound, or farthest above it.
     """
 
     comparisons: int = 0
     violations: int = 0
-    worst: Extreme = Extreme()
+    worst: Finding = Finding()
 
     def __add__(self, other: CheckTally) -> CheckTally:
-        return CheckTally(
-            self.comparisons + other.comparisons,
-            self.violations + other.violations,
-            max(self.worst, other.worst),
-        )
-
-
-@dataclass(frozen=True, order=True)
-class Failure:
-    """A layer that a check found to be wrong.
-
-    Attributes:
-        seed: Of the campaign.
-        index: Of the layer.
-        layer: The layer, in words.
-        check: The first check that failed.
-        what: Its first comparison that did not hold, in words.
-    """
-
-    seed: int
-    index: int
-    layer: str
-    check: str
-    what: str
+        comparisons, violations = self.comparisons + other.comparisons, self.violations + other.violations
+        return CheckTally(comparisons, violations, max(self.worst, other.worst))
 
 
 @dataclass(frozen=True)
 class Tally:
-    """Many layers.
+    """Tally of many layers.
 
     Attributes:
-        layers: How many.
-        options: How many of them had each option.
-        checks: What each check found on each kind of attention.
-        failed: How many layers had a violation.
-        failures: The first of these.
+        layers: Number of layers.
+        options: Number of layers with each option.
+        checks: Tally of each check on each kind of attention.
+        failed: Number of layers with a violation.
+        failures: The first violation of the first failed layers.
     """
 
     layers: int = 0
     options: Mapping[str, int] = field(default_factory=dict)
     checks: Mapping[str, CheckTally] = field(default_factory=dict)
     failed: int = 0
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[Finding, ...] = ()
 
     @classmethod
     def of(cls, layer: RandomLayer, comparisons: Sequence[Comparison], *, seed: int, index: int) -> Self:
         """The tally of the comparisons made on one layer."""
         checks: dict[str, CheckTally] = {}
+        wrong: list[Finding] = []
         for made in comparisons:
-            ratio = min(made.ratio, sys.float_info.max)  # JSON has no infinity
-            worst = Extreme(ratio, seed, index, made.what, str(layer)) if ratio > 0 else Extreme()
-            one = CheckTally(1, int(not made.holds), worst)
+            found = Finding(min(made.ratio, sys.float_info.max), seed, index, made.what, str(layer))
             name = f"{made.check}, {made.kind}"
+            one = CheckTally(1, int(not made.holds), found if found.ratio > 0 else Finding())
             checks[name] = checks.get(name, CheckTally()) + one
-        wrong = [Failure(seed, index, str(layer), made.check, str(made)) for made in comparisons if not made.holds]
+            if not made.holds:
+                wrong.append(Finding(found.ratio, seed, index, str(made), str(layer)))
         notes = [UNTRUSTED] if any(made.note is not None for made in comparisons) else []
         return cls(1, dict.fromkeys([*options(layer), *notes], 1), checks, int(bool(wrong)), tuple(wrong[:1]))
 
     def __add__(self, other: Tally) -> Tally:
-        names = [*self.checks, *(name for name in other.checks if name not in self.checks)]
+        names = dict.fromkeys([*self.checks, *other.checks])
+        failures = sorted(self.failures + other.failures, key=lambda failure: (failure.seed, failure.index))
         return Tally(
             self.layers + other.layers,
             dict(Counter(self.options) + Counter(other.options)),
             {name: self.checks.get(name, CheckTally()) + other.checks.get(name, CheckTally()) for name in names},
             self.failed + other.failed,
-            tuple(sorted(self.failures + other.failures)[:KEPT_FAILURES]),
+            tuple(failures[:KEPT_FAILURES]),
         )
 
     @classmethod
@@ -123,25 +103,14 @@ class Tally:
         return sum(tallies, start=Tally())
 
     @property
-    def worst(self) -> Extreme:
-        """The largest ratio of all checks."""
-        return max((check.worst for check in self.checks.values()), default=Extreme())
-
-    @property
-    def violations(self) -> int:
-        """Comparisons that did not hold."""
-        return sum(check.violations for check in self.checks.values())
-
-    @property
-    def comparisons(self) -> int:
-        """All comparisons."""
-        return sum(check.comparisons for check in self.checks.values())
+    def all_checks(self) -> CheckTally:
+        """The tally of all checks together."""
+        return sum(self.checks.values(), start=CheckTally())
 
 
 def options(layer: RandomLayer) -> list[str]:
     """The options that a layer has, such as "stride > 1", as the summary counts them."""
-    spec, size = layer.spec, layer.size
-    pads = spec.pads
+    spec, size, pads = layer.spec, layer.size, layer.spec.pads
     present = {
         "stride > 1": max(spec.stride) > 1,
         "dilation > 1": max(spec.dilation) > 1,
@@ -161,7 +130,7 @@ def options(layer: RandomLayer) -> list[str]:
         'padding "same"': spec.padding == "same",
         "padding uneven": any(before != after for before, after in pads),
         'padding "valid"': spec.padding == "valid",
-        f"padding with {_MODES[spec.padding_mode]}": any(map(any, pads)),
+        f"padding, {spec.padding_mode}": any(map(any, pads)),
         "no padding": not any(map(any, pads)),
         "one axis": spec.axes == 1,
         "three axes": spec.axes == 3,
@@ -169,6 +138,3 @@ def options(layer: RandomLayer) -> list[str]:
         "output padding": any(spec.output_padding),
     }
     return [*(name for name, has in present.items() if has), layer.dtype, f"soft alpha {layer.alpha:g}"]
-
-
-_MODES = {"zeros": "zeros", "reflect": "reflection", "replicate": "copies", "circular": "the other side"}

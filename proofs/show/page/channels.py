@@ -1,4 +1,4 @@
-"""The first output channels of a layer as a layer of their own, and what the page needs to compute them.
+"""The first output channels of a layer as a layer of their own, and the data that the page computes them from.
 
 The page computes, for the query q and in double precision,
 
@@ -10,6 +10,7 @@ the ways to split W_Delta = W_val W_out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,7 +51,7 @@ def first_channels(layer: SelfAttention2d, x: Tensor, count: int) -> tuple[SelfA
 
 
 def numbers_of(scene: Scene, count: int) -> int:
-    """How many numbers the page stores for the first ``count`` output channels of a layer."""
+    """Amount of numbers that the page stores for the first ``count`` output channels of a layer."""
     spec = scene.layer.spec
     padded, output = spec.padded_size(scene.size), spec.output_size(scene.size)
     per_group = spec.out_channels // spec.groups
@@ -68,21 +69,20 @@ def channels_data(scene: Scene, count: int) -> dict[str, Any]:
     width, per_group = spec.in_channels // spec.groups, spec.out_channels // spec.groups
     reads_input = _reads_input(width, spec.num_heads)
     padded = spec.pad(x)[0]
-    channels = []
-    for number in range(spec.out_channels):
-        scale, rounding = _limits(layer, x, number)
-        channels.append(
-            {
-                "channel": number,
-                "planes": number // per_group if reads_input else number,
-                "projection": finite(layer.weight[number].flatten(1).T.double().tolist()) if reads_input else None,
-                "bias": 0.0 if layer.bias is None else finite(float(layer.bias[number])),
-                "convolution": encoded(expected[0, number]),
-                "scale": scale,
-                "rounding": rounding,
-                "curve": [finite([p.alpha, p.differences[number], p.bounds and p.bounds[number]]) for p in curve],
-            }
-        )
+    scales, roundings = _limits(layer, x)
+    channels = [
+        {
+            "channel": number,
+            "planes": number // per_group if reads_input else number,
+            "projection": finite(layer.weight[number].flatten(1).T.double().tolist()) if reads_input else None,
+            "bias": 0.0 if layer.bias is None else finite(float(layer.bias[number])),
+            "convolution": encoded(expected[0, number]),
+            "scale": scales and finite(scales[number]),
+            "rounding": roundings and finite(roundings[number]),
+            "curve": [finite([p.alpha, p.differences[number], p.bounds and p.bounds[number]]) for p in curve],
+        }
+        for number in range(spec.out_channels)
+    ]
     planes = torch.unflatten(padded, 0, (spec.groups, width)) if reads_input else _values(layer, padded)
     return {"planes": [encoded(group) for group in planes], "channels": channels}
 
@@ -100,20 +100,12 @@ def _values(layer: SelfAttention2d, padded: Tensor) -> Tensor:
     return torch.einsum("goch,gcrs->gohrs", weight, pixels).flatten(0, 1).to(layer.regime.dtype)
 
 
-def _limits(layer: SelfAttention2d, x: Tensor, number: int) -> tuple[float | None, float | None]:
-    """The two parts of a channel's bound for this input's range: tau's factor, and the rounding; None if unknown."""
-    spec = layer.spec
-    width = spec.in_channels // spec.groups
-    group = number // (spec.out_channels // spec.groups)
-    one = replace(spec, in_channels=width, out_channels=1, groups=1)
-    weight = nn.Parameter(layer.weight[number : number + 1])
-    bias = None if layer.bias is None else nn.Parameter(layer.bias[number : number + 1])
-    alone = SelfAttention2d(one, weight=weight, bias=bias)
-    limits = input_range(x[:, group * width : (group + 1) * width])
+def _limits(layer: SelfAttention2d, x: Tensor) -> tuple[list[float] | None, Sequence[float] | None]:
+    """Two parts of every channel's bound for this input's range: tau's factor and the rounding; None if unknown."""
+    limits = input_range(x)
     try:
-        low, high = padded_range(one, limits)
+        low, high = padded_range(layer.spec, limits)
     except ConversionError:
         return None, None
-    (scale,) = absolute_products(alone, alone.weight, high - low)
-    rounding = bounds_or_none(with_alpha(alone, EXACT), limits)
-    return finite(float(scale) * OUTWARD), None if rounding is None else finite(rounding[0])
+    (scale,) = absolute_products(layer, layer.weight, high - low)
+    return (scale * OUTWARD).tolist(), bounds_or_none(with_alpha(layer, EXACT), limits)

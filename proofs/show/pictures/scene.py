@@ -1,4 +1,4 @@
-"""What a picture shows: a layer, the input it gets when the network sees the image, and the query.
+"""Scene of a picture: a layer, the input it gets when the network sees the image, and the query.
 
 Layers without their network each see an image that is drawn for them.
 
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ....convert.attention.layer import SelfAttention, SelfAttention2d
-from ....convert.certificate.sampled import does_not_run, first_inputs
+from ....convert.certificate.sampled import inputs_of_layers
 from ....convert.errors import ConversionError, SelectionError
 from ....convert.examples.drawn import drawn_input, network_input
 from ....convert.files.layers import Layers
@@ -27,7 +27,7 @@ from ....convert.spec import Convolution
 from ...terminal.names import short_name
 from ...terminal.printable import CELL, printable
 from .plane import plane_of
-from .work import TooMuchError, Work
+from .work import Work
 
 _LISTED = 5  # layers named where none comes close
 
@@ -41,7 +41,7 @@ class Scene:
         layer: The layer.
         x: Its input for the image, [1, in_channels, rows, columns].
         query: Row and column of the output pixel.
-        note: What is drawn of a layer that is not over images, or None.
+        note: The drawn part of a layer that is not over images, in words, or None.
         is_whole: Whether that is all of its heads.
     """
 
@@ -96,7 +96,7 @@ def find_layer(model: nn.Module, name: str) -> SelfAttention:
     """The attention layer of this name.
 
     Raises:
-        SelectionError: There is none; the message lists names that are near.
+        SelectionError: There is none; the message lists similar names.
     """
     layers = {
         name: module
@@ -135,7 +135,7 @@ def scenes(
     if isinstance(model, Layers):
         work = Work(limit)
         return [own_scene(name, layer, image, pixel, work) for name, layer in layers.items()]
-    inputs = _inputs(model, list(layers), image, limit)
+    inputs = _inputs(model, image, limit)
     return [_scene(name, layers[name], inputs[name], image, pixel) for name in layers if name in inputs]
 
 
@@ -159,12 +159,9 @@ def own_scene(name: str, layer: SelfAttention, image: Tensor, pixel: tuple[int, 
         ConversionError: The layer does not fit the image, or takes more than is left.
     """
     size = Size(*image.shape[-2:])
-    try:
-        x = network_input(image[:, :1], layer.spec.axes)
-        work.draw(layer.in_channels * x.numel())
-        work.add(layer, 1, Size(*x.shape[2:]))
-    except TooMuchError as error:
-        raise ConversionError(f"the layers take too long, or have too many channels, for images of {size}") from error
+    x = network_input(image[:, :1], layer.spec.axes)
+    if not (work.draw(layer.in_channels * x.numel()) and work.add(layer, 1, Size(*x.shape[2:]))):
+        raise ConversionError(f"the layers take too long, or have too many channels, for images of {size}")
     return _scene(name, layer, drawn_input(layer, size), image, pixel)
 
 
@@ -173,24 +170,14 @@ def _scene(name: str, layer: SelfAttention, x: Tensor, image: Tensor, pixel: tup
     return Scene.of(name, layer, x, lambda output: _scaled(pixel, Size(*image.shape[-2:]), output))
 
 
-def _inputs(model: nn.Module, names: Sequence[str], image: Tensor, limit: float) -> dict[str, Tensor]:
-    """The first input of each named layer, as one image."""
+def _inputs(model: nn.Module, image: Tensor, limit: float) -> dict[str, Tensor]:
+    """The first input of each layer, as one image."""
     work = Work(limit)
-    parameter = next((p for p in model.parameters() if p.is_floating_point()), image)
-
-    def count(layer: SelfAttention, x: Tensor) -> None:
-        axes = layer.spec.axes
-        work.add(layer, math.prod(x.shape[: -axes - 1]), Size(*x.shape[-axes:]))
-
-    try:
-        with first_inputs(model, names, count) as inputs:
-            axes = next((len(layer.kernel_size) for layer in _convolutional(model)), 2)
-            model(network_input(image.to(parameter), axes))
-    except TooMuchError as error:
-        raise ConversionError("the network takes too much time or memory on an image of this size") from error
-    except Exception as error:
-        raise does_not_run(image, error) from error
-    return inputs
+    axes = next((len(layer.kernel_size) for layer in _convolutional(model)), 2)
+    inputs = inputs_of_layers(
+        model, network_input(image, axes), allowed=lambda layer, x: work.add(layer, len(x), Size(*x.shape[2:]))
+    )
+    return {name: x[:1] for name, x in inputs.items()}
 
 
 def _scaled(pixel: tuple[int, int], size: Size, output: Size) -> tuple[int, int]:

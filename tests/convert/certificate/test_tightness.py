@@ -89,6 +89,7 @@ def test_a_box_filter_reaches_nearly_two_thirds_of_its_tail(side: int, alpha: fl
     assert certify(layer, input_range=(-1, 1)).tail <= 2 * side**2 * tails.tail_fraction(alpha) * (1 + 2**-20)
 
 
+@pytest.mark.fault
 def test_a_tail_that_forgets_the_lattice_outside_the_kernel_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     conv = nn.Conv2d(1, 1, 3, bias=False, dtype=torch.float64)
     nn.init.ones_(conv.weight)

@@ -82,6 +82,7 @@ def test_a_convolution_and_its_gradients_are_right_in_every_memory_format(
     assert disagreement(call, memory_format) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("instructions", [None, "AVX512_CORE", "AVX2"])
 def test_what_torch_gets_wrong_or_crashes_on_is_right_on_every_cpu(instructions: str | None) -> None:
     environment = dict(os.environ) | ({} if instructions is None else {"ONEDNN_MAX_CPU_ISA": instructions})
@@ -105,6 +106,7 @@ def test_a_layer_is_right_where_torch_is_wrong(engine: str, memory_format: torch
     assert _layer_is_right(engine, memory_format)
 
 
+@pytest.mark.fault
 def test_a_layer_whose_convolution_is_not_guarded_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convolution, "known_fault", lambda *call: None)
     assert not _layer_is_right("factored", torch.channels_last)

@@ -93,6 +93,7 @@ def _differs() -> bool:
     return bool((layer(x) - right(x)).abs().max() > bound)
 
 
+@pytest.mark.fault
 def test_a_border_without_its_scale_and_a_kernel_that_is_too_short_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not _differs()
 

@@ -82,6 +82,7 @@ def test_the_counter_counts_the_zeros_of_short_tables_and_the_cost_does_not() ->
     assert counter.get_total_flops() == products
 
 
+@pytest.mark.slow
 def test_ddp_and_fsdp2_in_two_processes_train_as_one_process_bit_for_bit(tmp_path: Path) -> None:
     """Two images a process; the loss is a mean, and halves are added, so no sum depends on the number of processes."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.convert.export.two_processes"]

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, SeveralNetworksError
-from conv2attn.convert.files.checkpoint import read_checkpoint
+from conv2attn.convert.files.checkpoint import Opening, read_checkpoint
 from conv2attn.convert.files.open import open_network
 
 
@@ -58,7 +58,7 @@ def prefixed(prefix: str, given: State) -> State:
 
 def assert_opens_as(path: Path, wanted: State, **options: Any) -> tuple[str, ...]:
     """The file gives these weights to a new network; the keys that were left out."""
-    opened = open_network(path, architecture=Net(), **options)
+    opened = open_network(path, Opening(Net(), **options))
     found = opened.cnn().state_dict()
     assert list(found) == list(wanted)
     assert all(torch.equal(found[key], value.to(found[key].dtype)) for key, value in wanted.items())
@@ -155,13 +155,13 @@ def test_keys_that_belong_to_no_part_of_the_network_are_named_and_left_out(tmp_p
 def test_keys_within_the_network_that_it_lacks_refuse_it(key: str, tmp_path: Path) -> None:
     torch.save(state() | {key: torch.ones(5)}, tmp_path / "w.pth")
     with pytest.raises(CheckpointError, match=f"it holds '{key}', which the architecture lacks$"):
-        open_network(tmp_path / "w.pth", architecture=Net())
+        open_network(tmp_path / "w.pth", Opening(Net()))
 
 
 def test_a_refusal_shows_the_file_s_keys_beside_the_expected_ones(tmp_path: Path) -> None:
     torch.save({f"features.{number}": value for number, value in enumerate(state().values())}, tmp_path / "w.pth")
     with pytest.raises(CheckpointError, match=r"'backbone\.stem\.weight' is missing.*it holds 'features\.0'"):
-        open_network(tmp_path / "w.pth", architecture=Net())
+        open_network(tmp_path / "w.pth", Opening(Net()))
 
 
 def test_shapes_and_kinds_that_differ_are_all_named(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_shapes_and_kinds_that_differ_are_all_named(tmp_path: Path) -> None:
     torch.save(wrong, tmp_path / "w.pth")
     told = r"'head.weight' has shape \[5, 6, 1, 2\], wanted \[5, 6, 1, 1\]; 'head.bias' is integer, wanted floating"
     with pytest.raises(CheckpointError, match=told):
-        open_network(tmp_path / "w.pth", architecture=Net())
+        open_network(tmp_path / "w.pth", Opening(Net()))
 
 
 # Which of several
@@ -195,8 +195,8 @@ def test_an_average_among_the_keys_of_one_dictionary_is_told_from_the_weights(tm
 def test_without_an_average_none_is_given(tmp_path: Path) -> None:
     torch.save({"state_dict": state()}, tmp_path / "w.pth")
     for architecture in (Net(), None):
-        with pytest.raises(CheckpointError, match="holds no moving average of the weights by a usual name"):
-            open_network(tmp_path / "w.pth", architecture=architecture, ema=True)
+        with pytest.raises(CheckpointError, match="holds no moving average of the weights under a usual name"):
+            open_network(tmp_path / "w.pth", Opening(architecture, ema=True))
 
 
 @pytest.mark.parametrize("inner", [False, True])
@@ -205,19 +205,19 @@ def test_several_networks_that_fit_are_named_and_one_is_chosen_by_its_key(inner:
     flat = {f"{name}.{key}": value for name, each in both.items() for key, value in each.items()}
     torch.save({"model": flat} if inner else both, tmp_path / "w.pth")
     with pytest.raises(SeveralNetworksError, match=r"'student.*'teacher"):
-        open_network(tmp_path / "w.pth", architecture=Net())
+        open_network(tmp_path / "w.pth", Opening(Net()))
     assert_opens_as(tmp_path / "w.pth", state(1), weights="teacher")
     with pytest.raises(CheckpointError, match=r"holds no weights under 'nobody'; it holds .*(student|model)"):
-        open_network(tmp_path / "w.pth", architecture=Net(), weights="nobody")
+        open_network(tmp_path / "w.pth", Opening(Net(), weights="nobody"))
 
 
 def test_without_an_architecture_several_networks_are_several(tmp_path: Path) -> None:
     torch.save({"G": state(), "D": state(1)}, tmp_path / "w.pth")
     with pytest.raises(SeveralNetworksError, match=r"'G' \(\d+ tensors\), 'D' \(\d+ tensors\)"):
         read_checkpoint(tmp_path / "w.pth")
-    assert read_checkpoint(tmp_path / "w.pth", weights="D").state_dict.keys() == state().keys()
+    assert read_checkpoint(tmp_path / "w.pth", Opening(weights="D")).state_dict.keys() == state().keys()
     with pytest.raises(ArchitectureNeededError, match="not the strides and paddings"):
-        open_network(tmp_path / "w.pth", weights="D")
+        open_network(tmp_path / "w.pth", Opening(weights="D"))
 
 
 @pytest.mark.parametrize("value", [{}, {"epoch": 3}, [1], "text", torch.ones(3), Configuration()])
@@ -240,7 +240,7 @@ def test_tensors_that_are_one_stay_one_and_hooks_translate_old_names(tmp_path: P
         old = nn.utils.weight_norm(nn.Conv1d(4, 6, 3, groups=2), dim=2)
     new = nn.utils.parametrizations.weight_norm(nn.Conv1d(4, 6, 3, groups=2), dim=2)
     torch.save({"state_dict": prefixed("module.", dict(old.state_dict()))}, tmp_path / "n.pth")
-    opened = open_network(tmp_path / "n.pth", architecture=new).cnn().state_dict()
+    opened = open_network(tmp_path / "n.pth", Opening(new)).cnn().state_dict()
     assert torch.equal(opened["parametrizations.weight.original0"], old.state_dict()["weight_g"])
     assert torch.equal(opened["parametrizations.weight.original1"], old.state_dict()["weight_v"])
 
@@ -255,11 +255,11 @@ def test_a_second_name_of_a_tensor_may_be_missing_but_not_differ(tmp_path: Path)
     net = Tied()
     saved = dict(net.state_dict())
     torch.save({key: value for key, value in saved.items() if key != "other.weight"}, tmp_path / "w.pth")
-    opened = open_network(tmp_path / "w.pth", architecture=Tied()).cnn()
+    opened = open_network(tmp_path / "w.pth", Opening(Tied())).cnn()
     assert torch.equal(opened.state_dict()["other.weight"], net.conv.weight)
     torch.save(saved | {"other.weight": net.conv.weight + 1}, tmp_path / "w.pth")
     with pytest.raises(CheckpointError, match=r"'conv.weight' and 'other.weight' are one tensor, with two values"):
-        open_network(tmp_path / "w.pth", architecture=Tied())
+        open_network(tmp_path / "w.pth", Opening(Tied()))
 
 
 @pytest.mark.parametrize("kind", ["sparse", "meta"])
@@ -267,7 +267,7 @@ def test_a_tensor_that_is_not_dense_is_refused_by_its_name(kind: str, tmp_path: 
     odd = torch.ones(5, 6, 1, 1).to_sparse() if kind == "sparse" else torch.ones(5, 6, 1, 1, device="meta")
     torch.save(state() | {"head.weight": odd}, tmp_path / "w.pth")
     with pytest.raises(CheckpointError, match=f"holds a {kind} tensor, 'head.weight'; only dense, plain ones are read"):
-        open_network(tmp_path / "w.pth", architecture=Net())
+        open_network(tmp_path / "w.pth", Opening(Net()))
 
 
 def test_quantised_tensors_are_what_their_integers_stand_for(tmp_path: Path) -> None:

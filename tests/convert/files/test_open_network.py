@@ -16,6 +16,7 @@ from conv2attn.convert import SelfAttention2d, convert_model, save_converted
 from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, OptionError
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.architecture import Architecture
+from conv2attn.convert.files.checkpoint import Opening
 from conv2attn.convert.files.entry import ATTENTION_KEYS
 from conv2attn.convert.files.open import LARGE, open_network
 from tests.command import exit_code
@@ -65,11 +66,6 @@ def commands(source: str, *options: str) -> dict[str, tuple[str, ...]]:
         "verify": ("verify", source, "--random", "1", "--size", "8x9", *options),
         "restore": ("restore", source, "--out", "cnn.pth", *options),
     }
-
-
-def state_dict(name: str) -> dict[str, Tensor]:
-    loaded: dict[str, Tensor] = torch.load(name, weights_only=True)
-    return loaded
 
 
 def converted(**options: Any) -> nn.Module:
@@ -136,9 +132,9 @@ def test_every_kind_of_source_opens_as_the_network_that_it_holds(
     monkeypatch.chdir(tmp_path)
     cnn, x = Net().eval(), torch.rand(2, 3, 8, 9)
     source(cnn)
-    network = open_network("source", architecture=NET)
+    network = open_network("source", Opening(NET))
     assert network.is_converted == (source not in SOURCES[:3])
-    assert torch.equal(open_network("source", architecture=NET).whole().as_saved()(x), cnn(x))
+    assert torch.equal(open_network("source", Opening(NET)).whole().as_saved()(x), cnn(x))
     assert torch.equal(network.cnn()(x), cnn(x))
 
 
@@ -172,7 +168,7 @@ def test_the_state_dict_of_a_converted_network_opens_as_that_network(
     if large:
         assert LARGE > 0
         monkeypatch.setattr("conv2attn.convert.files.open.LARGE", 0)
-    network = open_network(tmp_path / "w.pt", architecture=NET)
+    network = open_network(tmp_path / "w.pt", Opening(NET))
     assert network.is_converted
     opened = network.attention()
     state = opened.state_dict()
@@ -194,16 +190,6 @@ def test_the_keys_of_an_attention_layer_are_all_known() -> None:
     assert keys | set(layer.state_dict()) == {"weight", "bias", *ATTENTION_KEYS} - {"axis_scores.planes"}
 
 
-def test_a_state_dict_of_one_converted_layer_opens(run: Run) -> None:
-    layer = convert_model(nn.Conv2d(3, 5, 3, stride=2)).model
-    torch.save(layer.state_dict(), "w.pt")
-    Path("net.py").write_text("from torch import nn\n\ndef Net():\n    return nn.Conv2d(3, 5, 3, stride=2)\n")
-    for name in ("plan", "restore"):
-        code, out, err = run(*commands("w.pt", *ARCH)[name])
-        assert (code, err) == (0, ""), out
-    assert list(state_dict("cnn.pth")) == ["weight", "bias"]
-
-
 @pytest.mark.parametrize("change", [lambda s: s.pop("zeroth.alpha"), lambda s: s.update({"end.alpha": torch.ones(4)})])
 def test_a_state_dict_that_is_neither_a_cnn_s_nor_the_converted_network_s_is_refused(
     change: Callable[[dict[str, Tensor]], object], tmp_path: Path
@@ -212,33 +198,10 @@ def test_a_state_dict_that_is_neither_a_cnn_s_nor_the_converted_network_s_is_ref
     change(state)
     torch.save(state, tmp_path / "w.pt")
     with pytest.raises(CheckpointError, match="does not fit the architecture"):
-        open_network(tmp_path / "w.pt", architecture=NET)
+        open_network(tmp_path / "w.pt", Opening(NET))
 
 
 # What comes back
-
-
-@pytest.mark.parametrize("source", SOURCES[3:])
-def test_the_restored_state_dict_has_the_order_of_the_cnn_s(source: Callable[[nn.Module], None], run: Run) -> None:
-    cnn = Net().eval()
-    source(cnn)
-    assert run("restore", "source", "--out", "cnn.pth", *ARCH) == (
-        0,
-        "Wrote cnn.pth: the state dict of the CNN, bit for bit\n",
-        "",
-    )
-    restored = state_dict("cnn.pth")
-    assert list(restored) == list(cnn.state_dict())
-    assert all(torch.equal(restored[key], value) for key, value in cnn.state_dict().items())
-
-
-def test_the_restored_state_dict_has_the_order_of_the_cnn_s_without_its_code(run: Run) -> None:
-    cnn = Net().eval()
-    as_converted_folder(cnn)
-    assert run("restore", "source", "--out", "cnn.pth")[0] == 0
-    restored = state_dict("cnn.pth")
-    assert list(restored) == list(cnn.state_dict())
-    assert all(torch.equal(restored[key], value) for key, value in cnn.state_dict().items())
 
 
 # What is refused, in the same way by every command
@@ -314,7 +277,7 @@ def test_the_library_s_errors_name_no_option_of_the_command_line(tmp_path: Path)
     with pytest.raises(ArchitectureNeededError) as whole:
         open_network(tmp_path / "folder").whole()
     with pytest.raises(OptionError) as average:
-        open_network(tmp_path / "folder", ema=True)
+        open_network(tmp_path / "folder", Opening(ema=True))
     for error in (needed, whole, average):
         assert "--" not in str(error.value)
         assert "architecture=" not in str(error.value)

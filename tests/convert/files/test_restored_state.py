@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import OrderedDict
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from conv2attn.convert import attention_from_conv, convert_model, save_converted
@@ -21,13 +23,11 @@ from conv2attn.convert.errors import (
     OptionError,
     OutputError,
 )
-from conv2attn.convert.files import restore
 from conv2attn.convert.files.architecture import Architecture
-from conv2attn.convert.files.entry import LayerEntry
+from conv2attn.convert.files.checkpoint import Opening
 from conv2attn.convert.files.layers import layer_tree
-from conv2attn.convert.files.open import Opening
 from conv2attn.convert.files.readers.described import DescribedConvolution
-from conv2attn.convert.files.restore import restore_file, restored_state, write_state_dict
+from conv2attn.convert.files.restore import restore_file, restored_state
 from tests.positions import move_center
 
 
@@ -96,7 +96,7 @@ def test_layers_that_compute_what_no_convolution_computes_are_all_told_with_thei
         for name, center, tap in (("stem", (-0.5, -0.5), (-1, -1)), ("head", (0.5, 0.5), (0, 0)))
     )
     start = f"{folder}: 2 of 2 attention layers compute what no convolution computes: "
-    end = "; conv2attn freeze makes convolutions of positions that were trained"
+    end = "; conv2attn freeze turns trained positions back into convolutions"
     with pytest.raises(NotAConvolutionError, match=f"^{re.escape(start + told + end)}$"):
         restored_state(folder)
     with pytest.raises(NotAConvolutionError, match=r": 1 of 2 attention layers compute .*: head: the centre"):
@@ -160,18 +160,14 @@ def test_a_restored_file_holds_the_cnn_and_replaces_another_only_if_told(suffix:
     written = load_file(out) if suffix == ".safetensors" else torch.load(out)
     assert_same({name: written[name] for name in network().state_dict()}, network().state_dict())
     assert len(written) == len(network().state_dict())
-    for call in (lambda: restore_file(folder, out), lambda: write_state_dict(written, out)):
-        with pytest.raises(OutputError, match="exists, and force was not given"):
-            call()
+    if suffix != ".safetensors":
+        assert written["stem.weight"].data_ptr() == written["again.weight"].data_ptr()
     with pytest.raises(OutputError, match="exists, and force was not given"):
-        restore.check_state_dict_file(out)
+        restore_file(folder, out)
     restore_file(folder, out, Opening(HERE), force=True)
-    write_state_dict({"x": torch.ones(1)}, out, force=True)
-    restore.check_state_dict_file(out, force=True)
 
 
-def test_what_is_read_is_not_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What can be told before anything is read is."""
+def test_what_is_read_is_not_written_over_which_is_told_before_anything_is_read(tmp_path: Path) -> None:
     folder, file, linked = tmp_path / "out", tmp_path / "w.pt", tmp_path / "c.pt"
     folder.mkdir()
     for path in (file, folder / "config.json", folder / "model.safetensors"):
@@ -180,50 +176,26 @@ def test_what_is_read_is_not_written_over(tmp_path: Path, monkeypatch: pytest.Mo
     for source, out in ((file, file), (folder, folder / "model.safetensors"), (folder, linked)):
         with pytest.raises(OutputError, match=r"would be lost$"):
             restore_file(source, out, force=True)
-    found = restore.Restored({}, (file,))
-    monkeypatch.setattr(restore, "restored_state", lambda *_, **__: found)
-    with pytest.raises(OutputError, match=r"would be lost$"):
-        restore_file(folder, file, force=True)
-    with pytest.raises(OutputError, match=r"would be lost$"):
-        write_state_dict({}, file, force=True, sources=iter([file]))
     assert {path.read_bytes() for path in tmp_path.rglob("*.*")} == {b"damaged"}
 
 
 @pytest.mark.parametrize("name", ["w", "w.bin", "w.pt.gz", "w.SAFETENSORS", ".pt"])
 def test_the_end_of_a_file_s_name_says_what_is_written(name: str, tmp_path: Path) -> None:
     told = f"{tmp_path / name} must end in .safetensors, .pth, .pt, which says what kind of file is written"
-    for call in (
-        lambda: restore.check_state_dict_file(tmp_path / name),
-        lambda: write_state_dict({}, tmp_path / name),
-        lambda: restore_file(tmp_path / "missing", tmp_path / name),
-    ):
-        with pytest.raises(OutputError, match=f"^{re.escape(told)}$"):
-            call()
+    with pytest.raises(OutputError, match=f"^{re.escape(told)}$"):
+        restore_file(tmp_path / "missing", tmp_path / name)
 
 
-def test_tensors_that_are_one_stay_one_where_a_file_can_say_so(tmp_path: Path) -> None:
-    base = torch.arange(100.0)
-    state = {"a": base, "b": base, "part": base[:2]}
-    write_state_dict(state, tmp_path / "r.pt")
-    found = torch.load(tmp_path / "r.pt")
-    assert_same(found, state)
-    assert found["a"].data_ptr() == found["b"].data_ptr()
-    assert found["part"].untyped_storage().nbytes() == 8
-    write_state_dict(state, tmp_path / "r.safetensors")
-    assert_same({name: load_file(tmp_path / "r.safetensors")[name] for name in state}, state)
-
-
-@pytest.mark.parametrize("bias", [False, True])
-def test_a_layer_of_a_folder_has_the_values_that_were_saved(bias: bool) -> None:
-    given = attention_from_conv(nn.Conv2d(1, 2, 3, bias=bias), alpha=3.0)
-    state = {f"a.{name}": value for name, value in given.state_dict().items()}
-    entry = LayerEntry.of(("a", "b"), given)
-    found = entry.attention(entry.convolution(state), state, Path("w"))
-    assert_same(found.state_dict(), given.state_dict())
-    assert found.spec == given.spec
-    for missing in ("a.weight", "a.alpha", "a.centers"):
-        lacking = {name: value for name, value in state.items() if name != missing}
-        with pytest.raises(
-            CheckpointError, match=r"the weights of the layer 'a' are missing|w lacks a\.(alpha|centers)"
-        ):
-            entry.attention(entry.convolution(lacking), lacking, Path("w"))
+@pytest.mark.parametrize("missing", ["head.weight", "head.alpha", "head.centers"])
+def test_a_folder_without_the_values_of_a_layer_is_refused(missing: str, tmp_path: Path) -> None:
+    folder = write(tmp_path / "out")
+    config = json.loads((folder / "config.json").read_text())
+    config["tensors"].remove(missing)
+    (folder / "config.json").write_text(json.dumps(config))
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        metadata = file.metadata()
+    state = load_file(folder / "model.safetensors")
+    state.pop(missing)
+    save_file(state, folder / "model.safetensors", metadata)
+    with pytest.raises(CheckpointError, match=rf"the weights of the layer 'head' are missing|lacks {missing} of the"):
+        restored_state(folder)

@@ -25,8 +25,8 @@ from conv2attn.convert import (
 )
 from conv2attn.convert.errors import UnsupportedLayerError
 from conv2attn.convert.spec import CONVOLUTIONS
-from conv2attn.proofs.evidence.random_layers import convolution_of, smallest_input
-from conv2attn.proofs.evidence.strategies import every_spec
+from conv2attn.proofs.evidence.random_layers import smallest_input
+from conv2attn.proofs.evidence.strategies import convolution_of, every_spec
 
 
 class Bare(nn.Module):

@@ -305,6 +305,7 @@ def test_a_layer_that_the_network_never_calls_is_not_recorded() -> None:
     assert AttentionRecorder.of(model, images)(model)["layers"].keys() == {"conv"}
 
 
+@pytest.mark.slow
 def test_melting_and_freezing_need_no_lightning() -> None:
     code = "import sys; from conv2attn.learn import freeze, melt, parameter_groups; print('lightning' in sys.modules)"
     assert finished([sys.executable, "-c", code]).stdout == "False\n"

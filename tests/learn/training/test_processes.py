@@ -40,6 +40,7 @@ ENDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sent", "interrupts", "code"), ENDS)
 def test_processes_of_a_training_end_with_their_parent(sent: signal.Signals, interrupts: str, code: int) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 import sympy
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from conv2attn.convert.bounds import rounding as code
 from conv2attn.convert.certificate.network.rules import pointwise
+from conv2attn.convert.certificate.network.rules.roundings import ROUNDINGS as ROUNDINGS_OF_CALLS
 from conv2attn.proofs.claims.certificate import left_out, propagation, underflow
+from conv2attn.proofs.claims.certificate import operation_roundings as roundings
 from conv2attn.proofs.claims.certificate import propagation_rules as rules
 from conv2attn.proofs.claims.certificate.accumulation import (
     addition_failures,
@@ -52,6 +55,7 @@ from conv2attn.proofs.claims.certificate.smoothed_kernel import (
 from conv2attn.proofs.claims.common.lattice import LISTED
 from conv2attn.proofs.prover.fields import fill, latex
 from conv2attn.proofs.prover.registry import all_claims
+from tests.convert.certificate.network.operations import OPERATIONS, box, numbers
 
 HALF = Fraction(1, 2)
 
@@ -110,6 +114,17 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "a gate that does not close": partial(rules.gate_failures, low=lambda one, x: one * x),
     "two numbers of a range that are equal": partial(rules.range_failures, width=0),
     "one rounding for both networks": partial(rules.rounding_failures, roundings=1),
+    "two precisions that add up": partial(roundings.compound_failures, bound=lambda a, b: a + b),
+    **{
+        f"one {what} of {name} less": partial(roundings.count_failures, fewer={name: fewer})
+        for name, what, fewer in (
+            ("conv2d", "rounding", (1, 0)),
+            ("linear", "narrowing", (0, 1)),
+            ("conv_transpose2d", "narrowing", (0, 1)),
+            ("softmax", "narrowing", (0, 1)),
+            ("matmul", "rounding", (1, 0)),
+        )
+    },
     "a SiLU of slope 1": partial(slope_failures, silu=sympy.Integer(1)),
     "a GELU of slope 1.12": partial(slope_failures, gelu=sympy.Rational(112, 100)),
     "a hardswish of slope 1": partial(slope_failures, hardswish=sympy.Integer(1)),
@@ -140,6 +155,31 @@ def test_the_slopes_of_the_code_are_those_of_the_proof() -> None:
     slopes |= {"GELU": pointwise.GELU_SLOPE}
     for name in ("SILU", "GELU", "HARDSWISH", "SIGMOID", "TANH"):
         assert sympy.Rational(str(slopes[name])) == getattr(propagation, f"{name}_SLOPE")
+
+
+COUNTS = {  # of each operation's first call: terms of its sums, and of those whose partial sums are stored
+    "conv2d": (12, 1),
+    "conv_transpose2d": (12, 6),
+    "linear": (5, 1),
+    "avg_pool2d": (6, 1),
+    "adaptive_avg_pool2d": (6, 1),
+    "mean": (30, 1),
+    "sum": (30, 1),
+    "layer_norm": (5, 1),
+    "softmax": (5, 1),
+    "matmul": (5, 1),
+    "addmm": (5, 1),
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(roundings.TABLE) - {"to"}))
+def test_the_roundings_of_the_code_are_those_of_the_proof(name: str) -> None:
+    number = {"add": 3}.get(name, 0)  # the call with a factor
+    operation, (terms, stored) = OPERATIONS[name][number], COUNTS.get(name, (1, 1))
+    call = operation.call([box(numbers(*shape)) for shape in operation.shapes], torch.float32)
+    counted = ROUNDINGS_OF_CALLS[name]
+    assert counted.terms(call) == roundings.TABLE[name](terms)[0]
+    assert counted.narrowings(call) == roundings.TABLE[name](stored)[1]
 
 
 NAMED = re.compile(r"claims? ``([\w-]+)``(?: and ``([\w-]+)``)?")

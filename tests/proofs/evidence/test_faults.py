@@ -31,6 +31,7 @@ def check(engine: str, alpha: float | None = None, *, max_examples: int = 2000) 
     outputs_stay_within_the_certificate()
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("plant", LITERAL_FAULTS, ids=lambda plant: plant.__name__)
 def test_a_fault_in_the_construction_is_caught(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
@@ -40,6 +41,7 @@ def test_a_fault_in_the_construction_is_caught(
         check("literal")
 
 
+@pytest.mark.fault
 def test_smoothing_the_wrong_way_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = factored._smoothed
     monkeypatch.setattr(factored, "_smoothed", lambda *given: honest(*given).flip(-1))
@@ -47,6 +49,7 @@ def test_smoothing_the_wrong_way_is_caught(monkeypatch: pytest.MonkeyPatch) -> N
         check("factored", alpha=8.0)
 
 
+@pytest.mark.fault
 def test_columns_read_with_the_tables_of_rows_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = axes.Axis.of
 
@@ -58,6 +61,7 @@ def test_columns_read_with_the_tables_of_rows_are_caught(monkeypatch: pytest.Mon
         check("separable")
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("alpha", [None, 1.0])
 def test_a_bound_that_is_too_small_is_caught(alpha: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = certify

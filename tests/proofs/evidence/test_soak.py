@@ -10,27 +10,29 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from conv2attn.convert.errors import OutputError
-from conv2attn.proofs.evidence.campaign import outputs
 from conv2attn.proofs.evidence.campaign.result import Campaign
 from conv2attn.proofs.evidence.campaign.run import run_campaign
 from conv2attn.proofs.evidence.campaign.settings import Settings
-from conv2attn.proofs.evidence.campaign.tally import Failure, Tally
+from conv2attn.proofs.evidence.campaign.tally import Finding, Tally
 from tests.command import Run, result_of
 from tests.faults import drop_a_head
-from tests.processes import PATIENCE, finished, started
-
-COMMAND = [sys.executable, "-c", "from conv2attn.cli import main; main()"]
+from tests.processes import PATIENCE, started
 
 
 def test_a_summary_says_what_was_tried_and_what_was_found(run: Run) -> None:
     code, out, err = run("soak", "--layers", "6", "--seed", "3")
     assert (code, err) == (0, "")
-    for part in ("stride > 1", "padding with", "groups > 1", "integers, one-hot", "adversarial, soft", "no violation"):
+    for part in (
+        "stride > 1",
+        "padding, zeros",
+        "groups > 1",
+        "integers, one-hot",
+        "adversarial, soft",
+        "no violation",
+    ):
         assert part in out
     assert "6 layers, " in out
     assert "layers/s" in out
@@ -45,20 +47,6 @@ def test_json_and_the_file_are_the_same_object(run: Run) -> None:
     assert data == result_of("soak", Path("result.json").read_text(encoding="utf-8"))
     assert data["campaign"]["parts"] == [{"seed": 0, "first": 0, "step": 1, "count": 3}]
     assert os.listdir() == ["result.json"]
-
-
-def test_options_choose_engines_precisions_and_sizes(run: Run) -> None:
-    arguments = ("--engine", "literal", "--engine", "factored", "--dtype", "float64", "--max-size", "4")
-    _, out, _ = run("soak", "--layers", "4", "--json", *arguments)
-    campaign = result_of("soak", out)["campaign"]
-    assert campaign["settings"] == {
-        "engines": ["literal", "factored"],
-        "dtypes": ["float64"],
-        "device": "cpu",
-        "max_size": 4,
-    }
-    assert campaign["tally"]["options"]["float64"] == 4
-    assert "certificate, heads anywhere" not in campaign["tally"]["checks"]
 
 
 def test_shards_merge_into_the_whole(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,27 +68,7 @@ def test_shards_merge_into_the_whole(run: Run, monkeypatch: pytest.MonkeyPatch) 
     assert "Seed 0, layers 0, 2, ...\nSeed 0, layers 1, 3, ...\n" in out
     code, _, err = run("merge", "odd.json", "odd.json")
     assert code == 2
-    assert "odd.json and odd.json have the shards 1/2 and 1/2 of seed 0" in err
-
-
-@pytest.mark.parametrize(
-    ("place", "value"),
-    [
-        ("parts", [{"seed": 0, "first": 0, "step": 0, "count": 6}]),
-        ("seconds", "long"),
-        ("settings", {"engines": ["cuda"], "dtypes": ["float32"], "device": "cpu", "max_size": 4}),
-        ("tally", {"layers": 6}),
-    ],
-)
-def test_a_result_that_is_malformed_is_refused(run: Run, place: str, value: Any) -> None:
-    run("soak", "--layers", "2", "--engine", "factored", "--out", "result.json")
-    written = json.loads(Path("result.json").read_text())
-    written["campaign"][place] = value
-    Path("other.json").write_text(json.dumps(written))
-    code, out, err = run("merge", "other.json")
-    assert (code, out) == (3, "")
-    assert err.startswith("conv2attn: other.json is malformed: ")
-    assert err.count("\n") == 1
+    assert "the shards 1/2 and 1/2 of seed 0 may have layers in common" in err
 
 
 def test_a_failure_gives_a_snippet_and_exit_code_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +87,7 @@ def test_a_failure_gives_a_snippet_and_exit_code_1(run: Run, monkeypatch: pytest
 
 
 def test_a_layer_far_into_a_campaign_is_checked_again_by_itself(run: Run) -> None:
-    failure = Failure(7, 4711, "", "integers", "")
+    failure = Finding(1.0, 7, 4711)
     settings = Settings(("literal", "factored"), ("float64",), max_size=4)
     campaign = Campaign(settings, (), Tally(failed=1, failures=(failure,)), 1.0, None, ())
     (again,) = (str(line).partition("conv2attn ")[2] for line in campaign.shown() if "again: " in str(line))
@@ -137,22 +105,12 @@ def test_verify_without_a_network_verifies_the_theorem_on_random_layers(run: Run
     assert run("merge", "result.json")[0] == 0
 
 
-def test_minutes_end_a_campaign(run: Run) -> None:
-    code, out, _ = run("soak", "--minutes", "0.002", "--layers", "150")
-    assert code == 0
-    assert "layers (out of time)" in out
-
-
 WRONG: list[tuple[tuple[str, ...], str]] = [
     (("verify",), "CHECKPOINT: is missing: give it, or --random N for random layers"),
     (("verify", "--random", "3", "--size", "4x4"), "--size: has no meaning for random layers"),
-    (("merge",), "Missing argument 'FILE...'"),
-    (("soak", "--random", "3"), "No such option: --random"),
-    (("soak", "a"), "unexpected extra argument(s) (a)"),
     (("soak", "--engine", "foo"), "each engine must be one of literal, sdpa, separable, factored, once; got foo"),
     (("soak", "--max-size", "65"), "the largest size must be 1 to 64; got 65"),
     (("soak", "--shard", "3/3"), "a shard is i/n with 0 <= i < n; got 3/3"),
-    (("soak", "--layers", "0"), "--layers"),
     (("soak", "--minutes", "nan"), "must be positive and finite"),
 ]
 
@@ -164,35 +122,11 @@ def test_wrong_usage_is_refused(arguments: tuple[str, ...], reason: str, run: Ru
     assert reason in " ".join(err.split())
 
 
-@pytest.mark.parametrize("device", ["cuda:99", "nonsense", "meta"])
+@pytest.mark.parametrize("device", ["cuda:99", "meta"])
 def test_a_device_that_cannot_compute_is_refused(device: str, run: Run) -> None:
     code, out, err = run("soak", "--layers", "3", "--device", device)
     assert (code, out) == (3, "")
     assert f"the device {device!r} cannot be used: " in err
-
-
-def test_a_full_disk_is_an_error_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outputs, "ROOM", 2**62)
-    with pytest.raises(OutputError, match=r"result\.json cannot be written: its disk is full"):
-        outputs.result_file(tmp_path / "result.json", "soak")
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_full_standard_output_is_an_error_before_the_run() -> None:
-    with open("/dev/full", "w") as full:
-        ended = finished([*COMMAND, "soak", "--layers", "1000000", "--json"], stdout=full)
-    assert ended.returncode == 3
-    assert ended.stderr == "conv2attn: standard output cannot be written: No space left on device\n"
-
-
-def test_a_disk_without_room_for_the_printed_result_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with open(tmp_path / "out", "w") as file:
-        outputs.check_stdout(file.fileno())
-        monkeypatch.setattr(outputs, "ROOM", 2**62)
-        with pytest.raises(OutputError, match="its disk is full"):
-            outputs.check_stdout(file.fileno())
 
 
 TELLS_OF_PROGRESS = """
@@ -209,6 +143,7 @@ cli.main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", ["199", "100000"], ids=["in this process", "in several processes"])
 def test_an_interrupt_ends_a_campaign_with_a_partial_summary(layers: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", TELLS_OF_PROGRESS, "soak", "--layers", layers, "--out", "result.json"]

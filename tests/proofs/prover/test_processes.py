@@ -78,6 +78,7 @@ def started(*command: str) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])
 @pytest.mark.parametrize("kind", ["campaign", "proof"])
 def test_workers_end_with_their_parent_and_show_no_traceback(
@@ -92,6 +93,7 @@ def test_workers_end_with_their_parent_and_show_no_traceback(
     assert "Traceback" not in errors  # multiprocessing itself may say what it has cleared away
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
 def test_a_terminated_command_leaves_nothing_behind(
     sent: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

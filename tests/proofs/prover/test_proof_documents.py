@@ -10,28 +10,23 @@ import pytest
 import sympy as sp
 
 from conv2attn.convert.errors import OutputError
-from conv2attn.proofs import Check, Checks, Outcome, Result, Status, claim, prove
+from conv2attn.proofs import Check, Checks, Outcome, Result, Status, claim
 from conv2attn.proofs.prover.checks import equal
 from conv2attn.proofs.prover.document import document_file, render_markdown
 from conv2attn.proofs.prover.fields import fill, latex, scaled
 from conv2attn.proofs.prover.outcome import Proved
 from conv2attn.proofs.prover.registry import all_claims
-from conv2attn.proofs.prover.verdict import Verdict
+from conv2attn.proofs.prover.run import Verdict
 from conv2attn.proofs.terminal.outcome import outcome_json
+from tests.claims import all_results
 from tests.command import exit_code
 
 THEOREM = Path(__file__).parents[3] / "docs" / "theorem.md"
 a, b = sp.symbols("a b")
 
 
-@pytest.fixture(scope="module")
-def results() -> list[Result]:
-    """What proving everything says."""
-    return prove()
-
-
-def test_the_committed_document_is_current(results: list[Result]) -> None:
-    current = THEOREM.read_text(encoding="utf-8") == render_markdown(results)
+def test_the_committed_document_is_current() -> None:
+    current = THEOREM.read_text(encoding="utf-8") == render_markdown(all_results())
     assert current, "renew it: conv2attn prove --format markdown --out docs/theorem.md"
 
 
@@ -104,8 +99,8 @@ def test_a_field_that_names_nothing_is_refused() -> None:
         fill("{=c}", {"a": a})
 
 
-def test_json_says_what_was_checked(results: list[Result]) -> None:
-    data = json.loads(outcome_json("prove", Proved(results)))
+def test_json_says_what_was_checked() -> None:
+    data = json.loads(outcome_json("prove", Proved(all_results())))
     assert (data["version"], data["command"], data["holds"]) == (1, "prove", True)
     assert [found["name"] for found in data["claims"]] == [claim.name for claim in all_claims()]
     assert {check["outcome"] for found in data["claims"] for check in found["checks"]} == {"holds"}
@@ -130,9 +125,9 @@ def test_every_formula_is_balanced_and_survives_markdown() -> None:
         assert [formula for formula in inline if EATEN.search(formula)] == []
 
 
-def test_a_document_replaces_only_a_document(tmp_path: Path, results: list[Result]) -> None:
-    target = tmp_path / "proofs.md"
-    for text in (render_markdown(results[:2]), outcome_json("prove", Proved(results[:2]))):
+def test_a_document_replaces_only_a_document(tmp_path: Path) -> None:
+    results, target = all_results()[:2], tmp_path / "proofs.md"
+    for text in (render_markdown(results), outcome_json("prove", Proved(results))):
         with document_file(target) as write:
             write(text)
     before = target.read_text()
@@ -148,6 +143,7 @@ def test_a_document_replaces_only_a_document(tmp_path: Path, results: list[Resul
     assert sorted(path.name for path in tmp_path.iterdir()) == ["proofs.md", "weights"]
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_line_for_each_claim(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("prove", "--only", "softmax-shift", "--only", "exact-defaults") == 0
     lines = capsys.readouterr().out.splitlines()
@@ -156,6 +152,7 @@ def test_the_command_prints_a_line_for_each_claim(capsys: pytest.CaptureFixture[
     assert re.fullmatch(r"(\d+) of \1 checks hold\.", lines[2])
 
 
+@pytest.mark.slow
 def test_the_command_exits_with_1_if_a_check_does_not_hold(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("prove", "--only", "position-alone", "--limit", "0.0001") == 1
     out = capsys.readouterr().out
@@ -163,6 +160,7 @@ def test_the_command_exits_with_1_if_a_check_does_not_hold(capsys: pytest.Captur
     assert "not shown: position-alone (timed out)." in out
 
 
+@pytest.mark.slow
 def test_the_command_lists_names_and_shows_one_derivation(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("claims") == 0
     assert "softmax-shift" in capsys.readouterr().out
@@ -172,6 +170,7 @@ def test_the_command_lists_names_and_shows_one_derivation(capsys: pytest.Capture
     assert "checks hold." in shown.err
 
 
+@pytest.mark.slow
 def test_the_command_prints_nothing_but_the_document(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert exit_code("prove", "--only", "softmax-shift", "--format", "json") == 0
     assert json.loads(capsys.readouterr().out)["holds"]
@@ -181,6 +180,7 @@ def test_the_command_prints_nothing_but_the_document(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out.splitlines()[-1] == f"Wrote {target}"
 
 
+@pytest.mark.slow
 def test_the_command_refuses_an_unknown_name_as_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("prove", "--only", "softmax-shfit") == 2
     assert capsys.readouterr().err.startswith(

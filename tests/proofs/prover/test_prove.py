@@ -12,7 +12,7 @@ import pytest
 from conv2attn.convert.errors import ConversionError, SelectionError
 from conv2attn.proofs import Check, Checks, Claim, Outcome, Result, Status, claim, prove
 from conv2attn.proofs.prover.registry import all_claims, claim_modules
-from tests.claims import failures_of, run_checks
+from tests.claims import all_results, failures_of, run_checks
 from tests.processes import finished
 
 PLANTED = """
@@ -62,6 +62,11 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
 
 
 def test_every_check_of_every_claim_holds() -> None:
+    assert {result.claim.name: result.failures for result in all_results() if not result.holds} == {}
+
+
+@pytest.mark.slow
+def test_processes_decide_every_check_as_this_one_does() -> None:
     results = prove()
     assert {result.claim.name: result.failures for result in results if not result.holds} == {}
     assert [result.claim.name for result in results] == [claim.name for claim in all_claims()]
@@ -69,6 +74,7 @@ def test_every_check_of_every_claim_holds() -> None:
     assert named == {claim.name: [check.name for check in claim.checks] for claim in all_claims()}
 
 
+@pytest.mark.slow
 def test_nothing_that_goes_wrong_is_a_proof(planted: tuple[str, ...]) -> None:
     found = {result.claim.name: result for result in prove(modules=planted, limit=3)}
     assert {name: str(result.outcome) for name, result in found.items()} == {
@@ -92,6 +98,7 @@ def test_nothing_that_goes_wrong_is_a_proof(planted: tuple[str, ...]) -> None:
     assert "no checks" in found["empty"].failures[0]
 
 
+@pytest.mark.slow
 def test_a_check_that_loops_forever_is_reported_in_time(planted: tuple[str, ...]) -> None:
     (result,) = prove(["endless"], modules=planted, limit=1)
     assert result.outcome is Outcome.TIMED_OUT
@@ -102,6 +109,7 @@ def test_a_check_that_loops_forever_is_reported_in_time(planted: tuple[str, ...]
     assert time.monotonic() - start < 30  # the next run is not held up
 
 
+@pytest.mark.slow
 def test_claims_are_proved_off_the_main_thread() -> None:
     found: list[Result] = []
     thread = threading.Thread(target=lambda: found.extend(prove(["softmax-shift"])))
@@ -110,6 +118,7 @@ def test_claims_are_proved_off_the_main_thread() -> None:
     assert [result.holds for result in found] == [True]
 
 
+@pytest.mark.slow
 def test_an_unknown_name_is_refused_with_the_near_names_first() -> None:
     with pytest.raises(
         SelectionError, match="there is no claim 'softmax-shfit'; the claims are softmax-shift, "
@@ -118,12 +127,14 @@ def test_an_unknown_name_is_refused_with_the_near_names_first() -> None:
     assert all(claim.name in str(raised.value) for claim in all_claims())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [0.0, -1.0, float("inf"), float("nan")])
 def test_a_limit_that_is_none_is_refused(limit: float) -> None:
     with pytest.raises(ConversionError, match="limit must be positive and finite"):
         prove(["softmax-shift"], limit=limit)
 
 
+@pytest.mark.slow
 def test_two_claims_of_one_name_are_refused(planted: tuple[str, ...]) -> None:
     with pytest.raises(ConversionError, match="two claims have the name"):
         prove(modules=planted * 2)
@@ -150,11 +161,13 @@ def test_a_claim_that_its_checks_do_not_show_is_refused() -> None:
     assert all(verdict.outcome is Outcome.ERROR for verdict in run_checks(claim_with()))
 
 
+@pytest.mark.slow
 def test_importing_the_proofs_imports_neither_torch_nor_sympy() -> None:
     code = "import sys, conv2attn.proofs; sys.exit(bool({'torch', 'sympy', 'mpmath'} & set(sys.modules)))"
     assert finished([sys.executable, "-c", code]).returncode == 0
 
 
+@pytest.mark.slow
 def test_the_claims_need_no_torch() -> None:
     modules = ", ".join(claim_modules())
     code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"

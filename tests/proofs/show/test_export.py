@@ -15,7 +15,7 @@ from conv2attn.convert.errors import OptionError
 from conv2attn.convert.examples.networks import plain_cnn
 from conv2attn.convert.export.gpsa import GatedPositionalAttention, GPSAConvolution, attention_from_gpsa
 from conv2attn.convert.files.architecture import Architecture
-from conv2attn.convert.files.open import Opening
+from conv2attn.convert.files.checkpoint import Opening
 from conv2attn.convert.size import Size
 from conv2attn.proofs.show.export import export_network
 from conv2attn.proofs.terminal.options import Target

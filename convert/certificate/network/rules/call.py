@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from .interval import Arithmetic, Interval, UnboundedError
 
@@ -19,8 +19,8 @@ class Call:
     Attributes:
         target: The operator of ATen.
         arguments: Each by its name: an ``Interval``, a tensor of constants, or what is no tensor.
-        shape: Of the result, or of the first of several.
-        arithmetic: How it rounds.
+        shape: Shape of the result, or of the first of several.
+        arithmetic: Its rounding.
     """
 
     target: torch._ops.OpOverload
@@ -37,6 +37,27 @@ class Call:
         given = dict(zip((argument.name for argument in schema), args, strict=False)) | kwargs
         named = {argument.name: given.get(argument.name, argument.default_value) for argument in schema}
         return cls(target, named, shape, arithmetic)
+
+    @classmethod
+    def at(cls, node: fx.Node, args: Any, kwargs: Any, *, repeatable: bool, block: int | None) -> Call:
+        """A node's operation.
+
+        Raises:
+            UnboundedError: Its result is not of floating-point numbers, or its operands' precisions differ.
+        """
+        value = node.meta["val"]
+        first = value[0] if isinstance(value, list | tuple) else value
+        if not isinstance(first, Tensor) or not first.dtype.is_floating_point:
+            raise UnboundedError(f"no bound is known for {node.name}, which gives no floating-point numbers")
+        operands = {one.meta["val"].dtype for one in node.all_input_nodes if isinstance(one.meta.get("val"), Tensor)}
+        target: Any = node.target
+        call = cls.of(target, args, kwargs, first.shape, Arithmetic(first.dtype, repeatable, block))
+        if call.name in ("_to_copy", "to"):
+            holds = all(torch.promote_types(dtype, first.dtype) == first.dtype for dtype in operands)
+            return replace(call, arithmetic=Arithmetic(torch.float64)) if holds else call  # which rounds nothing
+        if operands - {first.dtype}:
+            raise UnboundedError(f"{call.name} changes the dtype, or its operands are not of one")
+        return call
 
     @property
     def name(self) -> str:
@@ -57,6 +78,20 @@ class Call:
         if not isinstance(found, Interval):
             raise UnboundedError(f"no bound is known for {self.name} of a constant")
         return found
+
+    def operand(self, value: Any) -> Interval:
+        """Bounds on an argument, also on a constant.
+
+        Raises:
+            UnboundedError: It is no number.
+        """
+        if isinstance(value, Interval):
+            return value
+        if isinstance(value, Tensor):
+            return Interval.point(value)
+        if isinstance(value, int | float):
+            return self.arithmetic.scalar(float(value))
+        raise UnboundedError(f"no bound is known for an operand of type {type(value).__name__}")
 
     @property
     def is_same(self) -> bool:
@@ -79,15 +114,15 @@ class Call:
         name = next(iter(self.arguments))
         return self._called({**self.arguments, name: first})
 
-    def each(self, part: Callable[[Interval], Tensor], rest: Callable[[Tensor], Tensor]) -> Any:
-        """The operator with one bound in place of every interval, and a function of every constant tensor."""
+    def each(self, bound: str) -> Any:
+        """The operator with one of the bounds in place of every interval, and of every constant's."""
 
         def replaced(value: Any) -> Any:
             if isinstance(value, list | tuple):
                 return [replaced(each) for each in value]
-            if isinstance(value, Interval):
-                return part(value)
-            return rest(value.detach().cpu()) if isinstance(value, Tensor) else value
+            if isinstance(value, Tensor) and value.is_floating_point():  # places among others stay integers
+                value = Interval.point(value)
+            return getattr(value, bound) if isinstance(value, Interval) else value
 
         return self._called({name: replaced(value) for name, value in self.arguments.items()})
 

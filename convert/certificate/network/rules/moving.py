@@ -23,7 +23,7 @@ MOVES = (
     *(f"adaptive_max_pool{axes}d" for axes in (1, 2, 3)),
     "amax",
 )
-_SHAPED = ("view", "_unsafe_view")  # of memory that is laid out in another way here
+_SHAPED = ("view", "_unsafe_view")  # the memory layout may differ here
 
 
 def move(call: Call) -> Any:
@@ -32,21 +32,10 @@ def move(call: Call) -> Any:
         raise UnboundedError("it reads bits as other numbers")
     if call.name in _SHAPED:
         return call.x.map(lambda bound: bound.reshape(call["size"]))
-    parts = (
-        call.each(lambda x: x.low, _precise),
-        call.each(lambda x: x.high, _precise),
-        call.each(
-            lambda x: x.error,
-            lambda values: torch.zeros_like(_precise(values)) if values.is_floating_point() else values,
-        ),
-    )
+    parts = call.each("low"), call.each("high"), call.each("error")
     if isinstance(parts[0], Tensor):
         return _finite(Interval(*parts))
     return [_finite(Interval(*part)) if part[0].is_floating_point() else None for part in zip(*parts, strict=True)]
-
-
-def _precise(values: Tensor) -> Tensor:
-    return values.double() if values.is_floating_point() else values  # places among others stay integers
 
 
 def pad(call: Call) -> Interval:

@@ -25,7 +25,7 @@ from .interval import Arithmetic, Interval, UnboundedError
 from .roundings import ROUNDINGS, rounded
 from .weighted import product
 
-_MOST = 0.5  # of a variance, lost to rounding: beyond, nothing is claimed
+_MOST = 0.5  # largest share of a variance that rounding may take; beyond, nothing is claimed
 _BLOCK = 16  # keys, at least, after which a softmax that is not stored is rescaled
 
 
@@ -126,9 +126,9 @@ def probabilities(x: Interval, dim: int, arithmetic: Arithmetic) -> tuple[Interv
     """Bounds on exact softmax, and what its rounding is relative to."""
     low, high = x.low - x.high.amax(dim, keepdim=True), x.high - x.high.amax(dim, keepdim=True)
     spread = -low.amin(dim, keepdim=True)
-    exponent = 3 * unit_roundoff(arithmetic.dtype) * spread.clamp(min=1)  # of what scores' rounding makes of a share
+    exponent = 3 * unit_roundoff(arithmetic.dtype) * spread.clamp(min=1)  # effect of the scores' rounding on a share
 
-    exps, unseen = (low.exp(), high.exp()), 4 * x.low.shape[dim] * 2.0**-53  # of a sum less one of its terms
+    exps, unseen = (low.exp(), high.exp()), 4 * x.low.shape[dim] * 2.0**-53  # rounding of a sum less one of its terms
 
     def share(own: Tensor, others: Tensor, sign: int) -> Tensor:
         total = others.sum(dim, keepdim=True)
@@ -150,7 +150,7 @@ def attend(call: Call) -> Interval:
     odd = ("attn_mask", "is_causal", "enable_gqa", "dropout_p")
     if any(call.arguments.get(name) is not None and call.arguments.get(name) for name in odd):
         raise UnboundedError("no bound is known for attention that has a mask, drops keys or shares heads")
-    query, key, value = (_interval(call[name]) for name in ("query", "key", "value"))
+    query, key, value = (call.operand(call[name]) for name in ("query", "key", "value"))
     arithmetic, same, (depth, keys) = call.arithmetic, call.is_same, (query.low.shape[-1], key.low.shape[-2])
     smallest, given = arithmetic.smallest, call.arguments.get("scale")
     factor = 1 / math.sqrt(depth) if given is None else float(given)
@@ -166,7 +166,3 @@ def attend(call: Call) -> Interval:
     shares = arithmetic.rounded(shares, weight, terms, same=same, narrowings=3)
     read, scale, lost = product(shares, value)
     return arithmetic.rounded(read, scale, terms + keys, same=same, narrowings=3, lost=4 * smallest * lost)
-
-
-def _interval(value: Interval | Tensor) -> Interval:
-    return value if isinstance(value, Interval) else Interval.point(value)

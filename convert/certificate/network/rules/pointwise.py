@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +31,7 @@ class Activation:
     Attributes:
         slope: Its Lipschitz constant.
         range: From the smallest and largest value to bounds on the function's.
-        scale: What its rounding is relative to, as a multiple of the larger of 1 and |x|.
+        scale: The quantity that its rounding is relative to, as a multiple of the larger of 1 and |x|.
         reach: The largest number on the way, as a multiple of that.
     """
 
@@ -181,25 +180,10 @@ def divide(call: Call) -> Interval:
 
 
 def operands(call: Call) -> tuple[Interval, Interval]:
-    """Bounds on both operands, of one shape.
-
-    Raises:
-        UnboundedError: One is no number, or their precisions differ.
-    """
-    a, b = (_operand(call, value) for value in list(call.arguments.values())[:2])
-    shapes = [torch.broadcast_shapes(a.low.shape, b.low.shape)] * 2
-    first, second = (one.map(lambda bound, s=shape: bound.expand(s)) for one, shape in zip((a, b), shapes, strict=True))  # type: ignore[misc]
-    return first, second
-
-
-def _operand(call: Call, value: Any) -> Interval:
-    if isinstance(value, Interval):
-        return value
-    if isinstance(value, Tensor):
-        return Interval.point(value)
-    if isinstance(value, int | float):
-        return call.arithmetic.scalar(float(value))
-    raise UnboundedError(f"no bound is known for an operand of type {type(value).__name__}")
+    """Bounds on both operands, of one shape."""
+    a, b = map(call.operand, list(call.arguments.values())[:2])
+    shape = torch.broadcast_shapes(a.low.shape, b.low.shape)
+    return a.map(lambda bound: bound.expand(shape)), b.map(lambda bound: bound.expand(shape))
 
 
 def cast(call: Call) -> Interval:

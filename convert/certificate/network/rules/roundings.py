@@ -1,30 +1,15 @@
-r"""How often each operation rounds: the table from which the rules are made.
+r"""Number of roundings of each operation: the table from which the rules are made.
 
 A value goes through ``terms`` roundings in the precision u that is computed in, at least binary32, and through
 ``narrowings`` in the precision v of the tensors where that is less. The result then errs by at most
 
     ((1 + gamma_terms(u)) (1 + v)^narrowings - 1) sum |terms|  +  underflow
 
-whatever the order of the sum (claim ``rounded-sum``). Sources, per row: the operation's formula gives ``terms``;
-``narrowings`` is the largest number that one of torch's implementations takes, whatever the memory format:
-
-- convolutions: K^2 C_in / groups products and a bias, narrowed once; PyTorch's own loops for transposed ones add what
-  each tap gives, and the bias, in the tensors' precision;
-- linear: as a 1x1 convolution; where memory is not contiguous, the sum is narrowed before the bias is added;
-- batch norm: variance + eps, square root, inverse, x - mean, two products and a sum; where memory is not contiguous,
-  torch narrows each (a ``TensorIterator`` loop in the tensors' type): 7;
-- averages: n - 1 sums, and a quotient, or an inverse and a product; one quotient an axis where windows adapt. In three
-  axes adaptive windows are added up in the tensors' precision unless there is one;
-- linear interpolation: weights, products and sums of each axis may be narrowed, and a subnormal weight counts as one;
-  a weight is the fraction of a place among n pixels, which errs by 4 n units of the weight's;
-- activations: ``ACTIVATION_ULPS`` units in the last place of the larger of 1 and |x|, in each of two directions;
-- sums and products of two tensors: 1, with a factor ``alpha`` 2; a quotient is an inverse and a product in some loops;
-- normalisations of n values: mean (n + 1), squares and their mean (n + 3), root, quotient, product, sum, relative to
-  scales that hold for Welford's and for the textbook's formula; narrowed as batch norm;
-- softmax of n values: exponentials, n - 1 sums, quotient; relative to a scale that counts x - max. Torch computes in
-  binary32; where numerators are stored they are narrowed, and so may x - max be: 3;
-- matrix products: as a convolution without a bias; ``addmm`` and ``baddbmm`` as linear;
-- changes of the precision: one rounding to the new one.
+whatever the order of the sum. The claim ``operation-roundings`` (``proofs/claims/certificate/operation_roundings.py``)
+derives each row; ``narrowings`` is the largest number that one of torch's implementations takes, whatever the memory
+format: batch norm and linear layers store more steps where memory is not contiguous, transposed convolutions what each
+tap gives, averages in three axes whose windows adapt every partial sum. A weight of linear interpolation is the
+fraction of a place among n pixels, which errs by 4 n units of the weight's; each axis may store products and sums.
 """
 
 from __future__ import annotations
@@ -75,7 +60,7 @@ def _products(call: Call) -> int:
 
 
 def _transposed_products(call: Call) -> int:
-    """Of groups, each output channel reads in_channels / groups, at most at every tap."""
+    """Products of a transposed convolution: each output reads in_channels / groups channels, at most at every tap."""
     weight: Tensor = call["weight"]
     return len(weight) // int(call["groups"]) * weight[0, 0].numel() + 1
 

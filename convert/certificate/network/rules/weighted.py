@@ -55,10 +55,7 @@ def _moved(x: Interval, scale: Tensor, shift: Tensor) -> tuple[Interval, Tensor]
 
 def _along(values: Tensor, axes: int, channels: int) -> Tensor:
     """A number for each channel, in the shape that a tensor of so many dimensions is multiplied with."""
-    last = axes - 1 if channels < 0 else channels
-    if axes - last - 1 == 0:
-        return values
-    return values.view(-1, *[1] * (axes - last - 1))
+    return values.view(-1, *[1] * (0 if channels < 0 else axes - channels - 1))
 
 
 def average(call: Call) -> Interval:
@@ -132,18 +129,12 @@ def product(a: Interval, b: Interval) -> tuple[Interval, Tensor, float]:
 
 def matrix_product(call: Call) -> Interval:
     """A product of two matrices, or of batches of them, and with ``addmm`` a matrix added."""
-    if call.name in ("addmm", "baddbmm"):
-        first, a, b = (_interval(value) for value in list(call.arguments.values())[:3])
+    *added, a, b = map(call.operand, list(call.arguments.values())[: 3 if call.name in ("addmm", "baddbmm") else 2])
+    exact, scale, lost = product(a, b)
+    if added:
         if call["beta"] != 1 or call["alpha"] != 1:
             raise UnboundedError(f"no bound is known for {call.name} with factors")
-        exact, scale, lost = product(a, b)
+        (first,) = added
         exact = Interval(exact.low + first.low, exact.high + first.high, exact.error + first.error)
         scale = (scale + first.largest) * OUTWARD
-    else:
-        a, b = (_interval(value) for value in list(call.arguments.values())[:2])
-        exact, scale, lost = product(a, b)
     return rounded(call, exact, scale, lost=2 * call.arithmetic.smallest * lost)
-
-
-def _interval(value: Any) -> Interval:
-    return value if isinstance(value, Interval) else Interval.point(value)

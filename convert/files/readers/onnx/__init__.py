@@ -11,14 +11,8 @@ from ....errors import ToolError
 from ..described import DescribedConvolution
 
 
-def read_onnx(path: Path) -> tuple[dict[str, Tensor], dict[str, DescribedConvolution], tuple[Path, ...]]:
-    """Reads an ONNX model.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Its tensors by name, its convolutions by the names of their layers, and every file that was read.
+def read_onnx(path: Path) -> tuple[dict[str, Tensor], tuple[Path, ...], dict[str, DescribedConvolution]]:
+    """Reads an ONNX model: its tensors by name, every file that was read, and its convolutions by name.
 
     Raises:
         ToolError: The package onnx is not installed.
@@ -31,7 +25,7 @@ def read_onnx(path: Path) -> tuple[dict[str, Tensor], dict[str, DescribedConvolu
     model, files = load_model(path)
     found = read_model(model, path)
     with reading(path):
-        return found.tensors(), found.layers, files
+        return found.tensors(), files, found.layers
 
 
 def onnx_package(purpose: str) -> Any:
@@ -46,5 +40,5 @@ def onnx_package(purpose: str) -> Any:
     try:
         import onnx
     except ImportError as error:
-        raise ToolError(f'{purpose} takes the package onnx: pip install "conv2attn[onnx]"') from error
+        raise ToolError(f'{purpose} needs the package onnx: pip install "conv2attn[onnx]"') from error
     return onnx

@@ -1,73 +1,54 @@
 """Convolutions that nodes compute: Conv, ConvTranspose, and those over integers, whose weights are dequantised.
 
 QLinearConv is a convolution of the numbers that its integers stand for, with input and result rounded to integers; the
-layer is the convolution without the rounding. ConvInteger has no scale: it convolves its input less a zero point by its
-weight less a zero point. Later nodes multiply its result by a scale, which is taken into the weight where it is found:
-
-    Cast(ConvInteger(x, w) + bias) * (scale of x * scale of w),     the scale of x computed, that of w in the file
+layer is the convolution without the rounding. ConvInteger convolves its input less a zero point by its weight less a
+zero point, and later nodes apply the scale; the layer is what the node computes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from onnx import NodeProto, helper
 from torch import Tensor
 
-from ..described import DescribedConvolution, describe
-from .geometry import plain_geometry, transposed_geometry
+from ....errors import GeometryError
+from ....padded import has_class
+from ....spec import ConvSpec
+from ..described import DescribedConvolution
+from .geometry import RefusedError, plain_geometry, transposed_geometry
 from .load import OWN_DOMAINS
 from .scopes import DEQUANTISED, Constant, Scope
 
 CONVOLUTIONS = (
     *("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "DeformConv"),
-    *("FusedConv", "NhwcConv", "NhwcFusedConv", "QLinearConvTranspose", "CausalConvWithState"),  # of ONNX Runtime
+    *("FusedConv", "NhwcConv", "NhwcFusedConv", "QLinearConvTranspose", "CausalConvWithState"),  # ONNX Runtime's own
 )
 """Operators that are convolutions of some kind, of any domain."""
 _ROUNDING = "the node rounds its input and its result to integers, which the layer does not"
-_SCALED = f"{DEQUANTISED}; nodes beside it round its input, and may add a bias"
 _NO_SCALE = "its weights are the node's integers less their zero point; later nodes apply the scale"
 
 
-class RefusedError(Exception):
-    """Says why a node's convolution cannot be described."""
-
-
-@dataclass(frozen=True)
-class _Parts:
-    """Weight and bias of a node, and a remark on them."""
-
-    weight: Constant
-    bias: Constant | None = None
-    note: str | None = None
-
-
 def convolution(node: NodeProto, scope: Scope) -> tuple[DescribedConvolution, list[Constant]]:
-    """The convolution that a node computes.
+    """The convolution that a node computes, and the tensors that it names.
 
     Args:
         node: A node of one of the ``CONVOLUTIONS``.
         scope: The graph that it lies in.
-
-    Returns:
-        The convolution, and the tensors that it names.
     """
     try:
         if node.domain not in OWN_DOMAINS:
             raise RefusedError(f"it is an operator of {node.domain[:100]!r}, not of ONNX")
         if node.op_type not in _PARTS:
             raise RefusedError(f"{node.op_type} is not a plain convolution")
-        parts = _PARTS[node.op_type](node, scope)
-        used = [parts.weight, *([] if parts.bias is None else [parts.bias])]
-        geometry = _geometry(node, parts.weight.tensor, scope)
+        weight, bias = _PARTS[node.op_type](node, scope)
+        spec = _spec(node, weight.tensor, None if bias is None else bias.tensor, scope)
     except RefusedError as reason:
         return DescribedConvolution.refused(str(reason)), []
-    tensors = {constant.key: constant.tensor for constant in used}
-    bias = None if parts.bias is None else parts.bias.key
-    described = describe(tensors, parts.weight.key, bias, geometry, uneven=True)
-    notes = [text for text in (parts.weight.note, parts.note) if text is not None]
-    return replace(described, note="; ".join(notes) or None), used
+    described = DescribedConvolution(weight.key, None if bias is None else bias.key, spec, note=weight.note)
+    return described, [weight, *([] if bias is None else [bias])]
 
 
 def input_name(node: NodeProto, number: int) -> str:
@@ -75,19 +56,35 @@ def input_name(node: NodeProto, number: int) -> str:
     return str(node.input[number]) if number < len(node.input) else ""
 
 
-def _geometry(node: NodeProto, weight: Tensor, scope: Scope) -> dict[str, object]:
+def _spec(node: NodeProto, weight: Tensor, bias: Tensor | None, scope: Scope) -> ConvSpec:
+    """Geometry of a node: its channels and kernel are the weight's, [out_channels, in_channels / groups, *kernel_size].
+
+    The weight of a transposed convolution is [in_channels, out_channels / groups, *kernel_size].
+    """
+    if not 1 <= weight.ndim - 2 <= 3:
+        raise RefusedError(f"its weight has {weight.ndim} dimensions, which no convolution has")
     attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
     attributes = {name: value.decode() if isinstance(value, bytes) else value for name, value in attributes.items()}
-    kernel = list(weight.shape[2:])
+    first, second, *kernel = weight.shape
     if attributes.get("kernel_shape", kernel) != kernel:
         raise RefusedError("its weight does not have the shape of its kernel")
+    if type(groups := attributes.get("group", 1)) is not int:
+        raise RefusedError("its groups are not a number")
     if node.op_type == "ConvTranspose":
-        found = transposed_geometry(attributes, kernel, scope.size(node.input[0]))
+        geometry = transposed_geometry(attributes, kernel, scope.size(node.input[0]))
+        channels = {"in_channels": first, "out_channels": second * groups}
     else:
-        found = plain_geometry(attributes, kernel)
-    if isinstance(found, str):
-        raise RefusedError(found)
-    return found
+        geometry = plain_geometry(attributes, kernel)
+        channels = {"in_channels": second * groups, "out_channels": first}
+    try:
+        spec = ConvSpec.from_json(geometry | channels | {"kernel_size": kernel, "bias": bias is not None})
+    except GeometryError as error:
+        raise RefusedError(str(error)) from error
+    if spec.is_uneven and not has_class(spec):
+        raise RefusedError("its padding is one that no convolution of PyTorch has")
+    if bias is not None and bias.shape != (spec.out_channels,):
+        raise RefusedError("its bias is not one number a channel")
+    return spec
 
 
 def _known(node: NodeProto, scope: Scope, number: int, role: str) -> Constant:
@@ -98,98 +95,61 @@ def _known(node: NodeProto, scope: Scope, number: int, role: str) -> Constant:
     return found
 
 
-def _plain_parts(node: NodeProto, scope: Scope) -> _Parts:
-    """X, W, and a bias."""
+def _plain(node: NodeProto, scope: Scope) -> tuple[Constant, Constant | None]:
+    """Weight and bias of a node that takes X, W, and perhaps a bias."""
     bias = _known(node, scope, 2, "bias") if input_name(node, 2) else None
-    return _Parts(_known(node, scope, 1, "weight"), bias)
+    return _known(node, scope, 1, "weight"), bias
 
 
-def _integer_parts(node: NodeProto, scope: Scope) -> _Parts:
-    """X, W, the zero points of X and of W."""
-    integers = _integers(node, scope, 1)
-    scale = _channel_scale(_later_factor(node, scope), integers.tensor.shape[0])
-    note = _NO_SCALE if scale is None else _SCALED
-    return _Parts(_dequantised(node, scope, integers, torch.ones(()) if scale is None else scale, 3), note=note)
+def _integers(node: NodeProto, scope: Scope) -> tuple[Constant, None]:
+    """The weight of a ConvInteger, which takes X, W, and the zero points of both."""
+    return replace(_dequantised(node, scope, 1, torch.ones(()), 3), note=_NO_SCALE), None
 
 
-def _quantised_parts(node: NodeProto, scope: Scope) -> _Parts:
-    """X with scale and zero point, W with both, both of the result, and a bias of int32 in units of their product."""
-    integers, scale = _integers(node, scope, 3), _known(node, scope, 4, "weight's scale").tensor
-    if scale.dtype != torch.float32 or not _fits(scale, integers.tensor):
-        raise RefusedError("the scale of its weight is not one number of float32, or one for each channel")
-    weight, note = _dequantised(node, scope, integers, scale, 5), f"{DEQUANTISED}; {_ROUNDING}"
+def _quantised(node: NodeProto, scope: Scope) -> tuple[Constant, Constant | None]:
+    """Weight and bias of a QLinearConv.
+
+    It takes X with scale and zero point, W with both, both of the result, and a bias of int32 in units of the product
+    of the first two scales.
+    """
+    scale = _known(node, scope, 4, "weight's scale").tensor
+    weight = replace(_dequantised(node, scope, 3, scale, 5), note=f"{DEQUANTISED}; {_ROUNDING}")
     if not input_name(node, 8):
-        return _Parts(weight, note=note)
+        return weight, None
     bias, input_scale = _known(node, scope, 8, "bias"), _known(node, scope, 1, "input's scale").tensor
     if input_scale.dtype != torch.float32 or input_scale.numel() != 1:
         raise RefusedError("the scale of its input, which its bias is in, is not one number of float32")
     if bias.tensor.dtype != torch.int32 or not _fits(scale, bias.tensor):
         raise RefusedError("its bias is not one number of int32 for each channel")
-    numbers = (bias.tensor.double() * input_scale.double().reshape(()) * scale.double()).float()
-    return _Parts(weight, replace(bias, key=f"{weight.key} (bias)", tensor=numbers), note)
+    sums = (bias.tensor.double() * input_scale.double().reshape(()) * scale.double()).float()
+    return weight, replace(bias, key=f"{weight.key} (bias)", tensor=sums)
 
 
-def _integers(node: NodeProto, scope: Scope, number: int) -> Constant:
-    """A weight of integers, of at least one dimension."""
-    weight = _known(node, scope, number, "weight")
-    if weight.tensor.dtype not in (torch.int8, torch.uint8) or not weight.tensor.ndim:
-        raise RefusedError(f"its weight is of {weight.tensor.dtype}, not of integers of 8 bits")
-    return weight
-
-
-def _dequantised(node: NodeProto, scope: Scope, integers: Constant, scale: Tensor, zero_point: int) -> Constant:
+def _dequantised(node: NodeProto, scope: Scope, number: int, scale: Tensor, zero_point: int) -> Constant:
     """(integer - zero point) * scale: the difference is exact in single precision, and the product is rounded once."""
-    shape, weight = [-1] + [1] * (integers.tensor.ndim - 1), integers.tensor.float()
+    found = _known(node, scope, number, "weight")
+    integers = found.tensor
+    if integers.dtype not in (torch.int8, torch.uint8) or not integers.ndim:
+        raise RefusedError(f"its weight is of {integers.dtype}, not of integers of 8 bits")
+    if scale.dtype != torch.float32 or not _fits(scale, integers):
+        raise RefusedError("the scale of its weight is not one number of float32, or one for each channel")
+    shape, weight = [-1] + [1] * (integers.ndim - 1), integers.float()
     if input_name(node, zero_point):
         point = _known(node, scope, zero_point, "weight's zero point").tensor
-        if point.dtype != integers.tensor.dtype or not _fits(point, integers.tensor):
+        if point.dtype != integers.dtype or not _fits(point, integers):
             raise RefusedError("the zero point of its weight does not fit it")
         weight = weight - point.float().reshape(shape)
-    key = f"{integers.key} ({node.op_type} {node.output[0]})"
-    return replace(integers, key=key, tensor=weight * scale.reshape(shape))
+    return replace(found, key=f"{found.key} ({node.op_type} {node.output[0]})", tensor=weight * scale.reshape(shape))
 
 
 def _fits(values: Tensor, weight: Tensor) -> bool:
-    """Whether values are one number, or one for each slice of a weight's first axis."""
+    """Whether there is one value, or one for each slice of a weight's first axis."""
     return values.shape in ((), (1,), weight.shape[:1])
 
 
-def _later_factor(node: NodeProto, scope: Scope) -> Tensor | None:
-    """The only constant that a ConvInteger's result is multiplied by, behind Cast and Add; None if there is none."""
-    names, factors = [node.output[0]], list[Tensor | None]()
-    for name in names:
-        for user in scope.users.get(name, []):
-            others = [other for other in user.input if other != name]
-            if user.op_type == "Cast" or (user.op_type == "Add" and len(others) == 1):
-                names.append(user.output[0])
-            elif user.op_type == "Mul":
-                factors.append(_constant_factor(others[0], scope) if len(others) == 1 else None)
-    return factors[0] if len(factors) == 1 else None
-
-
-def _constant_factor(name: str, scope: Scope) -> Tensor | None:
-    """The constant in a number: itself, or the one constant in a product of two."""
-    maker, found = scope.makers.get(name), scope.constant(name)
-    if isinstance(found, Constant) or maker is None or maker.op_type != "Mul":
-        return found.tensor if isinstance(found, Constant) else None
-    constants = [part.tensor for part in map(scope.constant, maker.input) if isinstance(part, Constant)]
-    return constants[0] if len(constants) == 1 else None
-
-
-def _channel_scale(scale: Tensor | None, channels: int) -> Tensor | None:
-    """A factor as one number, or one for each channel of a result [batch, channels, *size]; None if it is not that."""
-    if scale is None or scale.dtype != torch.float32:
-        return None
-    shape = list(scale.shape)
-    while shape[:1] == [1]:
-        shape.pop(0)
-    is_channels = len(shape) > 2 and shape == [channels, *[1] * (len(shape) - 1)]
-    return scale.reshape(-1) if is_channels or scale.numel() == 1 else None
-
-
-_PARTS = {
-    "Conv": _plain_parts,
-    "ConvTranspose": _plain_parts,
-    "ConvInteger": _integer_parts,
-    "QLinearConv": _quantised_parts,
+_PARTS: dict[str, Callable[[NodeProto, Scope], tuple[Constant, Constant | None]]] = {
+    "Conv": _plain,
+    "ConvTranspose": _plain,
+    "ConvInteger": _integers,
+    "QLinearConv": _quantised,
 }

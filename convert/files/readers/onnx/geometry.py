@@ -12,8 +12,12 @@ Attributes = Mapping[str, Any]
 _SAME = ("SAME_UPPER", "SAME_LOWER")
 
 
-def plain_geometry(attributes: Attributes, kernel: Sequence[int]) -> dict[str, Any] | str:
-    """Geometry of a Conv, as ``describe`` takes it, or the reason why it has none.
+class RefusedError(Exception):
+    """A node's convolution cannot be described; the message says why."""
+
+
+def plain_geometry(attributes: Attributes, kernel: Sequence[int]) -> dict[str, Any]:
+    """Geometry of a Conv, as ``ConvSpec.from_json`` takes it.
 
     PyTorch's "same" puts an odd pixel at the far end, as SAME_UPPER does; where the stride is not 1, the padding of
     both depends on the input's size.
@@ -21,30 +25,26 @@ def plain_geometry(attributes: Attributes, kernel: Sequence[int]) -> dict[str, A
     Args:
         attributes: Attributes of the node.
         kernel: Taps of its weight along each axis.
+
+    Raises:
+        RefusedError: The attributes do not fit the kernel.
     """
     geometry = _common(attributes, kernel)
-    if isinstance(geometry, str):
-        return geometry
     unit_stride, automatic = set(geometry["stride"]) == {1}, attributes.get("auto_pad", "NOTSET")
     spans = [step * (taps - 1) for step, taps in zip(geometry["dilation"], kernel, strict=True)]
     if automatic in _SAME:
         odd = any(span % 2 for span in spans)
         is_same = unit_stride and not (odd and automatic == "SAME_LOWER")
-        return {**geometry, "padding": "same" if is_same else automatic.lower()}
-    pads = _pads(attributes, kernel)
-    if isinstance(pads, str):
-        return pads
-    before, after = pads
+        return geometry | {"padding": "same" if is_same else automatic.lower()}
+    before, after = _pads(attributes, kernel)
     if before == after:
-        return {**geometry, "padding": before}
+        return geometry | {"padding": before}
     is_same = before == [span // 2 for span in spans] and after == [span - span // 2 for span in spans]
-    return {**geometry, "padding": "same" if is_same and unit_stride else _pairs(before, after)}
+    return geometry | {"padding": "same" if is_same and unit_stride else _pairs(before, after)}
 
 
-def transposed_geometry(
-    attributes: Attributes, kernel: Sequence[int], size: Sequence[int] | None
-) -> dict[str, Any] | str:
-    """Geometry of a ConvTranspose, as ``describe`` takes it, or the reason why it has none.
+def transposed_geometry(attributes: Attributes, kernel: Sequence[int], size: Sequence[int] | None) -> dict[str, Any]:
+    """Geometry of a ConvTranspose, likewise.
 
     A pad is an output that is cropped. An axis whose end is cropped less than its beginning keeps outputs there, which
     PyTorch calls output padding; one whose end is cropped more has a pair of pads (``padded.py``).
@@ -53,24 +53,20 @@ def transposed_geometry(
         attributes: Attributes of the node.
         kernel: Taps of its weight along each axis.
         size: Pixels of its input along each axis, or None if the file leaves them open.
+
+    Raises:
+        RefusedError: The attributes do not fit the kernel, or leave the padding open.
     """
     geometry = _common(attributes, kernel)
-    if isinstance(geometry, str):
-        return geometry
-    added = attributes.get("output_padding", [0] * len(kernel))
-    if not _is_list(added, len(kernel)):
-        return "its output_padding is not one number for each axis"
-    pads = _cropped(attributes, kernel, size, geometry, added)
-    if isinstance(pads, str):
-        return pads
-    before, after = pads
+    added = _numbers(attributes.get("output_padding"), "output_padding", kernel, otherwise=0)
+    before, after = _cropped(attributes, kernel, size, geometry, added)
     kept = [more + first - last for more, first, last in zip(added, before, after, strict=True)]
     limits = map(max, geometry["stride"], geometry["dilation"])
     if all(0 <= number < limit for number, limit in zip(kept, limits, strict=True)):
-        return {**geometry, "padding": before, "output_padding": kept, "transposed": True}
+        return geometry | {"padding": before, "output_padding": kept, "transposed": True}
     longer = [more + max(-last, 0) for more, last in zip(added, after, strict=True)]
     pairs = _pairs(before, [max(last, 0) for last in after])
-    return {**geometry, "padding": pairs, "output_padding": longer, "transposed": True}
+    return geometry | {"padding": pairs, "output_padding": longer, "transposed": True}
 
 
 def _cropped(
@@ -79,7 +75,7 @@ def _cropped(
     size: Sequence[int] | None,
     geometry: Mapping[str, Any],
     added: Sequence[int],
-) -> tuple[list[int], list[int]] | str:
+) -> tuple[list[int], list[int]]:
     """Outputs of a ConvTranspose that are cropped before and after each axis; negative ones are added.
 
     Of n pixels, stride s, taps that span d (K - 1) + 1 pixels and a added outputs there are s (n - 1) + span + a
@@ -90,41 +86,38 @@ def _cropped(
     spans = [step * (taps - 1) + 1 for step, taps in zip(geometry["dilation"], kernel, strict=True)]
     if wanted is not None:
         if size is None:
-            return "its padding depends on the input's size (output_shape), which the file leaves open"
-        if not isinstance(wanted, list) or len(wanted) < len(kernel):
-            return "its output_shape is not one number for each axis"
+            raise RefusedError("its padding depends on the input's size (output_shape), which the file leaves open")
+        last = wanted[-len(kernel) :] if isinstance(wanted, list) else wanted  # without batch and channels
+        ends = _numbers(last, "output_shape", kernel)
         lengths = [step * (n - 1) for step, n in zip(geometry["stride"], size, strict=True)]
-        along = zip(lengths, spans, added, wanted[-len(kernel) :], strict=True)
+        along = zip(lengths, spans, added, ends, strict=True)
         totals = [length + span + more - end for length, span, more, end in along]
     elif automatic in _SAME:
         totals = [span + more - step for span, more, step in zip(spans, added, geometry["stride"], strict=True)]
         if min(totals) < 0:
-            return "its stride is longer than its kernel, where implementations of auto_pad disagree"
+            raise RefusedError("its stride is longer than its kernel, where implementations of auto_pad disagree")
     else:
         return _pads(attributes, kernel)
-    ends = [(total // 2, total - total // 2) if total > 0 else (0, total) for total in totals]
+    pads = [(total // 2, total - total // 2) if total > 0 else (0, total) for total in totals]
     if automatic != "SAME_UPPER":
-        ends = [(after, before) if after > 0 else (before, after) for before, after in ends]
-    return [before for before, _ in ends], [after for _, after in ends]
+        pads = [(after, before) if after > 0 else (before, after) for before, after in pads]
+    return [before for before, _ in pads], [after for _, after in pads]
 
 
-def _common(attributes: Attributes, kernel: Sequence[int]) -> dict[str, Any] | str:
+def _common(attributes: Attributes, kernel: Sequence[int]) -> dict[str, Any]:
     """Stride, dilation and groups."""
-    stride, dilation = (attributes.get(name, [1] * len(kernel)) for name in ("strides", "dilations"))
-    for name, numbers in (("strides", stride), ("dilations", dilation)):
-        if not _is_list(numbers, len(kernel)):
-            return f"its {name} are not one number for each axis"
+    stride, dilation = (_numbers(attributes.get(name), name, kernel) for name in ("strides", "dilations"))
     return {"stride": stride, "dilation": dilation, "groups": attributes.get("group", 1)}
 
 
-def _pads(attributes: Attributes, kernel: Sequence[int]) -> tuple[list[int], list[int]] | str:
+def _pads(attributes: Attributes, kernel: Sequence[int]) -> tuple[list[int], list[int]]:
     """Pads before each axis and after it."""
     axes = len(kernel)
     if attributes.get("auto_pad", "NOTSET") == "VALID":
         return [0] * axes, [0] * axes
     pads = attributes.get("pads", [0] * (2 * axes))
-    if not _is_list(pads, 2 * axes):
-        return "its padding is not one number for each end of each axis"
+    if not isinstance(pads, list) or len(pads) != 2 * axes:
+        raise RefusedError("its padding is not one number for each end of each axis")
     return pads[:axes], pads[axes:]
 
 
@@ -132,5 +125,9 @@ def _pairs(before: Sequence[int], after: Sequence[int]) -> list[list[int]]:
     return [list(pair) for pair in zip(before, after, strict=True)]
 
 
-def _is_list(values: object, length: int) -> bool:
-    return isinstance(values, list) and len(values) == length
+def _numbers(values: Any, name: str, kernel: Sequence[int], *, otherwise: int = 1) -> list[int]:
+    """An attribute with one number for each axis."""
+    found: list[int] = [otherwise] * len(kernel) if values is None else values
+    if not isinstance(found, list) or len(found) != len(kernel):
+        raise RefusedError(f"its {name} must be one number for each axis")
+    return found

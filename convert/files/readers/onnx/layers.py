@@ -7,21 +7,30 @@ carries a note.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from onnx import GraphProto, ModelProto, NodeProto
+from onnx import ModelProto, NodeProto
 from torch import Tensor
 
-from ..described import DescribedConvolution, add_layer, layer_name
+from ..described import DescribedConvolution
 from .convolutions import CONVOLUTIONS, convolution, input_name
-from .folding import folding_note
-from .load import graphs_of, inner_graphs, reading
+from .load import reading
 from .naming import layer_names
-from .scopes import Scope
+from .scopes import Scope, scopes_of
 
+FOLDED = "the exporter folded a batch normalisation into the weights, so the layer computes both"
+COMPUTED = (
+    "the exporter computed the weights, perhaps to fold in a batch normalisation, which is then part of the layer"
+)
+OPEN = "the file leaves open whether the weights have a batch normalisation folded in; if so, the layer computes both"
 _QUANTISED = "_quantized"  # ONNX Runtime's tools put it behind a weight's name
+_REWRITES, _FOLDING = "pkg.onnxscript.rewriter.rule_name", "FuseBatchNormIntoConv"  # written by torch's exporter
+_ORIGIN = "pkg.torch.onnx."  # torch's exporter keeps such a record of every node
+_COMPUTED_NAME = re.compile(r"onnx::|_v_\d+$")  # names that torch's older exporter and onnx-simplifier make up
 
 
 @dataclass(frozen=True)
@@ -30,46 +39,36 @@ class ConvolutionNode:
 
     Attributes:
         node: The node.
-        graph: The graph that it lies in.
+        scope: The graph that it lies in.
         place: Its number in that graph.
         layer: Name of its layer.
         described: The convolution that it computes.
-        depth: Nodes around it, in whose attributes its graph lies.
         dtype: Precision of its weight, or None if that is not known.
     """
 
     node: NodeProto
-    graph: GraphProto
+    scope: Scope
     place: int
     layer: str
     described: DescribedConvolution
-    depth: int
-    dtype: torch.dtype | None = None
+    dtype: torch.dtype | None
 
 
+@dataclass(frozen=True)
 class ReadModel:
-    """A model that is read, graph by graph.
-
-    Args:
-        model: The model, as ``load_model`` gives it.
+    """The convolutions of a model.
 
     Attributes:
-        nodes: Convolution nodes, with the names that the file gives to their layers.
-        layers: Convolutions, by those names.
-
-    Raises:
-        CheckpointError: The model is damaged.
+        nodes: Convolution nodes.
+        layers: Convolutions by the names of their layers, which modules can have.
+        scopes: Its graphs, and those within their nodes.
+        used: Tensors that the convolutions name.
     """
 
-    def __init__(self, model: ModelProto) -> None:
-        self.nodes: list[ConvolutionNode] = []
-        self.layers: dict[str, DescribedConvolution] = {}
-        self._scopes: list[Scope] = []
-        self._used: dict[str, Tensor] = {}
-        self._prefixes: dict[str, int] = {}
-        operators = {node.op_type for graph in graphs_of(model.graph) for node in graph.node}
-        self._is_normalised = "BatchNormalization" in operators
-        self._walk(model.graph, Scope(model.graph, model.opset_import), 0)
+    nodes: tuple[ConvolutionNode, ...]
+    layers: dict[str, DescribedConvolution]
+    scopes: tuple[Scope, ...]
+    used: Mapping[str, Tensor]
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors of the file, and those that the layers name, by their names.
@@ -77,57 +76,60 @@ class ReadModel:
         Raises:
             CheckpointError: A tensor is damaged.
         """
-        return {stored.key: stored.tensor for scope in self._scopes for stored in scope.tensors()} | self._used
-
-    def _walk(self, graph: GraphProto, scope: Scope, depth: int) -> None:
-        """Reads a graph and those within its nodes."""
-        self._scopes.append(scope)
-        for place, node in enumerate(graph.node):
-            if node.op_type in CONVOLUTIONS:
-                self._add(node, graph, place, scope, depth)
-            for attribute, inner in inner_graphs(node):
-                prefix = self._prefix(f"{scope.prefix}{node.name or node.op_type}.{attribute}")
-                self._walk(inner, scope.within(inner, prefix), depth + 1)
-
-    def _add(self, node: NodeProto, graph: GraphProto, place: int, scope: Scope, depth: int) -> None:
-        """Adds a convolution under its weight's name where that ends in "weight", else under its node's."""
-        described, constants = convolution(node, scope)
-        origin = constants[0].origin.removesuffix(_QUANTISED) if constants else ""
-        metadata = {entry.key: entry.value for entry in node.metadata_props}
-        has_bias, normalised = bool(input_name(node, 2)), self._is_normalised
-        folding = folding_note(metadata, origin, has_bias=has_bias, normalised=normalised)
-        described = replace(described, note="; ".join(filter(None, (described.note, folding))) or None)
-        if described.spec is not None:
-            self._used |= {constant.key: constant.tensor for constant in constants}
-        name = scope.key(node.name or f"{node.op_type}_{len(self.nodes)}")
-        own = layer_name(origin) if origin.endswith("weight") else name
-        add_layer(self.layers, own, described, otherwise=name)
-        layer = own if self.layers[own] == described else name
-        dtype = constants[0].tensor.dtype if constants else None
-        self.nodes.append(ConvolutionNode(node, graph, place, layer, described, depth, dtype))
-
-    def _prefix(self, name: str) -> str:
-        """A prefix for the names of a graph, different from all others."""
-        count = self._prefixes[name] = self._prefixes.get(name, 0) + 1
-        return f"{name}." if count == 1 else self._prefix(f"{name}_{count}")
+        return {each.key: each.tensor for scope in self.scopes for each in scope.tensors()} | dict(self.used)
 
 
 def read_model(model: ModelProto, path: Path) -> ReadModel:
-    """Reads a loaded model, and gives its layers names that modules can have.
+    """Finds the convolutions of a model.
 
     Args:
-        model: The model.
+        model: The model, as ``load_model`` gives it.
         path: Its file, for errors.
 
     Raises:
         CheckpointError: The model is damaged.
     """
+    nodes: list[ConvolutionNode] = []
+    layers: dict[str, DescribedConvolution] = {}
+    used: dict[str, Tensor] = {}
     with reading(path):
-        found = ReadModel(model)
-    names = layer_names(found.layers)
-    found.nodes = [replace(node, layer=names[node.layer]) for node in found.nodes]
-    found.layers = {
-        names[name]: layer if names[name] == name else replace(layer, original=name)
-        for name, layer in found.layers.items()
-    }
-    return found
+        scopes = tuple(scopes_of(model))
+        normalised = any(node.op_type == "BatchNormalization" for scope in scopes for node in scope.graph.node)
+        for scope, place, node in ((s, p, n) for s in scopes for p, n in enumerate(s.graph.node)):
+            if node.op_type not in CONVOLUTIONS:
+                continue
+            described, constants = convolution(node, scope)
+            used |= {constant.key: constant.tensor for constant in constants}
+            origin = constants[0].origin.removesuffix(_QUANTISED) if constants else ""
+            folding = folding_note(node, origin, normalised=normalised)
+            described = replace(described, note="; ".join(filter(None, (described.note, folding))) or None)
+            layer = name = scope.prefix + (node.name or f"{node.op_type}_{len(nodes)}")
+            if origin.endswith("weight"):  # a layer is called as its weight is, unless that is another layer
+                own = "" if origin == "weight" else origin.removesuffix(".weight")
+                layer = own if layers.get(own, described) == described else name
+            layers.setdefault(layer, described)
+            dtype = constants[0].tensor.dtype if constants else None
+            nodes.append(ConvolutionNode(node, scope, place, layer, described, dtype))
+    names = layer_names(layers)
+    named = {names[own]: each if names[own] == own else replace(each, original=own) for own, each in layers.items()}
+    return ReadModel(tuple(replace(node, layer=names[node.layer]) for node in nodes), named, scopes, used)
+
+
+def folding_note(node: NodeProto, weight: str, *, normalised: bool) -> str | None:
+    """Remark about a batch normalisation in a node's weights, or None if there is nothing to say.
+
+    Without a record, the question is open only if the node has a bias and the graph has no batch normalisation left.
+
+    Args:
+        node: The node.
+        weight: Name of the tensor that its weights come from.
+        normalised: Whether a batch normalisation is left in the model.
+    """
+    metadata = {entry.key: entry.value for entry in node.metadata_props}
+    if _FOLDING in metadata.get(_REWRITES, ""):
+        return FOLDED
+    if _REWRITES in metadata or any(key.startswith(_ORIGIN) for key in metadata):
+        return None
+    if _COMPUTED_NAME.match(weight):
+        return COMPUTED
+    return OPEN if input_name(node, 2) and not normalised else None

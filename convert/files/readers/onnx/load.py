@@ -29,18 +29,20 @@ def load_model(path: Path) -> tuple[ModelProto, tuple[Path, ...]]:
         model = onnx.load(path, load_external_data=False)
         if not model.HasField("graph"):
             raise CheckpointError("it holds no graph")
-        _check_names(model)
+        if not all(isinstance(name, str) for graph in graphs_of(model.graph) for name in _names(graph)):
+            raise CheckpointError("a name in its graph is not UTF-8")  # which protobuf gives as bytes
         files = dict.fromkeys(_load_external(tensor, path.parent) for tensor in _external_tensors(model))
         if model.functions:
             model = inliner.inline_local_functions(model)
-        if any(_has_output_shape(node) for graph in graphs_of(model.graph) for node in graph.node):
+        attributes = (one.name for graph in graphs_of(model.graph) for node in graph.node for one in node.attribute)
+        if "output_shape" in attributes:  # a ConvTranspose whose cropping depends on the size of its input
             model = shape_inference.infer_shapes(model)
     return model, (path, *files)
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Refuses a file for whatever is found wrong with it, or onnx raises, within."""
+    """Turns any flaw found in a file, or any error of onnx, within this context into a CheckpointError."""
     try:
         yield
     except CheckpointError as error:
@@ -64,6 +66,12 @@ def inner_graphs(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:
     for attribute in node.attribute:
         for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
             yield attribute.name, graph
+
+
+def _names(graph: GraphProto) -> Iterator[object]:
+    yield from (tensor.name for tensor in graph.initializer)
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
 
 
 def _external_tensors(model: ModelProto) -> Iterator[TensorProto]:
@@ -94,17 +102,3 @@ def _load_external(tensor: TensorProto, folder: Path) -> Path:
     tensor.data_location = TensorProto.DEFAULT
     del tensor.external_data[:]
     return path
-
-
-def _check_names(model: ModelProto) -> None:
-    """Refuses names that are not UTF-8, which protobuf gives as bytes."""
-    for graph in graphs_of(model.graph):
-        texts = [tensor.name for tensor in graph.initializer]
-        for node in graph.node:
-            texts += [node.name, node.op_type, node.domain, *node.input, *node.output]
-        if not all(isinstance(text, str) for text in texts):
-            raise CheckpointError("a name in its graph is not UTF-8")
-
-
-def _has_output_shape(node: NodeProto) -> bool:
-    return node.op_type == "ConvTranspose" and any(one.name == "output_shape" for one in node.attribute)

@@ -9,13 +9,14 @@ would get one name, or one would lie within another, the later one's parts are j
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
+from itertools import accumulate, chain, count
 
 from torch import nn
 
 _OPERATOR = re.compile(r"(?:Fused|QLinear)?(?:Depthwise)?(?:Conv|conv)(?:2[dD]|Transpose|Integer|olution)?(?:__\d+)?")
 _SIGNS = re.compile(r"[^\w.-]+")
-_TAKEN = frozenset(dir(nn.Module()))  # what a module has besides its layers
+_TAKEN = frozenset(dir(nn.Module()))  # a module's own attributes, besides its layers
 
 
 def layer_names(names: Collection[str]) -> dict[str, str]:
@@ -27,18 +28,17 @@ def layer_names(names: Collection[str]) -> dict[str, str]:
     if list(names) == [""]:
         return {"": ""}
     found: dict[str, str] = {}
-    layers, parents, counts = set[str](), set[str](), dict[str, int]()
+    layers, parents = set[str](), set[str]()
     for name in names:
         parts = _parts(name)
-        own = ".".join(parts)
-        if not _is_free(own, layers, parents):
-            own = base = "_".join(parts)
-            while not _is_free(own, layers, parents):
-                counts[base] = counts.get(base, 1) + 1
-                own = f"{base}_{counts[base]}"
+        joined = "_".join(parts)
+        for own in chain([".".join(parts), joined], (f"{joined}_{number}" for number in count(2))):
+            around = set(accumulate(own.split(".")[:-1], "{}.{}".format))
+            if own not in layers | parents and layers.isdisjoint(around):
+                break
         found[name] = own
         layers.add(own)
-        parents.update(_prefixes(own))
+        parents |= around
     return found
 
 
@@ -54,12 +54,3 @@ def _parts(name: str) -> list[str]:
         merged.append(piece)
     parts = [part for piece in merged for part in _SIGNS.sub("_", piece).split(".") if part] or ["layer"]
     return [f"{part}_" if part in _TAKEN else part for part in parts]
-
-
-def _is_free(name: str, layers: set[str], parents: set[str]) -> bool:
-    return name not in layers and name not in parents and layers.isdisjoint(_prefixes(name))
-
-
-def _prefixes(name: str) -> Iterator[str]:
-    """The names of the modules around a module."""
-    return (name[: found.start()] for found in re.finditer(r"\.", name))

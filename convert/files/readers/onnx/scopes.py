@@ -6,29 +6,28 @@ cast, cut from a larger tensor, scaled. Those nodes are run by onnx's reference 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from onnx import GraphProto, NodeProto, OperatorSetIdProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from torch import Tensor
 
 from ....errors import CheckpointError, first_line
-from .load import OWN_DOMAINS
+from .load import OWN_DOMAINS, inner_graphs
 
 DEQUANTISED = "its weights were stored as integers, and are dequantised: (integer - zero point) * scale"
 _ROUNDED = "its weights went through QuantizeLinear, which rounds them, and DequantizeLinear"
 _NOTES = {"QuantizeLinear": _ROUNDED, "DequantizeLinear": DEQUANTISED}  # the first one that applies is told
 _MOVED = "Identity Cast CastLike Constant Shape Transpose Reshape Squeeze Unsqueeze Flatten Slice Split Concat Gather"
-_CHANGED = (
-    "Add Sub Mul Div Pow Neg Abs Sqrt Reciprocal Exp Log Clip Min Max Round Where QuantizeLinear DequantizeLinear"
-)
-_REDUCED = "ReduceMean ReduceSum ReduceSumSquare ReduceL1 ReduceL2 ReduceMax ReduceMin"
-_RUN = frozenset(" ".join((_MOVED, _CHANGED, _REDUCED)).split())
+_CHANGED = "Add Sub Mul Div Pow Neg Abs Sqrt Reciprocal Exp Log Clip Min Max Round Where"
+_OTHERS = "QuantizeLinear DequantizeLinear ReduceMean ReduceSum ReduceSumSquare ReduceL1 ReduceL2 ReduceMax ReduceMin"
+_RUN = frozenset(" ".join((_MOVED, _CHANGED, _OTHERS)).split())
 """Operators that are run. None makes many numbers of a few, as Expand and Tile do."""
 _BY_BITS = {
     name: getattr(torch, name)
@@ -61,38 +60,24 @@ class Scope:
 
     Args:
         graph: The graph.
-        opsets: Versions of the operators.
+        model: The model that it belongs to.
         prefix: Put before its names, so that they differ from those of every other graph.
         outer: Graph whose names are seen here, too.
-
-    Attributes:
-        prefix: As given.
-        makers: Nodes by the names of their outputs.
-        users: Nodes by the names of their inputs.
     """
 
-    def __init__(
-        self, graph: GraphProto, opsets: Iterable[OperatorSetIdProto], prefix: str = "", outer: Scope | None = None
-    ) -> None:
-        self.prefix, self._outer, self._opsets = prefix, outer, list(opsets)
+    def __init__(self, graph: GraphProto, model: ModelProto, prefix: str = "", outer: Scope | None = None) -> None:
+        self.graph, self.prefix, self._outer, self._opsets = graph, prefix, outer, list(model.opset_import)
+        self.depth: int = 0 if outer is None else outer.depth + 1
         self._stored = {tensor.name: tensor for tensor in graph.initializer}
         self._others = {port.name: "an input of its graph, computed when it runs" for port in graph.input}
         self._others |= {tensor.values.name: "sparse" for tensor in graph.sparse_initializer}
         self._shapes = {port.name: port.type.tensor_type.shape for port in (*graph.input, *graph.value_info)}
+        self._makers = {name: node for node in graph.node for name in node.output}
         self._found: dict[str, Constant | str] = {}
-        self.makers = {name: node for node in graph.node for name in node.output}
-        self.users: dict[str, list[NodeProto]] = {}
-        for node in graph.node:
-            for name in node.input:
-                self.users.setdefault(name, []).append(node)
-
-    def within(self, graph: GraphProto, prefix: str) -> Scope:
-        """Names of a graph within a node of this one."""
-        return Scope(graph, self._opsets, prefix, self)
 
     def tensors(self) -> Iterator[Constant]:
         """Tensors of the graph and of its Constant nodes, but for those that PyTorch has no dtype for."""
-        constants = [name for name, node in self.makers.items() if _value(node) is not None]
+        constants = [name for name, node in self._makers.items() if _value(node) is not None]
         found = (self.constant(name) for name in (*self._stored, *constants))
         return (each for each in found if isinstance(each, Constant))
 
@@ -105,10 +90,6 @@ class Scope:
             scope._found[name] = scope._constant(name)
         return scope._found[name]
 
-    def key(self, name: str) -> str:
-        """A name among those of all graphs."""
-        return self.prefix + name
-
     def size(self, name: str) -> list[int] | None:
         """Pixels of a tensor [batch, channels, *size] along each axis, or None if the file leaves them open."""
         scope = self._scope_of(name)
@@ -118,47 +99,50 @@ class Scope:
 
     def _scope_of(self, name: str) -> Scope | None:
         """The innermost graph that has a name."""
-        if any(name in names for names in (self._stored, self._others, self.makers)):
+        if any(name in names for names in (self._stored, self._others, self._makers)):
             return self
         return None if self._outer is None else self._outer._scope_of(name)
 
     def _constant(self, name: str) -> Constant | str:
-        if name in self._stored:
-            return self._read(self._stored[name], name)
-        if name in self._others:
+        if name in self._others and name not in self._stored:
             return self._others[name]
-        node = self.makers[name]
+        node = self._makers.get(name)
+        value = self._stored.get(name) or (_value(node) if node is not None else None)
+        if value is not None:
+            return self._read(value, name)
+        if node is None:
+            return "not in the file"
         if node.op_type == "Identity" and node.domain in OWN_DOMAINS:
             return self.constant(node.input[0])
-        value = _value(node)
-        return self._computed(node, name) if value is None else self._read(value, name)
+        return self._computed(node, name)
 
     def _read(self, proto: TensorProto, name: str) -> Constant | str:
         try:
             array = numpy_helper.to_array(proto)
         except Exception as error:  # whatever onnx raises for numbers that do not have the tensor's shape or type
             raise CheckpointError(f"the tensor {name[:100]!r} is damaged: {first_line(error)}") from error
-        tensor = _as_tensor(array)
+        key, tensor = self.prefix + name, _as_tensor(array)
         if tensor is None:
             return f"of ONNX type {TensorProto.DataType.Name(proto.data_type)}, which PyTorch does not have"
-        return Constant(self.key(name), tensor, self.key(name), array=array)
+        return Constant(key, tensor, key, array=array)
 
     def _computed(self, node: NodeProto, name: str) -> Constant | str:
         """The output of a node, where its inputs are constants."""
         known = node.op_type in _RUN and node.domain in OWN_DOMAINS
-        given = {each: self.constant(each) for each in node.input if each} if known else {}
-        constants = {each: found for each, found in given.items() if isinstance(found, Constant)}
-        array = self._run(node, name, constants) if known and constants.keys() == given.keys() else None
+        inputs = {each: self.constant(each) for each in node.input if each} if known else {}
+        given = {each: found for each, found in inputs.items() if isinstance(found, Constant)}
+        array = self._run(node, name, given) if known and len(given) == len(inputs) else None
         tensor = None if array is None else _as_tensor(array)
         if tensor is None:
             return f"computed by {node.op_type}"
-        largest = max(constants.values(), key=lambda each: each.tensor.numel(), default=None)
-        notes = {_NOTES.get(node.op_type), *(each.note for each in constants.values())}
+        key = self.prefix + name
+        largest = max(given.values(), key=lambda each: each.tensor.numel(), default=None)
+        notes = {_NOTES.get(node.op_type), *(each.note for each in given.values())}
         note = next((text for text in _NOTES.values() if text in notes), None)
-        return Constant(self.key(name), tensor, self.key(name) if largest is None else largest.origin, note, array)
+        return Constant(key, tensor, key if largest is None else largest.origin, note, array)
 
-    def _run(self, node: NodeProto, name: str, given: Mapping[str, Constant]) -> Any:
-        """What a node makes of its inputs, or None if it cannot be run."""
+    def _run(self, node: NodeProto, name: str, given: dict[str, Constant]) -> Any:
+        """The output of a node of constants, or None if it cannot be run."""
         ports = [helper.make_empty_tensor_value_info(each) for each in given]
         graph = helper.make_graph([node], "constant", ports, [helper.make_empty_tensor_value_info(name)])
         try:
@@ -167,6 +151,20 @@ class Scope:
             return output
         except Exception:  # whatever the reference raises for tensors that do not fit together
             return None
+
+
+def scopes_of(model: ModelProto) -> Iterator[Scope]:
+    """The graph of a model, and the graphs within nodes, each after the one around it."""
+    scopes, prefixes = [Scope(model.graph, model)], set[str]()
+    for scope in scopes:  # which grows
+        yield scope
+        for node in scope.graph.node:
+            for attribute, inner in inner_graphs(node):
+                name = f"{scope.prefix}{node.name or node.op_type}.{attribute}"
+                numbered = (f"{name}_{number}." for number in count(2))
+                prefix = next(each for each in chain([f"{name}."], numbered) if each not in prefixes)
+                prefixes.add(prefix)
+                scopes.append(Scope(inner, model, prefix, scope))
 
 
 def _value(node: NodeProto) -> TensorProto | None:

@@ -17,16 +17,14 @@ from .....convert import SelfAttention
 from .....convert.spec import Convolution, ConvSpec
 from ...random_layers import RandomLayer
 
-Pattern = Callable[[RandomLayer, Convolution, SelfAttention], Tensor]
-
+SPREAD = 4.0  # normal numbers are cut off here, so that a scale bounds them
 _LARGE = 2.0**10
-_SPREAD = 4.0  # normal numbers are cut off here, so that a scale bounds them
 
 
 def one_hot(layer: RandomLayer, conv: Convolution, attention: SelfAttention) -> Tensor:
     """One pixel of one channel is 1, the others 0: shows where every head looks."""
     x = torch.zeros(_shape(layer))
-    x.view(-1)[_number(layer, "pixel", x.numel())] = 1
+    x.view(-1)[layer.choose("pixel", range(x.numel()))] = 1
     return x.to(conv.weight)
 
 
@@ -58,12 +56,12 @@ def worst_case(layer: RandomLayer, conv: Convolution, attention: SelfAttention) 
     output = copy.deepcopy(conv).double()(x)
     if not attention.regime.is_exact:
         output = output - copy.deepcopy(attention).double()(x)
-    channel = _number(layer, "channel", output.shape[1])
+    channel = layer.choose("channel", range(output.shape[1]))
     (gradient,) = torch.autograd.grad(output[(0, channel, *(length // 2 for length in output.shape[2:]))], x)
     return gradient.sign().to(conv.weight)
 
 
-PATTERNS: dict[str, Pattern] = {
+PATTERNS: dict[str, Callable[[RandomLayer, Convolution, SelfAttention], Tensor]] = {
     "one-hot": one_hot,
     "huge": huge,
     "tiny": tiny,
@@ -72,23 +70,22 @@ PATTERNS: dict[str, Pattern] = {
 }
 
 
+def adversarial_inputs(layer: RandomLayer, conv: Convolution, attention: SelfAttention) -> dict[str, Tensor]:
+    """An input of each pattern, in the layer's memory format."""
+    return {f"{name} input": layer.lay_out(pattern(layer, conv, attention)) for name, pattern in PATTERNS.items()}
+
+
 def _shape(layer: RandomLayer) -> tuple[int, ...]:
     return (1, layer.spec.in_channels, *layer.size)
 
 
 def _normal(layer: RandomLayer, purpose: str) -> Tensor:
-    values = torch.randn(_shape(layer), generator=layer.generator(purpose), dtype=torch.float64)
-    return values.clamp(-_SPREAD, _SPREAD)
-
-
-def _number(layer: RandomLayer, purpose: str, count: int) -> int:
-    """A number below ``count``."""
-    return int(torch.randint(count, (), generator=layer.generator(purpose)))
+    return torch.randn(_shape(layer), generator=layer.generator(purpose), dtype=torch.float64).clamp(-SPREAD, SPREAD)
 
 
 def _room(conv: Convolution) -> float:
     """A power of two r so that inputs up to 4 r leave every sum |w||x| below a quarter of the largest number."""
     kernel = ConvSpec.from_conv(conv).kernel(conv.weight.detach())
     sums = float(kernel.abs().double().flatten(1).sum(1).max())
-    largest = torch.finfo(conv.weight.dtype).max / (4 * _SPREAD * max(sums, 1.0))
+    largest = torch.finfo(conv.weight.dtype).max / (4 * SPREAD * max(sums, 1.0))
     return 2.0 ** math.floor(math.log2(largest))

@@ -1,28 +1,32 @@
-"""What the checks of one layer share: each check asks it other questions, and nothing is made twice.
+"""Data that the checks of one layer share, so that nothing is made twice.
 
 A layer that several checks use also remembers its tables from one to the next, as a layer of a network does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from .....convert import SelfAttention, attention_from_conv
+from .....convert import SelfAttention, attention_from_conv, certify
+from .....convert.certificate.reference import right_convolutions, untrusted_note
+from .....convert.engines import ENGINES
 from .....convert.spec import Convolution
-from ...random_layers import RandomLayer
+from ...random_layers import RandomLayer, channel_limits
+from .adversarial import adversarial_inputs
+from .comparison import Comparer, Comparison
 from .inputs import convolution, images
 
+NORMAL = "normal input"
+ONE_HOT, SOFT = "one-hot", "soft"
 _NO_LIMIT = 2**62  # bytes: a campaign chooses the sizes of its inputs itself
-_T = TypeVar("_T")
 
 
 class Case:
-    """A random layer, and what several of its checks need.
+    """A random layer, and data that several of its checks need.
 
     Args:
         layer: The layer.
@@ -31,10 +35,7 @@ class Case:
     """
 
     def __init__(self, layer: RandomLayer, engines: Sequence[str], device: torch.device) -> None:
-        self.layer = layer
-        self.engines = engines
-        self.device = device
-        self._made: dict[Hashable, Any] = {}
+        self.layer, self.engines, self.device = layer, engines, device
 
     @cached_property
     def conv(self) -> Convolution:
@@ -46,20 +47,53 @@ class Case:
         """Its inputs with normal numbers, [batch, in_channels, *size]."""
         return images(self.layer, self.device)
 
-    @property
-    def alphas(self) -> tuple[float | None, float]:
-        """Of the one-hot and the soft attention."""
-        return None, self.layer.alpha
+    @cached_property
+    def attentions(self) -> tuple[SelfAttention, SelfAttention]:
+        """One-hot and soft attention of ``conv``. A check may change its engine, and puts it back."""
+        return attention_of(self.conv), attention_of(self.conv, self.layer.alpha)
 
-    def attention(self, alpha: float | None) -> SelfAttention:
-        """The attention of ``conv``. No check changes it but for its engine, which it puts back."""
-        return self.once(("attention", alpha), lambda: attention_of(self.conv, alpha))
+    @cached_property
+    def outputs(self) -> tuple[Outputs, ...]:
+        """Outputs of both, on normal and adversarial inputs."""
+        made = []
+        for attention in self.attentions:
+            with torch.enable_grad():  # the worst case is found by a gradient
+                inputs = {NORMAL: self.images} | adversarial_inputs(self.layer, self.conv, attention)
+            made.append(Outputs(inputs, self.conv, attention, self.engines))
+        return tuple(made)
 
-    def once(self, key: Hashable, make: Callable[[], _T]) -> _T:
-        """What ``make`` returns, made at the first call with a key."""
-        if key not in self._made:
-            self._made[key] = make()
-        return cast(_T, self._made[key])
+
+class Outputs:
+    """Outputs of a convolution and of its attention, for several inputs by name, all computed in one batch.
+
+    Args:
+        inputs: The inputs.
+        conv: The convolution.
+        attention: The attention.
+        engines: Engines to compute it in, each where it does not refuse.
+    """
+
+    def __init__(
+        self, inputs: Mapping[str, Tensor], conv: Convolution, attention: SelfAttention, engines: Sequence[str]
+    ) -> None:
+        together, parts = torch.cat(list(inputs.values())), [len(x) for x in inputs.values()]
+
+        def by_name(output: Tensor) -> dict[str, Tensor]:
+            return dict(zip(inputs, output.split(parts), strict=True))
+
+        self.inputs, self.attention = inputs, attention
+        expected, self.note = reference(conv, together)
+        self.expected = by_name(expected)
+        self.computed = {one.engine: by_name(one(together)) for one in in_engines(attention, engines)}
+
+    def certified(self, check: str, names: Sequence[str]) -> Iterator[Comparison]:
+        """Holds every engine against the convolution, with a certificate for the range of each channel of an input."""
+        limits = {name: channel_limits(self.inputs[name]) for name in names}
+        bounds = {name: channel_bounds(self.attention, limits[name]) for name in names}
+        compare = Comparer(check, kind_of(self.attention), self.note)
+        for engine, outputs in self.computed.items():
+            for name, bound in bounds.items():
+                yield compare.within(f"{name}, {engine}", outputs[name], self.expected[name], bound)
 
 
 def attention_of(conv: Convolution, alpha: float | None = None) -> SelfAttention:
@@ -67,3 +101,32 @@ def attention_of(conv: Convolution, alpha: float | None = None) -> SelfAttention
     attention = attention_from_conv(conv, alpha=alpha)
     attention.memory_limit = _NO_LIMIT
     return attention
+
+
+def channel_bounds(attention: SelfAttention, limits: tuple[Tensor, Tensor]) -> Tensor:
+    """The certificate of each output channel, [out_channels]."""
+    return torch.tensor(certify(attention, input_range=limits).per_channel, dtype=torch.float64)
+
+
+def kind_of(attention: SelfAttention) -> str:
+    """One-hot or soft."""
+    return ONE_HOT if attention.regime.is_exact else SOFT
+
+
+def in_engines(attention: SelfAttention, engines: Sequence[str]) -> Iterator[SelfAttention]:
+    """The same layer in one engine after the other, without those that refuse it, and then in its own again."""
+    own = attention.engine
+    try:
+        for name in engines:
+            if ENGINES[name].refusal(attention) is None:
+                attention.engine = name
+                yield attention
+    finally:
+        attention.engine = own
+
+
+def reference(cnn: nn.Module, x: Tensor) -> tuple[Tensor, str | None]:
+    """The output of a convolution, or of a network of them, and why it is not torch's own, if it is not."""
+    with right_convolutions() as faults:
+        output: Tensor = cnn(x)
+    return output, untrusted_note(faults)

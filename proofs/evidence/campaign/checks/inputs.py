@@ -5,17 +5,14 @@ All values are drawn on the CPU in double precision and then rounded and moved, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
-
 import torch
 from torch import Tensor
 
+from .....convert.padded import convolution as convolution_of
 from .....convert.spec import Convolution, ConvSpec
-from ...random_layers import RandomLayer, convolution_of, random_integers
+from ...random_layers import RandomLayer, random_integers
 
 LARGEST_INTEGER = 8
-_T = TypeVar("_T")
 
 
 def integer_limit(spec: ConvSpec, dtype: torch.dtype) -> int:
@@ -55,11 +52,6 @@ def cotangent(layer: RandomLayer, output: Tensor) -> Tensor:
     exact = int(2 / torch.finfo(layer.torch_dtype).eps) // limit**2
     values[torch.randperm(len(values), generator=generator)[exact:]] = 0
     return values.view(output.shape).to(output)
-
-
-def choose(layer: RandomLayer, purpose: str, options: Sequence[_T]) -> _T:
-    """One of the options, the same for the same layer and purpose."""
-    return options[int(torch.randint(len(options), (), generator=layer.generator(purpose)))]
 
 
 def _values(layer: RandomLayer, shape: torch.Size, generator: torch.Generator, *, integers: bool) -> Tensor:

@@ -74,13 +74,15 @@ class Operation:
         found = self.target(*arguments, **dict(self.kwargs))
         return found if isinstance(found, Tensor) else found[0]
 
-    def bound(self, inputs: Sequence[Interval], dtype: torch.dtype, **options: Any) -> Interval:
-        """What is known of its result."""
+    def call(self, inputs: Sequence[Interval], dtype: torch.dtype, **options: Any) -> Call:
+        """It on bounds."""
         like = [torch.empty(one.low.shape, dtype=dtype) for one in inputs]
-        shape = self.run(like).shape
-        arguments = self.arguments(inputs, dtype)
-        call = Call.of(self.target, arguments, dict(self.kwargs), shape, Arithmetic(dtype, **options))
-        found = bound(call)
+        shape, arguments = self.run(like).shape, self.arguments(inputs, dtype)
+        return Call.of(self.target, arguments, dict(self.kwargs), shape, Arithmetic(dtype, **options))
+
+    def bound(self, inputs: Sequence[Interval], dtype: torch.dtype, **options: Any) -> Interval:
+        """Bounds on its result."""
+        found = bound(self.call(inputs, dtype, **options))
         interval: Interval = found if isinstance(found, Interval) else found[0]
         return interval
 

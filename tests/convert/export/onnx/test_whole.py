@@ -118,14 +118,16 @@ def test_a_function_of_the_model_is_put_into_its_graph(tmp_path: Path) -> None:
 
 
 def test_an_operator_over_integers_is_named_and_left(tmp_path: Path) -> None:
-    weight = np.ones((2, 2, 3, 3), np.int8)
-    nodes = [helper.make_node("ConvInteger", ["x", "weight"], ["y"], name="q")]
-    ports = [port("x", ["n", 2, "h", "w"], TensorProto.INT8)], [port("y", None, TensorProto.INT32)]
-    onnx.save(network(nodes, [tensor("weight", weight)], inputs=ports[0], outputs=ports[1]), tmp_path / "in.onnx")
+    tensors = {"xs": np.float32(1), "xz": np.uint8(0), "w": np.ones((2, 2, 3, 3), np.int8), "ws": np.float32(1)}
+    tensors |= {"wz": np.int8(0), "ys": np.float32(1), "yz": np.uint8(0)}
+    node = helper.make_node("QLinearConv", ["x", *tensors], ["y"], name="q")
+    ports = [port(name, None, TensorProto.UINT8) for name in "xy"]
+    stored = [tensor(name, values) for name, values in tensors.items()]
+    onnx.save(network([node], stored, inputs=ports[:1], outputs=ports[1:]), tmp_path / "in.onnx")
     whole = whole_of(tmp_path / "in.onnx")
     assert not whole.layers
     assert [problem.reason for problem in whole.refused] == [
-        "ConvInteger computes with integers, and its layer without their rounding"
+        "QLinearConv computes with integers, and its layer without their rounding"
     ]
 
 

@@ -68,7 +68,7 @@ def save_external(path: Path, location: str = "numbers.bin") -> ModelProto:
 
 def test_external_data_are_read_from_the_model_s_folder(tmp_path: Path) -> None:
     save_external(tmp_path / "m.onnx")
-    tensors, _, files = read_onnx(tmp_path / "m.onnx")
+    tensors, files, _ = read_onnx(tmp_path / "m.onnx")
     assert np.array_equal(tensors["w"].numpy(), small_integers(2, 3, 2, 2))
     assert files == (tmp_path / "m.onnx", tmp_path / "numbers.bin")
 
@@ -149,5 +149,5 @@ def test_without_the_package_a_file_is_refused_by_what_to_install(
 ) -> None:
     (tmp_path / "m.onnx").write_bytes(of().SerializeToString())
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(ToolError, match=r'takes the package onnx: pip install "conv2attn\[onnx\]"'):
+    with pytest.raises(ToolError, match=r'needs the package onnx: pip install "conv2attn\[onnx\]"'):
         read_onnx(tmp_path / "m.onnx")

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import assume, example, given
+from hypothesis import example, given, reject
 from hypothesis import strategies as st
 from onnx import ModelProto, helper
 
 from conv2attn.convert import attention_from_conv
-from conv2attn.convert.files.readers.onnx.geometry import plain_geometry, transposed_geometry
+from conv2attn.convert.files.readers.onnx.geometry import RefusedError, plain_geometry, transposed_geometry
 from tests.onnx_files import convolution_in, network, port, read, run, small_integers, tensor
 
 SAME = ("SAME_UPPER", "SAME_LOWER")
@@ -77,7 +77,10 @@ def test_a_transposed_conv_is_what_onnx_runtime_computes(attributes: dict[str, A
     if data is not None:
         others["output_padding"] = [data.draw(st.integers(0, stride - 1)) for stride in strides]
     shape = (2, 4, *(5, 6)[: len(kernel)])
-    assume(not isinstance(transposed_geometry(others, kernel, None), str))
+    try:
+        transposed_geometry(others, kernel, None)
+    except RefusedError:
+        reject()
     assert_computes(single("ConvTranspose", shape, (4, 3, *kernel), **others), shape)
 
 
@@ -115,14 +118,14 @@ def test_a_padding_that_pytorch_has_a_word_for_is_that_word() -> None:
 @pytest.mark.parametrize(
     ("operator", "attributes", "reason"),
     [
-        ("Conv", {"dilations": [1]}, "its dilations are not one number for each axis"),
-        ("Conv", {"strides": 1}, "its strides are not one number for each axis"),
+        ("Conv", {"dilations": [1]}, "its dilations must be one number for each axis"),
+        ("Conv", {"strides": 1}, "its strides must be one number for each axis"),
         ("Conv", {"pads": [1, 1]}, "its padding is not one number for each end of each axis"),
         ("Conv", {"pads": [1, 0, -1, 0]}, "padding must be"),
         ("Conv", {"kernel_shape": [3, 2]}, "its weight does not have the shape of its kernel"),
         ("Conv", {"group": 3}, "groups must divide"),
-        ("ConvTranspose", {"output_padding": [1]}, "its output_padding is not one number for each axis"),
-        ("ConvTranspose", {"output_shape": [4]}, "its output_shape is not one number for each axis"),
+        ("ConvTranspose", {"output_padding": [1]}, "its output_padding must be one number for each axis"),
+        ("ConvTranspose", {"output_shape": [4]}, "its output_shape must be one number for each axis"),
         ("ConvTranspose", {"auto_pad": "SAME_UPPER", "strides": [4, 4]}, "implementations of auto_pad disagree"),
         ("ConvTranspose", {"output_padding": [1, 1]}, "output_padding must be"),
     ],

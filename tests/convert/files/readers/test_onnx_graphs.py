@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 from torch import nn
 
 from conv2attn.convert.errors import CheckpointError
-from conv2attn.convert.files.readers.onnx.folding import COMPUTED, FOLDED, OPEN, folding_note
+from conv2attn.convert.files.readers.onnx.layers import COMPUTED, FOLDED, OPEN, folding_note
 from conv2attn.convert.files.readers.onnx.naming import layer_names
 from tests.onnx_files import convolution_in, network, port, read, small_integers, tensor
 
@@ -193,7 +193,10 @@ REWRITES = "pkg.onnxscript.rewriter.rule_name"
 def test_a_record_of_the_exporter_decides_then_the_weight_s_name(
     metadata: dict[str, str], weight: str, note: str | None
 ) -> None:
-    assert folding_note(metadata, weight, has_bias=True, normalised=False) == note
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"])
+    for key, value in metadata.items():
+        node.metadata_props.add(key=key, value=value)
+    assert folding_note(node, weight, normalised=False) == note
 
 
 @pytest.mark.parametrize("has_bias", [False, True])

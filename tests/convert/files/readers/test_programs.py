@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import pickle
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
 from torch import Tensor, nn
 
 from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, TrustNeededError
-from conv2attn.convert.files.checkpoint import read_checkpoint
+from conv2attn.convert.files.checkpoint import Opening, read_checkpoint
 from conv2attn.convert.files.open import open_network
-from conv2attn.convert.files.readers.modules import DEQUANTISED
 from conv2attn.convert.files.restore import restored_state
+from conv2attn.convert.spec import Convolution
+from conv2attn.proofs.evidence.strategies import convolutions_with_input, every_spec
 
 
 class Net(nn.Module):
@@ -74,7 +77,7 @@ PROGRAMS: list[Write] = [as_plain_pickle, as_script, as_trace, as_program]
 def test_a_trusted_program_is_the_whole_network_that_runs(write: Write, tmp_path: Path) -> None:
     net, x = network(), images()
     write(net, tmp_path / "m")
-    opened = open_network(tmp_path / "m", trust=True).whole().cnn()
+    opened = open_network(tmp_path / "m", Opening(trust=True)).whole().cnn()
     assert torch.equal(opened(x), net(x))
     model, report = convert_model(opened, inplace=True)
     assert torch.equal(model(x), net(x))
@@ -107,7 +110,7 @@ def test_a_pickled_network_of_an_own_class_gives_its_layers_and_its_state_withou
     for name in ("stem", "body"):
         assert repr(layers.get_submodule(name)) == repr(net.get_submodule(name))
         assert torch.equal(layers.get_parameter(f"{name}.weight"), net.get_parameter(f"{name}.weight"))
-    state = open_network(tmp_path / "m", architecture=Net()).cnn().state_dict()
+    state = open_network(tmp_path / "m", Opening(Net())).cnn().state_dict()
     assert all(torch.equal(value, net.state_dict()[key]) for key, value in state.items())
 
 
@@ -141,20 +144,16 @@ def test_what_a_program_needs_and_is_not_there_is_named(tmp_path: Path, monkeypa
     as_pickle(network(), tmp_path / "m")
     monkeypatch.delattr(f"{__name__}.Net")
     with pytest.raises(CheckpointError, match=r"needs code that cannot be imported here .*Net"):
-        open_network(tmp_path / "m", trust=True)
+        open_network(tmp_path / "m", Opening(trust=True))
     assert read_checkpoint(tmp_path / "m").state_dict.keys() == keys
 
 
-@pytest.mark.parametrize("kind", ["Conv1d", "Conv3d", "ConvTranspose2d"])
-def test_a_quantised_layer_is_that_of_what_its_integers_stand_for(kind: str, tmp_path: Path) -> None:
-    with warnings.catch_warnings(action="ignore"):
-        conv = getattr(torch.ao.nn.quantized, kind)(4, 6, 3, stride=2, padding=1)
-        weight = torch.quantize_per_tensor(torch.randn_like(getattr(nn, kind)(4, 6, 3).weight), 0.05, 0, torch.qint8)
-        conv.set_weight_bias(weight, torch.randn(6))
-        torch.save(nn.Sequential(conv), tmp_path / "m")
-    network = open_network(tmp_path / "m")
-    plain = getattr(nn, kind)(4, 6, 3, stride=2, padding=1)
-    plain.weight.data, plain.bias.data = weight.dequantize(), conv.bias()
-    x = torch.rand(2, 4, *(9, 8, 7)[: plain.weight.ndim - 2])
-    assert torch.equal(network.cnn().get_submodule("0")(x), plain(x))
-    assert network.notes["0"] == DEQUANTISED
+@settings(max_examples=40)
+@given(convolutions_with_input(integers=True, specs=every_spec()))
+def test_a_pickled_module_is_the_convolution_that_was_saved(case: tuple[Convolution, Tensor]) -> None:
+    conv, x = case
+    with tempfile.TemporaryDirectory() as folder:
+        torch.save(nn.Sequential(conv), Path(folder, "m"))
+        cnn = open_network(Path(folder, "m")).cnn()
+        assert repr(cnn.get_submodule("0")) == repr(conv)
+        assert torch.equal(convert_model(cnn).model(x), conv(x))

@@ -1,6 +1,6 @@
 """The program that is extracted from ``Checker.v`` accepts true certificates, and refuses every other.
 
-``make checker`` builds it; without it these tests skip, but for those of what is said then.
+Those that ask it are slow; ``make test-all`` builds it before them.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def built() -> None:
     try:
         program.find_program()
     except ToolError as error:
-        pytest.skip(str(error))
+        pytest.fail(str(error), pytrace=False)
 
 
 @pytest.fixture
@@ -168,6 +168,8 @@ def other_geometry(spec: dict[str, Any], draw: random.Random) -> dict[str, Any]:
     return spec | {name: value}
 
 
+@pytest.mark.fault
+@pytest.mark.slow
 def test_tampered_certificates_are_refused(asked: Running, tmp_path: Path) -> None:
     torch.manual_seed(0)
     draw = random.Random(0)
@@ -198,6 +200,7 @@ def after(folder: Path, change: dict[str, Any]) -> CheckedLayer:
     return layer
 
 
+@pytest.mark.fault
 @pytest.mark.usefixtures("built")
 def test_a_bound_of_another_range_is_too_large(tmp_path: Path) -> None:
     folder = saved(tmp_path / "folder", nn.Conv2d(2, 3, 3))
@@ -206,6 +209,7 @@ def test_a_bound_of_another_range_is_too_large(tmp_path: Path) -> None:
     assert (layer.verdict, layer.reason) == (Verdict.REFUSED, REFUSALS["Too_large"])
 
 
+@pytest.mark.fault
 @pytest.mark.usefixtures("built")
 def test_weights_that_were_trained_further_are_not_those_of_the_report(tmp_path: Path) -> None:
     folder = saved(tmp_path / "folder", nn.Conv2d(2, 3, 3))
@@ -325,6 +329,7 @@ def others(value: Any) -> list[Any]:
     return [f"{value}x", None, 1, ""]
 
 
+@pytest.mark.fault
 @pytest.mark.usefixtures("built")
 def test_every_field_of_a_folder_is_checked_or_named_as_unchecked(tmp_path: Path) -> None:
     torch.manual_seed(0)
