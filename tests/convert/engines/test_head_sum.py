@@ -74,11 +74,6 @@ def kept_by(call: Callable[[], Tensor]) -> int:
     return sum(kept.values())
 
 
-def test_no_images_have_no_output() -> None:
-    source, weight, tables = given(2, 1)
-    assert head_sum(source[:0], weight, tables).shape == (0, 3, 3, 6)
-
-
 @pytest.mark.parametrize(
     ("conv", "shape"),
     [
