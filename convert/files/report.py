@@ -65,8 +65,8 @@ class CertifiedReport:
     Attributes:
         report: The report without bounds.
         bounds: One for each of the report's layers.
-        network: Bound on the difference between the converted network and the CNN; None if only the layers are known, or
-            for more than ``MOST_LAYERS`` layers, for which the bound of ``certify_network`` is useless.
+        network: Bound on the difference between the converted network and the CNN; None if only the layers are known,
+            or for more than ``MOST_LAYERS`` layers, for which the bound of ``certify_network`` is useless.
         input_range: Smallest and largest value of the images, and of each layer's input, that bounds are for.
         summary: The first lines of the report.
         comparison: The comparison on images, if one was made.
