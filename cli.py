@@ -297,7 +297,7 @@ def learn(
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each encoding, with the seeds 0, 1, ...")] = 1,
     accelerator: Annotated[str, typer.Option(help="Passed to Lightning: auto, cpu, gpu, ...")] = "auto",
     devices: Annotated[int, typer.Option(min=1, help="Processes, a device each.")] = 1,
-    strategy: Annotated[str, typer.Option(help="Passed to Lightning: auto, ddp, fsdp, ...")] = "auto",
+    strategy: Annotated[str, typer.Option(help="Passed to Lightning: auto, ddp, ...")] = "auto",
     precision: Annotated[str, typer.Option(help="Passed to Lightning: 32-true, bf16-mixed, ...")] = "32-true",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what the folder holds.")] = False,
     as_json: JsonOption = False,

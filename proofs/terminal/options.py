@@ -148,7 +148,7 @@ StdOption = Annotated[
 ]
 AcceleratorOption = Annotated[str, typer.Option(help="As for Lightning's Trainer: auto, cpu, gpu, ...")]
 DevicesOption = Annotated[int, typer.Option(min=1, help="As for Lightning's Trainer: how many.")]
-StrategyOption = Annotated[str, typer.Option(help="As for Lightning's Trainer: auto, ddp, fsdp, ...")]
+StrategyOption = Annotated[str, typer.Option(help="As for Lightning's Trainer: auto, ddp, ...")]
 PrecisionOption = Annotated[str, typer.Option(help="As for Lightning's Trainer: 32-true, bf16-mixed, ...")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
