@@ -13,26 +13,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .proofs.show.failure import explain
-from .proofs.terminal.command import Command
+from .proofs.show.failure import explain, is_usage
+from .proofs.terminal.command import Command, command
 from .proofs.terminal.options import (
     AcceleratorOption,
     AlphaOption,
-    ArchArgOption,
-    ArchOption,
     CheckpointArgument,
     DeviceOption,
     DevicesOption,
     Dtype,
     DtypeOption,
-    EmaOption,
     EngineOption,
     ExcludeOption,
     ForceOption,
     FormOption,
     IncludeOption,
     InputOption,
-    JsonOption,
     MeanOption,
     Picture,
     PictureSizeOption,
@@ -43,11 +39,8 @@ from .proofs.terminal.options import (
     StdOption,
     StrategyOption,
     Target,
-    TrustOption,
-    WeightsOption,
     all_positive,
     normalization_of,
-    opening_of,
     pixel_of,
     positive,
     range_of,
@@ -56,11 +49,12 @@ from .proofs.terminal.options import (
     torch_device,
     torch_dtype,
 )
-from .proofs.terminal.outcome import Outcome, Wrote, outcome_json, print_outcome, result_file
+from .proofs.terminal.outcome import Outcome, Wrote, outcome_json, result_file
 from .proofs.terminal.output import prepare_streams, progress, say, say_document
 from .proofs.terminal.signals import ended_by_signals
 
 if TYPE_CHECKING:
+    from .convert.files.checkpoint import Opening
     from .proofs.evidence.campaign.settings import Settings, Shard
 
 app = typer.Typer(
@@ -68,10 +62,14 @@ app = typer.Typer(
     help="Turns trained convolutions into multi-head self-attention that computes the same function.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    rich_markup_mode="rich" if sys.stdout is not None and sys.stdout.isatty() else None,  # panels only for people
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_debug = False
+CONVERT, CHECK, TRAIN, LOOK = "Convert", "Check", "Train", "Look"
+"""Panels of the help."""
+
+
+_DEBUG = "--debug"
 
 
 def _show_version(wanted: bool) -> None:
@@ -84,33 +82,20 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, typer.Option(_DEBUG, help="Show the traceback of an error; anywhere in a command.")] = False,
     version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True)] = False,
 ) -> None:
-    global _debug
-    _debug = debug
     import numpy  # noqa: F401  before torch, which swallows a Ctrl-C that comes while it imports numpy itself
 
 
-def _finish(command: str, outcome: Outcome, *, as_json: bool) -> None:
-    """Prints what a command found, and ends with its exit code."""
-    print_outcome(command, outcome, as_json=as_json)
-    if outcome.exit_code:
-        raise typer.Exit(outcome.exit_code)
-
-
-@app.command(cls=Command)
+@command(app, CONVERT)
 def convert(
     checkpoint: CheckpointArgument,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
-    arch: ArchOption = None,
-    arch_arg: ArchArgOption = None,
+    opening: Opening,
     alpha: AlphaOption = None,
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
-    ema: EmaOption = False,
-    weights: WeightsOption = None,
-    trust: TrustOption = False,
     device: DeviceOption = "cpu",
     dtype: DtypeOption = None,
     skip_unsupported: SkipOption = False,
@@ -127,16 +112,15 @@ def convert(
     form: FormOption = None,
     page: Annotated[bool, typer.Option("--page/--no-page", help="Write report.html, a page to look at.")] = True,
     force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> Outcome:
     """Convert the checkpoint of a CNN to self-attention; an ONNX file as a whole network, too."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # for torch: no spinning between many small operations
     from .proofs.show.conversion import convert_checkpoint
 
-    converted = convert_checkpoint(
+    return convert_checkpoint(
         checkpoint,
         out,
-        opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
+        opening=opening,
         device=device,
         dtype=torch_dtype(dtype),
         include=include or (),
@@ -144,44 +128,37 @@ def convert(
         alpha=alpha,
         skip_unsupported=skip_unsupported,
         input_range=range_of(input_range),
-        size=None if size is None else size_of(size),
+        size=size_of(size),
         form=form,
         force=force,
         page=page,
     )
-    _finish("convert", converted, as_json=as_json)
 
 
-@app.command(cls=Command)
+@command(app, CONVERT)
 def plan(
     checkpoint: CheckpointArgument,
-    arch: ArchOption = None,
-    arch_arg: ArchArgOption = None,
+    opening: Opening,
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
-    ema: EmaOption = False,
-    weights: WeightsOption = None,
-    trust: TrustOption = False,
     size: Annotated[
         str | None,
         typer.Option(metavar="ROWSxCOLUMNS", help="Image size for which memory is estimated; by default 224x224."),
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Outcome:
     """Show what convert would do, and write nothing."""
     from .proofs.show.plan import plan_checkpoint
 
-    planned = plan_checkpoint(
+    return plan_checkpoint(
         checkpoint,
-        opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
+        opening=opening,
         include=include or (),
         exclude=exclude or (),
-        size=None if size is None else size_of(size),
+        size=size_of(size),
     )
-    _finish("plan", planned, as_json=as_json)
 
 
-@app.command(cls=Command)
+@command(app, CONVERT)
 def restore(
     source: Annotated[
         Path,
@@ -190,54 +167,42 @@ def restore(
         ),
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="What to write: .safetensors, .pth or .pt.")],
-    arch: ArchOption = None,
-    arch_arg: ArchArgOption = None,
-    ema: EmaOption = False,
-    weights: WeightsOption = None,
-    trust: TrustOption = False,
+    opening: Opening,
     force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> Outcome:
     """Write the state dict of the CNN that was converted, bit for bit."""
     from .convert.files.restore import restore_file
 
-    opening = opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust)
     restored = restore_file(source, out, opening, force=force)
     what = "convolution weights only" if restored.is_layers else "the state dict of the CNN, bit for bit"
     about = {"tensors": list(restored.state_dict), "content": "layers" if restored.is_layers else "network"}
-    _finish("restore", Wrote(out, about, what), as_json=as_json)
+    return Wrote(out, about, what)
 
 
-@app.command(cls=Command)
+@command(app, LOOK)
 def demo(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to write; ./conv2attn-demo by default.")
     ] = None,
     images: Annotated[int, typer.Option(min=1, max=100_000, help="Held-out images to draw.")] = 1000,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the images.")] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Outcome:
     """Convert three trained CNNs and run both networks side by side."""
     from .convert.examples.images import HELD_OUT_SEED
     from .proofs.show.demo import DEFAULT_FOLDER, PASSES, run_demo
 
     seed = HELD_OUT_SEED if seed is None else seed
     with progress("Running CNN and attention", total=PASSES * images) as advance:
-        found = run_demo(out or DEFAULT_FOLDER, count=images, seed=seed, progress=advance)
-    _finish("demo", found, as_json=as_json)
+        return run_demo(out or DEFAULT_FOLDER, count=images, seed=seed, progress=advance)
 
 
-@app.command(cls=Command)
+@command(app, LOOK)
 def show(
     source: Annotated[
         Path, typer.Argument(metavar="FOLDER|CHECKPOINT", help="What convert or learn wrote, or a checkpoint.")
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="Ends in .png, .svg, .pdf, or .html for a page.")],
-    arch: ArchOption = None,
-    arch_arg: ArchArgOption = None,
-    ema: EmaOption = False,
-    weights: WeightsOption = None,
-    trust: TrustOption = False,
+    opening: Opening,
     layer: Annotated[
         str | None, typer.Option(metavar="NAME", help="Show only this layer; for a training run, give its number.")
     ] = None,
@@ -259,20 +224,18 @@ def show(
         float | None, typer.Option(callback=positive, help="Locality strength; by default the layers' own.")
     ] = None,
     force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> Outcome:
     """Draw where the heads look, or write a page that one can play with."""
     from .proofs.show.show import View, show
 
-    opening = opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust)
-    scaled = None if size is None else size_of(size)
+    scaled = size_of(size)
     pixel = None if query is None else pixel_of(query)
     view = View(layer, image, scaled, pixel, alpha, picture, normalization_of(mean, std))
     layers = show(source, out, view, opening, force=force)
-    _finish("show", Wrote(out, {"layers": layers}), as_json=as_json)
+    return Wrote(out, {"layers": layers})
 
 
-@app.command(cls=Command)
+@command(app, TRAIN)
 def learn(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
     data: Annotated[
@@ -300,14 +263,13 @@ def learn(
     strategy: Annotated[str, typer.Option(help="Passed to Lightning: auto, ddp, ...")] = "auto",
     precision: Annotated[str, typer.Option(help="Passed to Lightning: 32-true, bf16-mixed, ...")] = "32-true",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what the folder holds.")] = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> Outcome:
     """Train networks of attention from nothing, beside residual networks: the paper's experiments."""
     from .learn.experiment.recipes import encodings_of, setting_of
     from .learn.training.recipe import Machine
     from .proofs.show.trained.learn import learn
 
-    learned = learn(
+    return learn(
         data,
         encodings_of(encoding),
         setting_of(recipe, depth=depth, heads=heads, padding=padding, epochs=epochs),
@@ -317,10 +279,9 @@ def learn(
         resume=resume,
         progress=sys.stderr.isatty(),
     )
-    _finish("learn", learned, as_json=as_json)
 
 
-@app.command(cls=Command)
+@app.command(cls=Command, rich_help_panel=CHECK)
 def prove(
     only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Prove this claim; repeatable.")] = None,
     show: Annotated[str | None, typer.Option(metavar="NAME", help="Prove this claim and print its derivation.")] = None,
@@ -358,44 +319,40 @@ def prove(
         raise typer.Exit(proved.exit_code)
 
 
-@app.command(cls=Command)
-def claims(as_json: JsonOption = False) -> None:
+@command(app, CHECK)
+def claims() -> Outcome:
     """List what prove proves."""
     from .proofs.prover.outcome import Listing
     from .proofs.prover.registry import all_claims
 
-    _finish("claims", Listing(all_claims()), as_json=as_json)
+    return Listing(all_claims())
 
 
-@app.command(cls=Command)
+@command(app, CHECK)
 def formal(
     limit: Annotated[
         float | None, typer.Option(callback=positive, help="Seconds that a file may take, 300 by default.")
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Outcome:
     """Have Coq check the theorems of proofs/formal."""
     from .proofs.formal.coq.ask import DEFAULT_LIMIT, check_formal, count_steps
 
     with progress("Coq checks the theorems", total=count_steps()) as advance:
-        found = check_formal(limit=limit or DEFAULT_LIMIT, progress=advance)
-    _finish("formal", found, as_json=as_json)
+        return check_formal(limit=limit or DEFAULT_LIMIT, progress=advance)
 
 
-@app.command(cls=Command)
+@command(app, CHECK)
 def check(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="What convert wrote.")],
-    as_json: JsonOption = False,
-) -> None:
+) -> Outcome:
     """Check each layer's certificate with a program that Coq proves right; make checker builds it."""
     from .proofs.formal.checker.folder import check_folder
 
     with progress("Checking certificates", total=None) as advance:
-        checked = check_folder(folder, progress=advance)
-    _finish("check", checked, as_json=as_json)
+        return check_folder(folder, progress=advance)
 
 
-@app.command(cls=Command)
+@command(app, LOOK)
 def bench(
     table: Annotated[
         list[str] | None,
@@ -421,8 +378,7 @@ def bench(
     markdown: Annotated[
         Path | None, typer.Option(metavar="FILE.md", help="Append the results, as benchmarks/RESULTS.md keeps them.")
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Outcome:
     """Measure the attention beside the convolution: time, memory, error."""
     from .proofs.benchmark.measure import ROUNDS, Settings
     from .proofs.benchmark.run import check_outputs, measurements, run_benchmark, write_outputs
@@ -443,19 +399,16 @@ def bench(
     with progress("Measuring", total=len(measurements(table or (), settings))) as advance:
         benchmark = run_benchmark(table or (), settings, progress=advance)
     write_outputs(benchmark, plot=plot, markdown=markdown)
-    _finish("bench", benchmark, as_json=as_json)
+    return benchmark
 
 
-@app.command(cls=Command)
+@command(app, CHECK)
 def verify(
     checkpoint: Annotated[
         Path | None, typer.Argument(metavar="CHECKPOINT", help="As for convert; without it, random layers.")
     ] = None,
-    arch: ArchOption = None,
-    arch_arg: ArchArgOption = None,
-    ema: EmaOption = False,
-    weights: WeightsOption = None,
-    trust: TrustOption = False,
+    *,
+    opening: Opening,
     alpha: AlphaOption = None,
     skip_unsupported: SkipOption = False,
     engine: EngineOption = None,
@@ -491,8 +444,7 @@ def verify(
     ] = None,
     form: FormOption = None,
     out: ResultOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Outcome:
     """Run a network beside its CNN, and hold each layer and the whole against their bounds.
 
     An ONNX file without --arch is run by ONNX Runtime, beside the same file with attention. Without CHECKPOINT,
@@ -504,7 +456,13 @@ def verify(
     from .proofs.evidence.onnx_network import verify_onnx_file
     from .proofs.show.program import is_onnx
 
-    images: dict[str, object] = {"--arch": arch, "--data": data, "--mean": mean, "--std": std, "--input": input_}
+    images: dict[str, object] = {
+        "--arch": opening.architecture,
+        "--data": data,
+        "--mean": mean,
+        "--std": std,
+        "--input": input_,
+    }
     if checkpoint is None:
         if random is None:
             raise typer.BadParameter("is missing: give it, or --random N for random layers", param_hint="CHECKPOINT")
@@ -512,13 +470,12 @@ def verify(
             "random layers", images | {"--alpha": alpha, "--size": size, "--original": original, "--form": form}
         )
         settings = Settings.of(engine, [] if dtype is None else [dtype], device=device)
-        _run_campaign("verify", settings, Shard(), random, seed=seed or 0, out=out, as_json=as_json)
-        return
-    scaled = None if size is None else size_of(size)
+        return _campaign("verify", settings, Shard(), random, seed=seed or 0, out=out)
+    scaled = size_of(size)
     with result_file(out, "verify", sources=[checkpoint]) as write:
         found: Outcome
-        if original is not None or form is not None or (arch is None and is_onnx(checkpoint)):
-            weighed = {"--engine": engine, "--dtype": dtype, "--ema": ema, "--weights": weights}
+        if original is not None or form is not None or (opening.architecture is None and is_onnx(checkpoint)):
+            weighed = {"--engine": engine, "--dtype": dtype, "--ema": opening.ema, "--weights": opening.weights}
             refuse_options("an ONNX file that ONNX Runtime runs", images | weighed)
             found = verify_onnx_file(
                 checkpoint,
@@ -533,7 +490,7 @@ def verify(
         else:
             found = verify_checkpoint(
                 checkpoint,
-                opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
+                opening=opening,
                 alpha=alpha,
                 skip_unsupported=skip_unsupported,
                 device=device,
@@ -548,10 +505,10 @@ def verify(
                 progress=partial(progress, "Running CNN and attention"),
             )
         write(found)
-    _finish("verify", found, as_json=as_json)
+    return found
 
 
-@app.command(cls=Command)
+@command(app, CONVERT)
 def export(
     source: CheckpointArgument,
     to: Annotated[
@@ -559,11 +516,7 @@ def export(
         typer.Option(help="What to write: ONNX, or the tensors of nn.MultiheadAttention (mha) or ConViT's GPSA."),
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="File to write: .onnx, or .safetensors.")],
-    arch: ArchOption = None,
-    arch_arg: ArchArgOption = None,
-    ema: EmaOption = False,
-    weights: WeightsOption = None,
-    trust: TrustOption = False,
+    opening: Opening,
     alpha: AlphaOption = None,
     skip_unsupported: SkipOption = False,
     size: Annotated[
@@ -575,28 +528,26 @@ def export(
     input_: InputOption = None,
     form: FormOption = None,
     force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> Outcome:
     """Write a network's attention for other people's tools, converting it first where it is a CNN."""
     from .convert.inputs import parse_inputs
     from .proofs.show.export import export_network
 
-    wrote = export_network(
+    return export_network(
         source,
         out,
         to=to,
-        opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
+        opening=opening,
         alpha=alpha,
         skip_unsupported=skip_unsupported,
-        size=None if size is None else size_of(size),
+        size=size_of(size),
         form=form,
         force=force,
         inputs=parse_inputs(input_ or ()),
     )
-    _finish("export", wrote, as_json=as_json)
 
 
-@app.command(cls=Command)
+@command(app, CHECK)
 def soak(
     layers: Annotated[
         int | None, typer.Option(min=1, max=10**12, help="Random layers; 1000 by default, or what --minutes allow.")
@@ -617,8 +568,7 @@ def soak(
         Path | None,
         typer.Option(metavar="FILE", help="Write the result as JSON, too; {shard} in the name stands for the shard."),
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Outcome:
     """Try to break the theorem, the code and the certificate on random layers."""
     from .proofs.evidence.campaign.run import DEFAULT_LAYERS, ENDLESS
     from .proofs.evidence.campaign.settings import Settings, Shard
@@ -627,46 +577,44 @@ def soak(
     part = Shard.parse(shard)
     own = out if out is None or (shard is not None and "{shard}" not in out.name) else part.own_file(out)
     count = layers or (DEFAULT_LAYERS if minutes is None else ENDLESS)
-    _run_campaign("soak", settings, part, count, seed=seed, out=own, as_json=as_json, minutes=minutes)
+    return _campaign("soak", settings, part, count, seed=seed, out=own, minutes=minutes)
 
 
-def _run_campaign(
-    command: str,
+def _campaign(
+    name: str,
     settings: Settings,
     shard: Shard,
     layers: int,
     *,
     seed: int,
     out: Path | None,
-    as_json: bool,
     minutes: float | None = None,
-) -> None:
+) -> Outcome:
     """Checks random layers, for ``soak`` and ``verify --random``."""
     from .proofs.evidence.campaign.run import run_campaign
 
-    with result_file(out, command) as write:
+    with result_file(out, name) as write:
         with progress("Checking layers", total=len(shard.indices(layers))) as advance:
             found = run_campaign(settings, layers=layers, seed=seed, shard=shard, minutes=minutes, progress=advance)
         write(found)
-    _finish(command, found, as_json=as_json)
+    return found
 
 
-@app.command(cls=Command)
+@command(app, CHECK, result="soak")
 def merge(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results that soak wrote.")],
     out: ResultOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Outcome:
     """Add up the results of soaks: shards of one, or several seeds."""
     from .proofs.evidence.campaign.result import merge
 
     with result_file(out, "soak", sources=files) as write:
         found = merge(files)
         write(found)
-    _finish("soak", found, as_json=as_json)
+    return found
 
 
-@app.command(cls=Command)
+@command(app, TRAIN)
 def melt(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to make; it keeps every run, and can be resumed.")],
     checkpoint: Annotated[
@@ -676,11 +624,8 @@ def melt(
             help="A CNN, or what convert made of one; without it a small CNN learns the data first.",
         ),
     ] = None,
-    arch: ArchOption = None,
-    arch_arg: ArchArgOption = None,
-    ema: EmaOption = False,
-    weights: WeightsOption = None,
-    trust: TrustOption = False,
+    *,
+    opening: Opening,
     data: Annotated[
         str | None,
         typer.Option(
@@ -734,8 +679,7 @@ def melt(
         bool, typer.Option("--full", help="The example with every control, rates swept for each: about an hour.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what a killed run left in DIR.")] = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> Outcome:
     """Fine-tune a CNN as attention, and equally as a CNN, and say which is better."""
     from dataclasses import replace
 
@@ -744,18 +688,17 @@ def melt(
     from .proofs.show.melting import melt_checkpoint
 
     if example is not None:
-        _finish("melt", _example(example, checkpoint, out, full=full, seeds=seeds, resume=resume), as_json=as_json)
-        return
+        return _example(example, checkpoint, out, full=full, seeds=seeds, resume=resume)
     if data is None and checkpoint is not None:
         wanted = "is required with a checkpoint: the images it is fine-tuned on, such as folder:PATH"
         raise typer.BadParameter(wanted, param_hint="--data")
     recipe = replace(FINE_TUNING, epochs=epochs, batch_size=batch, weight_decay=weight_decay, seed=seed)
-    melted = melt_checkpoint(
+    return melt_checkpoint(
         checkpoint,
         out,
-        opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
+        opening=opening,
         data=data or "digits",
-        size=None if size is None else size_of(size),
+        size=size_of(size),
         normalization=normalization_of(mean, std),
         melting=Melting(tolerance, alpha, content, last),
         include=include or (),
@@ -768,7 +711,6 @@ def melt(
         progress=sys.stderr.isatty(),
         say=lambda line: say(line, err=True),
     )
-    _finish("melt", melted, as_json=as_json)
 
 
 def _example(name: str, checkpoint: Path | None, out: Path, *, full: bool, seeds: int, resume: bool) -> Outcome:
@@ -784,18 +726,14 @@ def _example(name: str, checkpoint: Path | None, out: Path, *, full: bool, seeds
     return show_example(EXAMPLES[name], out, full=full, seeds=seeds, resume=resume, progress=progress, say=lines)
 
 
-@app.command(cls=Command)
+@command(app, TRAIN)
 def freeze(
     checkpoint: CheckpointArgument,
     out: Annotated[Path, typer.Option(metavar="FILE.pt2", help="Program to write, which torch.export loads.")],
     tolerance: Annotated[
         float, typer.Option(callback=positive, help="Largest difference of a layer's outputs, away from borders.")
     ],
-    arch: ArchOption = None,
-    arch_arg: ArchArgOption = None,
-    ema: EmaOption = False,
-    weights: WeightsOption = None,
-    trust: TrustOption = False,
+    opening: Opening,
     input_range: Annotated[
         str, typer.Option(metavar="LOW,HIGH", help="Values of each layer's input that bounds are for.")
     ] = "-1,1",
@@ -814,34 +752,34 @@ def freeze(
         Path | None, typer.Option(metavar="FILE", help="Draw kernel size against tolerance: .png, .svg, .pdf.")
     ] = None,
     force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> Outcome:
     """Make convolutions of attention that was trained: the smallest within a tolerance."""
     from .proofs.show.freezing import freeze_checkpoint
 
-    frozen = freeze_checkpoint(
+    return freeze_checkpoint(
         checkpoint,
         out,
-        opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
+        opening=opening,
         tolerance=tolerance,
         input_range=range_of(input_range),
-        size=None if size is None else size_of(size),
+        size=size_of(size),
         data=data,
         plot=plot,
         force=force,
     )
-    _finish("freeze", frozen, as_json=as_json)
 
 
 def main() -> None:
     """Runs the command line; every outcome becomes an exit code."""
+    gc.set_threshold(50_000, 20, 100)  # torch is a million objects: looking through them takes long
     atexit.register(gc.freeze)  # or the interpreter looks through all of torch once more, for a second, before it ends
     with ended_by_signals():
         prepare_streams()
+        arguments = [argument for argument in sys.argv[1:] if argument != _DEBUG]
         try:
-            sys.exit(app(standalone_mode=False) or 0)
+            sys.exit(app(arguments, standalone_mode=False) or 0)
         except Exception as error:
-            if _debug:
+            if _DEBUG in sys.argv and not is_usage(error):
                 say(*"".join(traceback.format_exception(error)).splitlines(), err=True)
             sys.exit(explain(error))
 

@@ -77,7 +77,6 @@ LONG = {
     "learn/training/loop.py": "one training, as Lightning calls it",
     "proofs/show/freezing.py": "one command, with the module and the plot that it writes",
     "convert/spec.py": "one geometry, with what each of its options means and may be",
-    "convert/certificate/layer.py": "one certificate, half of it what is assumed and what is refused",
     "convert/files/checkpoint.py": "where weights lie, and which of several are wanted",
     "convert/files/open.py": "the one door, with all that can be behind it",
     "convert/files/write.py": "one writer, with all that it refuses",

@@ -137,11 +137,11 @@ def _by_kernel(layer: AttentionLayer, varies: Tensor, tau: list[float]) -> Tenso
     return (channels * per_group).sum(2).flatten()
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=16)
 def _head_changes(alphas: tuple[float, ...], targets: _Points, span: tuple[int, ...]) -> tuple[Tensor, float]:
     """u_h(z) for the points z that matter, [num_heads, points], and what u_h can sum to on all others.
 
-    Kept for the next layer of the same kernel, of which a network has many.
+    Kept for the next layer of the same kernel, of which a network has many, for the alphas of a curve.
 
     Args:
         alphas: Locality strength of each head.
@@ -165,7 +165,7 @@ def _axis_probabilities(alpha: float, target: int, span: int, margin: int) -> Te
     return torch.exp(-alpha * (points - target).square()) / moment(alpha, 0)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=16)
 def _outside_of_the_kernel(alphas: tuple[float, ...], targets: _Points, span: tuple[int, ...]) -> tuple[float, ...]:
     """1 - P_h: what head h gives to points that the kernel does not span, if all of Z^n were keys."""
     shares = []

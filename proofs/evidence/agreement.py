@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -81,10 +81,6 @@ class Agreement:
     seconds: float
     engines: tuple[EngineAgreement, ...]
     shapes: Mapping[str, LayerShape]
-
-    def to_json(self) -> dict[str, Any]:
-        """The comparison as plain data."""
-        return asdict(self)
 
 
 @torch.no_grad()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +52,12 @@ class NetworkCheck:
     @property
     def exit_code(self) -> int:
         """0 if the check passed."""
-        return 0 if self.passed else 1
+        return int(not self.passed)
 
     def to_json(self) -> dict[str, Any]:
         """The check as plain data."""
         images = self.images.to_json() if isinstance(self.images, ImagesCertificate) else self.images
-        network = {**self.agreement.to_json(), "certificate": self.certificate.to_json(), "on_images": images}
+        network = asdict(self.agreement) | {"certificate": self.certificate.to_json(), "on_images": images}
         return {"seed": self.seed, "network": network}
 
     def shown(self) -> list[Table | str]:

@@ -36,49 +36,6 @@ from .onnx_check import OnnxCheck
 from .onnx_run import IMAGES, Feeds, random_feeds, session
 
 
-def verify_onnx(
-    path: Path,
-    model: nn.Module,
-    *,
-    form: str,
-    feeds: Callable[[Any], Feeds],
-    converted: Path | None = None,
-    seed: int | None = None,
-) -> OnnxCheck:
-    """Runs a network with attention beside the one with convolutions.
-
-    Args:
-        path: The network's ONNX file.
-        model: Its layers by their names, with attention among them.
-        form: How attention is written.
-        feeds: Makes the inputs, by name, for a session of ONNX Runtime's.
-        converted: A file with attention that was written before, and is to be the same.
-        seed: Of the inputs, to be told.
-
-    Raises:
-        ToolError: ONNX Runtime is not installed.
-        ConversionError: The file cannot be read or run.
-    """
-    named = dict(model.named_modules(remove_duplicate=False)).get
-    with ExitStack() as stack:
-        whole = attention_model(path, named, form=form)
-        made = Path(stack.enter_context(TemporaryDirectory())) / PROGRAM
-        whole.write(made)
-        with refusing(f"ONNX Runtime cannot run {path}"):
-            original, attention = session(path), session(made)
-            inputs = feeds(original)
-            ends = {port.name for port in (*original.get_inputs(), *original.get_outputs())}
-            content, watched = watched_model(path, named, form=form, given=ends)
-            outputs, is_kept = _apart(original, attention, inputs), True
-            layers = _compare_layers(content, watched, inputs, form)
-        if converted is not None:
-            with refusing(f"ONNX Runtime cannot run {converted}"):
-                is_kept = all(apart == 0 for apart, _ in _apart(attention, session(converted), inputs).values())
-    alone = tuple(one.name for one in watched if one.own is not None)
-    shapes = {one.name: LayerShape.of(one.layer) for one in watched}
-    return OnnxCheck(form, tuple(layers), alone, shapes, outputs, (*whole.refused, *whole.left), seed, is_kept)
-
-
 def verify_onnx_file(
     path: Path,
     *,
@@ -104,7 +61,8 @@ def verify_onnx_file(
 
     Raises:
         OptionError: The folder has no complete file, was made of another file, or is in another form.
-        ConversionError: As ``verify_onnx``.
+        ToolError: ONNX Runtime is not installed.
+        ConversionError: The file cannot be read or run.
     """
     seed = seed or 0
 
@@ -114,7 +72,7 @@ def verify_onnx_file(
     if original is None:
         cnn = open_network(path).cnn()
         made = convert_model(cnn, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported)
-        return verify_onnx(path, made.model, form=form or DEFAULT_FORM, feeds=feeds, seed=seed)
+        return _verified(path, made.model, form or DEFAULT_FORM, feeds, seed)
     refuse_conversion(path, alpha=alpha, skip_unsupported=skip_unsupported)
     if not (path / PROGRAM).is_file():
         raise OptionError(f"{path} holds no {PROGRAM}: it was not converted from an ONNX file, or not as a whole")
@@ -128,7 +86,40 @@ def verify_onnx_file(
     if form not in (None, own):
         raise OptionError(f"{converted} is in the form {own}, not {form}")
     model = open_network(path).as_saved()
-    return verify_onnx(original, model, form=own, feeds=feeds, converted=converted, seed=seed)
+    return _verified(original, model, own, feeds, seed, converted)
+
+
+def _verified(
+    path: Path, model: nn.Module, form: str, feeds: Callable[[Any], Feeds], seed: int, converted: Path | None = None
+) -> OnnxCheck:
+    """Runs the network of an ONNX file beside one with attention, whose layers ``model`` has by their names.
+
+    Args:
+        path: The file.
+        model: The layers.
+        form: How attention is written.
+        feeds: Makes the inputs, by name, for a session of ONNX Runtime's.
+        seed: Of the inputs, to be told.
+        converted: A file with attention that was written before, and is to be the same.
+    """
+    named = dict(model.named_modules(remove_duplicate=False)).get
+    with ExitStack() as stack:
+        whole = attention_model(path, named, form=form)
+        made = Path(stack.enter_context(TemporaryDirectory())) / PROGRAM
+        whole.write(made)
+        with refusing(f"ONNX Runtime cannot run {path}"):
+            original, attention = session(path), session(made)
+            inputs = feeds(original)
+            ends = {port.name for port in (*original.get_inputs(), *original.get_outputs())}
+            content, watched = watched_model(path, named, form=form, given=ends)
+            outputs, is_kept = _apart(original, attention, inputs), True
+            layers = _compare_layers(content, watched, inputs, form)
+        if converted is not None:
+            with refusing(f"ONNX Runtime cannot run {converted}"):
+                is_kept = all(apart == 0 for apart, _ in _apart(attention, session(converted), inputs).values())
+    alone = tuple(one.name for one in watched if one.own is not None)
+    shapes = {one.name: LayerShape.of(one.layer) for one in watched}
+    return OnnxCheck(form, tuple(layers), alone, shapes, outputs, (*whole.refused, *whole.left), seed, is_kept)
 
 
 def _apart(original: Any, converted: Any, inputs: Feeds) -> dict[str, tuple[float, float]]:

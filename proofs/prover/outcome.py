@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 from ..terminal.table import Table
 from .claim import Claim
 from .fields import fill
-from .run import Result
-from .verdict import Outcome
+from .run import Outcome, Result
 
 
 @dataclass(frozen=True)

@@ -10,21 +10,49 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from multiprocessing import connection
 
-from .claim import Claim
+from .claim import Check, Claim, Status
 from .registry import all_claims, claims_of, select
-from .verdict import Outcome, Verdict, decide, refused
 
 DEFAULT_LIMIT = 20.0  # seconds a check
+
+
+class Outcome(StrEnum):
+    """What became of a check or a claim."""
+
+    HOLDS = "holds"
+    FAILS = "fails"  # it found a case in which the claim is false
+    TIMED_OUT = "timed out"
+    ERROR = "error"  # it broke, or there was nothing to check
+
+
 _WORST_FIRST = (Outcome.TIMED_OUT, Outcome.ERROR, Outcome.FAILS, Outcome.HOLDS)
 
 
 @dataclass(frozen=True)
+class Verdict:
+    """The verdict on one check.
+
+    Attributes:
+        check: Its name.
+        outcome: Everything but "holds" is a failure.
+        failures: Why it does not hold; empty if it does.
+        seconds: How long it took.
+    """
+
+    check: str
+    outcome: Outcome
+    failures: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class Result:
-    """A claim and what its checks said.
+    """A claim and the verdicts on its checks.
 
     Attributes:
         claim: The claim.
@@ -53,6 +81,34 @@ class Result:
     def failures(self) -> tuple[str, ...]:
         """What was found against it, each text beginning with the name of its check."""
         return tuple(f"{verdict.check}: {failure}" for verdict in self.verdicts for failure in verdict.failures)
+
+
+def refused(claim: Claim) -> list[Verdict]:
+    """The verdict on a claim whose checks could pass and show nothing, or less than its status says; else none."""
+    names = [check.name for check in claim.checks]
+    reasons = [f"two checks have the name {name!r}" for name in dict.fromkeys(names) if names.count(name) > 1]
+    if not names:
+        reasons.append("it has no checks, so nothing would be shown")
+    if claim.status is Status.COQ and not claim.coq:
+        reasons.append("it names no theorem in Coq")
+    if claim.status is Status.ALGEBRA:
+        partial = [check.name for check in claim.checks if check.cases]
+        reasons += [f"the check {name!r} covers instances, but the claim says '{claim.status}'" for name in partial]
+    return [Verdict("the claim itself", Outcome.ERROR, tuple(reasons))] if reasons else []
+
+
+def decide(check: Check) -> Verdict:
+    """Runs one check, here and now."""
+    start = time.monotonic()
+    try:
+        found = check.run()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # also SystemExit: nothing that a check does may look like a pass
+        return Verdict(check.name, Outcome.ERROR, (f"it raised {type(error).__name__}: {error}",))
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        return Verdict(check.name, Outcome.ERROR, (f"it returned {found!r}, not a list of texts",))
+    return Verdict(check.name, Outcome.FAILS if found else Outcome.HOLDS, tuple(found), time.monotonic() - start)
 
 
 def prove(
@@ -112,16 +168,14 @@ def _end_after(sentinel: int) -> None:
     os._exit(1)
 
 
+@cache
+def _checks(module: str, name: str) -> tuple[Check, ...]:
+    return next(claim.checks for claim in claims_of(module) if claim.name == name)
+
+
 def _decide(module: str, name: str, number: int) -> Verdict:
     """Decides one check of a claim, in a process of the pool."""
-    start = time.monotonic()
-    verdict = decide(_found(module, name).checks[number])
-    return replace(verdict, seconds=time.monotonic() - start)
-
-
-@cache
-def _found(module: str, name: str) -> Claim:
-    return next(claim for claim in claims_of(module) if claim.name == name)
+    return decide(_checks(module, name)[number])
 
 
 def _answer(check: str, future: Future[Verdict], limit: float) -> Verdict:

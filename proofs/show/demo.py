@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -49,7 +49,7 @@ class DemoResult:
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain data."""
-        return {"network": self.network, "folder": str(self.folder), "page": str(self.page), **self.agreement.to_json()}
+        return {"network": self.network, "folder": str(self.folder), "page": str(self.page), **asdict(self.agreement)}
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,11 @@ class _UsageError(Protocol):
         """Prints the command's usage and the message on stderr."""
 
 
+def is_usage(error: Exception) -> bool:
+    """Whether the command line was used wrongly, which no traceback explains."""
+    return isinstance(error, _UsageError)
+
+
 def explain(error: Exception) -> int:
     """Says on stderr what went wrong, and gives the exit code."""
     if isinstance(error, _UsageError):

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from ...convert.files.architecture import Architecture
     from ...convert.files.checkpoint import Opening
     from ...convert.preprocessing import Normalization
     from ...convert.size import Size
@@ -150,27 +149,25 @@ AcceleratorOption = Annotated[str, typer.Option(help="As for Lightning's Trainer
 DevicesOption = Annotated[int, typer.Option(min=1, help="As for Lightning's Trainer: how many.")]
 StrategyOption = Annotated[str, typer.Option(help="As for Lightning's Trainer: auto, ddp, ...")]
 PrecisionOption = Annotated[str, typer.Option(help="As for Lightning's Trainer: 32-true, bf16-mixed, ...")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+OPENING: dict[str, tuple[Any, Any]] = {
+    "arch": (ArchOption, None),
+    "arch_arg": (ArchArgOption, None),
+    "ema": (EmaOption, False),
+    "weights": (WeightsOption, None),
+    "trust": (TrustOption, False),
+}
+"""The options that say how a checkpoint is opened, each with its default."""
 
 
-def architecture_of(spec: str | None, arguments: list[str] | None) -> Architecture | None:
-    """How a network is built, as ``ArchOption`` and ``ArchArgOption`` say."""
-    from ...convert.files.architecture import Architecture, parse_arguments
-
-    if spec is None:
-        if arguments:
-            raise typer.BadParameter("goes with --arch", param_hint="--arch-arg")
-        return None
-    return Architecture(spec, parse_arguments(arguments or ()))
-
-
-def opening_of(
-    spec: str | None, arguments: list[str] | None, *, ema: bool, weights: str | None, trust: bool
-) -> Opening:
+def opening_of(*, arch: str | None, arch_arg: list[str] | None, ema: bool, weights: str | None, trust: bool) -> Opening:
     """How a checkpoint is opened, as the options of these names say."""
+    from ...convert.files.architecture import Architecture, parse_arguments
     from ...convert.files.checkpoint import Opening
 
-    return Opening(architecture_of(spec, arguments), ema, weights, trust)
+    if arch is None and arch_arg:
+        raise typer.BadParameter("goes with --arch", param_hint="--arch-arg")
+    architecture = None if arch is None else Architecture(arch, parse_arguments(arch_arg or ()))
+    return Opening(architecture, ema, weights, trust)
 
 
 def refuse_options(what: str, given: Mapping[str, object]) -> None:
@@ -197,8 +194,10 @@ def torch_device(name: str) -> Any:
         raise typer.BadParameter(f"there is no device {name!r}", param_hint="--device") from error
 
 
-def size_of(text: str) -> Size:
-    """A size, from a text like 224x224, or of one or three numbers."""
+def size_of(text: str | None) -> Size | None:
+    """A size, from a text like 224x224, or of one or three numbers; None of no text."""
+    if text is None:
+        return None
     from ...convert.size import Size
 
     found = re.fullmatch(r"\d{1,99}(x\d{1,99}){0,2}", text.lower())

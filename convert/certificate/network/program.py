@@ -180,26 +180,20 @@ def _shares_writes(exported: ExportedProgram) -> bool:
 
     Otherwise a write's result is what is read from then on, as the node of the write.
     """
-    places = {node: place for place, node in enumerate(exported.graph.nodes)}
-    for node in places:
-        if _schema(node) is not None and _schema(node).is_mutable:
-            written = node.all_input_nodes[0]
-            others = [user for user in written.users if user is not node]
-            late = any(places[user] > places[node] for user in others)
-            if late or any(map(_is_view, [written, *others])) or written.op != "call_function":
-                return True
-    return False
+    writes = [node for node in exported.graph.nodes if _is_mutable(node)]
+    written = [node.all_input_nodes[0] for node in writes]
+    return any(node.op != "call_function" or len(node.users) > 1 or _is_view(node) for node in written)
 
 
-def _schema(node: fx.Node) -> Any:
-    return node.target._schema if isinstance(node.target, torch._ops.OpOverload) else None
+def _is_mutable(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
 def _is_view(node: fx.Node) -> bool:
     """Whether a node's result may share the memory of its operand, which it leaves as it is."""
-    schema = _schema(node)
-    shared = schema is not None and any(result.alias_info is not None for result in schema.returns)
-    return node.target is operator.getitem or (shared and not schema.is_mutable)
+    if _is_mutable(node) or not isinstance(node.target, torch._ops.OpOverload):
+        return node.target is operator.getitem
+    return any(result.alias_info is not None for result in node.target._schema.returns)
 
 
 @contextmanager

@@ -156,6 +156,21 @@ def test_a_part_of_a_distributed_checkpoint_is_refused_with_what_makes_one_file(
         read_checkpoint(tmp_path)
 
 
+def test_a_file_that_is_not_there_is_refused_with_names_like_it_or_with_what_fetches_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("weights.pth").touch()
+    for path, told in (
+        ("weigths.pth", "; close names: weights.pth"),
+        ("zzz", ""),
+        ("microsoft/resnet-50", "; nothing is downloaded: hf download microsoft/resnet-50 gives a folder"),
+    ):
+        with pytest.raises(CheckpointError) as refused:
+            read_checkpoint(path)
+        assert str(refused.value) == f"there is no file {path}{told}"
+
+
 # Damage
 
 
