@@ -1,4 +1,4 @@
-"""A bound on how far a layer and its convolution can differ, derived and not chosen.
+"""A derived bound on the difference between a layer and its convolution.
 
 Three parts add up, each for the worst input within a range:
 
@@ -56,7 +56,7 @@ InputRange = tuple[float | Sequence[float] | Tensor, float | Sequence[float] | T
 
 @dataclass(frozen=True)
 class Certificate:
-    """How far a layer and its convolution can differ on inputs within a range.
+    """Bound on the difference between a layer and its convolution, for inputs within a range.
 
     Attributes:
         bound: The largest entry of ``per_channel``.
@@ -94,7 +94,7 @@ def certify(
         layer: A layer whose heads sit at the kernel's taps, with any alpha.
         input_range: The smallest and the largest value of the input before padding: two numbers for all
             channels, or two sequences with one number a channel.
-        engine: Which engine computes the attention; "auto" means any that does not refuse the layer. The bound of one
+        engine: Engine that computes the attention; "auto" means any that does not refuse the layer. The bound of one
             that refuses it, or that says nothing of its rounding, is infinite.
         sums: The largest sum |w||x| of each output channel, [out_channels], if more is known of the input than its
             range, as ``measure_input`` finds it. It makes the rounding parts smaller where they are relative to it.
@@ -190,7 +190,7 @@ def _certifiable(layer: AttentionLayer) -> AttentionLayer:
 
 
 def _sums(layer: AttentionLayer, largest: Tensor, measured: Tensor | None) -> Sums:
-    """What rounding errors are relative to, for inputs of at most these absolute values, [in_channels]."""
+    """Sums that rounding errors are relative to, for inputs of at most these absolute values, [in_channels]."""
     products, weights = absolute_products(layer, layer.kernel, largest, torch.ones_like(largest))
     bias = torch.zeros_like(products) if layer.bias is None else magnitudes(layer.bias)
     read = products if measured is None else torch.minimum(products, _checked_sums(layer.spec, measured))

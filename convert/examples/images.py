@@ -1,4 +1,4 @@
-"""Draws the data set: eight classes of shapes and gratings, from nothing but a seed.
+"""Draws the data set from a seed: eight classes of shapes and gratings.
 
 Every image is one *coverage* map in [0, 1] (how much of each pixel the figure covers) between two random
 colours, plus noise. Position, size, tilt, colours and contrast are random; the class is the figure.

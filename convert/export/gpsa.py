@@ -12,7 +12,7 @@ which is Theorem 1's attention where the gate is open, sigmoid(lambda) = 1. Then
     v:         x -> x                                           of every head, W_val = I
     proj:      head h -> W_Delta_h x, added up over the heads, and the bias
 
-Two things of a convolution GPSA has not, and ``GPSAConvolution`` adds around it. A head reads dim / heads channels, so
+GPSA lacks two features of a convolution, which ``GPSAConvolution`` adds. A head reads dim / heads channels, so
 tokens are as many times wider as there are heads, with zeros behind the pixel's channels. Its keys are its tokens, so
 the tokens are the pixels of the padded image, and outputs are taken where queries are.
 """
@@ -35,7 +35,7 @@ from ..size import Size
 from ..spec import ConvSpec
 from .projections import OfOneSize, check_positions_alone, check_projections, dense_kernel, layer_of
 
-OPEN = 128.0  # of a gate: sigmoid is 1 exactly in single and in double precision
+OPEN = 128.0  # an open gate: its sigmoid is exactly 1 in single and in double precision
 
 
 class GatedPositionalAttention(nn.Module):
@@ -67,7 +67,7 @@ class GatedPositionalAttention(nn.Module):
         return output
 
     def attention_probabilities(self, x: Tensor) -> Tensor:
-        """What heads weigh the pixels with, [batch, num_heads, pixels, pixels]."""
+        """Weight of each pixel for each head and query, [batch, num_heads, pixels, pixels]."""
         queries, keys = (self._by_head(part) for part in self.qk(x).chunk(2, dim=-1))
         content = (queries @ keys.transpose(-1, -2) * self.scale).softmax(-1)
         side = math.isqrt(x.shape[1])

@@ -74,7 +74,7 @@ class MultiheadConvolution(OfOneSize):
         self.register_buffer("keys", torch.cat([pixels.square().sum(-1, keepdim=True), pixels], -1))
 
     def attention_probabilities(self, x: Tensor) -> Tensor:
-        """What its heads weigh the keys with, [batch, heads, queries, keys]; positions alone decide it."""
+        """Weight of each key for each head and query, [batch, heads, queries, keys]; it depends on positions alone."""
         self._check(x)
         return self._called(x, need_weights=True)[1]
 

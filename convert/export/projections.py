@@ -1,4 +1,4 @@
-"""What other libraries' attention that stands for a layer of positions has in common: dense kernels, the way back."""
+"""Common base of positional layers written as other libraries' attention: dense kernels, and the way back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def check_positions_alone(layer: SelfAttention, tool: str) -> None:
     """
     checked_layer(layer)
     if layer.content is not None or layer.axis_scores is not None:
-        raise ConversionError(f"{tool} takes quadratic positions alone; the layer has content terms or learned tables")
+        raise ConversionError(
+            f"{tool} supports quadratic positions only; the layer has content terms or learned tables"
+        )
     if layer.weight.dtype != layer.regime.dtype:
         raise ConversionError(f"{tool} would round positions to {layer.weight.dtype}; take a float32 layer")
 
@@ -70,7 +72,7 @@ class OfOneSize(nn.Module):
         return torch.unflatten(outputs, 2, tuple(self.spec.output_size(self.size)))
 
     def _attended(self, x: Tensor) -> Tensor:
-        """What the queries read, [batch, queries, dim]."""
+        """Attention output at the queries, [batch, queries, dim]."""
         raise NotImplementedError
 
     def _check(self, x: Tensor) -> None:
@@ -91,7 +93,7 @@ def layer_of(
     """The way back: the layer whose kernel, centres and alpha another library's attention holds, bit for bit.
 
     Args:
-        blocks: What the output projection makes of each head, [dim, num_heads, head_dim].
+        blocks: Output projection of each head, [dim, num_heads, head_dim].
         bias: Its bias, [dim].
         alpha: Locality strength of each head.
         centers: Centre of each head.
@@ -112,7 +114,7 @@ def layer_of(
     state, expected = made.attention.state_dict(), again(layer, size=made.size).attention.state_dict()
     changed = [name for name, value in expected.items() if name not in state or not torch.equal(value, state[name])]
     if changed:
-        raise ConversionError(f"it computes what no layer of positions only does: {', '.join(changed)} were changed")
+        raise ConversionError(f"it is no longer a layer of positions only: {', '.join(changed)} were changed")
     return layer.train(made.training)
 
 

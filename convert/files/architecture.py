@@ -32,7 +32,7 @@ _JSON = "a number, true, false, null, a list, an object or a quoted word"
 
 @dataclass(frozen=True)
 class Architecture:
-    """How a network is built: by a factory, which is called with arguments.
+    """Recipe for building a network: a factory and its arguments.
 
     Attributes:
         spec: ``package.module:factory``, ``path/to/file.py:factory`` (``named/imported.py``), a registered name
@@ -52,7 +52,7 @@ class Architecture:
 
     @property
     def file(self) -> Path | None:
-        """The file with its code: the one that is named, or a module's once it is imported; None if there is none."""
+        """The file with its code: the named one, or a module's once it is imported; None if there is none."""
         location = self.spec.rpartition(":")[0]
         if is_file(location):
             return Path(location)
@@ -60,7 +60,7 @@ class Architecture:
         return None if found is None else Path(found)
 
     def resolved(self) -> Architecture:
-        """The same without the folder that ``hf:FOLDER`` reads, to be remembered.
+        """An equivalent architecture, to be stored, that does not need the folder of ``hf:FOLDER``.
 
         Raises:
             CheckpointError: The folder does not describe a network.
@@ -71,8 +71,8 @@ class Architecture:
         """Builds the network with the weights that its factory gives it.
 
         A network that a library has registered is built without asking. Other code runs as an import does. A caller who
-        names it thereby consents to it; where a file names it, that takes ``trust``, and so does, whoever names it,
-        what fetches something or has code of its own.
+        names it thereby consents to it. Where a file names it, ``trust`` is needed; and always for networks that
+        fetch something or bring their own code.
 
         Args:
             trust: Consent to all of it.
@@ -81,7 +81,7 @@ class Architecture:
         Raises:
             ArchitectureError: The specification is malformed, its module, file or attribute does not exist, the
                 import fails, the factory cannot be called with the arguments, fails, or returns no module.
-            TrustNeededError: It takes consent that is not given; then nothing was run.
+            TrustNeededError: Consent is needed and not given; then nothing was run.
             CheckpointError: It is ``hf:FOLDER``, and the folder does not describe a network.
         """
         spec, arguments = described(self.spec, self.arguments)

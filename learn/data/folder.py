@@ -15,7 +15,7 @@ from .images import ImageData, Split, divided
 from .pictures import SUFFIXES, ImageSizesError, read_picture, read_pixels
 from .places import Places, find_places
 
-MOST_NUMBERS = 2**31  # of all pictures together, a byte each
+MOST_NUMBERS = 2**31  # bytes of all pictures together
 _SHARES = 0.2, 0.1  # test, validation
 _SEED = 0
 _FEWEST = 3
@@ -32,7 +32,7 @@ def folder(
             is not there is divided from train.
         channels: 1 for grey values, 3 for red, green and blue.
         size: Scale to these rows and columns; None does as the preprocessing says, or takes the first picture's.
-        preprocessing: What the network was trained on, which scales and cuts pictures.
+        preprocessing: The network's preprocessing in training, which scales and cuts pictures.
 
     Raises:
         CheckpointError: There are fewer than two classes, or a class of fewer than three pictures; one cannot be read;

@@ -1,4 +1,4 @@
-"""Which data a text like ``digits`` or ``folder:PATH`` means."""
+"""Loading of the data that a text like ``digits`` or ``folder:PATH`` names."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from .folder import folder
 from .images import ImageData
 
 KINDS = "digits, drawn, drawn:SIDE, cifar10:PATH or folder:PATH"
+"""Without a colon, the path of a folder means the same as folder:PATH, unless it is one of these words."""
 _DRAWN = 16, 256  # sides
 
 
@@ -30,8 +31,8 @@ def load_data(
 
     Args:
         text: One of ``KINDS``.
-        channels: What the network takes; None takes what the images have.
-        size: What the pictures of a folder are scaled to; None takes the first one's.
+        channels: Channels of the network's input; None takes those of the images.
+        size: Size to scale a folder's pictures to; None takes the first one's.
         preprocessing: What the network was trained on. A ``Preprocessing`` scales and cuts a folder's pictures, too, a
             ``Normalization`` is mean and deviation alone; None means values from -1 to 1.
         out: Where what is made with them will be; in a folder of pictures it would be one of their classes.
@@ -53,6 +54,8 @@ def _load(
     text: str, *, channels: int | None, size: Size | None, preprocessing: Preprocessing | None, out: Path | None
 ) -> ImageData:
     kind, _, path = text.partition(":")
+    if text and kind not in ("digits", "drawn", "cifar10", "folder") and Path(text).is_dir():
+        kind, path = "folder", text
     if kind == "folder" and path:
         if out is not None:
             check_outside(out, Path(path))

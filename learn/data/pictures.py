@@ -63,7 +63,7 @@ def read_pixels(path: Path, preprocessing: Preprocessing, size: Size | None = No
 
     Args:
         path: As ``read_picture``'s.
-        preprocessing: What the network was trained on.
+        preprocessing: The network's preprocessing in training.
         size: Scale to these rows and columns, and cut nothing out, instead of what the preprocessing says.
 
     Returns:
@@ -96,7 +96,7 @@ def _opened(path: Path, channels: int) -> Image:
     check_plain_file(path)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what Pillow finds odd, and reads
+            warnings.simplefilter("ignore")  # warnings about oddities that Pillow can read
             with Image.open(path, formats=_FORMATS) as opened:
                 if opened.mode.startswith(_DEEP):
                     raise CheckpointError(

@@ -1,1 +1,1 @@
-"""Examples of melting: a trained denoiser goes on as the CNN, as attention, and as what attention is compared with."""
+"""Examples of melting: a trained denoiser is fine-tuned as a CNN, as attention, and as controls."""

@@ -63,7 +63,7 @@ class GlobalContext(nn.Module):
     """Adds a map of the mean of all tokens to each, which is 0 at first (after GCNet, arXiv 1904.11492).
 
     Args:
-        channels: Of a token.
+        channels: Channels of a token.
     """
 
     def __init__(self, channels: int) -> None:

@@ -32,8 +32,8 @@ def pages(stamps: Split, count: int, generator: torch.Generator, *, kinds: int =
 
     Args:
         stamps: Digits to print.
-        count: How many pages.
-        generator: Of the digits, their places and the noise.
+        count: Number of pages.
+        generator: Source of the digits, their places and the noise.
         kinds: Different stamps of a page, which are as often on it as possible; 1 to 12.
 
     Returns:

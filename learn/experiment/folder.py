@@ -25,7 +25,7 @@ _VERSION = 2
 
 @dataclass(frozen=True)
 class Experiment:
-    """What an experiment is.
+    """Description of an experiment.
 
     Attributes:
         data: The data, as a user named it; bytes of a path that are not UTF-8 are escapes.
@@ -56,7 +56,7 @@ class Experiment:
 
     @classmethod
     def from_json(cls, found: Any) -> Experiment:
-        """What ``to_json`` wrote.
+        """Reads the output of ``to_json``.
 
         Raises:
             ValueError: It is something else.
@@ -119,7 +119,7 @@ def begin(folder: Path, experiment: Experiment, *, resume: bool) -> None:
 
 
 def run_folder(folder: Path, encoding: str, seed: int) -> Path:
-    """Where a run is kept."""
+    """Folder of a run."""
     return folder / encoding / f"seed-{seed}"
 
 
@@ -129,7 +129,7 @@ def is_experiment(folder: Path) -> bool:
 
 
 def read_experiment(folder: Path) -> Experiment:
-    """What a folder's experiment is.
+    """Reads the description of a folder's experiment.
 
     Raises:
         CheckpointError: It cannot be read, or is something else.

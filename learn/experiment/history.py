@@ -1,4 +1,4 @@
-"""Where the heads of a run looked, epoch after epoch, read from its records."""
+"""Positions and attention of a run's heads after each epoch, read from its records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .recorder import unpacked
 
 @dataclass(frozen=True)
 class LayerRecord:
-    """Where the heads of a layer look after an epoch.
+    """Record of a layer's heads after an epoch.
 
     Attributes:
         centers: In pixels from the query, (row, column), [num_heads, 2].

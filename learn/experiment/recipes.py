@@ -1,4 +1,4 @@
-"""How large the networks of an experiment are, and how they are trained: a small default, and the paper's."""
+"""Sizes and training recipes of an experiment's networks: a small default, and the paper's."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _MOST = 4096  # blocks, heads of each, or pixels of padding and one
 
 @dataclass(frozen=True)
 class Setting:
-    """What the runs of an experiment have in common.
+    """Common setting of an experiment's runs.
 
     Attributes:
         sizes: Of the networks of attention; each run has its own encoding.
         width: Channels of the first stage of residual networks.
-        recipe: How all of them are trained; each run has its own seed.
+        recipe: Training recipe of all networks; each run has its own seed.
         faster: How many times as fast scores of positions learn as all else.
         rates: Learning rates of networks that do not have the recipe's, by name.
     """

@@ -48,11 +48,11 @@ def run_experiment(
     """Trains every network, then tests each once.
 
     Args:
-        experiment: What is run.
+        experiment: The experiment.
         data: The images.
-        folder: Where it is kept; its parent must exist.
-        machine: What is passed to Lightning.
-        resume: Go on with an experiment that was killed, or is to have more encodings or seeds.
+        folder: Its folder, whose parent must exist.
+        machine: Options for Lightning.
+        resume: Continue an experiment that was interrupted, or gets more encodings or seeds.
         progress: Show bars on standard error.
         on_run: Told of each run that ends.
 

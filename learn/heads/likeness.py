@@ -1,4 +1,4 @@
-"""How convolutional is a head? The convolution tap that it is nearest to, and how far it is from it.
+"""Likeness of heads to a convolution: the nearest tap of each head, and its distance from it.
 
 A tap Delta reads the key at q + Delta for every query q, and zero where there is no such key. A head reads
 sum_k A(q, k) x_k. For inputs that vary by at most 1, zero padding included,
@@ -28,12 +28,12 @@ from ...convert.heads.encoding import grid_points, relative_positions
 from ...convert.size import Size
 from .attention import HeadAttention
 
-_SUM = 2**-8  # of a row of probabilities, which may come in bfloat16: each rounded by at most 2^-9 of itself
+_SUM = 2**-8  # error of a row's sum, whose probabilities may be bfloat16: each is rounded by at most 2^-9 of itself
 
 
 @dataclass(frozen=True)
 class HeadLikeness:
-    """How a head compares with a convolution's tap.
+    """Comparison of a head with a convolution's tap.
 
     Attributes:
         tap: Delta of the nearest tap, (row, column), in pixels.
@@ -60,7 +60,7 @@ class HeadLikeness:
 
 @dataclass(frozen=True)
 class LayerLikeness:
-    """How a layer compares with a convolution.
+    """Comparison of a layer with a convolution.
 
     Attributes:
         heads: Its heads.

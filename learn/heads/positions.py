@@ -19,7 +19,7 @@ from .grid import Grid
 
 
 class Shape(NamedTuple):
-    """Where heads look, as ellipses.
+    """Attention of heads, as ellipses.
 
     Attributes:
         centers: Means of the attended offsets, in pixels (row, column) from the query, [num_heads, 2].
@@ -61,7 +61,7 @@ class Positions(nn.Module, ABC):
         """Scores of all pairs, up to a constant of head and query, [num_heads, num_queries, num_keys]."""
 
     def shape(self, grid: Grid) -> Shape:
-        """Where heads look: here the moments of the attention of the query in the middle of the image."""
+        """Ellipses of the heads: here by the moments of the central query's attention."""
         offsets = grid.offsets(self.scores(grid))[grid.middle]
         return moments(self.scores(grid)[:, grid.middle].softmax(-1), offsets)
 

@@ -1,4 +1,4 @@
-"""Images with labels: a CNN goes on as attention and, beside it, as itself, on the same data with the same schedule."""
+"""Classification: a CNN is fine-tuned as attention and as a CNN, on the same data with the same schedule."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ LEAST_OPENING = 0.1
 """What a gate must be able to reach."""
 CLEAN = "clean"
 _LOOKED_AT = 4  # images that layers are looked at with
-_NEAR = 0.1  # of the way from chance to perfect: below it a trained CNN was most likely given images it does not know
+_NAMED = 10  # classes, at most
+_NEAR = 0.1  # share of the way from chance to perfect; below it, a trained CNN most likely does not know such images
 
 
 @dataclass(frozen=True)
 class Melting:
-    """How a CNN is melted.
+    """Options for melting a CNN.
 
     Attributes:
         tolerance: As for ``melt``.
@@ -91,15 +92,15 @@ def compare(
         data: The images.
         folder: Where runs are kept; its parent must exist.
         cnn: Where to start from; None trains a small CNN on the data for each seed.
-        melting: How the CNN is melted.
-        recipe: How both are fine-tuned; its seed is the first.
+        melting: Options of the melting.
+        recipe: Recipe of the fine-tuning; its seed is the first.
         rates: Learning rates in place of the recipe's; of several, runs of ``RATE_SEED`` choose one for each side. By
             default that of the recipe, with content ``CONTENT_RATES``.
-        seeds: How many.
+        seeds: Number of seeds.
         machine: As for ``fit``.
-        resume: Go on with what a killed run left in the folder.
+        resume: Continue an interrupted run in the folder.
         progress: As for ``fit``.
-        say: Told what begins, and warned where the given CNN is hardly better than chance on these images.
+        say: Called with a line when a step begins, and with a warning if the CNN is hardly better than chance.
 
     Returns:
         For each seed what came of "start", "cnn" and "attention": accuracies on test images, clean and corrupted.
@@ -122,7 +123,10 @@ def compare(
     if start is None:
         start = new()
         check_run(start, data, START, machine=machine)
-    check_run(start, data, recipe, machine=machine)
+    scores, classes = check_run(start, data, recipe, machine=machine), len(data.classes)
+    if scores is not None and scores > classes:
+        first = ", ".join(data.classes[:_NAMED]) + (", ..." if classes > _NAMED else "")
+        say(f"The network gives {scores} scores; the first {classes} are those of the classes of {data.name}: {first}")
     melted = melting(start)
     check_run(melted, data, recipe, recorder=AttentionRecorder.of(melted, watched), machine=machine)
     if cnn is not None and (warning := chance_warning(cnn, data)) is not None:
@@ -151,7 +155,7 @@ def compare(
 
 
 def check_gates(recipes: Sequence[Recipe], data: ImageData) -> str:
-    """How far gates can open at most, in words.
+    """Describes how far gates can open at most.
 
     Raises:
         OptionError: At none of the rates as far as ``LEAST_OPENING``: what is trained would stay a convolution.

@@ -38,23 +38,23 @@ class Arm:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is learned, by which CNN, and how it goes on.
+    """A comparison: data, CNN and recipes.
 
     Attributes:
-        name: Of the file that marks the folder.
-        what: What is learned, for people.
+        name: Name of the file that marks the folder.
+        what: Description of the data, for people.
         data: Data of a seed; every stage of a run has a seed of its own.
         score: Tests a network: each measure by its name.
-        arms: The ways to go on; "cnn" is what the others are held against.
-        start: How the CNN is trained, a round.
-        onward: How it goes on, but for the rate; its seed is the first one.
+        arms: The ways to continue; the others are compared with "cnn".
+        start: Recipe of a round of the CNN's training.
+        onward: Recipe of the fine-tuning, apart from the rate; its seed is the first one.
         new: Makes an untrained CNN.
         cnn: A trained one, in place of those that ``new`` makes.
         loss: As for ``fit``.
-        rates: That are tried where they are chosen.
+        rates: Learning rates to try where they are chosen.
         controls: More arms, and with them all rates are chosen.
         tables: Titles of tables, and for each its columns: their titles, and the measures that they show.
-        rounds: How often the CNN's training begins anew where it was, at most; it ends when it gains no more.
+        rounds: Largest number of rounds of the CNN's training, which ends when it gains no more.
         one_start: Whether all seeds go on from one CNN, where training it takes long.
         watched: Inputs with which attention layers are recorded; None records none.
     """
@@ -79,16 +79,16 @@ class Comparison:
 
 @dataclass(frozen=True)
 class ArmResult:
-    """What came of an arm for one seed.
+    """Result of an arm for one seed.
 
     Attributes:
-        scores: Of the best epoch's network on the test data, by what is measured.
+        scores: Scores of the best epoch's network on the test data, by measure.
         validation: Its loss, and its accuracy where there is one; of the start, after its last epoch.
         lr: The learning rate.
         best_epoch: The epoch that the validation data chose; of the start, how many it had.
         parameters: Numbers that are trained.
         gained: For the start, what each round after the first gained, in dB on the validation data.
-        layers: What was recorded of each attention layer after the best epoch.
+        layers: Record of each attention layer after the best epoch.
     """
 
     scores: dict[str, float]
@@ -102,7 +102,7 @@ class ArmResult:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What came of all seeds.
+    """Results of all seeds.
 
     Attributes:
         results: For each seed, what came of each arm and of the CNN at the start.

@@ -19,7 +19,7 @@ POSITION_RATE = 10.0  # times the learning rate: a step of Adam's is about the r
 
 
 def parameter_groups(model: nn.Module, lr: float, weight_decay: float, *, position_lr: float | None = None) -> Groups:
-    """What an optimizer of ``torch.optim`` takes: weights that decay; biases and scales; alpha, centres and gates.
+    """Parameter groups for ``torch.optim``: weights that decay; biases and scales; alpha, centres and gates.
 
     Args:
         model: A network, melted or not.

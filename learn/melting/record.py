@@ -1,4 +1,4 @@
-"""What is recorded of each attention layer after an epoch: where its heads look, and how far it has come.
+"""Record of each attention layer after an epoch: where its heads look, and its distance from the convolution.
 
 Non-locality is ConViT's (arXiv 2103.10697): the mean distance in pixels between a query and what it attends to, over
 heads and queries.
@@ -24,7 +24,7 @@ from ..training.records import Record
 from .melt import INPUT_RANGE, attention_layers
 
 _QUERIES = 64  # at most, spread evenly over the image
-_PROBABILITIES = 2**24  # that are held at a time: a stem of 7x7 taps sees 150,000 pixels with 49 heads
+_PROBABILITIES = 2**24  # in memory at one time: a stem of 7x7 taps sees 150,000 pixels with 49 heads
 
 
 @dataclass(frozen=True)

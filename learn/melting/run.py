@@ -149,14 +149,14 @@ def run_comparison(
     """Trains a CNN for each seed, where none is given, and lets it go on in every way.
 
     Args:
-        comparison: What is compared.
+        comparison: The comparison.
         folder: Where runs are kept; its parent must exist.
         full: Every control, and each arm's rate chosen by runs of ``RATE_SEED``, on validation data.
-        seeds: How many.
+        seeds: Number of seeds.
         machine: As for ``fit``.
-        resume: Go on with what a killed run left in the folder.
+        resume: Continue an interrupted run in the folder.
         progress: As for ``fit``.
-        say: Told what begins.
+        say: Called with a line when a step begins.
 
     Raises:
         RunExistsError: The folder exists, and ``resume`` is not given.

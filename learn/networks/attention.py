@@ -21,7 +21,7 @@ from .encodings import HeadSizes, heads_of
 
 @dataclass(frozen=True)
 class AttentionSizes:
-    """How large a network of attention is.
+    """Sizes of an attention network.
 
     Attributes:
         encoding: How heads know positions (``encodings.py``).

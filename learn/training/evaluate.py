@@ -1,4 +1,4 @@
-"""How good a network is on images with labels, or on pairs of inputs and targets of any kind."""
+"""Evaluation of a network on images with labels, or on pairs of inputs and targets of any kind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Loss = Callable[[Any, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good a network is.
+    """Scores of a network.
 
     Attributes:
         loss: Its mean.

@@ -129,7 +129,7 @@ class Training(lightning.LightningModule):
 
     @property
     def monitored(self) -> tuple[str, str]:
-        """What chooses the best epoch, and which way: accuracy where there is one, or the loss."""
+        """Metric that chooses the best epoch, and its direction: accuracy where there is one, or the loss."""
         return ("validation_accuracy", "max") if self._loss is None else ("validation_loss", "min")
 
     @property

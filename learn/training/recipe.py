@@ -15,7 +15,7 @@ from ...convert.arguments import as_integer
 from ...convert.errors import ConversionError
 
 OPTIMIZERS = "adamw", "sgd"
-MOST_EPOCHS = 1_000_000  # of one seed; no other has their orders of images
+MOST_EPOCHS = 1_000_000  # of one seed, whose orders of images no other seed has
 LARGEST_SEED = 2**24 - 1  # with an epoch and a process, what torch's generators take is made of it
 LARGEST_RATE, LARGEST_DECAY = 1e30, 1e6  # their product, and ten times it, are numbers in single precision
 Groups = list[dict[str, Any]]
@@ -23,7 +23,7 @@ Groups = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is trained.
+    """Training recipe of a network.
 
     Attributes:
         epochs: Times that every image is seen, but for those that do not fill a batch.

@@ -1,4 +1,4 @@
-"""What a run writes down of each epoch, as JSON."""
+"""Records of each epoch of a run, as JSON."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def make_trainer(machine: Machine, **options: Any) -> lightning.Trainer:
 
 
 def processes_to_start(machine: Machine) -> int:
-    """How many processes are to be started for a training; 0 where this one is enough.
+    """Number of processes to start for a training; 0 if this one is enough.
 
     Raises:
         OptionError: Lightning cannot train so here.

@@ -1,4 +1,4 @@
-"""The images of a folder, a batch at a time: tensors as they are, pictures from -1 to 1 or as a network takes them."""
+"""The images of a folder in batches: tensors as they are, pictures scaled to [-1, 1] or as a network takes them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _SHOWN = ("test", "validation", "train", "")  # the first of these parts that a 
 
 @dataclass(frozen=True)
 class Preparation:
-    """How the pictures of a folder become what a network takes.
+    """Preparation of a folder's pictures for a network.
 
     Attributes:
-        channels: Of the network's input: pictures become grey (1), RGB (3) or RGBA (4).
-        size: Pictures are scaled to it; None keeps theirs, or does as the preprocessing says.
+        channels: Channels of the network's input: pictures become grey (1), RGB (3) or RGBA (4).
+        size: Size to scale pictures to; None keeps theirs, or follows the preprocessing.
         normalization: Applied to pictures; None means values from -1 to 1.
-        preprocessing: What the network was trained on, where that is known; normalization and size come before it.
+        preprocessing: The network's preprocessing in training, where known; normalization and size override it.
     """
 
     channels: int
@@ -54,12 +54,12 @@ class FolderImages(Sequence[Tensor]):
         folder: Holds ``.npy`` or ``.pt`` files with a tensor [channels, rows, columns] or a batch of them, preprocessed
             as the network wants it, and pictures (PNG, JPEG, ...), itself, in a folder for each class, or in such
             folders for train, val and test, of which the last part is taken; other files are left alone.
-        preparation: How pictures are read.
+        preparation: Preparation of the pictures.
         batch_size: Images in a batch.
 
     Attributes:
         labels: Class indices, [count], or None where there are no classes.
-        number: How many images there are.
+        number: Number of images.
 
     Raises:
         CheckpointError: There is no image, or one cannot be read.
@@ -113,7 +113,7 @@ class FolderImages(Sequence[Tensor]):
 def _read_array(path: Path) -> Tensor:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of headers that Python 2 wrote
+            warnings.simplefilter("ignore")  # warnings about headers that Python 2 wrote
             return torch.from_numpy(np.lib.format.open_memmap(path, mode="c"))
     except Exception as error:  # a damaged header makes numpy raise many things
         raise CheckpointError(f"{path} is not an array of numbers") from error

@@ -19,14 +19,14 @@ class OnnxCheck:
     """The check of a network in an ONNX file.
 
     Attributes:
-        form: How attention is written.
+        form: Form of the attention.
         layers: Each layer, beside its convolution on the same input.
-        alone: Names of those that lie within other nodes, and were run by themselves on random numbers.
+        alone: Names of the layers that lie within other nodes, and were run by themselves on random numbers.
         shapes: The layers, by name.
         outputs: The largest difference between the two networks' outputs, and the largest output, by name.
         left: Convolution nodes that are left.
-        seed: Of the inputs.
-        is_kept: Whether a file that was written before gives the very bits of one that is written now.
+        seed: Seed of the inputs.
+        is_kept: Whether the existing file gives exactly the same bits as one that is written now.
     """
 
     form: str
@@ -69,7 +69,7 @@ class OnnxCheck:
         within = f"All {len(self.layers)} layers are within their bounds, in the form {self.form}, run by ONNX Runtime."
         lines = [beyond_line(self._beyond) if self._beyond else within if self.layers else NOTHING_RAN]
         if not self.is_kept:
-            lines.append("The folder's file does not give what its layers, written anew, give.")
+            lines.append("The folder's ONNX file gives other outputs than its layers give when they are written anew.")
         if self.alone:
             lines.append(f"{len(self.alone)} of them lie within other nodes, and were run by themselves.")
         for name, (apart, largest) in self.outputs.items():

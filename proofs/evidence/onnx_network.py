@@ -1,7 +1,7 @@
 """Verifies a network in an ONNX file: its attention beside its convolutions, both run by ONNX Runtime.
 
 Each layer is held against its certificate on what comes to it in the network, as ``network.py`` does with PyTorch's.
-The two files are run beside each other as well; how far their outputs are apart is told, and no bound is known of it.
+The two files are also run beside each other; the difference of their outputs is reported, and has no known bound.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def verify_onnx_file(
     Args:
         path: The file; or with ``original`` a folder that ``conv2attn convert`` wrote.
         original: The file that the folder was converted from.
-        form: How attention is written; a folder's own by default, else "separable".
+        form: Form of the attention; a folder's own by default, else "separable".
         alpha: Locality strength, as for ``convert_model``; a folder has its own.
         skip_unsupported: As for ``convert_model``.
         count: Images in a batch, where the file leaves that open.
         size: The inputs' last sizes, where the file leaves them open.
-        seed: Of the inputs.
+        seed: Seed of the inputs.
 
     Raises:
         OptionError: The folder has no complete file, was made of another file, or is in another form.
@@ -97,9 +97,9 @@ def _verified(
     Args:
         path: The file.
         model: The layers.
-        form: How attention is written.
+        form: Form of the attention.
         feeds: Makes the inputs, by name, for a session of ONNX Runtime's.
-        seed: Of the inputs, to be told.
+        seed: Seed of the inputs, to be told.
         converted: A file with attention that was written before, and is to be the same.
     """
     named = dict(model.named_modules(remove_duplicate=False)).get
@@ -130,7 +130,7 @@ def _apart(original: Any, converted: Any, inputs: Feeds) -> dict[str, tuple[floa
 
 
 def _compare_layers(content: bytes, watched: Sequence[Watched], inputs: Feeds, form: str) -> list[LayerComparison]:
-    """Each layer beside its convolution: all that can be watched in one run, and then the others by themselves."""
+    """Compares each layer with its convolution: all watchable ones in one run, then the others by themselves."""
     together = [one for one in watched if one.own is None]
     wanted = list(dict.fromkeys(name for one in together for name in (one.x, one.convolution, one.attention)))
     computed = [name for name in wanted if name not in inputs]
@@ -142,7 +142,7 @@ def _compare_layers(content: bytes, watched: Sequence[Watched], inputs: Feeds, f
 
 
 def _run_alone(one: Watched, network: bytes) -> Feeds:
-    """What a layer's own network gives for random numbers, of a size that its kernel fits into."""
+    """Runs a layer's own network on random numbers, of a size that its kernel fits into."""
     spec = one.layer.spec
     x = torch.randn(
         IMAGES, spec.in_channels, *(reach + 8 for reach in spec.reach), dtype=one.layer.weight.dtype

@@ -26,9 +26,9 @@ def session(model: Path | bytes) -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise ToolError('running ONNX files takes ONNX Runtime (pip install "conv2attn[onnx]")') from error
+        raise ToolError('running ONNX files needs ONNX Runtime (pip install "conv2attn[onnx]")') from error
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # what is fatal
+    options.log_severity_level = 4  # only fatal errors
     source = str(model) if isinstance(model, Path) else model
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
@@ -40,7 +40,7 @@ def random_feeds(model: Any, *, size: Size | None, count: int | None, seed: int)
         model: A session.
         size: The last sizes of inputs that leave them open.
         count: The first, by default ``IMAGES``.
-        seed: Of the numbers.
+        seed: Seed of the numbers.
 
     Raises:
         OptionError: An input is of another kind.
@@ -49,7 +49,7 @@ def random_feeds(model: Any, *, size: Size | None, count: int | None, seed: int)
     for port in model.get_inputs():
         kind = _TYPES.get(port.type.removeprefix("tensor(").removesuffix(")"))
         if kind is None:
-            raise OptionError(f"the input {port.name!r} is of {port.type}, which no random numbers are")
+            raise OptionError(f"the input {port.name!r} is of {port.type}, for which no random numbers can be drawn")
         shape = _shape(port.shape, size, count)
         drawn = generator.standard_normal(shape) if kind.startswith("float") else np.zeros(shape)
         found[port.name] = drawn.astype(kind)

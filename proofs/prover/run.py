@@ -1,4 +1,4 @@
-"""Runs the checks of claims in processes that a time limit can end, and says what came of it."""
+"""Runs the checks of claims in processes that a time limit can end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEFAULT_LIMIT = 20.0  # seconds a check
 
 
 class Outcome(StrEnum):
-    """What became of a check or a claim."""
+    """Outcome of a check or a claim."""
 
     HOLDS = "holds"
     FAILS = "fails"  # it found a case in which the claim is false
@@ -41,7 +41,7 @@ class Verdict:
         check: Its name.
         outcome: Everything but "holds" is a failure.
         failures: Why it does not hold; empty if it does.
-        seconds: How long it took.
+        seconds: Its duration.
     """
 
     check: str
@@ -56,7 +56,7 @@ class Result:
 
     Attributes:
         claim: The claim.
-        verdicts: One a check; a claim that is refused has one alone.
+        verdicts: One for each check; a refused claim has a single one.
     """
 
     claim: Claim
@@ -64,7 +64,7 @@ class Result:
 
     @property
     def seconds(self) -> float:
-        """How long the checks took together."""
+        """Total time of the checks."""
         return sum(verdict.seconds for verdict in self.verdicts)
 
     @property
@@ -79,12 +79,12 @@ class Result:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What was found against it, each text beginning with the name of its check."""
+        """The failures, each text beginning with the name of its check."""
         return tuple(f"{verdict.check}: {failure}" for verdict in self.verdicts for failure in verdict.failures)
 
 
 def refused(claim: Claim) -> list[Verdict]:
-    """The verdict on a claim whose checks could pass and show nothing, or less than its status says; else none."""
+    """The refusal of a claim whose checks could pass without showing what its status says; else nothing."""
     names = [check.name for check in claim.checks]
     reasons = [f"two checks have the name {name!r}" for name in dict.fromkeys(names) if names.count(name) > 1]
     if not names:
@@ -132,7 +132,7 @@ def prove(
 
 
 def iter_results(chosen: Sequence[Claim], *, limit: float = DEFAULT_LIMIT) -> Iterator[Result]:
-    """As ``prove``, each result as soon as it and those before it are there."""
+    """As ``prove``, yielding each result in order as soon as it is ready."""
     if not 0 < limit < math.inf:
         from ...convert.errors import ConversionError
 
@@ -156,7 +156,7 @@ def iter_results(chosen: Sequence[Claim], *, limit: float = DEFAULT_LIMIT) -> It
 
 
 def _start() -> None:
-    """Prepares a process: it ends with its parent, and sympy is there before the clock of the first check starts."""
+    """Prepares a process: it ends with its parent, and imports sympy before the first check is timed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
@@ -179,7 +179,7 @@ def _decide(module: str, name: str, number: int) -> Verdict:
 
 
 def _answer(check: str, future: Future[Verdict], limit: float) -> Verdict:
-    """The verdict on a check, also where its process gave none."""
+    """The verdict on a check, even if its process gave none."""
     from pebble import ProcessExpired
 
     try:

@@ -1,4 +1,4 @@
-"""``conv2attn melt --example NAME``: a trained CNN goes on as attention and as a CNN, and who is ahead is told."""
+"""``conv2attn melt --example NAME``: fine-tunes a trained CNN as attention and as a CNN, and compares the two."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ RESULT = "result.json"
 
 @dataclass(frozen=True)
 class ExampleRun:
-    """An example that was run.
+    """Results of an example.
 
     Attributes:
         folder: Where its runs, pictures and numbers are.
-        example: What was run.
-        outcomes: What came of it.
-        pictures: Names of the files that show it.
+        example: The example.
+        outcomes: Its outcomes.
+        pictures: Names of the picture files.
     """
 
     folder: Path
@@ -51,17 +51,17 @@ class ExampleRun:
         seeds = ", ".join(map(str, self.outcomes.results))
         return [
             *(self._table(title, columns) for title, columns in self.example.tables.items()),
-            "The CNN's rows are its own numbers; of the others, what they have more than the CNN that went on",
+            "The CNN's rows are its own numbers; the other rows are gains over the fine-tuned CNN",
             *self._start(),
             self._each_seed(),
-            f"Seeds {seeds}. Wrote {self.folder}; {', '.join(self.pictures)} show what was made",
+            f"Seeds {seeds}. Wrote {self.folder}; {', '.join(self.pictures)} show the results",
         ]
 
     def _arms(self) -> list[str]:
         return [name for name in next(iter(self.outcomes.results.values())) if name not in ("start", "cnn")]
 
     def _start(self) -> list[str]:
-        """How the CNN's own training ended, where it was to end by itself."""
+        """A line on how the CNN's own training ended, where it was to end by itself."""
         start = self.outcomes.results[0]["start"]
         if not start.gained:
             return []
@@ -69,7 +69,7 @@ class ExampleRun:
         return [f"The CNN was trained for {start.best_epoch} epochs; each round after the first gained {gained} dB"]
 
     def _each_seed(self) -> str:
-        """What content gained for each seed, in the first table's measures."""
+        """Gain from content for each seed, in the first table's measures."""
         title, columns = next(iter(self.example.tables.items()))
         gains = {column: self.outcomes.gains("content", measure) for column, measure in columns.items()}
         told = (f"{column}: {', '.join(f'{gain:+.2f}' for gain in each)}" for column, each in gains.items())
@@ -101,13 +101,13 @@ def show_example(
     """Runs an example, and writes its numbers and pictures.
 
     Args:
-        example: What is run.
+        example: The example.
         out: The folder.
         full: Every control, and a sweep of rates.
-        seeds: How many.
-        resume: Go on with what a killed run left.
+        seeds: Number of seeds.
+        resume: Continue an interrupted run.
         progress: Show bars on standard error.
-        say: Told what begins.
+        say: Called with a line when a step begins.
 
     Raises:
         ConversionError: The folder cannot be written, holds something else, or something that is needed is missing.

@@ -1,4 +1,4 @@
-"""``conv2attn melt``: a CNN goes on as attention beside itself, and a table says who is ahead."""
+"""``conv2attn melt``: fine-tunes a CNN as attention and as a CNN, and compares the two in a table."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _ROWS = {"start": "the CNN at the start", "cnn": "fine-tuned as the CNN", "atten
 
 @dataclass(frozen=True)
 class Melted:
-    """A comparison that was made.
+    """Results of a comparison.
 
     Attributes:
-        folder: Where its runs are.
-        recipe: How both were fine-tuned.
-        outcomes: What came of it.
+        folder: Folder of its runs.
+        recipe: Recipe of the fine-tuning.
+        outcomes: Its outcomes.
     """
 
     folder: Path
@@ -60,7 +60,7 @@ class Melted:
             self._table(),
             *(self._verdict(kind, points) for kind, points in self.ahead().items()),
             self._layers(),
-            "A layer with a distance is no longer the convolution that it came from: freeze makes a new one of it, "
+            "A layer with a distance is no longer its original convolution: freeze turns it into a new one, "
             "restore refuses it",
             f"Learning rates: {', '.join(f'{name} {self._of(name)[0].lr:g}' for name in ('cnn', 'attention'))}. "
             f"Seeds {', '.join(map(str, seeds))}. Wrote {self.folder}; show, verify and freeze take it as the "
@@ -76,7 +76,7 @@ class Melted:
         }
 
     def _of(self, arm: str) -> list[ArmResult]:
-        """What came of an arm for each seed."""
+        """Results of an arm, one for each seed."""
         return [found[arm] for found in self.outcomes.results.values()]
 
     def _table(self) -> Table:
@@ -115,7 +115,7 @@ class Melted:
             "alpha",
             "gates",
             "mean attended distance, pixels",
-            "at most from its convolution, on [-1, 1]",
+            "distance from its convolution at most, on [-1, 1]",
         )
         return Table(header, tuple(rows))
 
@@ -144,20 +144,20 @@ def melt_checkpoint(
     Args:
         checkpoint: Whatever ``open_network`` opens; None trains a small CNN on the data first.
         out: The folder.
-        opening: How it is opened.
+        opening: Options for opening it.
         data: As ``load_data`` takes it.
-        size: What a folder's pictures are scaled to.
-        normalization: What the CNN was trained on; None means values from -1 to 1.
-        melting: How the CNN is melted.
-        include: Patterns of the names of layers to melt; none means all.
-        exclude: Patterns of the names of layers to leave.
-        recipe: How both are fine-tuned.
+        size: Size to which a folder's pictures are scaled.
+        normalization: Normalization that the CNN was trained with; None means values from -1 to 1.
+        melting: Options of the melting.
+        include: Name patterns of the layers to melt; none means all.
+        exclude: Name patterns of the layers to leave alone.
+        recipe: Recipe of the fine-tuning.
         rates: As for ``compare``.
-        seeds: How many times.
-        machine: What is passed to Lightning.
-        resume: Go on with what a killed run left.
+        seeds: Number of runs.
+        machine: Options for Lightning.
+        resume: Continue an interrupted run.
         progress: Show bars on standard error.
-        say: Told what begins.
+        say: Called with a line when a step begins.
 
     Raises:
         ConversionError: The checkpoint or the data cannot be opened, or do not fit, or the folder cannot be written.
@@ -209,7 +209,7 @@ def _names(cnn: nn.Module, include: Sequence[str], exclude: Sequence[str]) -> tu
 
 
 def _channels(cnn: nn.Module) -> int | None:
-    """What the first convolution of a network takes."""
+    """Number of input channels of a network's first convolution."""
     first = next((module for module in cnn.modules() if is_convolution(module)), None)
     return None if first is None else int(getattr(first, "in_channels", 3))
 

@@ -1,4 +1,4 @@
-"""What every command of the program has in common."""
+"""Features that every command shares: JSON output, exit codes, options for opening a checkpoint."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object and n
 
 
 class Command(TyperCommand):
-    """A command whose result is all that it prints to standard output, whatever the user's code prints."""
+    """A command that prints nothing but its result to standard output, even if the user's code prints more."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the command, with its options read and its help, if that is asked for, printed already.
+        """Runs the command.
 
         Raises:
-            OSError: The folder that it runs in was deleted; PyTorch's library for matrices ends the process there.
+            OSError: The current folder was deleted, where PyTorch's matrix library would end the process.
         """
         try:
             os.getcwd()
@@ -36,13 +36,13 @@ class Command(TyperCommand):
 
 
 def command(app: typer.Typer, panel: str, *, result: str | None = None) -> Callable[[Run], Run]:
-    """Registers a function as a command that prints what it returns and ends with the outcome's exit code.
+    """Registers a function as a command that prints the returned outcome and ends with its exit code.
 
-    The command has the option ``--json`` as well, and in the place of a parameter ``opening`` the options ``OPENING``.
+    The command also has the option ``--json``, and the options ``OPENING`` in place of a parameter ``opening``.
 
     Args:
         app: The program.
-        panel: Heading of the help under which the command stands.
+        panel: Panel of the help that lists the command.
         result: The command that JSON names, if not this one.
     """
 

@@ -1,6 +1,6 @@
-"""Lines, tables and progress bars on a terminal, and in a file that stands for one; nothing else prints.
+"""Printing of lines, tables and progress bars, to a terminal or a file. No other module prints.
 
-Every text is made printable here (``printable.py``), whatever a file put into it.
+Every text is made printable here (``printable.py``), whatever file it comes from.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def prepare_streams() -> None:
 
 @contextmanager
 def results_alone() -> Iterator[None]:
-    """While it lasts, standard output gets what is printed here, and standard error what any other code prints.
+    """Redirects the output of all other code to standard error; only what is printed here reaches standard output.
 
     An architecture's code may print at any time: while it is built, run, traced or trained, here or in programs and
     processes that it starts.
@@ -57,7 +57,7 @@ def results_alone() -> Iterator[None]:
 
 @contextmanager
 def _own_descriptor(stream: TextIO) -> Iterator[TextIO]:
-    """The stream; if it is the process's standard output, under another number, and that one is standard error's."""
+    """Yields the stream; if it is the process's standard output, a duplicate, while its number is standard error's."""
     try:
         is_standard = stream.fileno() == _STANDARD_OUTPUT
     except OSError:  # it is none of the system's
@@ -88,7 +88,7 @@ def say(*lines: object, err: bool = False) -> None:
 
 
 def say_document(text: str, *, err: bool = False) -> None:
-    """Prints a text of ours as it is, at once.
+    """Prints one of our own texts unchanged, at once.
 
     Raises:
         OSError: Standard output cannot be written.
@@ -138,7 +138,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
 
 @contextmanager
 def progress(what: str, *, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr, if that is a terminal; without a total, one that only moves."""
+    """Shows a progress bar on stderr if that is a terminal; without a total, a bar that only moves."""
     from rich.console import Console
     from rich.progress import Progress
 

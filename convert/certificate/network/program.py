@@ -102,13 +102,13 @@ class Program:
 
 
 class Walk(fx.Interpreter):
-    """One walk through a program, with something else than tensors in the place of those that depend on the images.
+    """One walk through a program, with other values in place of the tensors that depend on the images.
 
     Args:
         program: The program.
 
     Attributes:
-        problems: Operations of which nothing is known, with the reason; those that follow from them are not listed.
+        problems: Operations without a known result, with the reason; those that follow from them are not listed.
     """
 
     def __init__(self, program: Program) -> None:
@@ -119,19 +119,19 @@ class Walk(fx.Interpreter):
 
     @abstractmethod
     def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
-        """What is known of an operation's result."""
+        """The value that stands for an operation's result."""
 
     @abstractmethod
     def attention(self, name: str, layer: SelfAttention, x: Any, node: fx.Node) -> Any:
-        """What is known of an attention layer's output."""
+        """The value that stands for an attention layer's output."""
 
     def values_for(self, images: Any) -> list[Any]:
-        """What is known of the tensors that the program gives, for what is known of the images."""
+        """The values that stand for the program's outputs, given the values that stand for the images."""
         found = tree_leaves(self.run(*self.program.inputs(images)))
         return [leaf for leaf in found if isinstance(leaf, Known | Tensor) or leaf is UNKNOWN]
 
     def run_node(self, n: fx.Node) -> Any:
-        """What is known of a node's result."""
+        """The value that stands for a node's result."""
         if n.op != "call_function":
             return super().run_node(n)
         try:
@@ -217,7 +217,7 @@ def _opaque(model: nn.Module) -> Iterator[None]:
 
 
 def _called(name: str, spec: ConvSpec, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-    """What stands for an attention layer's ``forward``: it gives the shape."""
+    """Stand-in for an attention layer's ``forward``, which only gives the shape."""
     if x.ndim - spec.axes not in (1, 2) or x.shape[-spec.axes - 1] != spec.in_channels:
         raise GeometryError(f"the input of {name} must be {batch_shape(spec)}; got {list(x.shape)}")
     before = x.shape[-spec.axes :]

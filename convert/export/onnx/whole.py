@@ -42,7 +42,7 @@ class WholeModel:
 
     Attributes:
         model: The network.
-        form: How attention is written.
+        form: Form of the attention.
         replaced: Convolution nodes, each with the layer that takes its place and the nodes that compute that.
         left: Convolution nodes whose layers are not attention, with the reason.
         refused: Convolution nodes whose layers are attention that cannot take their place.

@@ -1,7 +1,7 @@
 """Preprocessing as the owners of networks describe it: timm's ``pretrained_cfg``, and ``preprocessor_config.json``.
 
-A description that asks for something else (borders around a picture, sizes that are multiples) gives its mean and
-standard deviation, and pictures are scaled to its size where it has one.
+Of a description that asks for more (borders around a picture, sizes that are multiples), the mean and standard
+deviation are used, and pictures are scaled to its size if it has one.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def from_transformers(config: Mapping[str, Any]) -> Preprocessing | None:
     """The preprocessing of an image processor of transformers, in its form with Pillow.
 
     Args:
-        config: What ``preprocessor_config.json`` holds.
+        config: Content of ``preprocessor_config.json``.
 
     Returns:
         None if it does not normalise or rescale pictures, as a tokenizer's or a sound's.
@@ -84,7 +84,7 @@ def from_transformers(config: Mapping[str, Any]) -> Preprocessing | None:
 
 
 def _geometry(config: Mapping[str, Any]) -> dict[str, Any]:
-    """How an image processor scales and cuts."""
+    """Scaling and cropping by an image processor."""
     size = config.get("size")
     if not config.get("do_resize", True) or size is None:
         return {}
@@ -125,6 +125,6 @@ def _numbers(value: Any, otherwise: float) -> tuple[float, ...]:
 
 
 def _rectangle(size: Any) -> Size | None:
-    if isinstance(size, Mapping):  # what has other keys follows the picture
+    if isinstance(size, Mapping):  # a size with other keys follows the picture
         return Size(int(size["height"]), int(size["width"])) if {"height", "width"} <= size.keys() else None
     return None if size is None else Size(int(size), int(size))

@@ -33,10 +33,10 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Contents:
-    """What a checkpoint holds.
+    """Contents of a checkpoint.
 
     Attributes:
-        value: Tensors, modules and stand-ins for what is not known, in containers.
+        value: Tensors, modules and stand-ins for unknown objects, in containers.
         files: Every file that was read.
         convolutions: Convolutions whose geometry the file describes beside it, by the names of their layers.
         sha256: SHA-256 in hexadecimal: of the whole file, or of the sums and names of several, one a line.
@@ -49,7 +49,7 @@ class Contents:
 
 
 def read_contents(path: Path, *, trust: bool = False, progress: Progress = lambda _: None) -> Contents:
-    """Reads what a file, or a folder as Hugging Face writes it, holds.
+    """Reads the contents of a file, or of a folder as Hugging Face writes it.
 
     Args:
         path: The file or folder.
@@ -57,7 +57,7 @@ def read_contents(path: Path, *, trust: bool = False, progress: Progress = lambd
         progress: Called with the number of bytes that were read since the last call.
 
     Raises:
-        CheckpointError: It is of none of the kinds, or damaged.
+        CheckpointError: It is of no supported kind, or damaged.
         TrustNeededError: It is a program, and not trusted.
     """
     if path.is_dir():
@@ -80,7 +80,7 @@ def _read(path: Path, *, trust: bool) -> Contents:
     match kind := sniff(path):
         case None:
             what, advice = describe(path)
-            raise CheckpointError(f"{path} is {what}, not a checkpoint of a kind that is read{advice}")
+            raise CheckpointError(f"{path} is {what}, not a checkpoint of a supported kind{advice}")
         case Kind.SAFETENSORS:
             return Contents(read_safetensors(path), (path,))
         case Kind.TORCH | Kind.LEGACY:
@@ -98,7 +98,7 @@ def _read(path: Path, *, trust: bool) -> Contents:
 
 
 def _elsewhere(path: Path) -> str:
-    """Where a file that is not there may be, as the end of a sentence."""
+    """A hint at where a missing file may be, as the end of a sentence."""
     if path.parent.is_dir():
         close = difflib.get_close_matches(path.name, [each.name for each in path.parent.iterdir()])
         return f"; close names: {', '.join(close)}" if close else ""

@@ -53,7 +53,7 @@ def draw_crops(outcomes: Outcomes) -> Sheet:
 
 
 def draw_looks_on_pages(outcomes: Outcomes) -> Sheet:
-    """Where the heads of the content layer look on a page, from three tokens."""
+    """Attention of the content layer on a page, from three tokens."""
     noisy, clean = unseen_pages(1)
     tokens = [(1, 1), (4, 7), (7, 4)]  # in the middle of stamps
     return _looks(
@@ -67,7 +67,7 @@ def draw_looks_on_pages(outcomes: Outcomes) -> Sheet:
 
 
 def draw_looks_on_crops(outcomes: Outcomes) -> Sheet:
-    """Where the heads of the content layer look on test crops of photographs."""
+    """Attention of the content layer on test crops of photographs."""
     tokens = [(6, 6), (8, 8), (7, 9), (8, 6)]
     seen = [
         (grid_crops(name, "test", _LOUDEST)[0][2:3], token, ())

@@ -24,11 +24,11 @@ FILM = "training.html"
 
 @dataclass(frozen=True)
 class Learned:
-    """An experiment that is over.
+    """A finished experiment.
 
     Attributes:
-        folder: Where it is.
-        experiment: What it is.
+        folder: Its folder.
+        experiment: The experiment.
         results: A row for each run.
     """
 
@@ -68,16 +68,16 @@ def learn(
     resume: bool = False,
     progress: bool = False,
 ) -> Learned:
-    """Runs an experiment, or what is left of it.
+    """Runs an experiment, or the rest of an interrupted one.
 
     Args:
         data: The images, as ``load_data`` takes them.
         encodings: Encodings and residual networks.
         setting: Sizes and recipe.
-        folder: Where it is kept.
-        seeds: Runs of each.
-        machine: What is passed to Lightning.
-        resume: Go on with an experiment that was killed.
+        folder: Its folder.
+        seeds: Number of runs of each.
+        machine: Options for Lightning.
+        resume: Continue an interrupted experiment.
         progress: Show bars on standard error.
 
     Raises:

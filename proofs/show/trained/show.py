@@ -32,12 +32,12 @@ class Runs:
 
     @property
     def experiment(self) -> Experiment:
-        """What the experiment is."""
+        """The experiment."""
         return read_experiment(self.folder)
 
     @property
     def title(self) -> str:
-        """What is shown, for people."""
+        """Title for people."""
         return self.encoding or f"an experiment on {self.experiment.data.partition(':')[0]}"
 
     def history(self) -> History:
@@ -65,7 +65,7 @@ def draw_runs(runs: Runs, picture: str, *, layer: int | None = None) -> Sheet:
     """Draws one picture.
 
     Args:
-        runs: What is shown.
+        runs: The runs to show.
         picture: One of ``PICTURES``.
         layer: For "training" the layer, from 1; by default 3, or the last of fewer.
 

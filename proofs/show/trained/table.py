@@ -1,4 +1,4 @@
-"""What every network encodes, its parameters and its accuracy (the draft's Tables 1 and 2, for what was run)."""
+"""Encodings, parameters and accuracy of every network that was run (the draft's Tables 1 and 2)."""
 
 from __future__ import annotations
 

@@ -175,7 +175,9 @@ def test_layers_alone_are_kept_of_pytorch_s_own_convolutions(tmp_path: Path) -> 
     tree = Layers()
     tree.add_module("a", computed)
     model = convert_model(tree).model
-    with pytest.raises(OutputError, match=r"kept of PyTorch's own convolutions only; there are parametrised Conv2d$"):
+    with pytest.raises(
+        OutputError, match=r"of PyTorch's own convolutions can be saved without a network; got parametrised Conv2d$"
+    ):
         save_converted(model, tmp_path / "out")
     save_converted(nn.Sequential(model.get_submodule("a"), attention()), tmp_path / "network")
     assert [entry["kind"] for entry in config(tmp_path / "network")["layers"]] == ["parametrised Conv2d", None]

@@ -58,6 +58,13 @@ def write_pictures(folder: Path, *, count: int = 10, size: tuple[int, int] = (6,
     return found
 
 
+def test_the_path_of_a_folder_means_its_pictures(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "pets")
+    data, named = load_data(str(tmp_path / "pets")), load_data(f"folder:{tmp_path / 'pets'}")
+    assert (data.name, data.classes) == ("folder", ("cats", "dogs"))
+    assert torch.equal(data.train.images, named.train.images)
+
+
 def test_a_folder_s_pictures_are_divided_class_by_class(tmp_path: Path) -> None:
     pixels = write_pictures(tmp_path)
     data = load_data(f"folder:{tmp_path}")
@@ -89,7 +96,7 @@ def test_what_is_made_with_a_folder_s_pictures_does_not_become_one_of_its_classe
     write_pictures(tmp_path / "data")
     (tmp_path / "link").symlink_to("data")
     for place in (tmp_path / "data", tmp_path / "link"):
-        with pytest.raises(OutputError, match=r"inside .*, and would be read as a part of that"):
+        with pytest.raises(OutputError, match=r"inside .*, and would be read as part of it"):
             load_data(f"folder:{place}", out=tmp_path / out)
     assert load_data(f"folder:{tmp_path / 'data'}", out=tmp_path / "database").classes == ("cats", "dogs")
 

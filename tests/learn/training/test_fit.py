@@ -279,9 +279,21 @@ def test_a_folder_with_a_run_is_not_taken_for_another(tmp_path: Path) -> None:
 def test_a_network_that_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match="does not take the images of small, 1 channels"):
         fit(network(channels=3), data(), RECIPE, tmp_path / "run")
-    with pytest.raises(ConversionError, match="3 classes"):
-        fit(network(classes=4), data(), RECIPE, tmp_path / "run")
+    with pytest.raises(
+        ConversionError, match="gives 2 scores; small has 3 classes: take a network of 3 scores or more"
+    ):
+        fit(network(classes=2), data(), RECIPE, tmp_path / "run")
+    with pytest.raises(
+        ConversionError, match=r"gives \[4, 6, 7\] for an image, where a score for each class is needed"
+    ):
+        fit(nn.Sequential(*list(network().children())[:3]), data(), RECIPE, tmp_path / "run")
     assert not list(tmp_path.iterdir())
+
+
+def test_of_more_scores_than_classes_the_first_are_those_of_the_classes(tmp_path: Path) -> None:
+    model = network(classes=5)
+    trained = fit(model, data(), Recipe(epochs=4, batch_size=8, lr=0.03), tmp_path / "run")
+    assert trained.records[trained.best_epoch]["validation"]["accuracy"] > 0.9  # five scores by chance: 0.2
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def test_a_normalization_reaches_the_network_that_is_melted(tmp_path: Path, caps
     assert melt(tmp_path / "three", tmp_path / "cnn.pth", *architecture, "--mean", "0,0,0", "--std", "1,1,1") == 2
     assert "mean and std have 3 numbers; the network takes 1 channels" in capsys.readouterr().err
     assert melt(tmp_path / "half", tmp_path / "cnn.pth", *architecture, "--mean", "0") == 2
-    assert "goes with the other one" in capsys.readouterr().err
+    assert "needs the other of --mean and --std" in capsys.readouterr().err
 
 
 def test_what_does_not_fit_gets_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Networks around one layer, some of which compute something else than their modules say.
+"""Networks around one layer, some of which compute something other than their modules say.
 
 A network's certificate holds for the code that was followed. Each program here does to a network what users do: hooks
 scale its input or output, a method is replaced, a tensor's bits are read as other numbers. The bound must hold for what
@@ -90,7 +90,7 @@ class _Laid(nn.Module):
     Args:
         layer: The layer, which gives the number of channels, the precision and the device.
         layout: From a tensor to another of the same values, or some of them.
-        channels: How many channels are left.
+        channels: Number of channels that remain.
         normalised: Whether channels are normalised; otherwise they are mapped, as the last dimension.
     """
 

@@ -120,8 +120,8 @@ KINDS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "HTML": (lambda path: path.write_text("<!DOCTYPE html><html></html>"), "is an HTML page"),
     "text": (lambda path: path.write_text("just text"), "is a text file"),
     "nothing": (lambda path: path.write_bytes(b""), "is empty"),
-    "array": (array, "is an array of NumPy's"),
-    "arrays": (arrays, "is arrays of NumPy's"),
+    "array": (array, "is a NumPy array"),
+    "arrays": (arrays, "is an archive of NumPy arrays"),
     "zip": (archive, "is a zip archive that PyTorch did not write"),
     "gzip": (
         lambda path: path.write_bytes(b"\x1f\x8b" + bytes(60)),
