@@ -108,7 +108,7 @@ def _smoothed(layer: AttentionLayer, source: Tensor, size: Size) -> Tensor:
     axes = [Axis.of_targets(spec, size, axis) for axis in range(spec.axes)]
     x = source.to(dtype)
     if not spec.transposed and stencil.is_fast(alpha, dtype, x.device):
-        return _kept_apart(stencil.smooth(x, axes, alpha)).to(source.dtype)
+        return stencil.smooth(x, axes, alpha).to(source.dtype)
     for number, axis in enumerate(axes):
         x = table(axis, alpha, 0.0, dtype, x.device).along(x, number)
     return _kept_apart(x).to(source.dtype)
