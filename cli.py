@@ -266,7 +266,7 @@ def learn(
     seeds: Annotated[int, typer.Option(min=1, help="Number of runs of each encoding, with seeds 0, 1, ...")] = 1,
     accelerator: Annotated[str, typer.Option(help="Passed to Lightning: auto, cpu, gpu, ...")] = "auto",
     devices: Annotated[int, typer.Option(min=1, help="Number of processes, each with its own device.")] = 1,
-    strategy: Annotated[str, typer.Option(help="Passed to Lightning: auto, ddp, fsdp, ...")] = "auto",
+    strategy: Annotated[str, typer.Option(help="Passed to Lightning: auto, ddp, ...")] = "auto",
     precision: Annotated[str, typer.Option(help="Passed to Lightning: 32-true, bf16-mixed, ...")] = "32-true",
     resume: Annotated[bool, typer.Option("--resume", help="Continue the runs in the folder.")] = False,
 ) -> Outcome:

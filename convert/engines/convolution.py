@@ -1,7 +1,7 @@
 """The convolution's own call, in a wider dtype where torch's call gives wrong numbers in silence.
 
 On a CPU torch leaves convolutions to oneDNN, and torch 2.13 (oneDNN 3.12) gets some of them wrong.
-``docs/verification.md`` shows each in plain torch, and says when and on which CPUs it happens:
+``docs/wrong-convolutions.md`` shows each in plain torch, and says when and on which CPUs it happens:
 
 * A result that is one column wide, with a stride along the columns: garbage, in half precision, of volumes, or where
   every group has one input channel.

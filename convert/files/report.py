@@ -22,6 +22,7 @@ from ..certificate.network.certificate import NetworkCertificate, certify_networ
 from ..errors import ConversionError
 from ..model.report import Report
 from .entry import attention_named
+from .layers import Layers
 from .summary import Summary
 
 REPORT_VERSION = 1
@@ -64,8 +65,8 @@ class CertifiedReport:
     Attributes:
         report: The report without bounds.
         bounds: One for each of the report's layers.
-        network: Bound on the difference between the converted network and the CNN; None for more than ``MOST_LAYERS``
-            layers, of which ``certify_network`` gives one that is of no use.
+        network: Bound on the difference between the converted network and the CNN; None if only the layers are known,
+            or for more than ``MOST_LAYERS`` layers, for which the bound of ``certify_network`` is useless.
         input_range: Smallest and largest value of the images, and of each layer's input, that bounds are for.
         summary: The first lines of the report.
         comparison: The comparison on images, if one was made.
@@ -103,7 +104,7 @@ class CertifiedReport:
                 bounds.append(_bound(model, layer.name, input_range))
                 progress(1)
             grid, network = size_of_images(converted(model)[1], size), None
-            if len(report.layers) <= MOST_LAYERS:
+            if len(report.layers) <= MOST_LAYERS and not isinstance(model, Layers):
                 network = certify_network(model, input_range=input_range, size=grid)
             certified = [layer.name for layer, bound in zip(report.layers, bounds, strict=True) if bound.certificate]
             summary = Summary.of(model, report.layers, size=grid)

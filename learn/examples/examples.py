@@ -145,13 +145,13 @@ PHOTOGRAPHS = Comparison(
         for title in ("PSNR, dB", "SSIM")
     },
     arms={
-        "cnn": Arm("as the CNN", _same, 2e-3),
-        "content": Arm("melted, content in the last 3x3 layer", _content, 2e-3),
-        "time": Arm("as the CNN, for as much time", _same, 2e-3, 2.5, rate_of="cnn"),
+        "cnn": Arm("as the CNN", _same, 1e-3),
+        "content": Arm("melted, content in the last 3x3 layer", _content, 3e-3),
+        "time": Arm("as the CNN, for as much time", _same, 1e-3, 2.5, rate_of="cnn"),
     },
     controls={
-        "context": Arm("with a global context", with_context, 2e-3, rate_of="cnn"),
-        "kernel": Arm("with a 9x9 kernel in the last 3x3 layer", with_larger_kernel, 2e-3, rate_of="cnn"),
+        "context": Arm("with a global context", with_context, 1e-3, rate_of="cnn"),
+        "kernel": Arm("with a 9x9 kernel in the last 3x3 layer", with_larger_kernel, 1e-3, rate_of="cnn"),
     },
     start=Recipe(epochs=4, lr=4e-3, clip=1.0),
     onward=Recipe(epochs=4, clip=1.0, batch_statistics=False),  # those of 8 crops move more than the weights

@@ -15,7 +15,7 @@ from ...convert.outputs import class_scores
 from ..data.images import Split
 from ..data.loaders import Pairs
 
-_BATCH = 256
+_BATCH = 32  # content attention over all pairs takes memory in proportion
 Loss = Callable[[Any, Tensor], Tensor]
 """From what a network returns and what that is to be, to one number, the mean over a batch."""
 

@@ -90,12 +90,12 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where a network is trained; each is passed to Lightning's ``Trainer`` as it is, but for "fsdp" (``trainer.py``).
+    """Where a network is trained; each is passed to Lightning's ``Trainer``.
 
     Attributes:
         accelerator: "auto", "cpu", "gpu", ...
         devices: How many, or "auto".
-        strategy: "auto", "ddp", "fsdp", ...
+        strategy: "auto", "ddp", ...
         precision: "32-true", "bf16-mixed", ...
     """
 

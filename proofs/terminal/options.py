@@ -151,7 +151,7 @@ StdOption = Annotated[
 ]
 AcceleratorOption = Annotated[str, typer.Option(help="Passed to Lightning: auto, cpu, gpu, ...")]
 DevicesOption = Annotated[int, typer.Option(min=1, help="Number of processes, each with its own device.")]
-StrategyOption = Annotated[str, typer.Option(help="Passed to Lightning: auto, ddp, fsdp, ...")]
+StrategyOption = Annotated[str, typer.Option(help="Passed to Lightning: auto, ddp, ...")]
 PrecisionOption = Annotated[str, typer.Option(help="Passed to Lightning: 32-true, bf16-mixed, ...")]
 OPENING: dict[str, tuple[Any, Any]] = {
     "arch": (ArchOption, None),

@@ -48,7 +48,6 @@ def assert_same_in_both(function: Callable[..., Tensor], *args: Any, **kwargs: A
         *((FORWARD, options) for options in [*OPTIONS, *OF_FORWARD]),
         *((TRANSPOSED, options) for options in [*OPTIONS, *OF_TRANSPOSED]),
     ],
-    ids=str,
 )
 def test_a_convolution_is_that_of_torch_with_every_option(
     functions: list[Convolution], options: dict[str, Any], axes: int

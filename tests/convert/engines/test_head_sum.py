@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from conv2attn.convert.engines import head_sum as module
+from conv2attn.convert.engines.axes import blocks_of
 from conv2attn.convert.engines.head_sum import head_sum
 from conv2attn.learn import melt
 
@@ -72,6 +73,28 @@ def kept_by(call: Callable[[], Tensor]) -> int:
     with torch.autograd.graph.saved_tensors_hooks(noted, lambda tensor: tensor):
         call()
     return sum(kept.values())
+
+
+@pytest.mark.parametrize("block", [1, 2**20])
+def test_of_long_tables_the_band_is_multiplied_bit_for_bit(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BLOCK_BYTES", block)
+    source = torch.randint(-3, 4, (2, 3, 140, 75)).double().requires_grad_()
+    weight = torch.randint(-3, 4, (2, 1, 4, 3)).double().requires_grad_()
+    tables = [band(2, 70, 140, stride=2), band(2, 75, 75, stride=1)]
+    assert max(stop - begin for _, _, begin, stop in blocks_of(tables[0])) < 70
+    observed, expected = head_sum(source, weight, tables), formula(source, weight, tables)
+    assert torch.equal(observed, expected)
+    upstream, inputs = torch.randint_like(expected, -2, 3), [source, weight, *tables]
+    found, wanted = (torch.autograd.grad(y, inputs, upstream) for y in (observed, expected))
+    assert all(map(torch.equal, found[:2], wanted[:2]))
+    for table, one, other in zip(tables, found[2:], wanted[2:], strict=True):
+        assert torch.equal(one[table != 0], other[table != 0])
+
+
+def band(heads: int, queries: int, keys: int, *, stride: int) -> Tensor:
+    """Small integers near the diagonal, of each head at another offset."""
+    far = torch.arange(keys) - stride * torch.arange(queries)[:, None] - torch.arange(heads)[:, None, None]
+    return torch.where(far.abs() <= 2, torch.randint(1, 3, far.shape), 0).double().requires_grad_()
 
 
 @pytest.mark.parametrize(
