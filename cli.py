@@ -13,26 +13,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .proofs.show.failure import explain
-from .proofs.terminal.command import Command
+from .proofs.show.failure import explain, is_usage
+from .proofs.terminal.command import Command, command
 from .proofs.terminal.options import (
     AcceleratorOption,
     AlphaOption,
-    ArchArgOption,
-    ArchOption,
     CheckpointArgument,
     DeviceOption,
     DevicesOption,
     Dtype,
     DtypeOption,
-    EmaOption,
     EngineOption,
     ExcludeOption,
     ForceOption,
     FormOption,
     IncludeOption,
     InputOption,
-    JsonOption,
     MeanOption,
     Picture,
     PictureSizeOption,
@@ -43,11 +39,8 @@ from .proofs.terminal.options import (
     StdOption,
     StrategyOption,
     Target,
-    TrustOption,
-    WeightsOption,
     all_positive,
     normalization_of,
-    opening_of,
     pixel_of,
     positive,
     range_of,
@@ -56,22 +49,27 @@ from .proofs.terminal.options import (
     torch_device,
     torch_dtype,
 )
-from .proofs.terminal.outcome import Outcome, Wrote, outcome_json, print_outcome, result_file
+from .proofs.terminal.outcome import Outcome, Wrote, outcome_json, result_file
 from .proofs.terminal.output import prepare_streams, progress, say, say_document
 from .proofs.terminal.signals import ended_by_signals
 
 if TYPE_CHECKING:
+    from .convert.files.checkpoint import Opening
     from .proofs.evidence.campaign.settings import Settings, Shard
 
 app = typer.Typer(
     name="conv2attn",
-    help="Turns trained convolutions into multi-head self-attention that computes the same function.",
+    help="Turn trained convolutions into multi-head self-attention that computes the same function.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    rich_markup_mode="rich" if sys.stdout is not None and sys.stdout.isatty() else None,  # panels only for people
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_debug = False
+CONVERT, CHECK, TRAIN, LOOK = "Convert", "Check", "Train", "Look"
+"""Panels of the help."""
+
+
+_DEBUG = "--debug"
 
 
 def _show_version(wanted: bool) -> None:
@@ -84,59 +82,51 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True)] = False,
+    context: typer.Context,
+    debug: Annotated[
+        bool, typer.Option(_DEBUG, help="Show the traceback of an error. Works anywhere in a command.")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
-    global _debug
-    _debug = debug
+    if context.invoked_subcommand == "convert":  # torch reads it when it is imported, as options of it do
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # no spinning between many small operations
     import numpy  # noqa: F401  before torch, which swallows a Ctrl-C that comes while it imports numpy itself
 
 
-def _finish(command: str, outcome: Outcome, *, as_json: bool) -> None:
-    """Prints what a command found, and ends with its exit code."""
-    print_outcome(command, outcome, as_json=as_json)
-    if outcome.exit_code:
-        raise typer.Exit(outcome.exit_code)
-
-
-@app.command(cls=Command)
+@command(app, CONVERT)
 def convert(
     checkpoint: CheckpointArgument,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
-    arch: ArchOption = None,
-    arch_arg: ArchArgOption = None,
+    opening: Opening,
     alpha: AlphaOption = None,
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
-    ema: EmaOption = False,
-    weights: WeightsOption = None,
-    trust: TrustOption = False,
     device: DeviceOption = "cpu",
     dtype: DtypeOption = None,
     skip_unsupported: SkipOption = False,
     input_range: Annotated[
-        str, typer.Option(metavar="LOW,HIGH", help="Values of the images that bounds are for.")
+        str, typer.Option(metavar="LOW,HIGH", help="Range of image values that the bounds assume.")
     ] = "-1,1",
     size: Annotated[
         str | None,
         typer.Option(
             metavar="ROWSxCOLUMNS",
-            help="Image size of the bound on the outputs of a small network; by default 224x224.",
+            help="Image size for the bound on a small network's outputs (default 224x224).",
         ),
     ] = None,
     form: FormOption = None,
-    page: Annotated[bool, typer.Option("--page/--no-page", help="Write report.html, a page to look at.")] = True,
+    page: Annotated[bool, typer.Option("--page/--no-page", help="Write report.html, an interactive page.")] = True,
     force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Convert the checkpoint of a CNN to self-attention; an ONNX file as a whole network, too."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # for torch: no spinning between many small operations
+) -> Outcome:
+    """Convert a CNN checkpoint or an ONNX network to self-attention."""
     from .proofs.show.conversion import convert_checkpoint
 
-    converted = convert_checkpoint(
+    return convert_checkpoint(
         checkpoint,
         out,
-        opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
+        opening=opening,
         device=device,
         dtype=torch_dtype(dtype),
         include=include or (),
@@ -144,108 +134,89 @@ def convert(
         alpha=alpha,
         skip_unsupported=skip_unsupported,
         input_range=range_of(input_range),
-        size=None if size is None else size_of(size),
+        size=size_of(size),
         form=form,
         force=force,
         page=page,
     )
-    _finish("convert", converted, as_json=as_json)
 
 
-@app.command(cls=Command)
+@command(app, CONVERT)
 def plan(
     checkpoint: CheckpointArgument,
-    arch: ArchOption = None,
-    arch_arg: ArchArgOption = None,
+    opening: Opening,
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
-    ema: EmaOption = False,
-    weights: WeightsOption = None,
-    trust: TrustOption = False,
     size: Annotated[
         str | None,
-        typer.Option(metavar="ROWSxCOLUMNS", help="Image size for which memory is estimated; by default 224x224."),
+        typer.Option(metavar="ROWSxCOLUMNS", help="Image size for the memory estimate (default 224x224)."),
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show what convert would do, and write nothing."""
+) -> Outcome:
+    """Show what convert would do, without writing anything."""
     from .proofs.show.plan import plan_checkpoint
 
-    planned = plan_checkpoint(
+    return plan_checkpoint(
         checkpoint,
-        opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
+        opening=opening,
         include=include or (),
         exclude=exclude or (),
-        size=None if size is None else size_of(size),
+        size=size_of(size),
     )
-    _finish("plan", planned, as_json=as_json)
 
 
-@app.command(cls=Command)
+@command(app, CONVERT)
 def restore(
     source: Annotated[
         Path,
         typer.Argument(
-            metavar="DIR|CHECKPOINT", help="What convert wrote, or the state dict of a converted network, with --arch."
+            metavar="DIR|CHECKPOINT", help="Output of convert, or with --arch the state dict of a converted network."
         ),
     ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="What to write: .safetensors, .pth or .pt.")],
-    arch: ArchOption = None,
-    arch_arg: ArchArgOption = None,
-    ema: EmaOption = False,
-    weights: WeightsOption = None,
-    trust: TrustOption = False,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write: .safetensors, .pth or .pt.")],
+    opening: Opening,
     force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Write the state dict of the CNN that was converted, bit for bit."""
+) -> Outcome:
+    """Write the state dict of the original CNN, bit for bit."""
     from .convert.files.restore import restore_file
 
-    opening = opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust)
     restored = restore_file(source, out, opening, force=force)
     what = "convolution weights only" if restored.is_layers else "the state dict of the CNN, bit for bit"
     about = {"tensors": list(restored.state_dict), "content": "layers" if restored.is_layers else "network"}
-    _finish("restore", Wrote(out, about, what), as_json=as_json)
+    return Wrote(out, about, what)
 
 
-@app.command(cls=Command)
+@command(app, LOOK)
 def demo(
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where to write; ./conv2attn-demo by default.")
-    ] = None,
-    images: Annotated[int, typer.Option(min=1, max=100_000, help="Held-out images to draw.")] = 1000,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder to write (default ./conv2attn-demo).")] = None,
+    images: Annotated[int, typer.Option(min=1, max=100_000, help="Number of held-out images to draw.")] = 1000,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the images.")] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Outcome:
     """Convert three trained CNNs and run both networks side by side."""
     from .convert.examples.images import HELD_OUT_SEED
     from .proofs.show.demo import DEFAULT_FOLDER, PASSES, run_demo
 
     seed = HELD_OUT_SEED if seed is None else seed
     with progress("Running CNN and attention", total=PASSES * images) as advance:
-        found = run_demo(out or DEFAULT_FOLDER, count=images, seed=seed, progress=advance)
-    _finish("demo", found, as_json=as_json)
+        return run_demo(out or DEFAULT_FOLDER, count=images, seed=seed, progress=advance)
 
 
-@app.command(cls=Command)
+@command(app, LOOK)
 def show(
     source: Annotated[
-        Path, typer.Argument(metavar="FOLDER|CHECKPOINT", help="What convert or learn wrote, or a checkpoint.")
+        Path, typer.Argument(metavar="FOLDER|CHECKPOINT", help="Output of convert or learn, or a checkpoint.")
     ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Ends in .png, .svg, .pdf, or .html for a page.")],
-    arch: ArchOption = None,
-    arch_arg: ArchArgOption = None,
-    ema: EmaOption = False,
-    weights: WeightsOption = None,
-    trust: TrustOption = False,
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help="File to write: a picture (.png, .svg, .pdf) or a page (.html).")
+    ],
+    opening: Opening,
     layer: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Show only this layer; for a training run, give its number.")
+        str | None, typer.Option(metavar="NAME", help="Show only this layer. For a training run, give its number.")
     ] = None,
     picture: Annotated[
-        Picture | None, typer.Option(help="Which picture: by default maps, or contours for what learn wrote.")
+        Picture | None, typer.Option(help="Kind of picture (default maps; contours for the output of learn).")
     ] = None,
     image: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Image to look at; by default one is drawn.")
+        Path | None, typer.Option(metavar="FILE", help="Image to look at (by default one is drawn).")
     ] = None,
     size: Annotated[
         str | None, typer.Option(metavar="ROWSxCOLUMNS", help="Size to scale or draw the image to.")
@@ -253,59 +224,58 @@ def show(
     mean: MeanOption = None,
     std: StdOption = None,
     query: Annotated[
-        str | None, typer.Option(metavar="ROW,COLUMN", help="Query: a pixel of the image; by default its middle.")
+        str | None, typer.Option(metavar="ROW,COLUMN", help="Query pixel of the image (default: its centre).")
     ] = None,
     alpha: Annotated[
-        float | None, typer.Option(callback=positive, help="Locality strength; by default the layers' own.")
+        float | None, typer.Option(callback=positive, help="Locality strength (default: each layer's own).")
     ] = None,
     force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Draw where the heads look, or write a page that one can play with."""
+) -> Outcome:
+    """Draw where the heads look, or write an interactive page."""
     from .proofs.show.show import View, show
 
-    opening = opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust)
-    scaled = None if size is None else size_of(size)
+    scaled = size_of(size, axes=2)
     pixel = None if query is None else pixel_of(query)
     view = View(layer, image, scaled, pixel, alpha, picture, normalization_of(mean, std))
     layers = show(source, out, view, opening, force=force)
-    _finish("show", Wrote(out, {"layers": layers}), as_json=as_json)
+    return Wrote(out, {"layers": layers})
 
 
-@app.command(cls=Command)
+@command(app, TRAIN)
 def learn(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
-    data: Annotated[str, typer.Option(metavar="KIND", help="digits, drawn, cifar10:PATH or folder:PATH.")] = "digits",
+    data: Annotated[
+        str, typer.Option(metavar="KIND", help="digits, drawn, drawn:SIDE, cifar10:PATH or a folder of pictures.")
+    ] = "digits",
     encoding: Annotated[
         str,
         typer.Option(
             metavar="NAMES",
             help="quadratic, gaussian, learned, learned+content, sinusoidal, absolute, resnet10, resnet18; several "
-            "with commas between them, or all.",
+            "separated by commas; or all.",
         ),
     ] = "quadratic",
     recipe: Annotated[
         str,
-        typer.Option(metavar="NAME", help="small, for minutes on a CPU, or paper, the widths and 300 epochs of it."),
+        typer.Option(metavar="NAME", help="small (minutes on a CPU) or paper (the paper's widths and 300 epochs)."),
     ] = "small",
-    depth: Annotated[int | None, typer.Option(min=1, help="Blocks of attention; 6 by default.")] = None,
-    heads: Annotated[int | None, typer.Option(min=1, help="Heads of each; 9 by default.")] = None,
-    padding: Annotated[int, typer.Option(min=0, help="Pixels of zeros around the image that heads see, too.")] = 0,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs, in place of the recipe's.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each encoding, with the seeds 0, 1, ...")] = 1,
+    depth: Annotated[int | None, typer.Option(min=1, help="Number of attention blocks (default 6).")] = None,
+    heads: Annotated[int | None, typer.Option(min=1, help="Number of heads in each block (default 9).")] = None,
+    padding: Annotated[int, typer.Option(min=0, help="Width in pixels of the zero border that heads also see.")] = 0,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Number of epochs (default: the recipe's).")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of runs of each encoding, with seeds 0, 1, ...")] = 1,
     accelerator: Annotated[str, typer.Option(help="Passed to Lightning: auto, cpu, gpu, ...")] = "auto",
-    devices: Annotated[int, typer.Option(min=1, help="Processes, a device each.")] = 1,
-    strategy: Annotated[str, typer.Option(help="Passed to Lightning: auto, ddp, fsdp, ...")] = "auto",
+    devices: Annotated[int, typer.Option(min=1, help="Number of processes, each with its own device.")] = 1,
+    strategy: Annotated[str, typer.Option(help="Passed to Lightning: auto, ddp, ...")] = "auto",
     precision: Annotated[str, typer.Option(help="Passed to Lightning: 32-true, bf16-mixed, ...")] = "32-true",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what the folder holds.")] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Train networks of attention from nothing, beside residual networks: the paper's experiments."""
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the runs in the folder.")] = False,
+) -> Outcome:
+    """Train attention networks from scratch, as the paper does. Residual networks can be trained beside them."""
     from .learn.experiment.recipes import encodings_of, setting_of
     from .learn.training.recipe import Machine
     from .proofs.show.trained.learn import learn
 
-    learned = learn(
+    return learn(
         data,
         encodings_of(encoding),
         setting_of(recipe, depth=depth, heads=heads, padding=padding, epochs=epochs),
@@ -315,20 +285,21 @@ def learn(
         resume=resume,
         progress=sys.stderr.isatty(),
     )
-    _finish("learn", learned, as_json=as_json)
 
 
-@app.command(cls=Command)
+@app.command(cls=Command, rich_help_panel=CHECK)
 def prove(
-    only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Prove this claim; repeatable.")] = None,
+    only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Prove only this claim. Repeatable.")] = None,
     show: Annotated[str | None, typer.Option(metavar="NAME", help="Prove this claim and print its derivation.")] = None,
-    form: Annotated[ProofFormat, typer.Option("--format", help="Form of the printed derivations.")] = ProofFormat.text,
+    form: Annotated[
+        ProofFormat, typer.Option("--format", help="Format of the printed derivations.")
+    ] = ProofFormat.text,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the derivations to a file.")] = None,
     limit: Annotated[
-        float | None, typer.Option(callback=positive, help="Seconds that a check may take, 20 by default.")
+        float | None, typer.Option(callback=positive, help="Time limit for each check, in seconds (default 20).")
     ] = None,
 ) -> None:
-    """Prove what the construction relies on, by machine."""
+    """Prove by machine the claims that the construction relies on."""
     from .proofs.prover.document import document_file, for_terminal, render_markdown, sections
     from .proofs.prover.outcome import Proved, describe
     from .proofs.prover.registry import all_claims, select
@@ -356,72 +327,82 @@ def prove(
         raise typer.Exit(proved.exit_code)
 
 
-@app.command(cls=Command)
-def claims(as_json: JsonOption = False) -> None:
-    """List what prove proves."""
+@command(app, CHECK)
+def claims() -> Outcome:
+    """List the claims that prove can prove."""
     from .proofs.prover.outcome import Listing
     from .proofs.prover.registry import all_claims
 
-    _finish("claims", Listing(all_claims()), as_json=as_json)
+    return Listing(all_claims())
 
 
-@app.command(cls=Command)
+@command(app, CHECK)
 def formal(
     limit: Annotated[
-        float | None, typer.Option(callback=positive, help="Seconds that a file may take, 300 by default.")
+        float | None, typer.Option(callback=positive, help="Time limit for each file, in seconds (default 300).")
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Outcome:
     """Have Coq check the theorems of proofs/formal."""
     from .proofs.formal.coq.ask import DEFAULT_LIMIT, check_formal, count_steps
 
     with progress("Coq checks the theorems", total=count_steps()) as advance:
-        found = check_formal(limit=limit or DEFAULT_LIMIT, progress=advance)
-    _finish("formal", found, as_json=as_json)
+        return check_formal(limit=limit or DEFAULT_LIMIT, progress=advance)
 
 
-@app.command(cls=Command)
+@command(app, CHECK)
 def check(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What convert wrote.")],
-    as_json: JsonOption = False,
-) -> None:
-    """Check each layer's certificate with a program that Coq proves right; make checker builds it."""
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that convert wrote.")],
+) -> Outcome:
+    """Check each layer's certificate with a program verified in Coq. Build it first with make checker."""
     from .proofs.formal.checker.folder import check_folder
 
     with progress("Checking certificates", total=None) as advance:
-        checked = check_folder(folder, progress=advance)
-    _finish("check", checked, as_json=as_json)
+        return check_folder(folder, progress=advance)
 
 
-@app.command(cls=Command)
+@command(app, LOOK)
 def bench(
     table: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="resnet50, mobilenetv2, ladder, positions, content or network; repeatable; all by default.",
+            help="resnet50, mobilenetv2, ladder, positions, content or network. Repeatable (default: all).",
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="Where to measure: cpu, cuda, ...")] = "cpu",
+    device: Annotated[str, typer.Option(help="Device to measure on: cpu, cuda, ...")] = "cpu",
     dtype: Annotated[Dtype, typer.Option(help="Precision of weights and inputs.")] = Dtype.float32,
-    backward: Annotated[bool, typer.Option("--backward", help="Measure forward + backward too.")] = False,
-    compiled: Annotated[bool, typer.Option("--compile", help="Measure what torch.compile makes of it.")] = False,
-    batch: Annotated[int | None, typer.Option(min=1, help="Images in a call; 8 for layers, 4 for the network.")] = None,
-    rounds: Annotated[int | None, typer.Option(min=5, help="Samples of each call, whose median counts.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads for torch; by default its own choice.")] = None,
+    backward: Annotated[bool, typer.Option("--backward", help="Also measure forward and backward together.")] = False,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Also measure the layers compiled by torch.compile.")
+    ] = False,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Batch size (default 8 for layers, 4 for the network).")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=5, help="Number of samples of each call. The median is reported.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Number of torch threads (default: torch's own choice).")
+    ] = None,
     tf32: Annotated[bool, typer.Option("--tf32", help="Let a GPU round float32 factors to TF32.")] = False,
     limit: Annotated[
         float | None,
-        typer.Option(callback=positive, metavar="FLOPS", help="Leave out quadratic attention that takes more."),
+        typer.Option(
+            callback=positive, metavar="FLOPS", help="Leave out quadratic attention that needs more than this."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of weights, inputs and free heads.")] = 0,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw the ladder: time against pixels.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for weights, inputs and free heads.")] = 0,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg", help="Plot the ladder table: time against number of pixels.")
+    ] = None,
     markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE.md", help="Append the results, as benchmarks/RESULTS.md keeps them.")
+        Path | None,
+        typer.Option(
+            metavar="FILE.md", help="Append the results to this file, in the format of benchmarks/RESULTS.md."
+        ),
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Measure the attention beside the convolution: time, memory, error."""
+) -> Outcome:
+    """Measure time, memory and error of attention and convolution."""
     from .proofs.benchmark.measure import ROUNDS, Settings
     from .proofs.benchmark.run import check_outputs, measurements, run_benchmark, write_outputs
 
@@ -441,19 +422,19 @@ def bench(
     with progress("Measuring", total=len(measurements(table or (), settings))) as advance:
         benchmark = run_benchmark(table or (), settings, progress=advance)
     write_outputs(benchmark, plot=plot, markdown=markdown)
-    _finish("bench", benchmark, as_json=as_json)
+    return benchmark
 
 
-@app.command(cls=Command)
+@command(app, CHECK)
 def verify(
     checkpoint: Annotated[
-        Path | None, typer.Argument(metavar="CHECKPOINT", help="As for convert; without it, random layers.")
+        Path | None,
+        typer.Argument(
+            metavar="CHECKPOINT", help="Checkpoint, as for convert. Without one, random layers are verified."
+        ),
     ] = None,
-    arch: ArchOption = None,
-    arch_arg: ArchArgOption = None,
-    ema: EmaOption = False,
-    weights: WeightsOption = None,
-    trust: TrustOption = False,
+    *,
+    opening: Opening,
     alpha: AlphaOption = None,
     skip_unsupported: SkipOption = False,
     engine: EngineOption = None,
@@ -463,21 +444,21 @@ def verify(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Run the network on its images (.npy, .pt, .png, .jpg, ...), in it, in a folder for each class, or "
-            "in train, val and test.",
+            help="Folder of images to run the network on (.npy, .pt, .png, .jpg, ...), which may have a subfolder for "
+            "each class, or train, val and test.",
         ),
     ] = None,
     random: Annotated[
         int | None,
-        typer.Option(min=1, help="Run the network on so many random inputs, 8 by default; or so many random layers."),
+        typer.Option(min=1, help="Number of random inputs (default 8), or of random layers."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the random inputs or layers, 0 by default.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed for the random inputs or layers (default 0).")] = None,
     size: Annotated[
         str | None,
         typer.Option(
             metavar="ROWSxCOLUMNS",
-            help="Size of random inputs and of pictures, with channels before it where the first layer sees others; by "
-            "default what the network was trained on, or 224x224.",
+            help="Size of random inputs and of pictures, preceded by the number of channels where the first layer has "
+            "another one (default: the size the network was trained on, or 224x224).",
         ),
     ] = None,
     input_: InputOption = None,
@@ -485,16 +466,16 @@ def verify(
     std: StdOption = None,
     original: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The ONNX file that the folder CHECKPOINT was converted from: run both."),
+        typer.Option(metavar="FILE", help="ONNX file that the folder CHECKPOINT was converted from. Both are run."),
     ] = None,
     form: FormOption = None,
     out: ResultOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Run a network beside its CNN, and hold each layer and the whole against their bounds.
+) -> Outcome:
+    """Run a network beside its CNN, and check every bound.
 
-    An ONNX file without --arch is run by ONNX Runtime, beside the same file with attention. Without CHECKPOINT,
-    --random N verifies the theorem, the engines and the certificate on N random layers, as soak does.
+    Each layer is compared with its convolution, and the whole network with the CNN. ONNX Runtime runs an ONNX file
+    without --arch beside the same file with attention. Without CHECKPOINT, --random N verifies the theorem, the engines
+    and the certificate on N random layers, as soak does.
     """
     from .convert.inputs import parse_inputs
     from .proofs.evidence.campaign.settings import Settings, Shard
@@ -502,7 +483,13 @@ def verify(
     from .proofs.evidence.onnx_network import verify_onnx_file
     from .proofs.show.program import is_onnx
 
-    images: dict[str, object] = {"--arch": arch, "--data": data, "--mean": mean, "--std": std, "--input": input_}
+    images: dict[str, object] = {
+        "--arch": opening.architecture,
+        "--data": data,
+        "--mean": mean,
+        "--std": std,
+        "--input": input_,
+    }
     if checkpoint is None:
         if random is None:
             raise typer.BadParameter("is missing: give it, or --random N for random layers", param_hint="CHECKPOINT")
@@ -510,13 +497,12 @@ def verify(
             "random layers", images | {"--alpha": alpha, "--size": size, "--original": original, "--form": form}
         )
         settings = Settings.of(engine, [] if dtype is None else [dtype], device=device)
-        _run_campaign("verify", settings, Shard(), random, seed=seed or 0, out=out, as_json=as_json)
-        return
-    scaled = None if size is None else size_of(size)
+        return _campaign("verify", settings, Shard(), random, seed=seed or 0, out=out)
+    scaled = size_of(size)
     with result_file(out, "verify", sources=[checkpoint]) as write:
         found: Outcome
-        if original is not None or form is not None or (arch is None and is_onnx(checkpoint)):
-            weighed = {"--engine": engine, "--dtype": dtype, "--ema": ema, "--weights": weights}
+        if original is not None or form is not None or (opening.architecture is None and is_onnx(checkpoint)):
+            weighed = {"--engine": engine, "--dtype": dtype, "--ema": opening.ema, "--weights": opening.weights}
             refuse_options("an ONNX file that ONNX Runtime runs", images | weighed)
             found = verify_onnx_file(
                 checkpoint,
@@ -531,7 +517,7 @@ def verify(
         else:
             found = verify_checkpoint(
                 checkpoint,
-                opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
+                opening=opening,
                 alpha=alpha,
                 skip_unsupported=skip_unsupported,
                 device=device,
@@ -546,78 +532,74 @@ def verify(
                 progress=partial(progress, "Running CNN and attention"),
             )
         write(found)
-    _finish("verify", found, as_json=as_json)
+    return found
 
 
-@app.command(cls=Command)
+@command(app, CONVERT)
 def export(
     source: CheckpointArgument,
     to: Annotated[
         Target,
-        typer.Option(help="What to write: ONNX, or the tensors of nn.MultiheadAttention (mha) or ConViT's GPSA."),
+        typer.Option(help="Format: ONNX, or the tensors of nn.MultiheadAttention (mha) or of ConViT's GPSA."),
     ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write: .onnx, or .safetensors.")],
-    arch: ArchOption = None,
-    arch_arg: ArchArgOption = None,
-    ema: EmaOption = False,
-    weights: WeightsOption = None,
-    trust: TrustOption = False,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write: .onnx or .safetensors.")],
+    opening: Opening,
     alpha: AlphaOption = None,
     skip_unsupported: SkipOption = False,
     size: Annotated[
         str | None,
         typer.Option(
-            metavar="ROWSxCOLUMNS", help="Size of the images; by default what the network was trained on, or 224x224."
+            metavar="ROWSxCOLUMNS", help="Image size (default: the size the network was trained on, or 224x224)."
         ),
     ] = None,
     input_: InputOption = None,
     form: FormOption = None,
     force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Write a network's attention for other people's tools, converting it first where it is a CNN."""
+) -> Outcome:
+    """Write a network's attention in the format of another tool. A CNN is converted first."""
     from .convert.inputs import parse_inputs
     from .proofs.show.export import export_network
 
-    wrote = export_network(
+    return export_network(
         source,
         out,
         to=to,
-        opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
+        opening=opening,
         alpha=alpha,
         skip_unsupported=skip_unsupported,
-        size=None if size is None else size_of(size),
+        size=size_of(size),
         form=form,
         force=force,
         inputs=parse_inputs(input_ or ()),
     )
-    _finish("export", wrote, as_json=as_json)
 
 
-@app.command(cls=Command)
+@command(app, CHECK)
 def soak(
     layers: Annotated[
-        int | None, typer.Option(min=1, max=10**12, help="Random layers; 1000 by default, or what --minutes allow.")
+        int | None,
+        typer.Option(min=1, max=10**12, help="Number of random layers (default 1000, or as many as --minutes allows)."),
     ] = None,
-    minutes: Annotated[float | None, typer.Option(callback=positive, help="Start no layer after this time.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the layers.")] = 0,
+    minutes: Annotated[
+        float | None, typer.Option(callback=positive, help="Start no new layer after this time, in minutes.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for the layers.")] = 0,
     engine: EngineOption = None,
     dtype: Annotated[
-        list[Dtype] | None, typer.Option(help="Precision of the layers; repeatable; all by default.")
+        list[Dtype] | None, typer.Option(help="Precision of the layers. Repeatable (default: all).")
     ] = None,
     device: DeviceOption = "cpu",
     max_size: Annotated[int, typer.Option(help="Longest side of the layers' inputs, in pixels.")] = 64,
     shard: Annotated[
         str | None,
-        typer.Option(metavar="I/N", help="Layers I, I + N, ...; by default RANK/WORLD_SIZE, if these are set."),
+        typer.Option(metavar="I/N", help="Check layers I, I + N, ... (default RANK/WORLD_SIZE, if these are set)."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the result as JSON, too; {shard} in the name stands for the shard."),
+        typer.Option(metavar="FILE", help="Also write the result as JSON. {shard} in the name stands for the shard."),
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Try to break the theorem, the code and the certificate on random layers."""
+) -> Outcome:
+    """Try to break theorem, code and certificate on random layers."""
     from .proofs.evidence.campaign.run import DEFAULT_LAYERS, ENDLESS
     from .proofs.evidence.campaign.settings import Settings, Shard
 
@@ -625,65 +607,63 @@ def soak(
     part = Shard.parse(shard)
     own = out if out is None or (shard is not None and "{shard}" not in out.name) else part.own_file(out)
     count = layers or (DEFAULT_LAYERS if minutes is None else ENDLESS)
-    _run_campaign("soak", settings, part, count, seed=seed, out=own, as_json=as_json, minutes=minutes)
+    return _campaign("soak", settings, part, count, seed=seed, out=own, minutes=minutes)
 
 
-def _run_campaign(
-    command: str,
+def _campaign(
+    name: str,
     settings: Settings,
     shard: Shard,
     layers: int,
     *,
     seed: int,
     out: Path | None,
-    as_json: bool,
     minutes: float | None = None,
-) -> None:
+) -> Outcome:
     """Checks random layers, for ``soak`` and ``verify --random``."""
     from .proofs.evidence.campaign.run import run_campaign
 
-    with result_file(out, command) as write:
+    with result_file(out, name) as write:
         with progress("Checking layers", total=len(shard.indices(layers))) as advance:
             found = run_campaign(settings, layers=layers, seed=seed, shard=shard, minutes=minutes, progress=advance)
         write(found)
-    _finish(command, found, as_json=as_json)
+    return found
 
 
-@app.command(cls=Command)
+@command(app, CHECK, result="soak")
 def merge(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results that soak wrote.")],
     out: ResultOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Add up the results of soaks: shards of one, or several seeds."""
+) -> Outcome:
+    """Add up the results of several soaks (shards or seeds)."""
     from .proofs.evidence.campaign.result import merge
 
     with result_file(out, "soak", sources=files) as write:
         found = merge(files)
         write(found)
-    _finish("soak", found, as_json=as_json)
+    return found
 
 
-@app.command(cls=Command)
+@command(app, TRAIN)
 def melt(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to make; it keeps every run, and can be resumed.")],
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder to write. It keeps every run, and --resume continues them.")
+    ],
     checkpoint: Annotated[
         Path | None,
         typer.Argument(
             metavar="[FOLDER|CHECKPOINT]",
-            help="A CNN, or what convert made of one; without it a small CNN learns the data first.",
+            help="A CNN, or the output of convert. Without it, a small CNN is trained on the data first.",
         ),
     ] = None,
-    arch: ArchOption = None,
-    arch_arg: ArchArgOption = None,
-    ema: EmaOption = False,
-    weights: WeightsOption = None,
-    trust: TrustOption = False,
+    *,
+    opening: Opening,
     data: Annotated[
         str | None,
         typer.Option(
             metavar="KIND",
-            help="digits, drawn, cifar10:PATH or folder:PATH; required with a checkpoint, without one it is digits.",
+            help="digits, drawn, drawn:SIDE, cifar10:PATH or a folder of pictures. Required with a checkpoint "
+            "(default digits).",
         ),
     ] = None,
     size: PictureSizeOption = None,
@@ -691,50 +671,56 @@ def melt(
     std: StdOption = None,
     tolerance: Annotated[
         float | None,
-        typer.Option(callback=positive, help="Start each layer this near to its convolution, for inputs on [-1, 1]."),
+        typer.Option(
+            callback=positive, help="Start each layer within this distance of its convolution, for inputs in [-1, 1]."
+        ),
     ] = None,
     alpha: Annotated[
-        float | None, typer.Option(callback=positive, help="Locality strength at the start, 4 by default.")
+        float | None, typer.Option(callback=positive, help="Initial locality strength (default 4).")
     ] = None,
     content: Annotated[
-        int | None, typer.Option(min=1, metavar="DIM", help="Add content attention behind gates, of this dimension.")
+        int | None, typer.Option(min=1, metavar="DIM", help="Add gated content attention of this dimension.")
     ] = None,
     last: Annotated[
         int | None,
-        typer.Option(min=1, help="Melt so many layers, the last ones; with --content the last stage by default."),
+        typer.Option(
+            min=1, help="Melt only this many of the last layers (default: all; with --content, the last stage)."
+        ),
     ] = None,
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs of fine-tuning.")] = 10,
-    batch: Annotated[int, typer.Option(min=1, help="Images of a step, over all processes.")] = 64,
+    epochs: Annotated[int, typer.Option(min=1, help="Number of fine-tuning epochs.")] = 10,
+    batch: Annotated[int, typer.Option(min=1, help="Global batch size.")] = 64,
     lr: Annotated[
         list[float] | None,
         typer.Option(
             callback=all_positive,
-            help="Highest learning rate; of positions and gates, ten times it. Repeatable: both sides try each, and "
-            "validation images choose. By default 1e-4, with --content 3e-4 and 1e-3.",
+            help="Peak learning rate. Positions and gates use ten times this. Repeatable: each side tries each, and "
+            "validation images choose (default 1e-4; with --content, 3e-4 and 1e-3).",
         ),
     ] = None,
-    weight_decay: Annotated[
-        float, typer.Option(min=0, help="Weight decay of the weights; positions and gates have none.")
-    ] = 0.01,
-    seeds: Annotated[int, typer.Option(min=1, help="How many runs, whose spread the table has.")] = 5,
-    seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
+    weight_decay: Annotated[float, typer.Option(min=0, help="Weight decay. Positions and gates have none.")] = 0.01,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of runs. The table shows their spread.")] = 5,
+    seed: Annotated[int, typer.Option(min=0, help="First seed.")] = 0,
     accelerator: AcceleratorOption = "auto",
     devices: DevicesOption = 1,
     strategy: StrategyOption = "auto",
     precision: PrecisionOption = "32-true",
     example: Annotated[
         str | None,
-        typer.Option(metavar="stamps", help="Run the example that shows what content attention is for, with pictures."),
+        typer.Option(
+            metavar="stamps|photographs", help="Run an example that cleans images, and write tables and pictures."
+        ),
     ] = None,
     full: Annotated[
-        bool, typer.Option("--full", help="The example with every control, rates swept for each: about an hour.")
+        bool,
+        typer.Option(
+            "--full", help="Run the example with every control and a sweep of learning rates for each: about an hour."
+        ),
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what a killed run left in DIR.")] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Fine-tune a CNN as attention, and equally as a CNN, and say which is better."""
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was interrupted in DIR.")] = False,
+) -> Outcome:
+    """Fine-tune a CNN as attention and as a CNN, and compare the two."""
     from dataclasses import replace
 
     from .learn.melting.compare import FINE_TUNING, Melting
@@ -742,18 +728,17 @@ def melt(
     from .proofs.show.melting import melt_checkpoint
 
     if example is not None:
-        _finish("melt", _example(example, checkpoint, out, full=full, seeds=seeds, resume=resume), as_json=as_json)
-        return
+        return _example(example, checkpoint, out, full=full, seeds=seeds, resume=resume)
     if data is None and checkpoint is not None:
-        wanted = "is required with a checkpoint: the images it is fine-tuned on, such as folder:PATH"
+        wanted = "is required with a checkpoint: the images it is fine-tuned on, such as a folder of pictures"
         raise typer.BadParameter(wanted, param_hint="--data")
     recipe = replace(FINE_TUNING, epochs=epochs, batch_size=batch, weight_decay=weight_decay, seed=seed)
-    melted = melt_checkpoint(
+    return melt_checkpoint(
         checkpoint,
         out,
-        opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
+        opening=opening,
         data=data or "digits",
-        size=None if size is None else size_of(size),
+        size=size_of(size, axes=2),
         normalization=normalization_of(mean, std),
         melting=Melting(tolerance, alpha, content, last),
         include=include or (),
@@ -766,81 +751,78 @@ def melt(
         progress=sys.stderr.isatty(),
         say=lambda line: say(line, err=True),
     )
-    _finish("melt", melted, as_json=as_json)
 
 
 def _example(name: str, checkpoint: Path | None, out: Path, *, full: bool, seeds: int, resume: bool) -> Outcome:
     """Runs an example of melting."""
-    from .proofs.show.stamps import show_stamps
+    from .learn.examples.examples import EXAMPLES
+    from .proofs.show.examples import show_example
 
-    if name != "stamps":
-        raise typer.BadParameter(f"there is one example, stamps; got {name!r}", param_hint="--example")
+    if name not in EXAMPLES:
+        raise typer.BadParameter(f"there are {' and '.join(EXAMPLES)}; got {name!r}", param_hint="--example")
     if checkpoint is not None:
         raise typer.BadParameter("trains a network of its own, and takes no checkpoint", param_hint="--example")
-    lines = partial(say, err=True)
-    return show_stamps(out, full=full, seeds=seeds, resume=resume, progress=sys.stderr.isatty(), say=lines)
+    progress, lines = sys.stderr.isatty(), partial(say, err=True)
+    return show_example(EXAMPLES[name], out, full=full, seeds=seeds, resume=resume, progress=progress, say=lines)
 
 
-@app.command(cls=Command)
+@command(app, TRAIN)
 def freeze(
     checkpoint: CheckpointArgument,
-    out: Annotated[Path, typer.Option(metavar="FILE.pt2", help="Program to write, which torch.export loads.")],
+    out: Annotated[Path, typer.Option(metavar="FILE.pt2", help="Program to write. torch.export.load reads it.")],
     tolerance: Annotated[
-        float, typer.Option(callback=positive, help="Largest difference of a layer's outputs, away from borders.")
+        float,
+        typer.Option(callback=positive, help="Largest allowed difference of a layer's outputs away from borders."),
     ],
-    arch: ArchOption = None,
-    arch_arg: ArchArgOption = None,
-    ema: EmaOption = False,
-    weights: WeightsOption = None,
-    trust: TrustOption = False,
+    opening: Opening,
     input_range: Annotated[
-        str, typer.Option(metavar="LOW,HIGH", help="Values of each layer's input that bounds are for.")
+        str, typer.Option(metavar="LOW,HIGH", help="Range of each layer's input that the bounds assume.")
     ] = "-1,1",
     size: Annotated[
         str | None,
         typer.Option(
             metavar="ROWSxCOLUMNS",
-            help="Image size of the program; by default what the network was trained on, or 224x224.",
+            help="Image size of the program (default: the size the network was trained on, or 224x224).",
         ),
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(metavar="KIND", help="Say how many test images are right before and after; as for melt."),
+        typer.Option(metavar="KIND", help="Report test accuracy before and after on this data, as for melt."),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw kernel size against tolerance: .png, .svg, .pdf.")
+        Path | None, typer.Option(metavar="FILE", help="Plot kernel size against tolerance (.png, .svg, .pdf).")
     ] = None,
     force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Make convolutions of attention that was trained: the smallest within a tolerance."""
+) -> Outcome:
+    """Turn trained attention back into convolutions. Each is the smallest within the tolerance."""
     from .proofs.show.freezing import freeze_checkpoint
 
-    frozen = freeze_checkpoint(
+    return freeze_checkpoint(
         checkpoint,
         out,
-        opening=opening_of(arch, arch_arg, ema=ema, weights=weights, trust=trust),
+        opening=opening,
         tolerance=tolerance,
         input_range=range_of(input_range),
-        size=None if size is None else size_of(size),
+        size=size_of(size, axes=2),
         data=data,
         plot=plot,
         force=force,
     )
-    _finish("freeze", frozen, as_json=as_json)
 
 
 def main() -> None:
-    """Runs the command line; every outcome becomes an exit code."""
-    atexit.register(gc.freeze)  # or the interpreter looks through all of torch once more, for a second, before it ends
+    """Runs the command line, and turns every outcome into an exit code."""
+    gc.set_threshold(50_000, 20, 100)  # torch is a million objects, which take long to scan
+    atexit.register(gc.freeze)  # otherwise the interpreter scans all of torch once more at exit, for a second
     with ended_by_signals():
         prepare_streams()
+        arguments = [argument for argument in sys.argv[1:] if argument != _DEBUG]
         try:
-            sys.exit(app(standalone_mode=False) or 0)
+            sys.exit(app(arguments, standalone_mode=False) or 0)
         except Exception as error:
-            if _debug:
+            if _DEBUG in sys.argv and not is_usage(error):
                 say(*"".join(traceback.format_exception(error)).splitlines(), err=True)
-            sys.exit(explain(error))
+            sys.exit(explain(error, as_json="--json" in arguments))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .errors import ConversionError
 
+_BOXES = "pred_boxes"  # of transformers' detectors
 _SCORES = ("logits", "scores", "out", "0")  # of transformers, of torchvision's segmentation; else the first of a tuple
 
 
@@ -54,10 +55,11 @@ def scores_of(outputs: Any) -> Tensor:
 
 
 def class_scores(outputs: Any) -> Tensor:
-    """The scores of whole images, [batch, classes]: the mean over pixels, where a network gives scores of each.
+    """The scores of whole images, [batch, classes]: the mean over pixels or boxes, if a network scores each.
 
     Args:
-        outputs: As for ``scores_of``.
+        outputs: As for ``scores_of``. Where transformers' detectors give boxes beside them, the scores are of boxes,
+            [batch, boxes, classes]; those of pixels are [batch, classes, *size].
 
     Raises:
         ConversionError: As ``scores_of``, or the scores have no classes.
@@ -65,7 +67,9 @@ def class_scores(outputs: Any) -> Tensor:
     scores = scores_of(outputs)
     if scores.ndim < 2:
         raise ConversionError(f"the network gives scores {list(scores.shape)}, where [batch, classes] is needed")
-    return scores if scores.ndim == 2 else scores.flatten(2).mean(2)
+    if scores.ndim == 2:
+        return scores
+    return scores.mean(1) if _BOXES in named_tensors(outputs) else scores.flatten(2).mean(2)
 
 
 def _collect(value: Any, place: str, found: dict[str, Tensor]) -> None:

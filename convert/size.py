@@ -26,6 +26,10 @@ class Size(tuple[int, ...]):
         """Width of an image."""
         return self[-1]
 
+    def along(self, axes: int) -> Size:
+        """The size of a grid with so many axes: one length alone is that of every axis."""
+        return Size(*self * axes) if len(self) == 1 else self
+
     def __str__(self) -> str:
         return "x".join(map(str, self))
 

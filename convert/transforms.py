@@ -32,3 +32,12 @@ def is_traced() -> bool:
 def is_transformed() -> bool:
     """Whether a trace, a transform of ``torch.func`` or forward-mode differentiation is under way."""
     return maybe_current_level() is not None or forward_ad._current_level >= 0 or is_traced()
+
+
+def has_numbers(*sizes: object) -> bool:
+    """Whether sizes are numbers, also in a trace; ``torch.jit.trace`` and traces of several sizes have symbols."""
+    if not is_traced():
+        return True
+    from torch.fx.experimental.symbolic_shapes import has_static_value  # imports sympy, which a trace has done
+
+    return _get_tracing_state() is None and all(map(has_static_value, sizes))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Trains: networks that learn where their heads look, from nothing or from what a trained convolution knows."""
+"""Training of networks that learn where their heads look, from scratch or from a trained convolution."""
 
 from .freezing.freeze import freeze
 from .imported.attention_from import attention_from

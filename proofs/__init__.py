@@ -4,7 +4,6 @@ Importing it imports neither torch nor sympy; ``prove`` does, in processes of it
 """
 
 from .prover.claim import Check, Checks, Claim, Status, claim
-from .prover.run import Result, prove
-from .prover.verdict import Outcome
+from .prover.run import Outcome, Result, prove
 
 __all__ = ["Check", "Checks", "Claim", "Outcome", "Result", "Status", "claim", "prove"]

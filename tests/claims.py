@@ -11,8 +11,7 @@ from torch import Tensor
 
 from conv2attn.proofs.prover.claim import Claim
 from conv2attn.proofs.prover.registry import all_claims
-from conv2attn.proofs.prover.run import Result
-from conv2attn.proofs.prover.verdict import Outcome, Verdict, decide, refused
+from conv2attn.proofs.prover.run import Outcome, Result, Verdict, decide, refused
 
 
 @cache

@@ -26,9 +26,9 @@ SLOW = frozenset(
     )
 )
 
-# Counted on the eight faults of proofs/evidence/test_faults.py, over 20 seeds: after 42 examples half of the runs had
-# caught each of them twice (that of the odd pixel is the rarest; the others need 27 at most), after 189 all runs had. A
-# usual run has more than the first number, one with the profile "ci" more than the second.
+# Counted on the eight faults of proofs/evidence/test_faults.py, over 20 seeds: after 50 examples half of the runs had
+# caught each of them twice (copies of the border and the odd pixel are the rarest; the others need 9 at most), and
+# after 166 all runs had. A usual run has more than the first number, one with the profile "ci" more than the second.
 EXAMPLES = 60
 settings.register_profile("default", deadline=None, max_examples=EXAMPLES)  # sizes vary, and so do times
 settings.register_profile("quick", deadline=None, max_examples=5)

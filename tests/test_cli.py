@@ -28,7 +28,7 @@ from conv2attn.convert import SelfAttention2d, load_converted
 from conv2attn.convert.examples.images import HELD_OUT_SEED, draw_images
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
-from conv2attn.convert.files.architecture import Architecture, build_architecture
+from conv2attn.convert.files.architecture import Architecture
 from tests.command import exit_code, result_of
 from tests.processes import PATIENCE, finished, started
 
@@ -105,7 +105,7 @@ Run = Callable[..., Outcome]
 
 
 def network(factory: str = "small", **arguments: object) -> nn.Module:
-    return build_architecture(f"nets.py:{factory}", arguments).eval()
+    return Architecture(f"nets.py:{factory}", arguments).build().eval()
 
 
 def save(network: nn.Module, path: str = "weights.pt") -> None:
@@ -383,6 +383,7 @@ def test_a_plan_is_for_the_size_that_is_asked_for(run: Run) -> None:
     planned = data(done(run(*plan("--size", "32x48", "--json", factory="large"))))
     assert planned["size"] == [32, 48]
     assert planned["layers"][0]["literal_bytes"] == 4 * 9 * (32 * 48) * (34 * 50)
+    assert data(done(run(*plan("--size", "32", "--json", factory="large"))))["size"] == [32, 32]
 
 
 def test_a_plan_says_what_cannot_be_converted_and_why(run: Run) -> None:
@@ -470,7 +471,10 @@ def test_a_device_that_cannot_be_used_is_refused(device: str, run: Run) -> None:
         (convert("--alpha", "inf"), "must be positive and finite; got inf"),
         (convert("--alpha", "big"), "valid number"),
         (convert("--dtype", "int8"), "int8"),
-        (plan("--size", "10x"), "must be ROWSxCOLUMNS, like 224x224 (LENGTH for sequences, PLANESxROWSxCOLUMNS"),
+        (
+            plan("--size", "10x"),
+            "must be ROWSxCOLUMNS, like 224x224, or 224 for a square (LENGTH for sequences, PLANESxROWSxCOLUMNS",
+        ),
         (plan("--size", "0x10"), "got 0x10"),
         (plan("--size", "-1x10"), "got -1x10"),
         (plan("--size", "9" * 5000 + "x1"), "must be ROWSxCOLUMNS"),
@@ -527,6 +531,21 @@ def test_a_bug_says_so_and_asks_for_a_report(run: Run, monkeypatch: pytest.Monke
     assert "Traceback" in run("--debug", *convert()).err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("plan", "nothing", "--json"), 3, "there is no file nothing"),
+        (("plan", "--json"), 2, "Missing argument"),
+    ],
+)
+def test_with_json_an_error_is_one_object_too(run: Run, arguments: tuple[str, ...], code: int, words: str) -> None:
+    outcome = run(*arguments)
+    found = json.loads(outcome.out)
+    assert (outcome.code, outcome.err) == (code, "")
+    assert (found["version"], found["exit_code"]) == (1, code)
+    assert words in found["error"]
+
+
 # Processes and terminals
 
 
@@ -579,6 +598,30 @@ def test_help_imports_nothing_heavy() -> None:
 def test_numpy_is_imported_before_torch_which_swallows_an_interrupt_while_it_imports_numpy() -> None:
     packages = [name.partition(".")[0] for name in imported_by(*plan())]
     assert packages.index("numpy") < packages.index("torch")
+
+
+FIRST_TORCH = """
+import os, sys
+from conv2attn.cli import main
+
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            os.write(2, str(os.environ.get("OMP_WAIT_POLICY")).encode())
+            os._exit(0)
+
+sys.meta_path.insert(0, Watch())
+sys.argv = ["conv2attn", *{arguments!r}]
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("arguments", "policy"), [(convert(), "PASSIVE"), (plan(), "None")])
+def test_threads_do_not_spin_while_convert_runs(arguments: tuple[str, ...], policy: str) -> None:
+    """torch reads the variable when it is imported, and does many small operations afterwards."""
+    result = finished([sys.executable, "-c", FIRST_TORCH.format(arguments=arguments)])
+    assert result.stderr == policy
 
 
 @pytest.mark.slow

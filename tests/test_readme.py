@@ -11,8 +11,7 @@ import pytest
 
 from conv2attn.proofs.prover.outcome import describe
 from conv2attn.proofs.prover.registry import all_claims
-from conv2attn.proofs.prover.run import Result
-from conv2attn.proofs.prover.verdict import Outcome, Verdict
+from conv2attn.proofs.prover.run import Outcome, Result, Verdict
 
 README = Path(__file__).parent.parent / "README.md"
 EXAMPLES = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)

@@ -1,1 +1,1 @@
-"""What rounding and soft attention can cost: bounds that engines and certificates are made of."""
+"""Bounds on the errors of rounding and of soft attention, used by engines and certificates."""

@@ -1,4 +1,4 @@
-"""How much floating point adds to each side of the certificate.
+"""Bounds on the rounding errors of both sides of the certificate.
 
 The model is the standard one, fl(a op b) = (a op b)(1 + e) with |e| <= u. A sum of m products, in any order, errs by
 at most gamma_m sum |w||x|, gamma_m = m u / (1 - m u), and sums of sums by gamma_{l + m} (claim ``rounded-sum``).
@@ -83,7 +83,7 @@ def unit_roundoff(dtype: torch.dtype) -> float:
 
 
 def left_out(dtype: torch.dtype) -> float:
-    """What an engine may leave out of a softmax along one axis: keys that weigh no more than u together."""
+    """Weight that an engine may leave out of a softmax along one axis, at most u in total."""
     return unit_roundoff(dtype)
 
 
@@ -94,7 +94,7 @@ def gamma(terms: int, unit: float) -> float:
 
 @dataclass(frozen=True)
 class Sums:
-    """What a layer's errors are relative to, for inputs within a range: [out_channels] each, in double precision.
+    """Sums that a layer's errors are relative to, for inputs within a range: [out_channels], in double precision.
 
     Attributes:
         read: sum |w||x| + |b| over the pixels that the convolution reads.
@@ -124,7 +124,7 @@ def attention_rounding(layer: AttentionLayer, sums: Sums, relative: float) -> Te
 
     Args:
         layer: The layer.
-        sums: What its errors are relative to.
+        sums: The sums that its errors are relative to.
         relative: The engine's relative error.
     """
     computed, output = torch.finfo(layer.regime.dtype), torch.finfo(layer.weight.dtype)
@@ -197,7 +197,7 @@ def _absolute_error(layer: AttentionLayer, sums: Sums, scale: Tensor, relative: 
     Args:
         layer: The layer.
         sums: As above.
-        scale: What ``relative`` is relative to: [out_channels].
+        scale: The quantity that ``relative`` is relative to, [out_channels].
         relative: The relative error.
     """
     output, computed = torch.finfo(layer.weight.dtype), torch.finfo(layer.regime.dtype)
@@ -213,7 +213,7 @@ def _absolute_error(layer: AttentionLayer, sums: Sums, scale: Tensor, relative: 
 
 
 def _taps_rounded(layer: AttentionLayer) -> int:
-    """How many taps of the convolution may be added up in a precision that is narrower than that of their products."""
+    """Number of taps that the convolution may add up in a narrower precision than that of their products."""
     narrow = layer.weight.dtype != layer.regime.dtype
     return layer.spec.num_heads if layer.spec.transposed and narrow else 0
 
@@ -291,7 +291,7 @@ def _joint(alpha: float, unit: float) -> float:
 
 
 def _weighing(alpha: float, unit: float) -> float:
-    """What the weights of one axis err by, and the products with them.
+    """Errors of the weights of one axis, and of the products with them.
 
     A product with a table rounds the entry and the product; a stencil rounds the weight, the product, the scale and the
     product with it. Both leave out keys that weigh ``left_out``.
@@ -322,7 +322,7 @@ def _softmax_error(alpha: float, scores: float, unit: float, *, axes: int) -> fl
 
 
 def weighing_keys(alpha: float, unit: float, *, axes: int) -> int:
-    """How many keys of a head can have a probability that is not 0, in a grid of any size.
+    """Number of keys of a head whose probability may be nonzero, in a grid of any size.
 
     A key at a distance of D pixels gets at most about exp(-alpha D^2), which rounds to 0 from ``ONE_HOT_ALPHA`` on; 1
     more covers the rounding of scores and softmax.

@@ -16,7 +16,7 @@ _BITS = {torch.float32: (torch.int32, 23), torch.float64: (torch.int64, 52)}  # 
 
 
 def is_subnormal(values: Tensor) -> Tensor:
-    """Where numbers are subnormal in the precision they are computed with, at least float32; of the same shape."""
+    """Mask of the numbers that are subnormal in their computing precision, which is at least float32."""
     bits, fraction = _below(values)
     return bits < fraction
 

@@ -34,8 +34,8 @@ from .subnormal import magnitudes
 _FLATTEST = 0.25  # below, a head reaches over so many pixels that the kernel's change is not worth its sum
 _BEYOND = 45.0  # the kernel's change is summed as far as exp(-45) of what a neighbour gets
 _TABLE = 2**23  # entries of the heads' changes, 67 MB; beyond, a head counts by itself
-_ENTRIES = 2**22  # of the kernel's change, held at the same time
-_UNDERFLOW = 2.0**-1000  # what a sum over all integers drops is below this; a normal number
+_ENTRIES = 2**22  # numbers of the kernel's change in memory at one time
+_UNDERFLOW = 2.0**-1000  # exceeds the dropped rest of a sum over all integers; a normal number
 
 _Points = tuple[tuple[int, ...], ...]
 
@@ -65,7 +65,7 @@ def softmax_tail(layer: AttentionLayer, varies: Tensor) -> Tensor:
 
     Args:
         layer: A layer with its heads at the kernel's taps.
-        varies: How much each input channel varies, padding included: [in_channels], in double precision.
+        varies: Variation (max - min) of each input channel, padding included: [in_channels], in double precision.
     """
     fractions = {alpha: tail_fraction(alpha, axes=layer.spec.axes) for alpha in set(layer.regime.alpha)}
     tau = [fractions[alpha] for alpha in layer.regime.alpha]
@@ -77,7 +77,7 @@ def softmax_tail(layer: AttentionLayer, varies: Tensor) -> Tensor:
 
 
 def counts_heads_alone(layer: AttentionLayer) -> bool:
-    """Whether there is no room for what makes the tail of soft attention of several heads smaller."""
+    """Whether the sharper bound for several heads would take too much room, so that each head counts alone."""
     return layer.spec.num_heads > 1 and not layer.regime.is_exact and not _has_room(layer)
 
 
@@ -90,7 +90,7 @@ def _has_room(layer: AttentionLayer) -> bool:
 
 
 def _margin(alphas: tuple[float, ...]) -> int:
-    """Pixels beyond the kernel that its change is summed over."""
+    """Number of pixels beyond the kernel over which its change is summed."""
     return math.ceil(math.sqrt(1 + _BEYOND / min(alphas)))
 
 
@@ -131,17 +131,17 @@ def _by_kernel(layer: AttentionLayer, varies: Tensor, tau: list[float]) -> Tenso
         heads, largest = weight.cpu().double(), magnitudes(weight)
         alone = largest @ each + lost
         together = ((heads @ change).abs().sum(1) + largest @ (outside + beyond)) / 2 + alone * (OUTWARD**2 - 1)
-        together = together + 2 * (largest - heads.abs()).sum(1) + lost  # what a processor reads as 0
+        together = together + 2 * (largest - heads.abs()).sum(1) + lost  # for numbers that may be read as 0
         parts.append(torch.minimum(alone, together))
     channels = torch.cat(parts).view(spec.groups, -1, per_group.shape[-1])
     return (channels * per_group).sum(2).flatten()
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=16)
 def _head_changes(alphas: tuple[float, ...], targets: _Points, span: tuple[int, ...]) -> tuple[Tensor, float]:
-    """u_h(z) for the points z that matter, [num_heads, points], and what u_h can sum to on all others.
+    """u_h(z) for the points z that matter, [num_heads, points], and a bound on the sum of u_h over all others.
 
-    Kept for the next layer of the same kernel, of which a network has many.
+    The result is cached, since a network has many layers with the same kernel and a curve has many alphas.
 
     Args:
         alphas: Locality strength of each head.
@@ -165,9 +165,9 @@ def _axis_probabilities(alpha: float, target: int, span: int, margin: int) -> Te
     return torch.exp(-alpha * (points - target).square()) / moment(alpha, 0)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=16)
 def _outside_of_the_kernel(alphas: tuple[float, ...], targets: _Points, span: tuple[int, ...]) -> tuple[float, ...]:
-    """1 - P_h: what head h gives to points that the kernel does not span, if all of Z^n were keys."""
+    """1 - P_h: the weight that head h gives to points outside the kernel, if all of Z^n were keys."""
     shares = []
     for alpha, target in zip(alphas, targets, strict=True):
         outside = 0.0

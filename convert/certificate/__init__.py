@@ -1,1 +1,1 @@
-"""How far a layer, or a network, can be from its convolutions."""
+"""Bounds on the distance of a layer or a network from its convolutions."""

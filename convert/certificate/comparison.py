@@ -35,7 +35,7 @@ from .reference import right_convolutions, untrusted_note
 
 @dataclass(frozen=True)
 class LayerComparison:
-    """One attention layer on the images that were seen.
+    """Comparison of one attention layer with its convolution on the given images.
 
     Attributes:
         name: Fully qualified name.
@@ -123,7 +123,7 @@ class LayerWatcher:
         return replace(self._found, note=untrusted_note(self._faults))
 
     def __call__(self, module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], output: Tensor) -> None:
-        """Compares an output of the attention layer; a transposed one may be told its size."""
+        """Compares an output of the attention layer; a transposed one accepts an output size."""
         start = time.perf_counter()
         if not self.expected:
             raise ConversionError(f"the CNN does not call {self.name} as often as the converted network")

@@ -1,4 +1,4 @@
-"""What a layer's input was in data: the range of each channel, and the sums that rounding is relative to.
+"""A layer's input measured on data: the range of each channel, and the sums that rounding is relative to.
 
 A range that somebody states is often wider than what data does, and the largest sum |w||x| that a range allows is
 larger still than any that occurs. Certified with what was measured, a bound holds for the inputs that were seen, and
@@ -29,7 +29,7 @@ from .layer import Certificate, certify
 
 @dataclass(frozen=True)
 class MeasuredInput:
-    """What was seen of a layer's input.
+    """Range and sums of a layer's measured input.
 
     Attributes:
         low: Smallest value of each channel of the padded input, [in_channels], in double precision.
@@ -47,7 +47,7 @@ class MeasuredInput:
         return self.low, self.high
 
     def joined(self, other: MeasuredInput) -> MeasuredInput:
-        """What was seen in both."""
+        """The union of both measurements."""
         return MeasuredInput(
             torch.minimum(self.low, other.low),
             torch.maximum(self.high, other.high),
@@ -76,7 +76,7 @@ def measure_input(layer: AttentionLayer, batches: Iterable[Tensor]) -> MeasuredI
 
 
 def certify_data(layer: SelfAttention, batches: Iterable[Tensor], *, engine: str = AUTO) -> Certificate:
-    """Bounds the difference between a layer and its convolution on the inputs that are given.
+    """Bounds the difference between a layer and its convolution on the given inputs.
 
     Args:
         layer: As for ``certify``.
@@ -90,7 +90,7 @@ def certify_data(layer: SelfAttention, batches: Iterable[Tensor], *, engine: str
 
 
 def certify_measured(layer: AttentionLayer, measured: MeasuredInput, *, engine: str = AUTO) -> Certificate:
-    """Bounds the difference on all inputs within what was measured."""
+    """Bounds the difference on all inputs within the measured range and sums."""
     return certify(layer, input_range=measured.input_range, engine=engine, sums=measured.sums)
 
 

@@ -1,4 +1,4 @@
-"""How far a layer that was trained is from a convolution: its own at first, or any other.
+"""Distance of a trained layer from a convolution: its original one, or any other.
 
 Away from borders a head whose attention goes by position is a convolution with the kernel W_h p_h(z), where p_h is what
 it gives to the pixel at offset z if all of Z^n were keys. Compared with a kernel R that reads some offsets,
@@ -39,7 +39,7 @@ _ENTRIES = 2**24  # numbers of a table of the heads' probabilities; 134 MB
 
 @dataclass(frozen=True)
 class Distance:
-    """How far a layer and a convolution can be apart on inputs within a range, in exact arithmetic.
+    """Bound on the difference between a layer and a convolution, for inputs within a range, in exact arithmetic.
 
     Attributes:
         bound: The largest entry of ``per_channel``.
@@ -178,7 +178,7 @@ def kernel_at(layer: AttentionLayer, first: Sequence[int], last: Sequence[int]) 
 
 
 def _known(bounds: Tensor) -> Tensor:
-    """Bounds, infinite where NaN or infinite weights leave none, so that no tolerance is met."""
+    """Replaces bounds by infinity where NaN or infinite weights leave none, so that no tolerance is met."""
     known: Tensor = bounds.nan_to_num(nan=math.inf, posinf=math.inf)
     return known
 
@@ -238,7 +238,7 @@ def _part(table: Tensor, start: Sequence[int], first: Sequence[int], last: Seque
 
 
 def told_distance(layer: AttentionLayer, input_range: InputRange = (-1.0, 1.0)) -> str:
-    """How far a layer is from the convolution of its weights, as the end of a sentence; empty where that is not known.
+    """Describes a layer's distance from the convolution of its weights, as the end of a sentence; empty if unknown.
 
     Args:
         layer: The layer.

@@ -1,4 +1,4 @@
-"""A bound on how far a layer and its convolution can differ, derived and not chosen.
+"""A derived bound on the difference between a layer and its convolution.
 
 Three parts add up, each for the worst input within a range:
 
@@ -56,7 +56,7 @@ InputRange = tuple[float | Sequence[float] | Tensor, float | Sequence[float] | T
 
 @dataclass(frozen=True)
 class Certificate:
-    """How far a layer and its convolution can differ on inputs within a range.
+    """Bound on the difference between a layer and its convolution, for inputs within a range.
 
     Attributes:
         bound: The largest entry of ``per_channel``.
@@ -94,7 +94,7 @@ def certify(
         layer: A layer whose heads sit at the kernel's taps, with any alpha.
         input_range: The smallest and the largest value of the input before padding: two numbers for all
             channels, or two sequences with one number a channel.
-        engine: Which engine computes the attention; "auto" means any that does not refuse the layer. The bound of one
+        engine: Engine that computes the attention; "auto" means any that does not refuse the layer. The bound of one
             that refuses it, or that says nothing of its rounding, is infinite.
         sums: The largest sum |w||x| of each output channel, [out_channels], if more is known of the input than its
             range, as ``measure_input`` finds it. It makes the rounding parts smaller where they are relative to it.
@@ -122,26 +122,9 @@ def certify_error(
     return Certificate(float(total.max()), tuple(total.tolist()), *worst)
 
 
-@dataclass(frozen=True)
-class PixelErrors:
-    """The parts of a certificate at every pixel of an output.
-
-    Attributes:
-        bound: The certificate for a range, wherever in it the input is.
-        tail: [out_channels, 1].
-        attention: Its rounding, [out_channels, pixels].
-        convolution: Likewise.
-    """
-
-    bound: float
-    tail: Tensor
-    attention: Tensor
-    convolution: Tensor
-
-
 def pixel_errors(
     layer: AttentionLayer, read: Tensor, *, input_range: InputRange, block: int | None = None
-) -> PixelErrors:
+) -> tuple[float, Tensor, Tensor, Tensor]:
     """The parts of a certificate at every pixel of an output, by whichever engine.
 
     Args:
@@ -150,6 +133,10 @@ def pixel_errors(
         input_range: As for ``certify``.
         block: If sums are made of sums of so many terms, in any order; this counts for one-hot attention and for its
             convolution, where no tap is rounded by itself.
+
+    Returns:
+        The certificate for the range, wherever in it the input is; the tail, [out_channels, 1]; the rounding of
+        attention and that of the convolution, [out_channels, pixels].
 
     Raises:
         ConversionError: As ``certify``.
@@ -162,7 +149,7 @@ def pixel_errors(
     largest, weights, flushed = (part.unsqueeze(1) for part in (whole.largest, whole.weights, whole.flushed))
     sums = Sums(read, largest, weights, flushed, whole.input)
     _, attention, convolution = _parts(layer, sums, tail, relative, block=block)
-    return PixelErrors(bound, tail.unsqueeze(1) * OUTWARD, attention.expand_as(read), convolution.expand_as(read))
+    return bound, tail.unsqueeze(1) * OUTWARD, attention.expand_as(read), convolution.expand_as(read)
 
 
 def _parts(
@@ -203,7 +190,7 @@ def _certifiable(layer: AttentionLayer) -> AttentionLayer:
 
 
 def _sums(layer: AttentionLayer, largest: Tensor, measured: Tensor | None) -> Sums:
-    """What rounding errors are relative to, for inputs of at most these absolute values, [in_channels]."""
+    """Sums that rounding errors are relative to, for inputs of at most these absolute values, [in_channels]."""
     products, weights = absolute_products(layer, layer.kernel, largest, torch.ones_like(largest))
     bias = torch.zeros_like(products) if layer.bias is None else magnitudes(layer.bias)
     read = products if measured is None else torch.minimum(products, _checked_sums(layer.spec, measured))

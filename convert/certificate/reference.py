@@ -1,4 +1,4 @@
-"""Convolutions as torch computes them, to compare with, unless torch is known to get them wrong.
+"""Reference convolutions: torch's own, unless torch is known to get them wrong.
 
 A comparison with a wrong reference says nothing. So while ``right_convolutions`` lasts, every ``F.conv2d`` and its
 relatives, also those that modules call inside a network, are those of ``engines/convolution.py``. Where torch's own is
@@ -23,7 +23,7 @@ Numbers = int | Sequence[int]
 
 @contextmanager
 def right_convolutions() -> Iterator[list[str]]:
-    """Convolutions that are right, for as long as the context lasts.
+    """Replaces torch's convolutions by correct ones while the context lasts.
 
     Yields:
         A list that grows: why torch's own convolutions were not to be trusted, each reason once.

@@ -1,4 +1,4 @@
-"""Literal attention at sampled queries, beside the convolution: what is said first of a converted layer.
+"""Literal attention at sampled queries, beside the convolution: the first line about a converted layer.
 
 At some queries, spread over the output, the softmax over *all* keys is taken as the paper writes it, on the input that
 the layer really gets, and its result stands beside the convolution's and the certificate of that input.
@@ -31,7 +31,7 @@ from ..size import Size
 from .data import certify_data, convolve_padded
 
 QUERIES = 64
-_SCORES = 2**23  # of all heads and keys at the same time
+_SCORES = 2**23  # scores of all heads and keys in memory at one time
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class LiteralSample:
     """Literal attention of a layer at some queries, beside its convolution.
 
     Attributes:
-        queries: How many.
+        queries: Number of queries.
         difference: Largest |attention - convolution| at these.
         bound: The certificate of that input for the literal engine.
         outputs: Largest absolute value of the convolution's outputs.
@@ -62,7 +62,7 @@ def sample_layer(layer: SelfAttention, x: Tensor, *, queries: int = QUERIES) -> 
     Args:
         layer: A layer whose heads are at the kernel's taps, without content.
         x: Its input, [batch, in_channels, *size], of which the first image counts.
-        queries: How many output pixels, or all if there are fewer.
+        queries: Number of output pixels, or all if there are fewer.
 
     Raises:
         ConversionError: The layer is not certified, or the input does not fit.
@@ -136,4 +136,4 @@ def inputs_of_layers(
 
 
 class _TooMuchError(Exception):
-    """Ends a run."""
+    """Ends a run whose layer input is too large."""

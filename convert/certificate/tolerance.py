@@ -9,8 +9,6 @@ single and 60 in double precision.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
 from ..arguments import as_number
@@ -55,33 +53,26 @@ def alpha_for(tolerance: float, layer: AttentionLayer, input_range: InputRange) 
             f"may come to {reachable:.3g}, with exactly one-hot attention; allow that much, or use a wider dtype"
         )
 
-    def meets(alpha: float) -> bool:
-        return _certified(layer, alpha, input_range).bound <= tolerance
-
-    if meets(FLATTEST_ALPHA):
+    if _certified(layer, FLATTEST_ALPHA, input_range).bound <= tolerance:
         return FLATTEST_ALPHA
-    return _first_that_meets(layer.regime.dtype, FLATTEST_ALPHA, exact, meets)
+    dtype = layer.regime.dtype
+    bits = _INTEGERS[dtype.itemsize]  # positive floating-point numbers are in the order of their bits read as integers
+    below, above = (int(torch.tensor(end, dtype=dtype, device="cpu").view(bits)) for end in (FLATTEST_ALPHA, exact))
+    while above - below > 1:
+        middle = (below + above) // 2
+        if _certified(layer, _number(middle, dtype), input_range).bound <= tolerance:
+            above = middle
+        else:
+            below = middle
+    return _number(above, dtype)
 
 
 def _certified(layer: AttentionLayer, alpha: float, input_range: InputRange) -> Certificate:
     """The certificate that the layer would have with this locality strength."""
     regime = layer.regime
     regime = Regime.of(layer.spec, alpha=alpha, centers=regime.centers, dtype=regime.dtype)
-    values = LayerValues.of(layer)._replace(regime=regime)
-    return certify(values, input_range=input_range)
+    return certify(LayerValues.of(layer)._replace(regime=regime), input_range=input_range)
 
 
-def _first_that_meets(dtype: torch.dtype, low: float, high: float, meets: Callable[[float], bool]) -> float:
-    """Bisects between a number that does not meet the tolerance and one that does; returns the first that does.
-
-    Positive floating-point numbers are in the order of their bits read as integers.
-    """
-    bits = _INTEGERS[dtype.itemsize]
-    below, above = (int(torch.tensor(end, dtype=dtype, device="cpu").view(bits)) for end in (low, high))
-    while above - below > 1:
-        middle = (below + above) // 2
-        if meets(float(torch.tensor(middle, dtype=bits, device="cpu").view(dtype))):
-            above = middle
-        else:
-            below = middle
-    return float(torch.tensor(above, dtype=bits, device="cpu").view(dtype))
+def _number(bits: int, dtype: torch.dtype) -> float:
+    return float(torch.tensor(bits, dtype=_INTEGERS[dtype.itemsize], device="cpu").view(dtype))

@@ -1,4 +1,4 @@
-"""How a bound is told: as a number where it says something, in words where it does not.
+"""Wording of bounds: a number where the bound is useful, words where it is not.
 
 A bound above the largest output does not even tell the attention from a layer whose outputs are all 0. So there is no
 useful bound beyond ``USELESS`` times the largest absolute value of an output, and the number alone is not shown. Data
@@ -20,12 +20,12 @@ def is_useful(bound: float | None, outputs: float | None) -> bool:
 
 
 def told(bound: float | None, outputs: float | None, *, form: str = ".2g") -> str:
-    """A bound for people.
+    """Formats a bound for people.
 
     Args:
         bound: The bound, or None if there is no finite one.
         outputs: The largest absolute value of an output, or None if that is not known.
-        form: How a useful bound is formatted.
+        form: Format of a useful bound.
     """
     if bound is None or not math.isfinite(bound):
         return "no finite bound"

@@ -148,6 +148,27 @@ class Axis:
         return (-alpha * (keys - targets - center).square()).softmax(dim=-1)
 
 
+def blocks_of(probabilities: Tensor, *, most: int | None = None) -> tuple[tuple[int, int, int, int], ...]:
+    """First and last query, and first and last pixel that they read, of blocks of queries, in order.
+
+    Args:
+        probabilities: [..., queries, pixels]; a pixel that no leading index reads is left out.
+        most: Queries of a block, at most. Without a limit, a table that is short or no narrow band is one block.
+    """
+    queries, pixels = probabilities.shape[-2:]
+    most = max(1, queries if most is None else most)
+    whole = tuple((start, min(start + most, queries), 0, pixels) for start in range(0, queries, most))
+    if is_transformed() or not probabilities.is_cpu or queries <= 2 * _BLOCK:
+        return whole
+    used = (probabilities != 0).flatten(0, -3).any(0) if probabilities.ndim > 2 else probabilities != 0
+    first, last = used.int().argmax(1).tolist(), (pixels - used.flip(1).int().argmax(1)).tolist()
+    rows = min(_BLOCK, most)
+    ends = [(start, min(start + rows, queries)) for start in range(0, queries, rows)]
+    blocks = tuple((start, end, min(first[start:end]), max(last[start:end])) for start, end in ends)
+    entries = sum((end - start) * (stop - begin) for start, end, begin, stop in blocks)
+    return blocks if 2 * entries <= queries * pixels else whole
+
+
 @dataclass(frozen=True)
 class Table:
     """Attention probabilities along one axis.
@@ -163,16 +184,7 @@ class Table:
     @classmethod
     def of(cls, probabilities: Tensor) -> Table:
         """The table in blocks if it is long and a narrow band, else in one."""
-        queries, pixels = probabilities.shape
-        whole = ((0, queries, 0, pixels),)
-        if is_transformed() or not probabilities.is_cpu or queries <= 2 * _BLOCK:
-            return cls(probabilities, whole)
-        used = probabilities != 0
-        first, last = used.int().argmax(1).tolist(), (pixels - used.flip(1).int().argmax(1)).tolist()
-        ends = [(start, min(start + _BLOCK, queries)) for start in range(0, queries, _BLOCK)]
-        blocks = tuple((start, end, min(first[start:end]), max(last[start:end])) for start, end in ends)
-        entries = sum((end - start) * (stop - begin) for start, end, begin, stop in blocks)
-        return cls(probabilities, blocks if 2 * entries <= queries * pixels else whole)
+        return cls(probabilities, blocks_of(probabilities))
 
     def along(self, x: Tensor, axis: int) -> Tensor:
         """Applies the table along one axis of images [batch, channels, *size]."""

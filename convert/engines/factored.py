@@ -35,8 +35,9 @@ from ..heads.regime import UNREAD
 from ..heads.values import AttentionLayer
 from ..size import Size
 from ..spec import ConvSpec
+from ..transforms import is_traced
 from . import stencil
-from .axes import Axis, pad_for_tables, table
+from .axes import Axis, kept, pad_for_tables, table
 from .base import Cost, Engine, convolution_flops
 from .convolution import Geometry, convolve, laid_out_like, own_call
 
@@ -105,13 +106,20 @@ def _smoothed(layer: AttentionLayer, source: Tensor, size: Size) -> Tensor:
         size: Size of the layer's input.
     """
     spec, alpha, dtype = layer.spec, layer.regime.alpha[0], layer.regime.dtype
-    axes = [Axis.of_targets(spec, size, axis) for axis in range(spec.axes)]
+    axes = (_targets if is_traced() else _kept_targets)(spec, size)
     x = source.to(dtype)
     if not spec.transposed and stencil.is_fast(alpha, dtype, x.device):
-        return _kept_apart(stencil.smooth(x, axes, alpha)).to(source.dtype)
+        return stencil.smooth(x, axes, alpha).to(source.dtype)
     for number, axis in enumerate(axes):
         x = table(axis, alpha, 0.0, dtype, x.device).along(x, number)
     return _kept_apart(x).to(source.dtype)
+
+
+def _targets(spec: ConvSpec, size: Size) -> tuple[Axis, ...]:
+    return tuple(Axis.of_targets(spec, size, axis) for axis in range(spec.axes))
+
+
+_kept_targets = kept(_targets)
 
 
 def _kept_apart(x: Tensor) -> Tensor:

@@ -4,7 +4,8 @@
 
 with R_h and C_h the attention of head h along the rows and along the columns (one table for each axis of the layer).
 Autograd would keep Z_h and A_h of every head, which are 2 K^2 images for a kernel of K x K taps. So queries along the
-first axis are taken some at a time, and what they read is computed again in the backward pass.
+first axis are taken some at a time, and what they read is computed again in the backward pass. Heads that look nearby
+read few of the pixels: on a CPU only the blocks of a table that are not zero are multiplied (``axes.blocks_of``).
 
 Inside, images are [*axes, batch, channels]: a product along an axis is then one of long vectors, of all places at once
 along the first axis, and Z and A are multiplied as they lie.
@@ -23,7 +24,10 @@ from ..heads.values import AttentionLayer
 from ..size import Size
 from ..spec import ConvSpec
 from ..transforms import is_transformed
+from .axes import blocks_of
 
+Blocks = tuple[tuple[int, int, int, int], ...]
+"""As ``blocks_of`` gives them."""
 _BLOCK_BYTES = 12 * 2**20  # of what all heads read for the queries that are taken at a time
 
 
@@ -33,51 +37,60 @@ def head_sum(source: Tensor, weight: Tensor, tables: Sequence[Tensor]) -> Tensor
     Args:
         source: X, [batch, in_channels, *pixels].
         weight: W, [num_heads, groups, out_channels / groups, in_channels / groups].
-        tables: For each axis, attention probabilities [num_heads, queries, pixels].
+        tables: For each axis, attention probabilities [num_heads, queries, pixels]. Zeros far from where the heads look
+            are taken to be constants (``without_negligible``): they are not multiplied, and get no gradient.
 
     Returns:
         [batch, out_channels, *queries].
     """
     moved, mixing = source.movedim((0, 1), (-2, -1)).contiguous(), weight.permute(1, 0, 3, 2).flatten(1, 2)
-    first, *others = tables
+    first, *rest = tables
+    others = [(table, blocks_of(table)) for table in rest]
     if is_transformed():
         summed = _block(moved, mixing, first, *others)
     else:
-        rows = _queries_at_a_time(moved, tables)
-        blocks = first.split(rows, 1)
-        parts = (
-            [
-                checkpoint(_block, moved, mixing, part, *others, use_reentrant=False, preserve_rng_state=False)
-                for part in blocks
-            ]
-            if len(blocks)
-            else []
-        )
+        parts = [
+            checkpoint(
+                _block,
+                moved[begin:stop],
+                mixing,
+                first[:, start:end, begin:stop],
+                *others,
+                use_reentrant=False,
+                preserve_rng_state=False,
+            )
+            for start, end, begin, stop in blocks_of(first, most=_queries_at_a_time(moved, tables))
+        ]
         summed = parts[0] if len(parts) == 1 else torch.cat(parts)
     return summed.movedim((-2, -1), (0, 1))
 
 
-def _block(source: Tensor, mixing: Tensor, first: Tensor, *others: Tensor) -> Tensor:
+def _block(source: Tensor, mixing: Tensor, first: Tensor, *others: tuple[Tensor, Blocks]) -> Tensor:
     """The sum for some queries along the first axis: [queries, *other queries, batch, out_channels].
 
     Args:
         source: [*pixels, batch, in_channels].
         mixing: W as one matrix for each group, [groups, num_heads * in, out] channels.
         first: [num_heads, queries, pixels].
-        others: The tables of the other axes.
+        others: The tables of the other axes, and the blocks that they are multiplied in.
     """
     heads, (batch, channels) = len(first), source.shape[-2:]
-    queries = [table.shape[1] for table in (first, *others)]
+    queries = [first.shape[1], *(table.shape[1] for table, _ in others)]
     read = first.flatten(0, 1) @ source.flatten(1)
-    for table in others:
+    for table, blocks in others:
         places = read.shape[0] // heads
-        tables = table.unsqueeze(1).expand(-1, places, -1, -1).flatten(0, 1)
-        read = torch.bmm(tables, read.view(heads * places, table.shape[2], read.shape[1] // table.shape[2])).flatten(
-            0, 1
-        )
+        lines = read.view(heads * places, table.shape[2], read.shape[1] // table.shape[2])
+        parts = [_along(table[:, start:end, begin:stop], lines[:, begin:stop]) for start, end, begin, stop in blocks]
+        read = (parts[0] if len(parts) == 1 else torch.cat(parts, 1)).flatten(0, 1)
     return _mixed(read.view(heads, math.prod(queries) * batch, channels), mixing).view(
         *queries, batch, mixing.shape[0] * mixing.shape[2]
     )
+
+
+def _along(table: Tensor, lines: Tensor) -> Tensor:
+    """The product of each head's table [num_heads, queries, pixels] with its lines [num_heads * places, pixels, n]."""
+    places = len(lines) // len(table)
+    return torch.bmm(table.unsqueeze(1).expand(-1, places, -1, -1).flatten(0, 1), lines)
 
 
 def _mixed(read: Tensor, mixing: Tensor) -> Tensor:

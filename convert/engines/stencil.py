@@ -5,7 +5,6 @@ that normalises it notices where the image ends:
 
     S X = D (G * X),     g(d) = exp(-alpha d^2) / Z,     Z = sum_d exp(-alpha d^2)
     D[t] = Z / sum_{0 <= k < keys} exp(-alpha (k - t)^2)
-         = Z / (1 + C(t) + C(keys - 1 - t)),     C(m) = sum_{1 <= d <= m} exp(-alpha d^2)
 
 along each axis, with D = 1 in the middle of an image. Far taps are left out of g, as many as weigh no more than u
 together (``bounds.rounding.left_out``, which the certificate counts), and a few remain: a constant kernel, convolved
@@ -16,9 +15,11 @@ end.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
+from functools import reduce
+from itertools import accumulate
+from operator import mul
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +27,7 @@ from torch import Tensor
 
 from ..bounds.rounding import JOINT_TAPS, left_out
 from ..heads.values import constant
-from ..transforms import is_traced
+from ..transforms import has_numbers, is_traced
 from .axes import Axis, kept, known
 
 WIDEST = 31  # taps: wider kernels are slower than tables
@@ -71,15 +72,15 @@ def smooth(x: Tensor, axes: Sequence[Axis], alpha: float) -> Tensor:
     reach, every = radius(alpha, x.dtype), tuple(range(len(axes)))
     convolve, channels = (F.conv1d, F.conv2d, F.conv3d)[len(axes) - 1], x.shape[1]
     joint = len(axes) == 2 and 2 * reach + 1 <= JOINT_TAPS
-    make_weights, make_scale = (_make_weights, scale) if is_traced() else (_kept_weights, _kept_scale)
+    make_kernel, make_scale = (kernel, scale) if is_traced() else (_kept_kernel, _kept_scale)
     attended = x
     for along in [every] if joint else [(number,) for number in every]:
         stride, padding, taps = ([usual] * len(axes) for usual in (1, 0, 1))
         for number in along:
             axis = axes[number]
             stride[number], padding[number], taps[number] = axis.stride, reach + axis.first, 2 * reach + 1
-        kernel = make_weights(weights(joint, alpha, reach), (channels, 1, *taps), x.dtype, x.device)
-        attended = convolve(attended, kernel, None, stride, padding, 1, channels)
+        g = make_kernel(weights(joint, alpha, reach), (channels, 1, *taps), x.dtype, x.device)
+        attended = convolve(attended, g, None, stride, padding, 1, channels)
     return attended * make_scale(tuple(axes), alpha, x.dtype, x.device)
 
 
@@ -91,58 +92,46 @@ def weights(joint: bool, alpha: float, reach: int) -> tuple[float, ...]:
     return tuple(w * v for v in along for w in along) if joint else tuple(along)
 
 
-def _make_weights(
-    numbers: tuple[float, ...], shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
-) -> Tensor:
+def kernel(numbers: tuple[float, ...], shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """The same kernel for every channel: [channels, 1, *taps]."""
     return constant(numbers, dtype, device).repeat(shape[0]).view(shape)
 
 
 def scale(axes: tuple[Axis, ...], alpha: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     """D, the product of one factor an axis: [*targets]."""
-    first, *others = (_factor(axis, alpha, dtype, device) for axis in axes)
-    for factor in others:
-        first = first.unsqueeze(-1) * factor
-    return first
+    found = [_along(axis, alpha, dtype, device) for axis in axes]
+    return reduce(mul, [each.view(-1, *(1,) * (len(axes) - 1 - number)) for number, each in enumerate(found)])
 
 
-def _factor(axis: Axis, alpha: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """D along one axis, [targets]: a constant where the size is known, else computed in the graph of a trace."""
-    if not _is_symbolic(axis):
-        return constant(_factors(axis.keys, axis.queries, axis.start, axis.stride, alpha), dtype, device)
-    beside = _sums_beside(alpha)
-    sums, farthest = constant(beside, torch.float64, device), len(beside) - 1
-    before = axis.start + axis.stride * torch.arange(axis.queries, device=device)
-    after = axis.keys - 1 - before
-    inside = 1 + sums[before.clamp(max=farthest)] + sums[after.clamp(max=farthest)]
-    return ((1 + 2 * beside[-1]) / inside).to(dtype)
+_kept_kernel, _kept_scale = kept(kernel), kept(scale)
 
 
-def _is_symbolic(axis: Axis) -> bool:
-    """Whether a trace knows the lengths of an axis as symbols only."""
-    if not is_traced():
-        return False
-    from torch.fx.experimental.symbolic_shapes import has_static_value  # which imports sympy
+def _along(axis: Axis, alpha: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """D along one axis, [targets]: numbers, which are constants of a trace, or computed where sizes are symbols there.
 
-    return not (has_static_value(axis.keys) and has_static_value(axis.queries))
+    With h(m) = 1/2 + sum_{d = 1}^{m} exp(-alpha d^2), which stops growing at some reach, the sum that normalises the
+    weights of target t is h(t) + h(keys - 1 - t).
+    """
+    if has_numbers(axis.keys, axis.queries):
+        return constant(factors(axis.keys, axis.queries, axis.start, axis.stride, alpha), dtype, device)
+    half = constant(_half_sums(alpha), torch.float64, device)
+    targets = axis.start + axis.stride * torch.arange(axis.queries, device=device)
+    before, after = (half[far.clamp(max=len(half) - 1)] for far in (targets, axis.keys - 1 - targets))
+    return (2 * half[-1] / (before + after)).to(dtype)
 
 
 @known
-def _factors(keys: int, queries: int, start: int, stride: int, alpha: float) -> tuple[float, ...]:
-    """Z / (1 + C(t) + C(keys - 1 - t)) at every target t, with C as ``_sums_beside`` has it."""
-    sums = _sums_beside(alpha)
-    farthest, total = len(sums) - 1, 1 + 2 * sums[-1]
-    targets = range(start, start + stride * queries, stride)
-    return tuple(total / (1 + sums[min(t, farthest)] + sums[min(keys - 1 - t, farthest)]) for t in targets)
-
-
-_kept_scale, _kept_weights = kept(scale), kept(_make_weights)
+def factors(keys: int, queries: int, start: int, stride: int, alpha: float) -> tuple[float, ...]:
+    """D along one axis, target by target."""
+    half = _half_sums(alpha)
+    last, targets = len(half) - 1, range(start, start + stride * queries, stride)
+    return tuple(2 * half[-1] / (half[min(t, last)] + half[min(keys - 1 - t, last)]) for t in targets)
 
 
 @known
-def _sums_beside(alpha: float) -> tuple[float, ...]:
-    """C(m) = sum over d = 1, ..., m of exp(-alpha d^2), for m = 0, 1, ... as long as it changes in double precision."""
-    return tuple(itertools.accumulate(_bell(alpha), initial=0.0))
+def _half_sums(alpha: float) -> tuple[float, ...]:
+    """h(0), h(1), ... as long as it grows in double precision."""
+    return tuple(accumulate(_bell(alpha), initial=0.5))
 
 
 def _bell(alpha: float) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""The image that a report, a page or a picture is about where none is given: one that is drawn here."""
+"""The drawn image that reports, pages and pictures use when none is given."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..errors import ConversionError
 from ..size import Size
 
 DRAWN_SIZE = Size(64, 64)
-MOST_NUMBERS = 2**26  # of an image that is drawn: 268 MB
+MOST_NUMBERS = 2**26  # numbers of a drawn image: 268 MB
 _DEPTH = 8  # planes of a volume that is made of an image
 _PLANES = 64  # different ones of an image with more channels
 _SEQUENCE, _PLANE = 1, 2  # axes
@@ -22,7 +22,7 @@ def drawn_image(channels: int, size: Size = DRAWN_SIZE) -> Tensor:
     """A ring, a square and a grating before a slope, each channel weighing them in its own way.
 
     Args:
-        channels: How many.
+        channels: Number of channels.
         size: Rows and columns.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Draws the data set: eight classes of shapes and gratings, from nothing but a seed.
+"""Draws the data set from a seed: eight classes of shapes and gratings.
 
 Every image is one *coverage* map in [0, 1] (how much of each pixel the figure covers) between two random
 colours, plus noise. Position, size, tilt, colours and contrast are random; the class is the figure.
@@ -28,12 +28,13 @@ _TILT = 0.3  # radians
 _NOISE = 0.4  # standard deviation; enough that the networks make some mistakes
 
 
-def draw_images(count: int, *, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+def draw_images(count: int, *, seed: int, size: tuple[int, int] = IMAGE_SIZE) -> tuple[torch.Tensor, torch.Tensor]:
     """Draws ``count`` images; the same seed gives the same images.
 
     Args:
         count: Number of images. The classes differ in number by at most one.
         seed: Seed of the numpy generator that decides everything.
+        size: Rows and columns; figures stay as large, and have more around them.
 
     Returns:
         images: float32 tensor [count, 3, rows, cols], centred on 0, mostly within -1 to 1.
@@ -46,14 +47,14 @@ def draw_images(count: int, *, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
         raise ConversionError(f"draw_images was asked for {count} images; the count must be at least 1")
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(count) % len(CLASSES))
-    coverage = _draw_coverage(rng, labels)
+    coverage = _draw_coverage(rng, labels, size)
     images = _colour(rng, coverage)
     return torch.from_numpy(images.astype(np.float32)), torch.from_numpy(labels.astype(np.int64))
 
 
-def _draw_coverage(rng: np.random.Generator, labels: npt.NDArray[np.int_]) -> Array:
+def _draw_coverage(rng: np.random.Generator, labels: npt.NDArray[np.int_], size: tuple[int, int]) -> Array:
     """Draws each label's figure at a random place: [count] -> [count, rows, cols]."""
-    rows, cols = _random_coordinates(rng, len(labels))
+    rows, cols = _random_coordinates(rng, len(labels), size)
     sizes = rng.uniform(*_SIZES, size=(len(labels), 1, 1))
     coverage = np.empty_like(rows)
     for index, figure in enumerate(_FIGURES.values()):
@@ -62,9 +63,9 @@ def _draw_coverage(rng: np.random.Generator, labels: npt.NDArray[np.int_]) -> Ar
     return coverage
 
 
-def _random_coordinates(rng: np.random.Generator, count: int) -> tuple[Array, Array]:
+def _random_coordinates(rng: np.random.Generator, count: int, size: tuple[int, int]) -> tuple[Array, Array]:
     """Gives every pixel its coordinates about a shifted and tilted centre, twice [count, rows, cols]."""
-    height, width = IMAGE_SIZE
+    height, width = size
     shift = rng.uniform(-_SHIFT, _SHIFT, size=(2, count, 1, 1))
     rows = np.arange(height)[:, None] - (height - 1) / 2 - shift[0]
     cols = np.arange(width)[None, :] - (width - 1) / 2 - shift[1]
@@ -80,7 +81,7 @@ def _colour(rng: np.random.Generator, coverage: Array) -> Array:
     per_channel = (len(coverage), 3, 1, 1)
     middle = rng.uniform(-0.3, 0.3, size=per_channel)
     contrast = rng.uniform(0.35, 0.7, size=per_channel) * rng.choice((-1.0, 1.0), size=per_channel)
-    noise = _NOISE * rng.standard_normal((len(coverage), 3, *IMAGE_SIZE))
+    noise = _NOISE * rng.standard_normal((len(coverage), 3, *coverage.shape[1:]))
     image: Array = middle + contrast * (2 * coverage[:, None] - 1) + noise
     return image
 

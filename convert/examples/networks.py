@@ -1,4 +1,4 @@
-"""The three example architectures, which between them use every option of a convolution.
+"""The three example architectures, which together use every option of a convolution.
 
 They shrink the image early, because the literal attention of a layer costs (heads x queries x keys)
 multiplications per channel. Global average pooling lets each take other image sizes too.

@@ -54,10 +54,10 @@ def accuracy(network: nn.Module, images: torch.Tensor, labels: torch.Tensor, *, 
         network: From images to class scores [batch, classes]; its train or eval mode is left alone.
         images: [count, channels, height, width].
         labels: [count], class indices.
-        batch_size: How many images the network gets at once.
+        batch_size: Number of images in a batch.
 
     Returns:
-        The share of images classified rightly, 0 to 1.
+        The share of images that are classified correctly, 0 to 1.
     """
     batches = zip(torch.split(images, batch_size), torch.split(labels, batch_size), strict=True)
     right = sum(int((network(batch).argmax(1) == truth).sum()) for batch, truth in batches)

@@ -1,1 +1,1 @@
-"""Takes attention into other people's tools, and back."""
+"""Export of attention to other tools, and back."""

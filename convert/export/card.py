@@ -62,8 +62,8 @@ def card_text(report: CertifiedReport, *, architecture: Architecture | None, rep
     """The card's text, without the metadata above it.
 
     Args:
-        report: What was converted, with bounds.
-        architecture: How the network is built, if that is known.
+        report: The conversion report with bounds.
+        architecture: Recipe of the network, if known.
         repository: Where it is loaded from.
     """
     layers = report.report.layers
@@ -118,5 +118,5 @@ def _load(architecture: Architecture | None, repository: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text that a table's cell holds, whatever is in it."""
+    """Escapes a text for a table's cell."""
     return " ".join(text.split()).replace("|", "\\|").replace("`", "'").replace("<", "&lt;")

@@ -12,7 +12,7 @@ which is Theorem 1's attention where the gate is open, sigmoid(lambda) = 1. Then
     v:         x -> x                                           of every head, W_val = I
     proj:      head h -> W_Delta_h x, added up over the heads, and the bias
 
-Two things of a convolution GPSA has not, and ``GPSAConvolution`` adds around it. A head reads dim / heads channels, so
+GPSA lacks two features of a convolution, which ``GPSAConvolution`` adds. A head reads dim / heads channels, so
 tokens are as many times wider as there are heads, with zeros behind the pixel's channels. Its keys are its tokens, so
 the tokens are the pixels of the padded image, and outputs are taken where queries are.
 """
@@ -27,17 +27,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..arguments import as_size
-from ..attention.checked import checked_layer
-from ..attention.layer import LAYERS, SelfAttention
+from ..attention.layer import SelfAttention
 from ..engines.literal import all_queries
-from ..errors import ConversionError, EngineError, GeometryError
+from ..errors import ConversionError, GeometryError
 from ..heads.encoding import key_numbers, key_positions, relative_encoding, relative_positions
-from ..heads.regime import EXACT_ALPHA
 from ..size import Size
 from ..spec import ConvSpec
-from .multihead import LARGEST, dense_kernel, refuse_autocast, weight_of
+from .projections import OfOneSize, check_positions_alone, check_projections, dense_kernel, layer_of
 
-OPEN = 128.0  # of a gate: sigmoid is 1 exactly in single and in double precision
+OPEN = 128.0  # an open gate: its sigmoid is exactly 1 in single and in double precision
 
 
 class GatedPositionalAttention(nn.Module):
@@ -69,7 +67,7 @@ class GatedPositionalAttention(nn.Module):
         return output
 
     def attention_probabilities(self, x: Tensor) -> Tensor:
-        """What heads weigh the pixels with, [batch, num_heads, pixels, pixels]."""
+        """Weight of each pixel for each head and query, [batch, num_heads, pixels, pixels]."""
         queries, keys = (self._by_head(part) for part in self.qk(x).chunk(2, dim=-1))
         content = (queries @ keys.transpose(-1, -2) * self.scale).softmax(-1)
         side = math.isqrt(x.shape[1])
@@ -86,7 +84,7 @@ class GatedPositionalAttention(nn.Module):
         return torch.unflatten(tokens, -1, (self.num_heads, -1)).transpose(1, 2)
 
 
-class GPSAConvolution(nn.Module):
+class GPSAConvolution(OfOneSize):
     """GPSA over the pixels of a padded square image of one size.
 
     Args:
@@ -108,40 +106,28 @@ class GPSAConvolution(nn.Module):
     places: Tensor
 
     def __init__(self, spec: ConvSpec, size: Size, *, dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
-        super().__init__()
-        self.spec, self.size = spec, size
+        super().__init__(spec, size)
         padded = spec.padded_size(size)
         if spec.axes != 2 or padded[0] != padded[1]:
             raise GeometryError(f"GPSA is for square images; the layer's keys are {padded} pixels")
         dim = spec.num_heads * max(spec.in_channels, -(-spec.out_channels // spec.num_heads))
-        if (needed := 4 * dim * dim * dtype.itemsize) > LARGEST:
-            raise EngineError(
-                f"GPSA with {spec.num_heads} heads of dimension {dim // spec.num_heads} projects between {dim} "
-                f"dimensions, which takes {needed / 2**30:.0f} GB; at most 2 GB are made"
-            )
+        check_projections("GPSA", spec, 4 * dim * dim, dtype)
         self.attention: nn.Module = GatedPositionalAttention(dim, spec.num_heads, dtype=dtype, device=device)
         queries = all_queries(spec, size, like=torch.empty((), device=device))
         self.register_buffer("places", key_numbers(queries, padded))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Computes the layer: [batch, in_channels, *size] -> [batch, out_channels, *output size].
-
-        Raises:
-            GeometryError: The images have another size.
-            ConversionError: Autocast is on.
-        """
-        refuse_autocast(x)
-        outputs = self.attention(self.tokens(x))[:, self.places, : self.spec.out_channels].transpose(1, 2)
-        return torch.unflatten(outputs, 2, tuple(self.spec.output_size(self.size)))
+    def _attended(self, x: Tensor) -> Tensor:
+        attended: Tensor = self.attention(self.tokens(x))
+        return attended[:, self.places]
 
     def tokens(self, x: Tensor) -> Tensor:
         """The pixels of the padded image with zeros behind their channels: [batch, keys, dim].
 
         Raises:
             GeometryError: The images have another size.
+            ConversionError: Autocast is on.
         """
-        if tuple(x.shape[1:]) != (self.spec.in_channels, *self.size):
-            raise GeometryError(f"input must be [batch, {self.spec.in_channels}, {self.size}]; got {list(x.shape)}")
+        self._check(x)
         pixels = self.spec.pad(x).flatten(2).transpose(1, 2)
         return F.pad(pixels, (0, _linear(self.attention, "proj").in_features - self.spec.in_channels))
 
@@ -160,16 +146,10 @@ def gpsa_from_attention(layer: SelfAttention, *, size: Sequence[int]) -> GPSACon
         GeometryError: The padded images are not square.
         EngineError: The projections would take more than 2 GB.
     """
-    checked_layer(layer)
+    check_positions_alone(layer, "GPSA")
     spec, weight = layer.spec, layer.weight
     if spec.axes != 2:
         raise ConversionError(f"GPSA is for images; the layer has {spec.axes} axes")
-    if layer.content is not None or layer.axis_scores is not None:
-        raise ConversionError(
-            "content terms are compared in other dimensions than GPSA's, and learned tables it has not"
-        )
-    if weight.dtype != layer.regime.dtype:
-        raise ConversionError(f"GPSA would round positions to {weight.dtype}; take a float32 layer")
     made = GPSAConvolution(spec, as_size(size, 2), dtype=weight.dtype, device=weight.device)
     attention = made.attention
     for parameter in attention.parameters():
@@ -199,20 +179,9 @@ def attention_from_gpsa(module: GPSAConvolution) -> SelfAttention:
     alpha = -scores[:, 2]
     project = _linear(attention, "proj")
     blocks = project.weight.unflatten(1, (spec.num_heads, -1))
-    layer = LAYERS[spec.axes](
-        spec,
-        weight=nn.Parameter(weight_of(spec, blocks[: spec.out_channels, :, : spec.in_channels])),
-        bias=nn.Parameter(project.bias[: spec.out_channels].clone()) if spec.bias else None,
-    )
-    is_exact = bool((alpha == EXACT_ALPHA[layer.regime.dtype]).all())
     centers = scores[:, :2].flip(-1) / (2 * alpha).unsqueeze(-1)
-    layer.set_positions(alpha=None if is_exact else alpha, centers=centers)
-    again = gpsa_from_attention(layer, size=module.size).attention.state_dict()
-    state = attention.state_dict()
-    changed = [name for name, value in again.items() if name not in state or not torch.equal(value, state[name])]
-    if changed:
-        raise ConversionError(f"it computes what no layer of positions only does: {', '.join(changed)} were changed")
-    return layer.train(module.training)
+
+    return layer_of(blocks, project.bias, alpha, centers, module, gpsa_from_attention)
 
 
 def _linear(module: nn.Module, name: str) -> nn.Linear:

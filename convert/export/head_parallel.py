@@ -40,9 +40,9 @@ class HeadParallel(ParallelStyle):
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         if not isinstance(module, SelfAttention):
-            raise ConversionError(f"heads are those of an attention layer; got {type(module).__name__}")
+            raise ConversionError(f"HeadParallel needs an attention layer; got {type(module).__name__}")
         if module.content is not None or module.axis_scores is not None or is_computed(module):
-            raise ConversionError("only heads with quadratic scores alone and a weight of its own are spread")
+            raise ConversionError("only layers with quadratic scores alone and a weight of their own can be spread")
         if device_mesh.ndim != 1:
             raise ConversionError(f"heads are spread over a mesh with one dimension; got {device_mesh.ndim}")
         share = _share(module, device_mesh)
@@ -56,7 +56,7 @@ class HeadParallel(ParallelStyle):
 
 @dataclass(frozen=True)
 class _Share:
-    """What one process computes.
+    """One process's share of the heads.
 
     Attributes:
         mesh: The processes.
@@ -85,7 +85,7 @@ def _share(layer: SelfAttention, mesh: DeviceMesh) -> _Share:
 
 
 def _attend(share: _Share, x: Tensor, values: LayerValues) -> Tensor:
-    """The layer, from what the heads here and elsewhere read."""
+    """The layer's output, from the heads of this and the other processes."""
     weight = values.weight
     if x.dtype != weight.dtype:
         raise ConversionError(f"input must have the layer's dtype {weight.dtype}; got {x.dtype}")

@@ -30,7 +30,7 @@ from .card import OURS, card_text
 try:
     from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
 except ImportError as error:  # an extra
-    raise ToolError(f'the Hub takes huggingface_hub (pip install "conv2attn[hub]"): {error}') from error
+    raise ToolError(f'the Hub needs huggingface_hub (pip install "conv2attn[hub]"): {error}') from error
 
 _CARD = "README.md"
 
@@ -45,7 +45,7 @@ class HubNetwork(
 
     Args:
         network: A network with attention layers.
-        built_by: How its CNN is built, for those who load it.
+        built_by: Recipe of its CNN, for those who load it.
 
     Attributes:
         network: As above; ``forward`` is its.
@@ -58,7 +58,7 @@ class HubNetwork(
         self.built_by = built_by
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the network computes."""
+        """Runs the network."""
         return self.network(*args, **kwargs)
 
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:

@@ -44,7 +44,7 @@ class Exported:
 
     Attributes:
         path: The file.
-        form: How attention is written.
+        form: Form of the attention.
         layers: Names of the attention layers in it.
     """
 
@@ -68,10 +68,10 @@ def export_onnx(
     Args:
         model: A network with attention layers.
         path: The file to write.
-        size: A size of image that the network runs on; others do where its code allows it. By default the usual one of
+        size: An image size that the network runs on; others work where its code allows it. By default the usual one of
             its number of axes (``USUAL_SIZES``).
-        inputs: What the network takes, if that is not one image: tensors by place or by name (``inputs.as_inputs``).
-        form: How attention is written: "separable", "literal" or "attention".
+        inputs: The network's inputs, if not one image: tensors by place or by name (``inputs.as_inputs``).
+        form: Form of the attention: "separable", "literal" or "attention".
         force: Replace a file that is there.
         sources: Files that the network was read from, none of which the file may be.
 
@@ -92,7 +92,7 @@ def export_onnx(
         what = "; ".join(f"{problem.name}: {problem.reason}" for problem in problems) or "there is no attention layer"
         raise UnsupportedLayerError(f"the network cannot be written in the form {form}: {what}", problems)
     if inputs is not None and size is not None:
-        raise OptionError("a size is of images; inputs have their own shapes")
+        raise OptionError("size and inputs exclude each other: inputs have their own shapes")
     first = next(iter(layers.values()))
     example = example_image(plain, size or USUAL_SIZES[first.spec.axes], batch=2) if inputs is None else inputs
     with TemporaryDirectory() as folder:
@@ -143,7 +143,7 @@ def _trace(plain: nn.Module, inputs: Any, opset: int) -> torch.onnx.ONNXProgram:
                 program = export()
             made = torch.onnx.export(program, (), dynamo=True, optimize=False, opset_version=opset, verbose=False)
     except ImportError as error:
-        raise ToolError(f'exporting takes onnx and onnxscript (pip install "conv2attn[onnx]"): {error}') from error
+        raise ToolError(f'exporting needs onnx and onnxscript (pip install "conv2attn[onnx]"): {error}') from error
     except Exception as error:  # whatever the network's code and torch's exporter raise
         raise ConversionError(f"torch cannot export the network: {first_line(error)[:300]}") from error
     if made is None:

@@ -1,1 +1,1 @@
-"""Checkpoints and folders: read as carefully as they deserve, and written whole."""
+"""Reading and writing of checkpoints and folders."""

@@ -17,7 +17,7 @@ from typing import Any
 from torch import nn
 
 from ..errors import ArchitectureError, TrustNeededError, first_line
-from .named.huggingface import PREFIX, described, own_code
+from .named.huggingface import PREFIX, described, of_folder
 from .named.imported import FORM, imported_factory, is_file, with_article
 from .named.registries import named_factory, similar_names
 
@@ -25,42 +25,75 @@ from .named.registries import named_factory, similar_names
 OWN_ARCHITECTURES = (
     *(f"conv2attn.convert.examples.networks:{name}" for name in ("plain_cnn", "residual_cnn", "mobile_cnn")),
     "conv2attn.learn.melting.start:small_cnn",
-    "conv2attn.learn.stamps.denoiser:Denoiser",
+    *(f"conv2attn.learn.examples.denoiser:{name}" for name in ("PageDenoiser", "PhotographDenoiser")),
 )
 _JSON = "a number, true, false, null, a list, an object or a quoted word"
 
 
-def build_architecture(
-    spec: str, arguments: Mapping[str, object], *, trust: bool = False, named_by: Path | None = None
-) -> nn.Module:
-    """Calls the factory that ``spec`` names and returns the network it builds.
+@dataclass(frozen=True)
+class Architecture:
+    """Recipe for building a network: a factory and its arguments.
 
-    A network that a library has registered (``named/registries.py``) is built without asking. Other code runs as an
-    import does. A caller who names it thereby consents to it; where a file names it, that takes ``trust``, and so does,
-    whoever names it, what fetches something or has code of its own.
-
-    Args:
-        spec: ``package.module:factory``, ``path/to/file.py:factory`` (``named/imported.py``), or a registered name.
+    Attributes:
+        spec: ``package.module:factory``, ``path/to/file.py:factory`` (``named/imported.py``), a registered name
+            (``named/registries.py``) or ``hf:FOLDER`` (``named/huggingface.py``).
         arguments: Keyword arguments of the factory.
-        trust: Consent to all of it.
-        named_by: The file or folder that names the architecture; None if the caller does.
 
     Raises:
-        ArchitectureError: The specification is malformed, its module, file or attribute does not exist, the
-            import fails, the factory cannot be called with the arguments, fails, or returns no module.
-        TrustNeededError: It takes consent that is not given; then nothing was run.
-        CheckpointError: It is ``hf:FOLDER``, and the folder does not describe a network.
+        TypeError: The factory is not a string, or the arguments are no mapping.
     """
-    spec, arguments = described(spec, arguments)
-    factory = _factory(spec, arguments, trust=trust, named_by=named_by)
-    _check_arguments(factory, arguments, spec)
-    try:
-        model = factory(**arguments)
-    except (Exception, SystemExit) as error:
-        raise ArchitectureError(f"{spec} failed: {first_line(error)}") from error
-    if not isinstance(model, nn.Module):
-        raise ArchitectureError(f"{spec} returned {with_article(model)}, not a torch.nn.Module")
-    return model
+
+    spec: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.spec, str) and isinstance(self.arguments, Mapping)):
+            raise TypeError(f"an architecture is a string and a mapping; got {self}")
+
+    @property
+    def file(self) -> Path | None:
+        """The file with its code: the named one, or a module's once it is imported; None if there is none."""
+        location = self.spec.rpartition(":")[0]
+        if is_file(location):
+            return Path(location)
+        found = getattr(sys.modules.get(location), "__file__", None)
+        return None if found is None else Path(found)
+
+    def resolved(self) -> Architecture:
+        """An equivalent architecture, to be stored, that does not need the folder of ``hf:FOLDER``.
+
+        Raises:
+            CheckpointError: The folder does not describe a network.
+        """
+        return Architecture(*described(self.spec, self.arguments))
+
+    def build(self, *, trust: bool = False, named_by: Path | None = None) -> nn.Module:
+        """Builds the network with the weights that its factory gives it.
+
+        A network that a library has registered is built without asking. Other code runs as an import does. A caller who
+        names it thereby consents to it. Where a file names it, ``trust`` is needed; and always for networks that
+        fetch something or bring their own code.
+
+        Args:
+            trust: Consent to all of it.
+            named_by: The file or folder that names the architecture; None if the caller does.
+
+        Raises:
+            ArchitectureError: The specification is malformed, its module, file or attribute does not exist, the
+                import fails, the factory cannot be called with the arguments, fails, or returns no module.
+            TrustNeededError: Consent is needed and not given; then nothing was run.
+            CheckpointError: It is ``hf:FOLDER``, and the folder does not describe a network.
+        """
+        spec, arguments = described(self.spec, self.arguments)
+        factory = _factory(spec, arguments, trust=trust, named_by=named_by)
+        _check_arguments(factory, arguments, spec)
+        try:
+            model = factory(**arguments)
+        except (Exception, SystemExit) as error:
+            raise ArchitectureError(f"{spec} failed: {first_line(error)}") from error
+        if not isinstance(model, nn.Module):
+            raise ArchitectureError(f"{spec} returned {with_article(model)}, not a torch.nn.Module")
+        return model
 
 
 def _factory(
@@ -71,19 +104,27 @@ def _factory(
         close = similar_names(spec)
         hint = f"; close names: {', '.join(close)}" if close else f"; the form is {FORM}"
         raise ArchitectureError(f"{spec!r} does not name an architecture{hint}")
-    whose = "the architecture" if named_by is None else f"{named_by} names the architecture"
-    if spec.startswith(PREFIX):
-        if not trust:
-            raise TrustNeededError(f"{whose} {spec}, which has code of its own")
-        return lambda **entries: own_code(spec.removeprefix(PREFIX), entries)
-    named = named_factory(spec, arguments)
-    if named is not None:
-        if named.risk is not None and not trust:
-            raise TrustNeededError(f"{whose} {spec}, which {named.risk}")
-        return named.build
-    if named_by is not None and not trust and spec not in OWN_ARCHITECTURES:
-        raise TrustNeededError(f"{whose} {spec}, and building it would run code that a file chose")
-    return imported_factory(spec)
+    named = of_folder(spec) if spec.startswith(PREFIX) else named_factory(spec, arguments)
+    risk = None if named is None else named.risk
+    if named is None and named_by is not None and spec not in OWN_ARCHITECTURES:
+        risk = "would run code that a file chose"
+    if risk is not None and not trust:
+        whose = f"the architecture {spec}" if named_by is None else f"{named_by} names the architecture {spec}, which"
+        raise TrustNeededError(f"{whose} {risk}")
+    return imported_factory(spec) if named is None else named.build
+
+
+def _check_arguments(factory: Callable[..., object], arguments: Mapping[str, object], spec: str) -> None:
+    """Compares the arguments with the factory's signature, where it has one, before anything is built."""
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError):
+        return  # some built-in callables have none: the call itself will tell
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        allowed = signature.replace(return_annotation=inspect.Signature.empty)
+        raise ArchitectureError(f"{spec} cannot be called: {error}; it takes {allowed}") from error
 
 
 def parse_arguments(pairs: Sequence[str]) -> dict[str, object]:
@@ -107,55 +148,5 @@ def parse_arguments(pairs: Sequence[str]) -> dict[str, object]:
     return arguments
 
 
-def _check_arguments(factory: Callable[..., object], arguments: Mapping[str, object], spec: str) -> None:
-    """Compares the arguments with the factory's signature, where it has one, before anything is built."""
-    try:
-        signature = inspect.signature(factory)
-    except (TypeError, ValueError):
-        return  # some built-in callables have none: the call itself will tell
-    try:
-        signature.bind(**arguments)
-    except TypeError as error:
-        allowed = signature.replace(return_annotation=inspect.Signature.empty)
-        raise ArchitectureError(f"{spec} cannot be called: {error}; it takes {allowed}") from error
-
-
 def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not JSON")
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """How a network is built: the factory, as ``build_architecture`` takes it, and its arguments.
-
-    Raises:
-        TypeError: The factory is not a string, or the arguments are no mapping.
-    """
-
-    spec: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not (isinstance(self.spec, str) and isinstance(self.arguments, Mapping)):
-            raise TypeError(f"an architecture is a string and a mapping; got {self}")
-
-    @property
-    def file(self) -> Path | None:
-        """The file with its code: the one that is named, or a module's once it is imported; None if there is none."""
-        location = self.spec.rpartition(":")[0]
-        if is_file(location):
-            return Path(location)
-        found = getattr(sys.modules.get(location), "__file__", None)
-        return None if found is None else Path(found)
-
-    def resolved(self) -> Architecture:
-        """The same without the folder that ``hf:FOLDER`` reads, to be remembered.
-
-        Raises:
-            CheckpointError: The folder does not describe a network.
-        """
-        return Architecture(*described(self.spec, self.arguments))
-
-    def build(self, *, trust: bool = False, named_by: Path | None = None) -> nn.Module:
-        """Builds the network with the weights that its factory gives it; ``build_architecture`` tells the arguments."""
-        return build_architecture(self.spec, self.arguments, trust=trust, named_by=named_by)

@@ -1,4 +1,4 @@
-"""Finds the weights in what a checkpoint holds: the one dictionary of tensors under any key, or the one that fits.
+"""Finds the weights in a checkpoint: its only dictionary of tensors, under any key, or the one that fits.
 
 Raises:
     CheckpointError: By every function here.
@@ -32,14 +32,13 @@ _MAX_DEPTH = 8
 
 @dataclass(frozen=True)
 class Opening:
-    """How a checkpoint is opened.
+    """Options for opening a checkpoint.
 
     Attributes:
-        architecture: The CNN, of which a copy is used, or how to build it. None takes the network that the file holds,
-            or the one that a folder names (with consent, where that takes it), or the layers by the geometry that the
-            file describes.
-        ema: Take the moving average of the weights.
-        weights: Key under which the weights lie, with dots between keys in keys; None finds them.
+        architecture: The CNN, of which a copy is used, or how to build it. None takes the network in the file, or the
+            one that a folder names (with consent, where needed), or the layers whose geometry the file describes.
+        ema: Use the moving average of the weights.
+        weights: Key of the weights, nested keys joined by dots; None finds them.
         trust: Run the code that a program brings or names, or that a folder names as its architecture.
     """
 
@@ -95,12 +94,12 @@ def read_checkpoint(
 
     Args:
         path: The file or folder; its name does not matter.
-        opening: How it is opened; its architecture is not looked at.
+        opening: Options for opening it; its architecture is not looked at.
         progress: Called with the number of bytes that were read since the last call.
 
     Raises:
-        CheckpointError: The file cannot be read, is of another kind, is damaged, holds no tensors, or several
-            networks and no telling which.
+        CheckpointError: The file cannot be read, is of another kind, is damaged, or holds no tensors or several
+            networks to choose from.
         TrustNeededError: It is a program, and not trusted.
     """
     path, opening = Path(path), opening or Opening()
@@ -108,12 +107,12 @@ def read_checkpoint(
 
 
 def find_weights(contents: Contents, path: Path, opening: Opening, *, expected: Expected | None = None) -> Checkpoint:
-    """Finds the weights in what a checkpoint holds.
+    """Finds the weights in the contents of a checkpoint.
 
     Args:
-        contents: What it holds.
+        contents: Its contents.
         path: Where it was read from.
-        opening: Which weights to take.
+        opening: Choice of the weights.
         expected: Keys and shapes of the network that the weights are for; the weights then get its keys where they
             fit. None takes the only weights that there are.
     """
@@ -140,13 +139,13 @@ def find_weights(contents: Contents, path: Path, opening: Opening, *, expected: 
 
 
 def size_on_disk(path: Path) -> int:
-    """Bytes of a file, or of the files in a folder; 0 for what is not there."""
+    """Size in bytes of a file, or of the files in a folder; 0 if it does not exist."""
     files = path.iterdir() if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _candidates(value: Any, place: str, depth: int) -> Iterator[_Found]:
-    """The dictionaries of tensors and the networks in what a checkpoint holds, the outer ones first."""
+    """The dictionaries of tensors and the networks in a checkpoint, the outer ones first."""
     if depth > _MAX_DEPTH:
         return
     if is_module(value):
@@ -228,18 +227,20 @@ def _single(found: Sequence[_Found], path: Path, what: str) -> _Found:
 
 
 def _no_average(found: Sequence[_Found], path: Path) -> CheckpointError:
-    return CheckpointError(f"{path} holds no moving average of the weights by a usual name; it holds {_listed(found)}")
+    return CheckpointError(
+        f"{path} holds no moving average of the weights under a usual name; it holds {_listed(found)}"
+    )
 
 
 def _fit(found: _Found, expected: Expected, averaged: bool | None) -> _Found:
-    """Weights under a network's keys; at a place of averages, every key is of one."""
+    """Puts weights under a network's keys; below a moving average, every key counts as averaged."""
     numbers = {key: _tensor(value) if isinstance(value, np.ndarray) else value for key, value in found.tensors.items()}
     wanted = None if averaged and is_averaged(found.place) else averaged
     return replace(found, fitted=fit_keys(numbers, expected, averaged=wanted))
 
 
 def _plain(tensors: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
-    """Dense tensors of plain numbers; those that are one in the file are one here."""
+    """Dense tensors of plain numbers; tensors shared in the file stay shared."""
     made: dict[int, Tensor] = {}
     for key, value in tensors.items():
         if id(value) not in made:
@@ -252,7 +253,7 @@ def _plain(tensors: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
 
 
 def _tensor(value: Any) -> Tensor:
-    """A tensor or an array as a plain tensor; integers with a scale as what they stand for."""
+    """A tensor or an array as a plain tensor; quantized integers are dequantized."""
     if isinstance(value, np.ndarray):
         native = value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
         return torch.from_numpy(np.array(native, order="C"))

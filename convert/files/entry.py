@@ -47,7 +47,7 @@ class LayerEntry:
     Attributes:
         names: Fully qualified names of the layer.
         spec: Its geometry.
-        engine: How it computes.
+        engine: Its engine.
         alpha_follows_dtype: As ``SelfAttention.alpha_follows_dtype``.
         kind: The convolution's class where it is not a plain one of PyTorch's, so that only the architecture makes it.
     """

@@ -42,10 +42,10 @@ class Config:
 
     Attributes:
         content: NETWORK_CONTENT or LAYERS_CONTENT.
-        architecture: How the network is built, or None if that is not known.
+        architecture: Recipe of the network, or None if it is unknown.
         layers: Its attention layers.
         tensors: Keys of its tensors in the order of the model's state dict, which no safetensors file keeps.
-        preprocessing: What the network was trained on, or None if that is not known.
+        preprocessing: Preprocessing in training, or None if it is unknown.
     """
 
     content: str
@@ -117,8 +117,8 @@ def save_converted(
         folder: Where to; its parent must exist.
         report: The report of the conversion, perhaps with bounds; by default what the model shows now. Bounds that are
             not given are made, for inputs from -1 to 1.
-        architecture: How the CNN was built, for those who load the folder; its name alone (``timm:resnet18``) will do.
-        preprocessing: What the CNN was trained on, likewise.
+        architecture: Recipe of the CNN, for those who load the folder; its name alone (``timm:resnet18``) suffices.
+        preprocessing: Preprocessing of the CNN in training, likewise.
         source: The checkpoint that the weights came from; the folder must not hold it.
         page: An HTML page about the conversion, to keep with it (``proofs/show/page/write.py`` makes one).
         program: Writes the network as an ONNX file, at the path that it is given.
@@ -141,7 +141,9 @@ def save_converted(
     content = LAYERS_CONTENT if isinstance(model, Layers | SelfAttention) else NETWORK_CONTENT
     kinds = sorted({entry.kind for entry in entries if entry.kind is not None})
     if content == LAYERS_CONTENT and kinds:
-        raise OutputError(f"layers alone are kept of PyTorch's own convolutions only; there are {', '.join(kinds)}")
+        raise OutputError(
+            f"only layers of PyTorch's own convolutions can be saved without a network; got {', '.join(kinds)}"
+        )
     state = _tensors(model.state_dict() if content == NETWORK_CONTENT else _layers_state(model, entries))
     shared = aliases(state)
     tensors = independent({name: value for name, value in state.items() if name not in shared})

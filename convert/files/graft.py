@@ -31,7 +31,7 @@ def graft(
 
     Args:
         model: The network; a root that is itself a convolution is replaced as well.
-        folder: What ``save_converted`` wrote of layers without their network.
+        folder: A folder of layers without their network, as ``save_converted`` writes it.
         names: The network's names of layers, by those in the folder, where they differ.
         inplace: Change the model instead of a copy. Use the returned model all the same: the root may be new.
 

@@ -11,7 +11,6 @@ Raises:
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ Expected = Mapping[str, Size | None]
 
 _WRAPPERS = {"module", "_orig_mod", "_forward_module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 _COUNTER = "num_batches_tracked"  # batch normalisation had none before PyTorch 0.4.1
-_EXTRA = {"total_ops", "total_params", "n_averaged", "position_ids"}  # what tools leave beside weights: thop, torch
+_EXTRA = {"total_ops", "total_params", "n_averaged", "position_ids"}  # left beside weights by thop and torch
 _AVERAGED = re.compile(r"(^|_)(ema|swa|averaged?|avg|shadow)\d*(_|$)", re.IGNORECASE)
 _PART = 2**22  # numbers that are looked at, at a time
 
@@ -40,8 +39,8 @@ class Fitted:
 
     Attributes:
         tensors: The weights; those that do not fit, under their own keys.
-        matched: How many of the network's keys are found, and how many of them in the network's shape.
-        prefix: What stood before the keys, with a dot at its end, or nothing.
+        matched: Number of the network's keys that are found, and number of those with the network's shape.
+        prefix: Prefix that was taken off the keys, with a dot at its end, or nothing.
         rivals: Other prefixes under which as many keys are found.
         beside: Keys without the prefix.
     """
@@ -54,7 +53,7 @@ class Fitted:
 
 
 def is_averaged(place: str) -> bool:
-    """Whether a key, or a dotted path of keys, is of a moving average of weights by its usual names."""
+    """Whether a key, or a dotted path of keys, has a usual name of a moving average of weights."""
     return any(_AVERAGED.search(part) is not None for part in place.split("."))
 
 
@@ -148,7 +147,7 @@ def load_into(
 
 
 def _unfit(path: Path, problems: Sequence[str], unexpected: Sequence[str] = ()) -> CheckpointError:
-    """What does not fit, and what the file has in its place."""
+    """An error that lists the keys that do not fit, and those that the file has in their place."""
     held = [f"it holds {listed([repr(key) for key in unexpected])}, which the architecture lacks"] if unexpected else []
     told = "; ".join([*([listed(problems, "; ")] if problems else []), *held])
     return CheckpointError(f"{path} does not fit the architecture: {told}")
@@ -156,17 +155,13 @@ def _unfit(path: Path, problems: Sequence[str], unexpected: Sequence[str] = ()) 
 
 def non_finite_keys(state_dict: Mapping[str, Tensor]) -> list[str]:
     """Names the tensors that hold a NaN or an infinity, in the state dict's order."""
-    return [key for key, tensor in state_dict.items() if not _is_finite(tensor)]
+    numbers = {key: each for key, each in state_dict.items() if each.is_floating_point() or each.is_complex()}
+    return [key for key, each in numbers.items() if not each.is_meta and not _is_finite(each)]
 
 
 def _is_finite(tensor: Tensor) -> bool:
-    """Whether the smallest and the largest number are finite: one pass, and NaN is both."""
-    if tensor.is_meta or not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.numel():
-        return True
-    numbers = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
-    parts = numbers.reshape(-1).split(_PART)  # a part at a time, since float8 is widened
-    widened = (part.float() if part.itemsize == 1 else part for part in parts)
-    return all(math.isfinite(end.item()) for part in widened for end in torch.aminmax(part))
+    parts = tensor.reshape(-1).split(_PART)  # a part at a time, since float8 is widened
+    return all(bool(torch.isfinite(part.float() if part.itemsize == 1 else part).all()) for part in parts)
 
 
 def _readings(key: str, expected: Expected) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The door to every network: from a file or a folder, and an architecture where one is needed, to a CNN.
+"""Opening of networks: a file or a folder, with an architecture where one is needed, becomes a CNN.
 
 weights and an architecture                      the CNN
 a network that runs: pickled, or a program       that network
@@ -67,9 +67,9 @@ class Network:
             checkpoint, its weights lie in the mapped file.
         checkpoint: Where the weights came from; its state dict has the network's keys.
         entries: Its attention layers, if it was converted.
-        architecture: How the network was built, or None for layers alone and for a network that was given.
-        preprocessing: What it was trained on, where the folder or the library that it is from says that.
-        refusal: Why it is layers alone though its folder names an architecture.
+        architecture: Recipe of the network, or None for layers alone and for a network that was given.
+        preprocessing: Its preprocessing in training, where its folder or library describes that.
+        refusal: Why only its layers were read though its folder names an architecture.
     """
 
     read: nn.Module
@@ -81,17 +81,17 @@ class Network:
 
     @property
     def is_converted(self) -> bool:
-        """Whether layers of it are attention."""
+        """Whether it has attention layers."""
         return bool(self.entries) or _has_attention(self.read)
 
     @property
     def is_layers(self) -> bool:
-        """Whether it is layers without the network that connects them."""
+        """Whether it has only layers, without the network that connects them."""
         return isinstance(self.read, Layers)
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Every file that it was read from, its code among them: none may be lost to what is written of it."""
+        """Every file that it was read from, including its code; no output may overwrite one."""
         code = None if self.architecture is None else self.architecture.file
         return self.checkpoint.files if code is None else (*self.checkpoint.files, code)
 
@@ -108,12 +108,12 @@ class Network:
 
     @property
     def originals(self) -> dict[str, str]:
-        """The checkpoint's names of layers, by the names that they have here, where these differ."""
+        """Names of layers in the checkpoint, by their names here, where the two differ."""
         described = self.checkpoint.convolutions.items() if self.is_layers else ()
         return {name: layer.original for name, layer in described if layer.original}
 
     def cnn(self) -> nn.Module:
-        """The CNN: as it was read, or what the network was converted from, bit for bit. It may be given once only.
+        """The CNN, bit for bit: as it was read, or as it was before the conversion. It can be requested only once.
 
         Raises:
             NotAConvolutionError: Attention layers of it compute what no convolution computes.
@@ -122,7 +122,7 @@ class Network:
         return restore_model(self.read, inplace=True) if _has_attention(self.read) else self.read
 
     def attention(self) -> nn.Module:
-        """The network with its attention layers as they were saved. It may be given once only.
+        """The network with its attention layers as they were saved. It can be requested only once.
 
         Raises:
             CheckpointError: The network lacks one of the layers, or it is another there.
@@ -130,16 +130,16 @@ class Network:
         return _convert_like(self.read, self.entries, self.checkpoint).eval() if self.entries else self.read
 
     def as_saved(self) -> nn.Module:
-        """The network with its attention layers if it has some, else the CNN."""
+        """The network with its attention layers if it has any, else the CNN."""
         return self.attention() if self.is_converted else self.cnn()
 
     def whole(self) -> Network:
         """This network, if it can run as a whole.
 
         Raises:
-            ArchitectureNeededError: It is layers without the network that connects them.
-            TrustNeededError: So it is since building the network that its folder names takes consent.
-            ArchitectureError: So it is since that network cannot be built here.
+            ArchitectureNeededError: It has only layers, without the network that connects them.
+            TrustNeededError: It has only layers, since building the network that its folder names needs consent.
+            ArchitectureError: It has only layers, since that network cannot be built here.
         """
         if self.is_layers:
             raise self.refusal or ArchitectureNeededError(
@@ -150,12 +150,12 @@ class Network:
 
 
 def open_network(path: str | Path, opening: Opening | None = None, *, progress: Progress = lambda _: None) -> Network:
-    """Opens whatever holds a network.
+    """Opens a network in any of the supported forms.
 
     Args:
         path: A checkpoint of any kind, of a CNN or of a converted network; a Hugging Face folder; a folder that a
             conversion wrote, or that of a run which has one.
-        opening: How it is opened.
+        opening: Options for opening it.
         progress: Called with the number of bytes of a checkpoint that were read since the last call.
 
     Raises:
@@ -231,11 +231,10 @@ def _of_transformers(path: Path, recipe: Architecture, opening: Opening, progres
 def _recipe(
     given: nn.Module | Architecture, cnn: nn.Module, path: Path
 ) -> tuple[Architecture | None, Preprocessing | None]:
-    """How a network was built, to be remembered, and what it was trained on."""
+    """The architecture to store with a network, and the preprocessing that it was trained with."""
     recipe = given.resolved() if isinstance(given, Architecture) else None
-    config = getattr(cnn, "pretrained_cfg", None)
     found = from_folder(path) if path.is_dir() else None
-    return recipe, found or (from_timm(config) if isinstance(config, Mapping) else None)
+    return recipe, found or from_timm(getattr(cnn, "pretrained_cfg", None))
 
 
 def load_converted(
@@ -244,7 +243,7 @@ def load_converted(
     """Reads a converted model.
 
     Args:
-        folder: What ``save_converted`` wrote.
+        folder: Folder that ``save_converted`` wrote.
         architecture: The CNN's architecture: a new network, or how to build one, or its name; by default the one that
             the folder names. A folder of layers alone needs none.
         trust: Build the architecture that the folder names even where that runs code that the folder chose.
@@ -256,7 +255,7 @@ def load_converted(
     Raises:
         CheckpointError: The folder is not a converted model, or does not fit the architecture.
         ArchitectureNeededError: No architecture is given or named, and the folder needs one.
-        TrustNeededError: The folder names an architecture that takes consent.
+        TrustNeededError: The folder names an architecture that needs consent.
         ArchitectureError: The architecture cannot be built.
     """
     architecture = Architecture(architecture) if isinstance(architecture, str) else architecture
@@ -316,7 +315,7 @@ def check_convolutions(entries: Sequence[LayerEntry], saved: Checkpoint) -> None
             problems.append(f"{entry.names[0] or 'the model itself'}: {reason}{distance}")
     if problems:
         count = f"{len(problems)} of {len(entries)} attention layers compute what no convolution computes"
-        advice = "conv2attn freeze makes convolutions of positions that were trained"
+        advice = "conv2attn freeze turns trained positions back into convolutions"
         raise NotAConvolutionError(f"{saved.path}: {count}: {'; '.join(problems)}; {advice}")
 
 

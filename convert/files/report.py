@@ -1,4 +1,4 @@
-"""What ``report.json`` holds: what a conversion did, and how far layers and network can be from the CNN's."""
+"""Content of ``report.json``: the conversion report, and bounds on the distance from the CNN."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ from ..certificate.network.certificate import NetworkCertificate, certify_networ
 from ..errors import ConversionError
 from ..model.report import Report
 from .entry import attention_named
+from .layers import Layers
 from .summary import Summary
 
 REPORT_VERSION = 1
 ALONE = "its bound counts each head by itself, which is larger: kernel and attention are too wide for the sharper sum"
 _UNCHECKED = ("attention", "comparison", "network", "sha256", "version")
 _UNCHECKED_OF_LAYERS = ("engine", "literal")
-MOST_LAYERS = 8  # of a network whose outputs are bounded for every image: of deeper ones the bound is of no use
+MOST_LAYERS = 8  # layers of a network whose outputs are bounded for every image; for deeper ones the bound is useless
 CERTIFIED_RANGE = (-1.0, 1.0)  # a layer's inputs are not known here; the bound grows in proportion to them
 
 
 @dataclass(frozen=True)
 class CertifiedLayer:
-    """What is known of one layer.
+    """Certificate of one layer, or the reason why it has none.
 
     Attributes:
         certificate: Bound on the difference for inputs within the range, or None.
@@ -52,23 +53,23 @@ class CertifiedLayer:
         return str(self.reason) if self.certificate is None else self.certificate.in_words
 
     def to_json(self) -> dict[str, Any]:
-        """What ``conv2attn check`` reads beside the layer's geometry and alpha; floats are written exactly."""
+        """The certificate as ``conv2attn check`` reads it; floats are written exactly."""
         certificate = None if self.certificate is None else self.certificate.to_json()
         return {"certificate": certificate, "uncertified": self.reason, "dtype": self.dtype}
 
 
 @dataclass(frozen=True)
 class CertifiedReport:
-    """What a conversion did, with bounds.
+    """Conversion report with bounds.
 
     Attributes:
-        report: What the conversion did.
+        report: The report without bounds.
         bounds: One for each of the report's layers.
-        network: Bound on the difference between the converted network and the CNN; None for more than ``MOST_LAYERS``
-            layers, of which ``certify_network`` gives one that is of no use.
+        network: Bound on the difference between the converted network and the CNN; None if only the layers are known,
+            or for more than ``MOST_LAYERS`` layers, for which the bound of ``certify_network`` is useless.
         input_range: Smallest and largest value of the images, and of each layer's input, that bounds are for.
-        summary: What is said first.
-        comparison: What was measured on images, if it was.
+        summary: The first lines of the report.
+        comparison: The comparison on images, if one was made.
     """
 
     report: Report
@@ -92,7 +93,7 @@ class CertifiedReport:
 
         Args:
             model: The converted model.
-            report: What was converted.
+            report: The conversion report.
             input_range: Smallest and largest value of the images, and of each layer's input.
             size: As for ``certify_network``.
             progress: Called with 1 after each layer.
@@ -103,7 +104,7 @@ class CertifiedReport:
                 bounds.append(_bound(model, layer.name, input_range))
                 progress(1)
             grid, network = size_of_images(converted(model)[1], size), None
-            if len(report.layers) <= MOST_LAYERS:
+            if len(report.layers) <= MOST_LAYERS and not isinstance(model, Layers):
                 network = certify_network(model, input_range=input_range, size=grid)
             certified = [layer.name for layer, bound in zip(report.layers, bounds, strict=True) if bound.certificate]
             summary = Summary.of(model, report.layers, size=grid)
@@ -111,7 +112,7 @@ class CertifiedReport:
         return cls(report.noted(dict.fromkeys(wide, ALONE)), tuple(bounds), network, input_range, summary)
 
     def noted(self, notes: Mapping[str, str]) -> CertifiedReport:
-        """The same, with what else the user should know of layers, by their names."""
+        """The same report with further notes on layers, by name."""
         return replace(self, report=self.report.noted(notes))
 
     def to_json(self) -> dict[str, Any]:
@@ -153,13 +154,13 @@ def _bound(model: nn.Module, name: str, input_range: tuple[float, float]) -> Cer
 def checksum(report: Mapping[str, Any], config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
     """A SHA-256 over what a folder says of its layers and over their tensors, so that a change of one can be seen.
 
-    It is no signature: whoever changes a folder on purpose can write it anew. What nothing checks is not in it:
-    engines, versions, what was measured, and the bound of the whole network.
+    It is no signature: whoever changes a folder on purpose can write a new one. It leaves out what nothing checks:
+    engines, versions, measurements, and the bound of the whole network.
 
     Args:
-        report: What ``report.json`` holds.
-        config: What ``config.json`` holds.
-        tensors: What the weights' file holds.
+        report: Content of ``report.json``.
+        config: Content of ``config.json``.
+        tensors: Content of the weights' file.
     """
     said = {key: value for key, value in report.items() if key not in _UNCHECKED}
     if isinstance(said.get("layers"), list):

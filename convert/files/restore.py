@@ -1,4 +1,4 @@
-"""From a converted network back to the CNN's state dict; a folder needs no code for it."""
+"""Restores the CNN's state dict from a converted network; a folder needs no code for this."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def restored_state(path: str | Path, opening: Opening | None = None) -> Restored
 
     Args:
         path: A folder that a conversion wrote, or a file with the state dict of a converted network.
-        opening: How it is opened; a folder needs no architecture.
+        opening: Options for opening it; a folder needs no architecture.
 
     Raises:
         ArchitectureNeededError: A file is given, and no architecture.
@@ -70,7 +70,7 @@ def restore_file(source: Path, out: Path, opening: Opening | None = None, *, for
         force: Replace a file that exists.
 
     Raises:
-        OutputError: The name ends otherwise, or the file cannot be written; what can be refused before reading, is.
+        OutputError: The suffix is another, or the file cannot be written; checked before reading where possible.
         ConversionError: As ``restored_state``.
     """
     check_state_dict_file(out, force=force, sources=[source, source / CONFIG, source / WEIGHTS])
@@ -81,7 +81,7 @@ def restore_file(source: Path, out: Path, opening: Opening | None = None, *, for
 
 
 def check_state_dict_file(out: Path, *, force: bool = False, sources: Iterable[Path] = ()) -> None:
-    """Refuses a file whose name has another end, or that cannot be written.
+    """Refuses a file with another suffix, or that cannot be written.
 
     Raises:
         OutputError: It is such a file.

@@ -1,4 +1,4 @@
-"""What is said first of a conversion: attention, and why it is as fast as the CNN.
+"""Summary of a conversion: its attention layers, and why they are as fast as the CNN.
 
 Literal attention is sampled on an image that is drawn, at the inputs that the layers then get; the same numbers in
 another program would be another statement, so whether the converted network is the CNN's own program is one of its own.
@@ -26,16 +26,16 @@ from ..size import Size
 from .entry import attention_named
 from .layers import Layers
 
-_FLOPS = 2e10  # of a network that is run on the image: seconds
+_FLOPS = 2e10  # most FLOPs to run a network on the image: seconds
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What is said first.
+    """Summary of a conversion.
 
     Attributes:
-        layers: Attention layers.
-        heads: Heads of all of them.
+        layers: Number of attention layers.
+        heads: Number of heads in all of them.
         samples: Literal attention of each that is certified and ran, by its name.
         is_same_program: Whether the converted network is the CNN's program, node for node.
     """
@@ -87,7 +87,7 @@ class Summary:
 
 
 def _within(flops: float) -> Callable[[SelfAttention, Tensor], bool]:
-    """Whether convolutions take no more floating-point operations together, each of one image."""
+    """Returns a test that accepts layers while their convolutions together take at most ``flops`` for one image."""
     left = flops
 
     def allowed(layer: SelfAttention, x: Tensor) -> bool:
@@ -101,13 +101,13 @@ def _within(flops: float) -> Callable[[SelfAttention, Tensor], bool]:
 def _sampled(model: nn.Module, inputs: Mapping[str, Tensor]) -> dict[str, LiteralSample]:
     found = {}
     for name, x in inputs.items():
-        with contextlib.suppress(ConversionError):  # of scores that cancel, or an input that is not finite
+        with contextlib.suppress(ConversionError):  # scores cancel, or an input is not finite
             found[name] = sample_layer(attention_named(model, name), x)
     return found
 
 
 def is_the_cnn(model: nn.Module, image: Tensor) -> bool:
-    """Whether a network is its CNN's program; False without a try where a layer is not in the exact regime."""
+    """Whether a network is its CNN's program; False at once if a layer is not in the exact regime."""
     layers = [module for module in model.modules() if isinstance(module, SelfAttention)]
     if model.training or not all(layer.regime.is_exact and layer.content is None for layer in layers):
         return False

@@ -1,4 +1,4 @@
-"""Tensors in files that we write: as safetensors, and as ``torch.save`` writes them."""
+"""Writing of tensors, as safetensors and by ``torch.save``."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Place = tuple[object, ...]
 
 
 def place(tensor: Tensor) -> Place:
-    """Where a tensor's numbers lie and how they are read: the same for two tensors only if they are one."""
+    """Storage, offset and layout of a tensor: equal for two tensors only if they are one."""
     return (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
 
 
 def aliases(state: Mapping[str, Tensor]) -> dict[str, str]:
-    """The names whose numbers an earlier name holds already, each with that name.
+    """Names that share their numbers with an earlier name, each with that name.
 
     Safetensors has no shared tensors. As ``safetensors.torch.save_model`` does, one of the names keeps the numbers, and
     the file's metadata say of each other name which one that is.

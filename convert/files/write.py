@@ -82,7 +82,7 @@ def _write(
 def marked_file(target: Path | None, *, marks: Collection[str], sources: Iterable[Path] = ()) -> Iterator[Write]:
     """Checks the place of a text before the work whose result it is, and yields the function that writes it.
 
-    A text of ours is replaced without being told to: it says near its beginning what wrote it.
+    A text that conv2attn wrote is replaced without ``force``: a mark near its beginning identifies it.
 
     Args:
         target: The file, or None to write nothing.
@@ -136,11 +136,11 @@ def check_marked(target: Path, marks: Collection[str], sources: Iterable[Path] =
 
 
 def check_distinct(targets: Iterable[Path]) -> None:
-    """Refuses outputs of one run of which two are the same file, perhaps by a link."""
+    """Refuses outputs of one run if two of them are the same file, perhaps by a link."""
     known: dict[Path, Path] = {}
     for target in targets:
         if (first := known.setdefault(_resolved(target), target)) is not target:
-            raise OutputError(f"{first} and {target} are the same file; each output takes a file of its own")
+            raise OutputError(f"{first} and {target} are the same file; each output needs its own file")
 
 
 def check_apart(target: Path, sources: Iterable[Path]) -> None:
@@ -151,9 +151,9 @@ def check_apart(target: Path, sources: Iterable[Path]) -> None:
 
 
 def check_outside(target: Path, source: Path) -> None:
-    """Refuses a target in a folder whose entries are read: it would be one of them, the next time."""
+    """Refuses a target in a folder whose entries are read, since the next run would read it too."""
     if source.exists() and _is_within(target.parent, source):
-        raise OutputError(f"{target} cannot be written: it is inside {source}, and would be read as a part of that")
+        raise OutputError(f"{target} cannot be written: it is inside {source}, and would be read as part of it")
 
 
 def is_ours(config: Path) -> bool:
@@ -227,7 +227,7 @@ def _remove(temporary: Path, target: Path) -> None:
 
 @contextmanager
 def _place(target: Path) -> Iterator[Path]:
-    """A target with links followed, in a folder that takes it."""
+    """A target with links followed, in a folder that can be written."""
     target = _resolved(target)
     if not target.parent.is_dir():
         raise OutputError(f"{target} cannot be written: there is no folder {target.parent}")

@@ -1,1 +1,1 @@
-"""Whole networks: which layers are converted, and what came of it."""
+"""Conversion of whole networks: choice of layers, replacement, report."""

@@ -44,7 +44,7 @@ _FUNCTIONS: dict[Any, tuple[str, ...]] = {
 
 
 class Traced(NamedTuple):
-    """A model whose calls are modules, and the calls that stay calls."""
+    """A model whose calls are modules, and the calls that could not become modules."""
 
     model: nn.Module
     left: tuple[Problem, ...]
@@ -75,7 +75,7 @@ def calls_as_modules(model: nn.Module) -> Traced:
 
 
 def _may_call(module: nn.Module) -> bool:
-    """Whether a module is a graph, or its code names a convolution; a convolution's own code counts for nothing."""
+    """Whether a module is a graph, or its code names a convolution; False for convolutions themselves."""
     if isinstance(module, fx.GraphModule):
         return True
     is_own = isinstance(module, SelfAttention | nn.modules.conv._ConvNd) or type(module).__module__.startswith("torch.")
@@ -172,7 +172,7 @@ def _owner(module: fx.GraphModule, sources: Sequence[fx.Node]) -> str | None:
 
 
 def _free_name(module: nn.Module, conv: Convolution) -> str:
-    """Such as ``conv2d``, or ``conv2d_1`` where that is taken."""
+    """A free name such as ``conv2d``, or ``conv2d_1`` where that is taken."""
     name = f"conv{'_transpose' if conv.transposed else ''}{len(conv.kernel_size)}d"
     names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(1)))
     return next(name for name in names if not hasattr(module, name))
@@ -183,7 +183,7 @@ def _attributes(graph: fx.Graph) -> list[fx.Node]:
 
 
 def _is_called(graph: fx.Graph, path: str) -> bool:
-    """Whether a module is called as well, so that its tensors are used however often others use them."""
+    """Whether a module is also called, so that its tensors are in use."""
     return any(node.op == "call_module" and path == node.target for node in graph.nodes)
 
 

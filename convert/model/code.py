@@ -1,4 +1,4 @@
-"""What a module's own code names, and the graph that ``torch.fx`` makes of it."""
+"""Names in a module's own code, and its graph by ``torch.fx``."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _functions(names: set[str], module: nn.Module, known: dict[str, Any]) -> lis
     named = [known[name] for name in names if name in known]
     places = [module, *(found for found in named if isinstance(found, ModuleType) and not _is_torch(found.__name__))]
     named += [inspect.getattr_static(place, name, None) for place in places for name in names]
-    named = [getattr(found, "__func__", found) for found in named]  # of a static method
+    named = [getattr(found, "__func__", found) for found in named]  # unwraps a static method
     return [found for found in named if isinstance(found, FunctionType) and not _is_torch(found.__module__)]
 
 
@@ -64,13 +64,13 @@ def _is_torch(module: str | None) -> bool:
 
 
 def graph_of(module: nn.Module) -> fx.GraphModule:
-    """A module as a graph of the same function; of arguments that have defaults, it takes these alone.
+    """A module as a graph of the same function, which accepts arguments with defaults only at their defaults.
 
     The graph has the module's tensors, children and attributes. Another value for an argument that has a default fails
     when it is called.
 
     Raises:
-        ConversionError: The code cannot be traced, or a trace may mean something else than the code.
+        ConversionError: The code cannot be traced, or its trace may differ from it.
     """
     if "forward" in vars(module):
         raise ConversionError("its forward was replaced on the instance")
@@ -106,7 +106,7 @@ def _trace(module: nn.Module, *, training: bool) -> fx.Graph:
 
 
 def _with_all_of(module: nn.Module, graph: fx.GraphModule) -> fx.GraphModule:
-    """Gives a graph also what its module has and its code does not use."""
+    """Adds to a graph the tensors, children and attributes of its module that the code does not use."""
     for kind in ("_modules", "_parameters", "_buffers"):
         for name, value in getattr(module, kind).items():
             getattr(graph, kind).setdefault(name, value)

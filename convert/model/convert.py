@@ -46,7 +46,7 @@ _QUANTIZED = torch.ao.nn.quantized.modules.conv._ConvNd
 
 
 class Conversion(NamedTuple):
-    """A converted model, and what was done to it."""
+    """A converted model and its report."""
 
     model: nn.Module
     report: Report
@@ -62,7 +62,7 @@ class Conversion(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a conversion would do with each convolution of a model.
+    """Plan of a conversion: the decision for each convolution of a model.
 
     Attributes:
         chosen: Names of the convolutions to convert, grouped by module: a shared one has several.
@@ -95,7 +95,7 @@ def convert_model(
         model: Any model; a root that is itself a convolution is replaced as well.
         filter_fn: Called with each convolution and its fully qualified name; False leaves it alone.
         alpha: Locality strength, see ``attention_from_conv``.
-        engine: How the layers compute, see ``SelfAttention``.
+        engine: Engine of the layers, see ``SelfAttention``.
         inplace: Change the model instead of a copy. Use the returned model all the same: the root may be new.
         skip_unsupported: Leave convolutions that cannot be converted as they are, instead of refusing.
         trace: Convert calls too: those in the code of the model's modules, which ``torch.fx`` traces, and those in a
@@ -141,7 +141,7 @@ def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: 
 
     Args:
         model: A converted model, perhaps trained further.
-        tolerance: How much of a difference is accepted for soft attention, see ``conv_from_attention``.
+        tolerance: Largest accepted difference for soft attention, see ``conv_from_attention``.
         inplace: Change the model instead of a copy. Use the returned model all the same.
 
     Raises:
@@ -198,7 +198,7 @@ def is_convolution(module: nn.Module) -> bool:
 
 
 def _copied(model: nn.Module, *, keep_tensors: bool = False) -> nn.Module:
-    """A copy of a model, of its tensors too or with the very tensors."""
+    """A copy of a model, with copied or shared tensors."""
     kept = {id(tensor): tensor for tensor in itertools.chain(model.parameters(), model.buffers())}
     try:
         return copy.deepcopy(model, detached(model) | (kept if keep_tensors else {}))

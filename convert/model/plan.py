@@ -1,4 +1,4 @@
-"""What a conversion would cost, before it is done: each layer's input size and the memory of literal attention."""
+"""Cost of a conversion before it is done: each layer's input size and the memory of literal attention."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def plan_layers(
     notes: Mapping[str, str] | None = None,
     originals: Mapping[str, str] | None = None,
 ) -> list[LayerPlan]:
-    """Plans the named convolutions for images of this size; nothing is computed but shapes.
+    """Plans the named convolutions for images of one size, computing only shapes.
 
     Args:
         model: Holds the convolutions.
-        names: Of the convolutions.
-        size: Of the images; None for the usual one (``usual_size``).
-        notes: What the user should know of layers, by their names.
-        originals: What the file that they came from calls them, by their names.
+        names: Names of the convolutions.
+        size: Image size; None for the usual one (``usual_size``).
+        notes: Remarks on layers, by name.
+        originals: Names in the source file, by name.
     """
     sizes = layer_input_sizes(model, names, size=size or usual_size(model))
     plans = []
@@ -79,7 +79,7 @@ def literal_bytes(spec: ConvSpec, size: Size) -> int:
 
 
 def layer_input_sizes(model: nn.Module, names: list[str], *, size: Size) -> dict[str, Size]:
-    """Sizes of the inputs that layers get when the model gets one image, as far as it runs on one.
+    """Input size of each named layer when the model runs on one image; layers it does not reach are missing.
 
     A copy of the model runs on the meta device, where tensors have shapes and no values. The image has the
     channels of the model's first convolution.

@@ -1,4 +1,4 @@
-"""What a conversion did, as data."""
+"""Conversion report, as data."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ..spec import ConvSpec
 
 @dataclass(frozen=True)
 class LayerRecord:
-    """What is said of a convolution that is or would be converted.
+    """Description of a convolution that is or would be converted.
 
     Attributes:
         names: Fully qualified names of the layer; more than one if the model shares it.
         spec: Its geometry.
         parameters_before: Numbers in the convolution.
         parameters_after: Numbers in the attention layer.
-        note: What the user should know of its weights, or None.
-        original: What the file that it came from calls the layer, or None if that is its name.
+        note: A remark on its weights for the user, or None.
+        original: The layer's name in the source file, or None if it is the same.
     """
 
     names: tuple[str, ...]
@@ -46,7 +46,7 @@ class LayerRecord:
         return self.spec.num_heads
 
     def noted(self, note: str | None) -> Self:
-        """The same layer with one more note."""
+        """The same record with one more note."""
         if note is None or note in (self.note or ""):
             return self
         return replace(self, note=note if self.note is None else f"{self.note}; {note}")
@@ -62,7 +62,7 @@ class LayerReport(LayerRecord):
 
     Attributes:
         alpha: Locality strength of the heads.
-        engine: The engine it was given.
+        engine: Its engine.
     """
 
     alpha: float
@@ -84,7 +84,7 @@ class LayerReport(LayerRecord):
 
 @dataclass(frozen=True)
 class Report:
-    """What a conversion did with each convolution of a model.
+    """Conversion report: the outcome for each convolution of a model.
 
     Attributes:
         layers: The converted layers, in the model's order.
@@ -102,11 +102,11 @@ class Report:
         return cls(tuple(LayerReport.of(n, layer) for n, layer in layers if isinstance(layer, SelfAttention)), ())
 
     def noted(self, notes: Mapping[str, str], originals: Mapping[str, str] | None = None) -> Report:
-        """The same report, with what else the user should know of layers, by their names.
+        """The same report with further notes and original names.
 
         Args:
-            notes: What that is.
-            originals: What the file that they came from calls them.
+            notes: Remarks on layers, by name.
+            originals: Names in the source file, by name.
         """
         layers = (layer.noted(notes.get(layer.name)) for layer in self.layers)
         if originals is not None:
@@ -141,5 +141,5 @@ _HEADER = "layer", "convolution", "heads", "alpha", "engine"
 
 
 def _is_positional(name: str) -> bool:
-    """Whether a parameter of an attention layer is one that its convolution has not."""
+    """Whether a parameter of an attention layer is missing in its convolution."""
     return name.partition(".")[0] in ("log_alpha", "centers", "content", "axis_scores")

@@ -1,4 +1,4 @@
-"""Chooses layers by the patterns that a user gives."""
+"""Choice of layers by patterns."""
 
 from __future__ import annotations
 

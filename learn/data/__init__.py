@@ -1,1 +1,1 @@
-"""What is learned from: images with labels, of several kinds."""
+"""Training data: images with labels, of several kinds."""

@@ -1,7 +1,4 @@
-"""CIFAR-10, from the archives in which its authors give it, packed or unpacked; nothing in them is run.
-
-    cifar-10-python.tar.gz    cifar-10-batches-py/data_batch_1 ... 5, test_batch: pickles of a dictionary each
-    cifar-10-binary.tar.gz    cifar-10-batches-bin/data_batch_1.bin ... 5.bin, test_batch.bin: 1 + 3072 bytes an image
+"""CIFAR-10, from ``cifar-10-python.tar.gz``, packed or unpacked: a pickled dictionary for each batch; no code is run.
 
 An image is 32 x 32 pixels: its red values row by row, then its green, then its blue. (A. Krizhevsky, Learning Multiple
 Layers of Features from Tiny Images, 2009.)
@@ -24,7 +21,7 @@ from .images import ImageData, Split, divided
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")  # the last is the test set
-_SHAPE, _NUMBERS = (3, 32, 32), 3 * 32 * 32
+_SHAPE = 3, 32, 32
 _SHARE, _SEED = 0.1, 0  # validation images, of those to learn from
 
 
@@ -32,7 +29,7 @@ def cifar10(path: Path) -> ImageData:
     """CIFAR-10: its test set, and of its other images 90 % to learn from and 10 % to choose.
 
     Args:
-        path: One of the archives, or a folder with what one holds, or its parent.
+        path: The archive, or a folder with what it holds, or its parent.
 
     Raises:
         CheckpointError: The file or folder is missing, is something else, lacks a batch, or holds a damaged one.
@@ -42,11 +39,9 @@ def cifar10(path: Path) -> ImageData:
     except (OSError, EOFError, tarfile.TarError) as error:
         reason = getattr(error, "strerror", None) or "it is no archive of tar, or is damaged"
         raise CheckpointError(f"{path} cannot be read: {reason}") from error
-    ending = ".bin" if any(name.endswith(".bin") for name in found) else ""
-    wanted = [f"{name}{ending}" for name in BATCHES]
-    if lacking := [name for name in wanted if name not in found]:
-        raise CheckpointError(f"{path} is not CIFAR-10: it lacks {', '.join(lacking)}")
-    batches = [_split(f"{name} in {path}", found[name], pickled=not ending) for name in wanted]
+    if lacking := [name for name in BATCHES if name not in found]:
+        raise CheckpointError(f"{path} is not CIFAR-10 in its Python version: it lacks {', '.join(lacking)}")
+    batches = [_split(f"{name} in {path}", found[name]) for name in BATCHES]
     known = Split(torch.cat([one.images for one in batches[:-1]]), torch.cat([one.labels for one in batches[:-1]]))
     validation, train = divided(known, shares=(_SHARE,), seed=_SEED)
     return ImageData("cifar10", CLASSES, train, validation, batches[-1], flips=True)
@@ -64,9 +59,9 @@ def _from_archive(path: Path) -> dict[str, bytes]:
         return {name: stream.read() for name, stream in found.items() if stream is not None}
 
 
-def _split(name: str, content: bytes, *, pickled: bool) -> Split:
+def _split(name: str, content: bytes) -> Split:
     try:
-        images, labels = _pickled(content) if pickled else _binary(content)
+        images, labels = _unpickled(content)
     except Exception as error:  # a damaged pickle raises anything
         raise CheckpointError(f"{name} is not a batch of CIFAR-10, or is cut short: {error}") from error
     if not 0 < len(images) == len(labels) or not bool(((labels >= 0) & (labels < len(CLASSES))).all()):
@@ -74,14 +69,9 @@ def _split(name: str, content: bytes, *, pickled: bool) -> Split:
     return Split(images.view(-1, *_SHAPE), labels)
 
 
-def _binary(content: bytes) -> tuple[Tensor, Tensor]:
-    rows = torch.frombuffer(bytearray(content), dtype=torch.uint8).view(-1, 1 + _NUMBERS)
-    return rows[:, 1:].contiguous(), rows[:, 0].long()
-
-
-def _pickled(content: bytes) -> tuple[Tensor, Tensor]:
+def _unpickled(content: bytes) -> tuple[Tensor, Tensor]:
     batch = _Arrays(io.BytesIO(content), encoding="latin1").load()
-    images = torch.from_numpy(np.ascontiguousarray(batch["data"], dtype=np.uint8)).view(-1, _NUMBERS)
+    images = torch.from_numpy(np.ascontiguousarray(batch["data"], dtype=np.uint8))
     return images, torch.tensor(batch["labels"], dtype=torch.int64)
 
 

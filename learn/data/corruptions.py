@@ -20,14 +20,14 @@ from .images import Split
 _SEED = 20
 NOISE = 0.15  # standard deviation
 BLUR = 1 / 20  # standard deviation of the Gaussian, of the image's shorter side
-CONTRAST = 0.5  # of the distance from an image's mean
+CONTRAST = 0.5  # factor of the distance from an image's mean
 BRIGHTNESS = 0.2  # added
-PIXELATE = 0.6  # of the rows and columns
-QUALITY = 25  # of the JPEG
+PIXELATE = 0.6  # share of the rows and columns that remain
+QUALITY = 25  # JPEG quality
 
 
 def corruptions() -> dict[str, Callable[[Tensor], Tensor]]:
-    """By name, what each makes of images [count, channels, rows, columns] from 0 to 1; JPEG only if Pillow is there."""
+    """Corruptions of images [count, channels, rows, columns] from 0 to 1, by name; JPEG only if Pillow is installed."""
     found: dict[str, Callable[[Tensor], Tensor]] = {
         "noise": _noise,
         "blur": _blur,

@@ -46,11 +46,11 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True)
 class ImageData:
-    """What a network is trained, chosen and judged with.
+    """Images for training, validation and test.
 
     Attributes:
         name: Its kind.
-        classes: What the labels mean.
+        classes: Names of the labels.
         train: Images to learn from.
         validation: Images that choose between epochs.
         test: Images that are looked at once.

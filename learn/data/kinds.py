@@ -1,4 +1,4 @@
-"""Which data a text like ``digits`` or ``folder:PATH`` means."""
+"""Loading of the data that a text like ``digits`` or ``folder:PATH`` names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from .drawn import drawn
 from .folder import folder
 from .images import ImageData
 
-KINDS = "digits, drawn, cifar10:PATH or folder:PATH"
+KINDS = "digits, drawn, drawn:SIDE, cifar10:PATH or folder:PATH"
+"""Without a colon, the path of a folder means the same as folder:PATH, unless it is one of these words."""
+_DRAWN = 16, 256  # sides
 
 
 def load_data(
@@ -29,8 +31,8 @@ def load_data(
 
     Args:
         text: One of ``KINDS``.
-        channels: What the network takes; None takes what the images have.
-        size: What the pictures of a folder are scaled to; None takes the first one's.
+        channels: Channels of the network's input; None takes those of the images.
+        size: Size to scale a folder's pictures to; None takes the first one's.
         preprocessing: What the network was trained on. A ``Preprocessing`` scales and cuts a folder's pictures, too, a
             ``Normalization`` is mean and deviation alone; None means values from -1 to 1.
         out: Where what is made with them will be; in a folder of pictures it would be one of their classes.
@@ -42,25 +44,30 @@ def load_data(
         ToolError: scikit-learn is needed, and not installed.
         ConversionError: The images do not have the network's channels.
     """
-    if isinstance(preprocessing, Preprocessing):
-        found = _load(text, channels=channels, size=size, preprocessing=preprocessing, out=out)
-        return found.normalized(preprocessing.normalization)
-    found = _load(text, channels=channels, size=size, preprocessing=None, out=out)
-    return found if preprocessing is None else found.normalized(preprocessing)
+    whole = preprocessing if isinstance(preprocessing, Preprocessing) else None
+    normalization = preprocessing.normalization if isinstance(preprocessing, Preprocessing) else preprocessing
+    found = _load(text, channels=channels, size=size, preprocessing=whole, out=out)
+    return found if normalization is None else found.normalized(normalization)
 
 
 def _load(
     text: str, *, channels: int | None, size: Size | None, preprocessing: Preprocessing | None, out: Path | None
 ) -> ImageData:
-    kind, colon, path = text.partition(":")
-    wanted_path = kind in ("cifar10", "folder")
-    if kind not in ("digits", "drawn", "cifar10", "folder") or wanted_path != bool(colon and path):
-        raise OptionError(f"data must be {KINDS}; got {text!r:.200}")
-    if kind == "folder":
+    kind, _, path = text.partition(":")
+    if text and kind not in ("digits", "drawn", "cifar10", "folder") and Path(text).is_dir():
+        kind, path = "folder", text
+    if kind == "folder" and path:
         if out is not None:
             check_outside(out, Path(path))
         return folder(Path(path), channels=channels or 3, size=size, preprocessing=preprocessing)
+    if text in ("digits", "drawn"):
+        data = digits() if text == "digits" else drawn()
+    elif kind == "cifar10" and path:
+        data = cifar10(Path(path))
+    elif kind == "drawn" and path.isascii() and path.isdecimal() and _DRAWN[0] <= int(path[:9]) <= _DRAWN[1]:
+        data = drawn((int(path), int(path)))
+    else:
+        raise OptionError(f"data must be {KINDS}, with a side from {_DRAWN[0]} to {_DRAWN[1]}; got {text!r:.200}")
     if size is not None:
         raise OptionError(f"the images of {kind} have their size; only a folder's are scaled")
-    data = cifar10(Path(path)) if kind == "cifar10" else digits() if kind == "digits" else drawn()
     return data if channels is None else data.for_channels(channels)

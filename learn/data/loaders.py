@@ -14,7 +14,7 @@ Pairs = Iterable[tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Loaders:
-    """What a network is trained and chosen with.
+    """Loaders for training and validation.
 
     Attributes:
         name: What a run's folder calls it.

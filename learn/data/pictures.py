@@ -7,7 +7,6 @@ files.
 
 from __future__ import annotations
 
-import mmap
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,10 +24,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 LONGEST = 224  # pixels of the longer side that a picture to look at is scaled down to
-MOST_PIXELS = 2**25  # of a picture: those of most cameras, which take up to 1.25 GB while they are read
-MOST_SCANS = 100  # of a JPEG as large as that; of a smaller one more, in proportion
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "WEBP")  # TIFF has tiles of any size; Pillow starts programs for others
-_SCAN = b"\xff\xda"  # begins a scan of a JPEG, all of whose pixels are gone through for each
 _DEEP = ("I", "F")  # modes of numbers that do not fit into a byte
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
@@ -41,7 +37,7 @@ def read_picture(path: Path, channels: int, size: Size | None = None, *, longest
     """Reads a picture; values 0 to 255 become -1 to 1.
 
     Args:
-        path: A file of a usual kind, of at most ``MOST_PIXELS``.
+        path: A file of a usual kind.
         channels: 1 for grey values, 3 for red, green and blue, 4 for these and opacity.
         size: Scale to these rows and columns; None keeps the picture's.
         longest: Without a size, scale down to so many pixels on the longer side.
@@ -50,7 +46,7 @@ def read_picture(path: Path, channels: int, size: Size | None = None, *, longest
         [channels, rows, columns], float32.
 
     Raises:
-        CheckpointError: The file cannot be read, is no picture or too large, or the network takes other channels.
+        CheckpointError: The file cannot be read, is no picture, or too large for Pillow; or the channels are others.
     """
     picture = _opened(path, channels)
     scaled = size or _scaled_down(Size(picture.height, picture.width), longest)
@@ -67,7 +63,7 @@ def read_pixels(path: Path, preprocessing: Preprocessing, size: Size | None = No
 
     Args:
         path: As ``read_picture``'s.
-        preprocessing: What the network was trained on.
+        preprocessing: The network's preprocessing in training.
         size: Scale to these rows and columns, and cut nothing out, instead of what the preprocessing says.
 
     Returns:
@@ -100,12 +96,8 @@ def _opened(path: Path, channels: int) -> Image:
     check_plain_file(path)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what Pillow finds odd, and reads
+            warnings.simplefilter("ignore")  # warnings about oddities that Pillow can read
             with Image.open(path, formats=_FORMATS) as opened:
-                if opened.width * opened.height > MOST_PIXELS:
-                    raise CheckpointError(_too_many(path))
-                if opened.format in ("JPEG", "MPO") and _has_many_scans(path, opened.width * opened.height):
-                    raise CheckpointError(f"{path} is a picture in more scans than any program writes")
                 if opened.mode.startswith(_DEEP):
                     raise CheckpointError(
                         f"{path} has more than 8 bits a channel; .npy and .pt files hold such numbers"
@@ -115,8 +107,6 @@ def _opened(path: Path, channels: int) -> Image:
         raise
     except UnidentifiedImageError as error:
         raise CheckpointError(f"{path} is not a picture of a kind that is read: {', '.join(_FORMATS)}") from error
-    except Image.DecompressionBombError as error:
-        raise CheckpointError(_too_many(path)) from error
     except Exception as error:  # a damaged file makes Pillow raise many things
         raise CheckpointError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
@@ -133,19 +123,6 @@ def _bytes(picture: Image) -> Tensor:
     """The bytes of a picture, [channels, rows, columns]."""
     values = torch.from_numpy(np.array(picture)).view(picture.height, picture.width, -1)
     return values.permute(2, 0, 1).contiguous()  # training on channels that lie last crashes torch 2.13 on CPUs
-
-
-def _has_many_scans(path: Path, pixels: int) -> bool:
-    """Whether a JPEG of so many pixels takes longer to decode than ``MOST_SCANS`` of the largest."""
-    left, position = MOST_SCANS * MOST_PIXELS // pixels, -1
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        while left >= 0 and (position := content.find(_SCAN, position + 1)) >= 0:
-            left -= 1
-    return left < 0
-
-
-def _too_many(path: Path) -> str:
-    return f"{path} is a picture of too many pixels: at most {MOST_PIXELS:,} are read"
 
 
 def check_plain_file(path: Path) -> None:

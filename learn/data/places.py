@@ -1,4 +1,4 @@
-"""Where the images of a folder lie: in it, in a folder for each class, or in such folders for train, val and test.
+"""Layouts of image folders: images in it, in a folder for each class, or in such folders for train, val and test.
 
 FOLDER/a.png                      images without labels
 FOLDER/cat/a.png                  a folder for each class

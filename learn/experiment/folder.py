@@ -18,7 +18,6 @@ from ...convert.plain import as_unicode, from_plain, json_text, path_in, read_js
 from ..heads.grid import Grid
 from ..training.folders import begin_folder
 from .recipes import Setting, encodings_of
-from .results import Result
 
 EXPERIMENT, RESULTS = "experiment.json", "results.json"
 _VERSION = 2
@@ -26,7 +25,7 @@ _VERSION = 2
 
 @dataclass(frozen=True)
 class Experiment:
-    """What an experiment is.
+    """Description of an experiment.
 
     Attributes:
         data: The data, as a user named it; bytes of a path that are not UTF-8 are escapes.
@@ -57,7 +56,7 @@ class Experiment:
 
     @classmethod
     def from_json(cls, found: Any) -> Experiment:
-        """What ``to_json`` wrote.
+        """Reads the output of ``to_json``.
 
         Raises:
             ValueError: It is something else.
@@ -74,10 +73,27 @@ class Experiment:
 
 
 @dataclass(frozen=True)
-class _Results:
-    """What the file of results holds."""
+class Result:
+    """A run that is over.
 
-    rows: tuple[Result, ...]
+    Attributes:
+        encoding: An encoding, or a residual network.
+        seed: Its seed.
+        parameters: Numbers that it trained.
+        best_epoch: The first epoch of its highest accuracy on the validation images.
+        validation: That accuracy.
+        test: The accuracy of that epoch's network on the test images.
+        nonlocality: Mean distance in pixels between a query and what it attends to, layer by layer, before training
+            and after that epoch; empty where there are no heads.
+    """
+
+    encoding: str
+    seed: int
+    parameters: int
+    best_epoch: int
+    validation: float
+    test: float
+    nonlocality: tuple[tuple[float, ...], ...] = ()
 
 
 def begin(folder: Path, experiment: Experiment, *, resume: bool) -> None:
@@ -103,7 +119,7 @@ def begin(folder: Path, experiment: Experiment, *, resume: bool) -> None:
 
 
 def run_folder(folder: Path, encoding: str, seed: int) -> Path:
-    """Where a run is kept."""
+    """Folder of a run."""
     return folder / encoding / f"seed-{seed}"
 
 
@@ -113,7 +129,7 @@ def is_experiment(folder: Path) -> bool:
 
 
 def read_experiment(folder: Path) -> Experiment:
-    """What a folder's experiment is.
+    """Reads the description of a folder's experiment.
 
     Raises:
         CheckpointError: It cannot be read, or is something else.
@@ -128,7 +144,7 @@ def read_experiment(folder: Path) -> Experiment:
 
 def write_results(folder: Path, results: Sequence[Result]) -> None:
     """Writes the rows of all runs."""
-    text = json_text([result.to_json() for result in results]) + "\n"
+    text = json_text([asdict(result) for result in results]) + "\n"
     write_file(folder / RESULTS, lambda path: path.write_text(text, encoding="utf-8"), force=True)
 
 
@@ -142,14 +158,12 @@ def read_results(folder: Path, *, partly: bool = False) -> list[Result]:
     Raises:
         CheckpointError: The experiment is not over, or the file holds something else.
     """
-    if partly and not (folder / RESULTS).exists():
-        return []
     if not (folder / RESULTS).exists():
+        if partly:
+            return []
         raise CheckpointError(f"{folder} holds an experiment that is not over: it has no {RESULTS}")
-    file = path_in(folder, RESULTS)
     try:
-        return list(from_plain(_Results, {"rows": read_json(file)}).rows)
-    except OSError as error:
-        raise CheckpointError(f"{folder / RESULTS} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+        rows: Any = read_json(path_in(folder, RESULTS))
+        return [from_plain(Result, row) for row in rows]
+    except (TypeError, ValueError) as error:
         raise CheckpointError(f"{folder / RESULTS} does not hold the results of an experiment") from error

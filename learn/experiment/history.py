@@ -1,17 +1,18 @@
-"""Where the heads of a run looked, epoch after epoch, read from its records."""
+"""Positions and attention of a run's heads after each epoch, read from its records."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...convert.errors import CheckpointError, SelectionError
-from ...convert.plain import from_plain, path_in
+from ...convert.plain import path_in
 from ..heads.grid import Grid
 from ..training.records import RECORDS, Record, read_records
 from .folder import read_experiment, run_folder
@@ -20,7 +21,7 @@ from .recorder import unpacked
 
 @dataclass(frozen=True)
 class LayerRecord:
-    """Where the heads of a layer look after an epoch.
+    """Record of a layer's heads after an epoch.
 
     Attributes:
         centers: In pixels from the query, (row, column), [num_heads, 2].
@@ -67,27 +68,6 @@ class History:
         return max(range(1, len(self.accuracies)), key=self.accuracies.__getitem__, default=0)
 
 
-@dataclass(frozen=True)
-class _Recorded:
-    """What ``recorder.py`` writes of a layer, as far as it is read."""
-
-    centers: tuple[tuple[float, float], ...]
-    covariances: tuple[tuple[float, float, float], ...]
-    maps: str
-    taps: tuple[tuple[int, int], ...]
-    one_pixel: float
-    spread: float
-    nonlocality: float
-    distance: float
-
-
-@dataclass(frozen=True)
-class _Validation:
-    """What is read of a network's scores on the validation images."""
-
-    accuracy: float
-
-
 def read_history(folder: Path, encoding: str, seed: int = 0) -> History:
     """The heads of a run after each epoch.
 
@@ -98,14 +78,10 @@ def read_history(folder: Path, encoding: str, seed: int = 0) -> History:
     experiment = read_experiment(folder)
     if encoding not in experiment.encodings or not 0 <= seed < experiment.seeds:
         raise SelectionError(f"{folder} has no run of {encoding} with seed {seed}")
-    records = _records(folder, encoding, seed)
-    if "layers" not in records[0]:
-        raise SelectionError(f"{encoding} has no heads to look at")
-    with _readable(folder, encoding, seed):
+    with _records(folder, encoding, seed) as records:
+        if "layers" not in records[0]:
+            raise SelectionError(f"{encoding} has no heads to look at")
         epochs = [[_layer(layer, experiment.grid) for layer in record["layers"]] for record in records]
-        heads = {tuple(len(layer.taps) for layer in layers) for layers in epochs}
-        if len(heads) > 1 or len(set(*heads)) != 1 or not all(*heads):
-            raise ValueError("not every epoch has the same layers, or not every layer as many heads, or none")
         return History(encoding, seed, experiment.grid, _accuracies(records), epochs)
 
 
@@ -117,55 +93,39 @@ def read_accuracies(folder: Path, encoding: str, seeds: int) -> list[list[float]
     """
     found = []
     for seed in range(seeds):
-        records = _records(folder, encoding, seed)
-        with _readable(folder, encoding, seed):
+        with _records(folder, encoding, seed) as records:
             found.append(_accuracies(records))
     if len({len(accuracies) for accuracies in found}) > 1:
         raise CheckpointError(f"{folder} holds an experiment that is not over: runs of {encoding} differ in epochs")
     return found
 
 
-def _records(folder: Path, encoding: str, seed: int) -> list[Record]:
+@contextmanager
+def _records(folder: Path, encoding: str, seed: int) -> Iterator[list[Record]]:
+    """The records of a run; what is read of them within, and is something else, is refused."""
     place = run_folder(folder, encoding, seed)
     path_in(folder, (place / RECORDS).relative_to(folder).as_posix())
-    return read_records(place)
-
-
-@contextmanager
-def _readable(folder: Path, encoding: str, seed: int) -> Iterator[None]:
-    """Refuses records that are read within, and are something else."""
     try:
-        yield
+        yield read_records(place)
     except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise CheckpointError(
-            f"{run_folder(folder, encoding, seed)} does not hold the records of such a run"
-        ) from error
+        if isinstance(error, CheckpointError | SelectionError):
+            raise
+        raise CheckpointError(f"{place} does not hold the records of such a run") from error
 
 
 def _accuracies(records: Sequence[Record]) -> list[float]:
-    found = [from_plain(_Validation, _fields(_Validation, record["validation"])).accuracy for record in records]
+    found = [float(record["validation"]["accuracy"]) for record in records]
     if not all(0 <= accuracy <= 1 for accuracy in found):
         raise ValueError("an accuracy is between 0 and 1")
     return found
 
 
-def _layer(layer: object, grid: Grid) -> LayerRecord:
-    found = from_plain(_Recorded, _fields(_Recorded, layer))
-    heads = len(found.taps)
+def _layer(found: dict[str, Any], grid: Grid) -> LayerRecord:
+    heads = len(found["taps"])
     return LayerRecord(
-        torch.tensor(found.centers).view(heads, 2),
-        torch.tensor(found.covariances).view(heads, 3),
-        unpacked(found.maps, (heads, grid.key_rows, grid.key_columns)),
-        torch.tensor(found.taps).view(heads, 2),
-        found.one_pixel,
-        found.spread,
-        found.nonlocality,
-        found.distance,
+        torch.tensor(found["centers"]).view(heads, 2),
+        torch.tensor(found["covariances"]).view(heads, 3),
+        unpacked(found["maps"], (heads, grid.key_rows, grid.key_columns)),
+        torch.tensor(found["taps"]).view(heads, 2),
+        *(float(found[name]) for name in ("one_pixel", "spread", "nonlocality", "distance")),
     )
-
-
-def _fields(kind: type, data: object) -> dict[str, object]:
-    """Those of the data that are fields of a dataclass; records hold more."""
-    if not isinstance(data, dict):
-        raise TypeError("a record is of another kind")
-    return {field.name: data[field.name] for field in fields(kind)}

@@ -1,4 +1,4 @@
-"""How large the networks of an experiment are, and how they are trained: a small default, and the paper's."""
+"""Sizes and training recipes of an experiment's networks: a small default, and the paper's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..heads.positions import Positions
 from ..networks.attention import PAPER, AttentionNetwork, AttentionSizes, ImageKind
 from ..networks.encodings import ENCODINGS
 from ..networks.resnet import BLOCKS, WIDTH, resnet
-from ..training.recipe import Groups, Recipe
+from ..training.recipe import Groups, Recipe, plain_groups
 
 ALL = (*ENCODINGS, *BLOCKS)
 """What a comparison holds."""
@@ -22,12 +22,12 @@ _MOST = 4096  # blocks, heads of each, or pixels of padding and one
 
 @dataclass(frozen=True)
 class Setting:
-    """What the runs of an experiment have in common.
+    """Common setting of an experiment's runs.
 
     Attributes:
         sizes: Of the networks of attention; each run has its own encoding.
         width: Channels of the first stage of residual networks.
-        recipe: How all of them are trained; each run has its own seed.
+        recipe: Training recipe of all networks; each run has its own seed.
         faster: How many times as fast scores of positions learn as all else.
         rates: Learning rates of networks that do not have the recipe's, by name.
     """
@@ -119,18 +119,7 @@ def parameter_groups(network: nn.Module, setting: Setting) -> Groups:
 
     Decay would pull centres to the query and every Gaussian to one size.
     """
-    positions = {
-        id(parameter)
-        for module in network.modules()
-        if isinstance(module, Positions)
-        for parameter in module.parameters()
-    }
+    layers = [module for module in network.modules() if isinstance(module, Positions)]
+    apart = [parameter for layer in layers for parameter in layer.parameters()]
     recipe = setting.recipe
-    groups: Groups = [
-        {"params": [], "weight_decay": recipe.weight_decay},
-        {"params": [], "weight_decay": 0.0},
-        {"params": [], "weight_decay": 0.0, "lr": setting.faster * recipe.lr},
-    ]
-    for parameter in network.parameters():
-        groups[2 if id(parameter) in positions else parameter.ndim <= 1]["params"].append(parameter)
-    return [group for group in groups if group["params"]]
+    return plain_groups(network, weight_decay=recipe.weight_decay, apart=apart, apart_lr=setting.faster * recipe.lr)

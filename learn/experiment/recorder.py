@@ -1,4 +1,4 @@
-"""What is recorded of the heads of a network after each epoch: enough to draw where they look."""
+"""Records of a network's heads after each epoch, from which their attention can be drawn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..networks.attention import AttentionNetwork
 from ..training.records import Record
 
 _DIGITS = 4  # after the point: a ten-thousandth of a pixel
-_LEVELS = 255  # of a probability, which a byte holds
+_LEVELS = 255  # levels of a probability in a byte
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class HeadRecorder:
 
 
 def _layer(layer: HeadAttention, grid: Grid, x: Tensor) -> dict[str, Any]:
-    """What is recorded of one layer that sees x [batch, rows, columns, channels]."""
+    """Record of one layer that sees x [batch, rows, columns, channels]."""
     seen = None if layer.content is None else x
     maps = layer.probabilities(grid, seen)
     middle = maps[..., grid.middle, :].reshape(-1, *maps.shape[-3:-2], maps.shape[-1]).mean(0)

@@ -18,10 +18,9 @@ from ..data.images import ImageData
 from ..training.evaluate import accuracy
 from ..training.fit import Trained, check_machine, check_run, fit
 from ..training.recipe import Groups, Machine
-from .folder import Experiment, begin, read_results, run_folder, write_results
+from .folder import Experiment, Result, begin, read_results, run_folder, write_results
 from .recipes import Setting, build, parameter_groups
 from .recorder import HeadRecorder
-from .results import Result
 
 _SEEN = 16  # validation images that heads with content are recorded on
 
@@ -49,11 +48,11 @@ def run_experiment(
     """Trains every network, then tests each once.
 
     Args:
-        experiment: What is run.
+        experiment: The experiment.
         data: The images.
-        folder: Where it is kept; its parent must exist.
-        machine: What is passed to Lightning.
-        resume: Go on with an experiment that was killed, or is to have more encodings or seeds.
+        folder: Its folder, whose parent must exist.
+        machine: Options for Lightning.
+        resume: Continue an experiment that was interrupted, or gets more encodings or seeds.
         progress: Show bars on standard error.
         on_run: Told of each run that ends.
 
@@ -124,11 +123,14 @@ def _recorder(data: ImageData) -> HeadRecorder:
 
 
 def _tested(encoding: str, seed: int, trained: Trained, data: ImageData) -> Result:
+    first, best = trained.records[0], trained.records[trained.best_epoch]
+    far = (tuple(layer["nonlocality"] for layer in record.get("layers", ())) for record in (first, best))
     return Result(
         encoding,
         seed,
         sum(parameter.numel() for parameter in trained.network.parameters()),
         trained.best_epoch,
-        trained.records[trained.best_epoch]["validation"]["accuracy"],
+        best["validation"]["accuracy"],
         accuracy(trained.network, data.test),
+        tuple(layers for layers in far if layers),
     )

@@ -33,7 +33,7 @@ _CLASSES: dict[int, type[nn.Conv1d | nn.Conv2d | nn.Conv3d]] = {1: nn.Conv1d, 2:
 
 @dataclass(frozen=True)
 class FreezeCertificate:
-    """How far a frozen convolution can be from its attention, in exact arithmetic, for inputs within a range.
+    """Bound on a frozen convolution's distance from its attention, in exact arithmetic, for inputs within a range.
 
     Attributes:
         kernel_size: Of the convolution.
@@ -53,7 +53,7 @@ class FrozenLayer:
     Attributes:
         names: Its names in the model; empty for a layer alone.
         convolution: ``nn.Conv1d``, ``nn.Conv2d`` or ``nn.Conv3d``.
-        certificate: How far it can be from the layer.
+        certificate: Bound on its distance from the layer.
     """
 
     names: tuple[str, ...]
@@ -155,7 +155,7 @@ def freeze_layer(layer: SelfAttention, tolerance: float, *, input_range: InputRa
 
 @torch.no_grad()
 def certificate(layer: SelfAttention, padding: Sequence[int], *, input_range: InputRange) -> FreezeCertificate:
-    """How far the convolution of this padding is from its layer."""
+    """Bounds the distance of the convolution with this padding from its layer."""
     spec, window = layer.spec, _window(layer, padding)
     low, high = padded_range(spec, input_range)
     if any(padding) and spec.padding_mode == "zeros":

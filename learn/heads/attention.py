@@ -102,7 +102,7 @@ class HeadAttention(nn.Module):
         return torch.unflatten(F.linear(read, self.weight.flatten(1), self.bias), 1, (grid.rows, grid.columns))
 
     def probabilities(self, grid: Grid, x: Tensor | None = None) -> Tensor:
-        """Where heads look from every query.
+        """Attention probabilities of the heads for every query.
 
         Args:
             grid: Queries and keys.
@@ -123,7 +123,7 @@ class HeadAttention(nn.Module):
             return (queries @ keys.transpose(-1, -2)).softmax(-1)
 
     def _by_position(self, keys: Tensor, grid: Grid) -> Tensor:
-        """What every head reads: [batch, num_queries, num_heads * in_channels]."""
+        """The input averaged by each head: [batch, num_queries, num_heads * in_channels]."""
         with without_autocast(keys.device):
             tables = self.positions.along_axes(grid) if _separable_is_cheaper(grid) else None
             if tables is None:

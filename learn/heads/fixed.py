@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from ...convert.errors import GeometryError
@@ -42,7 +41,3 @@ class Fixed(Positions):
         if (grid.rows, grid.columns, grid.padding) != (*self.size, 0):
             raise GeometryError(f"these positions are for images of {self.size}; got {grid}")
         return self.table
-
-    def vectors(self, grid: Grid) -> tuple[Tensor, Tensor]:
-        """A query's scores of every key, and for each key a one at its number."""
-        return self.scores(grid), torch.eye(self.table.shape[-1]).to(self.table)

@@ -1,4 +1,4 @@
-"""How convolutional is a head? The convolution tap that it is nearest to, and how far it is from it.
+"""Likeness of heads to a convolution: the nearest tap of each head, and its distance from it.
 
 A tap Delta reads the key at q + Delta for every query q, and zero where there is no such key. A head reads
 sum_k A(q, k) x_k. For inputs that vary by at most 1, zero padding included,
@@ -28,19 +28,18 @@ from ...convert.heads.encoding import grid_points, relative_positions
 from ...convert.size import Size
 from .attention import HeadAttention
 
-_SUM = 2**-8  # of a row of probabilities, which may come in bfloat16: each rounded by at most 2^-9 of itself
+_SUM = 2**-8  # error of a row's sum, whose probabilities may be bfloat16: each is rounded by at most 2^-9 of itself
 
 
 @dataclass(frozen=True)
 class HeadLikeness:
-    """How a head compares with a convolution's tap.
+    """Comparison of a head with a convolution's tap.
 
     Attributes:
         tap: Delta of the nearest tap, (row, column), in pixels.
         inside: Share of the queries for which q + Delta is a key.
         share: Mean attention on q + Delta over these queries.
         distance: Most that head and tap differ by, over all queries, for inputs that vary by at most 1.
-        distance_inside: The same over the queries for which q + Delta is a key.
         spread: Standard deviation of the attended positions about their mean, over both axes together, in pixels: the
             root of its square's mean over the queries.
         nonlocality: Mean distance of the attended pixels from the query, in pixels, as ConViT counts it.
@@ -50,7 +49,6 @@ class HeadLikeness:
     inside: float
     share: float
     distance: float
-    distance_inside: float
     spread: float
     nonlocality: float
 
@@ -62,7 +60,7 @@ class HeadLikeness:
 
 @dataclass(frozen=True)
 class LayerLikeness:
-    """How a layer compares with a convolution.
+    """Comparison of a layer with a convolution.
 
     Attributes:
         heads: Its heads.
@@ -159,7 +157,6 @@ def _head(probabilities: Tensor, delta: Tensor) -> HeadLikeness:
         inside=has_key.double().mean().item(),
         share=shares.mean().item(),
         distance=1 - shares.min().item() if has_key.all() else 1.0,
-        distance_inside=1 - shares.min().item(),
         spread=math.sqrt(variances.mean().item()),
         nonlocality=(probabilities * offsets.norm(dim=-1)).sum(1).mean().item(),
     )

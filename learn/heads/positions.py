@@ -19,7 +19,7 @@ from .grid import Grid
 
 
 class Shape(NamedTuple):
-    """Where heads look, as ellipses.
+    """Attention of heads, as ellipses.
 
     Attributes:
         centers: Means of the attended offsets, in pixels (row, column) from the query, [num_heads, 2].
@@ -45,20 +45,23 @@ class Positions(nn.Module, ABC):
     def along_axes(self, grid: Grid) -> tuple[Tensor, Tensor] | None:
         """Scores along the rows and the columns, each [num_heads, queries on it, keys on it]; None: not separable."""
 
-    @abstractmethod
     def vectors(self, grid: Grid) -> tuple[Tensor, Tensor]:
         """Vectors whose dot products are the scores, up to a constant of head and query, which the softmax ignores.
+
+        Here a query's scores of every key, and for each key a one at its number; encodings have shorter ones.
 
         Returns:
             [num_heads, num_queries, dimension] and [num_keys, dimension].
         """
+        scores = self.scores(grid)
+        return scores, torch.eye(scores.shape[-1]).to(scores)
 
     @abstractmethod
     def scores(self, grid: Grid) -> Tensor:
         """Scores of all pairs, up to a constant of head and query, [num_heads, num_queries, num_keys]."""
 
     def shape(self, grid: Grid) -> Shape:
-        """Where heads look: here the moments of the attention of the query in the middle of the image."""
+        """Ellipses of the heads: here by the moments of the central query's attention."""
         offsets = grid.offsets(self.scores(grid))[grid.middle]
         return moments(self.scores(grid)[:, grid.middle].softmax(-1), offsets)
 

@@ -3,15 +3,11 @@
     score(delta) = sum over axes i of (s_i delta_i^2 + l_i delta_i)  +  c delta_1 delta_2
 
 The quadratic encoding is s_1 = s_2 = -alpha, l = 2 alpha Delta, c = 0. Heads of a layer that was trained elsewhere may
-have any numbers: with s >= 0 they look away from the query. For the key at k and the query at q it is, up to a constant
-of the query,
-
-    (s_1, s_2, c, l_1 - 2 s_1 q_1 - c q_2, l_2 - 2 s_2 q_2 - c q_1) . (k_1^2, k_2^2, k_1 k_2, k_1, k_2)
+have any numbers: with s >= 0 they look away from the query.
 """
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from .grid import Grid
@@ -55,12 +51,3 @@ class Quadratic(Positions):
         along = self.squares[:, None, None] * delta.square() + self.linear[:, None, None] * delta
         scores = along.sum(-1)
         return scores if self.cross is None else scores + self.cross[:, None, None] * delta.prod(-1)
-
-    def vectors(self, grid: Grid) -> tuple[Tensor, Tensor]:
-        """The five components of the module's text; positions are counted from the middle of the grid."""
-        middle = self.squares.new_tensor([grid.key_rows - 1, grid.key_columns - 1]) / 2
-        queries, keys = grid.queries(self.squares) - middle, grid.keys(self.squares) - middle
-        cross = torch.zeros_like(self.squares[:, 0]) if self.cross is None else self.cross
-        pulled = self.linear[:, None] - 2 * self.squares[:, None] * queries - cross[:, None, None] * queries.flip(-1)
-        still = torch.cat([self.squares, cross.unsqueeze(1)], dim=-1).unsqueeze(1).expand(-1, len(queries), -1)
-        return torch.cat([still, pulled], dim=-1), torch.cat([keys.square(), keys.prod(-1, keepdim=True), keys], dim=-1)

@@ -73,7 +73,7 @@ def plant_gpsa(module: nn.Module, random: torch.Generator) -> Tensor:
     centers = torch.randint(-2, 3, (len(position.weight), 2), generator=random)
     scores = torch.cat([2 * centers, -torch.ones_like(centers[:, :1])], dim=-1)
     position.weight.copy_(EXACT_ALPHA[proj.weight.dtype] * scores)
-    known = getattr(module, "rel_indices", None)  # of images of one size, in some implementations
+    known = getattr(module, "rel_indices", None)  # some implementations keep it for images of one size
     side = math.isqrt(known.shape[1]) if isinstance(known, Tensor) and known.ndim == 4 and known.shape[1] > 1 else _SIDE
     return torch.randint(-1, 2, (2, side * side, v.in_features), generator=random).to(proj.weight)
 

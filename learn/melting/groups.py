@@ -12,14 +12,14 @@ from torch import nn
 
 from ...convert.attention.layer import SelfAttention
 from ...convert.errors import ConversionError
+from ..training.recipe import Groups, plain_groups
 from .melt import attention_layers
 
 POSITION_RATE = 10.0  # times the learning rate: a step of Adam's is about the rate, and positions are in pixels
-Groups = list[dict[str, Any]]
 
 
 def parameter_groups(model: nn.Module, lr: float, weight_decay: float, *, position_lr: float | None = None) -> Groups:
-    """What an optimizer of ``torch.optim`` takes: weights that decay; biases and scales; alpha, centres and gates.
+    """Parameter groups for ``torch.optim``: weights that decay; biases and scales; alpha, centres and gates.
 
     Args:
         model: A network, melted or not.
@@ -32,21 +32,11 @@ def parameter_groups(model: nn.Module, lr: float, weight_decay: float, *, positi
             exactly one-hot, or in whose place learned tables are.
     """
     _check_gradients(model)
-    places = {id(parameter) for _, layer in attention_layers(model) for parameter in _positions(layer)}
-    gates = (layer.content.gate for _, layer in attention_layers(model) if layer.content is not None)
-    places |= {id(gate) for gate in gates if gate is not None}
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    still = [parameter for parameter in trained if id(parameter) not in places]
-    groups = (
-        {"params": [each for each in still if each.ndim > 1], "lr": lr, "weight_decay": weight_decay},
-        {"params": [each for each in still if each.ndim <= 1], "lr": lr, "weight_decay": 0.0},
-        {
-            "params": [each for each in trained if id(each) in places],
-            "lr": POSITION_RATE * lr if position_lr is None else position_lr,
-            "weight_decay": 0.0,
-        },
-    )
-    return [group for group in groups if group["params"]]
+    layers = [layer for _, layer in attention_layers(model)]
+    gates = [layer.content.gate for layer in layers if layer.content is not None and layer.content.gate is not None]
+    apart = [*(parameter for layer in layers for parameter in _positions(layer)), *gates]
+    faster = POSITION_RATE * lr if position_lr is None else position_lr
+    return [{"lr": lr, **each} for each in plain_groups(model, weight_decay=weight_decay, apart=apart, apart_lr=faster)]
 
 
 def _check_gradients(model: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""Which layers of a network are its last stage, where attention that looks at the image costs least and sees most.
+"""The last stage of a network, where content attention costs least and sees most.
 
 The last stage is what comes after the last layer that makes the image smaller, a stride or a pooling: there pixels are
 fewest, so all pairs of them are, and features are those of the largest parts of the image. Of its layers those count

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -22,7 +21,7 @@ from .encodings import HeadSizes, heads_of
 
 @dataclass(frozen=True)
 class AttentionSizes:
-    """How large a network of attention is.
+    """Sizes of an attention network.
 
     Attributes:
         encoding: How heads know positions (``encodings.py``).
@@ -141,21 +140,3 @@ class AttentionNetwork(nn.Module):
             x = block(x)
         scores: Tensor = self.classifier(x.mean(dim=(1, 2)))
         return scores
-
-    @torch.no_grad()
-    def attended(self, images: Tensor | None = None) -> list[Tensor]:
-        """Where the heads of each layer look from every query, [num_heads, num_queries, num_keys].
-
-        Args:
-            images: [batch, channels, rows, columns]; heads with content need them, and the mean over them is given.
-        """
-        if self.layers[0].content is None:
-            return [layer.probabilities(self.grid) for layer in self.layers]
-        maps, x = [], self.embed(images if images is not None else self._no_images())
-        for block, layer in zip(self.blocks, self.layers, strict=True):
-            maps.append(layer.probabilities(self.grid, x).mean(0))
-            x = block(x)
-        return maps
-
-    def _no_images(self) -> Tensor:
-        raise GeometryError("where heads with content look depends on images; none were given")

@@ -15,7 +15,7 @@ from ..heads.sinusoidal import SinusoidalAbsolute, SinusoidalRelative
 
 @dataclass(frozen=True)
 class HeadSizes:
-    """What the heads of a layer are made for.
+    """Sizes that the heads of a layer are made for.
 
     Attributes:
         num_heads: Heads.

@@ -73,7 +73,7 @@ class _Batches(Dataset[tuple[Tensor, Tensor]]):
 def batches(
     data: ImageData, recipe: Recipe, *, process: int = 0, processes: int = 1
 ) -> DataLoader[tuple[Tensor, Tensor]]:
-    """What Lightning takes a process's training batches from.
+    """A loader of a process's training batches, for Lightning.
 
     Raises:
         ConversionError: The processes cannot share the batches alike.

@@ -1,4 +1,4 @@
-"""The epochs that a run keeps as files: the last one, to go on with, and the best one, to be used."""
+"""The epochs that a run keeps as files: the last one, to continue from, and the best one, to be used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...convert.files.write import write_file
 
 LAST, BEST = "last.ckpt", "best.ckpt"
 STATE, RECORDS_KEY = "state_dict", "records"
-PREFIX = "network."  # of the network's own keys in the state of what Lightning trains
+PREFIX = "network."  # precedes the network's own keys in the state of Lightning's module
 _KEYS = {STATE, RECORDS_KEY, "epoch", "optimizer_states", "lr_schedulers", "loops", "pytorch-lightning_version"}
 
 
@@ -50,7 +50,7 @@ class Kept(ModelCheckpoint):
 
 
 def read_epoch(path: Path) -> dict[str, Any]:
-    """What a run kept of an epoch.
+    """Reads a run's checkpoint of an epoch.
 
     Raises:
         CheckpointError: The file cannot be read, or holds something else.
@@ -67,5 +67,5 @@ def _read(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
-    except Exception as error:  # of a damaged file, torch's reader raises whatever its bytes lead to
+    except Exception as error:  # torch's reader may raise anything for a damaged file
         raise CheckpointError(f"{path} is damaged, or no checkpoint of a run") from error

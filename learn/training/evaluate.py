@@ -1,4 +1,4 @@
-"""How good a network is on images with labels, or on pairs of inputs and targets of any kind."""
+"""Evaluation of a network on images with labels, or on pairs of inputs and targets of any kind."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ...convert.outputs import class_scores
 from ..data.images import Split
 from ..data.loaders import Pairs
 
-_BATCH = 256
+_BATCH = 32  # content attention over all pairs takes memory in proportion
 Loss = Callable[[Any, Tensor], Tensor]
 """From what a network returns and what that is to be, to one number, the mean over a batch."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good a network is.
+    """Scores of a network.
 
     Attributes:
         loss: Its mean.

@@ -3,8 +3,8 @@
     trained = fit(network, load_data("digits"), Recipe(epochs=10), Path("run"))
     evaluate(trained.network, data.test)
 
-The folder then holds ``records.json`` and ``metrics.csv``, an epoch each, ``best.ckpt`` and ``last.ckpt``, and
-``tensorboard/``. A run that was killed goes on with ``resume=True``.
+The folder then holds ``records.json``, an entry for each epoch, ``best.ckpt``, ``last.ckpt`` and ``tensorboard/``. A
+run that was killed goes on with ``resume=True``.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def fit(
 
     Args:
         network: From images [batch, channels, rows, columns] to class scores [batch, classes], or to what ``loss``
-            takes.
+            takes. Of more scores than the data have classes, the first are theirs.
         data: The images; its test images are not looked at. Or batches of one's own, for which the recipe's batch size
             and augmentation mean nothing.
         recipe: How it is trained.
@@ -80,7 +80,7 @@ def fit(
         recorder: What else is recorded of the network before training and after each epoch.
         machine: What is passed to Lightning; one process by default.
         corrupt: Record the accuracy on corrupted validation images, too.
-        resume: Go on with a run that was killed.
+        resume: Continue an interrupted run.
         progress: Show a bar on standard error.
 
     Raises:
@@ -112,7 +112,7 @@ def check_machine(machine: Machine) -> None:
         OptionError: Lightning cannot train so on this machine.
     """
     try:
-        importlib.import_module(".loop", __package__)  # what a training needs
+        importlib.import_module(".loop", __package__)  # imports everything that a training needs
         from .trainer import processes_to_start
     except ModuleNotFoundError as error:
         missing = f"training needs Lightning and TensorBoard, and {error.name} is not installed"
@@ -126,7 +126,7 @@ def check_machine(machine: Machine) -> None:
 
 
 def trained_in(folder: Path, network: nn.Module) -> Trained:
-    """What a run has come to: the network is given the weights of the best epoch, and is in eval mode.
+    """Returns a run's result, after loading the best epoch's weights into the network, in eval mode.
 
     Raises:
         CheckpointError: The folder holds no epoch of this network.
@@ -163,31 +163,38 @@ def _epoch(folder: Path, name: str, network: nn.Module) -> dict[str, Any]:
 
 def check_run(
     network: nn.Module, data: ImageData, recipe: Recipe, *, machine: Machine, recorder: Recorder = nothing_more
-) -> None:
+) -> int | None:
     """Refuses what ``fit`` would refuse of these, for who makes a folder around that of the run, or runs others first.
+
+    Returns:
+        As ``check_fits``.
 
     Raises:
         OptionError: Lightning cannot train so on this machine.
         ConversionError: As ``check_fits``, or the recorder cannot look at the network.
     """
-    check_fits(network, data, recipe, machine)
+    scores = check_fits(network, data, recipe, machine)
     with refusing("the network cannot be looked at"), torch.no_grad():
         recorder(copy.deepcopy(network).eval())
+    return scores
 
 
 def check_fits(
     network: nn.Module, data: ImageData | Loaders, recipe: Recipe, machine: Machine, *, loss: Loss | None = None
-) -> None:
+) -> int | None:
     """Refuses a network that cannot be trained on images so.
+
+    Returns:
+        The number of its scores, of which the first are those of the images' classes; None where the loss is given.
 
     Raises:
         OptionError: Lightning cannot train so on this machine.
-        ConversionError: The network takes other images, or gives other than a score for each class, or processes cannot
-            share the batches alike.
+        ConversionError: The network takes other images, or gives other than a score for each class, perhaps more, or
+            processes cannot share the batches alike.
     """
     if isinstance(data, Loaders):
         _check_loss(network, data, loss or cross_entropy)
-        return
+        return None
     from .trainer import processes_to_start
 
     Order(len(data.train.labels), recipe, processes=processes_to_start(machine) or 1)
@@ -197,10 +204,14 @@ def check_fits(
     with refusing(f"the network does not take {images}"), torch.no_grad():
         scores = copy.deepcopy(network).eval()(few)
         scores = scores if isinstance(scores, torch.Tensor) else class_scores(scores)
-    shape = scores.shape
-    if shape != (len(few), len(data.classes)):
-        given = f"scores {list(shape[1:])}"
-        raise ConversionError(f"the network gives {given}; {data.name} has {len(data.classes)} classes")
+    given, classes = list(scores.shape[1:]), len(data.classes)
+    if scores.ndim != 2 or len(scores) != len(few):
+        wanted = "where a score for each class is needed; with a loss of its own, fit trains it, too"
+        raise ConversionError(f"the network gives {given} for an image, {wanted}")
+    if given[0] < classes:
+        advice = f"take a network of {classes} scores or more, or fewer classes"
+        raise ConversionError(f"the network gives {given[0]} scores; {data.name} has {classes} classes: {advice}")
+    return int(given[0])
 
 
 def _check_loss(network: nn.Module, data: Loaders, loss: Loss) -> None:

@@ -7,7 +7,6 @@ that was never killed.
 
 from __future__ import annotations
 
-import copy
 import math
 import signal
 from collections.abc import Callable, Iterator
@@ -21,20 +20,15 @@ import lightning
 import torch
 from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.loggers import TensorBoardLogger
-from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import Tensor, nn
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-from torch.distributed.fsdp import fully_shard
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader, RandomSampler
 
 from ...convert.attention.computed import in_eval_mode
-from ...convert.attention.layer import SelfAttention
 from ...convert.errors import ConversionError, refusing
 from ..data.corruptions import corrupted
 from ..data.images import ImageData
 from ..data.loaders import Loaders
-from ..heads.attention import HeadAttention
 from .batches import batches
 from .checkpoints import BEST, LAST, RECORDS_KEY, AtomicFiles, Kept, read_epoch
 from .evaluate import Loss, accuracy, cross_entropy, evaluate
@@ -80,17 +74,6 @@ class Training(lightning.LightningModule):
         self._loss = loss
         self._corrupted = corrupted(data.validation) if corrupt and isinstance(data, ImageData) else {}
         self._losses: list[Tensor] = []
-        self._unsharded: list[nn.Module] = []  # no submodule of this one
-
-    def configure_model(self) -> None:
-        """Shards the parameters, where the strategy is to do so: those of each attention layer, and the rest."""
-        if isinstance(self.trainer.strategy, ModelParallelStrategy) and not self._unsharded:
-            self._unsharded.append(copy.deepcopy(self.network))
-            mesh = self.trainer.strategy.device_mesh["data_parallel"]
-            for module in list(self.network.modules()):
-                if isinstance(module, SelfAttention | HeadAttention):
-                    fully_shard(module, mesh=mesh)
-            fully_shard(self.network, mesh=mesh)
 
     def train_dataloader(self) -> DataLoader[tuple[Tensor, Tensor]]:
         """The batches of this process."""
@@ -100,7 +83,7 @@ class Training(lightning.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """The optimizer, and a learning rate that changes with each step."""
-        optimizer = self._recipe.make_optimizer(self._parameter_groups())
+        optimizer = self._recipe.make_optimizer(self._groups(self.network))
         schedule = self._recipe.make_schedule(optimizer, int(self.trainer.estimated_stepping_batches))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
@@ -146,7 +129,7 @@ class Training(lightning.LightningModule):
 
     @property
     def monitored(self) -> tuple[str, str]:
-        """What chooses the best epoch, and which way: accuracy where there is one, or the loss."""
+        """Metric that chooses the best epoch, and its direction: accuracy where there is one, or the loss."""
         return ("validation_accuracy", "max") if self._loss is None else ("validation_loss", "min")
 
     @property
@@ -155,7 +138,7 @@ class Training(lightning.LightningModule):
         return isinstance(self._data, Loaders)
 
     def _record(self, epoch: int, known: Record) -> None:
-        network = self._whole()
+        network = self.network
         with refusing(_FAILS), in_eval_mode(network), torch.no_grad():
             on_clean = evaluate(network, self._data.validation, self._loss)
             on_corrupted = {name: accuracy(network, split) for name, split in self._corrupted.items()}
@@ -164,23 +147,6 @@ class Training(lightning.LightningModule):
         self.records.append({"epoch": epoch, **known, "validation": validation, "corrupted": on_corrupted, **more})
         if self.global_rank == 0:
             write_records(self.records, self._folder)
-
-    def _parameter_groups(self) -> Groups:
-        """Groups of the network's parameters, by those of the unsharded one."""
-        network = self._unsharded[0] if self._unsharded else self.network
-        names = {id(parameter): name for name, parameter in network.named_parameters()}
-        ours = dict(self.network.named_parameters())
-        return [
-            {**group, "params": [ours[names[id(parameter)]] for parameter in group["params"]]}
-            for group in self._groups(network)
-        ]
-
-    def _whole(self) -> nn.Module:
-        """The network, with every parameter in this process."""
-        for network in self._unsharded:
-            network.load_state_dict(get_model_state_dict(self.network, options=StateDictOptions(full_state_dict=True)))
-            return network.to(self.device)
-        return self.network
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keeps the records with the weights."""

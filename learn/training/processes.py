@@ -58,7 +58,7 @@ def in_processes(count: int, work: Callable[[], None]) -> None:
 
 
 def _one(rank: int, count: int, port: int, threads: int, work: bytes, failures: SimpleQueue[Any]) -> None:
-    """What each of them does."""
+    """Runs the work in one of the processes."""
     end_with_parent()
     os.environ |= {
         "RANK": str(rank),

@@ -15,7 +15,7 @@ from ...convert.arguments import as_integer
 from ...convert.errors import ConversionError
 
 OPTIMIZERS = "adamw", "sgd"
-MOST_EPOCHS = 1_000_000  # of one seed; no other has their orders of images
+MOST_EPOCHS = 1_000_000  # of one seed, whose orders of images no other seed has
 LARGEST_SEED = 2**24 - 1  # with an epoch and a process, what torch's generators take is made of it
 LARGEST_RATE, LARGEST_DECAY = 1e30, 1e6  # their product, and ten times it, are numbers in single precision
 Groups = list[dict[str, Any]]
@@ -23,7 +23,7 @@ Groups = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is trained.
+    """Training recipe of a network.
 
     Attributes:
         epochs: Times that every image is seen, but for those that do not fill a batch.
@@ -90,12 +90,12 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where a network is trained; each is passed to Lightning's ``Trainer`` as it is, but for "fsdp" (``trainer.py``).
+    """Where a network is trained; each is passed to Lightning's ``Trainer``.
 
     Attributes:
         accelerator: "auto", "cpu", "gpu", ...
         devices: How many, or "auto".
-        strategy: "auto", "ddp", "fsdp", ...
+        strategy: "auto", "ddp", ...
         precision: "32-true", "bf16-mixed", ...
     """
 
@@ -105,10 +105,23 @@ class Machine:
     precision: str = "32-true"
 
 
-def plain_groups(network: nn.Module, *, weight_decay: float) -> Groups:
-    """Two groups: weights of at least two dimensions, which decay, and biases and scales, which do not."""
+def plain_groups(
+    network: nn.Module, *, weight_decay: float, apart: Iterable[nn.Parameter] = (), apart_lr: float | None = None
+) -> Groups:
+    """Weights of at least two dimensions, which decay; biases and scales, which do not; parameters with a rate apart.
+
+    Args:
+        network: Whose parameters they are; those that need no gradient are in no group.
+        weight_decay: Of those that decay.
+        apart: Parameters that do not decay either, and have a learning rate of their own.
+        apart_lr: That rate.
+    """
+    places = {id(parameter) for parameter in apart}
     trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    decaying = [parameter for parameter in trained if parameter.ndim > 1]
-    still = [parameter for parameter in trained if parameter.ndim <= 1]
-    groups = {"params": decaying, "weight_decay": weight_decay}, {"params": still, "weight_decay": 0.0}
+    still = [parameter for parameter in trained if id(parameter) not in places]
+    groups: Groups = [
+        {"params": [each for each in still if each.ndim > 1], "weight_decay": weight_decay},
+        {"params": [each for each in still if each.ndim <= 1], "weight_decay": 0.0},
+        {"params": [each for each in trained if id(each) in places], "weight_decay": 0.0, "lr": apart_lr},
+    ]
     return [group for group in groups if group["params"]]

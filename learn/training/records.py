@@ -1,9 +1,7 @@
-"""What a run writes down of each epoch, as JSON for programs and as CSV for spreadsheets."""
+"""Records of each epoch of a run, as JSON."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from ...convert.errors import CheckpointError
 from ...convert.files.write import write_file
 from ...convert.plain import json_text, read_json
 
-RECORDS, CSV = "records.json", "metrics.csv"
+RECORDS = "records.json"
 Record = dict[str, Any]
 Recorder = Callable[[nn.Module], Record]
 """Looks at a network in eval mode after an epoch and returns plain data; for several processes it must be picklable."""
@@ -26,10 +24,9 @@ def nothing_more(_: nn.Module) -> Record:
 
 
 def write_records(records: Sequence[Record], folder: Path) -> None:
-    """Writes both files; each is the old one or the new one whenever the run ends."""
-    text, table = json_text(list(records)) + "\n", _csv(records)
+    """Writes the file; it is the old one or the new one whenever the run ends."""
+    text = json_text(list(records)) + "\n"
     write_file(folder / RECORDS, lambda path: path.write_text(text, encoding="utf-8"), force=True)
-    write_file(folder / CSV, lambda path: path.write_text(table, encoding="utf-8"), force=True)
 
 
 def read_records(folder: Path) -> list[Record]:
@@ -56,13 +53,3 @@ def scalars(record: Record) -> dict[str, float]:
         elif isinstance(value, dict):
             found |= {f"{name}_{key}": inner for key, inner in value.items() if isinstance(inner, int | float)}
     return found
-
-
-def _csv(records: Sequence[Record]) -> str:
-    rows = [scalars(record) for record in records]
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()

@@ -12,13 +12,9 @@ from typing import Any
 import lightning
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.fabric.utilities.warnings import PossibleUserWarning
-from lightning.pytorch.strategies import ModelParallelStrategy
 
 from ...convert.errors import OptionError
 from .recipe import Machine
-
-FSDP = "fsdp"
-"""Sharded parameters: PyTorch's ``fully_shard``, which CPUs have as well, in place of Lightning's own "fsdp"."""
 
 _STARTS_PROCESSES = re.compile(r"^(ddp)_(?:spawn|fork|notebook)")
 """Names of strategies that start processes by themselves, which would outlive a run that is killed: ours do not."""
@@ -34,16 +30,12 @@ def make_trainer(machine: Machine, **options: Any) -> lightning.Trainer:
     Raises:
         OptionError: Lightning cannot train so here.
     """
-    strategy: Any = _STARTS_PROCESSES.sub(r"\1", machine.strategy)
     try:
         with quiet():
-            if strategy == FSDP:
-                count = lightning.Trainer(accelerator=machine.accelerator, devices=machine.devices).num_devices
-                strategy = ModelParallelStrategy(count, 1, save_distributed_checkpoint=False)
             return lightning.Trainer(
                 accelerator=machine.accelerator,
                 devices=machine.devices,
-                strategy=strategy,
+                strategy=_STARTS_PROCESSES.sub(r"\1", machine.strategy),
                 precision=machine.precision,  # type: ignore[arg-type]
                 **options,
             )
@@ -52,13 +44,13 @@ def make_trainer(machine: Machine, **options: Any) -> lightning.Trainer:
 
 
 def processes_to_start(machine: Machine) -> int:
-    """How many processes are to be started for a training; 0 where this one is enough.
+    """Number of processes to start for a training; 0 if this one is enough.
 
     Raises:
         OptionError: Lightning cannot train so here.
     """
     count = make_trainer(machine, logger=False, enable_checkpointing=False).num_devices
-    return 0 if count == 1 and machine.strategy != FSDP else count
+    return 0 if count == 1 else count
 
 
 @contextmanager

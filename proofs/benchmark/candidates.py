@@ -1,4 +1,4 @@
-"""What is measured against what: the convolution, every engine in every regime it is exact in, and dense attention.
+"""Candidates: the convolution, every engine in every regime that it is exact in, and dense attention.
 
 Layers all of whose parameters are trained are candidates of tables of their own. Their content is not as
 ``add_content`` leaves it, when a forward call can leave it out: queries and keys are random, and every gate is half
@@ -29,7 +29,7 @@ CONVOLUTION = "F.conv2d"
 DENSE = "SDPA"
 LITERAL, SEPARABLE = "literal", "separable"
 ONE_HOT_ENGINES = ("sdpa",)  # exact where attention is one-hot, and nowhere else
-REFERENCE_FLOPS = 2e9  # what the literal engine may take to check a result; above, the separable one does
+REFERENCE_FLOPS = 2e9  # limit of the literal engine for checking a result; above it, the separable engine is used
 KEY_DIM = 8
 HALF_OPEN = 0.5
 
@@ -37,7 +37,7 @@ Layer = Callable[[Tensor], Tensor]
 
 
 class Learned(StrEnum):
-    """What is trained besides value projections and bias."""
+    """Parameters that are trained besides value projections and bias."""
 
     positions = "positions"
     one_softmax = "positions and content in one softmax"
@@ -56,9 +56,9 @@ class Candidate:
     """One way to compute a layer.
 
     Attributes:
-        regime: Which attention it computes; the convolution counts as exact.
+        regime: Its attention; the convolution counts as exact.
         method: ``CONVOLUTION``, ``DENSE``, the name of an engine, or "auto" for the engine that a layer chooses.
-        learned: What is trained besides value projections and bias, if anything.
+        learned: Parameters that are trained besides value projections and bias, if any.
     """
 
     regime: Regime
@@ -73,7 +73,7 @@ class Candidate:
         return self.method if self.method == CONVOLUTION else f"{self.regime} {self.method}"
 
     def build(self, case: Case) -> Built:
-        """Makes the layer; what it keeps between calls is made in its first call."""
+        """Makes the layer, which prepares in its first call the data that it keeps between calls."""
         if self.method == CONVOLUTION:
             return Built(_convolution(case), tuple(case.conv.parameters()))
         layer = self._attention(case)
@@ -83,7 +83,7 @@ class Candidate:
         return Built(function, (layer.weight,) if layer.bias is None else (layer.weight, layer.bias))
 
     def refusal(self, case: Case) -> str | None:
-        """Why it is not run on a layer, or None if it is."""
+        """Why it cannot run on a layer, or None if it can."""
         if self.method == CONVOLUTION or self.learned is Learned.positions:
             return None
         if self.learned is not None:
@@ -91,7 +91,7 @@ class Candidate:
         scores = number_of_scores(case.layer.spec, case.layer.size)
         if self.method == DENSE:
             if case.layer.spec.groups > 1:
-                return "it is written for layers without groups"
+                return "it does not support groups"
             products = 2 * 2 * len(case.x) * scores * case.layer.spec.out_channels
             return _too_large(case, scores * case.x.dtype.itemsize, "bias") or _slow(case, products)
         reason = ENGINES[self.method].refusal(self._attention(case))

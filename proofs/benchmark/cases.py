@@ -4,7 +4,7 @@ Three regimes are measured:
 
     exact   alpha so large that attention is exactly one-hot: the layer is the convolution
     soft    alpha = 2 for all heads, which still sit at the kernel's taps
-    free    heads that have moved: real centres within a pixel of the taps, an alpha of each head's own
+    free    heads that have moved: real centres within a pixel of the taps, and an own alpha for each head
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FREE_SHIFT = 1.0  # pixels
 
 
 class Regime(StrEnum):
-    """Which attention a layer computes."""
+    """Attention that a layer computes."""
 
     exact = "exact"
     soft = "soft"
@@ -41,7 +41,7 @@ class Case:
         layer: Its geometry.
         conv: The convolution, with random weights.
         x: Random input, [batch, in_channels, rows, columns].
-        seed: Of the weights, of the input, and of free heads.
+        seed: Seed of the weights, of the input, and of free heads.
         memory_limit: Bytes that a score for every head, query and key may take.
         limit_flops: Quadratic attention that takes more FLOPs for one call is not measured.
     """

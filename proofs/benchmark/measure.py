@@ -1,4 +1,4 @@
-"""Measures calls that do the same work: memory first, then time, in turns."""
+"""Measures calls that do the same work: first memory, then time, in turns."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ _KEEP_MEMORY = {-1: -1, -2: 64 * 2**20, -4: 0}  # options of glibc's mallopt by 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to measure.
+    """Settings of a measurement.
 
     Attributes:
-        device: Where.
+        device: Device to measure on.
         dtype: Precision of weights and inputs.
         backward: Whether to measure forward + backward too.
-        compile: Whether to measure what torch.compile makes of each candidate.
+        compile: Whether to measure each candidate compiled by torch.compile.
         batch: Images in a call; None takes ``LAYER_BATCH`` for layers and ``NETWORK_BATCH`` for networks.
         rounds: Samples of each call, at least ``MIN_ROUNDS``.
         threads: Threads for torch; None leaves them.
         tf32: Whether a GPU may use TF32.
-        seed: Of weights, inputs and free heads.
+        seed: Seed of weights, inputs and free heads.
         limit_flops: Dense and literal attention that takes more for one call is left out; None takes
             ``LIMIT_FLOPS``.
         memory_limit: Bytes that a score for every head, query and key may take.
@@ -73,7 +73,7 @@ class Settings:
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """What is timed."""
+        """Phases to time."""
         return (Phase.forward, Phase.training) if self.backward else (Phase.forward,)
 
     @property
@@ -90,11 +90,11 @@ def measure(calls: Mapping[str, Call], settings: Settings) -> dict[str, Measurem
     """Measures calls against the first of them.
 
     Args:
-        calls: By name. The first call of each finds nothing prepared by an earlier one, unless it is compiled.
-        settings: How.
+        calls: Calls by name. The first call of each finds nothing prepared by an earlier one, unless it is compiled.
+        settings: Settings of the measurement.
 
     Returns:
-        For each name what was found, or why the call failed.
+        The measurement of each name, or why the call failed.
     """
     peaks: dict[str, int] = {}
     found: dict[str, Measurement | str] = {}
@@ -163,7 +163,7 @@ def peak_bytes(call: Call, *, device: torch.device) -> int:
 
 @contextmanager
 def settings_applied(settings: Settings) -> Iterator[None]:
-    """Threads and TF32 as the settings say; and freed memory is kept by the C library from now on, if that is glibc.
+    """Applies threads and TF32 of the settings; from now on, the C library keeps freed memory if it is glibc.
 
     Otherwise glibc gives large blocks back to the system and gets them again, page by page, whenever a limit happens to
     be crossed. A call can then take several times as long, and no ratio of two calls means anything.

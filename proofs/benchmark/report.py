@@ -1,4 +1,4 @@
-"""Puts a benchmark into tables: for people, and for the section that benchmarks/RESULTS.md keeps."""
+"""Formats a benchmark as tables for the terminal, and as a section of benchmarks/RESULTS.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..terminal.printable import printable
 from ..terminal.table import Table
 from .results import UNSTEADY, Row, steadiness, summarise
 
-MOST_UNSTEADY = 0.1  # of all measurements; with more, something else was running
+MOST_UNSTEADY = 0.1  # share of all measurements; with more, something else was running
 _EMPTY = "-"
 
 
@@ -42,11 +42,11 @@ def ratio_tables(rows: Iterable[Row]) -> Iterator[Table]:
 
 
 def trust(rows: Sequence[Row]) -> str:
-    """Whether the machine was quiet enough to believe the numbers, in words."""
+    """A sentence on whether the machine was quiet enough for the numbers to be trusted."""
     steady, measured = steadiness(rows)
     found = f"in {steady} of {measured} measurements half of the rounds took less than {UNSTEADY} times the fastest"
     if measured - steady > MOST_UNSTEADY * measured:
-        return f"Do not believe these numbers, the machine was busy: only {found}."
+        return f"These numbers are unreliable, since the machine was busy: only {found}."
     return f"The machine was quiet: {found}."
 
 

@@ -15,7 +15,7 @@ UNSTEADY = 1.3
 
 
 class Phase(StrEnum):
-    """What is timed."""
+    """Timed phase."""
 
     forward = "forward"
     training = "forward + backward"
@@ -23,7 +23,7 @@ class Phase(StrEnum):
 
 
 class Kind(StrEnum):
-    """What is measured."""
+    """Kind of layer, or a whole network."""
 
     dense = "dense"
     depthwise = "depthwise"
@@ -51,7 +51,7 @@ class Measurement:
 
     @property
     def ratio(self) -> float:
-        """Median of the ratios: what slows a whole round down does not touch them."""
+        """Median of the ratios, which a slowdown of a whole round does not change."""
         return median(self.ratios)
 
     @property
@@ -62,18 +62,18 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Row:
-    """One candidate on one layer.
+    """Measurement of one candidate on one layer.
 
     Attributes:
         table: Name of the table.
         layer: Name of the layer.
         geometry: The layer's geometry, in words.
         kind: Dense, depthwise, or a whole network.
-        size: Of the input.
+        size: Size of the input.
         batch: Images in a call.
-        count: How many layers of the network are like this one.
-        phase: What is timed.
-        candidate: What computes it.
+        count: Number of such layers in the network.
+        phase: Timed phase.
+        candidate: Name of the candidate.
         measurement: The measurement, or None.
         reason: Why it was not measured, or None.
         error: Largest difference from the reference in float64, or None.
@@ -103,13 +103,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Summary:
-    """One candidate over the layers of a table.
+    """Summary of one candidate over the layers of a table.
 
     Attributes:
         table: Name of the table.
-        kind: Of the layers.
-        phase: What is timed.
-        candidate: What computes them.
+        kind: Kind of the layers.
+        phase: Timed phase.
+        candidate: Name of the candidate.
         measured: Layers it was measured on, each counted as often as the network has it.
         layers: All such layers.
         mean: Geometric mean of the ratios over the measured layers.
@@ -155,6 +155,6 @@ def _summary(rows: Sequence[Row]) -> Summary:
 
 
 def steadiness(rows: Iterable[Row]) -> tuple[int, int]:
-    """How many measurements are steady, of how many."""
+    """Number of steady measurements, and number of all measurements."""
     found = [row.measurement.is_steady for row in rows if row.measurement is not None]
     return sum(found), len(found)

@@ -76,8 +76,8 @@ def measure_network(name: str, settings: Settings, *, size: Size = IMAGE_SIZE) -
 
     Args:
         name: Out of ``NETWORKS``.
-        settings: How.
-        size: Of the images.
+        settings: Settings of the measurement.
+        size: Size of the images.
     """
     batch = settings.batch or NETWORK_BATCH
     with torch.random.fork_rng(devices=[]):

@@ -29,10 +29,10 @@ class Benchmark:
     """A finished run.
 
     Attributes:
-        machine: Where and when.
-        load: Average load of the system before the run, where it tells it: others' programs make short parallel calls
-            wait for their turn, so times of a busy machine mean little.
-        settings: How.
+        machine: Description of the machine, and the day.
+        load: Average load of the system before the run, where known: other programs make short parallel calls wait,
+            so times on a busy machine mean little.
+        settings: Its settings.
         rows: The measurements.
     """
 
@@ -102,7 +102,7 @@ def run_benchmark(
 
     Args:
         names: Out of ``TABLE_NAMES``.
-        settings: How to measure.
+        settings: Settings of the measurements.
         progress: Called with 1 after each of ``measurements``.
 
     Raises:

@@ -32,7 +32,7 @@ class BenchmarkLayer:
         name: In a network, the first module with this geometry and input size.
         spec: Geometry.
         size: Size of the input, without padding.
-        count: How many layers of the network are like it.
+        count: Number of such layers in the network.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""Layers and networks beside their convolutions."""
+"""Verification: layers and networks beside their convolutions."""

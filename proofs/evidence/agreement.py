@@ -1,4 +1,4 @@
-"""Runs a CNN and its attention side by side on images, and compares all that they give.
+"""Runs a CNN and its attention side by side on images, and compares all their outputs.
 
 Each attention layer is also held against its convolution on the very same input, so that a layer's own
 difference is not mixed with what it inherits, and against the bound that its certificate gives for the values
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from ...convert.errors import ConversionError
 from ...convert.inputs import as_inputs, call_with
 from ...convert.outputs import named_tensors, scores_of
 
-Outputs = list[dict[str, Tensor]]  # of each batch, the tensors that a network gives, by name
+Outputs = list[dict[str, Tensor]]  # for each batch, the network's output tensors by name
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class LayerShape:
 
 @dataclass(frozen=True)
 class EngineAgreement:
-    """A whole network in one engine against the CNN.
+    """Agreement of a whole network, in one engine, with the CNN.
 
     Attributes:
         engine: The engine of all layers.
@@ -69,7 +69,7 @@ class Agreement:
     """A CNN and its attention on the same images.
 
     Attributes:
-        images: How many.
+        images: Number of images.
         accuracy: Share of images that the CNN classifies as labelled; None without labels.
         seconds: Time of the CNN.
         engines: The converted network, in each engine.
@@ -81,10 +81,6 @@ class Agreement:
     seconds: float
     engines: tuple[EngineAgreement, ...]
     shapes: Mapping[str, LayerShape]
-
-    def to_json(self) -> dict[str, Any]:
-        """The comparison as plain data."""
-        return asdict(self)
 
 
 @torch.no_grad()
@@ -98,11 +94,11 @@ def compare(
     batch_size: int = 100,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Agreement:
-    """Runs both networks on all inputs, and compares all tensors that they give.
+    """Runs both networks on all inputs, and compares all their output tensors.
 
     Args:
         cnn: In eval mode.
-        attention: What ``convert_model`` made of it. Its engine is "auto" afterwards.
+        attention: The network that ``convert_model`` made of it. Its engine is "auto" afterwards.
         inputs: Images [count, channels, rows, columns], or batches of what the networks take (``inputs.as_inputs``).
         labels: Class indices, [count], if there are any.
         engines: Engines to run the attention in.
@@ -138,7 +134,7 @@ def compare(
 
 
 def batch_length(batch: Any) -> int:
-    """How many images, or other inputs, a batch has."""
+    """Number of images, or other inputs, in a batch."""
     placed, named = as_inputs(batch)
     first = next(iter((*placed, *named.values())))
     return len(first) if first.ndim else 1
@@ -181,7 +177,7 @@ def _difference(one: Tensor | None, other: Tensor | None) -> float:
 
 
 def _answers(found: Outputs) -> Tensor | None:
-    """The class with the highest score, of each image or pixel; None where no output is known as scores."""
+    """The class with the highest score for each image or pixel; None if no output is known to be scores."""
     try:
         scores = [scores_of(each) for each in found]
     except ConversionError:

@@ -1,4 +1,4 @@
-"""The arithmetic that the certificate assumes, for as long as a campaign runs.
+"""Switches torch to the arithmetic that the certificate assumes, while a campaign runs.
 
 The certificate bounds sums of products, accumulated in at least binary32 in any order. A library may do something
 else: round factors to TF32, add up half-precision numbers in half precision, or transform a convolution (Winograd,
@@ -43,7 +43,7 @@ def check_device(device: str) -> None:
     """Refuses a device that cannot compute.
 
     Raises:
-        ConversionError: It is none, or there is none here.
+        ConversionError: It is no device, or not available.
     """
     try:
         torch.zeros(1, device=device) + 1

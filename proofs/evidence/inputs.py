@@ -1,4 +1,4 @@
-"""A CNN beside its attention, and what both are run on: images of a folder, random ones, or inputs of any kind."""
+"""A CNN beside its attention, and inputs for both: images of a folder, random ones, or inputs of any kind."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def load_pair(
     device: str = "cpu",
     dtype: torch.dtype | None = None,
 ) -> Pair:
-    """Both networks, of which one is read.
+    """Reads one of the two networks, and makes the other from it.
 
     Args:
         path: Whatever ``open_network`` opens: a CNN is converted, a converted network restored.
-        opening: How it is opened.
+        opening: Options for opening it.
         alpha: Locality strength of a conversion; a converted network has its own.
         skip_unsupported: Leave a CNN's unsupported layers as they are.
         device: Where to.
@@ -87,11 +87,11 @@ def refuse_conversion(path: Path, *, alpha: float | None, skip_unsupported: bool
 
 
 class Inputs(NamedTuple):
-    """What networks are run on.
+    """Inputs that networks are run on.
 
     Attributes:
         batches: Images [count, channels, rows, columns], or whatever the networks take (``inputs.as_inputs``).
-        seed: Of random ones.
+        seed: Seed of random inputs, or None.
         labels: Class indices of the images, [count], where they have some.
     """
 
@@ -101,7 +101,7 @@ class Inputs(NamedTuple):
 
     @property
     def number(self) -> int:
-        """How many images, or other inputs, there are."""
+        """Number of images, or other inputs."""
         own = self.batches
         return own.number if isinstance(own, FolderImages) else sum(map(batch_length, own))
 
@@ -116,17 +116,17 @@ def choose_inputs(
     normalization: Normalization | None = None,
     specs: Sequence[InputSpec] = (),
 ) -> Inputs:
-    """Images from a folder, or of normal numbers, as the networks take them, or the inputs that are described.
+    """Chooses images from a folder, random images, or the described inputs, as the networks take them.
 
     Args:
         pair: The networks.
-        folder: Where images are; None means random ones.
-        count: How many random ones; None means ``DEFAULT_IMAGES``, or one batch of inputs that are described.
-        size: Of random ones, and of pictures: rows and columns, or channels before them; None means what the network
-            was trained on, or the usual one (``USUAL_SIZES``).
-        seed: Of random ones; None means 0.
-        normalization: Of a folder's pictures; None means what the network was trained on, or values from -1 to 1.
-        specs: Inputs of the networks by their names, whose numbers are drawn.
+        folder: Folder of images; None means random images.
+        count: Number of random images; None means ``DEFAULT_IMAGES``, or one batch of described inputs.
+        size: Size of random images and of pictures: rows and columns, perhaps after channels; None means the size that
+            the network was trained on, or the usual one (``USUAL_SIZES``).
+        seed: Seed of random images; None means 0.
+        normalization: Normalization of a folder's pictures; None means the network's own, or values from -1 to 1.
+        specs: The networks' inputs by name, to be drawn at random.
 
     Raises:
         OptionError: A folder is given, and a count or a seed of random images too; or a normalization without one; or
@@ -135,11 +135,12 @@ def choose_inputs(
     """
     if specs:
         if folder is not None or size is not None or normalization is not None:
-            raise OptionError("inputs that are described are drawn; a folder, a size and a normalization are of images")
+            raise OptionError("described inputs are random; a folder, a size and a normalization apply to images only")
         seed = seed or 0
         return Inputs([random_inputs(specs, seed=seed + each) for each in range(count or 1)], seed)
     axes, known = pair.first.spec.axes, pair.preprocessing
     channels = None if known is None else known.channels
+    size = None if size is None else size.along(axes)
     if size is not None and len(size) == axes + 1:
         channels, size = size[0], Size(*size[1:])
     if size is not None and len(size) != axes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +29,18 @@ from .tables import NOTHING_RAN, agreement_shown, beyond_line
 
 # "separable" shares no step with the convolution and never forms all pairs; "auto" is what a user runs.
 DEFAULT_ENGINES = ("separable", AUTO)
-IMAGES = 4  # of a folder, that have a bound and an estimate of their own: seconds each
-_NONE = "No estimate is known of single images"
+IMAGES = 4  # images of a folder with a bound and an estimate of their own: seconds each
+_NONE = "There is no estimate for single images"
 
 
 @dataclass(frozen=True)
 class NetworkCheck:
-    """What was found of a network.
+    """Result of checking a network.
 
     Attributes:
         agreement: Both networks on the same images, layer by layer and end to end.
         certificate: Bound on the difference of their outputs, for all images within the ranges of these.
-        seed: Of the images, if they are random.
+        seed: Seed of the images, if they are random.
         images: Bound and estimate for the first images of a folder, or why there is none.
     """
 
@@ -52,12 +52,12 @@ class NetworkCheck:
     @property
     def exit_code(self) -> int:
         """0 if the check passed."""
-        return 0 if self.passed else 1
+        return int(not self.passed)
 
     def to_json(self) -> dict[str, Any]:
         """The check as plain data."""
         images = self.images.to_json() if isinstance(self.images, ImagesCertificate) else self.images
-        network = {**self.agreement.to_json(), "certificate": self.certificate.to_json(), "on_images": images}
+        network = asdict(self.agreement) | {"certificate": self.certificate.to_json(), "on_images": images}
         return {"seed": self.seed, "network": network}
 
     def shown(self) -> list[Table | str]:
@@ -67,7 +67,7 @@ class NetworkCheck:
 
     @property
     def passed(self) -> bool:
-        """Whether some layer ran, and every one and the whole stayed within their bounds; what is NaN does not."""
+        """Whether at least one layer ran, and all layers and the whole stayed within their bounds; NaN fails."""
         return bool(self._layers) and not self._beyond
 
     @property
@@ -130,17 +130,17 @@ def verify_checkpoint(
     progress: Callable[..., AbstractContextManager[Callable[[int], None]]],
     **options: Any,
 ) -> NetworkCheck:
-    """``conv2attn verify`` of a network that PyTorch runs.
+    """``conv2attn verify`` for a network that PyTorch runs.
 
     Args:
         path: As for ``load_pair``, like what follows.
-        opening: How it is opened.
+        opening: Options for opening it.
         alpha: Locality strength.
         skip_unsupported: Leave unsupported layers as they are.
         device: Where to compute.
         dtype: Precision.
         engines: Engines to run the attention in; ``DEFAULT_ENGINES`` by default.
-        progress: Opens a progress bar, of a total.
+        progress: Opens a progress bar with a total.
         options: As for ``choose_inputs``.
 
     Raises:
@@ -159,7 +159,7 @@ def verify_network(
     engines: Sequence[str] = DEFAULT_ENGINES,
     progress: Callable[[int], None] = lambda _: None,
 ) -> NetworkCheck:
-    """Runs both networks on all images, see ``compare``, and bounds how far apart they can be.
+    """Runs both networks on all images (``compare``), and bounds their difference.
 
     Raises:
         ConversionError: The networks do not run on such images, or give no scores.

@@ -1,4 +1,4 @@
-"""What was found of a network in an ONNX file, as data and as tables."""
+"""The check of a network in an ONNX file, as data and as tables."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .tables import NOTHING_RAN, beyond_line, layer_table
 
 @dataclass(frozen=True)
 class OnnxCheck:
-    """What was found of a network.
+    """The check of a network in an ONNX file.
 
     Attributes:
-        form: How attention is written.
+        form: Form of the attention.
         layers: Each layer, beside its convolution on the same input.
-        alone: Names of those that lie within other nodes, and were run by themselves on random numbers.
+        alone: Names of the layers that lie within other nodes, and were run by themselves on random numbers.
         shapes: The layers, by name.
         outputs: The largest difference between the two networks' outputs, and the largest output, by name.
         left: Convolution nodes that are left.
-        seed: Of the inputs.
-        is_kept: Whether a file that was written before gives the very bits of one that is written now.
+        seed: Seed of the inputs.
+        is_kept: Whether the existing file gives exactly the same bits as one that is written now.
     """
 
     form: str
@@ -35,7 +35,7 @@ class OnnxCheck:
     shapes: Mapping[str, LayerShape]
     outputs: Mapping[str, tuple[float, float]]
     left: tuple[Problem, ...]
-    seed: int | None = None
+    seed: int
     is_kept: bool = True
 
     @property
@@ -51,7 +51,7 @@ class OnnxCheck:
     @property
     def exit_code(self) -> int:
         """0 if the check passed."""
-        return 0 if self.passed else 1
+        return int(not self.passed)
 
     def to_json(self) -> dict[str, Any]:
         """The check as plain data."""
@@ -67,16 +67,12 @@ class OnnxCheck:
     def shown(self) -> list[Table | str]:
         """The check as tables and lines."""
         within = f"All {len(self.layers)} layers are within their bounds, in the form {self.form}, run by ONNX Runtime."
-        verdict = beyond_line(self._beyond) if self._beyond else within if self.layers else NOTHING_RAN
-        return [
-            layer_table("layer", self.shapes, {self.form: self.layers}),
-            *problem_lines("left as they are", self.left),
-            verdict,
-            *([] if self.is_kept else ["The folder's file does not give what its layers, written anew, give."]),
-            *([f"{len(self.alone)} of them lie within other nodes, and were run by themselves."] if self.alone else []),
-            *(
-                f"Output {name}: {difference:.1e} apart; the largest is {size:.2g}."
-                for name, (difference, size) in self.outputs.items()
-            ),
-            *([] if self.seed is None else [f"Seed: {self.seed}"]),
-        ]
+        lines = [beyond_line(self._beyond) if self._beyond else within if self.layers else NOTHING_RAN]
+        if not self.is_kept:
+            lines.append("The folder's ONNX file gives other outputs than its layers give when they are written anew.")
+        if self.alone:
+            lines.append(f"{len(self.alone)} of them lie within other nodes, and were run by themselves.")
+        for name, (apart, largest) in self.outputs.items():
+            lines.append(f"Output {name}: {apart:.1e} apart; the largest is {largest:.2g}.")
+        table = layer_table("layer", self.shapes, {self.form: self.layers})
+        return [table, *problem_lines("left as they are", self.left), *lines, f"Seed: {self.seed}"]

@@ -1,7 +1,7 @@
 """Verifies a network in an ONNX file: its attention beside its convolutions, both run by ONNX Runtime.
 
 Each layer is held against its certificate on what comes to it in the network, as ``network.py`` does with PyTorch's.
-The two files are run beside each other as well; how far their outputs are apart is told, and no bound is known of it.
+The two files are also run beside each other; the difference of their outputs is reported, and has no known bound.
 """
 
 from __future__ import annotations
@@ -36,28 +36,71 @@ from .onnx_check import OnnxCheck
 from .onnx_run import IMAGES, Feeds, random_feeds, session
 
 
-def verify_onnx(
+def verify_onnx_file(
     path: Path,
-    model: nn.Module,
     *,
-    form: str,
-    feeds: Callable[[Any], Feeds],
-    converted: Path | None = None,
-    seed: int | None = None,
+    original: Path | None,
+    form: str | None,
+    alpha: float | None,
+    skip_unsupported: bool,
+    count: int | None,
+    size: Size | None,
+    seed: int | None,
 ) -> OnnxCheck:
-    """Runs a network with attention beside the one with convolutions.
+    """``conv2attn verify`` of a network in an ONNX file.
 
     Args:
-        path: The network's ONNX file.
-        model: Its layers by their names, with attention among them.
-        form: How attention is written.
-        feeds: Makes the inputs, by name, for a session of ONNX Runtime's.
-        converted: A file with attention that was written before, and is to be the same.
-        seed: Of the inputs, to be told.
+        path: The file; or with ``original`` a folder that ``conv2attn convert`` wrote.
+        original: The file that the folder was converted from.
+        form: Form of the attention; a folder's own by default, else "separable".
+        alpha: Locality strength, as for ``convert_model``; a folder has its own.
+        skip_unsupported: As for ``convert_model``.
+        count: Images in a batch, where the file leaves that open.
+        size: The inputs' last sizes, where the file leaves them open.
+        seed: Seed of the inputs.
 
     Raises:
+        OptionError: The folder has no complete file, was made of another file, or is in another form.
         ToolError: ONNX Runtime is not installed.
         ConversionError: The file cannot be read or run.
+    """
+    seed = seed or 0
+
+    def feeds(model: Any) -> Feeds:
+        return random_feeds(model, size=size, count=count, seed=seed)
+
+    if original is None:
+        cnn = open_network(path).cnn()
+        made = convert_model(cnn, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported)
+        return _verified(path, made.model, form or DEFAULT_FORM, feeds, seed)
+    refuse_conversion(path, alpha=alpha, skip_unsupported=skip_unsupported)
+    if not (path / PROGRAM).is_file():
+        raise OptionError(f"{path} holds no {PROGRAM}: it was not converted from an ONNX file, or not as a whole")
+    converted = path_in(path, PROGRAM)
+    read_checkpoint(converted)  # ONNX Runtime gets no file that is damaged, or names others outside the folder
+    with refusing(f"ONNX Runtime cannot run {converted}"):
+        known = session(converted).get_modelmeta().custom_metadata_map
+    if known.get(SOURCE) != read_checkpoint(original).sha256:
+        raise OptionError(f"{path} was not converted from {original}")
+    own = form_named(str(known.get(FORM))).name
+    if form not in (None, own):
+        raise OptionError(f"{converted} is in the form {own}, not {form}")
+    model = open_network(path).as_saved()
+    return _verified(original, model, own, feeds, seed, converted)
+
+
+def _verified(
+    path: Path, model: nn.Module, form: str, feeds: Callable[[Any], Feeds], seed: int, converted: Path | None = None
+) -> OnnxCheck:
+    """Runs the network of an ONNX file beside one with attention, whose layers ``model`` has by their names.
+
+    Args:
+        path: The file.
+        model: The layers.
+        form: Form of the attention.
+        feeds: Makes the inputs, by name, for a session of ONNX Runtime's.
+        seed: Seed of the inputs, to be told.
+        converted: A file with attention that was written before, and is to be the same.
     """
     named = dict(model.named_modules(remove_duplicate=False)).get
     with ExitStack() as stack:
@@ -79,58 +122,6 @@ def verify_onnx(
     return OnnxCheck(form, tuple(layers), alone, shapes, outputs, (*whole.refused, *whole.left), seed, is_kept)
 
 
-def verify_onnx_file(
-    path: Path,
-    *,
-    original: Path | None,
-    form: str | None,
-    alpha: float | None,
-    skip_unsupported: bool,
-    count: int | None,
-    size: Size | None,
-    seed: int | None,
-) -> OnnxCheck:
-    """``conv2attn verify`` of a network in an ONNX file.
-
-    Args:
-        path: The file; or with ``original`` a folder that ``conv2attn convert`` wrote.
-        original: The file that the folder was converted from.
-        form: How attention is written; a folder's own by default, else "separable".
-        alpha: Locality strength, as for ``convert_model``; a folder has its own.
-        skip_unsupported: As for ``convert_model``.
-        count: Images in a batch, where the file leaves that open.
-        size: The inputs' last sizes, where the file leaves them open.
-        seed: Of the inputs.
-
-    Raises:
-        OptionError: The folder has no complete file, was made of another file, or is in another form.
-        ConversionError: As ``verify_onnx``.
-    """
-    seed = seed or 0
-
-    def feeds(model: Any) -> Feeds:
-        return random_feeds(model, size=size, count=count, seed=seed)
-
-    if original is None:
-        cnn = open_network(path).cnn()
-        made = convert_model(cnn, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported)
-        return verify_onnx(path, made.model, form=form or DEFAULT_FORM, feeds=feeds, seed=seed)
-    refuse_conversion(path, alpha=alpha, skip_unsupported=skip_unsupported)
-    if not (path / PROGRAM).is_file():
-        raise OptionError(f"{path} holds no {PROGRAM}: it was not converted from an ONNX file, or not as a whole")
-    converted = path_in(path, PROGRAM)
-    read_checkpoint(converted)  # ONNX Runtime gets no file that is damaged, or names others outside the folder
-    with refusing(f"ONNX Runtime cannot run {converted}"):
-        known = session(converted).get_modelmeta().custom_metadata_map
-    if known.get(SOURCE) != read_checkpoint(original).sha256:
-        raise OptionError(f"{path} was not converted from {original}")
-    own = form_named(str(known.get(FORM))).name
-    if form not in (None, own):
-        raise OptionError(f"{converted} is in the form {own}, not {form}")
-    model = open_network(path).as_saved()
-    return verify_onnx(original, model, form=own, feeds=feeds, converted=converted, seed=seed)
-
-
 def _apart(original: Any, converted: Any, inputs: Feeds) -> dict[str, tuple[float, float]]:
     """The largest difference of each output, and its largest value."""
     names = [port.name for port in original.get_outputs()]
@@ -139,7 +130,7 @@ def _apart(original: Any, converted: Any, inputs: Feeds) -> dict[str, tuple[floa
 
 
 def _compare_layers(content: bytes, watched: Sequence[Watched], inputs: Feeds, form: str) -> list[LayerComparison]:
-    """Each layer beside its convolution: all that can be watched in one run, and then the others by themselves."""
+    """Compares each layer with its convolution: all watchable ones in one run, then the others by themselves."""
     together = [one for one in watched if one.own is None]
     wanted = list(dict.fromkeys(name for one in together for name in (one.x, one.convolution, one.attention)))
     computed = [name for name in wanted if name not in inputs]
@@ -151,7 +142,7 @@ def _compare_layers(content: bytes, watched: Sequence[Watched], inputs: Feeds, f
 
 
 def _run_alone(one: Watched, network: bytes) -> Feeds:
-    """What a layer's own network gives for random numbers, of a size that its kernel fits into."""
+    """Runs a layer's own network on random numbers, of a size that its kernel fits into."""
     spec = one.layer.spec
     x = torch.randn(
         IMAGES, spec.in_channels, *(reach + 8 for reach in spec.reach), dtype=one.layer.weight.dtype

@@ -1,17 +1,17 @@
 """Random layers: layer i of a seed is a pure function of the seed and i, on every machine and in every order.
 
-A geometry is a sequence of choices. Who makes them is left open: ``RandomChoices`` here, hypothesis in
-``strategies.py``. So there is one definition of what a layer can be, and both draw all of it: one, two or three axes,
-transposed or not; kernels even, odd and rectangular; groups up to depthwise; strides; dilations; padding none,
-symmetric, "same" or "valid", in every mode; output padding.
+A geometry is a sequence of choices by a ``random.Random``: one of a seed here, one of hypothesis' in ``strategies.py``.
+So there is one definition of what a layer can be, and both draw all of it: one, two or three axes, transposed or not;
+kernels even, odd and rectangular; groups up to depthwise; strides; dilations; padding none, symmetric, "same" or
+"valid", in every mode; output padding.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, TypeVar, get_args
+from random import Random
+from typing import Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor
@@ -37,31 +37,6 @@ SOFT_ALPHAS = (1.0, 0.25, 0.5, 1.7, 4.0, 7.3, 16.0, 50.0, 110.0)
 _T = TypeVar("_T")
 
 
-class Choices(Protocol):
-    """A source of choices; random numbers are one, Hypothesis is another."""
-
-    def integer(self, smallest: int, largest: int) -> int:
-        """An integer from ``smallest`` to ``largest``."""
-
-    def of(self, options: Sequence[_T]) -> _T:
-        """One of the options."""
-
-
-class RandomChoices:
-    """Choices that a text determines: Python seeds its generator with the text's SHA-512, the same everywhere."""
-
-    def __init__(self, text: str) -> None:
-        self._random = random.Random(text)
-
-    def integer(self, smallest: int, largest: int) -> int:
-        """An integer from ``smallest`` to ``largest``, all equally likely."""
-        return smallest + self._random.randrange(largest - smallest + 1)
-
-    def of(self, options: Sequence[_T]) -> _T:
-        """One of the options, all equally likely."""
-        return options[self.integer(0, len(options) - 1)]
-
-
 @dataclass(frozen=True)
 class RandomLayer:
     """A convolution, a size of inputs, and what else the checks of one layer need.
@@ -72,8 +47,8 @@ class RandomLayer:
         batch: Inputs at a time.
         dtype: Precision of weights and inputs, one of ``DTYPES``.
         alpha: Locality strength of the soft attention.
-        seed: Of all values.
-        memory_format: Of the inputs, one of ``MEMORY_FORMATS``.
+        seed: Seed of all values.
+        memory_format: Memory format of the inputs, one of ``MEMORY_FORMATS``.
     """
 
     spec: ConvSpec
@@ -97,7 +72,7 @@ class RandomLayer:
 
     def generator(self, purpose: str) -> torch.Generator:
         """The source of the values for one purpose, always on the CPU, so that every device gets the same."""
-        return torch.Generator().manual_seed(random.Random(f"{self.seed} {purpose}").getrandbits(63))
+        return torch.Generator().manual_seed(Random(f"{self.seed} {purpose}").getrandbits(63))
 
     def choose(self, purpose: str, options: Sequence[_T]) -> _T:
         """One of the options, the same for the same layer and purpose."""
@@ -114,73 +89,73 @@ def draw_layer(
     """Layer ``index`` of a seed.
 
     Args:
-        seed: Of the campaign.
+        seed: Seed of the campaign.
         index: Number of the layer, from 0.
         dtypes: Precisions to choose from.
         max_size: Largest rows and columns of an input, where the geometry accepts so small ones. Most inputs have at
             most ``SMALL_SIZES``.
     """
-    choices = RandomChoices(f"layer {index} of seed {seed}")
-    kind = RandomChoices(f"kind of layer {index} of seed {seed}").of(KINDS)
+    choices = Random(f"layer {index} of seed {seed}")  # seeded by the text's SHA-512, the same everywhere
+    kind = Random(f"kind of layer {index} of seed {seed}").choice(KINDS)
     if kind != PLAIN:
         spec, size = _other(choices, max_size, *kind)
-    elif choices.integer(1, 4) == 1:
+    elif choices.randint(1, 4) == 1:
         spec, size = _spread(choices)
     else:
-        spec, size = choices.of((_small,) * 5 + (_long,))(choices, max_size)
+        spec, size = choices.choice((_small,) * 5 + (_long,))(choices, max_size)
     return RandomLayer(
         spec=spec,
         size=size,
-        batch=choices.integer(1, 3),
-        dtype=choices.of(dtypes),
-        alpha=choices.of(SOFT_ALPHAS),
-        seed=choices.integer(0, 2**31 - 1),
-        memory_format=choices.of(MEMORY_FORMATS),
+        batch=choices.randint(1, 3),
+        dtype=choices.choice(dtypes),
+        alpha=choices.choice(SOFT_ALPHAS),
+        seed=choices.randint(0, 2**31 - 1),
+        memory_format=choices.choice(MEMORY_FORMATS),
     )
 
 
-def _other(choices: Choices, max_size: int, axes: int, transposed: bool) -> tuple[ConvSpec, Size]:
+def _other(choices: Random, max_size: int, axes: int, transposed: bool) -> tuple[ConvSpec, Size]:
     """A geometry of other axes, or a transposed one; a sequence may be long."""
     spec = choose_spec(choices, max_kernel=LONGEST_KERNELS[axes], axes=axes, transposed=transposed)
-    longest = max_size if axes == 1 and choices.integer(1, 4) == 1 else min(SMALL_SIZES[axes], max_size)
+    longest = max_size if axes == 1 and choices.randint(1, 4) == 1 else min(SMALL_SIZES[axes], max_size)
     return spec, choose_size(choices, spec, (longest,) * axes)
 
 
-def _small(choices: Choices, max_size: int) -> tuple[ConvSpec, Size]:
+def _small(choices: Random, max_size: int) -> tuple[ConvSpec, Size]:
     """Any geometry, and a small input."""
     spec = choose_spec(choices)
     return spec, choose_size(choices, spec, (min(SMALL_SIZE, max_size),) * 2)
 
 
-def _long(choices: Choices, max_size: int) -> tuple[ConvSpec, Size]:
+def _long(choices: Random, max_size: int) -> tuple[ConvSpec, Size]:
     """An input that is long along one axis, whose tables are bands."""
     spec, longest = choose_spec(choices, max_kernel=3), (max_size, min(3, max_size))
-    return spec, choose_size(choices, spec, longest if choices.of((True, False)) else longest[::-1])
+    return spec, choose_size(choices, spec, longest if choices.choice((True, False)) else longest[::-1])
 
 
-def _spread(choices: Choices) -> tuple[ConvSpec, Size]:
+def _spread(choices: Random) -> tuple[ConvSpec, Size]:
     """Taps far from each other along one axis."""
-    spec, axis = choose_spec(choices, max_kernel=3, max_channels=2), choices.integer(0, 1)
+    spec, axis = choose_spec(choices, max_kernel=3, max_channels=2), choices.randint(0, 1)
     taps = max(spec.kernel_size[axis], 2)
-    far = choices.integer(2, LONGEST_SPAN // (taps - 1))
+    far = choices.randint(2, LONGEST_SPAN // (taps - 1))
     kernel, dilation = ((taps, 1), (far, 1)) if axis == 0 else ((1, taps), (1, far))
     spec = replace(spec, kernel_size=kernel, dilation=dilation)
     return spec, choose_size(choices, spec, [least + 2 for least in smallest_input(spec)])
 
 
-def choose_size(choices: Choices, spec: ConvSpec, largest: Sequence[int]) -> Size:
+def choose_size(choices: Random, spec: ConvSpec, largest: Sequence[int]) -> Size:
     """A size of inputs that a convolution accepts, up to so many pixels along each axis unless it needs more."""
     pairs = zip(smallest_input(spec), largest, strict=True)
-    return Size(*(choices.integer(least, max(least, most)) for least, most in pairs))
+    return Size(*(choices.randint(least, max(least, most)) for least, most in pairs))
 
 
 def choose_spec(
-    choices: Choices, *, max_kernel: int = 5, max_channels: int = 4, axes: int = 2, transposed: bool = False
+    choices: Random, *, max_kernel: int = 5, max_channels: int = 4, axes: int = 2, transposed: bool = False
 ) -> ConvSpec:
     """A geometry of everything that a convolution can say.
 
     Args:
-        choices: Who chooses.
+        choices: Makes the choices.
         max_kernel: Most taps along an axis.
         max_channels: Most channels in a group, and most groups.
         axes: Number of axes.
@@ -188,29 +163,31 @@ def choose_spec(
     """
 
     def each(smallest: int, largest: int) -> tuple[int, ...]:
-        return tuple(choices.integer(smallest, largest) for _ in range(axes))
+        return tuple(choices.randint(smallest, largest) for _ in range(axes))
 
-    groups = choices.integer(1, max_channels)
-    mode: PaddingMode = "zeros" if transposed else choices.of(get_args(PaddingMode))
+    groups = choices.randint(1, max_channels)
+    mode: PaddingMode = "zeros" if transposed else choices.choice(get_args(PaddingMode))
     kernel = each(1, max_kernel)
-    named: Literal["numbers", "same", "valid"] = "numbers" if transposed else choices.of(("numbers", "same", "valid"))
+    named: Literal["numbers", "same", "valid"] = (
+        "numbers" if transposed else choices.choice(("numbers", "same", "valid"))
+    )
     padding = each(0, 3) if named == "numbers" else named
     plain = ConvSpec(
-        in_channels=groups * choices.integer(1, max_channels),
-        out_channels=groups * choices.integer(1, max_channels),
+        in_channels=groups * choices.randint(1, max_channels),
+        out_channels=groups * choices.randint(1, max_channels),
         kernel_size=kernel,
         stride=() if padding == "same" else each(1, LARGEST_STEPS[axes]),
         dilation=each(1, LARGEST_STEPS[axes]),
         padding=padding,
         padding_mode=mode,
         groups=groups,
-        bias=choices.of((False, True)),
+        bias=choices.choice((False, True)),
         transposed=transposed,
     )
     if not transposed:
         return plain
     largest = (max(pair) - 1 for pair in zip(plain.stride, plain.dilation, strict=True))
-    return replace(plain, output_padding=tuple(choices.integer(0, most) for most in largest))
+    return replace(plain, output_padding=tuple(choices.randint(0, most) for most in largest))
 
 
 def smallest_input(spec: ConvSpec) -> Size:

@@ -11,9 +11,6 @@ def test_my_engine(case):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
-
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
@@ -37,7 +34,6 @@ __all__ = [
 ]
 
 _SLACK = {1: 14, 2: 7, 3: 2}  # by the number of axes
-_T = TypeVar("_T")
 
 
 @st.composite
@@ -61,7 +57,7 @@ def conv_specs(
         axes: Number of axes.
         transposed: Whether they are of transposed convolutions.
     """
-    choices = _Draws(draw)
+    choices = draw(st.randoms(use_true_random=False))
     return choose_spec(choices, max_kernel=max_kernel, max_channels=max_channels, axes=axes, transposed=transposed)
 
 
@@ -132,16 +128,3 @@ def attention_layers(
         layer.set_positions(centers=layer.centers + ((reach * (2 * moves - 1)).to(layer.centers)))
         layer.set_positions(alpha=max_alpha * (1 / 160 + alphas * 159 / 160))
     return layer
-
-
-class _Draws:
-    """Choices made by Hypothesis, which can therefore shrink them."""
-
-    def __init__(self, draw: st.DrawFn) -> None:
-        self._draw = draw
-
-    def integer(self, smallest: int, largest: int) -> int:
-        return self._draw(st.integers(smallest, largest))
-
-    def of(self, options: Sequence[_T]) -> _T:
-        return self._draw(st.sampled_from(options))

@@ -14,11 +14,11 @@ NOTHING_RAN = "No attention layer ran: nothing is verified."
 
 
 def agreement_shown(title: str, agreement: Agreement) -> list[Table | str]:
-    """Each layer beside its convolution, what is to be said of them, and the network beside the CNN.
+    """Each layer beside its convolution, notes on them, and the network beside the CNN.
 
     Args:
-        title: Head of the column of layers.
-        agreement: What was found.
+        title: Heading of the column of layers.
+        agreement: The comparison.
     """
     engines = {engine.engine: engine.layers for engine in agreement.engines}
     notes = note_lines((layer.name, layer.note) for layer in agreement.engines[0].layers)
@@ -26,7 +26,7 @@ def agreement_shown(title: str, agreement: Agreement) -> list[Table | str]:
 
 
 def layer_table(title: str, shapes: Mapping[str, LayerShape], found: Mapping[str, Sequence[LayerComparison]]) -> Table:
-    """Each layer beside its convolution, a column for each way to compute it."""
+    """Each layer beside its convolution, with a column for each engine."""
     header = (title, "geometry", "heads", "alpha", *(f"{way}: difference / bound" for way in found))
     rows = []
     for layers in zip(*found.values(), strict=True):
@@ -37,7 +37,7 @@ def layer_table(title: str, shapes: Mapping[str, LayerShape], found: Mapping[str
 
 
 def beyond_line(names: Sequence[str]) -> str:
-    """What is not within its bound, or is NaN."""
+    """A line that names the layers beyond their bounds, or with NaN."""
     return f"Beyond the bound, or not finite: {', '.join(names)}."
 
 

@@ -1,1 +1,1 @@
-"""The theorem in Coq, and what asks its kernel."""
+"""The theorem in Coq, and the programs that ask its kernel."""

@@ -1,1 +1,1 @@
-"""Runs the checks of claims and writes the document of them."""
+"""Runs the checks of claims, and writes the document about them."""

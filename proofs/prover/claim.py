@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 
 class Status(StrEnum):
-    """What stands behind a statement, for all of its scope."""
+    """Kind of proof that covers a statement's whole scope."""
 
     COQ = "Coq"  # Coq's kernel accepts the statement; algebra is checked besides
     ALGEBRA = "algebra checked"  # the derivation's formulas are decided for all values of their symbols
@@ -39,8 +39,8 @@ class Check:
     """One decision by machine.
 
     Attributes:
-        name: What is checked, as a clause in Markdown.
-        run: Returns what was found against it, empty if it holds.
+        name: The checked statement, as a clause in Markdown.
+        run: Returns the failures, empty if it holds.
         cases: The instances that are covered, like "21 geometries"; empty if all that the claim speaks of are.
     """
 
@@ -71,8 +71,8 @@ class Claim:
 
     Attributes:
         body: Yields the checks; its docstring is the text.
-        status: What stands behind the statement.
-        scope: What the statement is about, as sentences in Markdown.
+        status: Kind of proof.
+        scope: Scope of the statement, as sentences in Markdown.
         source: Where the paper states it; "new" if nowhere.
         justifies: Code that relies on it.
         coq: Its theorems. If ``status`` is COQ, those of the first file are the statement; otherwise they are a part.
@@ -92,7 +92,7 @@ class Claim:
     variant: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, **variant: Any) -> Claim:
-        """The claim with other values of what could be wrong."""
+        """The claim with other arguments of the body, as a false variant has."""
         return replace(self, variant=variant)
 
     @property
@@ -112,7 +112,7 @@ class Claim:
 
     @property
     def title(self) -> str:
-        """For people."""
+        """Title for people."""
         return self._docstring.partition("\n")[0].removesuffix(".")
 
     @property
@@ -122,12 +122,12 @@ class Claim:
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        """What a machine decides."""
+        """The checks that a machine decides."""
         return self._evaluated[0]
 
     @property
     def names(self) -> dict[str, Any]:
-        """What the fields of the text may name."""
+        """Values that the fields of the text may name."""
         return {**self.body.__globals__, **self._evaluated[1]}
 
     @property
@@ -154,6 +154,6 @@ def claim(
     tests: tuple[str, ...] = (),
     is_lemma: bool = False,
 ) -> Callable[[Callable[..., Checks]], Claim]:
-    """Makes a claim of a function; the arguments are the attributes of ``Claim``, references as texts."""
+    """Turns a function into a claim; the arguments are the attributes of ``Claim``, with references as texts."""
     code, theorems, tested = (tuple(map(Reference.parse, texts)) for texts in (justifies, coq, tests))
     return lambda body: Claim(body, status, scope, source, code, theorems, tested, is_lemma)

@@ -1,4 +1,4 @@
-"""What sympy is asked: whether two expressions are equal, or one is never negative.
+"""Decisions by sympy: whether two expressions are equal, or one is never negative.
 
 Each function returns the reasons for a refusal, empty if the answer is yes. "Unknown" is a refusal.
 """

@@ -52,10 +52,10 @@ def fill(text: str, names: Mapping[str, Any]) -> str:
 
     Args:
         text: Markdown with LaTeX.
-        names: What the fields' expressions may name, beside ``scaled``.
+        names: Values that the fields' expressions may name, besides ``scaled``.
 
     Raises:
-        NameError: A field names something else.
+        NameError: A field names anything else.
     """
 
     def replaced(found: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""What the commands ``prove`` and ``claims`` give back."""
+"""Outcomes of the commands ``prove`` and ``claims``."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Any, ClassVar
 from ..terminal.table import Table
 from .claim import Claim
 from .fields import fill
-from .run import Result
-from .verdict import Outcome
+from .run import Outcome, Result
 
 
 @dataclass(frozen=True)
 class Proved:
-    """Claims with what their checks said.
+    """Results of claims.
 
     Attributes:
         results: One for each claim.
@@ -38,7 +37,7 @@ class Proved:
 
     @property
     def summary(self) -> str:
-        """How many checks hold, and which claims have others."""
+        """Number of checks that hold, and names of the claims with failures."""
         checks = [verdict for result in self.results for verdict in result.verdicts]
         held = sum(verdict.outcome is Outcome.HOLDS for verdict in checks)
         others = [f"{result.claim.name} ({result.outcome})" for result in self.results if not result.holds]
@@ -67,7 +66,7 @@ class Listing:
 
 
 def describe(result: Result) -> list[str]:
-    """What became of a claim, as lines."""
+    """Formats the result of a claim as lines."""
     claim = result.claim
     first = f"{result.outcome:9} {result.seconds:6.2f} s  {claim.name}: {claim.title} ({claim.status})"
     return [first, *(f"    {failure}" for failure in result.failures)]
@@ -76,18 +75,12 @@ def describe(result: Result) -> list[str]:
 def _data(result: Result) -> dict[str, Any]:
     claim = result.claim
     cases = {check.name: check.cases for check in claim.checks}
-    texts = {name: getattr(claim, name) for name in ("name", "title", "status", "scope", "source")}
-    return texts | {
+    return {name: getattr(claim, name) for name in ("name", "title", "status", "scope", "source")} | {
         "text": fill(claim.text, claim.names),
-        "checks": [
-            {"name": verdict.check, "cases": cases.get(verdict.check, ""), "outcome": verdict.outcome}
-            for verdict in result.verdicts
-        ],
+        "checks": [{"name": v.check, "cases": cases.get(v.check, ""), "outcome": v.outcome} for v in result.verdicts],
         "references": {
             heading: [f"{path}: {', '.join(names)}" for path, names in getattr(claim, heading)]
             for heading in ("justifies", "coq", "tests")
         },
-        "outcome": result.outcome,
-        "seconds": result.seconds,
-        "failures": list(result.failures),
+        **{name: getattr(result, name) for name in ("outcome", "seconds", "failures")},
     }

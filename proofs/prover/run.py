@@ -1,4 +1,4 @@
-"""Runs the checks of claims in processes that a time limit can end, and says what came of it."""
+"""Runs the checks of claims in processes that a time limit can end."""
 
 from __future__ import annotations
 
@@ -10,25 +10,53 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from multiprocessing import connection
 
-from .claim import Claim
+from .claim import Check, Claim, Status
 from .registry import all_claims, claims_of, select
-from .verdict import Outcome, Verdict, decide, refused
 
 DEFAULT_LIMIT = 20.0  # seconds a check
+
+
+class Outcome(StrEnum):
+    """Outcome of a check or a claim."""
+
+    HOLDS = "holds"
+    FAILS = "fails"  # it found a case in which the claim is false
+    TIMED_OUT = "timed out"
+    ERROR = "error"  # it broke, or there was nothing to check
+
+
 _WORST_FIRST = (Outcome.TIMED_OUT, Outcome.ERROR, Outcome.FAILS, Outcome.HOLDS)
 
 
 @dataclass(frozen=True)
+class Verdict:
+    """The verdict on one check.
+
+    Attributes:
+        check: Its name.
+        outcome: Everything but "holds" is a failure.
+        failures: Why it does not hold; empty if it does.
+        seconds: Its duration.
+    """
+
+    check: str
+    outcome: Outcome
+    failures: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class Result:
-    """A claim and what its checks said.
+    """A claim and the verdicts on its checks.
 
     Attributes:
         claim: The claim.
-        verdicts: One a check; a claim that is refused has one alone.
+        verdicts: One for each check; a refused claim has a single one.
     """
 
     claim: Claim
@@ -36,7 +64,7 @@ class Result:
 
     @property
     def seconds(self) -> float:
-        """How long the checks took together."""
+        """Total time of the checks."""
         return sum(verdict.seconds for verdict in self.verdicts)
 
     @property
@@ -51,8 +79,36 @@ class Result:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What was found against it, each text beginning with the name of its check."""
+        """The failures, each text beginning with the name of its check."""
         return tuple(f"{verdict.check}: {failure}" for verdict in self.verdicts for failure in verdict.failures)
+
+
+def refused(claim: Claim) -> list[Verdict]:
+    """The refusal of a claim whose checks could pass without showing what its status says; else nothing."""
+    names = [check.name for check in claim.checks]
+    reasons = [f"two checks have the name {name!r}" for name in dict.fromkeys(names) if names.count(name) > 1]
+    if not names:
+        reasons.append("it has no checks, so nothing would be shown")
+    if claim.status is Status.COQ and not claim.coq:
+        reasons.append("it names no theorem in Coq")
+    if claim.status is Status.ALGEBRA:
+        partial = [check.name for check in claim.checks if check.cases]
+        reasons += [f"the check {name!r} covers instances, but the claim says '{claim.status}'" for name in partial]
+    return [Verdict("the claim itself", Outcome.ERROR, tuple(reasons))] if reasons else []
+
+
+def decide(check: Check) -> Verdict:
+    """Runs one check, here and now."""
+    start = time.monotonic()
+    try:
+        found = check.run()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # also SystemExit: nothing that a check does may look like a pass
+        return Verdict(check.name, Outcome.ERROR, (f"it raised {type(error).__name__}: {error}",))
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        return Verdict(check.name, Outcome.ERROR, (f"it returned {found!r}, not a list of texts",))
+    return Verdict(check.name, Outcome.FAILS if found else Outcome.HOLDS, tuple(found), time.monotonic() - start)
 
 
 def prove(
@@ -76,7 +132,7 @@ def prove(
 
 
 def iter_results(chosen: Sequence[Claim], *, limit: float = DEFAULT_LIMIT) -> Iterator[Result]:
-    """As ``prove``, each result as soon as it and those before it are there."""
+    """As ``prove``, yielding each result in order as soon as it is ready."""
     if not 0 < limit < math.inf:
         from ...convert.errors import ConversionError
 
@@ -100,7 +156,7 @@ def iter_results(chosen: Sequence[Claim], *, limit: float = DEFAULT_LIMIT) -> It
 
 
 def _start() -> None:
-    """Prepares a process: it ends with its parent, and sympy is there before the clock of the first check starts."""
+    """Prepares a process: it ends with its parent, and imports sympy before the first check is timed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
@@ -112,20 +168,18 @@ def _end_after(sentinel: int) -> None:
     os._exit(1)
 
 
+@cache
+def _checks(module: str, name: str) -> tuple[Check, ...]:
+    return next(claim.checks for claim in claims_of(module) if claim.name == name)
+
+
 def _decide(module: str, name: str, number: int) -> Verdict:
     """Decides one check of a claim, in a process of the pool."""
-    start = time.monotonic()
-    verdict = decide(_found(module, name).checks[number])
-    return replace(verdict, seconds=time.monotonic() - start)
-
-
-@cache
-def _found(module: str, name: str) -> Claim:
-    return next(claim for claim in claims_of(module) if claim.name == name)
+    return decide(_checks(module, name)[number])
 
 
 def _answer(check: str, future: Future[Verdict], limit: float) -> Verdict:
-    """The verdict on a check, also where its process gave none."""
+    """The verdict on a check, even if its process gave none."""
     from pebble import ProcessExpired
 
     try:

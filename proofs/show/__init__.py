@@ -1,1 +1,1 @@
-"""What people look at: pages, pictures, tables."""
+"""Pages, pictures and tables, and the commands that make them."""

@@ -33,7 +33,7 @@ class Converted:
 
     Attributes:
         folder: Its path.
-        certified: What was converted, with bounds.
+        certified: The conversion report with bounds.
         program: The network as an ONNX file, where one was converted.
         has_page: Whether the page about the network was written.
         left_out: Tensors of the checkpoint that are not in the folder, if only layers were converted; else None.
@@ -136,18 +136,18 @@ def convert_checkpoint(
     Args:
         checkpoint: Whatever ``open_network`` opens.
         out: The folder.
-        opening: How it is opened.
+        opening: Options for opening it.
         device: Where to convert.
         dtype: Precision to convert in; None means the architecture's.
-        include: Patterns of the names of layers to convert; none means all.
-        exclude: Patterns of the names of layers to leave.
-        alpha: Locality strength; None means so large that attention is exactly one-hot.
+        include: Name patterns of the layers to convert; none means all.
+        exclude: Name patterns of the layers to leave alone.
+        alpha: Locality strength; None means large enough for exactly one-hot attention.
         skip_unsupported: Leave layers that cannot be converted as they are.
         input_range: Smallest and largest value of the images that bounds are for.
         size: Image size that the whole network's bound is for; None for the usual one.
-        form: How attention is written into a whole ONNX file; "separable" by default.
+        form: Form of the attention in a whole ONNX file; "separable" by default.
         force: Replace a folder that conv2attn wrote.
-        page: Write the page that shows the network, which takes longer than the conversion.
+        page: Write the interactive page, which takes longer than the conversion.
 
     Raises:
         OptionError: A form is given, and no ONNX file is converted.
@@ -162,6 +162,7 @@ def convert_checkpoint(
     chosen = name_filter(cnn, include=include, exclude=exclude)
     model, report = convert_model(cnn, filter_fn=chosen, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported)
     report = report.noted(network.notes, network.originals)
+    size = None if size is None else size.along(report.layers[0].spec.axes)
     with progress("Certifying", total=len(report.layers)) as advance:
         certified = CertifiedReport.of(model, report, input_range=input_range, size=size, progress=advance)
     text = None
@@ -188,7 +189,7 @@ def convert_checkpoint(
 
 
 def _left_out(network: Network, report: Report) -> int | None:
-    """How many tensors of a checkpoint are of no layer that was converted, if there is nothing but layers."""
+    """Number of tensors that belong to no converted layer, if only layers were converted; else None."""
     if not network.is_layers:
         return None
     described = network.checkpoint.convolutions

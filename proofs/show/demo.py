@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,11 +30,11 @@ PASSES = len(NETWORKS) * (1 + len(ENGINES))  # how often each image is seen: by 
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo found for one network.
+    """The demo's result for one network.
 
     Attributes:
         network: Name of the example network.
-        folder: Where its attention was written.
+        folder: Folder of its attention.
         agreement: The comparison.
     """
 
@@ -44,20 +44,20 @@ class DemoResult:
 
     @property
     def page(self) -> Path:
-        """Where the page about it was written."""
+        """Path of its page."""
         return self.folder / PAGE
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain data."""
-        return {"network": self.network, "folder": str(self.folder), "page": str(self.page), **self.agreement.to_json()}
+        return {"network": self.network, "folder": str(self.folder), "page": str(self.page), **asdict(self.agreement)}
 
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo found.
+    """The demo's results.
 
     Attributes:
-        seed: Of the images.
+        seed: Seed of the images.
         results: One for each network.
     """
 
@@ -89,7 +89,7 @@ def run_demo(
     Args:
         folder: Where the converted networks go, a folder each; earlier ones are replaced.
         count: Images to draw.
-        seed: Of the images; the default ones were not used in training.
+        seed: Seed of the images; the default ones were not used in training.
         progress: Called with the number of images that one network has just seen, ``PASSES * count`` in all.
 
     Raises:

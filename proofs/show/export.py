@@ -1,4 +1,4 @@
-"""``conv2attn export``: a network's attention in other people's formats."""
+"""``conv2attn export``: a network's attention in other tools' formats."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ...convert.size import USUAL_SIZES, Size
 from ..terminal.options import Target
 from ..terminal.outcome import Wrote
 
-_NAMES = {Target.mha: "multihead_attention", Target.gpsa: "gpsa"}  # of the file's metadata
+_NAMES = {Target.mha: "multihead_attention", Target.gpsa: "gpsa"}  # names in the file's metadata
 _Module = MultiheadConvolution | GPSAConvolution
 
 
@@ -50,18 +50,18 @@ def export_network(
     Args:
         source: Whatever ``open_network`` opens; a CNN is converted first.
         out: The file to write.
-        to: For which tool.
-        opening: How it is opened.
+        to: The tool.
+        opening: Options for opening it.
         alpha: Locality strength of a conversion; a converted network has its own.
         skip_unsupported: Leave layers that cannot be converted as they are.
         size: Size of the images; None for the usual one.
-        form: How attention is written in ONNX; None for "separable".
+        form: Form of the attention in ONNX; None for "separable".
         force: Replace a file that is there.
-        inputs: What the network takes, if that is not one image.
+        inputs: The network's inputs, if it takes more than one image.
 
     Raises:
-        OptionError: A form is given for another tool than ONNX's, or alpha for a converted network.
-        ConversionError: The network cannot be opened, converted or said in the tool's terms.
+        OptionError: A form is given for a tool other than ONNX, or alpha for a converted network.
+        ConversionError: The network cannot be opened, converted or expressed in the tool's terms.
     """
     if form is not None and to is not Target.onnx:
         raise OptionError("a form is for ONNX files only")
@@ -78,7 +78,8 @@ def export_network(
     if inputs and (size is not None or to is not Target.onnx):
         raise OptionError("inputs are described for ONNX files, and have their own sizes")
     known = None if network.preprocessing is None else network.preprocessing.size
-    size = size or known or USUAL_SIZES[next(iter(layers.values())).spec.axes]
+    axes = next(iter(layers.values())).spec.axes
+    size = (size or known or USUAL_SIZES[axes]).along(axes)
     if to is Target.onnx:
         given: dict[str, Any] = {"inputs": random_inputs(inputs)} if inputs else {"size": size}
         made = export_onnx(model, out, **given, form=form or DEFAULT_FORM, force=force, sources=sources)
@@ -96,7 +97,7 @@ def _modules(layers: dict[str, SelfAttention], sizes: dict[str, Size], to: Targe
     """Each layer as the tool's attention.
 
     Raises:
-        UnsupportedLayerError: Layers cannot be said in its terms, all of them named.
+        UnsupportedLayerError: Layers cannot be expressed in its terms; all of them are named.
     """
     make = gpsa_from_attention if to is Target.gpsa else multihead_from_attention
     modules: dict[str, _Module] = {}
@@ -113,7 +114,7 @@ def _modules(layers: dict[str, SelfAttention], sizes: dict[str, Size], to: Targe
 
 
 def arguments(module: _Module) -> dict[str, object]:
-    """What rebuilds the module: arguments of its attention's class, and what lies around it."""
+    """Arguments that rebuild the module: those of its attention's class, and the geometry around it."""
     attention = module.attention
     if isinstance(module, GPSAConvolution):
         made: dict[str, object] = {"dim": attention.dim, "num_heads": attention.num_heads}

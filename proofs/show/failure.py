@@ -1,22 +1,24 @@
-"""What went wrong, in a sentence on stderr, and the exit code that it has."""
+"""Error messages on stderr, one sentence each, and exit codes."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
-from ..terminal.output import say
+from ..terminal.outcome import JSON_VERSION
+from ..terminal.output import say, say_document
 from ..terminal.printable import printable
 
 WRONG_USE, WRONG_INPUT, UNSUPPORTED, BUG = 2, 3, 4, 70
-_NO_MEMORY = "t allocate memory: you tried to allocate"  # what torch says of it, as a RuntimeError
+_NO_MEMORY = "t allocate memory: you tried to allocate"  # torch's RuntimeError for it
 
 
 @runtime_checkable
 class _UsageError(Protocol):
-    """What typer raises for arguments that it refuses; it names no class for all of them."""
+    """Errors that typer raises for arguments, which have no common public class."""
 
     message: str
     exit_code: int
@@ -24,81 +26,73 @@ class _UsageError(Protocol):
     def show(self) -> None:
         """Prints the command's usage and the message on stderr."""
 
+    def format_message(self) -> str:
+        """The message in one line."""
+        ...
 
-def explain(error: Exception) -> int:
-    """Says on stderr what went wrong, and gives the exit code."""
+
+def is_usage(error: Exception) -> bool:
+    """Whether the command line was used wrongly, which no traceback explains."""
+    return isinstance(error, _UsageError)
+
+
+def explain(error: Exception, *, as_json: bool = False) -> int:
+    """Prints an error, and returns its exit code.
+
+    Args:
+        error: The error.
+        as_json: Print one JSON object on standard output in place of a sentence on stderr.
+    """
     if isinstance(error, _UsageError):
         error.message = printable(error.message)
-        with suppress(OSError):
-            error.show()
-        return error.exit_code
-    if isinstance(error, OSError):
+        sentence, code = error.format_message(), error.exit_code
+    elif isinstance(error, OSError):
         _abandon_stdout()
         where = "" if error.filename is None else f"{os.fsdecode(error.filename)} "
-        said = f"{where or 'the output '}cannot be read or written: {error.strerror or error}"
+        sentence, code = f"{where or 'the output '}cannot be read or written: {error.strerror or error}", WRONG_INPUT
     elif isinstance(error, MemoryError) or _NO_MEMORY in str(error):
-        said = "there is not enough memory"
+        sentence, code = "there is not enough memory", WRONG_INPUT
     else:
-        return _explain_other(error)
-    say(f"conv2attn: {said}", err=True)
-    return WRONG_INPUT
+        sentence, code = _described(error)
+    if as_json:
+        with suppress(OSError, ValueError):
+            say_document(json.dumps({"version": JSON_VERSION, "error": sentence, "exit_code": code}, indent=2) + "\n")
+    elif isinstance(error, _UsageError):
+        with suppress(OSError):
+            error.show()
+    else:
+        say(f"conv2attn: {sentence}", err=True)
+        if code == BUG:
+            say("This is a bug in conv2attn; please report it with the output of --debug.", err=True)
+    return code
 
 
-def _explain_other(error: Exception) -> int:
-    """As ``explain``, of what neither the command line nor the system says; imports torch, unlike those."""
+def _described(error: Exception) -> tuple[str, int]:
+    """Sentence and exit code for errors from neither the command line nor the system; imports torch."""
     try:
-        from ...convert.errors import ConversionError
+        from ...convert import errors
+        from ...learn.data.pictures import ImageSizesError
     except (ImportError, OSError, MemoryError) as failed:  # as where memory is limited
-        say(f"conv2attn: PyTorch cannot be loaded: {failed or 'there is not enough memory'}", err=True)
-        return WRONG_INPUT
-    if isinstance(error, ConversionError):
-        say(f"conv2attn: {error}{_hint(error)}", err=True)
-        return _exit_code(error)
-    say(f"conv2attn: internal error: {type(error).__name__}: {error}", err=True)
-    say("This is a bug in conv2attn; please report it with the output of --debug.", err=True)
-    return BUG
-
-
-def _exit_code(error: Exception) -> int:
-    """Of an error of the library."""
-    from ...convert.errors import (
-        ArchitectureNeededError,
-        OptionError,
-        SelectionError,
-        ToolError,
-        UnsupportedLayerError,
-    )
-
-    if isinstance(error, SelectionError | OptionError | ArchitectureNeededError | ToolError):
-        return WRONG_USE
-    return UNSUPPORTED if isinstance(error, UnsupportedLayerError) else WRONG_INPUT
-
-
-def _hint(error: Exception) -> str:
-    """Which option helps, as the end of an error's sentence: the library does not know how it is called."""
-    from ...convert.errors import (
-        ArchitectureNeededError,
-        OutputExistsError,
-        RunExistsError,
-        SeveralNetworksError,
-        TrustNeededError,
-    )
-    from ...learn.data.pictures import ImageSizesError
-
-    hints = {
-        ArchitectureNeededError: "--arch names the code that builds it",
-        TrustNeededError: "--trust runs it",
-        SeveralNetworksError: "--weights KEY takes one",
-        RunExistsError: "--resume goes on with it",
-        OutputExistsError: "--force replaces it",
+        return f"PyTorch cannot be loaded: {failed or 'there is not enough memory'}", WRONG_INPUT
+    if not isinstance(error, errors.ConversionError):
+        return f"internal error: {type(error).__name__}: {error}", BUG
+    hints = {  # the library does not know the options' names
+        errors.ArchitectureNeededError: "--arch names the code that builds it",
+        errors.TrustNeededError: "--trust runs it",
+        errors.SeveralNetworksError: "--weights KEY takes one",
+        errors.RunExistsError: "--resume goes on with it",
+        errors.OutputExistsError: "--force replaces it",
         ImageSizesError: "--size makes pictures one size",
     }
-    found = next((hint for kind, hint in hints.items() if isinstance(error, kind)), None)
-    return "" if found is None else f" ({found})"
+    hint = next((f" ({hint})" for kind, hint in hints.items() if isinstance(error, kind)), "")
+    wrong_use = errors.SelectionError | errors.OptionError | errors.ArchitectureNeededError | errors.ToolError
+    if isinstance(error, wrong_use):
+        return f"{error}{hint}", WRONG_USE
+    return f"{error}{hint}", UNSUPPORTED if isinstance(error, errors.UnsupportedLayerError) else WRONG_INPUT
 
 
 def _abandon_stdout() -> None:
-    """Sends what is left of the output nowhere, or the interpreter fails once more when it ends."""
+    """Discards the remaining output, which would otherwise make the interpreter fail again at exit."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""``conv2attn freeze``: trained attention becomes convolutions again, in a program that PyTorch alone runs."""
+"""``conv2attn freeze``: turns trained attention back into convolutions, in a program that needs only PyTorch."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class Frozen:
 
     Attributes:
         file: Its path; the state dict and the module lie beside it.
-        tolerance: What each layer is within, away from borders.
-        input_range: What bounds are for.
+        tolerance: Largest difference of each layer's outputs, away from borders.
+        input_range: Range of each layer's input that the bounds assume.
         frozen: The network and its layers.
         accuracy: On test images, of the attention and of the frozen network; None without images.
     """
@@ -111,7 +111,7 @@ class Frozen:
         if self.accuracy is None:
             return []
         before, after = self.accuracy
-        return [f"Right on test images: {before:.1%} as attention, {after:.1%} frozen"]
+        return [f"Test accuracy: {before:.1%} as attention, {after:.1%} frozen"]
 
 
 def freeze_checkpoint(
@@ -129,11 +129,11 @@ def freeze_checkpoint(
     """Freezes a network and writes it.
 
     Args:
-        checkpoint: What ``conv2attn melt`` or convert wrote, or the state dict of a network that was trained further.
+        checkpoint: Output of ``melt`` or ``convert``, or the state dict of a network that was trained further.
         out: The file, which ends in .pt2.
-        opening: How it is opened.
-        tolerance: Of each layer, away from borders.
-        input_range: Of each layer's input.
+        opening: Options for opening it.
+        tolerance: Largest allowed difference of each layer's outputs, away from borders.
+        input_range: Smallest and largest value of each layer's input.
         size: Image size of the program, through which any number of images goes; None means what the network was
             trained on, or the usual one.
         data: Images on which accuracy is measured before and after, as ``load_data`` takes them; None measures none.

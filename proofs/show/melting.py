@@ -1,4 +1,4 @@
-"""``conv2attn melt``: a CNN goes on as attention beside itself, and a table says who is ahead."""
+"""``conv2attn melt``: fine-tunes a CNN as attention and as a CNN, and compares the two in a table."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ from ...convert.plain import json_text
 from ...convert.preprocessing import Normalization, Preprocessing
 from ...convert.size import Size
 from ...learn.data.kinds import load_data
-from ...learn.melting.compare import CLEAN, Comparison, Melting, compare
+from ...learn.melting.compare import CLEAN, Melting, compare
+from ...learn.melting.comparison import ArmResult, Outcomes
 from ...learn.training.recipe import Machine, Recipe
 from ..terminal.names import layer_name
 from ..terminal.table import Table
+from .trained.table import spread
 
 COMPARISON = "melt.json"
 _ROWS = {"start": "the CNN at the start", "cnn": "fine-tuned as the CNN", "attention": "fine-tuned as attention"}
@@ -33,59 +35,57 @@ _ROWS = {"start": "the CNN at the start", "cnn": "fine-tuned as the CNN", "atten
 
 @dataclass(frozen=True)
 class Melted:
-    """A comparison that was made.
+    """Results of a comparison.
 
     Attributes:
-        folder: Where its runs are.
-        comparison: What came of it.
+        folder: Folder of its runs.
+        recipe: Recipe of the fine-tuning.
+        outcomes: Its outcomes.
     """
 
     folder: Path
-    comparison: Comparison
+    recipe: Recipe
+    outcomes: Outcomes
     exit_code: ClassVar[int] = 0
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as plain data."""
-        return {"folder": str(self.folder), **self.comparison.to_json(), "ahead": self.ahead()}
+        found = {"folder": str(self.folder), "recipe": self.recipe.to_json(), **self.outcomes.to_json()}
+        return {**found, "ahead": self.ahead()}
 
     def shown(self) -> list[Table | str]:
         """The outcome as tables and lines."""
-        first = self.comparison.results[0]
+        seeds = list(self.outcomes.results)
         return [
             self._table(),
             *(self._verdict(kind, points) for kind, points in self.ahead().items()),
             self._layers(),
-            "A layer with a distance is no longer the convolution that it came from: freeze makes a new one of it, "
+            "A layer with a distance is no longer its original convolution: freeze turns it into a new one, "
             "restore refuses it",
-            *self._rates(),
-            f"Seeds {', '.join(str(result.seed) for result in self.comparison.results)}. Wrote {self.folder}; show, "
-            f"verify and freeze take it as the attention of seed {first.seed}",
+            f"Learning rates: {', '.join(f'{name} {self._of(name)[0].lr:g}' for name in ('cnn', 'attention'))}. "
+            f"Seeds {', '.join(map(str, seeds))}. Wrote {self.folder}; show, verify and freeze take it as the "
+            f"attention of seed {seeds[0]}",
         ]
-
-    def _rates(self) -> list[str]:
-        """Which rates the validation images chose, where there was a choice."""
-        chosen = {name: [f"{result.lr[name]:g}" for result in self.comparison.results] for name in ("cnn", "attention")}
-        if len({lr for rates in chosen.values() for lr in rates}) == 1:
-            return []
-        told = "; ".join(f"{name} {', '.join(rates)}" for name, rates in chosen.items())
-        return [f"Learning rates that the validation images chose, for each seed: {told}"]
 
     def ahead(self) -> dict[str, list[float]]:
         """Accuracy of attention minus that of the fine-tuned CNN, in points, for each seed: clean, and corrupted."""
-        pairs = [(result.test["attention"], result.test["cnn"]) for result in self.comparison.results]
+        pairs = [(one.scores, other.scores) for one, other in zip(self._of("attention"), self._of("cnn"), strict=True)]
         return {
             CLEAN: [100 * (one[CLEAN] - other[CLEAN]) for one, other in pairs],
             "corrupted": [100 * (_corrupted(one) - _corrupted(other)) for one, other in pairs],
         }
 
+    def _of(self, arm: str) -> list[ArmResult]:
+        """Results of an arm, one for each seed."""
+        return [found[arm] for found in self.outcomes.results.values()]
+
     def _table(self) -> Table:
-        results = self.comparison.results
-        kinds = list(results[0].test["start"])
+        kinds = list(self._of("start")[0].scores)
         rows = []
         for name, title in _ROWS.items():
-            found = [result.test[name] for result in results]
-            cells = [_spread([100 * each[kind] for each in found]) for kind in kinds]
-            rows.append((title, *cells, _spread([100 * _corrupted(each) for each in found])))
+            found = [result.scores for result in self._of(name)]
+            cells = [spread([100 * each[kind] for each in found], 1) for kind in kinds]
+            rows.append((title, *cells, spread([100 * _corrupted(each) for each in found], 1)))
         return Table(("test accuracy, %", *kinds, "mean corrupted"), tuple(rows))
 
     def _verdict(self, kind: str, points: Sequence[float]) -> str:
@@ -93,14 +93,13 @@ class Melted:
         mean = statistics.fmean(points)
         who = "attention is ahead" if mean > 0 else "the CNN is ahead" if mean < 0 else "neither is ahead"
         return (
-            f"On {kind} test images {who}: attention minus CNN is {_spread(list(points), signed=True)} points; "
+            f"On {kind} test images {who}: attention minus CNN is {spread(points, 1, signed=True)} points; "
             f"attention is better for {better[0]} of {len(points)} seeds, the CNN for {better[1]}"
         )
 
     def _layers(self) -> Table:
-        first = self.comparison.results[0]
         rows = []
-        for name, layer in first.layers.items():
+        for name, layer in self._of("attention")[0].layers.items():
             gates = layer["gate"]
             rows.append(
                 (
@@ -116,7 +115,7 @@ class Melted:
             "alpha",
             "gates",
             "mean attended distance, pixels",
-            "at most from its convolution, on [-1, 1]",
+            "distance from its convolution at most, on [-1, 1]",
         )
         return Table(header, tuple(rows))
 
@@ -145,20 +144,20 @@ def melt_checkpoint(
     Args:
         checkpoint: Whatever ``open_network`` opens; None trains a small CNN on the data first.
         out: The folder.
-        opening: How it is opened.
+        opening: Options for opening it.
         data: As ``load_data`` takes it.
-        size: What a folder's pictures are scaled to.
-        normalization: What the CNN was trained on; None means values from -1 to 1.
-        melting: How the CNN is melted.
-        include: Patterns of the names of layers to melt; none means all.
-        exclude: Patterns of the names of layers to leave.
-        recipe: How both are fine-tuned.
+        size: Size to which a folder's pictures are scaled.
+        normalization: Normalization that the CNN was trained with; None means values from -1 to 1.
+        melting: Options of the melting.
+        include: Name patterns of the layers to melt; none means all.
+        exclude: Name patterns of the layers to leave alone.
+        recipe: Recipe of the fine-tuning.
         rates: As for ``compare``.
-        seeds: How many times.
-        machine: What is passed to Lightning.
-        resume: Go on with what a killed run left.
+        seeds: Number of runs.
+        machine: Options for Lightning.
+        resume: Continue an interrupted run.
         progress: Show bars on standard error.
-        say: Told what begins.
+        say: Called with a line when a step begins.
 
     Raises:
         ConversionError: The checkpoint or the data cannot be opened, or do not fit, or the folder cannot be written.
@@ -182,7 +181,7 @@ def melt_checkpoint(
     if cnn is None:
         arguments = {"channels": images.channels, "classes": len(images.classes)}
         architecture = Architecture("conv2attn.learn.melting.start:small_cnn", arguments)
-    comparison = compare(
+    outcomes = compare(
         images,
         out,
         cnn=cnn,
@@ -195,10 +194,9 @@ def melt_checkpoint(
         progress=progress,
         say=say,
     )
-    save_converted(
-        comparison.attention, out / NETWORK, architecture=architecture, preprocessing=preprocessing, force=True
-    )
-    found = Melted(out, comparison)
+    attention = outcomes.networks["attention"]
+    save_converted(attention, out / NETWORK, architecture=architecture, preprocessing=preprocessing, force=True)
+    found = Melted(out, recipe, outcomes)
     text = json_text(found.to_json()) + "\n"
     write_file(out / COMPARISON, lambda path: path.write_text(text, "utf-8"), force=True, sources=sources)
     return found
@@ -211,16 +209,10 @@ def _names(cnn: nn.Module, include: Sequence[str], exclude: Sequence[str]) -> tu
 
 
 def _channels(cnn: nn.Module) -> int | None:
-    """What the first convolution of a network takes."""
+    """Number of input channels of a network's first convolution."""
     first = next((module for module in cnn.modules() if is_convolution(module)), None)
     return None if first is None else int(getattr(first, "in_channels", 3))
 
 
 def _corrupted(accuracies: dict[str, float]) -> float:
     return statistics.fmean(value for kind, value in accuracies.items() if kind != CLEAN)
-
-
-def _spread(values: list[float], *, signed: bool = False) -> str:
-    """Mean and standard deviation over seeds."""
-    mean = f"{statistics.fmean(values):{'+' if signed else ''}.1f}"
-    return mean if len(values) == 1 else f"{mean} \u00b1 {statistics.stdev(values):.1f}"

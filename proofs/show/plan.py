@@ -1,4 +1,4 @@
-"""``conv2attn plan``: what a conversion would do."""
+"""``conv2attn plan``: the plan of a conversion."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class Planned:
-    """What a conversion would do with each convolution.
+    """Plan of a conversion, for each convolution.
 
     Attributes:
         size: Image size that sizes and memory are for.
-        layers: What would be converted.
-        unsupported: What cannot be, and why.
-        skipped: What is not selected.
+        layers: Layers that would be converted.
+        unsupported: Layers that cannot be converted, with the reasons.
+        skipped: Layers that are not selected.
     """
 
     size: Size
@@ -87,9 +87,9 @@ def plan_checkpoint(
 
     Args:
         checkpoint: Whatever ``open_network`` opens.
-        opening: How it is opened.
-        include: Patterns of the names of layers to convert; none means all.
-        exclude: Patterns of the names of layers to leave.
+        opening: Options for opening it.
+        include: Name patterns of the layers to convert; none means all.
+        exclude: Name patterns of the layers to leave alone.
         size: Image size that sizes and memory are for; None for the usual one.
 
     Raises:
@@ -99,7 +99,8 @@ def plan_checkpoint(
     say(*non_finite_lines(network.non_finite), err=True)
     cnn = network.cnn()
     found = plan_conversion(cnn, filter_fn=name_filter(cnn, include=include, exclude=exclude))
-    size = size or usual_size(cnn)
+    usual = usual_size(cnn)
+    size = usual if size is None else size.along(len(usual))
     layers = plan_layers(
         cnn, [names[0] for names in found.chosen], size=size, notes=network.notes, originals=network.originals
     )

@@ -24,10 +24,10 @@ class Program:
     """A network as an ONNX file in which convolutions are attention.
 
     Attributes:
-        source: The file that it is made of.
+        source: The original file.
         whole: The network, or None if some of its nodes cannot be replaced.
         left: The nodes that are left, or that cannot be replaced.
-        notes: What else there is to say of it.
+        notes: Further remarks.
     """
 
     source: Path
@@ -51,7 +51,7 @@ class Program:
 
     @property
     def lines(self) -> list[str]:
-        """What is told of it."""
+        """Lines about it for the terminal."""
         if self.whole is None:
             return [f"No {PROGRAM} was written:", *problem_lines("cannot be replaced", self.left)]
         count = len(self.whole.layers)
@@ -81,11 +81,11 @@ def program_of(
     """The program to write beside a converted network; None if it did not come as an ONNX file.
 
     Args:
-        network: What was read.
+        network: The network as it was read.
         model: Its layers, converted.
-        form: How attention is written; None for the usual one.
+        form: Form of the attention; None for the usual one.
         skip_unsupported: Leave nodes that cannot be replaced as they are.
-        told: What the file says of each layer.
+        told: The file's description of each layer.
 
     Raises:
         OptionError: A form is given, and it is no ONNX file.

@@ -35,7 +35,7 @@ DEFAULT_PICTURE = PICTURES[0]
 
 @dataclass(frozen=True)
 class View:
-    """What to look at.
+    """Choice of what a picture or a page shows.
 
     Attributes:
         layer: Name of the only layer to show; None means all.
@@ -62,9 +62,9 @@ def show(source: Path, out: Path, view: View, opening: Opening | None = None, *,
     Args:
         source: A converted folder or a checkpoint.
         out: The file; its suffix is one of ``FORMS``.
-        view: What to look at.
-        opening: How the source is opened.
-        force: Replace a file.
+        view: Choice of what is shown.
+        opening: Options for opening the source.
+        force: Replace an existing file.
 
     Returns:
         The names of the layers that the file shows.
@@ -76,7 +76,7 @@ def show(source: Path, out: Path, view: View, opening: Opening | None = None, *,
     """
     form = check_form(out)
     if form == PAGE and view.picture is not None:
-        raise OptionError("a page holds every picture; one is chosen for png, svg and pdf")
+        raise OptionError("a page holds every picture; a single one can be chosen for png, svg and pdf only")
     runs = runs_at(source)
     if runs is not None:
         return _show_runs(runs, out, view, form, force=force)
@@ -198,9 +198,9 @@ def _shown(subject: Subject, image: Tensor, view: View, *, all_layers: bool) -> 
 
     Args:
         subject: The network.
-        image: What it sees.
-        view: What to look at.
-        all_layers: Of layers without their network, refuse one that cannot be drawn, and do not leave it out.
+        image: Its input.
+        view: Choice of what is shown.
+        all_layers: Refuse a layer without its network that cannot be drawn, instead of leaving it out.
 
     Raises:
         SelectionError: The network does not use the layer.

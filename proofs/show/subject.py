@@ -24,13 +24,13 @@ from ...convert.preprocessing import Preprocessing
 
 @dataclass(frozen=True)
 class Subject:
-    """A converted network, and what was converted of it.
+    """A converted network and its report.
 
     Attributes:
         model: In eval mode.
-        report: Which layers are attention, and which convolutions were left.
-        files: What it was read from.
-        preprocessing: What it was trained on, where that is known.
+        report: The report on attention layers and remaining convolutions.
+        files: The files that it was read from.
+        preprocessing: Its preprocessing in training, where that is known.
     """
 
     model: nn.Module
@@ -44,7 +44,7 @@ def load_subject(path: Path, opening: Opening) -> Subject:
 
     Args:
         path: Whatever ``open_network`` opens.
-        opening: How it is opened.
+        opening: Options for opening it.
 
     Raises:
         ConversionError: The path cannot be read, does not fit, or holds nothing to convert.

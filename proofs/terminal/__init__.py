@@ -1,1 +1,1 @@
-"""What commands take and give back, and how it is printed."""
+"""Options, outcomes and printing, shared by all commands."""

@@ -1,23 +1,31 @@
-"""What every command of the program has in common."""
+"""Features that every command shares: JSON output, exit codes, options for opening a checkpoint."""
 
 from __future__ import annotations
 
+import inspect
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import Annotated, Any, get_type_hints
 
+import typer
 from typer.core import TyperCommand
 
+from .options import OPENING, opening_of
+from .outcome import Outcome, print_outcome
 from .output import results_alone
+
+Run = Callable[..., Outcome]
+_JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
 class Command(TyperCommand):
-    """A command whose result is all that it prints to standard output, whatever the user's code prints."""
+    """A command that prints nothing but its result to standard output, even if the user's code prints more."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the command, with its options read and its help, if that is asked for, printed already.
+        """Runs the command.
 
         Raises:
-            OSError: The folder that it runs in was deleted; PyTorch's library for matrices ends the process there.
+            OSError: The current folder was deleted, where PyTorch's matrix library would end the process.
         """
         try:
             os.getcwd()
@@ -25,3 +33,41 @@ class Command(TyperCommand):
             raise OSError(error.errno, error.strerror, "the current folder") from error
         with results_alone():
             return super().invoke(ctx)
+
+
+def command(app: typer.Typer, panel: str, *, result: str | None = None) -> Callable[[Run], Run]:
+    """Registers a function as a command that prints the returned outcome and ends with its exit code.
+
+    The command also has the option ``--json``, and the options ``OPENING`` in place of a parameter ``opening``.
+
+    Args:
+        app: The program.
+        panel: Panel of the help that lists the command.
+        result: The command that JSON names, if not this one.
+    """
+
+    def register(run: Run) -> Run:
+        types = get_type_hints(run, include_extras=True, localns={"Opening": object})
+        opens = "opening" in types
+
+        def called(*, as_json: bool, **given: Any) -> None:
+            if opens:
+                given["opening"] = opening_of(**{name: given.pop(name) for name in OPENING})
+            outcome = run(**given)
+            print_outcome(result or run.__name__, outcome, as_json=as_json)
+            if outcome.exit_code:
+                raise typer.Exit(outcome.exit_code)
+
+        options: dict[str, tuple[Any, Any]] = {}
+        for name, parameter in inspect.signature(run).parameters.items():
+            options |= OPENING if name == "opening" else {name: (types[name], parameter.default)}
+        options["as_json"] = (_JSON, False)
+        kind = inspect.Parameter.KEYWORD_ONLY
+        called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter(name, kind, annotation=a, default=d) for name, (a, d) in options.items()]
+        )
+        called.__annotations__ = {name: annotation for name, (annotation, _) in options.items()}
+        app.command(run.__name__, cls=Command, help=inspect.getdoc(run), rich_help_panel=panel)(called)
+        return run
+
+    return register

@@ -1,4 +1,4 @@
-"""Names of layers, and what is to be said of them, as lines."""
+"""Layer names, and lines of notes, warnings and problems about layers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LISTED = 10  # names in a line
 
 
 def short_names(names: Sequence[str], limit: int = LONGEST_NAME) -> list[str]:
-    """Names with at most so many characters, shortened in the middle; different names stay different.
+    """Shortens names in the middle to at most ``limit`` characters; different names stay different.
 
     Args:
         names: The names; the same one may come several times.
@@ -30,7 +30,7 @@ def short_names(names: Sequence[str], limit: int = LONGEST_NAME) -> list[str]:
 
 
 def short_name(name: str, limit: int = LONGEST_NAME) -> str:
-    """A name with at most so many characters, shortened in its middle."""
+    """Shortens a name in the middle to at most ``limit`` characters."""
     if len(name) <= limit:
         return name
     end = limit // 2
@@ -43,7 +43,7 @@ def layer_name(name: str) -> str:
 
 
 def note_lines(notes: Iterable[tuple[str, str | None]]) -> list[str]:
-    """What the user should know of layers: a line for each note, with the layers that it is about.
+    """Formats notes about layers: one line for each note, with the names of its layers.
 
     Args:
         notes: Names of layers, each with its note or None.
@@ -61,18 +61,18 @@ def non_finite_lines(names: Sequence[str]) -> list[str]:
 
 
 def extra_lines(names: Sequence[str]) -> list[str]:
-    """A line on keys of a checkpoint that were left out."""
-    return [f"Left out, of no part of the network: {_listed(names)}"] if names else []
+    """Formats a line about checkpoint keys that were left out."""
+    return [f"Left out, since no part of the network has them: {_listed(names)}"] if names else []
 
 
 def _listed(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
+    """The first names, and the number of others."""
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return ", ".join(names[:_LISTED]) + more
 
 
 def problem_lines(what: str, problems: Sequence[Problem]) -> list[str]:
-    """How many layers have a problem, then each with its reason; nothing if none has."""
+    """Formats a count of problems, then each layer with its reason; no lines if there are none."""
     if not problems:
         return []
     lines = [f"  {layer_name(problem.name)}: {problem.reason}" for problem in problems]
@@ -80,6 +80,6 @@ def problem_lines(what: str, problems: Sequence[Problem]) -> list[str]:
 
 
 def _first(lines: list[str]) -> list[str]:
-    """As many lines as are printed of anything, and how many more there are."""
+    """The first ``LISTED`` lines, and the number of others."""
     more = [f"and {len(lines) - LISTED:,} more such lines; --json prints all"] if len(lines) > LISTED else []
     return lines[:LISTED] + more

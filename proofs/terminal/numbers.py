@@ -1,4 +1,4 @@
-"""Numbers as pictures and the page write them."""
+"""Number formats of pictures and pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def raised(power: int) -> str:
 
 
 def scientific(value: float | None) -> str:
-    """A number like 9.5 x 10^-7, with the cross and the superscript; a dash for one that is unknown."""
+    """A number like 9.5 x 10^-7, with cross and superscript; a dash for an unknown one."""
     if value is None:
         return "\u2013"
     if value == 0:

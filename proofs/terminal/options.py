@@ -1,4 +1,4 @@
-"""Options that several commands have, and the values that texts stand for. Torch is imported inside the functions."""
+"""Options shared by several commands, and the parsing of their values. Torch is imported inside the functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from ...convert.files.architecture import Architecture
     from ...convert.files.checkpoint import Opening
     from ...convert.preprocessing import Normalization
     from ...convert.size import Size
@@ -40,7 +39,7 @@ class Picture(StrEnum):
 
 
 class Target(StrEnum):
-    """Other people's attention."""
+    """Attention formats of other libraries."""
 
     onnx = "onnx"
     mha = "mha"
@@ -48,7 +47,7 @@ class Target(StrEnum):
 
 
 class ProofFormat(StrEnum):
-    """Forms of the document that holds the proofs."""
+    """Formats of the document that holds the proofs."""
 
     text = "text"
     markdown = "markdown"
@@ -63,7 +62,7 @@ def positive(value: float | None) -> float | None:
 
 
 def all_positive(values: list[float] | None) -> list[float] | None:
-    """Refuses numbers of which one is not positive and finite."""
+    """Refuses numbers unless all are positive and finite."""
     for value in values or ():
         positive(value)
     return values
@@ -73,7 +72,7 @@ CheckpointArgument = Annotated[
     Path,
     typer.Argument(
         metavar="CHECKPOINT",
-        help="A file of PyTorch's, safetensors, .pt2 or ONNX, a Hugging Face folder, or what convert wrote.",
+        help="A PyTorch, safetensors, .pt2 or ONNX file, a Hugging Face folder, or the output of convert.",
     ),
 ]
 ArchOption = Annotated[
@@ -81,31 +80,35 @@ ArchOption = Annotated[
     typer.Option(
         "--arch",
         metavar="SPEC",
-        help="timm:NAME, torchvision.models:NAME, hf:FOLDER, or code, which runs: package.module:factory, "
-        "path/to/file.py:factory. Not needed for a Hugging Face folder, or what convert wrote. Without it, ONNX and "
-        "pickled modules give their layers alone; with --trust, programs give the whole network.",
+        help="timm:NAME, torchvision.models:NAME, hf:FOLDER, package.module:factory or path/to/file.py:factory. The "
+        "last two run code. Not needed for a Hugging Face folder or the output of convert. Without it, only "
+        "the layers of ONNX files and pickled modules are read; with --trust, programs give the whole network.",
     ),
 ]
 ArchArgOption = Annotated[
-    list[str] | None, typer.Option("--arch-arg", metavar="NAME=JSON", help="Argument of the factory; repeatable.")
+    list[str] | None, typer.Option("--arch-arg", metavar="NAME=JSON", help="Argument of the factory. Repeatable.")
 ]
 AlphaOption = Annotated[
     float | None,
-    typer.Option(callback=positive, help="Locality strength; by default so large that attention is exactly one-hot."),
+    typer.Option(callback=positive, help="Locality strength (by default large enough for exactly one-hot attention)."),
 ]
 IncludeOption = Annotated[
-    list[str] | None, typer.Option(metavar="PATTERN", help='Layer name, glob, or "re:" and a regular expression.')
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN", help='Layers to choose: a name, a glob, or "re:" and a regular expression. Repeatable.'
+    ),
 ]
-ExcludeOption = Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Leave these layers alone.")]
-EmaOption = Annotated[bool, typer.Option("--ema", help="Take the moving average of the weights.")]
+ExcludeOption = Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Layers to leave alone. Repeatable.")]
+EmaOption = Annotated[bool, typer.Option("--ema", help="Use the moving average of the weights.")]
 WeightsOption = Annotated[
     str | None,
-    typer.Option("--weights", metavar="KEY", help="Key of the weights, in a checkpoint with several networks."),
+    typer.Option("--weights", metavar="KEY", help="Key of the weights in a checkpoint with several networks."),
 ]
 TrustOption = Annotated[
     bool,
     typer.Option(
-        "--trust", help="Run the code in the checkpoint: own classes, TorchScript, .pt2, or the architecture it names."
+        "--trust",
+        help="Run code from the checkpoint: its own classes, TorchScript, .pt2, or the architecture it names.",
     ),
 ]
 InputOption = Annotated[
@@ -113,25 +116,25 @@ InputOption = Annotated[
     typer.Option(
         "--input",
         metavar="NAME=SHAPE[:DTYPE]",
-        help="An input of the network, drawn at random, like pixel_values=1x3x224x224 or timestep=1:int64; repeatable.",
+        help="A random network input, such as pixel_values=1x3x224x224 or timestep=1:int64. Repeatable.",
     ),
 ]
-DeviceOption = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, ...")]
-DtypeOption = Annotated[Dtype | None, typer.Option(help="Precision of the weights; by default the architecture's.")]
+DeviceOption = Annotated[str, typer.Option(help="Device to compute on: cpu, cuda, ...")]
+DtypeOption = Annotated[Dtype | None, typer.Option(help="Precision of the weights (default: the architecture's).")]
 SkipOption = Annotated[
-    bool, typer.Option("--skip-unsupported", help="Leave layers that cannot be converted as they are.")
+    bool, typer.Option("--skip-unsupported", help="Leave layers as they are if they cannot be converted.")
 ]
 ForceOption = Annotated[
-    bool, typer.Option("--force", help="Replace what is there; a folder only if conv2attn wrote all of it.")
+    bool, typer.Option("--force", help="Replace an existing file, or a folder if conv2attn wrote all of it.")
 ]
 FormOption = Annotated[
     str | None,
-    typer.Option(metavar="FORM", help="How attention is written in ONNX: separable, literal or attention."),
+    typer.Option(metavar="FORM", help="Form of attention in ONNX: separable, literal or attention."),
 ]
 EngineOption = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="Verify this engine; repeatable; all by default.")
+    list[str] | None, typer.Option(metavar="NAME", help="Verify this engine. Repeatable (default: all).")
 ]
-ResultOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result as JSON, too.")]
+ResultOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the result as JSON.")]
 PictureSizeOption = Annotated[
     str | None, typer.Option("--size", metavar="ROWSxCOLUMNS", help="Scale a folder's pictures to this size.")
 ]
@@ -139,56 +142,54 @@ MeanOption = Annotated[
     str | None,
     typer.Option(
         metavar="R,G,B",
-        help="Mean of each channel that the network was trained with, for pictures from 0 to 1 "
-        "(0.485,0.456,0.406 for most ImageNet models); by default pictures get values from -1 to 1.",
+        help="Channel means that the network was trained with, for pictures from 0 to 1 (0.485,0.456,0.406 for most "
+        "ImageNet models). By default pictures are scaled to [-1, 1].",
     ),
 ]
 StdOption = Annotated[
-    str | None, typer.Option(metavar="R,G,B", help="Standard deviation of each channel; goes with --mean.")
+    str | None, typer.Option(metavar="R,G,B", help="Channel standard deviations. Required with --mean.")
 ]
-AcceleratorOption = Annotated[str, typer.Option(help="As for Lightning's Trainer: auto, cpu, gpu, ...")]
-DevicesOption = Annotated[int, typer.Option(min=1, help="As for Lightning's Trainer: how many.")]
-StrategyOption = Annotated[str, typer.Option(help="As for Lightning's Trainer: auto, ddp, fsdp, ...")]
-PrecisionOption = Annotated[str, typer.Option(help="As for Lightning's Trainer: 32-true, bf16-mixed, ...")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+AcceleratorOption = Annotated[str, typer.Option(help="Passed to Lightning: auto, cpu, gpu, ...")]
+DevicesOption = Annotated[int, typer.Option(min=1, help="Number of processes, each with its own device.")]
+StrategyOption = Annotated[str, typer.Option(help="Passed to Lightning: auto, ddp, ...")]
+PrecisionOption = Annotated[str, typer.Option(help="Passed to Lightning: 32-true, bf16-mixed, ...")]
+OPENING: dict[str, tuple[Any, Any]] = {
+    "arch": (ArchOption, None),
+    "arch_arg": (ArchArgOption, None),
+    "ema": (EmaOption, False),
+    "weights": (WeightsOption, None),
+    "trust": (TrustOption, False),
+}
+"""Options for opening a checkpoint, each with its default."""
 
 
-def architecture_of(spec: str | None, arguments: list[str] | None) -> Architecture | None:
-    """How a network is built, as ``ArchOption`` and ``ArchArgOption`` say."""
+def opening_of(*, arch: str | None, arch_arg: list[str] | None, ema: bool, weights: str | None, trust: bool) -> Opening:
+    """Returns the ``Opening`` that the options of these names describe."""
     from ...convert.files.architecture import Architecture, parse_arguments
-
-    if spec is None:
-        if arguments:
-            raise typer.BadParameter("goes with --arch", param_hint="--arch-arg")
-        return None
-    return Architecture(spec, parse_arguments(arguments or ()))
-
-
-def opening_of(
-    spec: str | None, arguments: list[str] | None, *, ema: bool, weights: str | None, trust: bool
-) -> Opening:
-    """How a checkpoint is opened, as the options of these names say."""
     from ...convert.files.checkpoint import Opening
 
-    return Opening(architecture_of(spec, arguments), ema, weights, trust)
+    if arch is None and arch_arg:
+        raise typer.BadParameter("goes with --arch", param_hint="--arch-arg")
+    architecture = None if arch is None else Architecture(arch, parse_arguments(arch_arg or ()))
+    return Opening(architecture, ema, weights, trust)
 
 
 def refuse_options(what: str, given: Mapping[str, object]) -> None:
-    """Refuses options that have no meaning with what is given."""
+    """Refuses options that have no meaning here."""
     named = [option for option, value in given.items() if value]
     if named:
         raise typer.BadParameter(f"has no meaning for {what}", param_hint=named[0])
 
 
 def torch_dtype(dtype: Dtype | None) -> Any:
-    """The precision, for torch."""
+    """Returns torch's dtype of a precision."""
     import torch
 
     return None if dtype is None else getattr(torch, dtype.value)
 
 
 def torch_device(name: str) -> Any:
-    """The device, for torch."""
+    """Returns torch's device of a name."""
     import torch
 
     try:
@@ -197,20 +198,23 @@ def torch_device(name: str) -> Any:
         raise typer.BadParameter(f"there is no device {name!r}", param_hint="--device") from error
 
 
-def size_of(text: str) -> Size:
-    """A size, from a text like 224x224, or of one or three numbers."""
+def size_of(text: str | None, axes: int | None = None) -> Size | None:
+    """Parses a size such as 224x224, of one to three numbers; None gives None."""
+    if text is None:
+        return None
     from ...convert.size import Size
 
     found = re.fullmatch(r"\d{1,99}(x\d{1,99}){0,2}", text.lower())
     lengths = [] if found is None else [int(number) for number in text.lower().split("x")]
     if not lengths or not all(lengths):
-        wanted = "must be ROWSxCOLUMNS, like 224x224 (LENGTH for sequences, PLANESxROWSxCOLUMNS for volumes)"
-        raise typer.BadParameter(f"{wanted}; got {text}", param_hint="--size")
-    return Size(*lengths)
+        wanted = "must be ROWSxCOLUMNS, like 224x224, or 224 for a square"
+        others = "LENGTH for sequences, PLANESxROWSxCOLUMNS for volumes"
+        raise typer.BadParameter(f"{wanted} ({others}); got {text}", param_hint="--size")
+    return Size(*lengths) if axes is None else Size(*lengths).along(axes)
 
 
 def range_of(text: str) -> tuple[float, float]:
-    """Smallest and largest value, from a text like -1,1."""
+    """Parses a smallest and a largest value, such as -1,1."""
     try:
         low, high = map(float, text.split(","))
     except ValueError:
@@ -221,13 +225,15 @@ def range_of(text: str) -> tuple[float, float]:
 
 
 def normalization_of(mean: str | None, std: str | None) -> Normalization | None:
-    """Normalization of pictures, from texts like 0.485,0.456,0.406."""
+    """Parses the normalization of pictures from texts such as 0.485,0.456,0.406."""
     from ...convert.preprocessing import Normalization
 
     if mean is None and std is None:
         return None
     if mean is None or std is None:
-        raise typer.BadParameter("goes with the other one", param_hint="--std" if mean is None else "--mean")
+        raise typer.BadParameter(
+            "needs the other of --mean and --std", param_hint="--std" if mean is None else "--mean"
+        )
     return Normalization(_numbers(mean, "--mean"), _numbers(std, "--std"))
 
 
@@ -235,12 +241,12 @@ def _numbers(text: str, option: str) -> tuple[float, ...]:
     try:
         return tuple(map(float, text.split(",")))
     except ValueError as error:
-        wanted = "must be numbers with commas between them, like 0.485,0.456,0.406"
+        wanted = "must be numbers separated by commas, like 0.485,0.456,0.406"
         raise typer.BadParameter(f"{wanted}; got {text}", param_hint=option) from error
 
 
 def pixel_of(text: str) -> tuple[int, int]:
-    """Row and column, from a text like 12,40."""
+    """Parses a row and a column, such as 12,40."""
     found = re.fullmatch(r"(\d{1,99}),(\d{1,99})", text)
     if found is None:
         raise typer.BadParameter(f"must be ROW,COLUMN, like 12,40; got {text}", param_hint="--query")

@@ -1,4 +1,4 @@
-"""What every command gives back, and the one way in which it is printed: for people, or as JSON for programs."""
+"""Outcomes of commands, and printing them: as text for people or as JSON for programs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ JSON_VERSION = 1
 
 
 class Outcome(Protocol):
-    """What a command found or did."""
+    """Result of a command."""
 
     @property
     def exit_code(self) -> int:
-        """What the program ends with: 0 unless something that was to hold does not."""
+        """Exit code of the program: 0 unless a check failed."""
         ...
 
     def to_json(self) -> dict[str, Any]:
@@ -33,12 +33,12 @@ class Outcome(Protocol):
 
 @dataclass(frozen=True)
 class Wrote:
-    """A file was written, and nothing is to be judged.
+    """Outcome of a command that wrote a file and checked nothing.
 
     Attributes:
         file: Its path.
         about: Other facts about it, for JSON.
-        content: A few words on what it holds, or nothing.
+        content: A short description of its content, or nothing.
     """
 
     file: Path
@@ -56,11 +56,11 @@ class Wrote:
 
 
 def print_outcome(command: str, outcome: Outcome, *, as_json: bool) -> None:
-    """Prints what a command found.
+    """Prints the outcome of a command.
 
     Args:
         command: The command, which JSON names.
-        outcome: What it found.
+        outcome: Its outcome.
         as_json: Print one JSON object instead of tables and lines.
 
     Raises:
@@ -77,7 +77,7 @@ def print_outcome(command: str, outcome: Outcome, *, as_json: bool) -> None:
 
 
 def outcome_json(command: str, outcome: Outcome) -> str:
-    """What a command found, as one JSON object with the version of its form and a line break."""
+    """Returns an outcome as one line of JSON, with the format's version."""
     from ...convert.plain import json_text  # imports torch, which lines and tables do not need
 
     return json_text({"version": JSON_VERSION, "command": command, **outcome.to_json()}, default=str) + "\n"
@@ -87,7 +87,7 @@ def outcome_json(command: str, outcome: Outcome) -> str:
 def result_file(
     target: Path | None, command: str, *, sources: Iterable[Path] = ()
 ) -> Iterator[Callable[[Outcome], None]]:
-    """Checks the place of a command's result before its work, and yields what writes it there, as JSON.
+    """Checks before a command's work that its result can be written, and yields a function that writes it as JSON.
 
     Args:
         target: The file; None writes nothing.
@@ -95,7 +95,7 @@ def result_file(
         sources: Files that are being read, none of which the target may be.
 
     Raises:
-        OutputError: The file cannot be written, or holds something else than such a result.
+        OutputError: The file cannot be written, or holds anything but such a result.
     """
     from ...convert.files.write import marked_file
 

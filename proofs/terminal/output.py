@@ -1,25 +1,22 @@
-"""Lines, tables and progress bars on a terminal, and in a file that stands for one; nothing else prints.
+"""Printing of lines, tables and progress bars, to a terminal or a file. No other module prints.
 
-Every text is made printable here (``printable.py``), whatever a file put into it.
+Every text is made printable here (``printable.py``), whatever file it comes from.
 """
 
 from __future__ import annotations
 
 import io
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
-from typing import Literal, TextIO
+from typing import TextIO
 
-from .names import short_names
 from .printable import CELL, printable
 from .table import LISTED
 
 _NARROWEST_NAME = 12  # the first column may be folded to this, the others at spaces only
 _UNLIMITED = 100_000  # characters of a table's line in a file
-_LENGTH = re.compile("[1-9][0-9]{0,4}")  # of a terminal's side
 _STANDARD_OUTPUT, _STANDARD_ERROR = 1, 2
 _results: TextIO | None = None  # where results go while everything else that is printed goes to standard error
 
@@ -27,13 +24,9 @@ _results: TextIO | None = None  # where results go while everything else that is
 def prepare_streams() -> None:
     """Makes the standard streams fit for any text, and opens those that were closed when the program started.
 
-    Otherwise the next files that are opened would have their numbers, and get what is printed. To standard output
-    nothing can then be written, which is told as for a full disk. Characters that a terminal's encoding lacks become
-    escapes. A width or height in the environment that no terminal has is not looked at.
+    Otherwise the next files that are opened would have their numbers, and get what is printed. Characters that a
+    terminal's encoding lacks become escapes.
     """
-    for name in ("COLUMNS", "LINES"):
-        if _LENGTH.fullmatch(os.environ.get(name, "")) is None:
-            os.environ.pop(name, None)
     for number, mode in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
             os.fstat(number)
@@ -48,7 +41,7 @@ def prepare_streams() -> None:
 
 @contextmanager
 def results_alone() -> Iterator[None]:
-    """While it lasts, standard output gets what is printed here, and standard error what any other code prints.
+    """Redirects the output of all other code to standard error; only what is printed here reaches standard output.
 
     An architecture's code may print at any time: while it is built, run, traced or trained, here or in programs and
     processes that it starts.
@@ -64,7 +57,7 @@ def results_alone() -> Iterator[None]:
 
 @contextmanager
 def _own_descriptor(stream: TextIO) -> Iterator[TextIO]:
-    """The stream; if it is the process's standard output, under another number, and that one is standard error's."""
+    """Yields the stream; if it is the process's standard output, a duplicate, while its number is standard error's."""
     try:
         is_standard = stream.fileno() == _STANDARD_OUTPUT
     except OSError:  # it is none of the system's
@@ -95,7 +88,7 @@ def say(*lines: object, err: bool = False) -> None:
 
 
 def say_document(text: str, *, err: bool = False) -> None:
-    """Prints a text of ours as it is, at once.
+    """Prints one of our own texts unchanged, at once.
 
     Raises:
         OSError: Standard output cannot be written.
@@ -109,11 +102,10 @@ def say_document(text: str, *, err: bool = False) -> None:
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Prints a table; nothing if it has no rows.
 
-    On a terminal it fits the width: long names are shortened, cells are folded, and where not even their words fit,
-    each row becomes a block of lines. A file has no width: there the table is as wide as it is, with whole names.
+    On a terminal it fits the width: cells are folded, and where not even their words fit, each row becomes a block of
+    lines. A file has no width: there the table is as wide as it is.
     """
     from rich import box
-    from rich.cells import cell_len  # letters of some scripts take two places
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -121,41 +113,32 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     if not rows:
         return
     console = Console(file=_results or sys.stdout, highlight=False)
-    texts = [[f"{c:,}" if isinstance(c, int) else printable(c, CELL) for c in row] for row in rows[:LISTED]]
-    if console.is_terminal:
-        for row, name in zip(texts, short_names([row[0] for row in texts]), strict=True):
-            row[0] = name
-    else:
+    if not console.is_terminal:
         console.width = _UNLIMITED
-    columns = list(zip([printable(name, CELL) for name in header], *texts, strict=True))
-    least = [max(cell_len(word) for text in column for word in text.split(" ")) for column in columns]
-    least[0] = min(least[0], _NARROWEST_NAME)
-    if sum(least) + 3 * len(least) - 1 > console.width:
-        for first, *others in texts:
-            lines = [first, *(f"  {name}: {cell}" for name, cell in zip(header[1:], others, strict=True)), ""]
-            console.print(Text("\n".join(lines), overflow="fold"))
-        _say_how_many(rows)
-        return
+    texts = [[f"{c:,}" if isinstance(c, int) else printable(c, CELL) for c in row] for row in rows[:LISTED]]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="")
     for index, name in enumerate(header):
         is_number = index > 0 and isinstance(rows[0][index], int)
-        side: Literal["left", "right"] = "right" if is_number else "left"
-        table.add_column(Text(printable(name, CELL)), justify=side, overflow="fold", no_wrap=is_number)
+        table.add_column(
+            Text(printable(name, CELL)), justify="right" if is_number else "left", overflow="fold", no_wrap=is_number
+        )
     for row in texts:
         table.add_row(*map(Text, row))
-    console.print(table)
-    _say_how_many(rows)
-
-
-def _say_how_many(rows: Sequence[object]) -> None:
-    """Says how many rows of a table are not printed."""
+    least = console.measure(table, options=console.options.update(width=_UNLIMITED)).minimum
+    longest_name = max(len(word) for row in texts for word in row[0].split(" "))
+    if least - max(longest_name - _NARROWEST_NAME, 0) > console.width:
+        for first, *others in texts:
+            lines = [first, *(f"  {name}: {cell}" for name, cell in zip(header[1:], others, strict=True)), ""]
+            console.print(Text("\n".join(lines), overflow="fold"))
+    else:
+        console.print(table)
     if len(rows) > LISTED:
         say(f"and {len(rows) - LISTED:,} more rows; --json prints all")
 
 
 @contextmanager
 def progress(what: str, *, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr, if that is a terminal; without a total, one that only moves."""
+    """Shows a progress bar on stderr if that is a terminal; without a total, a bar that only moves."""
     from rich.console import Console
     from rich.progress import Progress
 

@@ -18,7 +18,7 @@ def printable(text: object, limit: int = LINE) -> str:
     """One line of visible characters.
 
     Args:
-        text: What to show.
+        text: The text.
         limit: Characters of it that are kept at most, before they are escaped.
     """
     shown = str(text)

@@ -15,7 +15,7 @@ _ENDING = [
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """While it lasts, these signals raise SystemExit; then they do again what they did before."""
+    """Makes these signals raise SystemExit, and restores their former handlers afterwards."""
     heard = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores one
     before = [signal.signal(number, _end) for number in heard]
     try:

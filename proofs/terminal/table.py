@@ -1,4 +1,4 @@
-"""A table, as data."""
+"""Table of texts and numbers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Table(NamedTuple):
 
     Attributes:
         header: A text for each column.
-        rows: A text or a number for each column, each.
-        title: What it is about; a document shows it as a heading, a terminal does not.
+        rows: Each has a text or a number for each column.
+        title: Its heading, which documents show and terminals do not.
     """
 
     header: tuple[str, ...]

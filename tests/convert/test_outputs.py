@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.convert.errors import ConversionError
-from conv2attn.convert.outputs import named_tensors, scores_of
+from conv2attn.convert.outputs import class_scores, named_tensors, scores_of
 
 A, B, C = torch.zeros(1), torch.ones(2), torch.full((3,), 2.0)
 Pair = namedtuple("Pair", ["left", "right"])
@@ -67,3 +67,12 @@ def test_scores_are_found(outputs: Any) -> None:
 def test_scores_that_nobody_names_are_refused_with_what_there_is() -> None:
     with pytest.raises(ConversionError, match=r"none of them known as scores: boxes, masks$"):
         scores_of({"boxes": A, "masks": B})
+
+
+def test_scores_of_pixels_and_of_boxes_are_averaged_to_those_of_the_image() -> None:
+    scores = torch.arange(24.0).view(2, 3, 4)
+    assert torch.equal(class_scores({"logits": scores}), scores.mean(2))
+    assert torch.equal(class_scores({"logits": scores.view(2, 3, 2, 2)}), scores.mean(2))
+    boxes = Output(logits=scores, pred_boxes=torch.zeros(2, 3, 4))
+    assert torch.equal(class_scores(boxes), scores.mean(1))
+    assert torch.equal(class_scores(scores[0]), scores[0])

@@ -1,4 +1,4 @@
-"""Archives of the form of CIFAR-10's with few images, as Python 2 and today's Python pickle them, and binary ones."""
+"""Archives of the form of CIFAR-10's with few images, as Python 2 and today's Python pickle them."""
 
 from __future__ import annotations
 
@@ -49,11 +49,6 @@ def as_python_2(images: npt.NDArray[np.uint8], labels: list[int]) -> bytes:
 def as_today(images: npt.NDArray[np.uint8], labels: list[int]) -> bytes:
     """What ``pickle`` writes now."""
     return pickle.dumps({"data": images, "labels": labels}, protocol=4)
-
-
-def as_binary(images: npt.NDArray[np.uint8], labels: list[int]) -> bytes:
-    """The binary form."""
-    return np.concatenate([np.array(labels, dtype=np.uint8)[:, None], images], axis=1).tobytes()
 
 
 def write_archive(path: Path, files: Mapping[str, bytes]) -> Path:

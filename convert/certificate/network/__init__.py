@@ -1,4 +1,4 @@
-"""How far a converted network can be from its CNN: bounds carried through the program that ``torch.export`` gives.
+"""Distance of a converted network from its CNN: bounds carried through the program that ``torch.export`` gives.
 
 rules/          bounds on values and differences, and what each operation makes of them
 attention.py    an attention layer's rule

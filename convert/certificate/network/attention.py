@@ -12,7 +12,6 @@ from ...attention.checked import checked_layer
 from ...attention.layer import SelfAttention
 from ...bounds.rounding import OUTWARD
 from ...bounds.subnormal import magnitudes
-from ...errors import ConversionError
 from ...heads.values import AttentionLayer
 from ...size import Size
 from ...spec import ConvSpec
@@ -55,19 +54,11 @@ def bound_layer(
         arithmetic: For ``block``: exact attention adds up its products so, as the convolution does.
 
     Raises:
-        UnboundedError: No finite certificate is known.
+        ConversionError: The layer has no certificate.
+        UnboundedError: It has no finite one.
     """
-    try:
-        return _bounded(name, checked_layer(module), x, output, arithmetic)
-    except ConversionError as refusal:
-        raise UnboundedError(str(refusal)) from refusal
-
-
-def _bounded(
-    name: str, layer: AttentionLayer, x: Interval, output: torch.Size, arithmetic: Arithmetic
-) -> tuple[Interval, LayerBound]:
-    spec = layer.spec
-    batch = x if x.low.ndim == spec.axes + 2 else x.map(lambda bound: bound.unsqueeze(0))
+    layer = checked_layer(module)
+    spec, batch = layer.spec, x if x.low.ndim == layer.spec.axes + 2 else x.map(lambda bound: bound.unsqueeze(0))
 
     def convolved(values: Tensor, kernel: Tensor) -> Tensor:
         return convolve(spec, values, kernel, output)
@@ -79,21 +70,20 @@ def _bounded(
         batch, lambda values: convolved(values, kernel), lambda values: convolved(values, absolute)
     )
     read, shape = (read + bias.abs()).transpose(0, 1), read.transpose(0, 1).shape
-    own = pixel_errors(layer, read.flatten(1), input_range=limits, block=arithmetic.block)
-    if not math.isfinite(own.bound):
+    own, tail, *sides = pixel_errors(layer, read.flatten(1), input_range=limits, block=arithmetic.block)
+    if not math.isfinite(own):
         raise UnboundedError("no finite certificate is known for values this large")
     rounding, total = (
-        part.reshape(shape).transpose(0, 1)
-        for part in (torch.maximum(own.attention, own.convolution), own.tail + own.attention + own.convolution)
+        part.reshape(shape).transpose(0, 1) for part in (torch.maximum(*sides), tail + sides[0] + sides[1])
     )
-    tails = _channels(own.tail.flatten(), spec)
+    tails = _channels(tail.flatten(), spec)
     low, high = exact.low - tails, exact.high + tails
     if not layer.regime.is_exact:  # soft attention reads other pixels, of which the channel's range is known
         least, most = _of_ranges(layer, *padded_range(spec, limits))
         low, high = torch.maximum(low, least), torch.minimum(high, most)
     error = (exact.error + total) * OUTWARD
     found = checked(Interval(low + bias - rounding, high + bias + rounding, error))
-    figures = float(limits[0].min()), float(limits[1].max()), own.bound, float(exact.error.max())
+    figures = float(limits[0].min()), float(limits[1].max()), own, float(exact.error.max())
     bounded = found.map(lambda bound: bound.reshape(output))
     return bounded, LayerBound(name, *figures, float(found.error.max()))
 

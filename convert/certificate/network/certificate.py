@@ -34,7 +34,7 @@ from .rules.interval import Arithmetic, Interval
 
 @dataclass(frozen=True)
 class NetworkCertificate:
-    """How far a converted network can be from its CNN.
+    """Bound on the difference between a converted network and its CNN.
 
     Attributes:
         size: Size of the images.

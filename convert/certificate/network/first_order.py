@@ -167,7 +167,7 @@ def _point(value: Value) -> Interval:
 
 
 def _kinks(node: fx.Node) -> tuple[float, ...]:
-    """Where an activation is not smooth; nowhere for other operations."""
+    """Points where an activation is not smooth; none for other operations."""
     name = name_of(node)
     if name in ("hardtanh", "clamp", "clamp_min", "clamp_max"):
         return tuple(float(limit) for limit in node.args[1:] if isinstance(limit, int | float))

@@ -1,4 +1,4 @@
-r"""What can be said of given images: how far the outputs of two programs of the same network can be apart.
+r"""Certificates for given images: bounds on the difference between two programs of the same network.
 
 The two are the attention, in whichever engine, and the CNN; or the same network on another machine: sums in any order,
 on any hardware with IEEE arithmetic. Two numbers for an image:
@@ -41,7 +41,7 @@ MARGINS = 10
 
 @dataclass(frozen=True)
 class Margin:
-    """By how much the largest output exceeds another one.
+    """Margin of the largest output over another one.
 
     Attributes:
         other: Index of the other output.
@@ -58,7 +58,7 @@ class Margin:
 
 @dataclass(frozen=True)
 class ImageCertificate:
-    """How far outputs for one image can be apart.
+    """Bounds on the difference between outputs for one image.
 
     Attributes:
         top: Index of the largest output.
@@ -93,7 +93,7 @@ class ImageCertificate:
 
 @dataclass(frozen=True)
 class ImagesCertificate:
-    """How far outputs for given images can be apart.
+    """Bounds on the difference between outputs for given images.
 
     Attributes:
         images: One for each.
@@ -141,12 +141,12 @@ class ImagesCertificate:
 def certify_images(
     model: nn.Module, images: Tensor, *, margins: int = MARGINS, block: int | None = None
 ) -> ImagesCertificate:
-    """Bounds and estimates how far two programs of a network can be apart on given images.
+    """Bounds and estimates the difference between two programs of a network on given images.
 
     Args:
         model: A network with attention layers, in eval mode, that takes one batch of images.
         images: [count, channels, *size].
-        margins: How many of the next largest outputs margins are given for.
+        margins: Number of next largest outputs for which margins are given.
         block: A hypothesis: every sum of more terms is made of sums of so many, which are then added up.
 
     Raises:

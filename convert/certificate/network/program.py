@@ -30,12 +30,7 @@ from ...spec import ConvSpec, batch_shape
 from .rules.call import operator_name
 from .rules.interval import Known, UnboundedError
 
-
-class Unknown:
-    """A tensor of which nothing is known."""
-
-
-UNKNOWN = Unknown()
+UNKNOWN = object()  # a tensor of which nothing is known
 
 
 @torch.library.custom_op("conv2attn::attention", mutates_args=(), schema="(Tensor x, str layer, int[] shape) -> Tensor")
@@ -107,13 +102,13 @@ class Program:
 
 
 class Walk(fx.Interpreter):
-    """One walk through a program, with something else than tensors in the place of those that depend on the images.
+    """One walk through a program, with other values in place of the tensors that depend on the images.
 
     Args:
         program: The program.
 
     Attributes:
-        problems: Operations of which nothing is known, with the reason; those that follow from them are not listed.
+        problems: Operations without a known result, with the reason; those that follow from them are not listed.
     """
 
     def __init__(self, program: Program) -> None:
@@ -124,24 +119,24 @@ class Walk(fx.Interpreter):
 
     @abstractmethod
     def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
-        """What is known of an operation's result."""
+        """The value that stands for an operation's result."""
 
     @abstractmethod
     def attention(self, name: str, layer: SelfAttention, x: Any, node: fx.Node) -> Any:
-        """What is known of an attention layer's output."""
+        """The value that stands for an attention layer's output."""
 
     def values_for(self, images: Any) -> list[Any]:
-        """What is known of the tensors that the program gives, for what is known of the images."""
+        """The values that stand for the program's outputs, given the values that stand for the images."""
         found = tree_leaves(self.run(*self.program.inputs(images)))
-        return [leaf for leaf in found if isinstance(leaf, Known | Tensor | Unknown)]
+        return [leaf for leaf in found if isinstance(leaf, Known | Tensor) or leaf is UNKNOWN]
 
     def run_node(self, n: fx.Node) -> Any:
-        """What is known of a node's result."""
+        """The value that stands for a node's result."""
         if n.op != "call_function":
             return super().run_node(n)
         try:
             return self._value(n, *self.fetch_args_kwargs_from_env(n)) if n.users else UNKNOWN
-        except UnboundedError as reason:
+        except (UnboundedError, ConversionError) as reason:
             self.problems.append(Problem(self.program.place(n), str(reason)))
             return UNKNOWN
 
@@ -185,26 +180,20 @@ def _shares_writes(exported: ExportedProgram) -> bool:
 
     Otherwise a write's result is what is read from then on, as the node of the write.
     """
-    places = {node: place for place, node in enumerate(exported.graph.nodes)}
-    for node in places:
-        if _schema(node) is not None and _schema(node).is_mutable:
-            written = node.all_input_nodes[0]
-            others = [user for user in written.users if user is not node]
-            late = any(places[user] > places[node] for user in others)
-            if late or any(map(_is_view, [written, *others])) or written.op != "call_function":
-                return True
-    return False
+    writes = [node for node in exported.graph.nodes if _is_mutable(node)]
+    written = [node.all_input_nodes[0] for node in writes]
+    return any(node.op != "call_function" or len(node.users) > 1 or _is_view(node) for node in written)
 
 
-def _schema(node: fx.Node) -> Any:
-    return node.target._schema if isinstance(node.target, torch._ops.OpOverload) else None
+def _is_mutable(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
 def _is_view(node: fx.Node) -> bool:
     """Whether a node's result may share the memory of its operand, which it leaves as it is."""
-    schema = _schema(node)
-    shared = schema is not None and any(result.alias_info is not None for result in schema.returns)
-    return node.target is operator.getitem or (shared and not schema.is_mutable)
+    if _is_mutable(node) or not isinstance(node.target, torch._ops.OpOverload):
+        return node.target is operator.getitem
+    return any(result.alias_info is not None for result in node.target._schema.returns)
 
 
 @contextmanager
@@ -228,7 +217,7 @@ def _opaque(model: nn.Module) -> Iterator[None]:
 
 
 def _called(name: str, spec: ConvSpec, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-    """What stands for an attention layer's ``forward``: it gives the shape."""
+    """Stand-in for an attention layer's ``forward``, which only gives the shape."""
     if x.ndim - spec.axes not in (1, 2) or x.shape[-spec.axes - 1] != spec.in_channels:
         raise GeometryError(f"the input of {name} must be {batch_shape(spec)}; got {list(x.shape)}")
     before = x.shape[-spec.axes :]

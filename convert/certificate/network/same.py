@@ -24,7 +24,7 @@ def is_same_program(cnn: nn.Module, model: nn.Module, image: Tensor) -> bool:
     Args:
         cnn: One network, in eval mode.
         model: The other; its parameters are taken to be the same where they have the same name and numbers.
-        image: What both take.
+        image: An input of both.
     """
     try:
         with torch.no_grad(), warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):

@@ -52,7 +52,7 @@ def form_named(name: str) -> Form:
     """A form.
 
     Raises:
-        OptionError: There is none of that name.
+        OptionError: There is no form of that name.
     """
     if name not in FORMS:
         raise OptionError(f"there is no form {name!r}; there are {', '.join(FORMS)}")

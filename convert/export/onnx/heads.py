@@ -20,7 +20,7 @@ from .nodes import Nodes
 
 @dataclass(frozen=True)
 class Heads:
-    """Where heads look, and how sharply.
+    """Centres and locality strengths of the heads.
 
     Attributes:
         spec: Geometry of the layer.

@@ -7,6 +7,7 @@ a node, not an initializer: files of the standard's first versions list each ini
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -100,17 +101,9 @@ class Nodes:
         if all(isinstance(size, int) for size in sizes):
             return self.constant(list(sizes))
         parts: list[str] = []
-        run: list[int] = []
-        for size in sizes:
-            if isinstance(size, int):
-                run.append(size)
-                continue
-            if run:
-                parts.append(self.constant(run))
-            run = []
-            parts.append(size)
-        if run:
-            parts.append(self.constant(run))
+        for kind, group in groupby(sizes, type):  # numbers that follow each other are one constant
+            run = list(group)
+            parts += [self.constant(run)] if kind is int else map(str, run)
         return self.add("Concat", *parts, axis=0)
 
     def _new(self, name: str) -> str:

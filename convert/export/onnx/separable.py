@@ -170,7 +170,7 @@ def _softmax(nodes: Nodes, heads: Heads, axis: int, delta: str, *, dimensions: i
         heads: Where heads look.
         axis: The axis.
         delta: k - q, [queries, keys], or [1, keys] of a window.
-        dimensions: Of the result: 3 of [tables, queries, keys], 2 of [tables, keys].
+        dimensions: Dimensions of the result: 3 for [tables, queries, keys], 2 for [tables, keys].
     """
     alphas, centers = zip(*tables(heads, axis), strict=True)
     shape = (-1, *[1] * (dimensions - 1))

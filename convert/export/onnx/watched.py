@@ -16,8 +16,7 @@ from torch import nn
 from ...attention.layer import SelfAttention
 from ...files.readers.onnx import onnx_package
 from .nodes import STORED
-from .standard import fitted_model
-from .whole import attention_nodes, not_replaced, replace_nodes
+from .whole import replace_nodes, replacements
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -57,20 +56,15 @@ def watched_model(
         form: As for ``attention_model``.
         given: Names of the network's inputs and outputs, which can be seen anyway.
     """
-    model = fitted_model(path, form)
+    made = replacements(path, attention, form)
     from onnx import helper
-
-    from ...files.readers.onnx.layers import read_model
 
     replaced: list[tuple[ConvolutionNode, list[NodeProto]]] = []
     watched, shown = list[Watched](), dict[str, int]()
-    for found in read_model(model, path).nodes:
-        layer = attention(found.layer)
-        if not_replaced(found, layer, form) is not None or not isinstance(layer, SelfAttention):
-            continue
+    for found, layer, nodes in made.replaced:
         x, output = found.node.input[0], found.node.output[0]
         names = x, f"{output}/convolution", output
-        both = [_renamed(found.node, names[1]), *attention_nodes(found, layer, form)]
+        both = [_renamed(found.node, names[1]), *nodes]
         if found.scope.depth:
             watched.append(Watched(found.layer, layer, *names, own=_own_network(layer, found.node, both, names)))
             continue
@@ -78,8 +72,9 @@ def watched_model(
         watched.append(Watched(found.layer, layer, *names))
         shown |= {name: STORED[layer.weight.dtype] for name in names if name not in given}
     replace_nodes(replaced)
-    model.graph.output.extend(helper.make_tensor_value_info(name, kind, None) for name, kind in shown.items())
-    return model.SerializeToString(), watched
+    outputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in shown.items()]
+    made.model.graph.output.extend(outputs)
+    return made.model.SerializeToString(), watched
 
 
 def _renamed(node: NodeProto, output: str) -> NodeProto:

@@ -42,17 +42,22 @@ class WholeModel:
 
     Attributes:
         model: The network.
-        form: How attention is written.
-        layers: Names of the layers, one for each node that was replaced.
+        form: Form of the attention.
+        replaced: Convolution nodes, each with the layer that takes its place and the nodes that compute that.
         left: Convolution nodes whose layers are not attention, with the reason.
         refused: Convolution nodes whose layers are attention that cannot take their place.
     """
 
     model: ModelProto
     form: str
-    layers: tuple[str, ...]
+    replaced: tuple[tuple[ConvolutionNode, SelfAttention, list[NodeProto]], ...]
     left: tuple[Problem, ...]
     refused: tuple[Problem, ...]
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Names of the layers, one for each node that is replaced."""
+        return tuple(found.layer for found, _, _ in self.replaced)
 
     def write(self, path: Path) -> None:
         """Writes the file.
@@ -87,27 +92,31 @@ def attention_model(
         OptionError: There is no such form.
         CheckpointError: The file is damaged, or cannot be brought to the version of the standard that the form needs.
     """
+    whole = replacements(path, attention, form)
+    replace_nodes([(found, nodes) for found, _, nodes in whole.replaced])
+    layers = {found.layer: layer for found, layer, _ in whole.replaced}
+    records = {name: _record(layer) | dict((remarks or {}).get(name, {})) for name, layer in layers.items()}
+    texts = {VERSION: version("conv2attn"), FORM: form, SOURCE: source_sha256, LAYERS: json.dumps(records)}
+    for key, value in texts.items():
+        whole.model.metadata_props.add(key=key, value=value)
+    return whole
+
+
+def replacements(path: Path, attention: Callable[[str], nn.Module | None], form: str) -> WholeModel:
+    """The network as it is, and the nodes that could take the places of its convolutions; as ``attention_model``."""
     model = fitted_model(path, form)
     from ...files.readers.onnx.layers import read_model
 
-    replaced: list[tuple[ConvolutionNode, list[NodeProto]]] = []
-    layers, left, refused = list[str](), list[Problem](), list[Problem]()
-    records = dict[str, Mapping[str, object]]()
+    replaced, left, refused = [], list[Problem](), list[Problem]()
     for found in read_model(model, path).nodes:
         layer = attention(found.layer)
-        reason = not_replaced(found, layer, form)
-        if reason is not None or not isinstance(layer, SelfAttention):
-            problems = refused if isinstance(layer, SelfAttention) else left
-            problems.append(Problem(found.layer, str(reason)))
-            continue
-        replaced.append((found, attention_nodes(found, layer, form)))
-        layers.append(found.layer)
-        records[found.layer] = {**_record(layer), **(remarks or {}).get(found.layer, {})}
-    replace_nodes(replaced)
-    texts = {VERSION: version("conv2attn"), FORM: form, SOURCE: source_sha256, LAYERS: json.dumps(records)}
-    for key, value in texts.items():
-        model.metadata_props.add(key=key, value=value)
-    return WholeModel(model, form, tuple(layers), tuple(left), tuple(refused))
+        if not isinstance(layer, SelfAttention):
+            left.append(Problem(found.layer, found.described.problem or "its layer is not attention"))
+        elif (reason := _refusal(found, layer, form)) is not None:
+            refused.append(Problem(found.layer, reason))
+        else:
+            replaced.append((found, layer, _attention_nodes(found, layer, form)))
+    return WholeModel(model, form, tuple(replaced), tuple(left), tuple(refused))
 
 
 def replace_nodes(replaced: Sequence[tuple[ConvolutionNode, Sequence[NodeProto]]]) -> None:
@@ -120,10 +129,8 @@ def replace_nodes(replaced: Sequence[tuple[ConvolutionNode, Sequence[NodeProto]]
         graph.node.extend(nodes)
 
 
-def not_replaced(found: ConvolutionNode, layer: nn.Module | None, form: str) -> str | None:
+def _refusal(found: ConvolutionNode, layer: SelfAttention, form: str) -> str | None:
     """Why attention cannot take the place of a node, or None if it can."""
-    if not isinstance(layer, SelfAttention):
-        return found.described.problem or "its layer is not attention"
     if found.node.op_type not in REPLACED:
         return f"{found.node.op_type} computes with integers, and its layer without their rounding"
     if layer.weight.dtype != found.dtype:
@@ -133,7 +140,7 @@ def not_replaced(found: ConvolutionNode, layer: nn.Module | None, form: str) -> 
     return refusal(LayerValues.of(layer), form)
 
 
-def attention_nodes(found: ConvolutionNode, layer: SelfAttention, form: str) -> list[NodeProto]:
+def _attention_nodes(found: ConvolutionNode, layer: SelfAttention, form: str) -> list[NodeProto]:
     """The nodes that take the place of a convolution's; they give its output."""
     values = LayerValues.of(layer)
     if found.described.spec is not None:

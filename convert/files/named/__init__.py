@@ -1,1 +1,1 @@
-"""Where an architecture comes from: code of the user, a library's registry, or a Hugging Face folder."""
+"""Sources of architectures: the user's code, a library's registry, or a Hugging Face folder."""

@@ -19,12 +19,12 @@ from torch import nn
 
 from ...errors import ArchitectureError, CheckpointError, TrustNeededError, first_line
 from ...plain import read_object
-from .registries import library, offline, pretrained_class, risk_of_config, without_weights
+from .registries import Named, library, offline, pretrained_class, risk_of_config, without_weights
 
-CONFIG, PREPROCESSOR = "config.json", "preprocessor_config.json"
+CONFIG = "config.json"
 PREFIX = "hf:"
 _PERSONAL = ("_name_or_path", "transformers_version")  # where and by what it was saved, which builds nothing
-_PLACES = ("url", "file", "hf_hub_id", "hf_hub_filename", "source", "state_dict")  # of weights, of a timm network
+_PLACES = ("url", "file", "hf_hub_id", "hf_hub_filename", "source", "state_dict")  # of a timm network's weights
 
 
 def is_model_folder(path: Path) -> bool:
@@ -40,7 +40,7 @@ def described(spec: str, arguments: Mapping[str, Any]) -> tuple[str, Mapping[str
     """A specification and arguments that say the same without the folder, where it is ``hf:FOLDER``.
 
     Args:
-        spec: How a network is built; what does not begin with ``hf:`` is given back as it is.
+        spec: Specification of a network; one that does not begin with ``hf:`` is returned unchanged.
         arguments: Entries of the configuration that replace the folder's.
 
     Returns:
@@ -69,7 +69,7 @@ def pretrained(folder: Path, *, trust: bool = False) -> nn.Module:
     """The network of a folder of transformers with its weights, as ``from_pretrained`` loads it; nothing is fetched.
 
     Args:
-        folder: What ``save_pretrained`` wrote.
+        folder: Folder that ``save_pretrained`` wrote.
         trust: Run code that the folder brings.
 
     Raises:
@@ -99,12 +99,16 @@ def pretrained(folder: Path, *, trust: bool = False) -> nn.Module:
     return network
 
 
-def own_code(folder: str, arguments: Mapping[str, Any]) -> nn.Module:
-    """The network that a folder's own code builds, with random weights. This runs that code."""
-    config = {**read_object(Path(folder) / CONFIG), **arguments}
-    cls = _own_class(Path(folder), config)
-    network: nn.Module = cls(cls.config_class.from_dict(without_weights(config)))
-    return network
+def of_folder(spec: str) -> Named:
+    """The network that a folder's own code builds, with random weights; ``build`` runs that code."""
+    folder = Path(spec.removeprefix(PREFIX))
+
+    def build(**arguments: Any) -> object:
+        config = {**read_object(folder / CONFIG), **arguments}
+        cls = _own_class(folder, config)
+        return cls(cls.config_class.from_dict(without_weights(config)))
+
+    return Named(build, "has code of its own")
 
 
 def _own_class(folder: Path, config: Mapping[str, Any]) -> Any:
@@ -122,7 +126,7 @@ def _own_class(folder: Path, config: Mapping[str, Any]) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without transformers' progress bars, which are printed wherever stderr goes."""
+    """Silences transformers' progress bars, which are printed even where stderr is no terminal."""
     logging: Any = importlib.import_module("transformers.utils.logging")
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()

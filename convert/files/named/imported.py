@@ -111,5 +111,6 @@ def _attribute(module: ModuleType, attribute: str, location: str) -> object:
         except AttributeError as error:
             close = difflib.get_close_matches(part, dir(owner))
             hint = f"; close names: {', '.join(close)}" if close else ""
-            raise ArchitectureError(f"{location} has no {attribute}: {part} is missing{hint}") from error
+            which = "" if part == attribute else f": {part} is missing"
+            raise ArchitectureError(f"{location} has no {attribute}{which}{hint}") from error
     return owner

@@ -1,7 +1,7 @@
 """Networks by their names in the libraries that register them: timm, torchvision and transformers.
 
 A registered name is built without asking, with random weights: it runs the code of an installed library and fetches
-nothing. What would fetch something, or run code of another origin, has a ``risk``, and takes the caller's consent.
+nothing. A network that would fetch something, or run other code, has a ``risk`` and needs the caller's consent.
 
     timm:NAME                     what ``timm.is_model`` knows; ``hf-hub:`` and ``local-dir:`` are sources, not names
     torchvision.models:NAME       what ``torchvision.models.list_models`` lists, under any of its modules
@@ -37,7 +37,7 @@ class Named:
 
     Attributes:
         build: The factory.
-        risk: Why it takes the caller's consent, as the end of a sentence about the architecture; None if it does not.
+        risk: Why it needs the caller's consent, as the end of a sentence about the architecture; None if it does not.
     """
 
     build: Callable[..., object]
@@ -48,7 +48,7 @@ def named_factory(spec: str, arguments: Mapping[str, object]) -> Named | None:
     """The factory that a library has registered under a name; None if the specification names code instead.
 
     Args:
-        spec: How a network is built, as ``build_architecture`` takes it.
+        spec: Specification of a network, as in ``Architecture``.
         arguments: Keyword arguments of the factory; it is not called.
 
     Raises:
@@ -65,12 +65,8 @@ def named_factory(spec: str, arguments: Mapping[str, object]) -> Named | None:
 
 
 def similar_names(name: str) -> list[str]:
-    """Registered names like a word, as specifications: the same word first; none of libraries that are not there."""
-    listed = {
-        f"{library}:{known}": known
-        for library, known in [(_TORCHVISION, known) for known in _list(_TORCHVISION)]
-        + [("timm", known) for known in _list("timm")]
-    }
+    """Registered names similar to a word, as specifications, exact matches first; from installed libraries only."""
+    listed = {f"{library}:{known}": known for library in (_TORCHVISION, "timm") for known in _list(library)}
     close = set(difflib.get_close_matches(name, set(listed.values()), n=_CLOSE))
     return sorted((spec for spec, known in listed.items() if known in close), key=lambda spec: listed[spec] != name)
 
@@ -107,7 +103,7 @@ def _of_transformers(name: str, arguments: Mapping[str, object]) -> Named:
 
 
 def pretrained_class(name: str) -> Any:
-    """The class of transformers' own that has a name and is built from a configuration.
+    """The class of this name in transformers that is built from a configuration.
 
     Raises:
         ArchitectureError: There is none, or transformers is not installed.
@@ -128,7 +124,7 @@ def _configured(cls: Any, config: Mapping[str, Any] | None = None) -> object:
 
 
 def risk_of_config(config: object) -> str | None:
-    """Why a configuration of transformers, or one inside it, takes consent; None if it does not."""
+    """Why a configuration of transformers, or one inside it, needs consent; None if it does not."""
     if isinstance(config, list | tuple):
         return next((risk for each in config if (risk := risk_of_config(each)) is not None), None)
     if not isinstance(config, Mapping):

@@ -6,6 +6,7 @@ trusts it; ``docs/security.md`` says what that means.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,10 +33,10 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Contents:
-    """What a checkpoint holds.
+    """Contents of a checkpoint.
 
     Attributes:
-        value: Tensors, modules and stand-ins for what is not known, in containers.
+        value: Tensors, modules and stand-ins for unknown objects, in containers.
         files: Every file that was read.
         convolutions: Convolutions whose geometry the file describes beside it, by the names of their layers.
         sha256: SHA-256 in hexadecimal: of the whole file, or of the sums and names of several, one a line.
@@ -48,7 +49,7 @@ class Contents:
 
 
 def read_contents(path: Path, *, trust: bool = False, progress: Progress = lambda _: None) -> Contents:
-    """Reads what a file, or a folder as Hugging Face writes it, holds.
+    """Reads the contents of a file, or of a folder as Hugging Face writes it.
 
     Args:
         path: The file or folder.
@@ -56,13 +57,13 @@ def read_contents(path: Path, *, trust: bool = False, progress: Progress = lambd
         progress: Called with the number of bytes that were read since the last call.
 
     Raises:
-        CheckpointError: It is of none of the kinds, or damaged.
+        CheckpointError: It is of no supported kind, or damaged.
         TrustNeededError: It is a program, and not trusted.
     """
     if path.is_dir():
         path = weights_file(path)
     elif not path.is_file():
-        raise CheckpointError(f"there is no file {path}")
+        raise CheckpointError(f"there is no file {path}{_elsewhere(path)}")
     try:
         found = _read(path, trust=trust)
         return replace(found, sha256=_digest(found.files, progress))
@@ -78,7 +79,8 @@ def _read(path: Path, *, trust: bool) -> Contents:
         )
     match kind := sniff(path):
         case None:
-            raise CheckpointError(f"{path} is {describe(path)}, not a checkpoint of a kind that is read")
+            what, advice = describe(path)
+            raise CheckpointError(f"{path} is {what}, not a checkpoint of a supported kind{advice}")
         case Kind.SAFETENSORS:
             return Contents(read_safetensors(path), (path,))
         case Kind.TORCH | Kind.LEGACY:
@@ -89,10 +91,18 @@ def _read(path: Path, *, trust: bool) -> Contents:
             return Contents(*read_onnx(path))
     if trust:
         return Contents(run_program(path, kind), (path,))
-    risk = "is code, and reading it may run it"
+    risk = "which is code, and reading it may run it"
     if kind is Kind.PICKLE:
-        risk = "runs what it says when it is read; torch.save(state_dict, FILE) writes data"
-    raise TrustNeededError(f"{path} is {kind.value}, which {risk}")
+        risk = "and reading it runs what it says; torch.save(state_dict, FILE) writes data"
+    raise TrustNeededError(f"{path} is {kind.value}, {risk}")
+
+
+def _elsewhere(path: Path) -> str:
+    """A hint at where a missing file may be, as the end of a sentence."""
+    if path.parent.is_dir():
+        close = difflib.get_close_matches(path.name, [each.name for each in path.parent.iterdir()])
+        return f"; close names: {', '.join(close)}" if close else ""
+    return f"; nothing is downloaded: hf download {path} gives a folder" if len(path.parts) == 2 else ""
 
 
 def _read_torch(path: Path, kind: Kind, *, trust: bool) -> object:

@@ -22,7 +22,7 @@ def weights_file(folder: Path) -> Path:
     """The file in a folder that holds its weights, or lists the files that do.
 
     Raises:
-        CheckpointError: There is none, or there are several and no telling which.
+        CheckpointError: There is none, or there are several to choose from.
     """
     usual = next((name for name in _USUAL if (folder / name).exists()), None)
     if usual is not None:

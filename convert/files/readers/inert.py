@@ -1,4 +1,4 @@
-"""Stand-ins for what a pickle names and nobody here knows: they keep what they are given, and do nothing."""
+"""Stand-ins for unknown classes and functions in a pickle: they keep their arguments and do nothing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class Inert:
 
     Attributes:
         kind: The name, with its module's.
-        args: What it would be made of.
-        state: What it would be given afterwards, or None.
+        args: Arguments of its construction.
+        state: State that it would get afterwards, or None.
     """
 
     kind = ""

@@ -82,7 +82,7 @@ def _walk(root: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _state(module: Any) -> Mapping[str, Any] | None:
-    """The attributes of a module, or None for what is no module."""
+    """The attributes of a module, or None if the value is no module."""
     if isinstance(module, nn.Module):
         return vars(module)
     arguments = [module.state, *module.args] if isinstance(module, Inert) else []

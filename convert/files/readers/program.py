@@ -1,7 +1,7 @@
-"""Programs: what PyTorch can only read by running code that the file brings or names. The caller has consented to it.
+"""Programs: files that PyTorch can only read by running their code, to which the caller has consented.
 
 Raises:
-    CheckpointError: By every function here, for everything that is damaged, or needs what is not installed.
+    CheckpointError: By every function here, if the file is damaged or needs a package that is not installed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def run_program(path: Path, kind: Kind) -> object:
         kind: Its kind.
 
     Returns:
-        A network, with its convolutions as modules; of a pickle, whatever it holds.
+        A network, with its convolutions as modules; for a pickle, its contents.
     """
     try:
         with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Tells what a file is by its first bytes, whatever its name is."""
+"""Detects the kind of a file by its first bytes, whatever its name is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HEAD_BYTES = 512  # enough to tell the kinds apart, and an HTML page or a text f
 
 
 class Kind(Enum):
-    """The kinds of file that are read."""
+    """Supported kinds of file."""
 
     SAFETENSORS = "safetensors"
     TORCH = "a file of torch.save"
@@ -29,7 +29,7 @@ _OTHERS = (  # where these bytes stand, and what begins like this
     (0, b"GGUF", "a GGUF file, which holds quantised language models"),
     (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras writes; export the network to ONNX (tf2onnx does)"),
     (4, b"TFL3", "a TensorFlow Lite file; export the network to ONNX (tf2onnx does)"),
-    (0, b"\x93NUMPY", "an array of NumPy's"),
+    (0, b"\x93NUMPY", "a NumPy array"),
     (0, b"\x1f\x8b", "compressed by gzip; unpack it first"),
     (0, b"\x28\xb5\x2f\xfd", "compressed by zstd; unpack it first"),
     (0, b"BZh", "compressed by bzip2; unpack it first"),
@@ -40,7 +40,7 @@ _OTHERS = (  # where these bytes stand, and what begins like this
 
 
 def sniff(path: Path) -> Kind | None:
-    """The kind of a file, or None if it is none that is read."""
+    """The kind of a file, or None if it is not supported."""
     head = _head(path)
     if head[4:9] == b"\0\0\0\0{":  # a header's length below 4 GiB, and JSON; the length can look like a pickle
         return Kind.SAFETENSORS
@@ -55,8 +55,13 @@ def sniff(path: Path) -> Kind | None:
     return None
 
 
-def describe(path: Path) -> str:
-    """Says what a file that is no checkpoint seems to be."""
+def describe(path: Path) -> tuple[str, str]:
+    """The apparent kind of a file that is no checkpoint, and advice, as the end of a sentence."""
+    what, semicolon, advice = _seems(path).partition("; ")
+    return what, semicolon + advice
+
+
+def _seems(path: Path) -> str:
     head = _head(path)
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     if not head:
@@ -67,7 +72,7 @@ def describe(path: Path) -> str:
         return "an HTML page"
     if head.startswith(b"PK"):
         names = _names(path)
-        what = "arrays of NumPy's" if names and all(name.endswith(".npy") for name in names) else None
+        what = "an archive of NumPy arrays" if names and all(name.endswith(".npy") for name in names) else None
         damaged = "damaged, a zip archive without its end"
         return what or ("a zip archive that PyTorch did not write" if names else damaged)
     found = next((what for place, mark, what in _OTHERS if head[place:].startswith(mark)), None)

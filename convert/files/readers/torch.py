@@ -27,7 +27,7 @@ from torch.serialization import safe_globals
 from ...errors import CheckpointError, TrustNeededError
 from .inert import stand_in
 
-_MAKERS: list[Any] = [np.ones(1).__reduce__()[0], np.float64(1).__reduce__()[0]]  # of arrays and of numbers
+_MAKERS: list[Any] = [np.ones(1).__reduce__()[0], np.float64(1).__reduce__()[0]]  # they make arrays and numbers
 _FUNCTIONS: dict[str, Any] = {
     **{f"torch.nn.functional.{name}": getattr(F, name) for name in ("relu", "silu", "leaky_relu", "elu")},
     "torch._C._nn.gelu": F.gelu,
@@ -35,7 +35,7 @@ _FUNCTIONS: dict[str, Any] = {
     "numpy.dtype": np.dtype,
     **{f"numpy.{core}.multiarray.{made.__name__}": made for core in ("core", "_core") for made in _MAKERS},
 }
-_KINDS = [getattr(np.dtypes, name) for name in np.dtypes.__all__]  # of NumPy's dtypes, which no file names
+_KINDS = [getattr(np.dtypes, name) for name in np.dtypes.__all__]  # classes of NumPy's dtypes, which no file names
 _FILLED = {
     dict: re.compile(r"Can only SETITEMS? .*got <class 'inert\.(.+)'>"),
     list: re.compile(r"Can only (?:append|extend) .*got <class 'inert\.(.+)'>"),
@@ -59,7 +59,7 @@ def read_torch(path: Path) -> object:
         known = [(_known(name) or stand_in(name, filled.get(name)), name) for name in names]
         try:
             with safe_globals([*known, *_KINDS]), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of other protocols; what cannot be read is refused
+                warnings.simplefilter("ignore")  # warnings about other protocols; unreadable files are refused
                 return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
         except Exception as error:
             found = {name: kind for kind, form in _FILLED.items() for name in form.findall(str(error))}
@@ -102,7 +102,7 @@ def _named(file: IO[bytes]) -> Iterator[str]:
 
 
 def _refused(path: Path, error: Exception) -> CheckpointError:
-    """What to say of a file that PyTorch does not read."""
+    """The error for a file that PyTorch refuses to read."""
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
         return CheckpointError(f"{path} cannot be read: {error.strerror}")

@@ -1,4 +1,4 @@
-"""The result of a campaign: as data, as tables and sentences, and added up over files."""
+"""Result of a campaign, as data and as tables and sentences, and the sum of several results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Part:
         seed: The seed that the layers are drawn from.
         first: Index of the first one, the number of the shard.
         step: The number of shards.
-        count: How many.
+        count: Number of layers.
     """
 
     seed: int
@@ -38,7 +38,7 @@ class Part:
         Shard(self.first, self.step)
 
     def may_meet(self, other: Part) -> bool:
-        """Whether a layer may be in both: of one seed, only different shards of one number of shards have none."""
+        """Whether a layer may be in both: parts of one seed are disjoint only as different shards of one count."""
         return self.seed == other.seed and (self.step != other.step or self.first == other.first)
 
     def __str__(self) -> str:
@@ -51,10 +51,10 @@ class Campaign:
     """The result of a campaign.
 
     Attributes:
-        settings: How it checked.
-        parts: Which layers.
-        tally: What it found.
-        seconds: How long it took; of added campaigns, together.
+        settings: Its settings.
+        parts: The layers that it checked.
+        tally: Its findings.
+        seconds: Its duration; for added campaigns, the sum.
         stopped: Why it did not check every layer it was asked for, or None.
         runs: The machine, the versions and the day of each run.
     """
@@ -90,7 +90,7 @@ class Campaign:
         return from_plain(cls, {name: value for name, value in data.items() if name != "layers_per_second"})
 
     def shown(self) -> list[Table | str]:
-        """How many layers had each option, what each check found, the failures, and the verdict."""
+        """Counts of layers by option, the result of each check, the failures, and the verdict."""
         options = sorted(self.tally.options.items(), key=lambda item: (-item[1], item[0]))
         checks = (
             (
@@ -104,7 +104,7 @@ class Campaign:
         return [*tables, *self._failures(), *self._verdict()]
 
     def _failures(self) -> list[str]:
-        """The layers that are named, and the command that checks the first of them again."""
+        """The first failed layers, and the command that checks the first of them again."""
         tally = self.tally
         if not tally.failures:
             return []

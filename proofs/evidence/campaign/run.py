@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
 
 import torch
 
@@ -45,17 +47,17 @@ def run_campaign(
     executor: Executor | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Campaign:
-    """Checks random layers. An interrupt ends it early, with what was found until then.
+    """Checks random layers. An interrupt ends the run early, with the results so far.
 
     Args:
-        settings: How.
+        settings: Its settings.
         layers: Layers of the whole campaign, of which a shard checks its own.
-        seed: Of the layers.
-        shard: Which of them; all by default.
+        seed: Seed of the layers.
+        shard: The part of them to check; all by default.
         minutes: Start no layer after this time.
         workers: Processes; by default one a core for large campaigns on the CPU, else none. They are started as
             ``multiprocessing`` does, so a script that calls this needs its ``if __name__ == "__main__"``.
-        executor: What runs the blocks instead of such processes, as Dask's ``Client.get_executor()`` does on a cluster
+        executor: Runs the blocks instead of such processes, as Dask's ``Client.get_executor()`` does on a cluster
             whose workers have conv2attn. The result is that of one process.
         progress: Called with the number of layers that were just checked.
 
@@ -120,7 +122,7 @@ def _in_order(
 
 @contextmanager
 def _executor(given: Executor | None, workers: int) -> Iterator[tuple[Executor | None, int]]:
-    """What runs the blocks, and how many it is given ahead: the caller's executor, nothing, or processes of ours.
+    """The executor for the blocks (the caller's, none, or our own processes), and the number of blocks started ahead.
 
     Ours do not hear an interrupt, and are killed at the end: one may hang in a kernel of torch's.
     """
@@ -143,4 +145,6 @@ def _executor(given: Executor | None, workers: int) -> Iterator[tuple[Executor |
 def _begin() -> None:
     """Prepares a process: one thread, since there is one process a core; more would wait for each other."""
     torch.set_num_threads(1)
+    with suppress(ImportError):  # torch's progress bars make a lock that an end by force leaves behind
+        import_module("tqdm").tqdm.set_lock(threading.RLock())
     end_with_parent()

@@ -1,4 +1,4 @@
-"""What a campaign checks, how, and which part of it a run has."""
+"""Settings of a campaign, and its shards."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ LARGEST_SIZE = 64  # pixels a side: the literal engine's memory grows with the f
 
 @dataclass(frozen=True)
 class Settings:
-    """What is checked, and how: the same settings and seed give the same layers and verdicts.
+    """Settings of a campaign: the same settings and seed give the same layers and verdicts.
 
     Attributes:
-        engines: Each is checked where it does not refuse.
+        engines: Engines to check, each where it does not refuse.
         dtypes: Precisions to draw from.
         device: Where to compute.
         max_size: Largest rows and columns of an input, where the geometry accepts so small ones.
@@ -59,7 +59,7 @@ class Shard:
 
     Attributes:
         number: From 0 to count - 1.
-        count: How many shards the campaign has.
+        count: Number of shards of the campaign.
 
     Raises:
         SelectionError: There is no such shard.
@@ -91,7 +91,7 @@ class Shard:
         """The file of its result: "{shard}" in the name stands for the shard, like 0-of-4.
 
         Raises:
-            SelectionError: All of several shards would write the same file.
+            SelectionError: Several shards would write the same file.
         """
         if self.count > 1 and PLACEHOLDER not in path.name:
             raise SelectionError(f"{path} would be written by {self.count} processes; put {PLACEHOLDER} into its name")

@@ -21,8 +21,8 @@ class Finding:
 
     Attributes:
         ratio: Error in units of the bound; the largest double where the bound is 0, since JSON has no infinity.
-        seed: Of the campaign.
-        index: Of the layer.
+        seed: Seed of the campaign.
+        index: Index of the layer.
         what: The comparison, in words.
         layer: The layer, in words.
     """
@@ -36,11 +36,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class CheckTally:
-    """One check over many layers.
+    """Tally of one check over many layers.
 
     Attributes:
-        comparisons: How many it made.
-        violations: How many did not hold.
+        comparisons: Number of comparisons.
+        violations: Number of comparisons that failed.
         worst: The comparison nearest to its bound, or farthest above it.
     """
 
@@ -55,14 +55,14 @@ class CheckTally:
 
 @dataclass(frozen=True)
 class Tally:
-    """Many layers.
+    """Tally of many layers.
 
     Attributes:
-        layers: How many.
-        options: How many of them had each option.
+        layers: Number of layers.
+        options: Number of layers with each option.
         checks: Tally of each check on each kind of attention.
-        failed: How many layers had a violation.
-        failures: The first violation of the first of these.
+        failed: Number of layers with a violation.
+        failures: The first violation of the first failed layers.
     """
 
     layers: int = 0

@@ -1,1 +1,1 @@
-"""Has a program that Coq proves right check the certificates of a converted network."""
+"""Checks the certificates of a converted network with a program that is proved correct in Coq."""

@@ -36,7 +36,7 @@ def check_folder(folder: Path, *, progress: Callable[[int], None] = lambda _: No
     """Checks the certificate of every layer in a folder.
 
     Args:
-        folder: What ``save_converted`` wrote.
+        folder: Folder that ``save_converted`` wrote.
         progress: Called with 1 after each layer.
 
     Raises:
@@ -70,10 +70,10 @@ def check_layer(
 
     Args:
         program: The program that checks.
-        record: What the report says of the layer, or None if it does not name it.
-        entry: What the folder says of the layer.
+        record: The report's record of the layer, or None if there is none.
+        entry: The folder's description of the layer.
         state: The folder's weights.
-        input_range: What the report's bounds are for.
+        input_range: Input range of the report's bounds.
     """
     name = entry.names[0]
     if record is None:
@@ -102,7 +102,7 @@ def check_layer(
 
 
 def _of_another_folder(layer: CheckedLayer, *, is_old: bool) -> CheckedLayer:
-    """What is found of a layer whose report, description and weights do not fit together."""
+    """Verdict on a layer whose report, description and weights do not belong together."""
     if layer.verdict is not Verdict.ACCEPTED:
         return layer
     if is_old:
@@ -114,7 +114,7 @@ def _of_another_folder(layer: CheckedLayer, *, is_old: bool) -> CheckedLayer:
 def _report(
     folder: Path,
 ) -> tuple[Mapping[str, Any], tuple[float, float], dict[tuple[str, ...], Mapping[str, Any]]]:
-    """A report, its range, and what it says of each layer, by the layer's names.
+    """A report, its range, and its record of each layer, by the layer's names.
 
     Raises:
         CheckpointError: It cannot be read.
@@ -153,7 +153,7 @@ def _text(value: Any) -> str:
 
 
 def _scores_otherwise(entry: LayerEntry, state: Mapping[str, Tensor]) -> str | None:
-    """Why a layer is not one of plain weights and scores by distance alone, or None if it is."""
+    """Why a layer has other than plain weights and scores by distance alone, or None if it has just these."""
     if entry.kind is not None:
         return f"its weights are computed, as {entry.kind[:_MOST]}"
     own = {key.removeprefix(_key(entry, "")) for key in state if key.startswith(_key(entry, ""))}
@@ -165,7 +165,7 @@ def _scores_otherwise(entry: LayerEntry, state: Mapping[str, Tensor]) -> str | N
 
 
 def _stored(entry: LayerEntry, state: Mapping[str, Tensor]) -> Stored | str:
-    """A layer as the folder holds it, or what is wrong with it."""
+    """A layer as the folder holds it, or its flaw in words."""
     spec = entry.spec
     shapes = {
         "weight": spec.weight_shape,
@@ -198,7 +198,7 @@ def _computed_otherwise(stored: Stored) -> str | None:
 
 
 def _claimed(record: Mapping[str, Any], bound: float | None, input_range: tuple[float, float]) -> Claimed:
-    """What a report claims of a layer.
+    """A report's claim about a layer.
 
     Raises:
         KeyError: Something is missing.

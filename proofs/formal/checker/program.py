@@ -33,7 +33,7 @@ _LOWEST = {torch.float16: -24, torch.bfloat16: -133, torch.float32: -149, torch.
 
 @dataclass(frozen=True)
 class Claimed:
-    """What a report claims of a layer.
+    """A report's claim about a layer.
 
     Attributes:
         spec: Its geometry.
@@ -65,7 +65,7 @@ class Claimed:
 
 @dataclass(frozen=True)
 class Stored:
-    """What is stored of a layer.
+    """A layer as it is stored.
 
     Attributes:
         spec: Its geometry.
@@ -82,7 +82,7 @@ class Stored:
     centers: Tensor
 
     def words(self) -> list[str]:
-        """How many numbers of which kind there are, in the program's words."""
+        """Kinds and counts of the numbers, in the program's words."""
         dtype, positions = DTYPES[self.kernel.dtype], DTYPES[self.alphas.dtype]
         heads, axes = self.centers.shape
         channels, weights = self.kernel.flatten(1).shape
@@ -139,7 +139,7 @@ def find_program() -> str:
         proof = [path for kind in ("*.v", "checker/*.v", "checker/*.ml") for path in FOLDER.glob(kind)]
         newer = [path.name for path in proof if path.stat().st_mtime > BUILT.stat().st_mtime]
         if newer:
-            raise ToolError(f"{BUILT} is older than {newer[0]}, of its proof in Coq: make checker builds it anew")
+            raise ToolError(f"{BUILT} is older than its proof in Coq ({newer[0]}): make checker builds it anew")
         return str(BUILT)
     found = shutil.which(PROGRAM)
     if found is None:
@@ -164,7 +164,7 @@ def running() -> Iterator[Running]:
             yield Running(process.stdin, process.stdout)
         finally:
             process.kill()
-            with suppress(BrokenPipeError):  # what was not sent yet goes nowhere
+            with suppress(BrokenPipeError):  # unsent data is dropped
                 process.stdin.close()
 
 

@@ -1,4 +1,4 @@
-"""What was found of the certificates in a folder, for people and for programs."""
+"""Verdicts on the certificates in a folder, for people and for programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...terminal.table import Table
 
 
 class Verdict(StrEnum):
-    """What becomes of a certificate."""
+    """Verdict on a certificate."""
 
     ACCEPTED = "accepted"
     REFUSED = "refused"
@@ -43,7 +43,7 @@ class CheckedLayer:
 
     Attributes:
         name: The layer's name.
-        verdict: What became of it.
+        verdict: The verdict on it.
         reason: Why it was not accepted, or None.
         bound: The bound that the report claims, or None.
     """
@@ -60,7 +60,7 @@ class Checked:
 
     Attributes:
         folder: Its path.
-        input_range: What the report's bounds are for.
+        input_range: Input range of the report's bounds.
         layers: A verdict for each layer.
     """
 
@@ -82,7 +82,7 @@ class Checked:
         }
 
     def shown(self) -> list[Table | str]:
-        """A row for each layer, and how many certificates were accepted."""
+        """A row for each layer, and the number of accepted certificates."""
         low, high = self.input_range
         rows = tuple(
             (layer_name(layer.name), "" if layer.bound is None else f"{layer.bound:.3g}", _said(layer))
@@ -93,7 +93,7 @@ class Checked:
         return [
             Table(("layer", f"bound on [{low:g}, {high:g}]", "certificate"), rows),
             f"Certificates of {len(self.layers)} layers: {found}.",
-            "Not checked: engines, largest outputs, versions, the bound of the whole network, and what was measured.",
+            "Not checked: engines, largest outputs, versions, the bound of the whole network, and measurements.",
         ]
 
 

@@ -1,22 +1,13 @@
-"""What is asked of Coq, and how its answers are read. Whatever is not understood counts as an objection."""
+"""Queries to Coq, and the reading of its answers. Whatever is not understood counts as an objection."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
 from .library import LIBRARY, Statement
 
-# What the standard library's real numbers are built on, and the excluded middle, by which it proves that exp grows.
-ALLOWED_AXIOMS = frozenset(
-    {
-        "ClassicalDedekindReals.sig_not_dec",
-        "ClassicalDedekindReals.sig_forall_dec",
-        "FunctionalExtensionality.functional_extensionality_dep",
-        "Classical_Prop.classic",
-    }
-)
 CLOSED = "Closed under the global context"
 
 _SECTION = re.compile(r"^\* (.+?):(.*?)(?=^\* |\Z)", re.MULTILINE | re.DOTALL)
@@ -24,9 +15,8 @@ _PREDICATIVE = "Theory"  # the one section of coqchk's summary that is never emp
 _FRACTION = re.compile(r"(\d+)\s*#\s*(\d+)")
 
 
-def assumption_queries(statements: Iterable[Statement]) -> str:
+def assumption_queries(found: Sequence[Statement]) -> str:
     """A file that writes the axioms of every theorem to MODULE.NAME.out."""
-    found = list(statements)
     modules = " ".join(dict.fromkeys(statement.module for statement in found))
     lines = [f'Redirect "{statement}" Print Assumptions {LIBRARY}.{statement}.' for statement in found]
     return "\n".join([f"From {LIBRARY} Require {modules}.", *lines]) + "\n"
@@ -44,7 +34,7 @@ def axioms_of(printed: str) -> tuple[str, ...]:
 
 
 def summary_objections(printed: str) -> list[str]:
-    """What the summary of coqchk -o says against a library: an axiom of its own, or a check that was left out.
+    """Objections in the summary of coqchk -o against a library: an axiom of its own, or a skipped check.
 
     It lists all axioms of everything that is loaded, and the sealed definitions of the standard library among them;
     what a theorem uses of those is for ``axioms_of`` to say.
@@ -58,11 +48,6 @@ def summary_objections(printed: str) -> list[str]:
     return found + [
         f"coqchk: {name}: {' '.join(text.split())}" for name, text in sections.items() if "<none>" not in text
     ]
-
-
-def unexpected(axioms: Iterable[str]) -> list[str]:
-    """The axioms that are not the real numbers'."""
-    return [name for name in axioms if name not in ALLOWED_AXIOMS]
 
 
 def evaluation_query(points: Sequence[tuple[Fraction, int]]) -> str:

@@ -13,15 +13,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from .answers import assumption_queries, axioms_of, evaluation_query, fractions_of, summary_objections, unexpected
+from .answers import assumption_queries, axioms_of, evaluation_query, fractions_of, summary_objections
 from .enclosure import POINTS, tau_lower, tau_upper
 from .library import FOLDER, LIBRARY, sources, statements
-from .outcome import FormalResult, FormalTheorem
+from .outcome import AXIOMS, FormalResult, FormalTheorem
 
 DEFAULT_LIMIT = 300.0  # seconds a file
 TOOLS = ("coqc", "coqchk")
@@ -32,7 +31,7 @@ class KernelError(Exception):
 
 
 def count_steps(folder: Path = FOLDER) -> int:
-    """How often ``check_formal`` calls ``progress``."""
+    """Number of times that ``check_formal`` calls ``progress``."""
     return len(sources(folder)) + 3
 
 
@@ -54,11 +53,16 @@ def check_formal(
     Raises:
         ToolError: Coq is not installed.
     """
-    _require_tools()
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing:
+        raise _missing(f"Coq 8.16 or later, and {' and '.join(missing)} cannot be found", "coq")
     start = time.monotonic()
     theorems: list[FormalTheorem] = []
     failures: list[str] = []
-    with _copied(folder) as place:
+    with TemporaryDirectory(prefix="conv2attn-formal-") as name:
+        place = Path(name)
+        for path in filter(Path.is_file, folder.iterdir()):
+            shutil.copyfile(path, place / path.name)
         version = _run(place, limit, "coqc", "--print-version").split()[0]
         _require_flocq(place, limit)
         try:
@@ -77,15 +81,11 @@ def check_formal(
     return FormalResult(version, tuple(theorems), tuple(failures), time.monotonic() - start)
 
 
-def _require_tools() -> None:
-    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
-    if missing:
-        from ....convert.errors import ToolError  # imports torch, which no proof needs
+def _missing(what: str, package: str) -> Exception:
+    """The error that something is not installed."""
+    from ....convert.errors import ToolError  # imports torch, which no proof needs
 
-        raise ToolError(
-            f"the formal proofs need Coq 8.16 or later, and {' and '.join(missing)} cannot be found; "
-            "install it with: apt-get install coq"
-        )
+    return ToolError(f"the formal proofs need {what}; install it with: apt-get install {package}")
 
 
 def _require_flocq(place: Path, limit: float) -> None:
@@ -94,26 +94,11 @@ def _require_flocq(place: Path, limit: float) -> None:
     try:
         _compile(place, "Needed.v", limit)
     except KernelError as error:
-        from ....convert.errors import ToolError  # as above
-
-        raise ToolError(
-            "the formal proofs need Flocq, which coqc cannot find; install it with: apt-get install libcoq-flocq"
-        ) from error
-
-
-@contextmanager
-def _copied(folder: Path) -> Iterator[Path]:
-    """A copy of the library that may be written to."""
-    with TemporaryDirectory(prefix="conv2attn-formal-") as name:
-        place = Path(name)
-        for path in folder.iterdir():
-            if path.is_file():
-                shutil.copyfile(path, place / path.name)
-        yield place
+        raise _missing("Flocq, which coqc cannot find", "libcoq-flocq") from error
 
 
 def _run(place: Path, limit: float, *command: str) -> str:
-    """What a program prints.
+    """Runs a program, and returns its output.
 
     Raises:
         KernelError: It failed or took too long.
@@ -147,18 +132,19 @@ def _theorems(place: Path, limit: float) -> list[FormalTheorem]:
 def _axiom_objections(theorems: Sequence[FormalTheorem]) -> list[str]:
     if not theorems:
         return ["there is no theorem"]
-    return [f"{theorem.statement} rests on {name}" for theorem in theorems for name in unexpected(theorem.axioms)]
+    found = ((theorem.statement, name) for theorem in theorems for name in theorem.axioms)
+    return [f"{statement} rests on {name}" for statement, name in found if name not in AXIOMS]
 
 
 def _checker_objections(place: Path, limit: float, *, whole: bool) -> list[str]:
-    """What coqchk finds in this library, and if asked for the whole, in all that it needs."""
+    """Objections of coqchk against this library, and with ``whole`` against everything that it needs."""
     alone = () if whole else ("-norec",)
     modules = [word for source in sources(place) for word in (*alone, f"{LIBRARY}.{source.stem}")]
     return summary_objections(_run(place, limit, "coqchk", "-silent", "-o", "-Q", ".", LIBRARY, *modules))
 
 
 def _tau_objections(place: Path, limit: float) -> list[str]:
-    """Whether Coq evaluates its formulas for tau to the fractions of ``enclosure.py``."""
+    """Objections where Coq does not evaluate its formulas for tau to the fractions of ``enclosure.py``."""
     (place / "Values.v").write_text(evaluation_query(POINTS), encoding="utf-8")
     _compile(place, "Values.v", limit)
     found = fractions_of((place / "values.out").read_text(encoding="utf-8"))

@@ -1,6 +1,6 @@
 """The theorems that are stated in Coq, in ``proofs/formal``, as a reader finds them there.
 
-What counts is called ``Theorem`` or ``Corollary``; a ``Lemma`` is a step on the way, an ``Example`` shows what a
+Results are called ``Theorem`` or ``Corollary``; a ``Lemma`` is a step on the way, an ``Example`` shows what a
 definition means.
 """
 
@@ -25,7 +25,7 @@ class Statement:
     Attributes:
         module: Name of the file without its suffix, like "Theorem1".
         name: Name of the theorem.
-        source: What it states, as its file has it.
+        source: Its statement, as its file has it.
     """
 
     module: str
@@ -34,7 +34,7 @@ class Statement:
 
     @property
     def text(self) -> str:
-        """What it states, on one line."""
+        """Its statement, on one line."""
         return " ".join(self.source.split())
 
     def __str__(self) -> str:

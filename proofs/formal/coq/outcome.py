@@ -1,4 +1,4 @@
-"""What Coq said about the formal theorems, for a terminal and for programs."""
+"""Coq's answers on the formal theorems, for a terminal and for programs."""
 
 from __future__ import annotations
 
@@ -8,20 +8,17 @@ from typing import Any
 from ...terminal.table import Table
 from .library import Statement
 
-# How the axioms of the real numbers are called in a table, and what they say.
-_SHORT = {
-    "ClassicalDedekindReals.sig_not_dec": "S1",
-    "ClassicalDedekindReals.sig_forall_dec": "S2",
-    "FunctionalExtensionality.functional_extensionality_dep": "F",
-    "Classical_Prop.classic": "C",
+# What the standard library's real numbers rest on, and the excluded middle, by which it proves that exp grows: the name
+# of each axiom in a table, and what it says.
+AXIOMS = {
+    "ClassicalDedekindReals.sig_not_dec": ("S1", "not P or not not P can be decided"),
+    "ClassicalDedekindReals.sig_forall_dec": (
+        "S2",
+        "of decidable P, all n have it or a counterexample can be found",
+    ),
+    "FunctionalExtensionality.functional_extensionality_dep": ("F", "functions with the same values are the same"),
+    "Classical_Prop.classic": ("C", "P or not P"),
 }
-AXIOMS = (
-    "The axioms of the standard library's real numbers:",
-    "  S1  ClassicalDedekindReals.sig_not_dec: not P or not not P can be decided",
-    "  S2  ClassicalDedekindReals.sig_forall_dec: of decidable P, all n have it or a counterexample can be found",
-    "  F   FunctionalExtensionality.functional_extensionality_dep: functions with the same values are the same",
-    "  C   Classical_Prop.classic: P or not P",
-)
 
 
 @dataclass(frozen=True)
@@ -29,8 +26,8 @@ class FormalTheorem:
     """A theorem that the kernel accepted.
 
     Attributes:
-        statement: Where it stands, and what it says.
-        axioms: What it rests on, beyond Coq's logic.
+        statement: The theorem's place and statement.
+        axioms: Axioms that it uses, beyond Coq's logic.
     """
 
     statement: Statement
@@ -39,13 +36,13 @@ class FormalTheorem:
 
 @dataclass(frozen=True)
 class FormalResult:
-    """What Coq said.
+    """Coq's answer.
 
     Attributes:
         coq: Its version.
         theorems: All theorems, if all files were accepted.
-        failures: What was found against them.
-        seconds: How long it took.
+        failures: Objections against them.
+        seconds: Its duration.
     """
 
     coq: str
@@ -61,7 +58,7 @@ class FormalResult:
     @property
     def exit_code(self) -> int:
         """0 if every theorem was accepted."""
-        return 0 if self.is_proved else 1
+        return int(not self.is_proved)
 
     def to_json(self) -> dict[str, Any]:
         """The theorems as plain data."""
@@ -69,20 +66,17 @@ class FormalResult:
             {"name": str(theorem.statement), "statement": theorem.statement.text, "axioms": list(theorem.axioms)}
             for theorem in self.theorems
         ]
-        return {
-            "coq": self.coq,
-            "proved": self.is_proved,
-            "theorems": theorems,
-            "failures": list(self.failures),
-            "seconds": self.seconds,
-        }
+        answer = {"coq": self.coq, "proved": self.is_proved, "theorems": theorems}
+        return answer | {"failures": list(self.failures), "seconds": self.seconds}
 
     def shown(self) -> list[Table | str]:
-        """A row for each theorem, with what it rests on, and the verdict."""
-        rows = tuple(
-            (str(theorem.statement), " ".join(sorted(_SHORT.get(name, name) for name in theorem.axioms)) or "nothing")
-            for theorem in self.theorems
-        )
+        """A row for each theorem with its axioms, then the axioms, and the verdict."""
+        rows = []
+        for theorem in self.theorems:
+            short = sorted(AXIOMS[name][0] if name in AXIOMS else name for name in theorem.axioms)
+            rows.append((str(theorem.statement), " ".join(short) or "nothing"))
+        axioms = [f"  {short:2}  {name}: {text}" for name, (short, text) in AXIOMS.items()]
+        told = ["The axioms of the standard library's real numbers:", *axioms] if rows else []
         accepted = f"Coq {self.coq} accepts {len(rows)} theorems, and coqchk the library, in {self.seconds:.0f} s."
         verdict = accepted if self.is_proved else "Not proved."
-        return [Table(("theorem", "rests on"), rows), *(AXIOMS if rows else ()), *self.failures, verdict]
+        return [Table(("theorem", "rests on"), tuple(rows)), *told, *self.failures, verdict]

@@ -1,4 +1,4 @@
-"""Renders the film: where every head looks after every epoch, as one HTML file that asks for nothing else."""
+"""Renders the film, which shows where every head looks after every epoch, as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def film_page(history: History, *, title: str) -> str:
 
 
 def film_data(history: History) -> dict[str, Any]:
-    """What the page draws: numbers as packed arrays, [frames, layers, heads, ...]."""
+    """Numbers that the page draws, as packed arrays, [frames, layers, heads, ...]."""
     epochs = evenly(range(len(history.layers)), MOST_FRAMES)
     frames = [history.layers[epoch] for epoch in epochs]
     grid = history.grid

@@ -1,1 +1,1 @@
-"""The page: a report of a conversion in one HTML file, in which the attention can be played with."""
+"""The page: an interactive report of a conversion in one HTML file."""

@@ -1,4 +1,4 @@
-"""The first output channels of a layer as a layer of their own, and what the page needs to compute them.
+"""The first output channels of a layer as a layer of their own, and the data that the page computes them from.
 
 The page computes, for the query q and in double precision,
 
@@ -51,7 +51,7 @@ def first_channels(layer: SelfAttention2d, x: Tensor, count: int) -> tuple[SelfA
 
 
 def numbers_of(scene: Scene, count: int) -> int:
-    """How many numbers the page stores for the first ``count`` output channels of a layer."""
+    """Amount of numbers that the page stores for the first ``count`` output channels of a layer."""
     spec = scene.layer.spec
     padded, output = spec.padded_size(scene.size), spec.output_size(scene.size)
     per_group = spec.out_channels // spec.groups

@@ -1,4 +1,4 @@
-"""What the page knows: the report, and for each layer its geometry, its input, and a few output channels to compute.
+"""Data of the page: the report, and for each layer its geometry, its input, and a few output channels to compute.
 
 The numbers of all channels together stay within a budget, so that the page stays small: every layer gets as many
 channels as fit, and the last layers none if not even one for each does.
@@ -36,11 +36,11 @@ from .views import look
 BUDGET = 400_000  # numbers of four bytes in all channels: 2.1 MB of base64
 MOST_CHANNELS = 3
 _SAMPLED = "difference", "bound", "outputs"
-MOST_NAMES = 10  # of a layer that a network shares
+MOST_NAMES = 10  # shown names of a shared layer
 
 
 def not_drawn(reason: str) -> str:
-    """The note on a layer that the page has no room for."""
+    """A note on a layer that the page has no room for."""
     return f"not drawn in the page: {reason}"
 
 
@@ -59,13 +59,13 @@ def page_data(
 
     Args:
         model: The converted network.
-        report: What was converted.
-        image: What the network looks at, [1, channels, rows, columns].
+        report: The conversion report.
+        image: The network's input, [1, channels, rows, columns].
         pixel: The first query, as a pixel of the image; by default its middle.
         only: Name of the only layer to show.
         agreement: A comparison of the network with its CNN, if one was made.
         limit: Most multiply-adds that running the network may take.
-        summary: What is said first, of this image; by default it is made.
+        summary: The summary for this image; by default it is made.
 
     Raises:
         SelectionError: The pixel is outside the image.
@@ -145,7 +145,7 @@ def _name_apart(layers: Sequence[dict[str, Any]]) -> None:
 
 
 def channel_counts(shown: Sequence[Scene], budget: int = BUDGET) -> dict[str, int]:
-    """How many output channels of each layer the page holds, by the layer's name."""
+    """Number of output channels that the page holds of each layer, by name."""
     for most in range(MOST_CHANNELS, 0, -1):
         counts = {scene.name: min(most, scene.layer.out_channels) for scene in shown}
         if sum(numbers_of(scene, counts[scene.name]) for scene in shown) <= budget:
@@ -168,7 +168,7 @@ def _names(names: Sequence[str]) -> list[str]:
 
 
 def _entry_data(entry: LayerReport, layer: SelfAttention, left_out: str | None, unknown: str | None) -> dict[str, Any]:
-    """What the page says of a layer: also why it is not drawn, or drawn before an empty input."""
+    """The page's data about a layer, including why it is not drawn, or drawn before an empty input."""
     told = (
         entry.note,
         _changed(layer),

@@ -1,4 +1,4 @@
-"""What the page has room for: a layer that would take more is named and not drawn.
+"""Limits of the page: a layer that exceeds them is named and not drawn.
 
 A file of a hundred bytes can declare a padding of a thousand pixels, or a million channels. What the page draws takes
 memory and room in proportion to those, so that every layer alone, and all together, stay within these limits.
@@ -12,16 +12,16 @@ from ....convert.size import Size
 from ....convert.spec import ConvSpec
 
 SIDE = 2048  # rows or columns of a layer's padded input
-PIXELS = 2**20  # of a layer's padded input
-NUMBERS = 2**25  # of a layer's padded input with all its channels, or of its output: 134 MB in single precision
-HEADS = 4096  # of a layer: a kernel of 64x64
-ALL_PIXELS = 2**23  # of all layers' padded inputs: 11 MB of base64, or three times as much in colour
+PIXELS = 2**20  # in a layer's padded input
+NUMBERS = 2**25  # in a layer's padded input with all channels, or in its output: 134 MB in single precision
+HEADS = 4096  # in a layer: a kernel of 64x64
+ALL_PIXELS = 2**23  # in all layers' padded inputs: 11 MB of base64, or three times as much in colour
 ALL_HEADS = 2**16
-LAYERS = 2000  # that are listed
+LAYERS = 2000  # in the page's list
 
 
 class Room:
-    """What is left for further layers."""
+    """Room that is left for further layers."""
 
     def __init__(self) -> None:
         self.pixels, self.heads = ALL_PIXELS, ALL_HEADS

@@ -1,4 +1,4 @@
-"""The table of layers: a row for each, its cells with what is read and what is sorted by."""
+"""The table of layers: a row for each, whose cells have a text and a value to sort by."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Cell:
     """One cell.
 
     Attributes:
-        text: What is read.
-        value: What is sorted by; "" is unknown.
+        text: Displayed text.
+        value: Value to sort by; "" is unknown.
         kind: NUMBER or WORDS.
     """
 
@@ -50,7 +50,7 @@ def table_rows(data: dict[str, Any]) -> list[list[Cell]]:
 
 
 def layers_by_note(data: dict[str, Any]) -> dict[str, list[str]]:
-    """What the reader should know of layers' weights: each note, with the names of its layers."""
+    """Notes about layers' weights, each with the names of its layers."""
     found: dict[str, list[str]] = {}
     for layer in data["layers"]:
         if layer["note"] is not None:
@@ -59,7 +59,7 @@ def layers_by_note(data: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def caption(data: dict[str, Any]) -> str:
-    """What the columns of differences and bounds say."""
+    """Explanation of the columns of differences and bounds."""
     agreement = data["agreement"]
     if agreement is not None:
         return (

@@ -1,4 +1,4 @@
-"""What the page shows of each layer: its input, an empty one where none is known, or nothing where there is no room.
+"""The page's view of each layer: its input, an empty one if none is known, or nothing if there is no room.
 
 A network that does not run on the image shows the input of no layer; of layers alone, each sees its own image, or not.
 """
@@ -28,10 +28,10 @@ _VOLUME = 3  # axes
 
 
 class Look(NamedTuple):
-    """What the page shows of layers.
+    """The page's view of layers.
 
     Attributes:
-        found: What each layer is drawn before, by its name: its input, or an empty one.
+        found: The scene of each layer, by name: before its input, or an empty one.
         unseen: Why a layer's input is not known, by its name; "" is the whole network.
         left_out: Why the page has no room for a layer, by its name.
     """
@@ -44,12 +44,12 @@ class Look(NamedTuple):
 def look(
     model: nn.Module, entries: Sequence[LayerReport], image: Tensor, pixel: tuple[int, int] | None, limit: float
 ) -> Look:
-    """Finds what the page shows of each layer, within its room.
+    """Finds the view of each layer, within the page's room.
 
     Args:
         model: The converted network, or layers alone, each of which then sees an image of its own.
         entries: The layers.
-        image: What the network looks at, [1, channels, rows, columns].
+        image: The network's input, [1, channels, rows, columns].
         pixel: The query, as a pixel of the image; by default its middle.
         limit: Most multiply-adds that the layers may take together.
 
@@ -80,7 +80,7 @@ def look(
 def _views(
     model: nn.Module, entries: Sequence[LayerReport], image: Tensor, pixel: tuple[int, int] | None, limit: float
 ) -> tuple[dict[str, Scene], dict[str, str]]:
-    """What the layers of a network see, by their names; or why it does not run on the image."""
+    """The scenes of a network's layers, by name; or why it does not run on the image."""
     try:
         return {scene.name: scene for scene in scenes(model, image, pixel=pixel, limit=limit)}, {}
     except SelectionError:
@@ -96,7 +96,7 @@ def own_views(
     pixel: tuple[int, int] | None,
     limit: float = math.inf,
 ) -> tuple[dict[str, Scene], dict[str, str]]:
-    """What layers without their network see, by their names; and why others see nothing, under "" if none does."""
+    """The scenes of layers without their network, by name, and reasons for those without one, "" if all."""
     query, work = query_pixel(image, pixel), Work(limit)
     seen, unseen = {}, {}
     for entry in entries:

@@ -1,4 +1,4 @@
-"""Renders the page: one HTML file with its style, its program and its data, that asks for nothing else."""
+"""Renders the page: one self-contained HTML file with its style, its program and its data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .table import COLUMNS, caption, layers_by_note, table_rows
 
 QUICK = 5e9  # multiply-adds: seconds, beside which a conversion is not slow
 DRAWN = "an image that was drawn for this page"
-CHANNELS = 4096  # of an image that is drawn; no network that takes more runs on it
+CHANNELS = 4096  # of a drawn image; networks with more channels do not run on it
 SCRIPTS = ("attention.js", "words.js", "panels.js", "chart.js", "table.js", "viewer.js")  # each uses those before it
 _FOLDER = "static"
 
@@ -58,19 +58,19 @@ def make_page(
     limit: float = math.inf,
     summary: Summary | None = None,
 ) -> Page:
-    """The page of a converted network, and what it has no room for.
+    """The page of a converted network, with notes on layers that it has no room for.
 
     Args:
         model: The converted network.
-        report: What was converted.
+        report: The conversion report.
         title: Name of the network, for people.
-        image: What the network looks at, [1, channels, rows, columns]; by default one is drawn.
-        seen: What the image is, as the end of a sentence.
+        image: The network's input, [1, channels, rows, columns]; by default one is drawn.
+        seen: Description of the image, as the end of a sentence.
         pixel: The first query, as a pixel of the image; by default its middle.
         only: Name of the only layer to show.
         agreement: A comparison of the network with its CNN, if one was made.
         limit: Most multiply-adds that running the network may take; a network that takes more is shown without values.
-        summary: What is said first, of the image that is drawn; by default it is made.
+        summary: The summary for the drawn image; by default it is made.
 
     Raises:
         SelectionError: The pixel is outside the image.

@@ -1,4 +1,4 @@
-"""What captions say of the marks in a picture, and which layers a picture has room for."""
+"""Captions about the marks in a picture, and the choice of layers that a picture has room for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 def offset(scene: Scene, head: int) -> str:
-    """Where a head's centre lies from the marked query, as (row, column)."""
+    """Offset of a head's centre from the marked query, as (row, column)."""
     center = scene.layer.regime.centers[head]
     return "({})".format(
         ", ".join(f"{value:+.3g}".replace("+0", "0").replace("-", "\N{MINUS SIGN}") for value in center)
@@ -21,7 +21,7 @@ def offset(scene: Scene, head: int) -> str:
 
 
 def marks_caption(scenes: Sequence[Scene]) -> str:
-    """What the marks mean, and how local the attention is."""
+    """Caption that explains the marks and the locality of the attention."""
     alphas = [value for scene in scenes for value in scene.layer.regime.alpha]
     low, high = min(alphas), max(alphas)
     alpha = f"{low:g}" if low == high else f"{low:g} to {high:g}"

@@ -25,7 +25,7 @@ def draw_contours(scenes: Sequence[Scene]) -> Sheet:
     """A panel for each layer, with all heads around the query.
 
     Args:
-        scenes: What is shown, at least one.
+        scenes: Scenes to show, at least one.
     """
     shown = evenly(scenes)
     across = min(len(shown), _ACROSS)

@@ -1,4 +1,4 @@
-"""How far a layer is from its convolution on one input, and how far its certificate allows, for many alphas."""
+"""A layer's difference from its convolution on one input, and its certificate, for many alphas."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Point:
     Attributes:
         alpha: Locality strength of all heads.
         differences: Largest |attention - convolution| of each output channel.
-        bounds: What the certificate allows each for the input's range, or None if it says nothing.
+        bounds: Certified bound of each for the input's range, or None if there is none.
     """
 
     alpha: float
@@ -43,7 +43,7 @@ def error_curve(layer: SelfAttention2d, x: Tensor, alphas: Sequence[float] = ALP
     Args:
         layer: A layer with quadratic scores; its own alpha does not count, and its centres are taken as the taps.
         x: Its input, [1, in_channels, rows, columns].
-        alphas: Which.
+        alphas: Locality strengths.
     """
     expected, limits = convolution(layer, x), input_range(x)
     points = []

@@ -21,8 +21,8 @@ def draw_error(scenes: Sequence[Scene], alphas: Sequence[float] = ALPHAS) -> She
     """A panel for each layer: the largest difference over all outputs, and the bound.
 
     Args:
-        scenes: What is shown; layers whose scores are not the quadratic ones are left out.
-        alphas: For which locality strengths, in growing order.
+        scenes: Scenes to show; layers with other than quadratic scores are left out.
+        alphas: Locality strengths, in ascending order.
 
     Raises:
         ConversionError: No layer is left.

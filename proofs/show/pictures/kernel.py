@@ -21,7 +21,7 @@ def draw_kernel(scenes: Sequence[Scene]) -> Sheet:
     """The first output channel's weights on its first input channel, beside the attention maps.
 
     Args:
-        scenes: What is shown; the first is drawn.
+        scenes: Scenes, of which the first is drawn.
     """
     scene = scenes[0]
     rows, columns = scene.layer.kernel_size

@@ -12,7 +12,7 @@ from .panel import Window, draw_map
 from .scene import Scene
 from .style import ATTENTION, GREY, Sheet
 
-MOST_HEADS = 9  # of a layer in a row
+MOST_HEADS = 9  # heads of a layer in a row
 _NAMES, _SCALE = 1.55, 0.75  # inches left of the maps, and right of them
 _LETTERS = 20  # of a name left of the maps
 _CELL, _GAP = 0.72, 0.07  # inches of a map in a row, and between two
@@ -23,7 +23,7 @@ def draw_maps(scenes: Sequence[Scene]) -> Sheet:
     """The maps of one layer as the kernel lies, or those of several layers, a row each.
 
     Args:
-        scenes: What is shown, at least one.
+        scenes: Scenes to show, at least one.
     """
     if len(scenes) == 1:
         return _kernel_grid(scenes[0])

@@ -28,7 +28,7 @@ class Plane(NamedTuple):
     Attributes:
         layer: The layer, or what is seen of it.
         x: Its input, [1, in_channels, rows, columns].
-        note: What is drawn of a layer that is not over images, or None.
+        note: The drawn part of a layer that is not over images, in words, or None.
     """
 
     layer: SelfAttention2d

@@ -1,4 +1,4 @@
-"""What a picture shows: a layer, the input it gets when the network sees the image, and the query.
+"""Scene of a picture: a layer, the input it gets when the network sees the image, and the query.
 
 Layers without their network each see an image that is drawn for them.
 
@@ -41,7 +41,7 @@ class Scene:
         layer: The layer.
         x: Its input for the image, [1, in_channels, rows, columns].
         query: Row and column of the output pixel.
-        note: What is drawn of a layer that is not over images, or None.
+        note: The drawn part of a layer that is not over images, in words, or None.
         is_whole: Whether that is all of its heads.
     """
 
@@ -96,7 +96,7 @@ def find_layer(model: nn.Module, name: str) -> SelfAttention:
     """The attention layer of this name.
 
     Raises:
-        SelectionError: There is none; the message lists names that are near.
+        SelectionError: There is none; the message lists similar names.
     """
     layers = {
         name: module

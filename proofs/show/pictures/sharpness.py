@@ -20,7 +20,7 @@ def draw_sharpness(scene: Scene, head: int, alphas: Sequence[float] = ALPHAS) ->
 
     Args:
         scene: The layer and the query.
-        head: Which head.
+        head: Index of the head.
         alphas: Locality strengths, in the order of the panels.
     """
     window = Window.around(Scene(scene.name, _with_alpha(scene, min(alphas)).layer, scene.x, scene.query))

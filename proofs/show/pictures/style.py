@@ -1,4 +1,4 @@
-"""How all pictures look: colours, letters, title above, caption below, and files that are the same every time."""
+"""Common style of all pictures: colours, letters, title above, caption below, reproducible files."""
 
 from __future__ import annotations
 

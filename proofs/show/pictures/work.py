@@ -1,4 +1,4 @@
-"""How much may be computed and drawn for pictures of a network."""
+"""Limits on the work for pictures of a network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_DRAWN = 2**26  # numbers in the images that are drawn for layers without t
 
 
 class Work:
-    """What may still be computed and drawn.
+    """Work that is left for computing and drawing.
 
     Args:
         limit: Multiply-adds of attention layers, which in the exact regime are their convolutions'.

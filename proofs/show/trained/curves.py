@@ -18,7 +18,7 @@ def draw_curves(accuracies: Mapping[str, Sequence[Sequence[float]]], *, data: st
 
     Args:
         accuracies: For each encoding, for each seed, on the validation images before training and after each epoch.
-        data: What the images are.
+        data: Description of the images.
     """
     seeds = max(len(runs) for runs in accuracies.values())
     spread = f" Line: the mean over {seeds} seeds; band: from the lowest to the highest." if seeds > 1 else ""

@@ -1,4 +1,4 @@
-"""Where trained heads look: contours by layer (the draft's Figure 2), contours by epoch (its Figure 3), maps."""
+"""Attention of trained heads: contours by layer (the draft's Figure 2) and by epoch (its Figure 3), and maps."""
 
 from __future__ import annotations
 

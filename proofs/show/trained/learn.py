@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ....convert.files.write import write_file
 from ....learn.data.kinds import load_data
-from ....learn.experiment.folder import Experiment, run_folder
+from ....learn.experiment.folder import Experiment, Result, run_folder
 from ....learn.experiment.history import read_history
 from ....learn.experiment.recipes import Setting
-from ....learn.experiment.results import Result, lines
 from ....learn.experiment.run import run_experiment
 from ....learn.networks.resnet import BLOCKS
 from ....learn.training.recipe import Machine
 from ...terminal.output import say
 from ...terminal.table import Table
 from ..film.write import film_page
-from .table import HEADER, table_rows
+from .table import HEADER, distance_rows, table_rows
 
 FILM = "training.html"
 
 
 @dataclass(frozen=True)
 class Learned:
-    """An experiment that is over.
+    """A finished experiment.
 
     Attributes:
-        folder: Where it is.
-        experiment: What it is.
+        folder: Its folder.
+        experiment: The experiment.
         results: A row for each run.
     """
 
@@ -40,14 +39,18 @@ class Learned:
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as plain data."""
-        rows = [result.to_json() for result in self.results]
+        rows = [asdict(result) for result in self.results]
         return {"folder": str(self.folder), "experiment": self.experiment.to_json(), "results": rows}
 
     def shown(self) -> list[Table | str]:
         """Tables and lines, in the order in which they are read."""
         seeds = self.experiment.seeds
+        depth = self.experiment.setting.sizes.depth
+        far = tuple(distance_rows(self.results))
+        layers = tuple(f"layer {number}" for number in range(1, depth + 1))
         return [
-            Table(HEADER, tuple(table_rows(lines(self.results)))),
+            Table(HEADER, tuple(table_rows(self.results))),
+            *([Table(("mean attended distance, pixels", "training", *layers), far)] if far else []),
             f"Accuracy on the test images of {self.experiment.data}, seen once, after the best epoch on the validation "
             f"images; seed{'' if seeds == 1 else 's'} {', '.join(map(str, range(seeds)))}",
             f"Wrote {self.folder}",
@@ -65,16 +68,16 @@ def learn(
     resume: bool = False,
     progress: bool = False,
 ) -> Learned:
-    """Runs an experiment, or what is left of it.
+    """Runs an experiment, or the rest of an interrupted one.
 
     Args:
         data: The images, as ``load_data`` takes them.
         encodings: Encodings and residual networks.
         setting: Sizes and recipe.
-        folder: Where it is kept.
-        seeds: Runs of each.
-        machine: What is passed to Lightning.
-        resume: Go on with an experiment that was killed.
+        folder: Its folder.
+        seeds: Number of runs of each.
+        machine: Options for Lightning.
+        resume: Continue an interrupted experiment.
         progress: Show bars on standard error.
 
     Raises:

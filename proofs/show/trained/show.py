@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from ....convert.errors import OptionError, SelectionError
 from ....learn.experiment.folder import Experiment, is_experiment, read_experiment, read_results
 from ....learn.experiment.history import History, read_accuracies, read_history
-from ....learn.experiment.results import lines
 from ....learn.networks.resnet import BLOCKS
 
 if TYPE_CHECKING:
@@ -33,12 +32,12 @@ class Runs:
 
     @property
     def experiment(self) -> Experiment:
-        """What the experiment is."""
+        """The experiment."""
         return read_experiment(self.folder)
 
     @property
     def title(self) -> str:
-        """What is shown, for people."""
+        """Title for people."""
         return self.encoding or f"an experiment on {self.experiment.data.partition(':')[0]}"
 
     def history(self) -> History:
@@ -66,7 +65,7 @@ def draw_runs(runs: Runs, picture: str, *, layer: int | None = None) -> Sheet:
     """Draws one picture.
 
     Args:
-        runs: What is shown.
+        runs: The runs to show.
         picture: One of ``PICTURES``.
         layer: For "training" the layer, from 1; by default 3, or the last of fewer.
 
@@ -91,7 +90,7 @@ def draw_runs(runs: Runs, picture: str, *, layer: int | None = None) -> Sheet:
         return draw_curves({name: read_accuracies(runs.folder, name, experiment.seeds) for name in names}, data=data)
     if picture == "table":
         wanted = [result for result in read_results(runs.folder) if runs.encoding in (None, result.encoding)]
-        return draw_table(lines(wanted), data=data)
+        return draw_table(wanted, data=data)
     history = runs.history()
     if picture != "training":
         return (draw_layers if picture == "contours" else draw_head_maps)(history)

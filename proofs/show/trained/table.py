@@ -1,11 +1,11 @@
-"""What every network encodes, its parameters and its accuracy (the draft's Tables 1 and 2, for what was run)."""
+"""Encodings, parameters and accuracy of every network that was run (the draft's Tables 1 and 2)."""
 
 from __future__ import annotations
 
-import math
+import statistics
 from collections.abc import Sequence
 
-from ....learn.experiment.results import Line
+from ....learn.experiment.folder import Result
 from ..pictures.style import GREY, Sheet
 
 HEADER = ("network", "positions", "content", "parameters", "seeds", "test accuracy", "worst seed")
@@ -32,23 +32,48 @@ _MIDDLES = range(1, 1 + len(TYPES))  # columns with marks, then right ends
 _WIDTH, _ROW = 7.85, 0.21
 
 
-def table_rows(lines: Sequence[Line]) -> list[tuple[str, ...]]:
-    """The texts of the rows, under ``HEADER``."""
-    return [_row(line) for line in lines]
+def table_rows(results: Sequence[Result]) -> list[tuple[str, ...]]:
+    """The texts of the rows, under ``HEADER``, in the order in which the encodings come."""
+    return [_row(name, own) for name, own in by_encoding(results).items()]
 
 
-def _row(line: Line) -> tuple[str, ...]:
-    base, _, content = line.encoding.partition("+")
-    deviation = "" if math.isnan(line.deviation) else f" \u00b1 {100 * line.deviation:.1f}"
+def by_encoding(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """The runs of each encoding."""
+    found: dict[str, list[Result]] = {}
+    for result in results:
+        found.setdefault(result.encoding, []).append(result)
+    return found
+
+
+def _row(name: str, runs: Sequence[Result]) -> tuple[str, ...]:
+    base, _, content = name.partition("+")
+    accuracies = [100 * run.test for run in runs]
     return (
-        line.encoding,
+        name,
         _POSITIONS.get(base, "convolution"),
         "yes" if content else "no",
-        f"{line.parameters:,}",
-        str(line.seeds),
-        f"{100 * line.mean:.1f}{deviation} %",
-        f"{100 * line.lowest:.1f} %",
+        f"{runs[0].parameters:,}",
+        str(len(runs)),
+        f"{spread(accuracies, 1)} %",
+        f"{min(accuracies):.1f} %",
     )
+
+
+def spread(values: Sequence[float], digits: int, *, signed: bool = False) -> str:
+    """Mean and, of several, standard deviation."""
+    mean = f"{statistics.fmean(values):{'+' if signed else ''}.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} \u00b1 {statistics.stdev(values):.{digits}f}"
+
+
+def distance_rows(results: Sequence[Result]) -> list[tuple[str, ...]]:
+    """For each encoding with heads, the mean distance of what is attended, in pixels, layer by layer."""
+    rows = []
+    for name, runs in by_encoding(results).items():
+        for when, title in ((0, "before"), (1, "after")):
+            layers = zip(*(run.nonlocality[when] for run in runs if run.nonlocality), strict=True)
+            if cells := [spread(each, 2) for each in layers]:
+                rows.append((name, title, *cells))
+    return rows
 
 
 def marks(encoding: str) -> tuple[str, ...]:
@@ -58,9 +83,9 @@ def marks(encoding: str) -> tuple[str, ...]:
     return tuple(_MARK if name in own else "" for name in TYPES)
 
 
-def draw_table(lines: Sequence[Line], *, data: str) -> Sheet:
+def draw_table(results: Sequence[Result], *, data: str) -> Sheet:
     """The table as a picture."""
-    rows = [(row[0], *marks(row[0]), *row[3:]) for row in table_rows(lines)]
+    rows = [(row[0], *marks(row[0]), *row[3:]) for row in table_rows(results)]
     sheet = Sheet(
         _WIDTH,
         _ROW * (len(rows) + 1) + 0.15,

@@ -353,7 +353,7 @@ def test_a_folder_is_loaded_with_the_architecture_and_refused_without(conv: nn.C
     restored = restored_state(tmp_path / "made").state_dict
     assert list(restored) == list(model.state_dict())
     assert all(torch.equal(restored[key], value) for key, value in model.state_dict().items())
-    with pytest.raises(OutputError, match="layers alone are kept of PyTorch's own convolutions only"):
+    with pytest.raises(OutputError, match="only layers of PyTorch's own convolutions can be saved without a network"):
         save_converted(attention_from_conv(conv), tmp_path / "alone")
 
 

@@ -20,14 +20,11 @@ from conv2attn.convert.bounds.rounding import (
     OUTWARD,
     SMALLEST_ALPHA,
     Sums,
-    _score_error,
     attention_rounding,
     convolution_error,
     gamma,
     joined_error,
-    left_out,
     moment,
-    powers,
     unit_roundoff,
     weighing_keys,
 )
@@ -246,20 +243,6 @@ def test_one_hot_attention_errs_relative_to_what_is_read_and_overflows_where_any
     assert bound(one_hot, 3.2e38) == math.inf
 
 
-def test_where_an_output_can_overflow_no_error_is_finite() -> None:
-    layer = layer_of(None, torch.float16)
-    assert attention_rounding(layer, sums([4e4], [1.0]), 0.5).isfinite().all()
-    assert attention_rounding(layer, sums([4e4], [1.0]), 0.7).isinf().all()
-    assert attention_rounding(layer, sums([4e4], [1.0]), math.inf).isinf().all()
-
-
-def test_where_an_input_can_overflow_on_its_way_no_soft_error_is_finite() -> None:
-    soft, one_hot = layer_of(2.0, torch.float32), layer_of(None, torch.float32)
-    assert attention_rounding(soft, sums([1.0], [1.0], largest=3e38), 0.1).isfinite().all()
-    assert attention_rounding(soft, sums([1.0], [1.0], largest=3.3e38), 0.1).isinf().all()
-    assert attention_rounding(one_hot, sums([1.0], [1.0], largest=3.4e38), 0.1).isfinite().all()
-
-
 def test_a_sum_that_may_be_the_largest_number_overflows() -> None:
     soft, one_hot, most = layer_of(2.0, torch.float32), layer_of(None, torch.float32), torch.finfo(torch.float32).max
     below = math.nextafter(most, 0)
@@ -289,13 +272,6 @@ def test_gamma_is_that_of_the_roundoff_of_a_precision() -> None:
 def test_attention_flatter_than_a_limit_has_no_bound() -> None:
     assert math.isfinite(engine_error(layer_of(SMALLEST_ALPHA, torch.float64), "separable"))
     assert engine_error(layer_of(0.9 * SMALLEST_ALPHA, torch.float64), "separable") == math.inf
-
-
-def test_steeper_attention_has_a_smaller_error_until_its_keys_can_be_added_up() -> None:
-    errors = [engine_error(layer_of(2.0**power, torch.float32), "literal") for power in range(-19, 3)]
-    assert errors == sorted(errors, reverse=True)
-    assert errors[0] == math.inf
-    assert 0 < errors[-1] < math.inf
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -337,41 +313,11 @@ def test_keys_are_counted_as_far_as_their_weight_can_be_more_than_zero(
     assert weighing_keys(vanishes / 99.999, unit, axes=axes) == 19**axes
 
 
-def test_sums_over_all_integers_leave_out_what_double_precision_takes_for_zero_and_nothing_else() -> None:
-    for alpha in (0.3, 1.0, 746 / 25.0, 9.0):
-        terms = powers(alpha, 1)
-        assert terms == tuple(n * math.exp(-alpha * n * n) for n in range(1, len(terms) + 1))
-        assert math.exp(-alpha * (len(terms) + 1) ** 2) == 0
-        assert len(terms) < math.sqrt(746 / alpha)
-
-
-def test_scores_may_grow_with_the_square_of_a_grid_of_two_to_the_28_pixels_a_side() -> None:
-    for dtype, limit in ((torch.float32, 2.0**68), (torch.float64, 2.0**964)):
-        bounded, unbounded = layer_of(limit * 0.999, dtype), layer_of(limit * 1.001, dtype)
-        assert attention_rounding(bounded, sums([1.0], [1.0]), 0.1).isfinite().all()
-        assert attention_rounding(unbounded, sums([1.0], [1.0]), 0.1).isinf().all()
-
-
-@pytest.mark.parametrize("dtype", UNITS)
-def test_keys_that_weigh_no_more_than_half_a_unit_in_the_last_place_may_be_left_out(dtype: torch.dtype) -> None:
-    assert left_out(dtype) == UNITS[dtype]
-
-
 def reach(radius: float) -> SelfAttention1d:
     """A layer of which a head looks so many pixels away, with an alpha that is no power of two."""
     layer = SelfAttention1d(ConvSpec(1, 1, kernel_size=(1,)), alpha=3.0)
     layer.set_positions(centers=[[radius]])
     return layer
-
-
-def test_scores_are_computed_with_an_error_for_each_axis_that_grows_with_the_square_of_the_reach() -> None:
-    for alpha, distance in ((0.01, 0.0), (0.3, 0.0), (0.3, 7.0), (5.0, 1000.0)):
-        with mp.workdps(DIGITS):
-            zeroth, first, second = (float(theta(alpha, power)) for power in range(3))
-        for axes, others in ((1, 1.0), (2, 2 * zeroth), (3, 3 * zeroth**2)):
-            moments = others * (2 * second + 4 * distance * first)
-            expected = (axes + 4) * 2.0**-53 * alpha * (moments + 3 * distance**2)
-            assert _score_error(alpha, distance, axes=axes) == pytest.approx(expected, rel=CLOSE, abs=0)
 
 
 def test_scores_that_err_by_a_fifth_or_more_have_no_bound() -> None:

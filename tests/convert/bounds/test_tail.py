@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
 import pytest
 import torch
 from mpmath import mp, mpf
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch import nn
 
 from conv2attn.convert import ConvSpec, SelfAttention1d, SelfAttention2d
 from conv2attn.convert.bounds import tail
@@ -110,16 +108,6 @@ def test_a_single_head_or_a_flat_one_has_its_own_tail_alone(spec: ConvSpec, alph
             assert every <= value <= every * (1 + CLOSE)
 
 
-def test_sums_of_absolute_products_are_rounded_up() -> None:
-    """Terms that a running sum loses: half a unit in the last place of what is there already."""
-    spec = ConvSpec(4096, 1, kernel_size=(1, 1), bias=False)
-    weight = torch.full((1, 4096, 1, 1), 2.0**-25)
-    weight[0, 0] = 1.0
-    layer = SelfAttention2d(spec, weight=nn.Parameter(weight), alpha=1.0)
-    (found,) = absolute_products(layer, layer.weight, torch.ones(4096, dtype=torch.float64))
-    assert found.item() >= 1 + 4095 * Fraction(1, 2**25)
-
-
 @pytest.mark.parametrize("alpha", [0.01, 1.0, 40.0, 700.0, 744.0, 800.0])
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_the_share_that_misses_is_rounded_up_also_where_it_vanishes(alpha: float, axes: int) -> None:
@@ -150,29 +138,6 @@ def test_flat_heads_count_each_with_its_own_tail() -> None:
     each = layer.weight.detach().abs().flatten(2) @ tails
     expected = [2 * each[0, 0], 2 * each[1, 0], each[2, 0] + each[2, 1] / 2, each[3, 0] + each[3, 1] / 2]
     assert found == pytest.approx(list(map(float, expected)), rel=CLOSE)
-
-
-def test_two_heads_count_together_already() -> None:
-    layer = SelfAttention1d(
-        ConvSpec(1, 1, kernel_size=(2,), bias=False), weight=nn.Parameter(torch.ones(1, 1, 2)), alpha=1.0
-    )
-    alone = 2 * tail_fraction(1.0, axes=1)
-    assert float(softmax_tail(layer, torch.ones(1, dtype=torch.float64))) < 0.8 * alone
-
-
-@pytest.mark.parametrize(("square", "margin"), [(48.5, 7), (49.5, 8)])
-@pytest.mark.parametrize("spare", [0, -1])
-def test_what_heads_give_each_other_is_summed_until_a_neighbour_gets_more_by_exp_of_45(
-    square: float, margin: int, spare: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The root of the square, rounded up, on both sides of two neighbours: seen by the size of a small table."""
-    monkeypatch.setattr(tail, "_TABLE", 2 * (2 + 2 * margin) + spare)
-    spec, alpha = ConvSpec(1, 1, kernel_size=(2,), bias=False), 45 / (square - 1)
-    layer = SelfAttention1d(spec, weight=nn.Parameter(torch.ones(1, 1, 2, dtype=torch.float64)), alpha=alpha)
-    alone = 2 * tail_fraction(float(layer.alpha[0]), axes=1)
-    found = float(softmax_tail(layer, torch.ones(1, dtype=torch.float64)))
-    assert found < 0.8 * alone if spare == 0 else found == pytest.approx(alone, rel=CLOSE)
-    assert counts_heads_alone(layer) == (spare != 0)
 
 
 def test_a_single_head_and_one_hot_heads_are_not_said_to_be_counted_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,40 +179,6 @@ def test_the_tail_counts_what_may_be_taken_for_zero_for_each_head_and_point() ->
     assert found == pytest.approx(4 * 2 * 2.0**-1022 * 6 * (1 + points), rel=CLOSE, abs=0)
 
 
-class Largest(TorchFunctionMode):
-    """Notes the largest result of an operation, in entries; ``beside`` those of one size."""
-
-    def __init__(self, beside: int) -> None:
-        super().__init__()
-        self.entries, self._beside = 0, beside
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """One operation."""
-        result = func(*args, **kwargs or {})
-        if isinstance(result, Tensor) and result.numel() != self._beside:
-            self.entries = max(self.entries, result.numel())
-        return result
-
-
-def test_what_heads_give_each_other_counts_as_long_as_it_fits_a_table() -> None:
-    """Of 2^23 entries, and 2^22 at a time for the weights; columns of one sign, where that makes a difference."""
-    alpha, margin, heads = 1.0, 7, 30  # the margin is the root of 46, rounded up
-    rows = 14 + 2 * margin + 1
-    fits = 2**23 // (heads * rows) - 2 * margin - 1
-    found = {}
-    for reach in (fits, fits + 1):
-        spec = ConvSpec(2, 8, kernel_size=(15, 2), dilation=(1, reach), bias=False)
-        layer = SelfAttention2d(spec, weight=nn.Parameter(torch.ones(8, 2, 15, 2)), alpha=alpha)
-        points = rows * (reach + 2 * margin + 1)
-        with Largest(beside=heads * points) as largest:
-            found[reach] = float(softmax_tail(layer, torch.ones(2, dtype=torch.float64)).max())
-        if reach == fits:
-            assert 2**22 - points < largest.entries <= 2**22
-    alone = 60 * tail_fraction(alpha)
-    assert found[fits + 1] == pytest.approx(alone, rel=CLOSE)
-    assert found[fits] < 0.9 * alone
-
-
 @pytest.mark.parametrize("kernel_size", [(1, 1), (1, 2)])
 def test_the_tail_of_a_weight_is_not_rounded_to_nothing_where_the_product_is_too_small_for_a_number(
     kernel_size: tuple[int, int],
@@ -260,20 +191,6 @@ def test_the_tail_of_a_weight_is_not_rounded_to_nothing_where_the_product_is_too
     )
 
 
-def test_what_heads_give_each_other_is_rounded_up_twice_as_a_whole_and_once_in_its_parts() -> None:
-    """The parts are halves of what each head's target misses, and of what lies outside of the kernel."""
-    layer = layer_of(ConvSpec(1, 1, kernel_size=(3, 3), bias=False), [0.9])
-    with torch.no_grad():
-        layer.weight.fill_(1.0)
-    with mp.workdps(DIGITS):
-        ((smaller, alone),) = formulas(layer, [1.0])
-        _, outside, _ = head_changes(layer.spec, layer.alpha.tolist())
-        found = softmax_tail(layer, torch.ones(1, dtype=torch.float64)).item()
-        assert smaller < 0.7 * alone
-        more = found - smaller - (2.0**-29 + 2.0**-31) * alone
-        assert 0 < more < 2.0**-31 * mp.fsum(outside)
-
-
 def test_a_subnormal_weight_may_be_missing_twice_where_heads_give_each_other_something() -> None:
     smallest, found = 2.0**-1022, []
     for last in (0.0, smallest / 2**20):
@@ -281,10 +198,3 @@ def test_a_subnormal_weight_may_be_missing_twice_where_heads_give_each_other_som
         layer = SelfAttention1d(ConvSpec(1, 1, kernel_size=(3,), bias=False), weight=nn.Parameter(weight), alpha=1.0)
         found.append(softmax_tail(layer, torch.ones(1, dtype=torch.float64)).item())
     assert 2 * smallest < found[1] - found[0] < 2.5 * smallest
-
-
-def test_what_heads_give_each_other_is_computed_once_for_layers_of_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = (layer_of(SPEC, [1.2345]) for _ in range(2))
-    before = softmax_tail(first, torch.ones(4, dtype=torch.float64))
-    monkeypatch.delattr(tail, "_beyond")
-    assert torch.equal(softmax_tail(second, torch.ones(4, dtype=torch.float64)), before)

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 import math
 import re
-import time
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,18 +17,14 @@ from torch.func import functional_call
 from conv2attn.convert import (
     ConversionError,
     SelfAttention2d,
-    certify,
     certify_data,
     compare_layers,
     convert_model,
     measure_input,
-    save_converted,
 )
 from conv2attn.convert.attention.layer import set_engine
 from conv2attn.convert.certificate import reference
 from conv2attn.convert.certificate.comparison import LayerComparison, watched
-from conv2attn.convert.files.report import CertifiedReport
-from conv2attn.convert.files.write import REPORT
 from tests.small_models import SMALL_MODELS, Composite, composite_input
 
 
@@ -147,22 +139,6 @@ def test_networks_that_are_swapped_or_not_converted_are_refused() -> None:
             compare_layers(first, second, [torch.rand(1, 2, 4, 5)])
 
 
-def test_seconds_are_those_of_the_cnn_and_of_each_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
-    cnn = nn.Sequential(nn.Conv2d(2, 3, 1), nn.Conv2d(3, 1, 1), nn.Conv2d(1, 1, 1)).eval()
-    model = convert_model(cnn).model
-    ticks = itertools.count(5.0)
-    with watched(cnn, model) as watchers:
-        assert not any(watcher.has_run for watcher in watchers)
-        monkeypatch.setattr(time, "perf_counter", lambda: next(ticks))
-        with torch.no_grad():
-            model(torch.rand(1, 2, 4, 5))
-            model(torch.rand(1, 2, 4, 5))
-        monkeypatch.undo()
-    assert [watcher.seconds for watcher in watchers] == [4, 2, 2]  # one between two looks at the clock
-    assert all(watcher.has_run for watcher in watchers)
-    assert [watcher.name for watcher in watchers] == ["0", "1", "2"]
-
-
 def test_why_torch_s_convolution_was_not_the_reference_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     of_the_comparison = iter(["one fault", None, "one fault", "another"])
     calls = itertools.count()  # every other one is the CNN's
@@ -183,15 +159,6 @@ def test_every_layer_stays_within_its_bound_and_parts_add_up(name: str) -> None:
     for layer in layers:
         assert layer.own <= layer.bound
         assert layer.total <= (layer.own + layer.inherited) * (1 + 1e-5)  # float32 differences of differences
-
-
-def test_a_layer_without_a_difference_of_its_own_may_inherit_one() -> None:
-    cnn = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 1, dtype=torch.float32)).eval()
-    model = convert_model(cnn, filter_fn=lambda _, name: name == "0", alpha=2.0).model
-    model = convert_model(model).model
-    first, second = compare_layers(cnn, model, [torch.randn(2, 3, 8, 9)])
-    assert first.own == first.total > 0
-    assert second.own < 1e-5 < second.inherited
 
 
 def test_calls_of_a_shared_layer_are_compared_one_by_one() -> None:
@@ -222,15 +189,6 @@ def test_hooks_are_gone_afterwards_also_after_an_error() -> None:
     hooks = [hook for module in (*cnn.modules(), *model.modules()) for hook in module._forward_hooks]
     assert hooks == []
     assert not model._forward_pre_hooks
-
-
-def test_networks_that_do_not_belong_together_and_no_images_are_refused() -> None:
-    cnn = nn.Sequential(nn.Conv2d(3, 4, 3)).eval()
-    model = convert_model(cnn).model
-    with pytest.raises(ConversionError, match="no layer 0"):
-        compare_layers(nn.Conv2d(3, 4, 3), model, [])
-    with pytest.raises(ConversionError, match="no image came to 0"):
-        compare_layers(cnn, model, [])
 
 
 def test_the_bound_is_the_certificate_for_what_was_seen() -> None:
@@ -281,21 +239,6 @@ def test_a_layer_s_bound_is_not_a_number_where_autocast_overflows(name: str) -> 
         (found,) = compare_layers(cnn, model, [x])
     assert math.isnan(found.bound)
     assert compare_layers(cnn, model, [x])[0].bound < 1
-
-
-def test_the_report_keeps_the_networks_bound_and_the_comparison(tmp_path: Path) -> None:
-    cnn = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Softplus(), nn.Conv2d(4, 2, 1)).eval()
-    model, report = convert_model(cnn)
-    compared = compare_layers(cnn, model, [torch.rand(2, 3, 9, 8)])
-    certified = CertifiedReport.of(model, report, input_range=(0.0, 1.0), size=(9, 8))
-    save_converted(model, tmp_path / "out", report=replace(certified, comparison=compared))
-    written = json.loads((tmp_path / "out" / REPORT).read_text())
-    assert written["certified_range"] == [0, 1]
-    assert written["network"]["size"] == [9, 8]
-    assert written["network"]["unbounded"][0] == {"name": "1", "reason": "no bound is known for softplus"}
-    assert written["network"]["bound"] is None
-    assert [layer["name"] for layer in written["comparison"]] == ["0", "2"]
-    assert written["layers"][0]["certificate"] == certify(model[0], input_range=(0, 1)).to_json()  # type: ignore[index]
 
 
 @pytest.mark.parametrize("in_place", [torch.relu_, lambda x: x.mul_(100), lambda x: x.sub_(x.mean(1, keepdim=True))])

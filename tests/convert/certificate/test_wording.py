@@ -64,14 +64,6 @@ def test_a_network_whose_bound_exceeds_its_outputs_says_so_and_keeps_the_number(
     assert useless.to_json()["bound"] == useless.bound
 
 
-def test_the_outputs_of_a_network_are_those_of_an_image_that_was_run_in_any_engine() -> None:
-    model = convert_model(deep(1), engine="literal").model
-    certificate = certify_network(model, input_range=(-1, 1), size=(6, 5))
-    assert {layer.engine for layer in model.modules() if hasattr(layer, "engine")} == {"literal"}
-    assert certificate.outputs is not None
-    assert 0 < certificate.outputs < 10
-
-
 def test_verification_tells_a_useless_bound_as_none_and_why() -> None:
     cnn = deep(8)
     pair = Pair(cnn, convert_model(cnn).model)

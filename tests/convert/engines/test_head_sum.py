@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -11,9 +10,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from conv2attn.convert.engines import head_sum as module
-from conv2attn.convert.engines.head_sum import bytes_held, head_sum
-from conv2attn.convert.size import Size
-from conv2attn.convert.spec import ConvSpec
+from conv2attn.convert.engines.axes import blocks_of
+from conv2attn.convert.engines.head_sum import head_sum
 from conv2attn.learn import melt
 
 SHAPES = {1: ((5,), (4,)), 2: ((5, 4), (3, 6)), 3: ((3, 4, 2), (2, 3, 5))}
@@ -77,9 +75,26 @@ def kept_by(call: Callable[[], Tensor]) -> int:
     return sum(kept.values())
 
 
-def test_no_images_have_no_output() -> None:
-    source, weight, tables = given(2, 1)
-    assert head_sum(source[:0], weight, tables).shape == (0, 3, 3, 6)
+@pytest.mark.parametrize("block", [1, 2**20])
+def test_of_long_tables_the_band_is_multiplied_bit_for_bit(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BLOCK_BYTES", block)
+    source = torch.randint(-3, 4, (2, 3, 140, 75)).double().requires_grad_()
+    weight = torch.randint(-3, 4, (2, 1, 4, 3)).double().requires_grad_()
+    tables = [band(2, 70, 140, stride=2), band(2, 75, 75, stride=1)]
+    assert max(stop - begin for _, _, begin, stop in blocks_of(tables[0])) < 70
+    observed, expected = head_sum(source, weight, tables), formula(source, weight, tables)
+    assert torch.equal(observed, expected)
+    upstream, inputs = torch.randint_like(expected, -2, 3), [source, weight, *tables]
+    found, wanted = (torch.autograd.grad(y, inputs, upstream) for y in (observed, expected))
+    assert all(map(torch.equal, found[:2], wanted[:2]))
+    for table, one, other in zip(tables, found[2:], wanted[2:], strict=True):
+        assert torch.equal(one[table != 0], other[table != 0])
+
+
+def band(heads: int, queries: int, keys: int, *, stride: int) -> Tensor:
+    """Small integers near the diagonal, of each head at another offset."""
+    far = torch.arange(keys) - stride * torch.arange(queries)[:, None] - torch.arange(heads)[:, None, None]
+    return torch.where(far.abs() <= 2, torch.randint(1, 3, far.shape), 0).double().requires_grad_()
 
 
 @pytest.mark.parametrize(
@@ -101,16 +116,3 @@ def test_melted_layers_have_the_same_gradients_under_checkpointing(conv: nn.Modu
     plain, kept = gradients(None), gradients(False)
     assert len(plain) == 1 + len(list(layer.parameters())) == len(kept)
     assert all(map(torch.equal, plain, kept))
-
-
-def test_the_bytes_are_those_of_the_images_and_of_what_heads_read_for_a_block() -> None:
-    spec = ConvSpec(4, 6, (3, 3), padding=(1, 1))
-    images = 2 * (4 * 10 * 12 + 2 * 6 * 8 * 10)
-    row = 9 * (12 + 10) * 2 * 4 * 4
-    assert bytes_held(spec, Size(8, 10), 2, 4) == 4 * images + 8 * row
-    long = ConvSpec(4, 6, (3, 3), padding=(1, 1))
-    row = 9 * (4002 + 4000) * 2 * 4 * 4
-    assert bytes_held(long, Size(8, 4000), 2, 4) == 4 * 2 * (4 * 10 * 4002 + 2 * 6 * 8 * 4000) + max(
-        min(12 * 2**20, 8 * row), row
-    )
-    assert math.isfinite(row)

@@ -59,7 +59,7 @@ def test_a_folder_cannot_name_code_that_runs(tmp_path: Path) -> None:
     network().save_pretrained(tmp_path / "net")
     config = tmp_path / "net" / "config.json"
     config.write_text(config.read_text().replace(SPEC.spec, "os:getcwd"))
-    with pytest.raises(ConversionError, match="building it would run code"):
+    with pytest.raises(ConversionError, match="which would run code"):
         HubNetwork.from_pretrained(tmp_path / "net")
 
 

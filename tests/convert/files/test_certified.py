@@ -16,8 +16,11 @@ from conv2attn.convert.bounds import tail
 from conv2attn.convert.certificate.comparison import compare_layers
 from conv2attn.convert.certificate.distance import distance_from_convolution
 from conv2attn.convert.files import report as certified_report
+from conv2attn.convert.files.layers import Layers
 from conv2attn.convert.files.report import ALONE, CERTIFIED_RANGE, CertifiedLayer, CertifiedReport
+from conv2attn.convert.files.summary import Summary
 from conv2attn.convert.model.report import Report
+from conv2attn.convert.size import Size
 from tests.positions import move_center
 
 RANGE = (-2.0, 3.0)
@@ -62,13 +65,6 @@ def test_a_network_that_is_written_under_autocast_is_certified_as_it_is_written(
     assert found.network.bound is not None
 
 
-def test_inputs_are_from_minus_one_to_one_unless_told_otherwise() -> None:
-    assert CERTIFIED_RANGE == (-1.0, 1.0)
-    layer = attention()
-    assert first(layer) == first(layer, input_range=(-1.0, 1.0))
-    assert first(layer).certificate != first(layer, input_range=RANGE).certificate
-
-
 def test_the_network_is_certified_for_the_same_images() -> None:
     model, report = convert_model(convs(), alpha=4.0)
     certified = CertifiedReport.of(model, report, input_range=RANGE, size=(9, 8))
@@ -86,14 +82,6 @@ def test_a_deep_network_is_not_bounded_for_every_image(monkeypatch: pytest.Monke
     assert certified.network is None
     assert certified.to_json()["network"] is None
     assert all(bound.certificate is not None for bound in certified.bounds)
-
-
-def test_progress_is_told_of_each_layer() -> None:
-    model, report = convert_model(convs())
-    told: list[int] = []
-    CertifiedReport.of(model, report, progress=told.append)
-    assert told == [1, 1]
-    CertifiedReport.of(model, report)
 
 
 def test_a_layer_that_is_no_convolution_says_how_far_from_one_it_is() -> None:
@@ -138,19 +126,6 @@ def test_a_bound_that_is_not_finite_is_none() -> None:
     assert first(attention(alpha=1e-7)).in_words == told
 
 
-def test_a_certificate_is_in_words_and_plain_data() -> None:
-    bound = first(attention())
-    assert bound.certificate is not None
-    assert bound.in_words == bound.certificate.in_words
-    assert bound.to_json() == {
-        "certificate": bound.certificate.to_json(),
-        "uncertified": None,
-        "dtype": "float32",
-    }
-    without = CertifiedLayer(None, "a reason")
-    assert without.to_json() == {"certificate": None, "uncertified": "a reason", "dtype": None}
-
-
 def test_a_report_is_plain_data_with_its_version_and_what_was_measured() -> None:
     cnn = convs()
     model, report = convert_model(cnn, alpha=4.0, filter_fn=lambda _, name: name != "2")
@@ -188,15 +163,61 @@ def test_layers_whose_soft_heads_are_counted_alone_are_noted_and_no_others(monke
     assert notes() == [ALONE, None, None, None]
 
 
-def test_notes_go_to_the_layers_that_they_are_of() -> None:
-    model, report = convert_model(convs())
-    certified = CertifiedReport.of(model, report)
-    noted = certified.noted({"2": "a note"})
-    assert [layer.note for layer in noted.report.layers] == [None, "a note"]
-    assert noted.report == report.noted({"2": "a note"})
-    assert (noted.bounds, noted.network, noted.input_range) == (certified.bounds, certified.network, (-1.0, 1.0))
+# What is said first: layers and heads, literal attention beside its bound, and whether the program is the CNN's
 
 
-def test_nothing_is_recorded_for_gradients() -> None:
-    layer = attention().requires_grad_()
-    assert first(layer).certificate == certify(layer.requires_grad_(False), input_range=CERTIFIED_RANGE)
+SIZE = Size(70, 80)
+
+
+def cnn() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 2, (3, 2), stride=2)).eval()
+
+
+def summarised(model: nn.Module, size: Size = SIZE) -> Summary:
+    return Summary.of(model, Report.of(model).layers, size=size)
+
+
+def test_attention_is_said_first_with_its_literal_difference_and_bound() -> None:
+    for alpha in (None, 6.0):
+        model, _ = convert_model(cnn(), alpha=alpha)
+        found = summarised(model)
+        assert (found.layers, found.heads, list(found.samples)) == (2, 15, ["0", "2"])
+        assert all(one.difference <= one.bound and one.queries == 64 for one in found.samples.values())
+        samples = found.samples.values()
+        difference, bound = max(one.difference for one in samples), max(one.bound for one in samples)
+        told = f"Literal attention at 64 queries a layer: at most {difference:.1e} apart, bound {bound:.1e}."
+        assert found.in_words.startswith(f"2 layers, 15 heads. {told}")
+        assert found.to_json()["in_words"] == found.in_words
+        assert found.is_same_program is (alpha is None)
+        assert found.in_words.endswith("same bits as the CNN.") is (alpha is None)
+
+
+def test_where_no_image_goes_through_it_says_how_many_layers_and_heads_there_are() -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 1)
+
+        def forward(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.conv(x) + other
+            return found
+
+    model, _ = convert_model(Odd())
+    assert summarised(model).in_words == "1 layer, 1 head."
+
+
+def test_a_network_of_one_size_sees_an_image_of_that_size() -> None:
+    torch.manual_seed(0)
+    fixed = nn.Sequential(nn.Conv2d(3, 4, 2, stride=10), nn.Flatten(), nn.Linear(4 * 7 * 8, 2))
+    model, _ = convert_model(fixed)
+    assert list(summarised(model).samples) == ["0"]
+
+
+def test_layers_without_their_network_each_see_an_image_and_are_no_program() -> None:
+    root = Layers()
+    root.add_module("one", nn.Conv2d(5, 2, 3))
+    root.add_module("two", nn.Conv1d(70, 2, 3))
+    model, _ = convert_model(root)
+    found = summarised(model)
+    assert (list(found.samples), found.is_same_program) == (["one", "two"], False)

@@ -195,7 +195,7 @@ def test_an_average_among_the_keys_of_one_dictionary_is_told_from_the_weights(tm
 def test_without_an_average_none_is_given(tmp_path: Path) -> None:
     torch.save({"state_dict": state()}, tmp_path / "w.pth")
     for architecture in (Net(), None):
-        with pytest.raises(CheckpointError, match="holds no moving average of the weights by a usual name"):
+        with pytest.raises(CheckpointError, match="holds no moving average of the weights under a usual name"):
             open_network(tmp_path / "w.pth", Opening(architecture, ema=True))
 
 

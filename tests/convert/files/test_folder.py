@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import sys
@@ -16,7 +15,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from conv2attn.convert import (
@@ -28,6 +26,7 @@ from conv2attn.convert import (
     save_converted,
 )
 from conv2attn.convert.errors import (
+    ArchitectureError,
     ArchitectureNeededError,
     CheckpointError,
     ConversionError,
@@ -37,9 +36,8 @@ from conv2attn.convert.errors import (
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.architecture import OWN_ARCHITECTURES, Architecture
-from conv2attn.convert.files.checkpoint import read_checkpoint
-from conv2attn.convert.files.report import CertifiedReport
-from conv2attn.convert.files.write import CONFIG, REPORT, WEIGHTS
+from conv2attn.convert.files.layers import Layers
+from conv2attn.convert.files.write import CONFIG, WEIGHTS
 from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of
 from tests.small_models import Composite, composite_input
 
@@ -153,20 +151,6 @@ def test_shared_modules_and_tied_weights_come_back_shared_and_tied(saved: Path) 
     assert attention(loaded, "tied").weight is attention(loaded, "blocks.0").weight
 
 
-def test_convolutions_that_were_not_converted_come_back_as_such(tmp_path: Path) -> None:
-    model = convert_model(Composite(), filter_fn=lambda module, name: name == "stem").model
-    save_converted(model, tmp_path / "out")
-    assert_same(load_converted(tmp_path / "out", architecture=Composite()), model)
-
-
-def test_the_architecture_that_is_passed_is_not_changed(saved: Path) -> None:
-    architecture = Composite()
-    state, modules = copy.deepcopy(architecture.state_dict()), list(architecture.modules())
-    load_converted(saved, architecture=architecture)
-    assert list(architecture.modules()) == modules
-    assert all(torch.equal(value, state[key]) for key, value in architecture.state_dict().items())
-
-
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_project_s_own_examples_load_without_an_architecture(name: str, tmp_path: Path) -> None:
     model = convert_model(load_example(name)).model
@@ -178,59 +162,7 @@ def test_the_project_s_own_examples_load_without_an_architecture(name: str, tmp_
 # What the folder holds
 
 
-def test_the_config_says_what_was_converted_from_what_with_what(tmp_path: Path) -> None:
-    cnn = Composite()
-    save_file(cnn.stem.state_dict(), tmp_path / "source.safetensors")
-    source = read_checkpoint(tmp_path / "source.safetensors")
-    model, report = convert_model(cnn)
-    attention(model, "stem").add_content(5)
-    architecture = Architecture("my.nets:build", {"width": 3})
-    save_converted(model, tmp_path / "out", report=report, architecture=architecture, source=source)
-    config = json.loads((tmp_path / "out" / CONFIG).read_text())
-    assert (config["format"], config["format_version"]) == ("conv2attn", 4)
-    assert config["architecture"] == {"spec": "my.nets:build", "arguments": {"width": 3}}
-    assert config["source"] == {"file": "source.safetensors", "sha256": source.sha256}
-    assert config["versions"].keys() == {"conv2attn", "torch"}
-    assert [entry["names"] for entry in config["layers"]] == [list(layer.names) for layer in report.layers]
-    assert config["layers"][0] == {
-        "names": ["stem"],
-        "spec": report.layers[0].spec.to_json(),
-        "engine": "auto",
-        "alpha_follows_dtype": True,
-        "kind": None,
-    }
-    written = json.loads((tmp_path / "out" / REPORT).read_text())
-    assert len(written.pop("sha256")) == 64
-    assert written == CertifiedReport.of(model, report).to_json()
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [CONFIG, WEIGHTS, REPORT]
-
-
-def test_the_weights_are_a_plain_state_dict_that_other_programs_read(saved: Path) -> None:
-    model = load_converted(saved, architecture=Composite())
-    state = read_checkpoint(saved / WEIGHTS).state_dict
-    assert state.keys() == model.state_dict().keys()
-
-
 # What is refused while writing
-
-
-def test_a_folder_is_replaced_only_by_force(saved: Path) -> None:
-    model = convert_model(Composite()).model
-    old = (saved / WEIGHTS).read_bytes()
-    with pytest.raises(OutputError, match="force was not given"):
-        save_converted(model, saved)
-    assert (saved / WEIGHTS).read_bytes() == old
-    save_converted(model, saved, force=True)
-    assert_same(load_converted(saved, architecture=Composite()), model.eval())
-
-
-@pytest.mark.parametrize("text", ['{"architectures": ["BertModel"], "model_type": "bert"}', "[]", "not JSON", ""])
-def test_another_program_s_folder_is_never_replaced(text: str, tmp_path: Path) -> None:
-    (tmp_path / CONFIG).write_text(text)
-    (tmp_path / WEIGHTS).write_text("theirs")
-    with pytest.raises(OutputError, match="conv2attn did not write it"):
-        save_converted(convert_model(Composite()).model, tmp_path, force=True)
-    assert (tmp_path / WEIGHTS).read_text() == "theirs"
 
 
 class WithExtraState(nn.Module):
@@ -322,13 +254,6 @@ def test_a_config_that_is_no_json_object_is_refused(content: bytes, saved: Path)
         load_converted(saved, architecture=Composite())
 
 
-def test_a_folder_that_is_missing_or_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    for name in ("missing", "file"):
-        with pytest.raises(CheckpointError, match="is not a converted model"):
-            load_converted(tmp_path / name, architecture=Composite())
-
-
 def test_missing_or_damaged_weights_are_refused(saved: Path) -> None:
     content = (saved / WEIGHTS).read_bytes()
     for damaged in (b"", content[:100], content[:-1], content[:-8] + b"12345678" * 2):
@@ -389,11 +314,6 @@ def test_an_architecture_that_does_not_fit_is_refused(make: Callable[[], nn.Modu
         load_converted(saved, architecture=make())
 
 
-def test_a_folder_without_an_architecture_asks_for_one(saved: Path) -> None:
-    with pytest.raises(ArchitectureNeededError, match="names no architecture"):
-        load_converted(saved)
-
-
 @pytest.mark.parametrize(
     "spec",
     [
@@ -422,12 +342,6 @@ def test_an_architecture_that_the_folder_chose_is_not_built(
     load_converted(saved, architecture=Composite())
 
 
-def test_an_architecture_that_the_caller_names_is_built(saved: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("from tests.small_models import Composite\n")
-    loaded = load_converted(saved, architecture=Architecture(f"{tmp_path / 'mine.py'}:Composite"))
-    assert_same(loaded, load_converted(saved, architecture=Composite()))
-
-
 def test_learned_score_tables_survive_the_folder(tmp_path: Path) -> None:
     layer = attention_from_conv(nn.Conv2d(2, 3, (2, 3)))
     layer.set_axis_scores(torch.randn(6, 17), torch.randn(6, 21))
@@ -435,3 +349,45 @@ def test_learned_score_tables_survive_the_folder(tmp_path: Path) -> None:
     x = torch.randn(2, 2, 7, 8)
     loaded = load_converted(tmp_path / "kept", architecture=nn.Conv2d(2, 3, (2, 3)))
     assert torch.equal(loaded(x), layer(x))
+
+
+# Which architecture a folder takes
+
+
+HERE = Architecture("tests.small_models:Composite")
+
+
+@pytest.mark.parametrize("given", [Composite, 5, {"spec": "a:b"}])
+def test_an_architecture_is_a_network_or_a_recipe(given: Any, saved: Path) -> None:
+    with pytest.raises(ArchitectureError, match="architecture must be a network or an Architecture; got "):
+        load_converted(saved, architecture=given)
+
+
+def test_a_folder_of_a_network_needs_its_architecture_which_only_the_user_names(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArchitectureNeededError, match=r"^the folder names no architecture, and holds a network"):
+        load_converted(saved)
+    loaded = load_converted(saved, architecture=HERE)
+    assert_same(loaded, load_converted(saved, architecture=Composite()))
+    save_converted(loaded, tmp_path / "named", architecture=HERE)
+    told = "named names the architecture tests.small_models:Composite, which would run code that a file chose"
+    with pytest.raises(TrustNeededError, match=f"{told}$"):
+        load_converted(tmp_path / "named")
+    assert_same(load_converted(tmp_path / "named", trust=True), loaded)
+
+
+@pytest.mark.parametrize("said", [None, HERE])
+def test_a_folder_of_layers_alone_needs_none(said: Architecture | None, tmp_path: Path) -> None:
+    tree = Layers()
+    tree.add_module("a", attention_from_conv(nn.Conv2d(1, 2, 3)))
+    save_converted(tree, tmp_path / "layers", architecture=said)
+    loaded = load_converted(str(tmp_path / "layers"))
+    assert isinstance(loaded, Layers)
+    assert torch.equal(attention(loaded, "a").weight, attention(tree, "a").weight)
+
+
+@pytest.mark.parametrize("given", [None, HERE])
+def test_only_folders_that_a_conversion_wrote_are_loaded(given: Architecture | None, tmp_path: Path) -> None:
+    torch.save(Composite().state_dict(), tmp_path / "w.pt")
+    for path in (tmp_path, tmp_path / "w.pt", tmp_path / "missing"):
+        with pytest.raises(CheckpointError):
+            load_converted(path, architecture=given)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, convert_model, graft, restore_model, save_converted
-from conv2attn.convert.errors import ConversionError, OptionError, UnsupportedLayerError
+from conv2attn.convert.errors import OptionError, UnsupportedLayerError
 from conv2attn.convert.files.open import open_network
 
 
@@ -197,9 +197,7 @@ def test_names_that_name_nothing_or_one_place_twice_are_refused(
         graft(Net(), folder, names=names)
 
 
-def test_a_folder_of_a_network_and_what_is_no_network_are_refused(tmp_path: Path, folder: Path) -> None:
+def test_a_folder_of_a_network_is_refused(tmp_path: Path) -> None:
     save_converted(convert_model(Net()).model, tmp_path / "network")
     with pytest.raises(OptionError, match="holds a network; load_converted"):
         graft(Net(), tmp_path / "network")
-    with pytest.raises(ConversionError, match=r"must be a torch.nn.Module"):
-        graft(Net().state_dict(), folder)  # type: ignore[arg-type]

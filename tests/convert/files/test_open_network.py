@@ -68,11 +68,6 @@ def commands(source: str, *options: str) -> dict[str, tuple[str, ...]]:
     }
 
 
-def state_dict(name: str) -> dict[str, Tensor]:
-    loaded: dict[str, Tensor] = torch.load(name, weights_only=True)
-    return loaded
-
-
 def converted(**options: Any) -> nn.Module:
     return convert_model(Net().eval(), **options).model
 
@@ -195,16 +190,6 @@ def test_the_keys_of_an_attention_layer_are_all_known() -> None:
     assert keys | set(layer.state_dict()) == {"weight", "bias", *ATTENTION_KEYS} - {"axis_scores.planes"}
 
 
-def test_a_state_dict_of_one_converted_layer_opens(run: Run) -> None:
-    layer = convert_model(nn.Conv2d(3, 5, 3, stride=2)).model
-    torch.save(layer.state_dict(), "w.pt")
-    Path("net.py").write_text("from torch import nn\n\ndef Net():\n    return nn.Conv2d(3, 5, 3, stride=2)\n")
-    for name in ("plan", "restore"):
-        code, out, err = run(*commands("w.pt", *ARCH)[name])
-        assert (code, err) == (0, ""), out
-    assert list(state_dict("cnn.pth")) == ["weight", "bias"]
-
-
 @pytest.mark.parametrize("change", [lambda s: s.pop("zeroth.alpha"), lambda s: s.update({"end.alpha": torch.ones(4)})])
 def test_a_state_dict_that_is_neither_a_cnn_s_nor_the_converted_network_s_is_refused(
     change: Callable[[dict[str, Tensor]], object], tmp_path: Path
@@ -217,29 +202,6 @@ def test_a_state_dict_that_is_neither_a_cnn_s_nor_the_converted_network_s_is_ref
 
 
 # What comes back
-
-
-@pytest.mark.parametrize("source", SOURCES[3:])
-def test_the_restored_state_dict_has_the_order_of_the_cnn_s(source: Callable[[nn.Module], None], run: Run) -> None:
-    cnn = Net().eval()
-    source(cnn)
-    assert run("restore", "source", "--out", "cnn.pth", *ARCH) == (
-        0,
-        "Wrote cnn.pth: the state dict of the CNN, bit for bit\n",
-        "",
-    )
-    restored = state_dict("cnn.pth")
-    assert list(restored) == list(cnn.state_dict())
-    assert all(torch.equal(restored[key], value) for key, value in cnn.state_dict().items())
-
-
-def test_the_restored_state_dict_has_the_order_of_the_cnn_s_without_its_code(run: Run) -> None:
-    cnn = Net().eval()
-    as_converted_folder(cnn)
-    assert run("restore", "source", "--out", "cnn.pth")[0] == 0
-    restored = state_dict("cnn.pth")
-    assert list(restored) == list(cnn.state_dict())
-    assert all(torch.equal(restored[key], value) for key, value in cnn.state_dict().items())
 
 
 # What is refused, in the same way by every command

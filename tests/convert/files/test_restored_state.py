@@ -96,7 +96,7 @@ def test_layers_that_compute_what_no_convolution_computes_are_all_told_with_thei
         for name, center, tap in (("stem", (-0.5, -0.5), (-1, -1)), ("head", (0.5, 0.5), (0, 0)))
     )
     start = f"{folder}: 2 of 2 attention layers compute what no convolution computes: "
-    end = "; conv2attn freeze makes convolutions of positions that were trained"
+    end = "; conv2attn freeze turns trained positions back into convolutions"
     with pytest.raises(NotAConvolutionError, match=f"^{re.escape(start + told + end)}$"):
         restored_state(folder)
     with pytest.raises(NotAConvolutionError, match=r": 1 of 2 attention layers compute .*: head: the centre"):

@@ -118,7 +118,7 @@ def test_what_is_read_is_never_written_over(ours: Path, tmp_path: Path) -> None:
     assert held(ours)[WEIGHTS] == "old"
     with pytest.raises(OutputError, match="are the same file"):
         check_distinct([tmp_path / "hard", tmp_path / "new", tmp_path / "new"])
-    with pytest.raises(OutputError, match="would be read as a part of that"):
+    with pytest.raises(OutputError, match="would be read as part of it"):
         check_outside(ours / "x", ours)
 
 

@@ -15,7 +15,7 @@ from conv2attn.learn.data.augmented import DRAWS, augmented
 from conv2attn.learn.data.corruptions import corrupted, corruptions
 from conv2attn.learn.data.images import ImageData
 from conv2attn.learn.data.kinds import load_data
-from tests.learn.cifar10 import as_binary, batches, write_archive
+from tests.learn.cifar10 import as_today, batches, write_archive
 
 
 def check_parts(data: ImageData) -> None:
@@ -43,6 +43,7 @@ def test_drawn_images_are_new_to_the_networks_that_were_trained_on_drawn_images(
     data = load_data("drawn")
     check_parts(data)
     assert (data.channels, data.size, len(data.classes)) == (3, Size(24, 24), 8)
+    assert load_data("drawn:32").size == Size(32, 32)
 
 
 def write_pictures(folder: Path, *, count: int = 10, size: tuple[int, int] = (6, 8)) -> dict[str, list[np.ndarray]]:
@@ -55,6 +56,13 @@ def write_pictures(folder: Path, *, count: int = 10, size: tuple[int, int] = (6,
             Image.fromarray(pixels).save(folder / name / f"{index}.png")
             found.setdefault(name, []).append(pixels)
     return found
+
+
+def test_the_path_of_a_folder_means_its_pictures(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "pets")
+    data, named = load_data(str(tmp_path / "pets")), load_data(f"folder:{tmp_path / 'pets'}")
+    assert (data.name, data.classes) == ("folder", ("cats", "dogs"))
+    assert torch.equal(data.train.images, named.train.images)
 
 
 def test_a_folder_s_pictures_are_divided_class_by_class(tmp_path: Path) -> None:
@@ -88,14 +96,17 @@ def test_what_is_made_with_a_folder_s_pictures_does_not_become_one_of_its_classe
     write_pictures(tmp_path / "data")
     (tmp_path / "link").symlink_to("data")
     for place in (tmp_path / "data", tmp_path / "link"):
-        with pytest.raises(OutputError, match=r"inside .*, and would be read as a part of that"):
+        with pytest.raises(OutputError, match=r"inside .*, and would be read as part of it"):
             load_data(f"folder:{place}", out=tmp_path / out)
     assert load_data(f"folder:{tmp_path / 'data'}", out=tmp_path / "database").classes == ("cats", "dogs")
 
 
-@pytest.mark.parametrize("text", ["", "digit", "digits:x", "folder", "folder:", "cifar10", "cifar10:", "x:y"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "digit", "digits:x", "folder", "folder:", "cifar10", "cifar10:", "x:y", "drawn:", "drawn:8", "drawn:9e9"],
+)
 def test_a_text_that_names_no_data_is_refused(text: str) -> None:
-    with pytest.raises(OptionError, match="data must be digits, drawn, cifar10:PATH or folder:PATH"):
+    with pytest.raises(OptionError, match="data must be digits, drawn, drawn:SIDE, cifar10:PATH or folder:PATH"):
         load_data(text)
 
 
@@ -104,7 +115,7 @@ def test_images_are_not_bent_to_a_network(tmp_path: Path) -> None:
         load_data("drawn", channels=1)
     with pytest.raises(OptionError, match="only a folder's are scaled"):
         load_data("digits", size=Size(16, 16))
-    contents = {f"cifar-10-batches-bin/{name}.bin": as_binary(*batch) for name, batch in batches().items()}
+    contents = {f"cifar-10-batches-py/{name}": as_today(*batch) for name, batch in batches().items()}
     archive = write_archive(tmp_path / "cifar.tar.gz", contents)
     assert load_data(f"cifar10:{archive}", channels=3).size == Size(32, 32)
 

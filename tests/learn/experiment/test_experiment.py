@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +26,6 @@ from conv2attn.learn.experiment.recipes import (
     setting_of,
 )
 from conv2attn.learn.experiment.recorder import HeadRecorder, packed, unpacked
-from conv2attn.learn.experiment.results import Result, lines
 from conv2attn.learn.experiment.run import run_experiment
 from conv2attn.learn.networks.attention import AttentionNetwork
 from conv2attn.learn.training.fit import trained_in
@@ -111,6 +109,16 @@ def test_before_training_heads_are_as_they_were_drawn(finished: Path) -> None:
 def test_heads_with_content_are_recorded_on_images(finished: Path) -> None:
     history = read_history(finished, "learned+content")
     assert all(((layer.maps.sum((1, 2)) - 1).abs() <= 12 * 0.5 / 255 + 2**-20).all() for layer in history.layers[-1])
+
+
+def test_a_result_has_the_distance_of_what_is_attended_before_and_after(finished: Path) -> None:
+    for result in read_results(finished):
+        if result.encoding == "resnet10":
+            assert result.nonlocality == ()
+            continue
+        history = read_history(finished, result.encoding, result.seed)
+        wanted = [[layer.nonlocality for layer in history.layers[epoch]] for epoch in (0, history.best)]
+        assert [list(layers) for layers in result.nonlocality] == wanted
 
 
 def test_a_network_without_heads_has_no_history(finished: Path) -> None:
@@ -298,11 +306,3 @@ def test_encodings_are_named_one_by_one_or_all_together() -> None:
     assert encodings_of("resnet10, gaussian+content,resnet10") == ("resnet10", "gaussian+content")
     with pytest.raises(SelectionError, match="no encoding 'cubic'"):
         encodings_of("quadratic,cubic")
-
-
-def test_a_line_is_the_mean_over_the_seeds() -> None:
-    results = [Result("a", 0, 7, 1, 0.5, 0.5), Result("a", 1, 7, 1, 0.5, 1.0), Result("b", 0, 9, 1, 0.5, 0.25)]
-    first, second = lines(results)
-    assert (first.encoding, first.seeds, first.mean, first.lowest, first.parameters) == ("a", 2, 0.75, 0.5, 7)
-    assert first.deviation == math.sqrt(0.125)
-    assert math.isnan(second.deviation)

@@ -53,14 +53,6 @@ def without_constant(scores: Tensor) -> Tensor:
     return scores - scores[..., :1]
 
 
-@pytest.mark.parametrize("crossed", [True, False])
-@pytest.mark.parametrize("grid", GRIDS)
-def test_the_vectors_of_quadratic_forms_have_their_scores(grid: Grid, crossed: bool) -> None:
-    positions = Quadratic(eighths(HEADS, 2), eighths(HEADS, 2), eighths(HEADS) if crossed else None)
-    queries, keys = positions.vectors(grid)
-    assert torch.equal(without_constant(queries @ keys.T), without_constant(positions.scores(grid)))
-
-
 @pytest.mark.parametrize("grid", GRIDS)
 def test_a_quadratic_form_without_a_cross_term_separates_and_one_with_it_does_not(grid: Grid) -> None:
     squares, linear = eighths(HEADS, 2), eighths(HEADS, 2)

@@ -196,4 +196,4 @@ def test_an_imported_layer_is_asked_how_convolutional_it_is() -> None:
         module.attention_spreads.fill_(16)
     head = layer_likeness(read(module), Size(*SIZE)).heads[0]
     assert head.tap == (1, -2)
-    assert head.distance_inside == 0
+    assert head.share == 1

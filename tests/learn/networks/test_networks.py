@@ -52,8 +52,9 @@ def test_every_parameter_of_every_encoding_has_a_gradient(encoding: str, padding
 @pytest.mark.parametrize("encoding", EVERY)
 def test_where_heads_look_is_a_distribution_for_every_query(encoding: str) -> None:
     network = AttentionNetwork(DIGITS, replace(SMALL, encoding=encoding, padding=1)).double()
-    maps = network.attended(torch.randn(2, 1, 8, 8).double())
-    assert [tuple(layer.shape) for layer in maps] == [(5, 16, 36)] * 2
+    x = network.embed(torch.randn(2, 1, 8, 8).double())
+    maps = [layer.probabilities(network.grid, x) for layer in network.layers]
+    assert [tuple(layer.shape[-3:]) for layer in maps] == [(5, 16, 36)] * 2
     assert all(((layer.sum(-1) - 1).abs() <= 4 * 36 * 2**-53).all() for layer in maps)
 
 
@@ -70,11 +71,6 @@ def test_sharpness_is_a_factor_of_the_first_scores(encoding: str) -> None:
     scale = float(found[1].abs().max())
     torch.testing.assert_close(found[1], 3 * found[0], rtol=0, atol=scale * 2**-20)
     assert scale > 1
-
-
-def test_where_content_looks_depends_on_images() -> None:
-    with pytest.raises(GeometryError, match="none were given"):
-        AttentionNetwork(DIGITS, replace(SMALL, encoding="learned+content")).attended()
 
 
 def test_four_pixels_become_one() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import os
@@ -32,7 +31,6 @@ from conv2attn.convert.errors import (
 )
 from conv2attn.learn.melting.groups import parameter_groups
 from conv2attn.learn.melting.melt import melt
-from conv2attn.learn.melting.record import AttentionRecorder
 from conv2attn.learn.training.batches import Order
 from conv2attn.learn.training.checkpoints import AtomicFiles
 from conv2attn.learn.training.evaluate import Evaluation, evaluate
@@ -88,9 +86,6 @@ def test_a_run_learns_and_records_each_epoch(tmp_path: Path) -> None:
     assert max(accuracies[1:]) > accuracies[0] + 0.3
     assert accuracies[found.best_epoch] == max(accuracies[1:])
     assert evaluate(found.network, data().validation).accuracy == accuracies[found.best_epoch]
-    with (tmp_path / "run" / "metrics.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert [float(row["validation_accuracy"]) for row in rows] == accuracies
     assert list((tmp_path / "run" / "tensorboard").iterdir())
 
 
@@ -193,7 +188,7 @@ def test_a_full_disk_leaves_the_last_epoch_as_it_was(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["last.ckpt"]
 
 
-@pytest.mark.parametrize("strategy", ["auto", "ddp_spawn", "fsdp"])
+@pytest.mark.parametrize("strategy", ["auto", "ddp_spawn"])
 def test_two_processes_compute_what_one_does(strategy: str, tmp_path: Path) -> None:
     """With the statistics kept, the two differ in the order of sums alone.
 
@@ -210,22 +205,8 @@ def test_two_processes_compute_what_one_does(strategy: str, tmp_path: Path) -> N
         torch.testing.assert_close(tensor, state(pair)[name], rtol=1e-4, atol=1e-5)
 
 
-def test_one_process_with_sharded_parameters_computes_what_one_without_does_bit_for_bit(tmp_path: Path) -> None:
-    recipe = replace(RECIPE, clip=1.0)
-    model = melt(network(), content=2)
-    groups = partial(parameter_groups, lr=0.01, weight_decay=0.1)
-    recorder = AttentionRecorder.of(model, data().validation.images[:2])
-    ways = {
-        name: fit(
-            model, data(), recipe, tmp_path / name, groups=groups, recorder=recorder, machine=Machine("cpu", 1, name)
-        )
-        for name in ("auto", "fsdp")
-    }
-    assert equal(ways["auto"], ways["fsdp"])
-
-
-def test_two_processes_with_sharded_parameters_go_on_where_they_were(tmp_path: Path) -> None:
-    machine, recipe = Machine("cpu", 2, "fsdp"), replace(RECIPE, epochs=2)
+def test_two_processes_go_on_where_they_were(tmp_path: Path) -> None:
+    machine, recipe = Machine("cpu", 2, "ddp"), replace(RECIPE, epochs=2)
     whole = fit(network(), data(), recipe, tmp_path / "whole", machine=machine, recorder=dies_never)
     with pytest.raises(ConversionError, match="the training ended because one of its processes did"):
         fit(network(), data(), recipe, tmp_path / "killed", machine=machine, recorder=dies_after_an_epoch)
@@ -298,9 +279,21 @@ def test_a_folder_with_a_run_is_not_taken_for_another(tmp_path: Path) -> None:
 def test_a_network_that_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match="does not take the images of small, 1 channels"):
         fit(network(channels=3), data(), RECIPE, tmp_path / "run")
-    with pytest.raises(ConversionError, match="3 classes"):
-        fit(network(classes=4), data(), RECIPE, tmp_path / "run")
+    with pytest.raises(
+        ConversionError, match="gives 2 scores; small has 3 classes: take a network of 3 scores or more"
+    ):
+        fit(network(classes=2), data(), RECIPE, tmp_path / "run")
+    with pytest.raises(
+        ConversionError, match=r"gives \[4, 6, 7\] for an image, where a score for each class is needed"
+    ):
+        fit(nn.Conv2d(1, 4, 3, padding=1), data(), RECIPE, tmp_path / "run")
     assert not list(tmp_path.iterdir())
+
+
+def test_of_more_scores_than_classes_the_first_are_those_of_the_classes(tmp_path: Path) -> None:
+    model = network(classes=5)
+    trained = fit(model, data(), Recipe(epochs=4, batch_size=8, lr=0.03), tmp_path / "run")
+    assert trained.records[trained.best_epoch]["validation"]["accuracy"] > 0.9  # five scores by chance: 0.2
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from conv2attn.proofs.benchmark import tables
 from conv2attn.proofs.benchmark.candidates import (
     CANDIDATES,
     DENSE,
-    KEY_DIM,
     LITERAL,
     ONE_HOT_ENGINES,
     TRAINED,
@@ -35,13 +34,12 @@ from conv2attn.proofs.benchmark.candidates import (
 )
 from conv2attn.proofs.benchmark.cases import Case, Regime
 from conv2attn.proofs.benchmark.measure import CPU, Settings, measure, peak_bytes, time_in_turns
-from conv2attn.proofs.benchmark.plot import draw_ladder, plot_ladder
+from conv2attn.proofs.benchmark.plot import draw_ladder
 from conv2attn.proofs.benchmark.report import trust
 from conv2attn.proofs.benchmark.results import Kind, Measurement, Phase, Row, steadiness, summarise
 from conv2attn.proofs.benchmark.rows import add_content, measure_network
-from conv2attn.proofs.benchmark.run import CREATOR, Benchmark, measurements, run_benchmark
+from conv2attn.proofs.benchmark.run import Benchmark, measurements, run_benchmark
 from conv2attn.proofs.benchmark.tables import (
-    CONTENT,
     TABLES,
     BenchmarkLayer,
     ladder_layers,
@@ -167,14 +165,6 @@ def test_training_a_layer_asks_for_the_gradient_of_every_parameter_and_none_is_z
         assert [name for name, gradient in zip(names, gradients, strict=True) if not gradient.any()] == []
 
 
-def test_the_table_of_content_has_it_in_one_softmax_and_behind_half_open_gates() -> None:
-    case = case_of(LAYERS[0])
-    layers = [candidate.build(case).function for candidate in TRAINED[CONTENT][1:]]
-    contents = [layer.content for layer in layers if isinstance(layer, SelfAttention2d) and layer.content is not None]
-    assert [None if content.gate is None else content.gate.tolist() for content in contents] == [None, [0.5] * 9]
-    assert all(content.query_weight.shape[1] == KEY_DIM == 8 and not content.is_off() for content in contents)
-
-
 # How they are measured
 
 
@@ -214,15 +204,6 @@ def test_peak_memory_counts_what_is_held_at_the_same_time() -> None:
 
     assert 16000 <= peak_bytes(call, device=CPU) <= 16000 + 1024
     assert peak_bytes(lambda: None, device=CPU) == 0
-
-
-def test_peak_memory_includes_what_the_first_call_keeps() -> None:
-    case = case_of(LAYERS[0], torch.float32)
-    dense = Candidate(Regime.free, DENSE).build(case).function
-    first, second = (peak_bytes(lambda: dense(case.x), device=CPU) for _ in range(2))
-    keys, queries = math.prod(case.layer.spec.padded_size(case.layer.size)), math.prod(case.layer.size)
-    assert first - second >= 0
-    assert first >= 4 * 9 * queries * keys
 
 
 # What comes out
@@ -331,7 +312,7 @@ def test_numbers_of_a_busy_machine_are_not_to_be_believed(slow: float, believed:
         replace(row("a", 1.0), measurement=Measurement(seconds, (1.0,) * 3, 0)) for seconds in (*[steady] * 8, shaken)
     ]
     assert steadiness(rows) == (9, 9) if believed else (8, 9)
-    assert trust(rows).startswith("The machine was quiet" if believed else "Do not believe")
+    assert trust(rows).startswith("The machine was quiet" if believed else "These numbers are unreliable")
     assert trust([*rows, *rows[:1]]).startswith("The machine was quiet")
 
 
@@ -352,14 +333,6 @@ def test_a_plot_holds_the_measured_times_of_every_candidate_and_no_others(benchm
     assert drawn == {name: times for name, times in expected.items() if times}
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("pixels of an image", "milliseconds of a call")
     assert [label.get_text() for label in axes.get_xticklabels()] == ["36\n6x6", "100\n10x10"]
-
-
-def test_a_plot_says_what_was_measured_where_and_is_the_same_every_time(benchmark: Benchmark) -> None:
-    content = plot_ladder(benchmark)
-    assert content == plot_ladder(benchmark)
-    words = " ".join("".join(ET.fromstring(content).itertext()).split())
-    for word in (CREATOR, "3x3, 64->64", "batch 2", "float32", "milliseconds of a call"):
-        assert word in words
 
 
 # The command

@@ -49,20 +49,6 @@ def test_json_and_the_file_are_the_same_object(run: Run) -> None:
     assert os.listdir() == ["result.json"]
 
 
-def test_options_choose_engines_precisions_and_sizes(run: Run) -> None:
-    arguments = ("--engine", "literal", "--engine", "factored", "--dtype", "float64", "--max-size", "4")
-    _, out, _ = run("soak", "--layers", "4", "--json", *arguments)
-    campaign = result_of("soak", out)["campaign"]
-    assert campaign["settings"] == {
-        "engines": ["literal", "factored"],
-        "dtypes": ["float64"],
-        "device": "cpu",
-        "max_size": 4,
-    }
-    assert campaign["tally"]["options"]["float64"] == 4
-    assert "certificate, heads anywhere" not in campaign["tally"]["checks"]
-
-
 def test_shards_merge_into_the_whole(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     few = ("--layers", "6", "--engine", "factored")
     run("soak", *few, "--out", "whole.json")
@@ -83,16 +69,6 @@ def test_shards_merge_into_the_whole(run: Run, monkeypatch: pytest.MonkeyPatch) 
     code, _, err = run("merge", "odd.json", "odd.json")
     assert code == 2
     assert "the shards 1/2 and 1/2 of seed 0 may have layers in common" in err
-
-
-def test_a_result_that_is_malformed_is_refused(run: Run) -> None:
-    run("soak", "--layers", "2", "--engine", "factored", "--out", "result.json")
-    written = json.loads(Path("result.json").read_text())
-    written["campaign"]["tally"] = {"layers": 6}
-    Path("other.json").write_text(json.dumps(written))
-    code, out, err = run("merge", "other.json")
-    assert (code, out) == (3, "")
-    assert err.startswith("conv2attn: other.json is malformed: ")
 
 
 def test_a_failure_gives_a_snippet_and_exit_code_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,12 +103,6 @@ def test_verify_without_a_network_verifies_the_theorem_on_random_layers(run: Run
     found = result_of("verify", out)["campaign"]
     assert found["tally"] == json.loads(json.dumps(asdict(run_campaign(Settings(), layers=3, seed=5).tally)))
     assert run("merge", "result.json")[0] == 0
-
-
-def test_minutes_end_a_campaign(run: Run) -> None:
-    code, out, _ = run("soak", "--minutes", "0.002", "--layers", "150")
-    assert code == 0
-    assert "layers (out of time)" in out
 
 
 WRONG: list[tuple[tuple[str, ...], str]] = [

@@ -155,7 +155,7 @@ def test_images_of_a_folder_have_a_first_order_estimate_and_a_proven_bound_each_
     assert "proven bound" in found["in_words"]
     odd = write_network("nn.Sequential(nn.Conv2d(3, 2, 3), nn.Softplus(), nn.Flatten())")
     code, out, _ = run("verify", *odd, "--data", "data")
-    assert (code, "No estimate is known of single images: nothing can be estimated" in out) == (0, True)
+    assert (code, "There is no estimate for single images: nothing can be estimated" in out) == (0, True)
     _, out, _ = run("verify", *network, "--random", "1", "--size", "5x6")
     assert "estimate" not in out
 
@@ -280,7 +280,7 @@ def test_inputs_are_described_by_name_shape_and_dtype(run: Run) -> None:
     assert "this one takes other inputs" in found["network"]["certificate"]["unbounded"][0]["reason"]
     code, _, err = run("verify", *network, *inputs, "--size", "7x6")
     assert code == 2
-    assert "inputs that are described are drawn" in err
+    assert "described inputs are random" in err
     assert run("verify", *network, "--input", "sample=2xx6")[0] == 2
 
 
@@ -307,7 +307,7 @@ def test_what_a_folder_remembers_is_enough_and_code_that_it_names_takes_consent(
     assert run("convert", *network, "--out", "made", "--no-page")[0] == 0
     code, _, err = run("verify", "made", "--size", "9x12", "--random", "1")
     assert code == 3
-    assert "made names the architecture nets.py:Net, and building it would run code that a file chose" in err
+    assert "made names the architecture nets.py:Net, which would run code that a file chose" in err
     assert "(--trust runs it)" in err
     assert run("verify", "made", "--size", "9x12", "--random", "1", "--trust")[0] == 0
     assert run("verify", "made", "--size", "9x12", "--random", "1", *network[1:])[0] == 0

@@ -16,7 +16,7 @@ from conv2attn.proofs.prover.document import document_file, render_markdown
 from conv2attn.proofs.prover.fields import fill, latex, scaled
 from conv2attn.proofs.prover.outcome import Proved
 from conv2attn.proofs.prover.registry import all_claims
-from conv2attn.proofs.prover.verdict import Verdict
+from conv2attn.proofs.prover.run import Verdict
 from conv2attn.proofs.terminal.outcome import outcome_json
 from tests.claims import all_results
 from tests.command import exit_code

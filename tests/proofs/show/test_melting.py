@@ -41,14 +41,15 @@ def test_melting_ends_in_a_table_and_a_network_that_can_be_frozen(
 ) -> None:
     assert melt(tmp_path / "melted", "--json") == 0
     found = result_of("melt", capsys.readouterr().out)
-    (result,) = found["seeds"]
-    assert set(result["test"]) == {"start", "cnn", "attention"}
-    assert set(result["test"]["cnn"]) == {"clean", "noise", "blur", "contrast", "brightness", "pixelate", "jpeg"}
-    assert found["ahead"]["clean"] == [100 * (result["test"]["attention"]["clean"] - result["test"]["cnn"]["clean"])]
+    result = found["seeds"]["0"]
+    assert set(result) == {"start", "cnn", "attention"}
+    scores = {name: each["scores"] for name, each in result.items()}
+    assert set(scores["cnn"]) == {"clean", "noise", "blur", "contrast", "brightness", "pixelate", "jpeg"}
+    assert found["ahead"]["clean"] == [100 * (scores["attention"]["clean"] - scores["cnn"]["clean"])]
     assert json.loads((tmp_path / "melted" / "melt.json").read_text(encoding="utf-8"))["seeds"] == found["seeds"]
-    assert all(layer["distance"] > 0 for layer in result["layers"].values())
+    assert all(layer["distance"] > 0 for layer in result["attention"]["layers"].values())
     start = read_records(tmp_path / "melted" / "seed-0" / "start")
-    assert result["validation"]["start"] == start[-1]["validation"]["accuracy"]  # not the best epoch's
+    assert result["start"]["validation"] == start[-1]["validation"]  # not the best epoch's
 
     network = tmp_path / "melted"
     plot = tmp_path / "sizes.svg"
@@ -120,12 +121,14 @@ def test_a_checkpoint_melts_in_the_layers_that_are_chosen(tmp_path: Path, capsys
         == 0
     )
     found = result_of("melt", capsys.readouterr().out)
-    assert set(found["seeds"][0]["layers"]) == {"3"}
-    assert len(found["seeds"][0]["layers"]["3"]["gate"]) == 9
-    assert set(found["seeds"][0]["lr"].values()) <= {0.03, 0.01}
-    assert {run.name for run in (tmp_path / "one" / "seed-0").iterdir()} == {
+    result = found["seeds"]["0"]
+    assert set(result["attention"]["layers"]) == {"3"}
+    assert len(result["attention"]["layers"]["3"]["gate"]) == 9
+    assert {result[name]["lr"] for name in ("cnn", "attention")} <= {0.03, 0.01}
+    assert {run.name for run in (tmp_path / "one" / "rates").iterdir()} == {
         f"{name}-{lr}" for name in ("cnn", "attention") for lr in (0.03, 0.01)
     }
+    assert {run.name for run in (tmp_path / "one" / "seed-0").iterdir()} == {"cnn", "attention"}
 
 
 def test_what_is_melted_is_not_replaced_by_what_comes_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,7 +177,7 @@ def test_a_normalization_reaches_the_network_that_is_melted(tmp_path: Path, caps
     assert melt(tmp_path / "three", tmp_path / "cnn.pth", *architecture, "--mean", "0,0,0", "--std", "1,1,1") == 2
     assert "mean and std have 3 numbers; the network takes 1 channels" in capsys.readouterr().err
     assert melt(tmp_path / "half", tmp_path / "cnn.pth", *architecture, "--mean", "0") == 2
-    assert "goes with the other one" in capsys.readouterr().err
+    assert "needs the other of --mean and --std" in capsys.readouterr().err
 
 
 def test_what_does_not_fit_gets_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,6 @@ from conv2attn.convert.files.folder import save_converted
 from conv2attn.convert.model.report import Report
 from conv2attn.convert.preprocessing import Normalization
 from conv2attn.convert.size import Size
-from conv2attn.learn.data.pictures import read_picture
 from conv2attn.proofs.evidence.image_folder import FolderImages, Preparation
 from conv2attn.proofs.evidence.strategies import convolutions_with_input
 from conv2attn.proofs.show.pictures.contours import level
@@ -147,15 +146,6 @@ def test_the_theory_s_pictures_are_current_and_all_shown() -> None:
 # Images
 
 
-def test_an_image_file_is_read_pixel_by_pixel(tmp_path: Path) -> None:
-    values = torch.arange(2 * 3 * 3, dtype=torch.uint8).view(2, 3, 3) * 15
-    Image.fromarray(values.numpy()).save(tmp_path / "rgb.png")
-    assert torch.equal(read_picture(tmp_path / "rgb.png", 3), values.permute(2, 0, 1) / 127.5 - 1)
-    Image.fromarray(values[..., 0].numpy()).save(tmp_path / "grey.png")
-    assert torch.equal(read_picture(tmp_path / "grey.png", 1)[0], values[..., 0] / 127.5 - 1)
-    assert read_picture(tmp_path / "grey.png", 3, Size(5, 4)).shape == (3, 5, 4)
-
-
 def test_a_picture_has_the_same_values_for_every_command(tmp_path: Path) -> None:
     picture = Image.new("RGB", (5, 4), (255, 0, 51))
     picture.save(tmp_path / "a.png")
@@ -204,27 +194,14 @@ def test_show_writes_one_file(form: str, show: Show) -> None:
     assert [path.name for path in Path().iterdir()] == [f"x.{form}"]
 
 
-def test_show_takes_the_user_s_image(show: Show, folder: Path) -> None:
-    Image.new("RGB", (20, 16), "red").save(folder / "red.png")
-    assert show("--out", "x.png", "--image", "../red.png", "--query", "15,19")[0] == 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
         (("--out", "x.gif"), 3, "must end in .png, .svg, .pdf, .html"),
-        (("--out", "x"), 3, "must end in"),
-        (("--out", "no/x.png"), 3, "there is no folder"),
         (("--out", "x.png", "--layer", "33"), 2, "near it: '3'"),
-        (("--out", "x.png", "--layer", "head"), 2, "near it: '0', '3', '6', '9'"),
         (("--out", "x.png", "--query", "64,0"), 2, "outside the image, which has 64x64 pixels"),
-        (("--out", "x.html", "--query", "0,99"), 2, "outside the image"),
-        (("--out", "x.png", "--query", "-1,0"), 2, "must be ROW,COLUMN"),
         (("--out", "x.png", "--image", "../converted/config.json"), 3, "is not a picture"),
-        (("--out", "x.png", "--image", "none.png"), 3, "there is no file"),
-        (("--out", "x.png", "--size", "0x4"), 2, "ROWSxCOLUMNS"),
         (("--out", "x.png", "--size", "1x1"), 3, "does not run on an image of 3x1x1"),
-        (("--out", "x.png", "--alpha", "0"), 2, "must be positive"),
         (("--out", "x.png", "--alpha", "1e300"), 3, "alpha must be positive and finite in torch.float32"),
         (("--out", "x.html", "--picture", "maps"), 2, "a page holds every picture"),
         (("--out", "x.png", "--picture", "cake"), 2, "cake"),

@@ -13,15 +13,14 @@ import pytest
 import torch
 
 from conv2attn.convert.errors import CheckpointError, ConversionError, OptionError, SelectionError
-from conv2attn.learn.experiment.folder import read_results
+from conv2attn.learn.experiment.folder import Result, read_results
 from conv2attn.learn.experiment.history import read_history
 from conv2attn.learn.experiment.recipes import ALL
-from conv2attn.learn.experiment.results import Line, lines
 from conv2attn.proofs.show.pictures.style import Sheet
 from conv2attn.proofs.show.show import View, show
 from conv2attn.proofs.show.trained.heads import draw_head_maps
 from conv2attn.proofs.show.trained.show import PICTURES, Runs, draw_runs, runs_at
-from conv2attn.proofs.show.trained.table import HEADER, TYPES, marks, table_rows
+from conv2attn.proofs.show.trained.table import HEADER, TYPES, distance_rows, marks, table_rows
 from tests.learn.experiments import run_tiny
 
 Damage = Callable[[Any], Any]  # changes what a file holds, or returns something else
@@ -77,22 +76,27 @@ def test_curves_and_table_are_of_every_network(experiment: Path) -> None:
 
 def test_the_table_has_the_results_of_the_run(experiment: Path) -> None:
     found = words(experiment, "table")
-    for line in lines(read_results(experiment)):
-        assert f"{line.parameters:,}" in found
-        assert f"{100 * line.mean:.1f} %" in found
+    for result in read_results(experiment):
+        assert f"{result.parameters:,}" in found
+        assert f"{100 * result.test:.1f} %" in found
 
 
 def test_a_row_says_what_the_encoding_is() -> None:
-    row = dict(zip(HEADER, table_rows([Line("learned+content", 1234, 3, 0.5, 0.125, 0.25)])[0], strict=True))
+    runs = [
+        Result("learned+content", seed, 1234, 1, 0.5, test, ((1.0,), (seed,))) for seed, test in enumerate((0.5, 1.0))
+    ]
+    row = dict(zip(HEADER, table_rows(runs)[0], strict=True))
     assert row == {
         "network": "learned+content",
         "positions": "relative, tables",
         "content": "yes",
         "parameters": "1,234",
-        "seeds": "3",
-        "test accuracy": "50.0 \u00b1 12.5 %",
-        "worst seed": "25.0 %",
+        "seeds": "2",
+        "test accuracy": "75.0 \u00b1 35.4 %",
+        "worst seed": "50.0 %",
     }
+    name = "learned+content"
+    assert distance_rows(runs) == [(name, "before", "1.00 \u00b1 0.00"), (name, "after", "0.50 \u00b1 0.71")]
 
 
 def test_types_are_those_of_the_draft_s_table_1() -> None:

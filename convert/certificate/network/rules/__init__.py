@@ -1,4 +1,4 @@
-"""What each operation makes of bounds.
+"""Rules that carry bounds through each operation.
 
 interval.py     bounds on values and differences; rounding
 call.py         one operation of a program

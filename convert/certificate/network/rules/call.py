@@ -19,8 +19,8 @@ class Call:
     Attributes:
         target: The operator of ATen.
         arguments: Each by its name: an ``Interval``, a tensor of constants, or what is no tensor.
-        shape: Of the result, or of the first of several.
-        arithmetic: How it rounds.
+        shape: Shape of the result, or of the first of several.
+        arithmetic: Its rounding.
     """
 
     target: torch._ops.OpOverload

@@ -25,7 +25,7 @@ class UnboundedError(Exception):
 
 
 class Known:
-    """What is known of a tensor that depends on the images."""
+    """Bounds on a tensor that depends on the images."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Interval(Known):
         return not bool(self.error.any())
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Interval:
-        """What a function that moves entries, or takes maxima of them, makes of the bounds."""
+        """Applies to the bounds a function that moves entries or takes maxima of them."""
         return Interval(function(self.low), function(self.high), function(self.error))
 
     def __neg__(self) -> Interval:
@@ -68,7 +68,7 @@ class Interval(Known):
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How an operation rounds.
+    """Rounding of an operation.
 
     Attributes:
         dtype: The precision of its operands and its result.
@@ -151,12 +151,12 @@ class Arithmetic:
         Args:
             exact: Bounds on its exact result; the error is what the operation makes of its inputs' errors.
             scale: Bound on the sum of the absolute values of all terms.
-            terms: How many roundings a term goes through, before ``block``.
+            terms: Number of roundings that a term goes through, before ``block``.
             same: Whether both programs do it on the same numbers.
-            lost: What is lost where operands are taken for 0, beside 5 times ``smallest`` a term (claim
+            lost: Error where operands are taken for 0, besides 5 times ``smallest`` a term (claim
                 ``underflow-errors``).
             reach: Bound on the absolute values of what is computed on the way, if they may be larger than ``scale``.
-            narrowings: How often a term is rounded to the dtype, if that is narrower than what is computed in.
+            narrowings: Number of times a term is rounded to the dtype, if it is narrower than the computing precision.
 
         Raises:
             UnboundedError: Something may overflow.

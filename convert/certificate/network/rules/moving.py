@@ -23,7 +23,7 @@ MOVES = (
     *(f"adaptive_max_pool{axes}d" for axes in (1, 2, 3)),
     "amax",
 )
-_SHAPED = ("view", "_unsafe_view")  # of memory that is laid out in another way here
+_SHAPED = ("view", "_unsafe_view")  # the memory layout may differ here
 
 
 def move(call: Call) -> Any:

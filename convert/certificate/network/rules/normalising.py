@@ -25,7 +25,7 @@ from .interval import Arithmetic, Interval, UnboundedError
 from .roundings import ROUNDINGS, rounded
 from .weighted import product
 
-_MOST = 0.5  # of a variance, lost to rounding: beyond, nothing is claimed
+_MOST = 0.5  # largest share of a variance that rounding may take; beyond, nothing is claimed
 _BLOCK = 16  # keys, at least, after which a softmax that is not stored is rescaled
 
 
@@ -126,9 +126,9 @@ def probabilities(x: Interval, dim: int, arithmetic: Arithmetic) -> tuple[Interv
     """Bounds on exact softmax, and what its rounding is relative to."""
     low, high = x.low - x.high.amax(dim, keepdim=True), x.high - x.high.amax(dim, keepdim=True)
     spread = -low.amin(dim, keepdim=True)
-    exponent = 3 * unit_roundoff(arithmetic.dtype) * spread.clamp(min=1)  # of what scores' rounding makes of a share
+    exponent = 3 * unit_roundoff(arithmetic.dtype) * spread.clamp(min=1)  # effect of the scores' rounding on a share
 
-    exps, unseen = (low.exp(), high.exp()), 4 * x.low.shape[dim] * 2.0**-53  # of a sum less one of its terms
+    exps, unseen = (low.exp(), high.exp()), 4 * x.low.shape[dim] * 2.0**-53  # rounding of a sum less one of its terms
 
     def share(own: Tensor, others: Tensor, sign: int) -> Tensor:
         total = others.sum(dim, keepdim=True)

@@ -31,7 +31,7 @@ class Activation:
     Attributes:
         slope: Its Lipschitz constant.
         range: From the smallest and largest value to bounds on the function's.
-        scale: What its rounding is relative to, as a multiple of the larger of 1 and |x|.
+        scale: The quantity that its rounding is relative to, as a multiple of the larger of 1 and |x|.
         reach: The largest number on the way, as a multiple of that.
     """
 

@@ -1,4 +1,4 @@
-r"""How often each operation rounds: the table from which the rules are made.
+r"""Number of roundings of each operation: the table from which the rules are made.
 
 A value goes through ``terms`` roundings in the precision u that is computed in, at least binary32, and through
 ``narrowings`` in the precision v of the tensors where that is less. The result then errs by at most
@@ -60,7 +60,7 @@ def _products(call: Call) -> int:
 
 
 def _transposed_products(call: Call) -> int:
-    """Of groups, each output channel reads in_channels / groups, at most at every tap."""
+    """Products of a transposed convolution: each output reads in_channels / groups channels, at most at every tap."""
     weight: Tensor = call["weight"]
     return len(weight) // int(call["groups"]) * weight[0, 0].numel() + 1
 

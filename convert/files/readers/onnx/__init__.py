@@ -40,5 +40,5 @@ def onnx_package(purpose: str) -> Any:
     try:
         import onnx
     except ImportError as error:
-        raise ToolError(f'{purpose} takes the package onnx: pip install "conv2attn[onnx]"') from error
+        raise ToolError(f'{purpose} needs the package onnx: pip install "conv2attn[onnx]"') from error
     return onnx

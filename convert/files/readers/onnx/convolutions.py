@@ -24,7 +24,7 @@ from .scopes import DEQUANTISED, Constant, Scope
 
 CONVOLUTIONS = (
     *("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "DeformConv"),
-    *("FusedConv", "NhwcConv", "NhwcFusedConv", "QLinearConvTranspose", "CausalConvWithState"),  # of ONNX Runtime
+    *("FusedConv", "NhwcConv", "NhwcFusedConv", "QLinearConvTranspose", "CausalConvWithState"),  # ONNX Runtime's own
 )
 """Operators that are convolutions of some kind, of any domain."""
 _ROUNDING = "the node rounds its input and its result to integers, which the layer does not"
@@ -143,7 +143,7 @@ def _dequantised(node: NodeProto, scope: Scope, number: int, scale: Tensor, zero
 
 
 def _fits(values: Tensor, weight: Tensor) -> bool:
-    """Whether values are one number, or one for each slice of a weight's first axis."""
+    """Whether there is one value, or one for each slice of a weight's first axis."""
     return values.shape in ((), (1,), weight.shape[:1])
 
 

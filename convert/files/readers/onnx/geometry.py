@@ -13,7 +13,7 @@ _SAME = ("SAME_UPPER", "SAME_LOWER")
 
 
 class RefusedError(Exception):
-    """Says why a node's convolution cannot be described."""
+    """A node's convolution cannot be described; the message says why."""
 
 
 def plain_geometry(attributes: Attributes, kernel: Sequence[int]) -> dict[str, Any]:

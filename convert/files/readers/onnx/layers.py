@@ -23,7 +23,9 @@ from .naming import layer_names
 from .scopes import Scope, scopes_of
 
 FOLDED = "the exporter folded a batch normalisation into the weights, so the layer computes both"
-COMPUTED = "the exporter computed the weights, as it does to fold in a batch normalisation, which is then in the layer"
+COMPUTED = (
+    "the exporter computed the weights, perhaps to fold in a batch normalisation, which is then part of the layer"
+)
 OPEN = "the file leaves open whether the weights have a batch normalisation folded in; if so, the layer computes both"
 _QUANTISED = "_quantized"  # ONNX Runtime's tools put it behind a weight's name
 _REWRITES, _FOLDING = "pkg.onnxscript.rewriter.rule_name", "FuseBatchNormIntoConv"  # written by torch's exporter

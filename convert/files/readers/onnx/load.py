@@ -35,14 +35,14 @@ def load_model(path: Path) -> tuple[ModelProto, tuple[Path, ...]]:
         if model.functions:
             model = inliner.inline_local_functions(model)
         attributes = (one.name for graph in graphs_of(model.graph) for node in graph.node for one in node.attribute)
-        if "output_shape" in attributes:  # of a ConvTranspose: what it crops depends on the size of its input
+        if "output_shape" in attributes:  # a ConvTranspose whose cropping depends on the size of its input
             model = shape_inference.infer_shapes(model)
     return model, (path, *files)
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Refuses a file for whatever is found wrong with it, or onnx raises, within."""
+    """Turns any flaw found in a file, or any error of onnx, within this context into a CheckpointError."""
     try:
         yield
     except CheckpointError as error:

@@ -16,7 +16,7 @@ from torch import nn
 
 _OPERATOR = re.compile(r"(?:Fused|QLinear)?(?:Depthwise)?(?:Conv|conv)(?:2[dD]|Transpose|Integer|olution)?(?:__\d+)?")
 _SIGNS = re.compile(r"[^\w.-]+")
-_TAKEN = frozenset(dir(nn.Module()))  # what a module has besides its layers
+_TAKEN = frozenset(dir(nn.Module()))  # a module's own attributes, besides its layers
 
 
 def layer_names(names: Collection[str]) -> dict[str, str]:

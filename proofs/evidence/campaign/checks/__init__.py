@@ -1,1 +1,1 @@
-"""What a campaign checks of each layer."""
+"""Checks that a campaign makes of each layer."""

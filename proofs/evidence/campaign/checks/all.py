@@ -1,4 +1,4 @@
-"""Ways to check one layer: each engine against the convolution, and against the literal engine.
+"""Checks of one layer: each engine against the convolution, and against the literal engine.
 
     integers      outputs on integer tensors are equal, also in parts and after a change of precision
     certificate   outputs on real numbers differ by no more than the certificate says, one-hot and soft
@@ -6,11 +6,11 @@
     gradients     of input, weight and bias, on integer tensors, are equal
     round trip    the convolution comes back bit for bit, and a saved layer computes the same
     extremes      as adversarial, on weights and inputs of every magnitude, also where subnormals are flushed
-    content       terms that read the image are what they are when written out
-    network       a network's certificate holds for what runs, or there is none
+    content       terms that read the image equal the formula written out
+    network       a network's certificate holds for the program that runs, or there is none
     autocast      under autocast, outputs differ by no more than the certificate of the rounded layer says
 
-An exception is a violation too: nothing that is asked of a layer here is refused.
+An exception is also a violation: no request made here may be refused.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .inputs import convolution, cotangent, images
 from .programs import FOLLOWED, PROGRAMS
 
 ANYWHERE = "heads anywhere"
-_MOST_MOVED, _LARGEST_ALPHA = 2.0, 8.0  # of heads that sit anywhere, in pixels
+_MOST_MOVED, _LARGEST_ALPHA = 2.0, 8.0  # of heads anywhere; the first in pixels
 _PARTS = 8  # about so many, of an output that the literal engine computes in parts
 
 
@@ -154,7 +154,7 @@ def check_extremes(case: Case) -> Iterator[Comparison]:
 
 @torch.no_grad()
 def check_content(case: Case) -> Iterator[Comparison]:
-    """Attention that reads the image to decide where to look is what it is when written out, in double precision."""
+    """Attention with content terms equals the formula written out in double precision."""
     layer, cpu = case.layer, torch.device("cpu")
     if number_of_scores(layer) > MOST_SCORES:
         return

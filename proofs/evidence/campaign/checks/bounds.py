@@ -1,4 +1,4 @@
-"""How far apart two engines may compute the same attention, wherever its heads are.
+"""Bounds on the difference of two engines that compute the same attention, wherever its heads are.
 
 The certificate compares attention with a convolution. A layer whose centres are anywhere is no convolution; there, two
 engines are compared with each other.
@@ -31,7 +31,7 @@ def engines_bound(layer: SelfAttention, x: Tensor) -> float:
     * a content term sums products too, in the precision of the probabilities (``_content_error``);
     * the output is rounded to the layer's precision.
 
-    What underflows is added as it is.
+    Underflow is added as an absolute error.
     """
     dtype, grid = layer.regime.dtype, layer.spec.padded_size(Size(*x.shape[2:]))
     keys = math.prod(grid)
@@ -62,7 +62,7 @@ def gate_gradient_bound(layer: SelfAttention, x: Tensor, upstream: Tensor) -> Te
 
 
 def _content_error(layer: SelfAttention, content: ContentTerms, limit: float, grid: Size, others: float) -> float:
-    """How far a score may be off by its content terms, for pixels of absolute value at most ``limit``.
+    """Bound on a score's error from its content terms, for pixels of absolute value at most ``limit``.
 
     Each is a product of factors that are sums over channels, key dimensions or parts of the encoding; sums of absolute
     values bound them. They are added to scores of at most ``others`` in the precision of the probabilities.

@@ -1,4 +1,4 @@
-"""What the checks of one layer share: each check asks other questions, and nothing is made twice.
+"""Data that the checks of one layer share, so that nothing is made twice.
 
 A layer that several checks use also remembers its tables from one to the next, as a layer of a network does.
 """
@@ -26,7 +26,7 @@ _NO_LIMIT = 2**62  # bytes: a campaign chooses the sizes of its inputs itself
 
 
 class Case:
-    """A random layer, and what several of its checks need.
+    """A random layer, and data that several of its checks need.
 
     Args:
         layer: The layer.

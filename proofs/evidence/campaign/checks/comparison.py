@@ -1,4 +1,4 @@
-"""One comparison: an error that was observed, and what is allowed."""
+"""One comparison: an observed error and its bound."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Comparison:
 
     Attributes:
         check: Name of the check that made it, out of ``CHECKS``.
-        kind: Of attention: "one-hot", "soft", or "heads anywhere".
-        what: What was compared.
+        kind: Kind of attention: "one-hot", "soft", or "heads anywhere".
+        what: Description of the compared tensors.
         error: The observed error; NaN where a result is no number.
-        bound: What is allowed; 0 where equality must be bitwise.
+        bound: Largest allowed error; 0 where equality must be bitwise.
             An infinite one allows nothing: inputs are chosen so that the certificate can be finite.
         note: Why torch's own convolution was not the reference, if it was not.
     """
@@ -89,7 +89,7 @@ class Comparer:
 
 
 def _unlike(observed: Tensor, expected: Tensor) -> str | None:
-    """How two tensors differ in shape or precision, if they do."""
+    """The difference of two tensors in shape or precision, in words; None if there is none."""
     if (observed.shape, observed.dtype) == (expected.shape, expected.dtype):
         return None
     kinds = [f"{tensor.dtype} {list(tensor.shape)}" for tensor in (observed, expected)]

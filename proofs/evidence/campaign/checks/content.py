@@ -20,8 +20,8 @@ from .....convert.size import Size
 from ...random_layers import RandomLayer, random_integers
 
 KEY_DIM = 2
-MOST_SCORES = 2**16  # of a layer that is written out
-_LIMIT = 1  # of the integers that content terms are made of: every score is then exact
+MOST_SCORES = 2**16  # scores of a layer that is written out
+_LIMIT = 1  # largest integer in content terms, so that every score is exact
 _GATES = torch.tensor([-0.5, 0, 0.25, 0.75, 1, 1.5], dtype=torch.float64)  # closed below 0, open above 1
 
 
@@ -55,7 +55,7 @@ def gate_gradient(attention: SelfAttention, gate: Tensor, x: Tensor, upstream: T
 
 
 def written_out(attention: SelfAttention, x: Tensor, opened: Tensor | None) -> Tensor:
-    """What a layer with content terms computes for x [batch, in_channels, *size], in its own precision.
+    """Computes a layer with content terms for x [batch, in_channels, *size], in its own precision.
 
     Args:
         attention: The layer.

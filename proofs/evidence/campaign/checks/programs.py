@@ -1,4 +1,4 @@
-"""Networks around one layer, some of which compute something else than their modules say.
+"""Networks around one layer, some of which compute something other than their modules say.
 
 A network's certificate holds for the code that was followed. Each program here does to a network what users do: hooks
 scale its input or output, a method is replaced, a tensor's bits are read as other numbers. The bound must hold for what
@@ -47,38 +47,41 @@ def own_forward(layer: nn.Module) -> nn.Module:
     return network
 
 
-class _Bits(nn.Module):
-    """Reads the bits of floating-point numbers as integers."""
+class _Apply(nn.Module):
+    """A module of a function.
+
+    Args:
+        function: From a tensor to a tensor.
+    """
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
 
     def forward(self, x: Tensor) -> Tensor:
-        """[...] to [...], in the same precision."""
-        integers = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
-        return x.view(integers).to(x.dtype)
+        """The function's value."""
+        return self.function(x)
 
 
-class _View(nn.Module):
-    """Writes through a view."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[batch, ...] to the same, scaled."""
-        x = x.clone(memory_format=torch.contiguous_format)
-        x.view(-1).mul_(FACTOR)
-        return x
+def read_bits(x: Tensor) -> Tensor:
+    """The bits of floating-point numbers, read as integers, in the same precision."""
+    integers = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
+    return x.view(integers).to(x.dtype)
 
 
-class _Scaled(nn.Module):
-    """A parametrisation."""
-
-    def forward(self, weight: Tensor) -> Tensor:
-        """The weight, scaled."""
-        return weight * FACTOR
+def write_through_view(x: Tensor) -> Tensor:
+    """Scales a tensor by writing through a view of it."""
+    x = x.clone(memory_format=torch.contiguous_format)
+    x.view(-1).mul_(FACTOR)
+    return x
 
 
 def parametrised(layer: nn.Module) -> nn.Module:
     """A normalisation whose weight is computed."""
-    norm = nn.BatchNorm2d(int(layer.out_channels), dtype=next(layer.parameters()).dtype)  # type: ignore[arg-type]
-    parametrize.register_parametrization(norm, "weight", _Scaled())
-    return nn.Sequential(layer, norm.to(next(layer.parameters()).device))
+    like = next(layer.parameters())
+    norm = nn.BatchNorm2d(int(layer.out_channels), dtype=like.dtype, device=like.device)  # type: ignore[arg-type]
+    parametrize.register_parametrization(norm, "weight", _Apply(lambda weight: weight * FACTOR))
+    return nn.Sequential(layer, norm)
 
 
 class _Laid(nn.Module):
@@ -87,7 +90,7 @@ class _Laid(nn.Module):
     Args:
         layer: The layer, which gives the number of channels, the precision and the device.
         layout: From a tensor to another of the same values, or some of them.
-        channels: How many channels are left.
+        channels: Number of channels that remain.
         normalised: Whether channels are normalised; otherwise they are mapped, as the last dimension.
     """
 
@@ -138,8 +141,8 @@ PROGRAMS: dict[str, Program] = {
     "hook before the root": hook_before,
     "hook after the root": hook_after,
     "forward of an instance": own_forward,
-    "bits read as integers": lambda layer: nn.Sequential(layer, _Bits()),
-    "write through a view": lambda layer: nn.Sequential(layer, _View()),
+    "bits read as integers": lambda layer: nn.Sequential(layer, _Apply(read_bits)),
+    "write through a view": lambda layer: nn.Sequential(layer, _Apply(write_through_view)),
     "parametrised": parametrised,
     **{f"{name}, normalised": laid_out(name, normalised=True) for name in LAYOUTS},
     **{f"{name}, mapped": laid_out(name, normalised=False) for name in LAYOUTS},

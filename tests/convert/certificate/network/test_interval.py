@@ -96,13 +96,6 @@ def test_a_number_beyond_the_precision_that_is_computed_in_has_no_bound(dtype: t
             arithmetic.scalar(value)
 
 
-def test_a_number_is_held_as_a_tensor_of_the_dtype_holds_it() -> None:
-    assert Arithmetic(torch.float64).held(0.3) == 0.3
-    assert Arithmetic(torch.bfloat16).held(0.3) == 0.30078125
-    assert Arithmetic(torch.float16).held(-0.3) == -0.300048828125
-    assert Arithmetic(torch.float32).held(1e39) == math.inf
-
-
 @pytest.mark.parametrize("narrowings", [1, 2])
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_a_sum_that_may_overflow_on_the_way_has_no_bound(dtype: torch.dtype, narrowings: int) -> None:

@@ -78,7 +78,7 @@ def test_a_folder_with_code_of_its_own_takes_consent(named_by: Path | None, tmp_
     place = folder(tmp_path, OWN, width=5)
     found = Architecture(f"hf:{place}").resolved()
     assert found == Architecture(f"hf:{place.resolve()}")
-    with pytest.raises(TrustNeededError, match=r"which has code of its own"):
+    with pytest.raises(TrustNeededError, match=r"has code of its own"):
         found.build(named_by=named_by)
     with pytest.raises(TrustNeededError, match=r"has code of its own in the folder, {'AutoModel': 'net.Mine'}"):
         pretrained(place)

@@ -11,7 +11,7 @@ import pytest
 from torch import nn
 
 from conv2attn.convert.errors import ArchitectureError, TrustNeededError
-from conv2attn.convert.files.architecture import Architecture, build_architecture
+from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.named.registries import offline
 from tests.registries import TIMM, TORCHVISION, TRANSFORMERS, install
 
@@ -26,7 +26,7 @@ def libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def built(spec: str, **arguments: Any) -> nn.Module:
     """Built as a folder that names it is: without the caller's consent to anything."""
-    return build_architecture(spec, arguments, named_by=FOLDER)
+    return Architecture(spec, arguments).build(named_by=FOLDER)
 
 
 def channels(network: nn.Module) -> int:
@@ -82,10 +82,11 @@ def test_a_registered_name_is_built_without_asking_and_without_weights(
 def test_what_fetches_or_brings_code_takes_consent_whoever_names_it(
     spec: str, arguments: dict[str, Any], why: str
 ) -> None:
-    for named_by, whose in ((None, "the architecture"), (FOLDER, "converted names the architecture")):
+    told = {None: f"the architecture {spec} ", FOLDER: f"converted names the architecture {spec}, which "}
+    for named_by, begins in told.items():
         with pytest.raises(TrustNeededError) as caught:
-            build_architecture(spec, arguments, named_by=named_by)
-        assert str(caught.value).startswith(f"{whose} {spec}, which ")
+            Architecture(spec, arguments).build(named_by=named_by)
+        assert str(caught.value).startswith(begins)
         assert why in str(caught.value)
     assert not fetched("timm") + fetched("torchvision.models") + fetched("torchvision.models.segmentation")
 
@@ -116,7 +117,7 @@ def test_code_that_a_file_names_takes_consent_and_is_not_imported(
     Path("net.py").write_text("from pathlib import Path\nPath('ran').touch()\n")
     with pytest.raises(TrustNeededError) as caught:
         built(spec, **arguments)
-    told = f"converted names the architecture {spec}, and building it would run code that a file chose"
+    told = f"converted names the architecture {spec}, which would run code that a file chose"
     assert str(caught.value) == told
     assert not Path("ran").exists()
 
@@ -124,7 +125,7 @@ def test_code_that_a_file_names_takes_consent_and_is_not_imported(
 @pytest.mark.usefixtures("libraries")
 def test_code_that_the_caller_names_runs_as_does_what_a_trusted_file_names() -> None:
     for consent in ({"named_by": None}, {"named_by": FOLDER, "trust": True}):
-        assert channels(build_architecture("timm:create_model", {"model_name": "tiny"}, **consent)) == 3
+        assert channels(Architecture("timm:create_model", {"model_name": "tiny"}).build(**consent)) == 3
 
 
 def test_the_project_s_own_examples_are_built_from_any_folder() -> None:
@@ -139,7 +140,7 @@ def test_the_project_s_own_examples_are_built_from_any_folder() -> None:
         ("large_ned", "'large_ned' does not name an architecture; close names: timm:large_net"),
         ("timm:tinny", "timm has no network 'tinny'; close names: tiny"),
         ("timm:zzz", "timm has no network 'zzz'"),
-        ("torchvision.models:tinny", "torchvision.models has no tinny: tinny is missing; close names: tiny"),
+        ("torchvision.models:tinny", "torchvision.models has no tinny; close names: tiny"),
         ("transformers:TinyForImage", "transformers has no network 'TinyForImage'; close names: TinyForImages"),
         ("transformers:TinyConfig", "transformers has no network 'TinyConfig'"),
         ("transformers:PreTrainedModel", "transformers has no network 'PreTrainedModel'"),

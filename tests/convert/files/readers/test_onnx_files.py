@@ -149,5 +149,5 @@ def test_without_the_package_a_file_is_refused_by_what_to_install(
 ) -> None:
     (tmp_path / "m.onnx").write_bytes(of().SerializeToString())
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(ToolError, match=r'takes the package onnx: pip install "conv2attn\[onnx\]"'):
+    with pytest.raises(ToolError, match=r'needs the package onnx: pip install "conv2attn\[onnx\]"'):
         read_onnx(tmp_path / "m.onnx")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
 from torch import Tensor, nn
 
 from conv2attn.convert import convert_model, save_converted
@@ -16,6 +18,8 @@ from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, T
 from conv2attn.convert.files.checkpoint import Opening, read_checkpoint
 from conv2attn.convert.files.open import open_network
 from conv2attn.convert.files.restore import restored_state
+from conv2attn.convert.spec import Convolution
+from conv2attn.proofs.evidence.strategies import convolutions_with_input, every_spec
 
 
 class Net(nn.Module):
@@ -142,3 +146,14 @@ def test_what_a_program_needs_and_is_not_there_is_named(tmp_path: Path, monkeypa
     with pytest.raises(CheckpointError, match=r"needs code that cannot be imported here .*Net"):
         open_network(tmp_path / "m", Opening(trust=True))
     assert read_checkpoint(tmp_path / "m").state_dict.keys() == keys
+
+
+@settings(max_examples=40)
+@given(convolutions_with_input(integers=True, specs=every_spec()))
+def test_a_pickled_module_is_the_convolution_that_was_saved(case: tuple[Convolution, Tensor]) -> None:
+    conv, x = case
+    with tempfile.TemporaryDirectory() as folder:
+        torch.save(nn.Sequential(conv), Path(folder, "m"))
+        cnn = open_network(Path(folder, "m")).cnn()
+        assert repr(cnn.get_submodule("0")) == repr(conv)
+        assert torch.equal(convert_model(cnn).model(x), conv(x))

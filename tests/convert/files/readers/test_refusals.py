@@ -116,14 +116,17 @@ KINDS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "GGUF": (gguf, "is a GGUF file"),
     "HDF5": (lambda path: path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(60)), "is an HDF5 file, as Keras writes"),
     "TFLite": (lambda path: path.write_bytes(bytes(4) + b"TFL3" + bytes(60)), "is a TensorFlow Lite file"),
-    "LFS": (lfs, "is a Git LFS pointer; git lfs pull fetches"),
+    "LFS": (lfs, "is a Git LFS pointer, not .*; git lfs pull fetches"),
     "HTML": (lambda path: path.write_text("<!DOCTYPE html><html></html>"), "is an HTML page"),
     "text": (lambda path: path.write_text("just text"), "is a text file"),
     "nothing": (lambda path: path.write_bytes(b""), "is empty"),
-    "array": (array, "is an array of NumPy's"),
-    "arrays": (arrays, "is arrays of NumPy's"),
+    "array": (array, "is a NumPy array"),
+    "arrays": (arrays, "is an archive of NumPy arrays"),
     "zip": (archive, "is a zip archive that PyTorch did not write"),
-    "gzip": (lambda path: path.write_bytes(b"\x1f\x8b" + bytes(60)), "is compressed by gzip; unpack it first"),
+    "gzip": (
+        lambda path: path.write_bytes(b"\x1f\x8b" + bytes(60)),
+        "is compressed by gzip, not .*; unpack it first",
+    ),
     "noise": (lambda path: path.write_bytes(bytes(range(256))), "is a file of an unknown kind"),
     "JSON": (lambda path: path.write_text('{"a": 1}'), "is JSON, but no index of a checkpoint in several files"),
     "pickle": (lambda path: path.write_bytes(pickle.dumps({"a": 1})), "pickle.dump wrote, not torch.save"),
@@ -151,6 +154,21 @@ def test_a_part_of_a_distributed_checkpoint_is_refused_with_what_makes_one_file(
     (tmp_path / ".metadata").touch()
     with pytest.raises(CheckpointError, match=r"is a checkpoint of torch\.distributed; python -m"):
         read_checkpoint(tmp_path)
+
+
+def test_a_file_that_is_not_there_is_refused_with_names_like_it_or_with_what_fetches_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("weights.pth").touch()
+    for path, told in (
+        ("weigths.pth", "; close names: weights.pth"),
+        ("zzz", ""),
+        ("microsoft/resnet-50", "; nothing is downloaded: hf download microsoft/resnet-50 gives a folder"),
+    ):
+        with pytest.raises(CheckpointError) as refused:
+            read_checkpoint(path)
+        assert str(refused.value) == f"there is no file {path}{told}"
 
 
 # Damage
