@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from conv2attn.convert import attention_from_conv, conv_from_attention, convert_model
-from conv2attn.convert.attention.reader import qualified_name, reader_of
+from conv2attn.convert.attention.reader import reader_of
 from conv2attn.convert.errors import UnsupportedLayerError
 
 
@@ -210,7 +210,3 @@ def test_what_no_layer_computes_is_refused_by_name(conv: nn.Module, why: str) ->
         convert_model(nn.Sequential(conv))
     assert why in str(caught.value)
     assert type(conv).__name__ in str(caught.value)
-
-
-def test_names_are_those_of_the_libraries() -> None:
-    assert qualified_name(Wan) == "diffusers.models.autoencoders.autoencoder_kl_wan.WanCausalConv3d"

@@ -24,7 +24,6 @@ from conv2attn.convert import (
     save_converted,
 )
 from conv2attn.convert.errors import UnsupportedLayerError
-from conv2attn.convert.spec import CONVOLUTIONS
 from conv2attn.proofs.evidence.random_layers import smallest_input
 from conv2attn.proofs.evidence.strategies import convolution_of, every_spec
 
@@ -248,29 +247,3 @@ def test_a_forward_of_the_instance_is_not_traced() -> None:
     model.forward = lambda x: x  # type: ignore[method-assign]
     with pytest.raises(ConversionError, match="replaced on the instance"):
         convert_model(model, trace=True)
-
-
-def test_two_calls_of_one_kernel_share_it() -> None:
-    model = OneCall(lambda self, x: F.conv2d(F.conv2d(x, self.kernel, padding=1), self.kernel, stride=2), (3, 3, 3, 3))
-    converted, x = convert_model(model, trace=True).model, torch.randn(1, 3, 8, 8)
-    first, second = attention(converted).values()
-    assert first.weight is second.weight
-    assert torch.equal(converted(x), model(x))
-
-
-def test_a_model_without_calls_is_converted_as_ever() -> None:
-    model, x = nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU()), image()
-    converted = convert_model(model, trace=True).model
-    assert type(converted) is nn.Sequential
-    assert torch.equal(converted(x), model(x))
-
-
-def test_all_kinds_of_convolution_are_known_as_functions() -> None:
-    assert len(CONVOLUTIONS) == 6
-    for axes, transposed in CONVOLUTIONS:
-        name = f"conv{'_transpose' if transposed else ''}{axes}d"
-        function = getattr(F, name)
-        model = OneCall(lambda self, x, function=function: function(x, self.kernel), (2, 2, *(2,) * axes))  # type: ignore[misc]
-        graph = fx.symbolic_trace(model)
-        x = torch.randn(1, 2, *(4,) * axes)
-        assert torch.equal(convert_model(graph, trace=True).model(x), model(x))

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, certify, conv_from_attention, convert_model, restore_model
 from conv2attn.proofs.evidence.strategies import INTEGER_LIMIT
+from tests.integers import integers, with_integers
 from tests.small_models import SMALL_MODELS
 
 SIZE = (2, 3, 12, 10)
 
 each_model = pytest.mark.parametrize("name", SMALL_MODELS)
 in_both_precisions = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-in_both_modes = pytest.mark.parametrize("training", [True, False])
 
 
 def network(name: str, dtype: torch.dtype = torch.float32, *, training: bool = False) -> nn.Module:
@@ -68,45 +68,28 @@ def test_every_convolution_becomes_attention_and_nothing_else_changes(name: str)
 
 @each_model
 @in_both_precisions
-@in_both_modes
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
-def test_the_output_is_bitwise_equal_under_auto(
-    name: str, dtype: torch.dtype, training: bool, memory_format: torch.memory_format
+def test_outputs_statistics_and_gradients_are_bitwise_equal_under_auto(
+    name: str, dtype: torch.dtype, memory_format: torch.memory_format
 ) -> None:
-    model = network(name, dtype, training=training)
-    converted = convert_model(model).model
-    x = torch.randn(SIZE, dtype=dtype).to(memory_format=memory_format)
-    expected, observed = model(x), converted(x)
-    assert observed.shape[1] == 5
-    assert torch.equal(observed, expected)
-    state = converted.state_dict()  # running statistics were updated alike
-    assert all(torch.equal(state[key], value) for key, value in model.state_dict().items())
-
-
-@each_model
-@in_both_precisions
-def test_gradients_of_all_parameters_are_bitwise_equal_under_auto(name: str, dtype: torch.dtype) -> None:
-    model = network(name, dtype, training=True)
-    converted = convert_model(model).model
-    x = torch.randn(SIZE, dtype=dtype)
-    for each in (model, converted):
-        torch.autograd.backward(each(x).square().mean())
-    observed = {key: parameter for key, parameter in converted.named_parameters() if parameter.requires_grad}
-    assert observed.keys() == dict(model.named_parameters()).keys()
-    for key, parameter in model.named_parameters():
-        gradient = observed[key].grad
-        assert parameter.grad is not None
-        assert gradient is not None
-        assert torch.equal(gradient, parameter.grad), key
-
-
-@each_model
-def test_the_literal_engine_decides_alike(name: str) -> None:
-    model = network(name, torch.float64)
-    converted = convert_model(model, engine="literal").model
-    x = torch.randn(SIZE, dtype=torch.float64)
-    with torch.no_grad():
-        assert torch.equal(converted(x).argmax(1), model(x).argmax(1))
+    for training in (True, False):
+        model = network(name, dtype, training=training)
+        converted = convert_model(model).model
+        x = torch.randn(SIZE, dtype=dtype).to(memory_format=memory_format)
+        expected, observed = model(x), converted(x)
+        assert observed.shape[1] == 5
+        assert torch.equal(observed, expected)
+        state = converted.state_dict()  # running statistics were updated alike
+        assert all(torch.equal(state[key], value) for key, value in model.state_dict().items())
+        for output in (expected, observed):
+            torch.autograd.backward(output.square().mean())
+        trained = [key for key, parameter in converted.named_parameters() if parameter.requires_grad]
+        assert trained == [key for key, _ in model.named_parameters()]
+        for key, parameter in model.named_parameters():
+            gradient = converted.get_parameter(key).grad
+            assert parameter.grad is not None
+            assert gradient is not None
+            assert torch.equal(gradient, parameter.grad), key
 
 
 @each_model
@@ -123,20 +106,14 @@ def test_each_layer_stays_within_its_certificate_on_its_own_features(name: str, 
 def test_each_layer_is_bitwise_equal_on_integers(name: str) -> None:
     converted = convert_model(network(name), engine="literal").model
     for layer, features in layer_inputs(converted, torch.randn(SIZE)):
-        with torch.no_grad():
-            for parameter in (layer.weight, layer.bias):
-                if parameter is not None:
-                    parameter.copy_(torch.randint_like(parameter, -INTEGER_LIMIT, INTEGER_LIMIT + 1))
-        integers = torch.randint_like(features, -INTEGER_LIMIT, INTEGER_LIMIT + 1)
-        assert torch.equal(layer(integers), conv_from_attention(layer)(integers)), layer
+        with_integers(layer, largest=INTEGER_LIMIT)
+        x = integers(*features.shape, largest=INTEGER_LIMIT)
+        assert torch.equal(layer(x), conv_from_attention(layer)(x)), layer
 
 
 @each_model
-@in_both_modes
-def test_restoring_gives_back_the_state_dict_and_the_printed_model(name: str, training: bool) -> None:
-    model = network(name, training=training)
-    converted = convert_model(copy.deepcopy(model)).model
-    assert [m.training for m in converted.modules()] == [m.training for m in model.modules()]
-    restored = restore_model(converted)
+def test_restoring_gives_back_the_state_dict_and_the_printed_model(name: str) -> None:
+    model = network(name)
+    restored = restore_model(convert_model(copy.deepcopy(model)).model)
     assert repr(restored) == repr(model)
     assert_same_state(restored, model)
