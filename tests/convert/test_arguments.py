@@ -93,7 +93,8 @@ WANT_MODELS: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize(
-    ("function", "given"), [*((each, "a string") for each in WANT_MODELS), *(("convert_model", each) for each in NOT_MODELS)]
+    ("function", "given"),
+    [*((each, "a string") for each in WANT_MODELS), *(("convert_model", each) for each in NOT_MODELS)],
 )
 def test_what_is_not_a_model_is_refused_with_what_to_do(function: str, given: str) -> None:
     make, reason = NOT_MODELS[given]

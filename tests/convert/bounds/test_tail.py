@@ -130,16 +130,6 @@ def test_what_an_input_that_varies_by_one_can_miss_is_rounded_up() -> None:
     assert Fraction(1, 2**31) < Fraction(tail_per_unit(layer)) / largest - 1 < Fraction(1, 2**29)
 
 
-def test_flat_heads_count_each_with_its_own_tail() -> None:
-    alphas = [0.1, 0.2, 3.0]
-    layer = layer_of(SPEC, alphas)
-    found = softmax_tail(layer, torch.tensor([2.0, 0.0, 1.0, 0.5], dtype=torch.float64)).tolist()
-    tails = torch.tensor([tail_fraction(alpha) for alpha in alphas] * 2, dtype=torch.float64)
-    each = layer.weight.detach().abs().flatten(2) @ tails
-    expected = [2 * each[0, 0], 2 * each[1, 0], each[2, 0] + each[2, 1] / 2, each[3, 0] + each[3, 1] / 2]
-    assert found == pytest.approx(list(map(float, expected)), rel=CLOSE)
-
-
 def test_a_single_head_and_one_hot_heads_are_not_said_to_be_counted_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tail, "_TABLE", 0)
     for taps, alpha, alone in ((1, 1.0, False), (2, 1.0, True), (3, 1.0, True), (2, 128.0, False), (1, 128.0, False)):

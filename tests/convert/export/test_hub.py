@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ from huggingface_hub.hf_api import HfApi
 from torch import nn
 
 from conv2attn.convert import ConversionError, SelfAttention, convert_model, restore_model
-from conv2attn.convert.errors import ToolError
 from conv2attn.convert.examples.networks import plain_cnn
 from conv2attn.convert.export import hub
 from conv2attn.convert.export.hub import HubNetwork
@@ -102,14 +99,6 @@ def test_a_card_of_ours_is_renewed_and_one_of_the_users_stays(tmp_path: Path) ->
     assert {path.name for path in (tmp_path / "net").iterdir()} == {*FILES, "notes.txt"}
 
 
-def test_what_cannot_be_saved_replaces_nothing(tmp_path: Path) -> None:
-    network().save_pretrained(tmp_path / "net")
-    before = {path.name: path.read_bytes() for path in (tmp_path / "net").iterdir()}
-    with pytest.raises(ConversionError, match="only a network with self-attention layers"):
-        HubNetwork(nn.Linear(2, 2)).save_pretrained(tmp_path / "net")
-    assert {path.name: path.read_bytes() for path in (tmp_path / "net").iterdir()} == before
-
-
 def test_layer_names_cannot_break_the_cards_table(tmp_path: Path) -> None:
     cnn = nn.Sequential()
     cnn.add_module("a|b`\n<script>", nn.Conv2d(3, 4, 3))
@@ -152,15 +141,3 @@ def test_a_repository_is_downloaded_without_anything_but_our_files(
     assert set(asked["allow_patterns"]) == FILES - {"README.md"}
     x = torch.rand(1, 3, 12, 10)
     assert torch.equal(loaded(x), saved(x))
-
-
-def test_an_unknown_option_is_refused(tmp_path: Path) -> None:
-    network().save_pretrained(tmp_path / "net")
-    with pytest.raises(TypeError, match="no option archtecture"):
-        HubNetwork.from_pretrained(tmp_path / "net", archtecture=plain_cnn())
-
-
-def test_without_huggingface_hub_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(ToolError, match=r'pip install "conv2attn\[hub\]"'):
-        importlib.reload(hub)
