@@ -64,7 +64,6 @@ class Denoiser(nn.Module):
         self.conv = nn.Conv2d(2, 3, 1)
 
     def forward(self, sample: Tensor, timestep: Tensor, *, scale: Tensor | None = None) -> Tensor:
-        """The picture at the step."""
         done: Tensor = self.conv(sample) * (timestep.view(-1, 1, 1, 1) + 1)
         return done if scale is None else done * scale
 

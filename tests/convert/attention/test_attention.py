@@ -143,12 +143,6 @@ def test_a_layer_answers_what_code_asks_a_convolution() -> None:
         assert getattr(layer, name) == getattr(conv, name)
 
 
-def test_a_layer_can_be_made_in_inference_mode() -> None:
-    conv, x = nn.Conv2d(2, 3, 3), torch.randn(1, 2, 9, 7)
-    with torch.inference_mode():
-        assert torch.equal(attention_from_conv(conv)(x), conv(x))
-
-
 def test_the_literal_engine_counts_its_operations_and_bytes() -> None:
     conv = nn.Conv2d(4, 6, (2, 3), stride=2, padding=1, groups=2)
     cost = ENGINES["literal"].cost(attention_from_conv(conv), Size(5, 7), batch=3)
@@ -157,11 +151,6 @@ def test_the_literal_engine_counts_its_operations_and_bytes() -> None:
     scores, project, mix = 10 * pairs, 2 * values * (4 // 2), 2 * 3 * pairs * 6
     assert cost.flops == scores + project + mix
     assert cost.bytes == 4 * (values + queries * (6 * keys + 3 * heads * keys))
-
-
-def test_the_maps_of_no_query_are_empty() -> None:
-    layer = attention_from_conv(nn.Conv2d(2, 2, (2, 3), padding=1))
-    assert layer.attention_probabilities((5, 4), queries=[]).shape == (6, 0, 7, 6)
 
 
 def test_the_sdpa_engine_counts_its_operations_and_bytes() -> None:

@@ -150,7 +150,6 @@ class Decoder(nn.Module):
         self.film = nn.Sequential(nn.Conv3d(1, 4, 3, padding=1), nn.ConvTranspose3d(4, 2, 2, stride=2))
 
     def forward(self, sound: Tensor, image: Tensor, film: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Each its own way."""
         return self.sound(sound), self.image(image), self.film(film)
 
 

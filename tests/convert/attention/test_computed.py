@@ -31,7 +31,6 @@ class Doubled(nn.Module):
     """A parametrisation of the user's own."""
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Twice the tensor."""
         return weight * 2
 
 

@@ -58,7 +58,6 @@ class Tied(nn.Module):
         self.encoder, self.bias = nn.Conv2d(3, 6, 3, padding=1), nn.Parameter(torch.zeros(3))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Decodes what it encodes."""
         return F.conv_transpose2d(torch.relu(self.encoder(x)), self.encoder.weight, self.bias, padding=1)
 
 
@@ -70,7 +69,6 @@ class Twice(nn.Module):
         self.first = nn.Conv2d(3, 3, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Adds a dilated one."""
         near: Tensor = self.first(x)
         return near + F.conv2d(x, self.first.weight, self.first.bias, padding=2, dilation=2)
 

@@ -57,7 +57,6 @@ class Same(nn.Conv2d):
     """Of the shape of timm's Conv2dSame."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """As the class of timm."""
         x = padded_same(x, self)
         return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
@@ -70,7 +69,6 @@ class Standardised(nn.Conv2d):
         self.same_pad, self.eps = same, eps
 
     def forward(self, x: Tensor) -> Tensor:
-        """As the class of timm."""
         x = padded_same(x, self) if self.same_pad else x
         flat = self.weight.reshape(1, self.out_channels, -1)
         weight = F.batch_norm(flat, None, None, training=True, momentum=0.0, eps=self.eps).reshape_as(self.weight)
@@ -86,7 +84,6 @@ class Scaled(Standardised):
         self.gain = nn.Parameter(torch.linspace(0.5, 2, self.out_channels).view(-1, 1, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """As the class of timm."""
         x = padded_same(x, self) if self.same_pad else x
         flat, gain = self.weight.reshape(1, self.out_channels, -1), (self.gain * self.scale).view(-1)
         weight = F.batch_norm(flat, None, None, weight=gain, training=True, momentum=0.0, eps=self.eps)
@@ -102,7 +99,6 @@ class ByDeviation(nn.Conv2d):
         self.eps = 1e-5
 
     def forward(self, x: Tensor) -> Tensor:
-        """As the class of mmcv."""
         c = self.weight.size(0)
         flat = self.weight.view(c, -1)
         mean = flat.mean(dim=1, keepdim=True).view(c, 1, 1, 1)
@@ -120,7 +116,6 @@ class Adapted(nn.Conv2d):
         self.weight_beta = nn.Buffer(torch.rand(self.out_channels, 1, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """As the class of mmcv."""
         flat = self.weight.view(self.weight.size(0), -1)
         mean = flat.mean(dim=1).view(-1, 1, 1, 1)
         std = torch.sqrt(flat.var(dim=1) + 1e-5).view(-1, 1, 1, 1)

@@ -20,12 +20,10 @@ class Unordered(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor) -> Tensor:
-        """The weight."""
         return weight.clone()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        """The gradient, rounded otherwise at each call of several threads."""
         Unordered.calls += torch.get_num_threads() > 1
         return gradient * (1 + Unordered.calls * 2.0**-20)
 
@@ -39,7 +37,6 @@ class Computed(nn.Conv2d):
     """A convolution whose weight comes through the above."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """Convolves with the weight."""
         return F.conv2d(input, unordered(self), self.bias, self.stride)
 
 

@@ -100,7 +100,7 @@ def test_heads_that_are_trained_have_a_table_each() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("alpha", [0.3, 2.0, 31.9, 32.0, 200.0])
+@pytest.mark.parametrize("alpha", [0.3, 31.9, 200.0])
 def test_the_keys_of_a_query_are_about_those_that_are_not_left_out(alpha: float, dtype: torch.dtype) -> None:
     distances = torch.arange(-60, 61, dtype=torch.float64)
     probabilities = (-alpha * distances.square()).softmax(0).unsqueeze(0)

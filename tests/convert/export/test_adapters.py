@@ -24,7 +24,6 @@ class LowRank(nn.Module):
         self.b = nn.Parameter(torch.zeros(len(weight), rank))
 
     def forward(self, weight: Tensor) -> Tensor:
-        """W + B A."""
         return weight + (self.b @ self.a).view_as(weight)
 
 
@@ -32,11 +31,9 @@ class Int8(nn.Module):
     """Whole numbers from -127 to 127 and a scale for each output channel."""
 
     def forward(self, numbers: Tensor, scale: Tensor) -> Tensor:
-        """The weight."""
         return numbers * scale
 
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """The numbers nearest to a weight, and their scale."""
         scale = weight.abs().amax(tuple(range(1, weight.ndim)), keepdim=True) / 127
         return (weight / scale).round().to(torch.int8), scale
 

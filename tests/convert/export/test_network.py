@@ -43,22 +43,26 @@ class Up(nn.Module):
         self.up = nn.ConvTranspose2d(4, 2, 2, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[batch, 3, rows, columns] -> [batch, 2, rows, columns]."""
         out: torch.Tensor = self.up(self.body(self.body(self.stem(x)).relu()))
         return out
 
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], list[tuple[int, int, int]]]] = {
-    "plain": (plain_cnn, [(2, 16, 16), (3, 12, 20)]),
-    "residual": (residual_cnn, [(2, 16, 16), (3, 12, 20)]),
-    "mobile": (mobile_cnn, [(2, 16, 16), (3, 12, 20)]),
+    "plain": (plain_cnn, [(2, 16, 12), (3, 12, 20)]),
+    "residual": (residual_cnn, [(2, 16, 12), (3, 12, 20)]),
+    "mobile": (mobile_cnn, [(2, 16, 12), (3, 12, 20)]),
     "transposed": (Up, [(2, 8, 12), (1, 14, 10)]),
     "U-Net": (UNet, [(2, 8, 12), (1, 10, 6)]),
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        *(("plain", "literal"), ("residual", "separable"), ("mobile", "attention")),
+        *((name, form) for name in ("transposed", "U-Net") for form in FORMS),
+    ],
+)
 def test_a_network_is_exported_within_its_certificate(name: str, form: str, tmp_path: Path) -> None:
     factory, sizes = NETWORKS[name]
     checked(factory().eval(), tmp_path / "net.onnx", form, sizes)

@@ -42,7 +42,6 @@ class Bare(nn.Module):
         self.note: Any = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """A small network."""
         x = F.conv2d(self.layer(x), self.kernel, stride=self.step, padding=1).relu()
         x = F.conv2d(x, self.blur, groups=len(self.blur))
         return through_a_helper(x, self.held.weight, self.held.bias)
@@ -60,7 +59,6 @@ class Around(nn.Module):
         self.inner = inner
 
     def forward(self, x: Tensor) -> Tensor:
-        """Goes on as the numbers say."""
         inner: Any = self.inner
         output: Tensor = inner(x) if x.sum() > -1e9 and inner.note == "kept" else x
         return output
@@ -75,7 +73,6 @@ class OneCall(nn.Module):
         self.kernel = nn.Parameter(torch.randn(shape))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Its call."""
         call: Callable[[OneCall, Tensor], Tensor] = self.call
         return call(self, x)
 
@@ -217,7 +214,6 @@ class WithDefault(nn.Module):
         self.kernel, self.calls = nn.Parameter(torch.randn(3, 3, 1, 1)), 0
 
     def forward(self, x: Tensor, mask: Tensor | None = None, scale: float = 2.0) -> Tensor:
-        """Its call."""
         x = F.conv2d(x if mask is None else x * mask, self.kernel) * scale
         return x if scale != 1.0 else -x
 

@@ -69,7 +69,6 @@ class ReadsAValue(nn.Module):
         self.first, self.second = nn.Conv2d(1, 2, 1), nn.Conv2d(2, 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps [batch, 1, rows, columns] to [batch, 1, rows, columns]."""
         y = self.first(x)
         z: Tensor = self.second(y if y.sum().item() > 0 else -y)
         return z
