@@ -148,6 +148,9 @@ def test_one_layer_alone_has_weights_of_its_own(model: nn.Sequential) -> None:
     assert torch.equal(conv_from_attention(layer)(x), conv(x))
 
 
+@pytest.mark.parametrize(
+    "model", [WAYS[way] for way in ("weight_norm", "spectral_norm, by a hook", "pruned twice")], indirect=True
+)
 def test_a_folder_is_loaded_with_the_architecture_and_refused_without(model: nn.Sequential, tmp_path: Path) -> None:
     fresh, x = copy.deepcopy(model, detached(model)), image()
     with torch.no_grad():

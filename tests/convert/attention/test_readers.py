@@ -314,6 +314,10 @@ def test_what_an_attention_layer_cannot_keep_is_refused() -> None:
         attention_from_conv(holding)
 
 
+some = pytest.mark.parametrize("conv", [CONVOLUTIONS[name] for name in ("scaled, same", "adapted")], indirect=True)
+
+
+@some
 def test_a_folder_is_loaded_with_the_architecture_and_refused_without(conv: nn.Conv2d, tmp_path: Path) -> None:
     model, x = network(conv).eval(), image(conv)
     save_converted(convert_model(model).model, tmp_path / "made")
@@ -340,6 +344,7 @@ def test_a_class_with_the_name_of_a_known_one_is_not_believed(monkeypatch: pytes
         attention_from_conv(impostor(2, 4, 3, stride=2))
 
 
+@some
 def test_a_read_layer_is_exported_and_traced(conv: nn.Conv2d) -> None:
     model, x = convert_model(network(conv).eval()).model, image(conv)
     exported = torch.export.export(model, (x,)).module()

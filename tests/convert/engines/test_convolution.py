@@ -232,8 +232,16 @@ def test_a_result_lies_in_memory_as_torchs_own(lying: str, axes: int) -> None:
     weight = torch.ones(5, 3, *(2,) * axes)
     expected = (F.conv2d if axes == 2 else F.conv3d)(x, weight)
     assert laid_out_like(x, torch.zeros(expected.shape)).stride() == expected.stride()
-    narrow = x[..., :2], weight, None, Geometry.of(axes, (*(1,) * (axes - 1), 2))
-    assert convolve(*narrow).stride() == (F.conv2d if axes == 2 else F.conv3d)(*narrow[:3], *narrow[3]).stride()
+
+
+@pytest.mark.parametrize("lying", MEMORY_FORMATS)
+def test_a_narrow_result_lies_in_memory_as_that_of_a_convolution(lying: torch.memory_format) -> None:
+    x, weight, geometry = (
+        laid_out(torch.randn(2, 3, 8, 4), lying),
+        torch.randn(6, 1, 3, 3),
+        Geometry.of(2, (1, 2), groups=3),
+    )
+    assert convolve(x, weight, None, geometry).stride() == F.conv2d(x, weight, None, *geometry).stride()
 
 
 @pytest.mark.parametrize("lying", MEMORY_FORMATS)
@@ -242,14 +250,14 @@ def test_a_kernel_of_one_tap_and_its_gradients_are_right(
     lying: torch.memory_format, stride: tuple[int, int], padding: tuple[int, int]
 ) -> None:
     geometry = Geometry(stride, padding, (1, 1))
-    x = torch.randint(-3, 4, (2, 5, 8, 10)).float().contiguous(memory_format=lying)
-    weight, bias = torch.randint(-3, 4, (4, 5, 1, 1)).float(), torch.arange(4.0)
+    x = integers(2, 5, 8, 10).contiguous(memory_format=lying)
+    weight, bias = integers(4, 5, 1, 1), torch.arange(4.0)
     leaves = [tensor.requires_grad_() for tensor in (x, weight, bias)]
     observed = convolve(x, weight, bias, geometry)
     exact = F.conv2d(x.double(), weight.double(), bias.double(), *geometry)
     assert torch.equal(observed.double(), exact)
     assert observed.stride() == F.conv2d(x, weight, bias, *geometry).stride()
-    upstream = torch.randint(-3, 4, exact.shape).double()
+    upstream = integers(*exact.shape, dtype=torch.float64)
     found = torch.autograd.grad(observed, leaves, upstream.float())
     for gradient, expected in zip(found, torch.autograd.grad(exact, leaves, upstream), strict=True):
         assert torch.equal(gradient, expected)

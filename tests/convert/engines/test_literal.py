@@ -22,6 +22,7 @@ from conv2attn.convert.errors import EngineError
 from conv2attn.convert.heads.encoding import key_positions, relative_encoding, relative_positions
 from conv2attn.convert.size import Size
 from tests.bounds import output_bound
+from tests.integers import integers, with_integers
 
 GEOMETRIES: dict[str, tuple[type[nn.Module], tuple[int, ...], dict[str, Any]]] = {
     "a sequence": (nn.Conv1d, (6,), {"kernel_size": 3, "stride": 2, "padding": 1}),
@@ -86,11 +87,9 @@ def test_the_output_is_the_formula(geometry: str, groups: int) -> None:
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_with_content_the_output_is_the_formula_in_one_softmax_or_behind_a_gate(geometry: str, gated: bool) -> None:
     layer, size = layer_of(geometry)
-    content = layer.add_content(2, gated=gated)
-    x = torch.randint(-1, 2, (3, 4, *size)).double()
+    content = with_integers(layer.add_content(2, gated=gated), largest=1)
+    x = integers(3, 4, *size, largest=1, dtype=torch.float64)
     with torch.no_grad():
-        for parameter in content.parameters():
-            parameter.copy_(torch.randint(-1, 2, parameter.shape))
         if content.gate is not None:
             content.gate.copy_(torch.linspace(0, 1, layer.num_heads))
         padded, asked = layer.spec.pad(x), all_queries(layer.spec, size, like=x)

@@ -13,7 +13,6 @@ from conv2attn.convert import ConversionError, SelfAttention2d, attention_from_c
 from conv2attn.convert.engines.literal import bytes_needed, project_values
 from conv2attn.convert.heads.gate import opening
 from conv2attn.convert.size import Size
-from tests.bounds import output_bound, softmax_bound
 from tests.integers import integers, with_integers
 
 SIZE = Size(4, 5)
@@ -160,29 +159,6 @@ def test_a_closed_gate_has_a_gradient_at_every_alpha(alpha: float | None) -> Non
             gradient = layer.get_parameter(name).grad
             assert gradient is not None
             assert (gradient != 0).all()
-
-
-@pytest.mark.parametrize("alpha", [None, 0.5])
-def test_probabilities_are_mixed_by_the_gate(alpha: float | None) -> None:
-    layer, x = gated_layer(convolution(), alpha=alpha), image(2)
-    by_position = attention_from_conv(convolution(), alpha=alpha).attention_probabilities(SIZE)
-    opened = open_gate(layer).view(-1, 1, 1, 1)
-    gate_of(layer).data.fill_(1)
-    by_content = layer.attention_probabilities(SIZE, x=x)
-    gate_of(layer).data.copy_(opened.flatten())
-    mixed = (1 - opened) * by_position + opened * by_content
-    bound = (1 - opened) * softmax_bound(by_position) + opened * softmax_bound(by_content)
-    difference = (layer.attention_probabilities(SIZE, x=x) - mixed).abs()
-    assert (difference <= bound + 8 * torch.finfo(torch.float64).eps * mixed).all()
-
-
-def test_an_open_gate_ignores_the_positions() -> None:
-    x = image(2)
-    sharp, flat = (gated_layer(convolution(), alpha=alpha) for alpha in (8.0, 0.5))
-    flat.load_state_dict(sharp.state_dict() | {"alpha": flat.alpha})
-    for layer in (sharp, flat):
-        gate_of(layer).data.fill_(1)
-    assert ((sharp(x) - flat(x)).abs() <= output_bound(sharp, x)).all()
 
 
 def test_a_gate_is_never_less_than_single_precision() -> None:

@@ -56,11 +56,6 @@ def test_the_memory_is_known_exactly_where_the_convolution_has_an_output(
         assert (layer.input_size, layer.literal_bytes) == (size, 4 * spec.num_heads * queries * keys)
 
 
-def test_the_image_has_the_channels_of_the_first_convolution_even_if_that_is_not_planned() -> None:
-    model = nn.Sequential(nn.Conv2d(3, 8, (1, 3)), nn.Conv2d(8, 2, 1))
-    assert layer_input_sizes(model, ["1"], size=Size(5, 7)) == {"1": Size(5, 5)}
-
-
 class ReadsAValue(nn.Module):
     """A network whose path depends on what it computes."""
 

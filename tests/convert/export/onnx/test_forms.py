@@ -87,7 +87,7 @@ def test_soft_attention_is_that_of_the_layer(conv: Convolution, form: str, alpha
 )
 def test_a_window_of_a_long_kernel_leaves_nothing_out(conv: Convolution) -> None:
     layer = attention_from_conv(with_integers(conv))
-    x = torch.randint(-4, 5, (2, 2, *([83] if layer.spec.axes == 1 else [47, 59]))).float()
+    x = integers(2, 2, *([83] if layer.spec.axes == 1 else [47, 59]))
     (output,) = run(layer_network(layer, "separable", 11), x=x.numpy())
     with torch.no_grad():
         assert torch.equal(torch.from_numpy(output), conv(x))
@@ -123,7 +123,7 @@ def test_a_centre_off_by_one_is_seen(form: str, monkeypatch: pytest.MonkeyPatch)
         return heads_module.Heads(heads.spec, heads.alpha, moved, heads.dtype)
 
     monkeypatch.setattr(heads_module.Heads, "of", shifted)
-    x = torch.randint(-4, 5, (1, 2, 6, 7)).float()
+    x = integers(1, 2, 6, 7)
     (output,) = run(layer_network(layer, form, 23), x=x.numpy())
     with torch.no_grad():
         assert not torch.equal(torch.from_numpy(output), conv(x))
