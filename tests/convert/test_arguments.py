@@ -36,7 +36,6 @@ from conv2attn.convert.attention.layer import set_engine
 from conv2attn.convert.model.convert import plan_conversion
 
 RANGE = (-1.0, 1.0)
-any_engine: Any = set_engine
 door: Any = convert  # the public functions, as they look to somebody without a type checker
 
 
