@@ -53,10 +53,9 @@ def test_an_image_without_a_batch_is_one_image(engine: str) -> None:
         (torch.zeros(2, 4, 7, 1), "does not fit into an input of 7x1"),
     ],
 )
-@pytest.mark.parametrize("engine", ["auto", "literal", "factored"])
-def test_an_input_that_does_not_fit_is_refused_in_words(engine: str, x: Tensor, said: str) -> None:
+def test_an_input_that_does_not_fit_is_refused_in_words(x: Tensor, said: str) -> None:
     with pytest.raises(ConversionError, match=said):
-        SelfAttention2d(SPEC, engine=engine)(x)
+        SelfAttention2d(SPEC)(x)
 
 
 def test_maps_that_do_not_exist_are_refused() -> None:
@@ -117,27 +116,9 @@ def test_printing_a_layer_shows_geometry_heads_alpha_and_engine() -> None:
 def test_a_layer_answers_what_code_asks_a_convolution() -> None:
     conv = nn.Conv2d(4, 6, (3, 2), stride=(2, 1), padding=(1, 0), groups=2)
     layer = attention_from_conv(conv)
-    for name in (
-        "in_channels",
-        "out_channels",
-        "kernel_size",
-        "stride",
-        "padding",
-        "dilation",
-        "groups",
-        "padding_mode",
-    ):
+    sizes = ("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation")
+    for name in (*sizes, "groups", "padding_mode"):
         assert getattr(layer, name) == getattr(conv, name)
-
-
-def test_the_literal_engine_counts_its_operations_and_bytes() -> None:
-    conv = nn.Conv2d(4, 6, (2, 3), stride=2, padding=1, groups=2)
-    cost = ENGINES["literal"].cost(attention_from_conv(conv), Size(5, 7), batch=3)
-    heads, queries, keys = 6, 3 * 4, 7 * 9
-    pairs, values = heads * queries * keys, heads * keys * 3 * 6
-    scores, project, mix = 10 * pairs, 2 * values * (4 // 2), 2 * 3 * pairs * 6
-    assert cost.flops == scores + project + mix
-    assert cost.bytes == 4 * (values + queries * (6 * keys + 3 * heads * keys))
 
 
 def test_the_sdpa_engine_counts_its_operations_and_bytes() -> None:

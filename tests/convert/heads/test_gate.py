@@ -97,8 +97,9 @@ def cut_off(gradient: Tensor, gate: Tensor) -> Tensor:
     return gradient.masked_fill(((gate < 0) & (gradient > 0)) | ((gate > 1) & (gradient < 0)), 0)
 
 
-@pytest.mark.parametrize("engine", ["auto", "literal", "separable"])
-@pytest.mark.parametrize("queries", [1, 3, 10**6])
+@pytest.mark.parametrize(
+    ("engine", "queries"), [("auto", 1), ("separable", 1), ("literal", 1), ("literal", 3), ("literal", 10**6)]
+)
 def test_a_gate_s_gradient_is_cut_off_as_a_whole_however_many_queries_are_taken_at_a_time(
     engine: str, queries: int
 ) -> None:

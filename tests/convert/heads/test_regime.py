@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +21,23 @@ from conv2attn.convert import (
     save_converted,
 )
 from conv2attn.convert.engines import ENGINES
-from conv2attn.convert.heads.regime import (
-    _ONE_HOT_GAP,
-    ONE_HOT_ALPHA,
-)
+from conv2attn.convert.heads.regime import _ONE_HOT_GAP, ONE_HOT_ALPHA
 from tests.positions import set_alpha
 
 SPEC = ConvSpec(1, 1, kernel_size=(3, 2), dilation=(2, 1))
 
 
+def half_of_the_smallest(dtype: torch.dtype) -> mpmath.mpf:
+    """Half of the smallest positive number: what is less rounds to zero."""
+    limits = torch.finfo(dtype)
+    return mpmath.mpf(limits.smallest_normal) * mpmath.mpf(limits.eps) / 2
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_threshold_is_the_first_integer_whose_exponential_rounds_to_zero(dtype: torch.dtype) -> None:
-    limits = torch.finfo(dtype)
-    half_of_smallest = Fraction(limits.smallest_normal) * Fraction(limits.eps) / 2
+    threshold = ONE_HOT_ALPHA[dtype]
     with mpmath.workdps(50):
-        half = mpmath.mpf(half_of_smallest.numerator) / mpmath.mpf(half_of_smallest.denominator)
-        threshold = ONE_HOT_ALPHA[dtype]
-        assert mpmath.exp(-threshold) < half < mpmath.exp(-(threshold - 1))
+        assert mpmath.exp(-threshold) < half_of_the_smallest(dtype) < mpmath.exp(-(threshold - 1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -54,11 +53,10 @@ def test_from_the_threshold_on_softmax_is_exactly_one_hot(dtype: torch.dtype) ->
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_gap_with_room_for_exp_s_rounding_lies_below_the_threshold_and_rounds_to_zero(dtype: torch.dtype) -> None:
-    gap, limits = _ONE_HOT_GAP[dtype], torch.finfo(dtype)
+    gap = _ONE_HOT_GAP[dtype]
     assert gap < ONE_HOT_ALPHA[dtype]
-    half = Fraction(limits.smallest_normal) * Fraction(limits.eps) / 2
     with mpmath.workdps(50):
-        assert mpmath.exp(-gap) * (1 + 2.0**-8) < mpmath.mpf(half.numerator) / mpmath.mpf(half.denominator)
+        assert mpmath.exp(-gap) * (1 + 2.0**-8) < half_of_the_smallest(dtype)
     assert torch.tensor([0, -gap], dtype=torch.float64).softmax(0).to(dtype).tolist() == [1, 0]
 
 
@@ -101,7 +99,9 @@ def test_a_default_alpha_follows_the_dtype_and_one_that_was_given_stays(start: t
     assert layer.regime.is_exact
     assert layer.alpha.tolist() == [1024 if dtype == torch.float64 else 128] * 6
     set_alpha(layer, 2, 2.5)
-    assert layer.double().float().alpha.tolist() == [*layer.alpha.tolist()[:2], 2.5, *layer.alpha.tolist()[3:]]
+    given = layer.positions.alpha
+    assert given[2] == 2.5
+    assert layer.double().positions.alpha == layer.float().positions.alpha == given
     assert SelfAttention2d(SPEC, alpha=128, dtype=start).to(dtype).alpha.tolist() == [128] * 6
 
 

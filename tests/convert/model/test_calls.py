@@ -174,14 +174,6 @@ def test_what_is_not_traced_stays_as_it_is() -> None:
     assert len(calls) == 2  # the hook runs in the model and in its copy
 
 
-def test_gradients_reach_the_kernel_of_a_call() -> None:
-    model, x = Bare(), image()
-    converted = convert_model(model, trace=True, inplace=True).model
-    expected = torch.autograd.grad(model(x).square().sum(), model.kernel)[0]
-    observed = torch.autograd.grad(converted(x).square().sum(), model.kernel)[0]
-    torch.testing.assert_close(observed, expected)
-
-
 @pytest.mark.parametrize(
     ("call", "reason"),
     [
