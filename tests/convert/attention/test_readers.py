@@ -286,6 +286,23 @@ def test_a_reader_that_is_wrong_is_refused_and_nothing_is_converted(
     assert list(model.modules()) == modules
 
 
+def test_a_reader_is_tried_on_one_thread_so_that_no_order_of_sums_decides() -> None:
+    threads, before = set(), torch.get_num_threads()
+
+    def weight(parts: Any) -> Tensor:
+        threads.add(torch.get_num_threads())
+        return standardised(parts)
+
+    register_reader(Standardised, Reader(perhaps_same_padded, weight))
+    torch.set_num_threads(2)
+    try:
+        attention_from_conv(Standardised(2, 4, 3, stride=2))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert 1 in threads
+
+
 def test_a_reader_is_of_one_class_and_not_of_its_subclasses() -> None:
     class Further(Same):
         def forward(self, x: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from conv2attn.convert import attention_from_conv, compare_layers, convert_model
 from conv2attn.convert.certificate.reference import right_convolutions
@@ -242,6 +244,46 @@ def test_a_narrow_result_lies_in_memory_as_that_of_a_convolution(lying: torch.me
         Geometry.of(2, (1, 2), groups=3),
     )
     assert convolve(x, weight, None, geometry).stride() == F.conv2d(x, weight, None, *geometry).stride()
+
+
+class Channels(TorchFunctionMode):
+    """Notes how many channels of a group the convolutions that torch is asked for have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[int] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (F.conv1d, F.conv2d, F.conv3d):
+            self.asked.append(args[1].shape[1])
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked"),
+    [
+        *(({"channels": channels}, 16) for channels in (2, 15, 16)),
+        *(({"channels": channels}, channels) for channels in (1, 17)),
+        *(({"stride": stride}, asked) for stride, asked in (((2, 1), 16), ((1, 1), 5), ((2,), 5), ((1, 1, 2), 5))),
+        ({"taps": 2}, 5),
+        ({"groups": 2}, 5),
+        ({"dtype": torch.float64}, 5),
+        *(({"trained": trained}, asked) for trained, asked in (("bias", 16), ("image", 5), ("nothing", 5))),
+    ],
+)
+def test_a_kernel_of_one_tap_whose_gradient_torch_may_write_beyond_its_memory_fills_a_register(
+    changes: dict[str, Any], asked: int
+) -> None:
+    """No result shows it: what lies beyond is somebody else's."""
+    case: dict[str, Any] = {"channels": 5, "stride": (1, 2), "taps": 1, "groups": 1, "dtype": torch.float32} | changes
+    channels, stride, taps, groups, dtype = (case[n] for n in ("channels", "stride", "taps", "groups", "dtype"))
+    x = integers(1, channels * groups, *(8 for _ in stride), dtype=dtype)
+    weight, bias = integers(4, channels, *(taps for _ in stride), dtype=dtype), torch.ones(4, dtype=dtype)
+    leaves = {"image": x, "kernel": weight, "bias": bias, "nothing": torch.ones(())}
+    leaves[case.get("trained", "kernel")].requires_grad_()
+    with Channels() as noted:
+        convolve(x, weight, bias, Geometry.of(len(stride), stride, groups=groups))
+    assert noted.asked == [asked]
 
 
 @pytest.mark.parametrize("lying", MEMORY_FORMATS)

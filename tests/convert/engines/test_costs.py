@@ -108,6 +108,3 @@ def test_the_keys_of_a_query_are_about_those_that_are_not_left_out(alpha: float,
     assert abs(keys_read(alpha, 121, dtype) - left) <= 2
     assert keys_read(alpha, 2, dtype) == min(2, keys_read(alpha, 121, dtype))
     assert keys_read(0.0, 121, dtype) == 121
-
-
-ROWS, COLUMNS = [torch.ones(4, 9), torch.ones(4, 9)], [torch.ones(5, 7)]  # two tables along the rows, one the columns
