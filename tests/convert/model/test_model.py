@@ -20,21 +20,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, fx, nn
 
-from conv2attn.convert import ConversionError, ConvSpec, SelfAttention2d, certify, convert_model
+from conv2attn.convert import ConversionError, ConvSpec, certify, convert_model
 from conv2attn.convert.certificate.reference import right_convolutions
 from conv2attn.convert.errors import Problem, UnsupportedLayerError
 from conv2attn.convert.files.report import CertifiedReport
 from conv2attn.convert.model.convert import NOT_SELECTED
 from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of, convolutions_with_input
-from tests.small_models import Composite, composite_input
+from tests.small_models import Composite, attention, composite_input
 
 NAMES = [("stem",), ("blocks.0", "blocks.2"), ("named.a-b.0.0",), ("tied",)]
-
-
-def attention(model: nn.Module, name: str = "") -> SelfAttention2d:
-    layer = model.get_submodule(name)
-    assert isinstance(layer, SelfAttention2d)
-    return layer
 
 
 def snapshot(model: nn.Module) -> list[tuple[str, int, int]]:

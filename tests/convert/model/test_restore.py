@@ -10,26 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from conv2attn.convert import ConvSpec, SelfAttention2d, certify, convert_model, restore_model
+from conv2attn.convert import ConvSpec, certify, convert_model, restore_model
 from conv2attn.convert.bounds.tail import tail_per_unit
 from conv2attn.convert.errors import NotAConvolutionError
 from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of, convolutions_with_input
 from tests.positions import move_center, set_alpha
-from tests.small_models import Composite, composite_input
-
-
-def attention(model: nn.Module, name: str = "") -> SelfAttention2d:
-    layer = model.get_submodule(name)
-    assert isinstance(layer, SelfAttention2d)
-    return layer
-
-
-def assert_same_state(model: nn.Module, expected: nn.Module) -> None:
-    state, expected_state = model.state_dict(), expected.state_dict()
-    assert list(state) == list(expected_state)
-    for key, value in expected_state.items():
-        assert state[key].dtype == value.dtype
-        assert torch.equal(state[key], value), key
+from tests.small_models import Composite, assert_same_state, attention, composite_input
 
 
 @given(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, certify, conv_from_attention, convert_model, restore_model
-from tests.small_models import SMALL_MODELS
+from tests.small_models import SMALL_MODELS, assert_same_state
 
 SIZE = (2, 3, 12, 10)
 
@@ -42,12 +42,6 @@ def layer_inputs(model: nn.Module, x: Tensor) -> list[tuple[SelfAttention2d, Ten
 
 def count(model: nn.Module, kind: type[nn.Module]) -> int:
     return sum(isinstance(module, kind) for module in model.modules())
-
-
-def assert_same_state(model: nn.Module, expected: nn.Module) -> None:
-    state, expected_state = model.state_dict(), expected.state_dict()
-    assert list(state) == list(expected_state)
-    assert all(torch.equal(state[key], value) for key, value in expected_state.items())
 
 
 @each_model
