@@ -247,32 +247,32 @@ def test_a_narrow_result_lies_in_memory_as_that_of_a_convolution(lying: torch.me
 
 
 class Channels(TorchFunctionMode):
-    """Notes how many channels of a group the convolutions that torch is asked for have."""
+    """Notes how many channels of a group the calls of torch have."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[int] = []
+        self.seen: list[int] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (F.conv1d, F.conv2d, F.conv3d):
-            self.asked.append(args[1].shape[1])
+            self.seen.append(args[1].shape[1])
         return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize(
-    ("changes", "asked"),
+    ("changes", "seen"),
     [
         *(({"channels": channels}, 16) for channels in (2, 15, 16)),
         *(({"channels": channels}, channels) for channels in (1, 17)),
-        *(({"stride": stride}, asked) for stride, asked in (((2, 1), 16), ((1, 1), 5), ((2,), 5), ((1, 1, 2), 5))),
+        *(({"stride": stride}, seen) for stride, seen in (((2, 1), 16), ((1, 1), 5), ((2,), 5), ((1, 1, 2), 5))),
         ({"taps": 2}, 5),
         ({"groups": 2}, 5),
         ({"dtype": torch.float64}, 5),
-        *(({"trained": trained}, asked) for trained, asked in (("bias", 16), ("image", 5), ("nothing", 5))),
+        *(({"trained": trained}, seen) for trained, seen in (("bias", 16), ("image", 5), ("nothing", 5))),
     ],
 )
 def test_a_kernel_of_one_tap_whose_gradient_torch_may_write_beyond_its_memory_fills_a_register(
-    changes: dict[str, Any], asked: int
+    changes: dict[str, Any], seen: int
 ) -> None:
     """No result shows it: what lies beyond is somebody else's."""
     case: dict[str, Any] = {"channels": 5, "stride": (1, 2), "taps": 1, "groups": 1, "dtype": torch.float32} | changes
@@ -283,7 +283,7 @@ def test_a_kernel_of_one_tap_whose_gradient_torch_may_write_beyond_its_memory_fi
     leaves[case.get("trained", "kernel")].requires_grad_()
     with Channels() as noted:
         convolve(x, weight, bias, Geometry.of(len(stride), stride, groups=groups))
-    assert noted.asked == [asked]
+    assert noted.seen == [seen]
 
 
 @pytest.mark.parametrize("lying", MEMORY_FORMATS)
