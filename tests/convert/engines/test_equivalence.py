@@ -52,7 +52,8 @@ def input_range(x: Tensor) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("engine", ENGINE_NAMES)
-@given(dtype=st.sampled_from(DTYPES), data=st.data())
+@pytest.mark.parametrize("dtype", DTYPES)
+@given(data=st.data())
 def test_integers_give_bitwise_equal_outputs_and_gradients(
     engine: str, dtype: torch.dtype, data: st.DataObject
 ) -> None:
