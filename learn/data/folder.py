@@ -31,7 +31,8 @@ def folder(
             alike: 70 % train, 10 % choose, 20 % test. Or it holds folders train, val and test, of classes each: what
             is not there is divided from train.
         channels: 1 for grey values, 3 for red, green and blue.
-        size: Scale to these rows and columns; None does as the preprocessing says, or takes the first picture's.
+        size: Scale to these rows and columns; None does as the preprocessing says, and takes the first picture's where
+            it does not say.
         preprocessing: The network's preprocessing in training, which scales and cuts pictures.
 
     Raises:
@@ -45,8 +46,8 @@ def folder(
             f"{path} must hold a folder for each of at least two classes; it holds {len(places[0].classes)}"
         )
     _check_counts(path, places[-1] if "" in parts else parts["train"])
-    if size is None and preprocessing is None:
-        size = Size(*read_picture(places[0].files[0], channels).shape[1:])
+    if size is None and (preprocessing is None or preprocessing.size is None):
+        size = Size(*_pixels(places[0].files[0], channels, None, preprocessing).shape[1:])
     read = {part: _read(path, each, channels, size, preprocessing) for part, each in parts.items()}
     classes = places[0].classes
     if "" in read:

@@ -16,6 +16,7 @@ from ...convert.attention.layer import SelfAttention
 from ...convert.certificate.distance import distance_from_convolution
 from ...convert.certificate.layer import InputRange
 from ...convert.certificate.sampled import inputs_of_layers
+from ...convert.engines.axes import axis_probabilities
 from ...convert.engines.literal import all_queries
 from ...convert.heads.encoding import key_positions
 from ...convert.heads.gate import opening
@@ -91,16 +92,37 @@ def nonlocality(layer: SelfAttention, x: Tensor) -> float:
     output = layer.spec.output_size(size)
     every = torch.cartesian_prod(*(torch.arange(length) for length in output)).view(-1, len(output))
     taken = every[torch.linspace(0, len(every) - 1, min(_QUERIES, len(every))).long()]
-    content = None if layer.content is None else x
     padded, like = layer.spec.padded_size(size), torch.empty((), dtype=torch.float64)
     keys, queries = key_positions(padded, like=like), all_queries(layer.spec, size, like=like)
-    maps = layer.num_heads * len(keys) * (1 if content is None else len(x))
+    maps = len(keys) * (1 if layer.content is None else layer.num_heads * len(x))
     total = 0.0
     for part in taken.split(max(1, _PROBABILITIES // maps)):
         far = torch.cdist(queries[[_row(query, output) for query in part]], keys)
-        seen = layer.attention_probabilities(size, queries=part.tolist(), x=content)
-        total += len(part) * float((seen.cpu().double().flatten(-layer.spec.axes) * far).sum(-1).mean())
+        if layer.content is None:
+            attended = _expected(layer, size, part, far.view(-1, *padded))
+        else:
+            seen = layer.attention_probabilities(size, queries=part.tolist(), x=x)
+            attended = (seen.cpu().double().flatten(-layer.spec.axes) * far).sum(-1)
+        total += len(part) * float(attended.mean())
     return total / len(taken)
+
+
+def _expected(layer: SelfAttention, size: Size, queries: Tensor, far: Tensor) -> Tensor:
+    """sum_k p(k) far(k) of positional attention, p a product of one factor an axis: [num_heads, queries].
+
+    Args:
+        layer: The layer.
+        size: Size of its input.
+        queries: Some output pixels, [queries, axes].
+        far: Of each query's keys, [queries, *padded size].
+    """
+    *others, last = (
+        axis_probabilities(layer, size, axis)[:, queries[:, axis]].cpu().double() for axis in range(layer.spec.axes)
+    )
+    found = torch.einsum("q...k,hqk->hq...", far, last)
+    for shares in reversed(others):
+        found = torch.einsum("hq...k,hqk->hq...", found, shares)
+    return found
 
 
 def _row(query: Tensor, output: Size) -> int:

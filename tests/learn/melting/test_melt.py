@@ -13,15 +13,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from conv2attn.convert import certify_network, convert_model, restore_model
+from conv2attn.convert.attention.layer import SelfAttention
+from conv2attn.convert.engines.literal import all_queries
 from conv2attn.convert.errors import ConversionError, NotAConvolutionError, OptionError
 from conv2attn.convert.examples.images import draw_images
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.report import CertifiedReport
+from conv2attn.convert.heads.encoding import key_positions
 from conv2attn.convert.model.report import Report
+from conv2attn.convert.size import Size
 from conv2attn.learn.melting.groups import POSITION_RATE, parameter_groups
 from conv2attn.learn.melting.melt import MELTED_ALPHA, attention_layers, melt
-from conv2attn.learn.melting.record import AttentionRecorder
+from conv2attn.learn.melting.record import AttentionRecorder, nonlocality
 from tests.learn.small import network
 from tests.processes import finished
 
@@ -289,6 +293,25 @@ def test_what_a_network_writes_into_a_layer_s_input_does_not_change_what_is_reco
     model.writes = True
     assert record(model) == expected
     assert record(model) == expected
+
+
+@pytest.mark.parametrize(
+    ("conv", "shape"),
+    [
+        (nn.Conv1d(3, 2, 3, stride=2, padding=1), (2, 3, 11)),
+        (nn.Conv2d(3, 2, (5, 3), dilation=(1, 2)), (2, 3, 8, 7)),
+        (nn.ConvTranspose2d(3, 2, 3, stride=2), (2, 3, 3, 4)),
+        (nn.Conv3d(2, 2, (1, 2, 3)), (1, 2, 3, 4, 5)),
+    ],
+)
+def test_nonlocality_is_the_mean_distance_of_the_attention_s_own_maps(conv: nn.Module, shape: tuple[int, ...]) -> None:
+    layer, x = melt(conv, alpha=0.5), torch.randn(shape)
+    assert isinstance(layer, SelfAttention)
+    size, spec = Size(*shape[2:]), layer.spec
+    keys = key_positions(spec.padded_size(size), like=torch.zeros((), dtype=torch.float64))
+    far = torch.cdist(all_queries(spec, size, like=keys), keys)
+    wanted = (layer.attention_probabilities(size).double().flatten(2) * far).sum(-1).mean().item()
+    assert nonlocality(layer, x) == pytest.approx(wanted, rel=1e-6)
 
 
 def test_many_probabilities_are_looked_at_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
