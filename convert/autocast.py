@@ -23,9 +23,10 @@ from torch import Tensor
 
 def autocast_dtype(device: torch.device) -> torch.dtype | None:
     """The dtype to which autocast rounds on a device now, or None where it is off."""
-    if not torch.amp.is_autocast_available(device.type) or not torch.is_autocast_enabled(device.type):
+    kind = device.type
+    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
         return None
-    return torch.get_autocast_dtype(device.type)
+    return torch.get_autocast_dtype(kind)
 
 
 def rounded(tensor: Tensor, dtype: torch.dtype) -> Tensor:

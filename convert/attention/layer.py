@@ -180,8 +180,9 @@ class SelfAttention(RestingPositions):
         """
         if not isinstance(input, Tensor):
             return self._forward_other(input, need_weights=need_weights)
-        sizes = input.shape[input.ndim - self.spec.axes :]
-        spec = self.spec if output_size is None else self.spec.with_output_size(sizes, output_size)
+        spec = self.spec
+        if output_size is not None:
+            spec = spec.with_output_size(input.shape[input.ndim - spec.axes :], output_size)
         if not need_weights and self._is_convolution():
             return self._convolve(input, spec)
         if not is_traced():
@@ -205,13 +206,13 @@ class SelfAttention(RestingPositions):
 
     def _convolve(self, x: Tensor, spec: ConvSpec) -> Tensor:
         """The convolution's own call; in eager mode, an input that it does not take is named in our words."""
-        dtype = None if is_traced() else autocast_dtype(x.device)
+        if is_traced():
+            return own_call(spec, x, self.weight, self.bias)
+        dtype = autocast_dtype(x.device)
         if dtype is not None:
             values = self._values(spec).rounded(dtype)
             with without_autocast(x.device):
                 return own_call(spec, rounded(x, dtype), values.weight, values.bias)
-        if is_traced():
-            return own_call(spec, x, self.weight, self.bias)
         try:
             return own_call(spec, x, self.weight, self.bias)
         except (RuntimeError, GeometryError):

@@ -60,9 +60,10 @@ def content_cost(layer: AttentionLayer, content: ContentTerms, size: Size, *, ba
     return Cost(flops, (held + formed) * element)
 
 
-def without_content(layer: AttentionLayer) -> LayerValues:
-    """The positional part of a layer."""
-    return LayerValues.of(layer)._replace(content=None)
+def without_content(layer: AttentionLayer, content: ContentTerms, size: Size, *, batch: int) -> LayerValues:
+    """The positional part of a layer, which has the memory that content leaves; a trace, of symbols, counts none."""
+    held = 0 if is_traced() else content_cost(layer, content, size, batch=batch).bytes
+    return LayerValues.of(layer)._replace(content=None, memory_limit=max(layer.memory_limit - held, 0))
 
 
 def attend_content(
@@ -87,7 +88,8 @@ def attend_content(
         return (output if bias is None else output + bias.view(-1, *(1,) * layer.spec.axes)).to(x.dtype)
     weight, opened = head_weights(layer, layer.regime.dtype), opened.to(layer.regime.dtype)
     by_content = _content_sum(layer, content, x, opened.view(-1, 1, 1, 1) * weight, None)
-    values = _closed(without_content(layer), 1 - opened)
+    positions = without_content(layer, content, Size(*x.shape[2:]), batch=x.shape[0])
+    values = _closed(positions, 1 - opened)
     positional = by_position if _FACTORED.refusal(values) is not None else _FACTORED.attend
     return positional(values, x) + by_content.to(x.dtype)
 

@@ -151,7 +151,7 @@ def known_fault(x: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[in
         size: Size of the convolved image, where it is not that of x: of a transposed convolution, its result's.
     """
     is_half, is_volume, step = x.dtype in _HALF, weight.ndim == 5, geometry.stride[-1]
-    if not x.is_cpu or x.dtype == torch.float64 or is_traced() or not (is_half or is_volume or step > 1):
+    if not (is_half or is_volume or step > 1) or not x.is_cpu or x.dtype == torch.float64 or is_traced():
         return None
     lengths, reach, pads = size or x.shape[2 - weight.ndim :], spans(weight, geometry), _pads(weight, geometry)
     along = list(zip(lengths, reach, geometry.stride, map(max, pads), strict=True))

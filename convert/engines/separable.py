@@ -55,8 +55,10 @@ class SeparableEngine(Engine):
         """The passes over all distinct tables, and the channels in between; what content costs comes on top."""
         if layer.content is not None:
             behind = content_cost(layer, layer.content, size, batch=batch)
-            joined = layer.content.gate is None
-            return behind if joined else behind + self.cost(without_content(layer), size, batch=batch)
+            if layer.content.gate is None:
+                return behind
+            positions = without_content(layer, layer.content, size, batch=batch)
+            return behind + self.cost(positions, size, batch=batch)
         spec, output, grid = layer.spec, layer.spec.output_size(size), layer.spec.padded_size(size)
         names = list(zip(*_table_names(layer), strict=True))
         leading, lengths = 0, list(grid)
