@@ -304,7 +304,7 @@ def test_what_a_network_writes_into_a_layer_s_input_does_not_change_what_is_reco
     ],
 )
 def test_nonlocality_is_the_mean_distance_of_the_attention_s_own_maps(conv: nn.Module, shape: tuple[int, ...]) -> None:
-    layer, x = melt(conv, alpha=0.5), torch.randn(shape)
+    ((_, layer),), x = attention_layers(melt(conv, alpha=0.5)), torch.randn(shape)
     size, spec = Size(*shape[2:]), layer.spec
     keys = key_positions(spec.padded_size(size), like=torch.zeros((), dtype=torch.float64))
     far = torch.cdist(all_queries(spec, size, like=keys), keys)
