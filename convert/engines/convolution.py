@@ -1,7 +1,7 @@
 """The convolution's own call, in a wider dtype where torch's call gives wrong numbers in silence.
 
 On a CPU torch leaves convolutions to oneDNN, and torch 2.13 (oneDNN 3.12) gets some of them wrong.
-``docs/verification.md`` shows each in plain torch, and says when and on which CPUs it happens:
+``docs/wrong-convolutions.md`` shows each in plain torch, and says when and on which CPUs it happens:
 
 * A result that is one column wide, with a stride along the columns: garbage, in half precision, of volumes, or where
   every group has one input channel.
@@ -109,7 +109,7 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry)
     """
     fault = known_fault(x, weight, geometry)
     if fault is None:
-        if is_overrun(x, weight, bias, geometry):
+        if _is_overrun(x, weight, bias, geometry):
             x, weight = (F.pad(each, (0, 0, 0, 0, 0, _ONE_VECTOR - weight.shape[1])) for each in (x, weight))
         return _CONVOLUTIONS[weight.ndim - 3](x, weight, bias, *geometry)
     dtype = _WIDER[fault]
@@ -150,42 +150,29 @@ def known_fault(x: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[in
         geometry: As for ``convolve``.
         size: Size of the convolved image, where it is not that of x: of a transposed convolution, its result's.
     """
-    if not x.is_cpu or x.dtype == torch.float64 or is_traced():
+    is_half, is_volume, step = x.dtype in _HALF, weight.ndim == 5, geometry.stride[-1]
+    if not x.is_cpu or x.dtype == torch.float64 or is_traced() or not (is_half or is_volume or step > 1):
         return None
-    if x.dtype not in _HALF and weight.ndim < 5 and geometry.stride[-1] == 1:
-        return None
-    lengths = x.shape[2 - weight.ndim :] if size is None else size
-    if x.dtype == torch.bfloat16 and _is_wrong_in_bfloat16(weight, geometry, lengths):
+    lengths, reach, pads = size or x.shape[2 - weight.ndim :], spans(weight, geometry), _pads(weight, geometry)
+    along = list(zip(lengths, reach, geometry.stride, map(max, pads), strict=True))
+    is_large = all(length >= max(span, stride) and zeros < span for length, span, stride, zeros in along)
+    is_odd = weight.shape[-1] >= _WIDE or step >= _FAR or max(geometry.dilation[:-1], default=1) > 1
+    if x.dtype == torch.bfloat16 and (is_odd or not is_large):
         return HALF
-    padding = _padding(weight, geometry)
-    if weight.ndim == 5 and any(padding) and not _is_large(weight, geometry, lengths):
+    columns, span, _, zeros = along[-1]
+    if (is_volume and not is_large and any(map(any, pads))) or (zeros >= span and columns < step):
         return BEYOND
-    if padding[-1] >= spans(weight, geometry)[-1] and lengths[-1] < geometry.stride[-1]:
-        return BEYOND
-    if geometry.stride[-1] == 1 or (weight.ndim < 5 and weight.shape[1] > 1 and x.dtype not in _HALF):
-        return None
-    steps = lengths[-1] + sum(_pads(weight, geometry)[-1]) - spans(weight, geometry)[-1]
-    return NARROW if steps < geometry.stride[-1] else None
+    is_affected = step > 1 and (is_half or is_volume or weight.shape[1] == 1)
+    return NARROW if is_affected and columns + sum(pads[-1]) - span < step else None
 
 
-def is_overrun(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry) -> bool:
+def _is_overrun(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry) -> bool:
     """Whether torch may write beyond its memory when it differentiates by the kernel or the bias."""
     if max(geometry.stride) == 1 or weight.ndim != 4 or not 1 < weight.shape[1] < _ONE_VECTOR or geometry.groups > 1:
         return False
     if not x.is_cpu or x.dtype != torch.float32 or weight.shape[2:].numel() > 1 or is_traced():
         return False
     return torch.is_grad_enabled() and (weight.requires_grad or (bias is not None and bias.requires_grad))
-
-
-def _is_wrong_in_bfloat16(weight: Tensor, geometry: Geometry, size: Sequence[int]) -> bool:
-    wide = weight.shape[-1] >= _WIDE or geometry.stride[-1] >= _FAR or max(geometry.dilation[:-1], default=1) > 1
-    return wide or not _is_large(weight, geometry, size)
-
-
-def _is_large(weight: Tensor, geometry: Geometry, size: Sequence[int]) -> bool:
-    """Whether an image is at least as large as the kernel and its stride, and the padding smaller than the kernel."""
-    along = zip(size, spans(weight, geometry), geometry.stride, _padding(weight, geometry), strict=True)
-    return all(length >= max(span, stride) and padding < span for length, span, stride, padding in along)
 
 
 def _pads(weight: Tensor, geometry: Geometry) -> tuple[tuple[int, int], ...]:
@@ -195,11 +182,6 @@ def _pads(weight: Tensor, geometry: Geometry) -> tuple[tuple[int, int], ...]:
     if geometry.padding == "valid":
         return ((0, 0),) * len(geometry.stride)
     return tuple(((span - 1) // 2, span // 2) for span in spans(weight, geometry))
-
-
-def _padding(weight: Tensor, geometry: Geometry) -> tuple[int, ...]:
-    """Zeros at the end of each axis that has more of them."""
-    return tuple(max(pair) for pair in _pads(weight, geometry))
 
 
 def is_channels_last(x: Tensor) -> bool:
@@ -216,8 +198,8 @@ def laid_out_like(x: Tensor, y: Tensor) -> Tensor:
 
 def result_size(x: Tensor, weight: Tensor, geometry: Geometry, output_padding: tuple[int, ...]) -> tuple[int, ...]:
     """Size of a transposed convolution's result."""
-    padding, size = _padding(weight, geometry), x.shape[2 - weight.ndim :]
-    along = zip(size, geometry.stride, padding, spans(weight, geometry), output_padding, strict=True)
+    size = x.shape[2 - weight.ndim :]
+    along = zip(size, geometry.stride, geometry.padding, spans(weight, geometry), output_padding, strict=True)
     return tuple((n - 1) * stride - 2 * zeros + span + added for n, stride, zeros, span, added in along)
 
 

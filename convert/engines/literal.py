@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -66,8 +65,9 @@ class LiteralEngine(Engine):
         per_score += batch * (0 if layer.content is None else layer.content.score_flops)
         project = 2 * batch * keys * spec.num_heads * spec.out_channels * spec.in_channels // spec.groups
         mix = 2 * batch * pairs * spec.out_channels
-        memory = _Memory.of(layer, size, batch=batch)
-        return Cost(per_score * pairs + project + mix, memory.held(queries))
+        values, query, _ = bytes_needed(layer, size, batch=batch)
+        held = values + max(min(queries * query, _room(layer, values)), query)
+        return Cost(per_score * pairs + project + mix, held)
 
     def error(self, layer: AttentionLayer) -> float:
         """``rounding.literal_error``."""
@@ -91,8 +91,8 @@ def _chunks(layer: AttentionLayer, size: Size, x: Tensor) -> Sequence[Tensor]:
     queries = all_queries(layer.spec, size, like=x)
     if is_traced():
         return [queries]
-    memory = _Memory.of(layer, size, batch=x.shape[0])
-    return torch.split(queries, memory.chunk(len(queries), kept=_is_differentiated(layer, x)))
+    kept = _is_differentiated(layer, x)
+    return torch.split(queries, _at_a_time(layer, size, len(queries), batch=x.shape[0], is_kept=kept))
 
 
 def all_queries(spec: ConvSpec, size: Size, *, like: Tensor) -> Tensor:
@@ -155,7 +155,7 @@ def attention_maps(layer: AttentionLayer, size: Size, queries: Tensor, padded: T
         EngineError: The maps themselves would exceed it.
     """
     layer, batch = LayerValues.of(layer), 1 if padded is None else padded.shape[0]
-    chunk = _Memory.of(layer, size, batch=batch, values=False).chunk(len(queries), kept=True)
+    chunk = _at_a_time(layer, size, len(queries), batch=batch, is_kept=True, has_values=False)
     maps = None
     for start in range(0, len(queries), max(chunk, 1)):
         part = attention_probabilities(layer, size, queries[start : start + chunk], padded)
@@ -181,62 +181,43 @@ def project_values(layer: AttentionLayer, padded: Tensor) -> Tensor:
     return torch.einsum("goch,bgck->hkbgo", slices, pixels).flatten(3)
 
 
-@dataclass(frozen=True)
-class _Memory:
-    """Bytes that the engine needs, known before anything is allocated.
+def bytes_needed(layer: AttentionLayer, size: Size, *, batch: int) -> tuple[int, int, int]:
+    """Bytes of a batch's values of all heads, of one query while it is computed, and of its probabilities.
 
-    Attributes:
-        limit: Most bytes it may hold at the same time.
-        near: Most bytes of a chunk, if one query needs no more.
-        values: Bytes of the values of all heads.
-        query: Bytes of one query's encoding, scores and probabilities while they are computed.
-        kept: Bytes of one query's probabilities, which a backward pass or a caller keeps.
-        what: The request, for the error message.
+    A query's are its encoding, scores and probabilities; the latter are kept by a backward pass or a caller.
     """
+    spec, grid = layer.spec, layer.spec.padded_size(size)
+    keys, element = math.prod(grid), layer.regime.dtype.itemsize
+    scores = spec.num_heads * keys * (1 if layer.content is None else batch)
+    copies = 3 if layer.content is None or layer.content.gate is None else 5  # gated, two softmaxes are mixed
+    query = (2 * encoding_dim(spec.axes) * keys + copies * scores) * score_dtype(layer, grid).itemsize
+    return spec.num_heads * keys * batch * spec.out_channels * element, query, scores * element
 
-    limit: int
-    near: int
-    values: int
-    query: int
-    kept: int
-    what: str
 
-    @classmethod
-    def of(cls, layer: AttentionLayer, size: Size, *, batch: int, values: bool = True) -> _Memory:
-        """Counts the bytes for a batch of inputs of this size, with or without values to mix."""
-        spec, grid = layer.spec, layer.spec.padded_size(size)
-        keys = math.prod(grid)
-        scores = spec.num_heads * keys * (1 if layer.content is None else batch)
-        score_bytes = score_dtype(layer, grid).itemsize
-        copies = 3 if layer.content is None or layer.content.gate is None else 5  # gated, two softmaxes are mixed
-        probability_bytes = layer.regime.dtype.itemsize
-        return cls(
-            limit=layer.memory_limit,
-            near=_NEAR if layer.weight.device.type == "cpu" else layer.memory_limit,
-            values=spec.num_heads * keys * batch * spec.out_channels * probability_bytes if values else 0,
-            query=(2 * encoding_dim(spec.axes) * keys + copies * scores) * score_bytes,
-            kept=scores * probability_bytes,
-            what=f"{spec.num_heads} heads, {math.prod(spec.output_size(size)):,} queries, {keys:,} keys, batch {batch}",
+def _room(layer: AttentionLayer, fixed: int) -> int:
+    """Bytes for the queries that are taken at a time, beside those that are held anyway."""
+    return min(layer.memory_limit - fixed, _NEAR if layer.weight.device.type == "cpu" else layer.memory_limit)
+
+
+def _at_a_time(
+    layer: AttentionLayer, size: Size, queries: int, *, batch: int, is_kept: bool, has_values: bool = True
+) -> int:
+    """Queries to compute at a time, at most ``queries``.
+
+    Raises:
+        EngineError: Not even one query at a time stays under the layer's memory limit.
+    """
+    values, query, kept = bytes_needed(layer, size, batch=batch)
+    fixed = (values if has_values else 0) + (queries * kept if is_kept else 0)
+    if fixed + query > layer.memory_limit:
+        keys = math.prod(layer.spec.padded_size(size))
+        raise EngineError(
+            f"the literal engine needs {format_bytes(fixed + query)} for {layer.spec.num_heads} heads, {queries:,} "
+            f"queries, {keys:,} keys, batch {batch}{', all of whose probabilities are kept' if is_kept else ''}; "
+            f"memory_limit allows {format_bytes(layer.memory_limit)}: raise it, or take the engine that "
+            "layer.explain(size) names"
         )
-
-    def held(self, queries: int) -> int:
-        """Bytes held in chunks under the limit, or what one query at a time takes if that is more."""
-        return self.values + max(min(queries * self.query, self.limit - self.values, self.near), self.query)
-
-    def chunk(self, queries: int, *, kept: bool = False) -> int:
-        """Queries to compute at a time, at most ``queries``.
-
-        Raises:
-            EngineError: Not even one query at a time stays under the limit.
-        """
-        fixed = self.values + (queries * self.kept if kept else 0)
-        if fixed + self.query > self.limit:
-            raise EngineError(
-                f"the literal engine needs {format_bytes(fixed + self.query)} for {self.what}"
-                f"{', all of whose probabilities are kept' if kept else ''}; memory_limit allows "
-                f"{format_bytes(self.limit)}: raise it, or take the engine that layer.explain(size) names"
-            )
-        return min(queries, max(min(self.limit - fixed, self.near) // self.query, 1))
+    return min(queries, max(_room(layer, fixed) // query, 1))
 
 
 def _is_differentiated(layer: AttentionLayer, x: Tensor) -> bool:

@@ -138,17 +138,3 @@ def test_a_compiled_network_trains_like_the_plain_one() -> None:
     traced = torch.autograd.grad(compiled(x).sum(), list(model[0].parameters())[:2])
     for a, b in zip(plain, traced, strict=True):
         assert torch.equal(a, b)
-
-
-@pytest.mark.parametrize("change", ["load", "double", "copy"])
-def test_what_replaces_positions_is_seen_by_the_next_trace(change: str) -> None:
-    model, soft = network(None), network(1.0)
-    x = inputs()[0]
-    if change == "load":
-        model.load_state_dict(soft.state_dict())
-    elif change == "double":
-        model, x = soft.double(), x.double()
-    else:
-        model = copy.deepcopy(soft)
-    program = torch.export.export(model, (x,)).module()
-    assert (program(x) - model(x)).abs().max() <= bound_of(model, x)

@@ -65,14 +65,6 @@ def test_an_ensemble_computes_each_of_its_members(alpha: float | None, engine: s
         assert (output - member(x)).abs().max() <= rounding(member, x)
 
 
-def test_members_with_one_alpha_are_read_like_a_single_layer() -> None:
-    members = [make(None, "factored") for _ in range(2)]  # the factored engine refuses values that it cannot read
-    parameters, _ = stack_module_state(list[nn.Module](members))
-    x = torch.randn(1, 2, 6, 7)
-    outputs = vmap(lambda values: functional_call(members[0], values, (x,)))(parameters)
-    assert (outputs[1] - members[1](x)).abs().max() <= rounding(members[1], x)
-
-
 @pytest.mark.parametrize("name", ["log_alpha", "centers"])
 @pytest.mark.parametrize("engine", ["auto", "literal", "separable"])
 def test_vmap_over_different_positions_computes_each_of_them(name: str, engine: str) -> None:

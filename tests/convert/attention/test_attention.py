@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import io
-import math
-
 import pytest
 import torch
 from hypothesis import given
@@ -13,15 +9,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import ConversionError, ConvSpec, SelfAttention2d, attention_from_conv
-from conv2attn.convert.engines import ENGINES, literal
-from conv2attn.convert.engines.literal import score_dtype
-from conv2attn.convert.engines.sdpa import _score_dtype as sdpa_score_dtype
+from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.errors import EngineError, GeometryError
-from conv2attn.convert.heads.values import LayerValues
 from conv2attn.convert.size import Size
-from conv2attn.proofs.evidence.strategies import conv_specs, convolutions_with_input, input_sizes
+from conv2attn.proofs.evidence.strategies import conv_specs, input_sizes
 from tests.bounds import output_bound
-from tests.positions import move_center, set_alpha
 
 SPECS_WITH_SIZE = conv_specs().flatmap(lambda spec: st.tuples(st.just(spec), input_sizes(spec)))
 SPEC = ConvSpec(4, 6, kernel_size=(3, 2), stride=(2, 1), padding=(1, 0), groups=2)
@@ -82,14 +74,6 @@ def test_an_image_without_a_batch_is_one_image(engine: str) -> None:
     assert torch.equal(layer(x), layer(x[None])[0])
 
 
-@pytest.mark.parametrize("engine", sorted(ENGINES))
-def test_an_empty_batch_gives_an_empty_batch(engine: str) -> None:
-    layer = SelfAttention2d(SPEC, engine=engine)
-    assert (
-        layer(torch.zeros(0, 4, 7, 5)).shape == nn.Conv2d(4, 6, (3, 2), (2, 1), (1, 0))(torch.zeros(0, 4, 7, 5)).shape
-    )
-
-
 @pytest.mark.parametrize(
     ("x", "said"),
     [
@@ -103,20 +87,6 @@ def test_an_empty_batch_gives_an_empty_batch(engine: str) -> None:
 def test_an_input_that_does_not_fit_is_refused_in_words(engine: str, x: Tensor, said: str) -> None:
     with pytest.raises(ConversionError, match=said):
         SelfAttention2d(SPEC, engine=engine)(x)
-
-
-def test_an_engine_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    with pytest.raises(EngineError, match="auto, literal"):
-        SelfAttention2d(SPEC, engine="fast")
-    layer = SelfAttention2d(SPEC)
-    with pytest.raises(EngineError, match="there is no engine 'quick'"):
-        layer.engine = "quick"
-
-
-@pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan"), float("inf"), 1e39])
-def test_an_alpha_that_is_not_positive_and_finite_is_refused(alpha: float) -> None:
-    with pytest.raises(ConversionError, match="alpha must be positive and finite"):
-        SelfAttention2d(SPEC, alpha=alpha)
 
 
 def test_maps_that_do_not_exist_are_refused() -> None:
@@ -140,68 +110,12 @@ def test_what_cannot_fit_is_refused_before_it_is_allocated() -> None:
         layer(torch.zeros(1, 64, 8, 8))
 
 
-def test_chunks_of_queries_change_nothing() -> None:
-    layer = SelfAttention2d(SPEC, engine="literal")
-    x = torch.randint(-8, 9, (2, 4, 9, 8)).float()
-    with torch.no_grad():
-        layer.weight.round_()
-        whole = layer(x)
-        layer.memory_limit = 60_000
-        assert torch.equal(layer(x), whole)
-
-
-def test_without_a_limit_the_literal_engine_s_scores_stay_near_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    layer, x = SelfAttention2d(SPEC, engine="literal"), torch.randint(-8, 9, (2, 4, 9, 8)).float()
-    queries, chunks, honest = math.prod(SPEC.output_size(Size(9, 8))), [], literal.attention_probabilities
-
-    def noted(values: LayerValues, size: Size, part: Tensor, padded: Tensor | None) -> Tensor:
-        chunks.append(len(part))
-        return honest(values, size, part, padded)
-
-    monkeypatch.setattr(literal, "attention_probabilities", noted)
-    layer.memory_limit = 2**62
-    with torch.no_grad():
-        layer.weight.round_()
-        whole, at_once = layer(x), ENGINES["literal"].cost(layer, Size(9, 8), batch=2).bytes
-        monkeypatch.setattr(literal, "_NEAR", at_once // 4)
-        assert torch.equal(layer(x), whole)
-        assert 0 < at_once - ENGINES["literal"].cost(layer, Size(9, 8), batch=2).bytes < at_once
-        monkeypatch.setattr(literal, "_NEAR", 1)
-        assert torch.equal(layer(x), whole)
-    first, *parts = chunks
-    assert first == queries == sum(parts[:-queries])
-    assert max(parts[:-queries]) < queries
-    assert parts[-queries:] == [1] * queries
-
-
-def test_a_patch_embedding_is_computed_where_its_literal_form_would_not_fit() -> None:
-    layer = attention_from_conv(nn.Conv2d(3, 64, 16, stride=16))
-    x = torch.zeros(1, 3, 224, 224)
-    assert layer.explain((224, 224)).startswith("factored")
-    assert layer(x).shape == (1, 64, 14, 14)
-
-
 def test_explain_names_the_engine_and_what_each_costs() -> None:
     explained = SelfAttention2d(ConvSpec(64, 64, kernel_size=(3, 3), padding=(1, 1))).explain((224, 224))
     assert explained.startswith("factored: the fastest that is exact for these parameters, for input 224x224")
     assert all(name in explained for name in ENGINES)
     assert "FLOPs" in explained
     assert "GiB" in explained or "MiB" in explained
-
-
-@given(convolutions_with_input(integers=True))
-def test_copies_and_pickles_compute_the_same(case: tuple[nn.Conv2d, Tensor]) -> None:
-    conv, x = case
-    layer = attention_from_conv(conv)
-    expected = layer(x)
-    buffer = io.BytesIO()
-    torch.save(layer, buffer)
-    buffer.seek(0)
-    assert torch.equal(copy.deepcopy(layer)(x), expected)
-    assert torch.equal(torch.load(buffer, weights_only=False)(x), expected)
-    other = SelfAttention2d(layer.spec)
-    other.load_state_dict(layer.state_dict())
-    assert torch.equal(other(x), expected)
 
 
 def set_positions(layer: SelfAttention2d) -> None:
@@ -222,26 +136,6 @@ def test_a_changed_alpha_is_seen_by_the_next_call(change: object) -> None:
     soft.load_state_dict({"weight": layer.weight, "bias": layer.bias}, strict=False)
     assert not torch.equal(layer(x), sharp)
     assert torch.equal(layer(x), soft(x))
-
-
-def test_a_moved_center_leaves_only_engines_that_can() -> None:
-    layer = SelfAttention2d(SPEC)
-    with torch.no_grad():
-        move_center(layer, 3, 0.25)
-    layer(torch.zeros(1, 4, 7, 5))
-    layer.engine = "factored"
-    with pytest.raises(EngineError, match="centre is not at its kernel tap"):
-        layer(torch.zeros(1, 4, 7, 5))
-
-
-def test_different_alphas_leave_only_engines_that_can() -> None:
-    layer = SelfAttention2d(SPEC)
-    with torch.no_grad():
-        set_alpha(layer, 3, 2.0)
-    layer(torch.zeros(1, 4, 7, 5))
-    layer.engine = "factored"
-    with pytest.raises(EngineError, match="do not share one alpha"):
-        layer(torch.zeros(1, 4, 7, 5))
 
 
 def test_printing_a_layer_shows_geometry_heads_alpha_and_engine() -> None:
@@ -266,16 +160,6 @@ def test_a_layer_answers_what_code_asks_a_convolution() -> None:
         assert getattr(layer, name) == getattr(conv, name)
 
 
-@pytest.mark.parametrize("engine", ["factored", "separable"])
-def test_a_layer_first_run_in_inference_mode_can_be_trained_afterwards(engine: str) -> None:
-    layer = SelfAttention2d(SPEC, alpha=1.0, engine=engine)
-    x = torch.randn(1, 4, 7, 5)
-    with torch.inference_mode():
-        layer(x)
-    torch.autograd.backward(layer(x.requires_grad_()).sum())
-    assert x.grad is not None
-
-
 def test_a_layer_can_be_made_in_inference_mode() -> None:
     conv, x = nn.Conv2d(2, 3, 3), torch.randn(1, 2, 9, 7)
     with torch.inference_mode():
@@ -292,26 +176,9 @@ def test_the_literal_engine_counts_its_operations_and_bytes() -> None:
     assert cost.bytes == 4 * (values + queries * (6 * keys + 3 * heads * keys))
 
 
-def test_scores_that_are_not_quadratic_are_computed_in_double_precision() -> None:
-    def precision(layer: SelfAttention2d) -> torch.dtype:
-        return score_dtype(layer, Size(5, 5))
-
-    quadratic, content, tables = (attention_from_conv(nn.Conv2d(2, 2, 2)) for _ in range(3))
-    content.add_content(2)
-    tables.set_axis_scores(torch.zeros(4, 9), torch.zeros(4, 9))
-    assert [precision(layer) for layer in (quadratic, content, tables)] == [torch.float32, torch.float64, torch.float64]
-
-
 def test_the_maps_of_no_query_are_empty() -> None:
     layer = attention_from_conv(nn.Conv2d(2, 2, (2, 3), padding=1))
     assert layer.attention_probabilities((5, 4), queries=[]).shape == (6, 0, 7, 6)
-
-
-def test_the_sdpa_engine_scores_in_double_precision_where_single_is_not_exact() -> None:
-    layer = attention_from_conv(nn.Conv2d(2, 3, 1, bias=False))
-    sizes = (Size(2364, 1), Size(1, 2364), Size(2365, 1), Size(1, 2365))  # 3 (2364^2 + 1) < 2^24 < 3 (2365^2 + 1)
-    found = [sdpa_score_dtype(layer, size) for size in sizes]
-    assert found == [torch.float32, torch.float32, torch.float64, torch.float64]
 
 
 def test_the_sdpa_engine_counts_its_operations_and_bytes() -> None:

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.convert.bounds.rounding import EXP_ULPS, NEGLIGIBLE, gamma, unit_roundoff
-from conv2attn.convert.engines import axes
-from conv2attn.convert.engines.axes import Axis, Table, table, without_far_keys, without_negligible
+from conv2attn.convert.engines.axes import Axis, Table, without_far_keys, without_negligible
 
 DTYPES = (torch.float32, torch.float64)
 CPU = torch.device("cpu")
@@ -47,22 +46,6 @@ def test_blocks_leave_out_exact_zeros_only(queries: int, stride: int, blocks: in
     expected = torch.einsum("qk,...k->...q", probabilities, x.movedim(axis + 2, -1)).movedim(-1, axis + 2)
     assert torch.equal(made.along(x, axis), expected)
     assert torch.equal(whole.along(x, axis), expected)
-
-
-def test_a_wide_band_is_one_block() -> None:
-    assert len(Table.of(torch.ones(100, 100)).blocks) == 1
-
-
-def test_tables_are_made_once_for_an_axis_unless_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    axis = Axis(keys=9, queries=7, start=1, stride=1, first=1, step=1, pixels=7)
-    made = table(axis, 2.0, 0.5, torch.float32, CPU)
-    assert table(axis, 2.0, 0.5, torch.float32, CPU) is made
-    assert made.probabilities.shape == (7, 7)
-    monkeypatch.setattr(axes, "_KEPT_BYTES", 4 * 49 - 1)
-    assert table(axis, 2.0, 0.5, torch.float32, CPU) is not made
-    monkeypatch.undo()
-    with torch.inference_mode():
-        assert not table(axis, 2.5, 0.5, torch.float64, CPU).probabilities.is_inference()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

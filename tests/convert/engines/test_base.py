@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,9 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv
-from conv2attn.convert.engines import AUTO, ENGINES, check_engine_name, choose_engine, engine_error
+from conv2attn.convert.engines import AUTO, ENGINES, choose_engine, engine_error
 from conv2attn.convert.engines.axes import convolution_padding, dropped, pad_for_tables
-from conv2attn.convert.engines.base import Cost
 from conv2attn.convert.errors import EngineError
 from conv2attn.convert.size import Size
 from conv2attn.convert.spec import ConvSpec, reversed_pads
@@ -86,24 +83,9 @@ def test_no_pixel_is_left_where_padding_drops_them_all() -> None:
     assert not pad_for_tables(spec, torch.ones(1, 1, 4, 4)).any()
 
 
-def test_costs_are_added() -> None:
-    assert Cost(2, 3) + Cost(50, 70) == Cost(52, 73)
-
-
 def layer(alpha: float | None = None) -> SelfAttention2d:
     """A small layer."""
     return attention_from_conv(nn.Conv2d(2, 2, 3, padding=1), alpha=alpha)
-
-
-@pytest.mark.parametrize("name", ["fast", "", None, 3, ["auto"]])
-def test_there_are_no_other_engines(name: Any) -> None:
-    with pytest.raises(EngineError, match="there is no engine"):
-        check_engine_name(name)
-
-
-@pytest.mark.parametrize("name", [AUTO, *ENGINES])
-def test_an_engine_is_called_by_its_name(name: str) -> None:
-    assert check_engine_name(name) == name
 
 
 def test_auto_takes_the_most_special_engine_that_is_exact() -> None:

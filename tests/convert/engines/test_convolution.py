@@ -23,6 +23,7 @@ from conv2attn.convert.engines.convolution import (
     Geometry,
     convolve,
     known_fault,
+    laid_out_like,
 )
 from conv2attn.convert.size import Size
 from conv2attn.convert.spec import ConvSpec
@@ -218,3 +219,74 @@ def test_the_guard_is_traced_and_exported() -> None:
     for columns in (4, 9, 30):
         x = torch.randint(-9, 10, (2, 3, 7, columns)).float()
         assert torch.equal(exported(x), layer(x))
+
+
+F16, F32 = torch.float16, torch.float32
+# Image, kernel, stride, padding, dilation, dtype, and what may go wrong: at a limit, and one beyond it.
+CALLS: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], torch.dtype, str | None]] = [
+    ((1, 1, 9, 2), (4, 1, 3, 2), (1, 3), (0, 1), F32, NARROW),
+    ((1, 1, 9, 3), (4, 1, 3, 2), (1, 3), (0, 1), F32, None),
+    ((1, 2, 9, 2), (4, 2, 3, 2), (1, 3), (0, 1), F32, None),
+    ((1, 2, 9, 2), (4, 2, 3, 2), (1, 3), (0, 1), F16, NARROW),
+    ((1, 1, 2), (4, 1, 2), (3,), (1,), F32, NARROW),
+    ((1, 2, 9, 9, 4), (4, 2, 3, 3, 3), (1, 1, 2), (1, 1, 0), F32, NARROW),
+    ((1, 2, 9, 20), (2, 2, 3, 8), (1, 1), (0, 0), torch.bfloat16, HALF),
+    ((1, 2, 9, 20), (2, 2, 3, 7), (1, 1), (0, 0), torch.bfloat16, None),
+    ((1, 2, 9, 20), (2, 2, 3, 8), (1, 1), (0, 0), F16, None),
+    ((1, 2, 9, 20), (2, 2, 3, 3), (1, 4), (0, 0), torch.bfloat16, HALF),
+    ((1, 2, 2, 20), (2, 2, 3, 3), (1, 1), (1, 0), torch.bfloat16, HALF),
+    ((1, 2, 9, 20), (2, 2, 3, 3), (1, 1), (3, 2), torch.bfloat16, HALF),
+    ((1, 2, 9, 2), (2, 2, 3, 2), (1, 3), (0, 2), F32, BEYOND),
+    ((1, 2, 9, 3), (2, 2, 3, 2), (1, 3), (0, 2), F32, None),
+    ((1, 2, 2, 9, 9), (2, 2, 3, 3, 3), (1, 1, 1), (1, 0, 0), F32, BEYOND),
+    ((1, 2, 3, 9, 9), (2, 2, 3, 3, 3), (1, 1, 1), (1, 0, 0), F32, None),
+]
+
+
+@pytest.mark.parametrize(("image", "kernel", "stride", "padding", "dtype", "fault"), CALLS)
+def test_a_call_is_not_to_be_trusted_up_to_the_limit_and_no_further(
+    image: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dtype: torch.dtype,
+    fault: str | None,
+) -> None:
+    x, weight = torch.ones(image, dtype=dtype), torch.ones(kernel, dtype=dtype)
+    geometry = Geometry.of(len(stride), stride, padding)
+    assert known_fault(x, weight, geometry) == fault
+    elsewhere = x.new_ones(()).expand(1, image[1], *(99,) * len(stride))
+    assert known_fault(elsewhere, weight, geometry, image[2:]) == fault
+    assert known_fault(x.to("meta"), weight.to("meta"), geometry) is None
+    assert known_fault(x.double(), weight.double(), geometry) is None
+
+
+@pytest.mark.parametrize("lying", ["contiguous", "channels last", "strided"])
+@pytest.mark.parametrize("axes", [2, 3])
+def test_a_result_lies_in_memory_as_torchs_own(lying: str, axes: int) -> None:
+    x = torch.randn(2, 3, *(6, 5, 4)[:axes])
+    if lying == "channels last":
+        x = x.contiguous(memory_format=torch.channels_last if axes == 2 else torch.channels_last_3d)
+    elif lying == "strided":
+        x = torch.stack([x, x], dim=-1)[..., 0]
+    expected = (F.conv2d if axes == 2 else F.conv3d)(x, torch.ones(5, 3, *(2,) * axes))
+    assert laid_out_like(x, torch.zeros(expected.shape)).stride() == expected.stride()
+
+
+@pytest.mark.parametrize("lying", MEMORY_FORMATS)
+@pytest.mark.parametrize(("stride", "padding"), [((2, 2), (0, 0)), ((1, 2), (1, 0)), ((3, 1), (2, 1))])
+def test_a_kernel_of_one_tap_and_its_gradients_are_right(
+    lying: torch.memory_format, stride: tuple[int, int], padding: tuple[int, int]
+) -> None:
+    geometry = Geometry(stride, padding, (1, 1))
+    x = torch.randint(-3, 4, (2, 5, 8, 10)).float().contiguous(memory_format=lying)
+    weight, bias = torch.randint(-3, 4, (4, 5, 1, 1)).float(), torch.arange(4.0)
+    leaves = [tensor.requires_grad_() for tensor in (x, weight, bias)]
+    observed = convolve(x, weight, bias, geometry)
+    exact = F.conv2d(x.double(), weight.double(), bias.double(), *geometry)
+    assert torch.equal(observed.double(), exact)
+    assert observed.stride() == F.conv2d(x, weight, bias, *geometry).stride()
+    upstream = torch.randint(-3, 4, exact.shape).double()
+    found = torch.autograd.grad(observed, leaves, upstream.float())
+    for gradient, expected in zip(found, torch.autograd.grad(exact, leaves, upstream), strict=True):
+        assert torch.equal(gradient, expected)

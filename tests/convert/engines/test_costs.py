@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv
-from conv2attn.convert.engines import ENGINES, separable
+from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.engines.axes import without_far_keys
 from conv2attn.convert.engines.base import Cost
 from conv2attn.convert.engines.head_sum import bytes_held
@@ -39,14 +39,6 @@ def test_one_hot_attention_costs_what_the_convolution_costs_and_a_copy_where_tor
     assert ENGINES["factored"].cost(layer(None, "reflect", torch.float64), SIZE, batch=5).bytes == 8 * padded
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("alpha", [None, 8.0])
-def test_a_cost_is_in_whole_numbers_and_of_one_input_unless_it_is_told(engine: str, alpha: float | None) -> None:
-    cost = ENGINES[engine].cost(layer(alpha), SIZE)
-    assert cost == ENGINES[engine].cost(layer(alpha), SIZE, batch=1)
-    assert (type(cost.flops), type(cost.bytes)) == (int, int)
-
-
 def test_soft_factored_attention_costs_two_passes_more() -> None:
     cost = ENGINES["factored"].cost(layer(8.0), SIZE, batch=5)
     keys = 2 * 1 + 1  # the next but one weighs exp(-4 * 8), less than 2^-24
@@ -72,16 +64,6 @@ def test_a_soft_transposed_convolution_costs_one_with_stride_1_over_its_stuffed_
     assert hard == Cost(2 * 3 * 5 * 4 * 6 * (6 * 2), 0)
 
 
-@pytest.mark.parametrize(("outputs", "smoothed"), [(2, 2), (4, 4), (6, 4)])
-def test_a_single_tap_smooths_its_queries_only_on_the_side_with_fewer_channels(outputs: int, smoothed: int) -> None:
-    conv = nn.Conv2d(4, outputs, 1, stride=(2, 3), padding=(1, 2))
-    cost = ENGINES["factored"].cost(attention_from_conv(conv, alpha=0.1), SIZE, batch=5)
-    rows, columns = 7, 6  # of 13x17 pixels; at this alpha all of them are read
-    smoothing = 17 * rows * 13 + rows * columns * 17
-    assert cost.flops == 2 * 5 * (rows * columns) * outputs * 4 + 2 * 5 * smoothed * smoothing
-    assert cost.bytes == 4 * (5 * 4 * 13 * 17 + 5 * smoothed * rows * (17 + columns))
-
-
 @pytest.mark.parametrize("alpha", [8.0, 0.1])
 def test_the_separable_engine_costs_its_distinct_tables_and_the_heads(alpha: float) -> None:
     cost = ENGINES["separable"].cost(layer(alpha), SIZE, batch=5)
@@ -92,17 +74,6 @@ def test_the_separable_engine_costs_its_distinct_tables_and_the_heads(alpha: flo
     assert cost.flops == 2 * 5 * (rows + mixing + columns)
     tables = 3 * 13 * 15 + 2 * 5 * 13
     assert cost.bytes == 4 * ((3 + 2) * 5 * 6 * 13 * 13 + 5 * 4 * 15 * 13 + tables)
-
-
-def test_the_separable_engine_holds_as_many_images_as_stay_in_the_cache() -> None:
-    conv = nn.Conv2d(8, 4, (1, 3), padding=(0, 1), dtype=torch.float64)
-    cost = ENGINES["separable"].cost(attention_from_conv(conv, alpha=1.0), Size(64, 62), batch=100)
-    images = 4 * 2**20 // (8 * 64 * 64 * 8)
-    assert images == 16
-    tables = 64 * 64 + 3 * 62 * 64
-    assert cost.bytes == 8 * ((1 + 2) * images * 8 * 64 * 64 + 100 * 8 * 64 * 64 + tables)
-    large = ENGINES["separable"].cost(attention_from_conv(conv, alpha=1.0), Size(1024, 1022), batch=100)
-    assert large.bytes == 8 * ((1 + 2 + 100) * 8 * 1024 * 1024 + 1024 * 1024 + 3 * 1022 * 1024)
 
 
 def test_along_three_axes_each_pass_is_over_the_distinct_results_of_those_before() -> None:
@@ -116,32 +87,6 @@ def test_along_three_axes_each_pass_is_over_the_distinct_results_of_those_before
     tables = 2 * 6 * 7 + 2 * 3 * 4 + 3 * 4 * 9
     assert cost.flops == 2 * 5 * (planes + rows + mixing + columns)
     assert cost.bytes == 4 * ((2 * 2 + 2) * 5 * 6 * (6 * 3 * 9) + 5 * 4 * math.prod(grid) + tables)
-
-
-@pytest.mark.parametrize(
-    ("conv", "size", "pixels"),
-    [
-        (nn.Conv1d(8, 4, 3, padding=1), Size(62), 64),
-        (nn.Conv2d(8, 4, (3, 3), padding=(0, 1)), Size(32, 62), 30 * 64),
-        (nn.Conv3d(4, 8, (2, 2, 1), padding=(0, 1, 1)), Size(4, 9, 62), 3 * 10 * 64),
-    ],
-)
-def test_the_separable_engine_takes_no_more_images_at_a_time_than_its_memory_limit_allows(
-    conv: nn.Conv1d | nn.Conv2d | nn.Conv3d, size: Size, pixels: int
-) -> None:
-    # Pixels of an intermediate result: along the last axis those with padding, along the others those of the output.
-    attention, engine = attention_from_conv(conv, alpha=1.0), ENGINES["separable"]
-    attention.memory_limit = 0
-    least = engine.cost(attention, size, batch=16).bytes
-    attention.memory_limit = 10**9
-    image = (engine.cost(attention, size, batch=16).bytes - least) // 15
-    assert image % (8 * pixels * 4) == 0
-    for images in (1, 5, 16):
-        attention.memory_limit = least + (images - 1) * image
-        assert separable._images(attention, size, 16) == images
-        assert engine.cost(attention, size, batch=16).bytes == attention.memory_limit
-    attention.memory_limit = 10**9
-    assert separable._images(attention, size, 10**4) == 2**22 // (8 * pixels * 4)
 
 
 def test_heads_that_are_trained_have_a_table_each() -> None:
@@ -166,6 +111,3 @@ def test_the_keys_of_a_query_are_about_those_that_are_not_left_out(alpha: float,
 
 
 ROWS, COLUMNS = [torch.ones(4, 9), torch.ones(4, 9)], [torch.ones(5, 7)]  # two tables along the rows, one the columns
-
-
-# Both axes at once

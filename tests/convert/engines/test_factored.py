@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
-import pytest
 import torch
 from torch import nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv
-from conv2attn.convert.bounds.rounding import factored_error
 from conv2attn.convert.engines import ENGINES, factored
 from conv2attn.convert.engines.axes import Axis
 from conv2attn.convert.heads.regime import UNREAD
@@ -38,11 +34,6 @@ def test_it_refuses_what_is_no_smoothing_before_a_convolution() -> None:
     assert FACTORED.refusal(trained) == UNREAD
     assert FACTORED.refusal(moved) == "a head's centre is not at its kernel tap"
     assert FACTORED.refusal(mixed) == "the heads do not share one alpha"
-
-
-@pytest.mark.parametrize("alpha", [None, 2.0])
-def test_its_error_is_known(alpha: float | None) -> None:
-    assert 0 < FACTORED.error(layer_of(alpha)) == factored_error(layer_of(alpha)) < math.inf
 
 
 def test_along_an_axis_with_one_tap_the_queries_alone_are_smoothed_and_the_stride_is_in_them() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -12,9 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from conv2attn.convert.engines import head_sum as module
 from conv2attn.convert.engines.axes import blocks_of
-from conv2attn.convert.engines.head_sum import bytes_held, head_sum
-from conv2attn.convert.size import Size
-from conv2attn.convert.spec import ConvSpec
+from conv2attn.convert.engines.head_sum import head_sum
 from conv2attn.learn import melt
 
 SHAPES = {1: ((5,), (4,)), 2: ((5, 4), (3, 6)), 3: ((3, 4, 2), (2, 3, 5))}
@@ -100,11 +97,6 @@ def band(heads: int, queries: int, keys: int, *, stride: int) -> Tensor:
     return torch.where(far.abs() <= 2, torch.randint(1, 3, far.shape), 0).double().requires_grad_()
 
 
-def test_no_images_have_no_output() -> None:
-    source, weight, tables = given(2, 1)
-    assert head_sum(source[:0], weight, tables).shape == (0, 3, 3, 6)
-
-
 @pytest.mark.parametrize(
     ("conv", "shape"),
     [
@@ -124,16 +116,3 @@ def test_melted_layers_have_the_same_gradients_under_checkpointing(conv: nn.Modu
     plain, kept = gradients(None), gradients(False)
     assert len(plain) == 1 + len(list(layer.parameters())) == len(kept)
     assert all(map(torch.equal, plain, kept))
-
-
-def test_the_bytes_are_those_of_the_images_and_of_what_heads_read_for_a_block() -> None:
-    spec = ConvSpec(4, 6, (3, 3), padding=(1, 1))
-    images = 2 * (4 * 10 * 12 + 2 * 6 * 8 * 10)
-    row = 9 * (12 + 10) * 2 * 4 * 4
-    assert bytes_held(spec, Size(8, 10), 2, 4) == 4 * images + 8 * row
-    long = ConvSpec(4, 6, (3, 3), padding=(1, 1))
-    row = 9 * (4002 + 4000) * 2 * 4 * 4
-    assert bytes_held(long, Size(8, 4000), 2, 4) == 4 * 2 * (4 * 10 * 4002 + 2 * 6 * 8 * 4000) + max(
-        min(12 * 2**20, 8 * row), row
-    )
-    assert math.isfinite(row)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,18 +12,17 @@ from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention, attention_from_conv, certify
 from conv2attn.convert.bounds.rounding import literal_error
-from conv2attn.convert.engines import choose_engine, literal
+from conv2attn.convert.engines import choose_engine
 from conv2attn.convert.engines.literal import (
-    _Memory,
     all_queries,
-    attention_maps,
     attention_probabilities,
+    bytes_needed,
     project_values,
 )
 from conv2attn.convert.errors import EngineError
 from conv2attn.convert.heads.encoding import key_positions, relative_encoding, relative_positions
 from conv2attn.convert.heads.values import LayerValues
-from conv2attn.convert.size import Size, format_bytes
+from conv2attn.convert.size import Size
 from tests.bounds import output_bound
 
 GEOMETRIES: dict[str, tuple[type[nn.Module], tuple[int, ...], dict[str, Any]]] = {
@@ -116,14 +114,6 @@ def test_with_content_the_output_is_the_formula_in_one_softmax_or_behind_a_gate(
     assert float((observed - expected).abs().max()) <= output_bound(layer, x) * (2 + largest)
 
 
-@pytest.mark.parametrize("geometry", GEOMETRIES)
-def test_queries_lie_where_the_kernels_middle_does(geometry: str) -> None:
-    layer, size = layer_of(geometry)
-    found = all_queries(layer.spec, size, like=torch.zeros(1))
-    assert found.dtype == torch.float64
-    assert [tuple(query) for query in found.tolist()] == list(itertools.product(*layer.spec.query_positions(size)))
-
-
 def test_each_head_projects_the_values_with_its_own_tap() -> None:
     layer, size = layer_of("an image")
     with torch.no_grad():
@@ -164,118 +154,34 @@ def test_content_beside_heads_too_far_away_is_refused_by_the_engine_alone() -> N
 
 # Memory: 6 heads, 6 x 3 queries, 8 x 7 keys, batch 3, 6 channels, all in double precision.
 
-VALUES = 6 * 56 * 3 * 6 * 8
-QUERY = (2 * 3 * 56 + 3 * 6 * 56) * 8  # positions and their encoding; scores, their softmax, and it once more
-KEPT = 6 * 56 * 8
-
-
-def memory(limit: int, *, values: bool = True) -> _Memory:
-    """What the layer over an image needs."""
-    layer, size = layer_of("an image")
-    layer.memory_limit = limit
-    return _Memory.of(layer, size, batch=3, values=values)
-
-
-def test_the_bytes_are_counted() -> None:
-    found = memory(10**9)
-    assert (found.limit, found.near) == (10**9, 2**23)
-    assert (found.values, found.query, found.kept) == (VALUES, QUERY, KEPT)
-    assert memory(10**9, values=False).values == 0
-    assert found.what == "6 heads, 18 queries, 56 keys, batch 3"
-
-
-def test_content_has_scores_for_every_image_and_behind_a_gate_two_softmaxes() -> None:
-    for gated, copies in ((False, 3), (True, 5)):
-        layer, size = layer_of("an image")
-        layer.add_content(2, gated=gated)
-        found = _Memory.of(layer, size, batch=3)
-        assert found.kept == 3 * KEPT
-        assert found.query == (2 * 3 * 56 + copies * 3 * 6 * 56) * 8
-
-
-def test_as_many_queries_are_taken_at_a_time_as_fit() -> None:
-    for count in (1, 2, 17, 18):
-        fitting, short = memory(VALUES + count * QUERY), memory(VALUES + count * QUERY - 1)
-        assert fitting.chunk(18) == count
-        assert fitting.held(18) == VALUES + count * QUERY
-        if count > 1:
-            assert short.chunk(18) == count - 1
-    assert memory(VALUES + 100 * QUERY).chunk(18) == 18
-    assert memory(VALUES + 100 * QUERY).held(18) == VALUES + 18 * QUERY
-    assert memory(0).held(18) == VALUES + QUERY
-    assert replace(memory(10**9), near=3 * QUERY).chunk(18) == 3
-    assert replace(memory(10**9), near=3 * QUERY).held(18) == VALUES + 3 * QUERY
-    assert replace(memory(10**9), near=1).chunk(18) == 1
-
-
-def test_probabilities_that_are_kept_leave_room_for_fewer() -> None:
-    assert memory(VALUES + 18 * KEPT + 2 * QUERY).chunk(18, kept=True) == 2
-    with pytest.raises(EngineError, match="all of whose probabilities are kept; memory_limit allows"):
-        memory(VALUES + 18 * KEPT + QUERY - 1).chunk(18, kept=True)
-
-
-def test_what_does_not_fit_is_said() -> None:
-    with pytest.raises(EngineError) as refusal:
-        memory(VALUES + QUERY - 1).chunk(18)
-    needed, allowed = format_bytes(VALUES + QUERY), format_bytes(VALUES + QUERY - 1)
-    assert str(refusal.value).startswith(
-        f"the literal engine needs {needed} for 6 heads, 18 queries, 56 keys, batch 3;"
-    )
-    assert f"memory_limit allows {allowed}:" in str(refusal.value)
-
-
-def test_probabilities_are_kept_for_a_backward_pass_only() -> None:
-    layer, size = layer_of("an image")
-    layer.memory_limit = VALUES + QUERY
-    x = torch.randn(3, 4, *size, dtype=torch.float64)
-    with torch.no_grad():
-        without = layer(x)
-    with pytest.raises(EngineError, match="are kept"):
-        layer(x)
-    for parameter in layer.parameters():
-        parameter.requires_grad_(False)
-    assert torch.equal(layer(x), without)
-    for wanted in (layer.weight, layer.bias, x):
-        assert wanted is not None
-        wanted.requires_grad_()
-        with pytest.raises(EngineError, match="are kept"):
-            layer(x)
-        wanted.requires_grad_(False)
-    layer.train_positions()
-    with pytest.raises(EngineError, match="are kept"):
-        layer(x)
-
-
-@pytest.mark.parametrize("content", [False, True])
-def test_maps_in_chunks_are_the_maps(content: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    layer, size = layer_of("an image")
-    if content:
-        layer.add_content(2)
-    padded = torch.randn(2, 4, *layer.spec.padded_size(size), dtype=torch.float64) if content else None
-    queries = all_queries(layer.spec, size, like=layer.alpha)
-    layer.memory_limit = 10**9
-    whole = attention_probabilities(LayerValues.of(layer), size, queries, padded)
-    assert torch.equal(attention_maps(layer, size, queries, padded), whole)
-    images = 2 if content else 1
-    one = (2 * 3 * 56 + images * 3 * 6 * 56) * 8
-    taken: list[int] = []
-
-    def noted(layer: Any, size: Size, queries: Tensor, padded: Tensor | None) -> Tensor:
-        taken.append(len(queries))
-        return attention_probabilities(layer, size, queries, padded)
-
-    monkeypatch.setattr(literal, "attention_probabilities", noted)
-    for count, chunks in ((1, [1] * 18), (5, [5, 5, 5, 3]), (17, [17, 1])):
-        layer.memory_limit, taken[:] = 18 * images * KEPT + count * one, []
-        assert torch.equal(attention_maps(layer, size, queries, padded), whole)
-        assert taken == chunks
-    layer.memory_limit = 18 * images * KEPT + one - 1
-    with pytest.raises(EngineError, match=f"batch {images}, all"):
-        attention_maps(layer, size, queries, padded)
-
 
 def test_maps_of_content_need_the_input() -> None:
     layer, size = layer_of("an image")
     layer.add_content(2)
     with pytest.raises(EngineError, match="pass x"):
         attention_probabilities(LayerValues.of(layer), size, all_queries(layer.spec, size, like=layer.alpha), None)
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_queries_are_taken_as_they_fit_and_what_does_not_fit_is_refused_before_it_is_allocated(is_kept: bool) -> None:
+    layer, size = layer_of("an image")
+    x, queries = torch.randn(3, 4, *size, dtype=torch.float64), math.prod(layer.spec.output_size(size))
+    with torch.set_grad_enabled(is_kept):
+        whole = layer(x)
+        values, query, kept = bytes_needed(layer, size, batch=3)
+        least = values + query + (queries * kept if is_kept else 0)
+        for more in (0, query, 4 * query):
+            layer.memory_limit = least + more
+            assert (layer(x) - whole).abs().max() <= output_bound(layer, x)
+        layer.memory_limit = least - 1
+        with pytest.raises(
+            EngineError, match=r"needs .* for 6 heads, 18 queries, 56 keys, batch 3.*memory_limit allows"
+        ):
+            layer(x)
+    layer.memory_limit = queries * kept + query - 1
+    with pytest.raises(EngineError, match="all of whose probabilities are kept"):
+        layer.attention_probabilities(size)
+    layer.memory_limit += 1
+    maps = layer.attention_probabilities(size)
+    layer.memory_limit = 2**30
+    assert torch.equal(maps, layer.attention_probabilities(size))

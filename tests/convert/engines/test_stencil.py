@@ -108,13 +108,6 @@ def test_a_border_without_its_scale_and_a_kernel_that_is_too_short_are_caught(mo
         assert _differs()
 
 
-def test_flat_attention_and_double_precision_take_tables() -> None:
-    assert not stencil.is_fast(0.01, torch.float32, CPU)
-    assert not stencil.is_fast(1e-6, torch.float32, CPU)
-    assert not stencil.is_fast(2.0, torch.float64, CPU)
-    assert stencil.is_fast(2.0, torch.float64, torch.device("cuda"))
-
-
 def test_soft_layers_have_no_gradient_but_those_of_a_convolution() -> None:
     layer, x = attention_from_conv(nn.Conv2d(2, 3, 3), alpha=2.0).double(), torch.randn(1, 2, 5, 6).double()
     x.requires_grad_()

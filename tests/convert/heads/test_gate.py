@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from conv2attn.convert import ConversionError, SelfAttention2d, attention_from_conv, certify
-from conv2attn.convert.engines import literal
-from conv2attn.convert.engines.literal import _Memory, project_values
+from conv2attn.convert.engines.literal import bytes_needed, project_values
 from conv2attn.convert.heads.gate import opening
 from conv2attn.convert.size import Size
 from tests.bounds import output_bound, softmax_bound
@@ -110,9 +109,9 @@ def test_a_gate_s_gradient_is_cut_off_as_a_whole_however_many_queries_are_taken_
 ) -> None:
     layer, x = trained_gates()
     layer.engine, size = engine, Size(*x.shape[2:])
-    needed, count = _Memory.of(layer, size, batch=2), math.prod(layer.spec.output_size(size))
     if engine == "literal":
-        layer.memory_limit = needed.values + count * needed.kept + queries * needed.query
+        values, query, kept = bytes_needed(layer, size, batch=2)
+        layer.memory_limit = values + math.prod(layer.spec.output_size(size)) * kept + queries * query
     cotangent = torch.randn_like(layer(x))
     (found,) = torch.autograd.grad(layer(x), gate_of(layer), cotangent)
     whole = whole_gradient(layer, x, cotangent)
@@ -120,11 +119,7 @@ def test_a_gate_s_gradient_is_cut_off_as_a_whole_however_many_queries_are_taken_
     assert (found - cut_off(whole, gate_of(layer).detach())).abs().max() <= 1e-10 * whole.abs().max()
 
 
-@pytest.mark.parametrize("near", [1, literal._NEAR])
-def test_a_gate_s_gradient_is_cut_off_as_a_whole_together_with_the_maps_that_are_returned(
-    near: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(literal, "_NEAR", near)
+def test_a_gate_s_gradient_is_cut_off_as_a_whole_together_with_the_maps_that_are_returned() -> None:
     layer, x = trained_gates()
     output, maps = layer(x, need_weights=True, average_attn_weights=False)
     upstream = torch.randn_like(output), torch.randn_like(maps)

@@ -24,11 +24,8 @@ from conv2attn.convert import (
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.heads.regime import (
     _ONE_HOT_GAP,
-    EXACT_ALPHA,
     ONE_HOT_ALPHA,
-    compute_dtype,
 )
-from conv2attn.convert.size import Size
 from tests.positions import set_alpha
 
 SPEC = ConvSpec(1, 1, kernel_size=(3, 2), dilation=(2, 1))
@@ -161,20 +158,6 @@ def test_positions_of_another_kind_are_refused_and_nothing_changes(positions: di
         layer.set_positions(**positions)
     assert layer.positions == before
     assert layer.alpha_follows_dtype
-
-
-def test_scores_are_computed_in_single_precision_only_where_they_are_exact() -> None:
-    grid, large = Size(30, 20), Size(4200, 20)
-    assert SelfAttention2d(SPEC).regime.score_dtype(grid) == torch.float32
-    assert SelfAttention2d(SPEC).regime.score_dtype(large) == torch.float64
-    assert SelfAttention2d(SPEC, alpha=0.3).regime.score_dtype(grid) == torch.float64
-    assert SelfAttention2d(SPEC, dtype=torch.float64).regime.score_dtype(grid) == torch.float64
-
-
-def test_probabilities_have_at_least_single_precision() -> None:
-    assert {compute_dtype(dtype) for dtype in (torch.bfloat16, torch.float16, torch.float32)} == {torch.float32}
-    assert compute_dtype(torch.float64) == torch.float64
-    assert set(EXACT_ALPHA) == set(ONE_HOT_ALPHA)
 
 
 def test_on_a_very_tall_image_heads_still_find_their_pixel() -> None:

@@ -101,15 +101,6 @@ def test_gradients_of_all_parameters_are_bitwise_equal_under_auto(name: str, dty
 
 
 @each_model
-def test_the_literal_engine_decides_alike(name: str) -> None:
-    model = network(name, torch.float64)
-    converted = convert_model(model, engine="literal").model
-    x = torch.randn(SIZE, dtype=torch.float64)
-    with torch.no_grad():
-        assert torch.equal(converted(x).argmax(1), model(x).argmax(1))
-
-
-@each_model
 @in_both_precisions
 def test_each_layer_stays_within_its_certificate_on_its_own_features(name: str, dtype: torch.dtype) -> None:
     converted = convert_model(network(name, dtype), engine="literal").model

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from conv2attn.convert import certify_network, convert_model, restore_model
+from conv2attn.convert.attention.layer import SelfAttention
 from conv2attn.convert.engines.literal import all_queries
 from conv2attn.convert.errors import ConversionError, NotAConvolutionError, OptionError
 from conv2attn.convert.examples.images import draw_images
@@ -304,7 +305,8 @@ def test_what_a_network_writes_into_a_layer_s_input_does_not_change_what_is_reco
     ],
 )
 def test_nonlocality_is_the_mean_distance_of_the_attention_s_own_maps(conv: nn.Module, shape: tuple[int, ...]) -> None:
-    ((_, layer),), x = attention_layers(melt(conv, alpha=0.5)), torch.randn(shape)
+    layer, x = melt(conv, alpha=0.5), torch.randn(shape)
+    assert isinstance(layer, SelfAttention)
     size, spec = Size(*shape[2:]), layer.spec
     keys = key_positions(spec.padded_size(size), like=torch.zeros((), dtype=torch.float64))
     far = torch.cdist(all_queries(spec, size, like=keys), keys)
