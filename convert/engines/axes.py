@@ -156,9 +156,11 @@ def blocks_of(probabilities: Tensor, *, most: int | None = None) -> tuple[tuple[
         most: Queries of a block, at most. Without a limit, a table that is short or no narrow band is one block.
     """
     queries, pixels = probabilities.shape[-2:]
+    if is_transformed():  # sizes may be symbols, which a range would make numbers of
+        return ((0, queries, 0, pixels),)
     most = max(1, queries if most is None else most)
     whole = tuple((start, min(start + most, queries), 0, pixels) for start in range(0, queries, most))
-    if is_transformed() or not probabilities.is_cpu or queries <= 2 * _BLOCK:
+    if not probabilities.is_cpu or queries <= 2 * _BLOCK:
         return whole
     used = (probabilities != 0).flatten(0, -3).any(0) if probabilities.ndim > 2 else probabilities != 0
     first, last = used.int().argmax(1).tolist(), (pixels - used.flip(1).int().argmax(1)).tolist()

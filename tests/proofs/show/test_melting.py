@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from conv2attn.convert import convert_model, save_converted
-from conv2attn.convert.examples.networks import residual_cnn
 from conv2attn.convert.files.open import open_network
 from conv2attn.learn.data import kinds
 from conv2attn.learn.data.images import ImageData
@@ -207,11 +206,11 @@ def test_a_normalization_reaches_the_network_that_is_melted(tmp_path: Path, caps
 
 
 def test_what_does_not_fit_gets_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    torch.save(residual_cnn().state_dict(), tmp_path / "cnn.pth")
-    architecture = ("--arch", "conv2attn.convert.examples.networks:residual_cnn")
-    assert melt(tmp_path / "out", tmp_path / "cnn.pth", *architecture, "--data", "digits") == 3
+    torch.save(small_cnn(channels=3, classes=2).state_dict(), tmp_path / "two.pth")
+    two = ("--arch", "conv2attn.learn.melting.start:small_cnn", "--arch-arg", "channels=3", "--arch-arg", "classes=2")
+    assert melt(tmp_path / "out", tmp_path / "two.pth", *two, "--data", "digits") == 3
     assert "small has 3 classes" in capsys.readouterr().err
     assert melt(tmp_path / "other", "--data", "nothing") == 2
     assert "data must be digits" in capsys.readouterr().err
-    assert exit_code("freeze", tmp_path / "cnn.pth", *architecture, "--out", tmp_path / "a.pth", "--tolerance", 1) == 3
+    assert exit_code("freeze", tmp_path / "two.pth", *two, "--out", tmp_path / "a.pth", "--tolerance", 1) == 3
     assert "must end in .pt2" in capsys.readouterr().err
