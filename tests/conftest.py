@@ -17,7 +17,6 @@ SLOW = frozenset(
         "convert/test_onnx_export",
         "convert/test_synchronisations",
         "convert/test_tracing",
-        "convert/test_tracing_engines",
         "convert/test_transforms",
         "learn/training/test_fit",
         "proofs/benchmark/test_benchmark",

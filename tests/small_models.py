@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from conv2attn.convert import SelfAttention2d
+
 CLASSES = 5
 
 
@@ -194,3 +196,19 @@ class Composite(nn.Module):
 def composite_input(dtype: torch.dtype = torch.float32) -> Tensor:
     """A batch of images for ``Composite``: [3, 2, 7, 10]."""
     return torch.randn(3, 2, 7, 10, dtype=dtype)
+
+
+def attention(model: nn.Module, name: str = "") -> SelfAttention2d:
+    """The layer of that name."""
+    layer = model.get_submodule(name)
+    assert isinstance(layer, SelfAttention2d)
+    return layer
+
+
+def assert_same_state(model: nn.Module, expected: nn.Module) -> None:
+    """State dicts have the same keys in the same order, dtypes and bits."""
+    state, expected_state = model.state_dict(), expected.state_dict()
+    assert list(state) == list(expected_state)
+    for key, value in expected_state.items():
+        assert state[key].dtype == value.dtype
+        assert torch.equal(state[key], value), key

@@ -36,7 +36,6 @@ from conv2attn.convert.attention.layer import set_engine
 from conv2attn.convert.model.convert import plan_conversion
 
 RANGE = (-1.0, 1.0)
-any_engine: Any = set_engine
 door: Any = convert  # the public functions, as they look to somebody without a type checker
 
 
@@ -92,9 +91,11 @@ WANT_MODELS: dict[str, Callable[[Any], object]] = {
 }
 
 
-@pytest.mark.parametrize("function", WANT_MODELS)
-@pytest.mark.parametrize("given", NOT_MODELS)
-def test_what_is_not_a_model_is_refused_with_what_to_do(given: str, function: str) -> None:
+@pytest.mark.parametrize(
+    ("function", "given"),
+    [*((each, "a string") for each in WANT_MODELS), *(("convert_model", each) for each in NOT_MODELS)],
+)
+def test_what_is_not_a_model_is_refused_with_what_to_do(function: str, given: str) -> None:
     make, reason = NOT_MODELS[given]
     with pytest.raises(ConversionError, match=reason):
         WANT_MODELS[function](make())
@@ -115,9 +116,10 @@ NOT_LAYERS: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("function", WANT_LAYERS)
-@pytest.mark.parametrize("given", NOT_LAYERS)
-def test_what_is_not_a_layer_is_refused(given: str, function: str) -> None:
+@pytest.mark.parametrize(
+    ("function", "given"), [*((each, "a network") for each in WANT_LAYERS), *(("certify", each) for each in NOT_LAYERS)]
+)
+def test_what_is_not_a_layer_is_refused(function: str, given: str) -> None:
     make, reason = NOT_LAYERS[given]
     with pytest.raises(ConversionError, match=reason):
         WANT_LAYERS[function](make())

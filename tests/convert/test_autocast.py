@@ -165,6 +165,7 @@ with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
     assert done.stdout.strip() == "torch.bfloat16", done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [None, 2.0])
 def test_a_compiled_layer_is_the_same_under_autocast(alpha: float | None) -> None:
     torch.compiler.reset()

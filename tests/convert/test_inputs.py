@@ -30,7 +30,7 @@ def test_an_input_is_read(text: str, spec: InputSpec) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "x", "=1x3", "x=", "x=1x", "x=1X3", "x=-1x3", "x=1x3:", "x=1x3:float", "a.b=1", "x=1x3:int64:x", "x=1,3"],
+    ["", "=1x3", "x=1x", "x=-1x3", "x=1x3:", "x=1x3:float", "a.b=1", "x=1x3:int64:x", "x=1,3"],
 )
 def test_an_input_of_another_form_is_refused_with_the_form(text: str) -> None:
     with pytest.raises(OptionError, match="an input is NAME=SHAPE or NAME=SHAPE:DTYPE"):
@@ -64,7 +64,6 @@ class Denoiser(nn.Module):
         self.conv = nn.Conv2d(2, 3, 1)
 
     def forward(self, sample: Tensor, timestep: Tensor, *, scale: Tensor | None = None) -> Tensor:
-        """The picture at the step."""
         done: Tensor = self.conv(sample) * (timestep.view(-1, 1, 1, 1) + 1)
         return done if scale is None else done * scale
 

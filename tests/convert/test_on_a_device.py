@@ -36,7 +36,7 @@ from conv2attn.proofs.evidence.campaign.checks.all import compare_layer
 from conv2attn.proofs.evidence.random_layers import draw_layer
 from tests.devices import DEVICES
 
-LAYERS = 8  # random ones: each takes some 0.5 s
+LAYERS = 4  # random ones: each takes some 0.5 s
 ALPHAS = [None, 2.0]
 UNITY = (-1.0, 1.0)
 
@@ -91,22 +91,6 @@ def test_every_engine_computes_there_or_says_why_not(
         assert (difference <= bound).all()
     else:
         assert engine == "sdpa"
-
-
-@pytest.mark.parametrize("engine", ["literal", "separable"])
-def test_positions_have_the_gradients_that_they_have_on_the_cpu(engine: str, device: str) -> None:
-    layer = attention_from_conv(nn.Conv2d(2, 3, 3, padding=1, dtype=torch.float64), alpha=1.0, engine=engine)
-    x = torch.randn(2, 2, 5, 6, dtype=torch.float64)
-    gradients = []
-    for where in ("cpu", device):
-        there = copy.deepcopy(layer).to(where)
-        there.train_positions()
-        output = there(x.to(where))
-        output.square().sum().backward()
-        gradients.append([parameter.grad.cpu() for parameter in there.parameters() if parameter.grad is not None])
-    assert len(gradients[0]) == 4
-    for expected, found in zip(*gradients, strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
 def test_content_and_learned_scores_are_computed_and_trained_there(device: str) -> None:
@@ -185,7 +169,7 @@ def test_copies_and_moves_compute_the_same(
     assert torch.equal(copied(model, device)(x), expected)
 
 
-@pytest.mark.parametrize("options", [{"foreach": True}, {"foreach": False}, {"fused": True}])
+@pytest.mark.parametrize("options", [{"foreach": True}, {"fused": True}])
 @pytest.mark.parametrize("positions", [False, True])
 def test_a_training_step_there_is_the_one_of_the_cpu(positions: bool, options: dict[str, bool], device: str) -> None:
     outputs = []

@@ -16,6 +16,7 @@ from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.errors import UnsupportedLayerError
 from conv2attn.convert.padded import PADDED, convolution, has_class, spec_of
 from conv2attn.convert.spec import Convolution, reversed_pads
+from tests.integers import integers, with_integers
 
 NUMBERS = st.integers(1, 3)
 
@@ -45,10 +46,6 @@ def cropped_specs(draw: st.DrawFn) -> ConvSpec:
     )
 
 
-def whole(*shape: int) -> torch.Tensor:
-    return torch.randint(-3, 4, shape).double()
-
-
 def check_the_way_there_and_back(spec: ConvSpec, conv: Convolution, x: Tensor, expected: Tensor) -> None:
     """The convolution, its attention in every engine, and the convolution that comes back give the same numbers."""
     assert torch.equal(conv(x), expected)
@@ -64,10 +61,8 @@ def check_the_way_there_and_back(spec: ConvSpec, conv: Convolution, x: Tensor, e
 
 @given(uneven_specs())
 def test_what_is_padded_is_what_the_attention_attends_to(spec: ConvSpec) -> None:
-    conv = convolution(spec, dtype=torch.float64)
-    for parameter in conv.parameters():
-        parameter.data = whole(*parameter.shape)
-    x = whole(2, 2, *(reach + 3 for reach in spec.reach))
+    conv = with_integers(convolution(spec, dtype=torch.float64))
+    x = integers(2, 2, *(reach + 3 for reach in spec.reach), dtype=torch.float64)
     function = (F.conv1d, F.conv2d, F.conv3d)[spec.axes - 1]
     padded = F.pad(x, reversed_pads(spec.pads_at(x.shape[2:])))
     expected = function(padded, conv.weight, conv.bias, spec.stride, 0, spec.dilation, spec.groups)
@@ -79,10 +74,8 @@ def test_what_is_padded_is_what_the_attention_attends_to(spec: ConvSpec) -> None
     ConvSpec(2, 4, (2, 1, 3), (1, 2, 1), padding=((0, 1), (1, 0), (0, 2)), transposed=True, output_padding=(0, 1, 0))
 )
 def test_what_is_cropped_differently_at_both_ends_is_what_the_attention_leaves_out(spec: ConvSpec) -> None:
-    conv = convolution(spec, dtype=torch.float64)
-    for parameter in conv.parameters():
-        parameter.data = whole(*parameter.shape)
-    x = whole(2, 2, *(5, 6, 4)[: spec.axes])
+    conv = with_integers(convolution(spec, dtype=torch.float64))
+    x = integers(2, 2, *(5, 6, 4)[: spec.axes], dtype=torch.float64)
     function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[spec.axes - 1]
     numbers = (spec.stride, 0, spec.output_padding, spec.groups, spec.dilation)
     expected = function(x, conv.weight, conv.bias, *numbers)

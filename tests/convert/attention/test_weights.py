@@ -10,6 +10,7 @@ from conv2attn.convert import SelfAttention2d, attention_from_conv
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.engines.literal import project_values
 from conv2attn.convert.errors import ConversionError
+from tests.integers import integers, with_integers
 
 ENGINE_NAMES = sorted(ENGINES)
 
@@ -17,14 +18,7 @@ ENGINE_NAMES = sorted(ENGINES)
 def strided(alpha: float | None = None) -> SelfAttention2d:
     """A layer of integers, so that its output does not depend on the order of sums."""
     conv = nn.Conv2d(4, 6, (3, 2), stride=(2, 1), padding=(1, 0), groups=2)
-    with torch.no_grad():
-        for parameter in conv.parameters():
-            parameter.copy_(torch.randint(-8, 9, parameter.shape))
-    return attention_from_conv(conv, alpha=alpha)
-
-
-def integers(*shape: int) -> Tensor:
-    return torch.randint(-8, 9, shape).float()
+    return attention_from_conv(with_integers(conv, largest=8), alpha=alpha)
 
 
 @pytest.mark.parametrize("engine", ENGINE_NAMES)
@@ -98,7 +92,6 @@ def test_fx_does_not_drop_the_weights_unseen() -> None:
             self.layer = strided()
 
         def forward(self, x: Tensor) -> Tensor:
-            """The weights only."""
             return self.layer(x, need_weights=True)[1]  # type: ignore[no-any-return]
 
     with pytest.raises(ConversionError, match="input"):

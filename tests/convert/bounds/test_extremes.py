@@ -77,12 +77,9 @@ def errors(conv: nn.Conv2d, layer: SelfAttention2d, x: Tensor, *, flushed: bool)
 @pytest.mark.parametrize(
     ("dtype", "weight", "pixel"),
     [
-        (torch.bfloat16, 5e-39, 1e12),
         (torch.bfloat16, 1.1e-38, 3e38),
         (torch.float32, 5e-39, 1e30),
-        (torch.float32, 1e-45, 1e38),
         (torch.float64, 1e-320, 1e300),
-        (torch.float64, 2e-308, 1e-3),
         (torch.float16, 6e-8, 6e4),
     ],
 )
@@ -114,8 +111,7 @@ def test_channels_whose_ranges_are_far_apart_stay_within_the_bound(engine: str, 
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-@pytest.mark.parametrize("alpha", [0.2, 1.0, 3.0])
-@pytest.mark.parametrize("kernel", [1, 2])
+@pytest.mark.parametrize(("kernel", "alpha"), [(1, 3.0), (2, 0.2)])
 def test_the_tail_of_subnormal_weights_is_not_rounded_to_nothing(kernel: int, alpha: float, flushed: bool) -> None:
     weight = 1e-320
     layer = attention_from_conv(
@@ -165,24 +161,15 @@ def test_a_pixel_that_no_tap_reads_can_overflow(engine: str) -> None:
     assert certificate.rounding_convolution < 1e-2
 
 
-@pytest.mark.parametrize("alpha", [1e303, 1e308])
-def test_where_a_score_could_overflow_the_bound_is_infinite(alpha: float) -> None:
-    layer = attention_from_conv(convolution(torch.ones(1, 1, 3, 3, dtype=torch.float64)), alpha=alpha)
-    assert certify(layer, input_range=(0, 1)).bound == math.inf
-
-
-def test_scores_that_cannot_overflow_are_certified() -> None:
-    for dtype, alpha in ((torch.float32, 2.0**60), (torch.float64, 2.0**900)):
+def test_where_scores_or_the_certificate_s_own_sums_could_overflow_the_bound_is_infinite_and_else_finite() -> None:
+    def bound(dtype: torch.dtype, alpha: float | None, largest: float = 1.0) -> float:
         layer = attention_from_conv(convolution(torch.ones(1, 1, 3, 3, dtype=dtype)), alpha=alpha)
-        assert certify(layer, input_range=(0, 1)).bound < 1e-4
+        return certify(layer, input_range=(-largest, largest)).bound
 
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_sums_too_large_for_the_certificate_itself_make_it_infinite(dtype: torch.dtype) -> None:
-    conv = convolution(torch.tensor([1.0, 0.0]).view(1, 2, 1, 1).to(dtype))
-    for alpha in (None, 1.0):
-        layer = attention_from_conv(conv, alpha=alpha)
-        assert certify(layer, input_range=(-1.7e308, 1.7e308)).bound == math.inf
+    assert max(bound(torch.float32, 2.0**60), bound(torch.float64, 2.0**900)) < 1e-4
+    assert bound(torch.float64, 1e303) == bound(torch.float64, 1e308) == math.inf
+    for dtype in (torch.float64, torch.float32):
+        assert bound(dtype, None, 1.7e308) == bound(dtype, 1.0, 1.7e308) == math.inf
 
 
 @pytest.mark.parametrize("flushed", [False, True])

@@ -12,11 +12,9 @@ from mpmath import mp, mpf
 from torch import nn
 
 from conv2attn.convert import ConvSpec, SelfAttention1d, SelfAttention2d
-from conv2attn.convert.bounds import tail
 from conv2attn.convert.bounds.rounding import SMALLEST_ALPHA
 from conv2attn.convert.bounds.tail import (
     absolute_products,
-    counts_heads_alone,
     softmax_tail,
     tail_fraction,
     tail_per_unit,
@@ -128,24 +126,6 @@ def test_what_an_input_that_varies_by_one_can_miss_is_rounded_up() -> None:
     layer = layer_of(SPEC, [1.0])
     largest = Fraction(float(softmax_tail(layer, torch.ones(4, dtype=torch.float64)).max()))
     assert Fraction(1, 2**31) < Fraction(tail_per_unit(layer)) / largest - 1 < Fraction(1, 2**29)
-
-
-def test_flat_heads_count_each_with_its_own_tail() -> None:
-    alphas = [0.1, 0.2, 3.0]
-    layer = layer_of(SPEC, alphas)
-    found = softmax_tail(layer, torch.tensor([2.0, 0.0, 1.0, 0.5], dtype=torch.float64)).tolist()
-    tails = torch.tensor([tail_fraction(alpha) for alpha in alphas] * 2, dtype=torch.float64)
-    each = layer.weight.detach().abs().flatten(2) @ tails
-    expected = [2 * each[0, 0], 2 * each[1, 0], each[2, 0] + each[2, 1] / 2, each[3, 0] + each[3, 1] / 2]
-    assert found == pytest.approx(list(map(float, expected)), rel=CLOSE)
-
-
-def test_a_single_head_and_one_hot_heads_are_not_said_to_be_counted_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tail, "_TABLE", 0)
-    for taps, alpha, alone in ((1, 1.0, False), (2, 1.0, True), (3, 1.0, True), (2, 128.0, False), (1, 128.0, False)):
-        spec = ConvSpec(1, 1, kernel_size=(taps,), bias=False)
-        layer = SelfAttention1d(spec, weight=nn.Parameter(torch.ones(1, 1, taps)), alpha=alpha)
-        assert counts_heads_alone(layer) == alone
 
 
 @pytest.mark.parametrize("terms", [4096, 4097])

@@ -12,6 +12,7 @@ from conv2attn.convert import SelfAttention, attention_from_conv
 from conv2attn.convert.engines import ENGINES, content
 from conv2attn.convert.size import Size
 from tests.bounds import output_bound
+from tests.integers import integers
 
 CASES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "sequence": (nn.Conv1d(2, 3, 3, stride=2, padding=1), (7,)),
@@ -23,10 +24,6 @@ CASES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
 KEY_DIM = 3
 
 
-def integers(*shape: int) -> Tensor:
-    return torch.randint(-1, 2, shape).double()
-
-
 def layer_and_input(case: str, *, gated: bool) -> tuple[SelfAttention, Tensor]:
     """A layer with content terms of small integers, all of whose positions and parameters are trained, and an input."""
     conv, size = CASES[case]
@@ -36,13 +33,13 @@ def layer_and_input(case: str, *, gated: bool) -> tuple[SelfAttention, Tensor]:
     layer.train_positions()
     with torch.no_grad():
         for parameter in (layer.weight, *terms.parameters()):
-            parameter.copy_(integers(*parameter.shape))
+            parameter.copy_(integers(*parameter.shape, largest=1))
         layer.weight.abs_().add_(1)
         if terms.gate is not None:
             terms.gate.copy_(torch.linspace(-0.5, 1.5, layer.num_heads))
     for parameter in layer.parameters():
         parameter.requires_grad_()
-    return layer, integers(2, layer.spec.in_channels, *size).requires_grad_()
+    return layer, integers(2, layer.spec.in_channels, *size, largest=1, dtype=torch.float64).requires_grad_()
 
 
 def gradient_bound(layer: SelfAttention, x: Tensor, cotangent: Tensor) -> float:

@@ -100,7 +100,7 @@ def test_heads_that_are_trained_have_a_table_each() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("alpha", [0.3, 2.0, 31.9, 32.0, 200.0])
+@pytest.mark.parametrize("alpha", [0.3, 31.9, 200.0])
 def test_the_keys_of_a_query_are_about_those_that_are_not_left_out(alpha: float, dtype: torch.dtype) -> None:
     distances = torch.arange(-60, 61, dtype=torch.float64)
     probabilities = (-alpha * distances.square()).softmax(0).unsqueeze(0)
@@ -108,6 +108,3 @@ def test_the_keys_of_a_query_are_about_those_that_are_not_left_out(alpha: float,
     assert abs(keys_read(alpha, 121, dtype) - left) <= 2
     assert keys_read(alpha, 2, dtype) == min(2, keys_read(alpha, 121, dtype))
     assert keys_read(0.0, 121, dtype) == 121
-
-
-ROWS, COLUMNS = [torch.ones(4, 9), torch.ones(4, 9)], [torch.ones(5, 7)]  # two tables along the rows, one the columns

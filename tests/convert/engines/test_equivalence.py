@@ -66,8 +66,7 @@ def test_integers_give_bitwise_equal_outputs_and_gradients(
 
 
 @pytest.mark.parametrize("engine", ENGINE_NAMES)
-@pytest.mark.parametrize("dtype", [*DTYPES, torch.bfloat16, torch.float16])
-@given(data=st.data())
+@given(dtype=st.sampled_from([*DTYPES, torch.bfloat16, torch.float16]), data=st.data())
 def test_outputs_differ_by_at_most_the_certificate(engine: str, dtype: torch.dtype, data: st.DataObject) -> None:
     conv, x = data.draw(convolutions_with_input(dtype=dtype, specs=every_spec()))
     layer = attention_from_conv(conv, engine=engine)
@@ -79,8 +78,7 @@ def test_outputs_differ_by_at_most_the_certificate(engine: str, dtype: torch.dty
 
 
 @pytest.mark.parametrize("engine", SOFT_ENGINE_NAMES)
-@pytest.mark.parametrize("alpha", [0.3, 1.0, 2.0, 7.7])
-@given(data=st.data())
+@given(alpha=st.sampled_from([0.3, 1.0, 2.0, 7.7]), data=st.data())
 def test_soft_attention_differs_by_at_most_the_certificate(engine: str, alpha: float, data: st.DataObject) -> None:
     conv, x = data.draw(convolutions_with_input(specs=every_spec()))
     layer = attention_from_conv(conv, alpha=alpha, engine=engine)
@@ -90,8 +88,7 @@ def test_soft_attention_differs_by_at_most_the_certificate(engine: str, alpha: f
 
 
 @pytest.mark.parametrize("engine", ENGINE_NAMES)
-@pytest.mark.parametrize("dtype", DTYPES)
-@given(data=st.data())
+@given(dtype=st.sampled_from(DTYPES), data=st.data())
 def test_gradients_differ_by_at_most_the_rounding_of_their_sums(
     engine: str, dtype: torch.dtype, data: st.DataObject
 ) -> None:
@@ -106,8 +103,7 @@ def test_gradients_differ_by_at_most_the_rounding_of_their_sums(
         assert (error <= 2 * gamma(terms, unit_roundoff(dtype)) * scale[name]).all(), name
 
 
-@pytest.mark.parametrize("alpha", [0.5, 2.0, 16.0])
-@given(data=st.data())
+@given(alpha=st.sampled_from([0.5, 2.0, 16.0]), data=st.data())
 def test_soft_engines_agree_with_the_literal_one_in_double_precision(alpha: float, data: st.DataObject) -> None:
     conv, x = data.draw(convolutions_with_input(dtype=torch.float64, specs=every_spec()))
     cotangent = torch.randn_like(conv(x))

@@ -13,6 +13,7 @@ from conv2attn.convert.engines import head_sum as module
 from conv2attn.convert.engines.axes import blocks_of
 from conv2attn.convert.engines.head_sum import head_sum
 from conv2attn.learn import melt
+from tests.integers import integers
 
 SHAPES = {1: ((5,), (4,)), 2: ((5, 4), (3, 6)), 3: ((3, 4, 2), (2, 3, 5))}
 
@@ -32,8 +33,8 @@ def formula(source: Tensor, weight: Tensor, tables: Sequence[Tensor]) -> Tensor:
 def given(axes: int, groups: int) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Small integers: X, W of four heads, and their tables."""
     pixels, queries = SHAPES[axes]
-    source = torch.randint(-3, 4, (2, 2 * groups, *pixels)).double().requires_grad_()
-    weight = torch.randint(-3, 4, (4, groups, 3, 2)).double().requires_grad_()
+    source = integers(2, 2 * groups, *pixels, dtype=torch.float64).requires_grad_()
+    weight = integers(4, groups, 3, 2, dtype=torch.float64).requires_grad_()
     tables = [torch.randint(0, 3, (4, q, k)).double().requires_grad_() for q, k in zip(queries, pixels, strict=True)]
     return source, weight, tables
 
@@ -78,8 +79,8 @@ def kept_by(call: Callable[[], Tensor]) -> int:
 @pytest.mark.parametrize("block", [1, 2**20])
 def test_of_long_tables_the_band_is_multiplied_bit_for_bit(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_BLOCK_BYTES", block)
-    source = torch.randint(-3, 4, (2, 3, 140, 75)).double().requires_grad_()
-    weight = torch.randint(-3, 4, (2, 1, 4, 3)).double().requires_grad_()
+    source = integers(2, 3, 140, 75, dtype=torch.float64).requires_grad_()
+    weight = integers(2, 1, 4, 3, dtype=torch.float64).requires_grad_()
     tables = [band(2, 70, 140, stride=2), band(2, 75, 75, stride=1)]
     assert max(stop - begin for _, _, begin, stop in blocks_of(tables[0])) < 70
     observed, expected = head_sum(source, weight, tables), formula(source, weight, tables)

@@ -15,15 +15,14 @@ from conv2attn.convert.bounds.rounding import literal_error
 from conv2attn.convert.engines import choose_engine
 from conv2attn.convert.engines.literal import (
     all_queries,
-    attention_probabilities,
     bytes_needed,
     project_values,
 )
 from conv2attn.convert.errors import EngineError
 from conv2attn.convert.heads.encoding import key_positions, relative_encoding, relative_positions
-from conv2attn.convert.heads.values import LayerValues
 from conv2attn.convert.size import Size
 from tests.bounds import output_bound
+from tests.integers import integers, with_integers
 
 GEOMETRIES: dict[str, tuple[type[nn.Module], tuple[int, ...], dict[str, Any]]] = {
     "a sequence": (nn.Conv1d, (6,), {"kernel_size": 3, "stride": 2, "padding": 1}),
@@ -88,11 +87,9 @@ def test_the_output_is_the_formula(geometry: str, groups: int) -> None:
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_with_content_the_output_is_the_formula_in_one_softmax_or_behind_a_gate(geometry: str, gated: bool) -> None:
     layer, size = layer_of(geometry)
-    content = layer.add_content(2, gated=gated)
-    x = torch.randint(-1, 2, (3, 4, *size)).double()
+    content = with_integers(layer.add_content(2, gated=gated), largest=1)
+    x = integers(3, 4, *size, largest=1, dtype=torch.float64)
     with torch.no_grad():
-        for parameter in content.parameters():
-            parameter.copy_(torch.randint(-1, 2, parameter.shape))
         if content.gate is not None:
             content.gate.copy_(torch.linspace(0, 1, layer.num_heads))
         padded, asked = layer.spec.pad(x), all_queries(layer.spec, size, like=x)
@@ -114,19 +111,6 @@ def test_with_content_the_output_is_the_formula_in_one_softmax_or_behind_a_gate(
     assert float((observed - expected).abs().max()) <= output_bound(layer, x) * (2 + largest)
 
 
-def test_each_head_projects_the_values_with_its_own_tap() -> None:
-    layer, size = layer_of("an image")
-    with torch.no_grad():
-        layer.weight.copy_(torch.randint(-9, 10, layer.weight.shape))
-    padded = torch.randint(-9, 10, (2, 4, *layer.spec.padded_size(size))).double()
-    values, pixels = project_values(layer, padded), padded.flatten(2)
-    assert values.shape == (layer.num_heads, pixels.shape[2], 2, 6)
-    for h, o in itertools.product(range(layer.num_heads), range(6)):
-        first = o // 3 * 2
-        expected = torch.einsum("bck,c->kb", pixels[:, first : first + 2], layer.kernel.flatten(2)[o, :, h])
-        assert torch.equal(values[h, :, :, o], expected)
-
-
 @pytest.mark.parametrize(("dilation", "alpha"), [(59_428_400, 104.1231), (97_664_080, 127.667), (2**25 + 4, 128.0)])
 def test_heads_so_far_away_that_scores_cancel_are_refused_before_anything_is_computed(
     dilation: int, alpha: float
@@ -142,24 +126,6 @@ def test_heads_so_far_away_that_scores_cancel_are_refused_before_anything_is_com
         layer.attention_probabilities((dilation + 1,))
     layer.engine = "auto"
     assert choose_engine(layer, "auto").name != "literal"
-
-
-def test_content_beside_heads_too_far_away_is_refused_by_the_engine_alone() -> None:
-    layer = attention_from_conv(nn.Conv1d(1, 1, 2, dilation=2**26), engine="literal")
-    layer.add_content(2, gated=True)
-    assert layer.explain((2**26 + 1,))
-    with pytest.raises(EngineError, match="cannot be told apart"):
-        attention_probabilities(LayerValues.of(layer), Size(2**26 + 1), torch.zeros(1, 1).double(), None)
-
-
-# Memory: 6 heads, 6 x 3 queries, 8 x 7 keys, batch 3, 6 channels, all in double precision.
-
-
-def test_maps_of_content_need_the_input() -> None:
-    layer, size = layer_of("an image")
-    layer.add_content(2)
-    with pytest.raises(EngineError, match="pass x"):
-        attention_probabilities(LayerValues.of(layer), size, all_queries(layer.spec, size, like=layer.alpha), None)
 
 
 @pytest.mark.parametrize("is_kept", [False, True])

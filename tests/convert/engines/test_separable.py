@@ -17,6 +17,7 @@ from conv2attn.convert.errors import EngineError, GeometryError
 from conv2attn.convert.size import Size
 from conv2attn.proofs.evidence.strategies import attention_layers, convolutions_with_input
 from tests.bounds import output_bound
+from tests.integers import integers, with_integers
 
 DOUBLES = convolutions_with_input(dtype=torch.float64)
 Case = tuple[nn.Conv2d, Tensor]
@@ -75,19 +76,9 @@ def test_gradients_of_positions_agree(case: Case, data: st.DataObject) -> None:
         assert (separable - literal).abs().max() <= bound(layer, x) * largest
 
 
-@pytest.mark.parametrize("batch", [1, 2, 3])
-def test_images_in_parts_give_every_image_its_output(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    conv, x = nn.Conv2d(2, 3, 2, bias=False).requires_grad_(False), torch.randint(-8, 9, (batch, 2, 5, 4)).float()
-    conv.weight.copy_(torch.randint(-8, 9, conv.weight.shape))
+def test_images_in_parts_give_every_image_its_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    conv, x = with_integers(nn.Conv2d(2, 3, 2)), integers(3, 2, 5, 4)
     monkeypatch.setattr(engine_module, "_CHUNK_BYTES", 1)
-    assert torch.equal(attention_from_conv(conv, engine="separable")(x), conv(x))
-
-
-@pytest.mark.parametrize("kernel", [(2, 3, 2), (1, 2, 3), (3, 1, 2)])
-def test_volumes_are_computed_exactly_from_the_heads_own_planes_rows_and_columns(kernel: tuple[int, int, int]) -> None:
-    conv = nn.Conv3d(2, 3, kernel, stride=(1, 2, 1), padding=(1, 0, 1), bias=False).requires_grad_(False)
-    conv.weight.copy_(torch.randint(-8, 9, conv.weight.shape))
-    x = torch.randint(-8, 9, (2, 2, 4, 5, 6)).float()
     assert torch.equal(attention_from_conv(conv, engine="separable")(x), conv(x))
 
 

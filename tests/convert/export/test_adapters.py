@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from conv2attn.convert import SelfAttention, SelfAttention2d, convert_model, restore_model
+from conv2attn.convert import SelfAttention, convert_model, restore_model
 
 RANK = 2
 
@@ -23,7 +24,6 @@ class LowRank(nn.Module):
         self.b = nn.Parameter(torch.zeros(len(weight), rank))
 
     def forward(self, weight: Tensor) -> Tensor:
-        """W + B A."""
         return weight + (self.b @ self.a).view_as(weight)
 
 
@@ -31,53 +31,42 @@ class Int8(nn.Module):
     """Whole numbers from -127 to 127 and a scale for each output channel."""
 
     def forward(self, numbers: Tensor, scale: Tensor) -> Tensor:
-        """The weight."""
         return numbers * scale
 
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """The numbers nearest to a weight, and their scale."""
         scale = weight.abs().amax(tuple(range(1, weight.ndim)), keepdim=True) / 127
         return (weight / scale).round().to(torch.int8), scale
 
 
-def convolutions() -> tuple[nn.Conv2d, nn.Conv2d]:
-    return nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 6, (3, 2), stride=2, groups=2)
+Way = Callable[[nn.Module], nn.Module]
+
+
+def low_rank(layer: nn.Module) -> nn.Module:
+    return LowRank(layer.get_parameter("weight"))
+
+
+def int8(layer: nn.Module) -> nn.Module:
+    return Int8()
 
 
 def cnn() -> nn.Sequential:
-    first, second = convolutions()
-    return nn.Sequential(first, nn.ReLU(), second)
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 6, (3, 2), stride=2, groups=2))
 
 
-def adapted(model: nn.Module, kind: type[SelfAttention] | type[nn.Conv2d]) -> nn.Module:
-    """A copy in which only the updates are trained."""
+def adapted(model: nn.Module, way: Way) -> nn.Module:
+    """A copy in which each layer's weight is computed in this way, and nothing else is trained."""
     model = copy.deepcopy(model).requires_grad_(False)
     for layer in list(model.modules()):
-        if isinstance(layer, kind):
-            parametrize.register_parametrization(layer, "weight", LowRank(layer.weight))
-    return model
-
-
-def in_int8(model: nn.Module, kind: type[SelfAttention] | type[nn.Conv2d]) -> nn.Module:
-    model = copy.deepcopy(model).requires_grad_(False)
-    for layer in list(model.modules()):
-        if isinstance(layer, kind):
-            parametrize.register_parametrization(layer, "weight", Int8())
+        if isinstance(layer, SelfAttention | nn.Conv2d):
+            parametrize.register_parametrization(layer, "weight", way(layer))
     return model
 
 
 @pytest.mark.parametrize("alpha", [None, 2.0])
-def test_an_update_of_zero_leaves_every_bit_of_the_output(alpha: float | None) -> None:
-    model = convert_model(cnn(), alpha=alpha).model
-    x = torch.randn(2, 3, 9, 8)
-    assert torch.equal(adapted(model, SelfAttention2d)(x), model(x))
-
-
-@pytest.mark.parametrize("alpha", [None, 2.0])
-def test_only_the_update_is_trained_and_merging_keeps_every_bit(alpha: float | None) -> None:
-    model = adapted(convert_model(cnn(), alpha=alpha).model, SelfAttention2d)
-    x = torch.randn(2, 3, 9, 8)
-    before = model(x).detach()
+def test_an_update_of_zero_and_merging_keep_every_bit_and_only_the_update_is_trained(alpha: float | None) -> None:
+    plain, x = convert_model(cnn(), alpha=alpha).model, torch.randn(2, 3, 9, 8)
+    model, before = adapted(plain, low_rank), plain(x).detach()
+    assert torch.equal(model(x), before)
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert {name.rpartition(".")[2] for name in trained} == {"a", "b"}
     model(x).square().sum().backward()
@@ -94,7 +83,7 @@ def test_only_the_update_is_trained_and_merging_keeps_every_bit(alpha: float | N
 
 
 def test_an_adapted_cnn_and_its_attention_are_the_same_both_ways() -> None:
-    plain = adapted(cnn(), nn.Conv2d)
+    plain = adapted(cnn(), low_rank)
     with torch.no_grad():
         for parameter in plain.parameters():
             parameter.copy_(torch.randn(parameter.shape))
@@ -105,18 +94,17 @@ def test_an_adapted_cnn_and_its_attention_are_the_same_both_ways() -> None:
 
 
 def test_int8_attention_is_int8_convolution_and_keeps_int8() -> None:
-    plain = cnn()
-    x = torch.randn(2, 3, 9, 8)
-    model = in_int8(convert_model(plain).model, SelfAttention2d)
-    assert torch.equal(model(x), in_int8(plain, nn.Conv2d)(x))
+    plain, x = cnn(), torch.randn(2, 3, 9, 8)
+    model = adapted(convert_model(plain).model, int8)
+    assert torch.equal(model(x), adapted(plain, int8)(x))
     kept = [value for value in model.state_dict().values() if value.dtype == torch.int8]
-    assert sum(value.numel() for value in kept) == sum(layer.weight.numel() for layer in convolutions())
+    assert sum(value.numel() for value in kept) == sum(each.numel() for each in plain.parameters() if each.ndim > 1)
 
 
 def test_int8_attention_is_off_by_half_a_step_of_every_weight_at_most() -> None:
-    plain = convolutions()[0].double()
+    plain = nn.Conv2d(3, 8, 3, padding=1).double()
     x = torch.rand(2, 3, 9, 8, dtype=torch.float64) * 2 - 1
-    model = in_int8(convert_model(plain, alpha=2.0).model, SelfAttention2d)
+    model = adapted(convert_model(plain, alpha=2.0).model, int8)
     weight = plain.weight.detach()
     steps = weight.abs().amax((1, 2, 3)) / 127
     bound = steps / 2 * weight[0].numel()  # attention averages numbers between -1 and 1

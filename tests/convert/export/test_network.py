@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import onnx
@@ -16,6 +17,7 @@ from conv2attn.convert.export.onnx.forms import FORMS
 from conv2attn.convert.padded import PaddedConv2d
 from conv2attn.convert.spec import ConvSpec, Padding
 from tests.onnx_files import operators, run
+from tests.small_models import UNet
 
 
 def checked(cnn: nn.Module, path: Path, form: str, sizes: list[tuple[int, int, int]]) -> None:
@@ -33,12 +35,6 @@ def checked(cnn: nn.Module, path: Path, form: str, sizes: list[tuple[int, int, i
             assert (torch.from_numpy(output) - cnn(x)).abs().max() <= bound
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("factory", [plain_cnn, residual_cnn, mobile_cnn])
-def test_an_example_network_within_its_certificate(factory: type[nn.Module], form: str, tmp_path: Path) -> None:
-    checked(factory().eval(), tmp_path / "net.onnx", form, [(2, 16, 16), (3, 12, 20)])
-
-
 class Up(nn.Module):
     """Reflected borders, a shared layer, and a transposed one."""
 
@@ -49,37 +45,29 @@ class Up(nn.Module):
         self.up = nn.ConvTranspose2d(4, 2, 2, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[batch, 3, rows, columns] -> [batch, 2, rows, columns]."""
         out: torch.Tensor = self.up(self.body(self.body(self.stem(x)).relu()))
         return out
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_borders_shared_layers_and_transposed_ones(form: str, tmp_path: Path) -> None:
-    checked(Up().eval(), tmp_path / "net.onnx", form, [(2, 8, 12), (1, 14, 10)])
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], list[tuple[int, int, int]]]] = {
+    "plain": (plain_cnn, [(2, 16, 12), (3, 12, 20)]),
+    "residual": (residual_cnn, [(2, 16, 12), (3, 12, 20)]),
+    "mobile": (mobile_cnn, [(2, 16, 12), (3, 12, 20)]),
+    "transposed": (Up, [(2, 8, 12), (1, 14, 10)]),
+    "U-Net": (UNet, [(2, 8, 12), (1, 10, 6)]),
+}
 
 
-class UNet(nn.Module):
-    """Down and up again, with what was on the way down beside what comes up."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.down = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
-        self.middle = nn.Sequential(nn.Conv2d(4, 6, 3, padding=1), nn.ReLU())
-        self.up = nn.ConvTranspose2d(6, 4, 2, 2)
-        self.last = nn.Conv2d(8, 2, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[batch, 3, rows, columns] -> [batch, 2, rows, columns]."""
-        kept = self.down(x)
-        up = self.up(self.middle(nn.functional.max_pool2d(kept, 2)))
-        out: torch.Tensor = self.last(torch.cat([up, kept], dim=1))
-        return out
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_u_net_within_its_certificate(form: str, tmp_path: Path) -> None:
-    checked(UNet().eval(), tmp_path / "net.onnx", form, [(2, 8, 12), (1, 10, 6)])
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        *(("plain", "literal"), ("residual", "separable"), ("mobile", "attention")),
+        *((name, form) for name in ("transposed", "U-Net") for form in FORMS),
+    ],
+)
+def test_a_network_is_exported_within_its_certificate(name: str, form: str, tmp_path: Path) -> None:
+    factory, sizes = NETWORKS[name]
+    checked(factory().eval(), tmp_path / "net.onnx", form, sizes)
 
 
 @pytest.mark.parametrize("padding", ["same_upper", "same_lower"])

@@ -18,6 +18,7 @@ from torch.multiprocessing.spawn import spawn
 
 from conv2attn.convert import ConversionError, SelfAttention, convert_model
 from conv2attn.convert.export.head_parallel import HeadParallel
+from tests.integers import with_integers
 
 PROCESSES = 2
 LAYERS: dict[str, nn.Module] = {
@@ -25,15 +26,6 @@ LAYERS: dict[str, nn.Module] = {
     "transposed": nn.ConvTranspose2d(4, 6, (3, 2), 2, padding=1, bias=False),
     "sequence": nn.Conv1d(4, 5, 4, dilation=2, padding="same", padding_mode="circular"),
 }
-
-
-def whole_numbers(model: nn.Module) -> nn.Module:
-    """Sums of whole numbers and halves are exact in any order: outputs must agree bit for bit."""
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randint(-3, 4, parameter.shape))
-    return model
 
 
 def whole(tensor: Tensor | None) -> Tensor:
@@ -58,7 +50,8 @@ def compare(rank: int, store: str) -> None:
     mesh = init_device_mesh("cpu", (PROCESSES,))
     said = []
     for name, conv in LAYERS.items():
-        model = whole_numbers(nn.Sequential(conv))
+        torch.manual_seed(0)
+        model = with_integers(nn.Sequential(conv))
         alone = convert_model(model).model.train()
         layer = alone.get_submodule("0")
         assert isinstance(layer, SelfAttention)

