@@ -24,7 +24,7 @@ from torch.export import Dim
 
 from ..attention.checked import checked_model
 from ..attention.layer import SelfAttention
-from ..errors import ConversionError, OptionError, OutputError, Problem, ToolError, UnsupportedLayerError, first_line
+from ..errors import ConversionError, OptionError, OutputError, Problem, ToolError, UnsupportedLayerError, untraceable
 from ..files.write import write_file
 from ..heads.values import LayerValues
 from ..inputs import example_image, fitted
@@ -161,7 +161,7 @@ def _trace(plain: nn.Module, inputs: Any, opset: int) -> torch.onnx.ONNXProgram:
     except ImportError as error:
         raise ToolError(f'exporting needs onnx and onnxscript (pip install "conv2attn[onnx]"): {error}') from error
     except Exception as error:  # whatever the network's code and torch's exporter raise
-        raise ConversionError(f"torch cannot export the network: {first_line(error)[:300]}") from error
+        raise ConversionError(f"torch cannot export the network: {untraceable(error)}") from error
     if made is None:
         raise ConversionError("torch gave no ONNX program")
     return made

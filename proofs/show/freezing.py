@@ -15,7 +15,7 @@ from torch import nn
 
 from ...convert.attention.layer import SelfAttention
 from ...convert.certificate.layer import InputRange
-from ...convert.errors import ConversionError, OutputError, first_line
+from ...convert.errors import ConversionError, OutputError, untraceable
 from ...convert.files.checkpoint import Opening
 from ...convert.files.open import open_network
 from ...convert.files.tensors import write_stream
@@ -219,7 +219,7 @@ def _program(model: nn.Module, size: Size) -> torch.export.ExportedProgram:
             )
     except Exception as error:  # torch.export raises many things for code that it cannot follow
         raise ConversionError(
-            f"torch.export cannot follow the network on images {list(images.shape)}: {first_line(error)}"
+            f"torch.export cannot follow the network on images {list(images.shape)}: {untraceable(error)}"
         ) from error
 
 

@@ -115,3 +115,22 @@ def test_a_layer_that_has_no_form_is_named_and_nothing_is_written(tmp_path: Path
     with pytest.raises(ConversionError, match="body: its content terms"):
         export_onnx(model, tmp_path / "net.onnx", size=(8, 12))
     assert not list(tmp_path.iterdir())
+
+
+class Chooses(nn.Module):
+    """Gives as many numbers as an image's values say, and asks how many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 2, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[batch, 3, rows, columns] -> [chosen]."""
+        scores: torch.Tensor = self.conv(x)
+        found = scores[scores > 0]
+        return found if len(found) > 5 else found + 1
+
+
+def test_a_network_whose_sizes_depend_on_values_is_refused_with_what_can_be_done(tmp_path: Path) -> None:
+    with pytest.raises(ConversionError, match="as where a detector chooses among boxes; what comes before"):
+        export_onnx(convert_model(Chooses()).model, tmp_path / "net.onnx", size=(8, 9))
