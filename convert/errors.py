@@ -93,6 +93,16 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
+def untraceable(error: Exception) -> str:
+    """Why torch.export cannot follow a network, and what can be done where that is known."""
+    if type(error).__name__ == "GuardOnDataDependentSymNode":
+        return (
+            "sizes in it depend on an image's values, as where a detector chooses among boxes; what comes before, such "
+            "as its backbone, can be taken alone"
+        )
+    return first_line(error)[:300]
+
+
 def listed(texts: Sequence[str], between: str = ", ") -> str:
     """The first ten of some texts in one, and how many more there are."""
     more = f"{between}and {len(texts) - _LISTED} more" if len(texts) > _LISTED else ""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,13 +24,15 @@ from torch.export import Dim
 
 from ..attention.checked import checked_model
 from ..attention.layer import SelfAttention
-from ..errors import ConversionError, OptionError, OutputError, Problem, ToolError, UnsupportedLayerError, first_line
+from ..errors import ConversionError, OptionError, OutputError, Problem, ToolError, UnsupportedLayerError, untraceable
 from ..files.write import write_file
 from ..heads.values import LayerValues
 from ..inputs import example_image, fitted
 from ..names import names_by_module
+from ..outputs import named_tensors
 from ..padded import convolution
 from ..size import USUAL_SIZES
+from ..spec import ConvSpec
 from .onnx.forms import DEFAULT_FORM, form_named, refusal
 from .onnx.standard import flaw
 from .onnx.whole import WholeModel, attention_model
@@ -46,11 +48,13 @@ class Exported:
         path: The file.
         form: Form of the attention.
         layers: Names of the attention layers in it.
+        unused: Names of those that are not, because no output of the network depends on them.
     """
 
     path: Path
     form: str
     layers: tuple[str, ...]
+    unused: tuple[str, ...] = ()
 
 
 def export_onnx(
@@ -99,9 +103,9 @@ def export_onnx(
         traced = Path(folder) / "traced.onnx"
         _trace(plain, example, opset).save(traced)
         whole = attention_model(traced, layers.get, form=form)
-        _check_complete(whole, layers)
+        unused = _check_complete(whole, layers, plain, example)
         write_file(Path(path), lambda temporary: _write(whole, temporary), force=force, sources=sources)
-    return Exported(Path(path), form, whole.layers)
+    return Exported(Path(path), form, whole.layers, unused)
 
 
 def with_convolutions(model: nn.Module) -> tuple[nn.Module, dict[str, SelfAttention]]:
@@ -113,7 +117,7 @@ def with_convolutions(model: nn.Module) -> tuple[nn.Module, dict[str, SelfAttent
         if not isinstance(layer, SelfAttention):
             continue
         # With a bias in any case: torch's exporter would compute one of zeros.
-        conv = convolution(replace(layer.spec, bias=True), dtype=layer.weight.dtype).eval()
+        conv = convolution(replace(traced_geometry(layer.spec), bias=True), dtype=layer.weight.dtype).eval()
         with torch.no_grad():
             conv.weight.copy_(layer.weight)
             if conv.bias is not None:
@@ -124,6 +128,18 @@ def with_convolutions(model: nn.Module) -> tuple[nn.Module, dict[str, SelfAttent
         for name in names:
             plain.set_submodule(name, conv)
     return plain, layers
+
+
+def traced_geometry(spec: ConvSpec) -> ConvSpec:
+    """A geometry with as many outputs for every size of the input, whose padding does not depend on the size.
+
+    Padding that makes ceil(L / s) outputs of L pixels depends on L, and torch takes minutes for sizes that follow from
+    sizes so. Half the reach d (K - 1) at either side makes as many, floor((L - 1) / s) + 1; what the padding holds does
+    not enter a trace, and attention has that of the layer (``onnx/whole.py``).
+    """
+    if spec.is_dynamic and all(reach % 2 == 0 for reach in spec.reach):
+        return replace(spec, padding=tuple(reach // 2 for reach in spec.reach))
+    return spec
 
 
 def _trace(plain: nn.Module, inputs: Any, opset: int) -> torch.onnx.ONNXProgram:
@@ -145,7 +161,7 @@ def _trace(plain: nn.Module, inputs: Any, opset: int) -> torch.onnx.ONNXProgram:
     except ImportError as error:
         raise ToolError(f'exporting needs onnx and onnxscript (pip install "conv2attn[onnx]"): {error}') from error
     except Exception as error:  # whatever the network's code and torch's exporter raise
-        raise ConversionError(f"torch cannot export the network: {first_line(error)[:300]}") from error
+        raise ConversionError(f"torch cannot export the network: {untraceable(error)}") from error
     if made is None:
         raise ConversionError("torch gave no ONNX program")
     return made
@@ -156,15 +172,32 @@ def _open_axes(each: Tensor) -> dict[int, Any]:
     return {axis: Dim.AUTO for axis in range(each.ndim) if axis != 1}
 
 
-def _check_complete(whole: WholeModel, layers: dict[str, SelfAttention]) -> None:
-    """Refuses a file that lacks a layer, or has a convolution of one."""
+def _check_complete(
+    whole: WholeModel, layers: dict[str, SelfAttention], plain: nn.Module, inputs: Any
+) -> tuple[str, ...]:
+    """Refuses a file that has a convolution of a layer, or lacks one that an output depends on; names the others."""
     lost = {id(layer): name for name, layer in layers.items()}
     for name in whole.layers:
         lost.pop(id(layers[name]), None)
-    problems = [*whole.refused, *(Problem(name, "torch's exporter left it out") for name in lost.values())]
+    unused = _unused(plain, inputs, tuple(lost.values())) if lost else ()
+    missing = (Problem(name, "torch's exporter left it out") for name in lost.values() if name not in unused)
+    problems = [*whole.refused, *missing]
     if problems:
         listed = "; ".join(f"{problem.name}: {problem.reason}" for problem in problems)
         raise UnsupportedLayerError(f"the network is not exported whole: {listed}", problems)
+    return unused
+
+
+def _unused(plain: nn.Module, inputs: Any, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The convolutions among these that no output of the network depends on: their weights have no gradient at all."""
+    placed, named = fitted(plain, inputs)
+    weights = [cast(Tensor, plain.get_submodule(name).weight).requires_grad_() for name in names]
+    with torch.enable_grad():
+        found = [each for each in named_tensors(plain(*placed, **named)).values() if each.requires_grad]
+        if not found:
+            return names
+        gradients = torch.autograd.grad([each.sum() for each in found], weights, allow_unused=True)
+    return tuple(name for name, gradient in zip(names, gradients, strict=True) if gradient is None)
 
 
 def _write(whole: WholeModel, path: Path) -> None:

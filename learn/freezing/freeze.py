@@ -12,6 +12,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -24,11 +26,11 @@ from ...convert.errors import ConversionError, NotAConvolutionError, Problem
 from ...convert.model.replace import replace
 from ...convert.model.saving import unguard
 from ...convert.names import names_by_module
-from ...convert.spec import Convolution, ConvSpec
+from ...convert.spec import CONVOLUTIONS, Convolution, ConvSpec
+from .same import SAME
 
 INPUT_RANGE = -1.0, 1.0
 LARGEST = 31  # pixels that a kernel may reach beyond the layer's own, on each side
-_CLASSES: dict[int, type[nn.Conv1d | nn.Conv2d | nn.Conv3d]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class FrozenLayer:
 
     Attributes:
         names: Its names in the model; empty for a layer alone.
-        convolution: ``nn.Conv1d``, ``nn.Conv2d`` or ``nn.Conv3d``.
+        convolution: ``nn.Conv1d``, ``nn.Conv2d`` or ``nn.Conv3d``, one of their transposed forms, or of ``SAME``.
         certificate: Bound on its distance from the layer.
     """
 
@@ -115,8 +117,10 @@ def unfrozen(layer: SelfAttention) -> str | None:
         return "it looks at the image to decide where to look"
     if layer.axis_scores is not None:
         return "its scores are learned tables"
-    if layer.spec.transposed or layer.spec.is_dynamic:
-        return "its convolution was transposed, or padded by the input's size"
+    if (layer.spec.is_dynamic and layer.spec.padding_mode != "zeros") or (
+        layer.spec.transposed and layer.spec.is_uneven
+    ):
+        return "its padding is one that no convolution of PyTorch has"
     return None
 
 
@@ -134,7 +138,7 @@ def freeze_layer(layer: SelfAttention, tolerance: float, *, input_range: InputRa
     if not as_number(tolerance, "tolerance") > 0:
         raise ConversionError(f"tolerance must be positive; got {tolerance:g}")
     spec = layer.spec
-    least = [max(0, -(-(sum(pads) - reach) // 2)) for pads, reach in zip(spec.pads, spec.reach, strict=True)]
+    least = [max(0, -(-(sum(pads) - reach) // 2)) for pads, reach in zip(_replaced(spec), spec.reach, strict=True)]
     padding = list(least)
     while certificate(layer, padding, input_range=input_range).cut_off > tolerance:
         padding = [each + 1 for each in padding]
@@ -169,25 +173,43 @@ def certificate(layer: SelfAttention, padding: Sequence[int], *, input_range: In
 
 @torch.no_grad()
 def frozen_convolution(layer: SelfAttention, padding: Sequence[int]) -> Convolution:
-    """The convolution of the layer's outputs with so many pixels of padding along each axis."""
-    spec, window = layer.spec, _window(layer, padding)
-    conv = _CLASSES[spec.axes](
-        spec.in_channels,
-        spec.out_channels,
-        tuple(window.kernel.shape[2:]),  # type: ignore[arg-type]
-        stride=spec.stride,  # type: ignore[arg-type]
-        padding=tuple(padding),  # type: ignore[arg-type]
-        groups=spec.groups,
-        bias=layer.bias is not None,
-        padding_mode=spec.padding_mode,
-        device=layer.weight.device,
-        dtype=layer.weight.dtype,
-    )
-    conv.weight.copy_(window.kernel)
+    """The convolution of the layer's outputs with so many pixels of padding along each axis, as ``_replaced`` says."""
+    spec, kernel = layer.spec, _window(layer, padding).kernel
+    options: dict[str, Any] = {
+        "in_channels": spec.in_channels,
+        "out_channels": spec.out_channels,
+        "kernel_size": tuple(kernel.shape[2:]),
+        "stride": spec.stride,
+        "padding": tuple(padding),
+        "groups": spec.groups,
+        "bias": layer.bias is not None,
+        "padding_mode": spec.padding_mode,
+        "device": layer.weight.device,
+        "dtype": layer.weight.dtype,
+    }
+    kind: Any = CONVOLUTIONS[spec.axes, spec.transposed]
+    if spec.is_dynamic:
+        span = tuple(reach + 1 for reach in spec.reach)
+        kind = partial(SAME[spec.axes], span=span, odd_first=spec.padding == "same_lower")
+    elif spec.transposed:  # it crops what padding adds to its stuffed input less
+        cropped = cast(tuple[int, ...], spec.padding)
+        options["padding"] = tuple(crop + more for crop, more in zip(cropped, padding, strict=True))
+        options["output_padding"] = spec.output_padding
+        kernel = spec.kernel(kernel)  # exchanging channels and flipping taps once more gives the class's weight
+    conv = kind(**options)
+    conv.weight.copy_(kernel)
     if layer.bias is not None and conv.bias is not None:
         conv.bias.copy_(layer.bias)
     conv.train(layer.training)
-    return conv
+    return cast(Convolution, conv)
+
+
+def _replaced(spec: ConvSpec) -> tuple[tuple[int, int], ...]:
+    """Pixels before and after each axis in whose place a frozen convolution has its padding.
+
+    A transposed convolution's stuffed input, and an input padded by its size, keep theirs: padding is added to these.
+    """
+    return ((0, 0),) * spec.axes if spec.transposed or spec.is_dynamic else spec.pads
 
 
 def _window(layer: SelfAttention, padding: Sequence[int]) -> Window:
@@ -203,6 +225,6 @@ def _offsets(spec: ConvSpec, padding: Sequence[int]) -> tuple[tuple[int, ...], t
     Query i sits at s i + m of the padded input, m pixels after the first tap; a convolution with padding p' in place of
     (p, q) begins its window p' - p pixels further outside, and ends it p' - q further, so the outputs are as many.
     """
-    along = list(zip(padding, spec.pads, spec.middle, spec.reach, strict=True))
+    along = list(zip(padding, _replaced(spec), spec.middle, spec.reach, strict=True))
     first = tuple(-(new - before + middle) for new, (before, _), middle, _ in along)
     return first, tuple(new - after + reach - middle for new, (_, after), middle, reach in along)

@@ -33,6 +33,9 @@ from .recipe import Groups, Machine, Recipe, plain_groups
 from .records import Record, Recorder, nothing_more
 
 RUN = "run.json"
+_WANTED = (
+    "a score for each class is needed, and another loss needs a training loop of its own, for melt(network) as well"
+)
 
 
 @dataclass(frozen=True)
@@ -202,12 +205,14 @@ def check_fits(
     few = data.validation.taken(slice(2)).numbers().to(weight)
     images = f"the images of {data.name}, {data.channels} channels of {data.size} pixels"
     with refusing(f"the network does not take {images}"), torch.no_grad():
-        scores = copy.deepcopy(network).eval()(few)
-        scores = scores if isinstance(scores, torch.Tensor) else class_scores(scores)
+        outputs = copy.deepcopy(network).eval()(few)
+    try:
+        scores = outputs if isinstance(outputs, torch.Tensor) else class_scores(outputs)
+    except ConversionError as error:
+        raise ConversionError(f"{error}; {_WANTED}") from error
     given, classes = list(scores.shape[1:]), len(data.classes)
     if scores.ndim != 2 or len(scores) != len(few):
-        wanted = "where a score for each class is needed; with a loss of its own, fit trains it, too"
-        raise ConversionError(f"the network gives {given} for an image, {wanted}")
+        raise ConversionError(f"the network gives {given} for an image; {_WANTED}")
     if given[0] < classes:
         advice = f"take a network of {classes} scores or more, or fewer classes"
         raise ConversionError(f"the network gives {given[0]} scores; {data.name} has {classes} classes: {advice}")

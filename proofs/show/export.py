@@ -83,7 +83,8 @@ def export_network(
     if to is Target.onnx:
         given: dict[str, Any] = {"inputs": random_inputs(inputs)} if inputs else {"size": size}
         made = export_onnx(model, out, **given, form=form or DEFAULT_FORM, force=force, sources=sources)
-        return Wrote(out, {"form": made.form, "layers": list(made.layers)})
+        told = f"without {', '.join(made.unused)}, which no output depends on" if made.unused else ""
+        return Wrote(out, {"form": made.form, "layers": list(made.layers), "unused": list(made.unused)}, told)
     modules = _modules(layers, input_sizes(model, layers, size), to)
     metadata = {_NAMES[to]: json.dumps({name: arguments(module) for name, module in modules.items()})}
     tensors = {

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch import nn
 
 from ...convert.attention.layer import SelfAttention
 from ...convert.certificate.layer import InputRange
-from ...convert.errors import ConversionError, OutputError, first_line
+from ...convert.errors import ConversionError, OutputError, untraceable
 from ...convert.files.checkpoint import Opening
 from ...convert.files.open import open_network
 from ...convert.files.tensors import write_stream
@@ -25,6 +26,7 @@ from ...convert.size import USUAL_SIZES, Size
 from ...learn.data.images import ImageData
 from ...learn.data.kinds import load_data
 from ...learn.freezing.freeze import FrozenModel, freeze, freeze_layer, unfrozen
+from ...learn.freezing.same import SameConv
 from ...learn.melting.melt import attention_layers
 from ...learn.training.evaluate import accuracy
 from ..terminal.names import layer_name
@@ -33,6 +35,8 @@ from ..terminal.table import Table
 ENDING, WEIGHTS, MODULE = ".pt2", ".pth", ".py"
 PLOTS = ".png", ".svg", ".pdf"
 TOLERANCES = tuple(10.0**power for power in (1.0, 0.5, 0.0, -0.5, -1.0, -1.5, -2.0, -2.5, -3.0, -3.5, -4.0))
+_SAME = "span", "odd_first"
+_MORE = ("output_padding", *_SAME)
 _OPTIONS = "in_channels", "out_channels", "kernel_size", "stride", "padding", "groups", "padding_mode"
 _TEMPLATE = '''"""The convolutions of {weights}, for the CNN that they were melted from; conv2attn freeze wrote this."""
 
@@ -40,7 +44,7 @@ from pathlib import Path
 
 import torch
 from torch import nn
-
+{classes}
 CONVOLUTIONS = {{
 {layers}
 }}
@@ -49,7 +53,7 @@ CONVOLUTIONS = {{
 def freeze(cnn: nn.Module) -> nn.Module:
     """Puts the convolutions into a CNN, in place, and loads the weights."""
     for name, (kind, options) in CONVOLUTIONS.items():
-        conv = getattr(nn, kind)(**options)
+        conv = kind(**options)
         if not name:
             cnn = conv
         else:
@@ -178,12 +182,26 @@ def _accuracy(model: nn.Module, frozen: nn.Module, images: ImageData | None) -> 
 
 def _module(frozen: FrozenModel, weights: Path) -> str:
     """Python that needs PyTorch alone: puts the frozen convolutions into the CNN, and loads the weights."""
-    lines = []
+    lines, own = [], set[type]()
     for layer in frozen.layers:
         conv = layer.convolution
-        options = {name: getattr(conv, name) for name in _OPTIONS} | {"bias": conv.bias is not None}
-        lines += [f"    {name!r}: ({type(conv).__name__!r}, {options!r})," for name in layer.names]
-    return _TEMPLATE.format(weights=weights.name, layers="\n".join(lines))
+        kind = type(conv).__name__
+        names = [*_OPTIONS, *(name for name in _MORE if name in vars(conv) and (name in _SAME or conv.transposed))]
+        options = {name: getattr(conv, name) for name in names} | {"bias": conv.bias is not None}
+        if isinstance(conv, SameConv):
+            own.add(type(conv))
+        else:
+            kind = f"nn.{kind}"
+        lines += [f"    {name!r}: ({kind}, {options!r})," for name in layer.names]
+    return _TEMPLATE.format(weights=weights.name, layers="\n".join(lines), classes=_sources(own))
+
+
+def _sources(kinds: Collection[type]) -> str:
+    """The source of convolutions that pad by their input's size, where there are any."""
+    if not kinds:
+        return ""
+    sources = (inspect.getsource(kind) for kind in (SameConv, *sorted(kinds, key=lambda kind: kind.__name__)))
+    return "\n".join(["import torch.nn.functional as F\nfrom torch import Tensor\nfrom typing import Any\n", *sources])
 
 
 def _images(data: str, preprocessing: Preprocessing | None, size: Size | None) -> ImageData:
@@ -201,7 +219,7 @@ def _program(model: nn.Module, size: Size) -> torch.export.ExportedProgram:
             )
     except Exception as error:  # torch.export raises many things for code that it cannot follow
         raise ConversionError(
-            f"torch.export cannot follow the network on images {list(images.shape)}: {first_line(error)}"
+            f"torch.export cannot follow the network on images {list(images.shape)}: {untraceable(error)}"
         ) from error
 
 

@@ -93,8 +93,7 @@ def show(source: Path, out: Path, view: View, opening: Opening | None = None, *,
         find_layer(subject.model, view.layer)
     if view.alpha is not None:
         set_alpha(subject.model, view.alpha)
-    image = view_image(subject, view)
-    shown = _shown(subject, image, view, all_layers=form != PAGE)
+    image, shown = _seen(subject, view, all_layers=form != PAGE)
     if form == PAGE:
         content = _page(subject, image, view, title=source.name)
     else:
@@ -191,6 +190,19 @@ def view_image(subject: Subject, view: View) -> Tensor:
     if view.normalization is not None:
         raise OptionError("mean and std are for an image; a drawn one has values from -1 to 1")
     return drawn_image(channels, view.size or DRAWN_SIZE)
+
+
+def _seen(subject: Subject, view: View, *, all_layers: bool) -> tuple[Tensor, list[Scene]]:
+    """The image and the scenes; a drawn image is small, or as large as in training if the network runs on no other."""
+    known = None if subject.preprocessing is None else subject.preprocessing.size
+    try:
+        image = view_image(subject, view)
+        return image, _shown(subject, image, view, all_layers=all_layers)
+    except ConversionError:
+        if known is None or view.image is not None or view.size is not None:
+            raise
+    image = view_image(subject, replace(view, size=known))
+    return image, _shown(subject, image, view, all_layers=all_layers)
 
 
 def _shown(subject: Subject, image: Tensor, view: View, *, all_layers: bool) -> list[Scene]:

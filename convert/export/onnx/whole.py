@@ -21,6 +21,7 @@ from torch import nn
 from ...attention.layer import SelfAttention
 from ...errors import CheckpointError, Problem
 from ...heads.values import LayerValues
+from ...spec import ConvSpec
 from .forms import layer_nodes, refusal
 from .standard import fitted_model
 
@@ -143,10 +144,16 @@ def _refusal(found: ConvolutionNode, layer: SelfAttention, form: str) -> str | N
 def _attention_nodes(found: ConvolutionNode, layer: SelfAttention, form: str) -> list[NodeProto]:
     """The nodes that take the place of a convolution's; they give its output."""
     values = LayerValues.of(layer)
-    if found.described.spec is not None:
-        values = values._replace(spec=found.described.spec)  # where PyTorch pads in a module of its own
+    spec = found.described.spec
+    if spec is not None and not _stands_in(spec, values.spec):
+        values = values._replace(spec=spec)  # where PyTorch pads in a module of its own
     x, weight, *bias = found.node.input
     return layer_nodes(values, form, x=x, weight=weight, bias=bias[0] if bias else "", output=found.node.output[0])
+
+
+def _stands_in(spec: ConvSpec, layer: ConvSpec) -> bool:
+    """Whether a node's geometry is that in whose place its layer pads by the size (``network.traced_geometry``)."""
+    return layer.is_dynamic and any(layer.reach) and spec.pads == tuple((r // 2, r - r // 2) for r in layer.reach)
 
 
 def _record(layer: SelfAttention) -> dict[str, object]:

@@ -14,6 +14,8 @@ from conv2attn.convert import ConversionError, certify_network, convert_model
 from conv2attn.convert.examples.networks import mobile_cnn, plain_cnn, residual_cnn
 from conv2attn.convert.export.network import export_onnx
 from conv2attn.convert.export.onnx.forms import FORMS
+from conv2attn.convert.padded import PaddedConv2d
+from conv2attn.convert.spec import ConvSpec, Padding
 from tests.onnx_files import operators, run
 from tests.small_models import UNet
 
@@ -68,6 +70,36 @@ def test_a_network_is_exported_within_its_certificate(name: str, form: str, tmp_
     checked(factory().eval(), tmp_path / "net.onnx", form, sizes)
 
 
+@pytest.mark.parametrize("padding", ["same_upper", "same_lower"])
+@pytest.mark.parametrize("form", FORMS)
+def test_padding_by_the_input_s_size(form: str, padding: Padding, tmp_path: Path) -> None:
+    stem = PaddedConv2d(ConvSpec(3, 4, (3, 7), (2, 4), padding=padding))
+    thinned = PaddedConv2d(ConvSpec(4, 4, (1, 1), (2, 3), padding=padding))
+    even = PaddedConv2d(ConvSpec(4, 2, (2, 3), (1, 1), dilation=(1, 2), padding=padding, bias=False))
+    cnn = nn.Sequential(stem, nn.ReLU(), thinned, even).eval()
+    checked(cnn, tmp_path / "net.onnx", form, [(2, 24, 26), (1, 23, 29), (3, 22, 24)])
+
+
+class Unused(nn.Module):
+    """Calls a layer whose result nothing takes, and has one that nothing calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = (nn.Conv2d(3, 2, 3) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[batch, 3, rows, columns] -> [batch, 2, rows - 2, columns - 2]."""
+        self.second(x)
+        out: torch.Tensor = self.first(x)
+        return out
+
+
+def test_layers_that_no_output_depends_on_are_left_out_and_named(tmp_path: Path) -> None:
+    made = export_onnx(convert_model(Unused()).model, tmp_path / "net.onnx", size=(8, 9))
+    assert made.layers == ("first",)
+    assert made.unused == ("second", "third")
+
+
 def test_soft_attention_keeps_its_alpha(tmp_path: Path) -> None:
     model = convert_model(Up().eval(), alpha=1.5).model
     export_onnx(model, tmp_path / "net.onnx", size=(8, 12), form="literal")
@@ -83,3 +115,22 @@ def test_a_layer_that_has_no_form_is_named_and_nothing_is_written(tmp_path: Path
     with pytest.raises(ConversionError, match="body: its content terms"):
         export_onnx(model, tmp_path / "net.onnx", size=(8, 12))
     assert not list(tmp_path.iterdir())
+
+
+class Chooses(nn.Module):
+    """Gives as many numbers as an image's values say, and asks how many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 2, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[batch, 3, rows, columns] -> [chosen]."""
+        scores: torch.Tensor = self.conv(x)
+        found = scores[scores > 0]
+        return found if len(found) > 5 else found + 1
+
+
+def test_a_network_whose_sizes_depend_on_values_is_refused_with_what_can_be_done(tmp_path: Path) -> None:
+    with pytest.raises(ConversionError, match="as where a detector chooses among boxes; what comes before"):
+        export_onnx(convert_model(Chooses()).model, tmp_path / "net.onnx", size=(8, 9))

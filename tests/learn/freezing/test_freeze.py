@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conv2attn.convert import convert_model
+from conv2attn.convert import attention_from_conv, convert_model
 from conv2attn.convert.attention.layer import SelfAttention
 from conv2attn.convert.errors import ConversionError, NotAConvolutionError
-from conv2attn.convert.spec import Convolution
+from conv2attn.convert.padded import PaddedConv2d
+from conv2attn.convert.spec import Convolution, ConvSpec
 from conv2attn.learn import freeze
 from conv2attn.learn.freezing.freeze import certificate, freeze_layer
 from conv2attn.learn.melting.melt import attention_layers, melt
@@ -78,6 +79,39 @@ def test_the_worst_input_comes_near_the_cut_off() -> None:
     with torch.no_grad():
         apart = (layer(x) - frozen.convolution(x))[..., 20, 20].abs().max()
     assert frozen.certificate.cut_off / 3 < float(apart) <= frozen.certificate.cut_off + ROUNDING
+
+
+OTHERS: dict[str, nn.Conv2d | nn.ConvTranspose2d] = {
+    "transposed": nn.ConvTranspose2d(3, 6, 3, stride=(2, 3), padding=1, output_padding=(1, 2)),
+    "grouped": nn.ConvTranspose2d(3, 6, (3, 2), groups=3, dilation=2, bias=False),
+    "cropped": nn.ConvTranspose2d(3, 6, 2, stride=2, padding=2),
+    "same": PaddedConv2d(ConvSpec(3, 6, (3, 4), (2, 1), padding="same_upper")),
+    "fewer taps than the stride": PaddedConv2d(ConvSpec(3, 6, (1, 2), (2, 3), padding="same_lower", bias=False)),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+@pytest.mark.parametrize("tolerance", [0.3, 0.01])
+def test_transposed_layers_and_those_padded_by_the_input_s_size_are_frozen_likewise(
+    case: str, tolerance: float
+) -> None:
+    torch.manual_seed(0)
+    layer = attention_from_conv(OTHERS[case].double(), alpha=3.0)
+    layer.set_positions(alpha=torch.empty_like(layer.alpha).uniform_(0.5, 4.0))
+    layer.set_positions(centers=layer.centers + torch.randn_like(layer.centers) / 2)
+    frozen = freeze_layer(layer, tolerance)
+    conv, found = frozen.convolution, frozen.certificate
+    x = worst_inputs(conv, layer, -1.0, 1.0)
+    with torch.no_grad():
+        apart = (layer(x) - conv(x)).abs()
+    assert found.cut_off <= tolerance
+    assert float(apart.max()) <= found.border + ROUNDING
+    assert conv(x).shape == layer(x).shape
+    steps = (1, 1) if conv.transposed else conv.stride
+    rows, columns = (math.ceil(size / step) for size, step in zip(conv.kernel_size, steps, strict=True))
+    inner = apart[..., rows:-rows, columns:-columns]
+    assert inner.numel() > 0
+    assert float(inner.max()) <= found.cut_off + ROUNDING
 
 
 def test_a_frozen_layer_that_was_not_trained_is_its_convolution() -> None:

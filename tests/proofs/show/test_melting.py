@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.files.open import open_network
@@ -81,6 +82,31 @@ def test_melting_ends_in_a_table_and_a_network_that_can_be_frozen(
     refused = capsys.readouterr().err
     assert "from the convolution of its weights" in refused
     assert "conv2attn freeze" in refused
+
+
+def test_the_module_of_a_frozen_network_has_every_kind_of_convolution(tmp_path: Path) -> None:
+    code = tmp_path / "net.py"
+    code.write_text(
+        "from torch import nn\n"
+        "from conv2attn.convert.padded import PaddedConv2d\n"
+        "from conv2attn.convert.spec import ConvSpec\n"
+        "def net():\n"
+        "    same = PaddedConv2d(ConvSpec(3, 4, (3, 2), (2, 1), padding='same_lower'))\n"
+        "    return nn.Sequential(same, nn.ConvTranspose2d(4, 2, 3, stride=2, output_padding=1), nn.Conv2d(2, 3, 1))\n",
+        encoding="utf-8",
+    )
+    torch.manual_seed(0)
+    cnn = runpy.run_path(str(code))["net"]()
+    torch.save(cnn.state_dict(), tmp_path / "cnn.pth")
+    folder, options = tmp_path / "X", ("--arch", f"{code}:net", "--trust")
+    assert exit_code("convert", tmp_path / "cnn.pth", "--out", folder, "--no-page", *options) == 0
+    frozen = ("--out", tmp_path / "f.pt2", "--tolerance", "0.01", "--size", "9x10", "--trust")
+    assert exit_code("freeze", folder, *frozen) == 0
+    x = torch.rand(3, 3, 9, 10)
+    put = runpy.run_path(str(tmp_path / "f.py"))["freeze"](nn.Sequential(*[nn.Identity()] * 3))
+    with torch.no_grad():
+        assert torch.equal(put(x), cnn(x))
+        assert torch.equal(torch.export.load(tmp_path / "f.pt2").module()(x), cnn(x))
 
 
 def test_without_json_the_tables_say_who_is_ahead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

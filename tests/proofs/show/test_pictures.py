@@ -18,9 +18,10 @@ from conv2attn.convert import attention_from_conv, convert_model
 from conv2attn.convert.errors import ConversionError, OptionError
 from conv2attn.convert.examples.drawn import drawn_image
 from conv2attn.convert.examples.pretrained import load_example
+from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.folder import save_converted
 from conv2attn.convert.model.report import Report
-from conv2attn.convert.preprocessing import Normalization
+from conv2attn.convert.preprocessing import Normalization, Preprocessing
 from conv2attn.convert.size import Size
 from conv2attn.proofs.evidence.image_folder import FolderImages, Preparation
 from conv2attn.proofs.evidence.strategies import convolutions_with_input
@@ -186,6 +187,23 @@ def show(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
         return code, "".join(capsys.readouterr())
 
     return run
+
+
+@pytest.mark.parametrize("form", ["svg", "html"])
+def test_a_network_that_takes_one_size_is_shown_an_image_of_that_size(form: str, tmp_path: Path) -> None:
+    code = tmp_path / "net.py"
+    code.write_text(
+        "from torch import nn\n"
+        "def net():\n"
+        "    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(2 * 6 * 5, 3))\n",
+        encoding="utf-8",
+    )
+    model, _ = convert_model(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(2 * 6 * 5, 3)))
+    preprocessing = Preprocessing(Normalization((0.5,), (0.25,)), channels=1, scale=9, crop=Size(8, 7))
+    save_converted(model, tmp_path / "X", architecture=Architecture(f"{code}:net"), preprocessing=preprocessing)
+    out = tmp_path / f"x.{form}"
+    assert exit_code("show", tmp_path / "X", "--out", out, "--trust") == 0
+    assert exit_code("show", tmp_path / "X", "--out", out, "--trust", "--force", "--size", "9x9") == 3
 
 
 @pytest.mark.parametrize("form", [*FORMS, "html"])
