@@ -153,7 +153,12 @@ def _attention_nodes(found: ConvolutionNode, layer: SelfAttention, form: str) ->
 
 def _stands_in(spec: ConvSpec, layer: ConvSpec) -> bool:
     """Whether a node's geometry is that in whose place its layer pads by the size (``network.traced_geometry``)."""
-    return layer.is_dynamic and any(layer.reach) and spec.pads == tuple((r // 2, r - r // 2) for r in layer.reach)
+    return (
+        layer.is_dynamic
+        and not spec.is_dynamic
+        and any(layer.reach)
+        and spec.pads == tuple((r // 2, r - r // 2) for r in layer.reach)
+    )
 
 
 def _record(layer: SelfAttention) -> dict[str, object]:
