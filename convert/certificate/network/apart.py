@@ -104,7 +104,7 @@ class Differences(Evaluation):
 
     Args:
         program: The network's.
-        block: As for ``Arithmetic``.
+        block: As for ``Arithmetic``; in double precision, the hypothesis is one about this computation, too.
     """
 
     def __init__(self, program: Program, block: int | None) -> None:
@@ -124,15 +124,13 @@ class Differences(Evaluation):
         operands = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Apart)]
         call = self._call(node, args, kwargs, lambda one: one.interval)
         found, centers, before = bound_call(call), self._centers(node, args, kwargs), [one.apart for one in operands]
-        if isinstance(found, list) and call.name not in ROUNDINGS:  # pieces of what it moves
-            pairs = zip(centers, found, strict=True)
-            return [
-                None if one is None else Apart.within(each, one.error, sum(before) * OUTWARD) for each, one in pairs
-            ]
-        is_list, found, centers = isinstance(found, list), *(_first(one) for one in (found, centers))
-        own = _first(bound_call(self._call(node, args, kwargs, _certain))).error
         factors = gains(call, before)
         moved = math.inf if factors is None else sum(map(math.prod, zip(factors, before, strict=True)))
+        if isinstance(found, list) and call.name not in ROUNDINGS:  # pieces of what it moves
+            pairs = zip(centers, found, strict=True)
+            return [None if one is None else Apart.within(each, one.error, moved * OUTWARD) for each, one in pairs]
+        is_list, found, centers = isinstance(found, list), *(_first(one) for one in (found, centers))
+        own = _first(bound_call(self._call(node, args, kwargs, _certain))).error
         if call.name == "linear":
             rows = torch.linalg.vector_norm(call["weight"].double(), dim=1)
             found = replace(found, error=torch.minimum(found.error, (rows * before[0] + own) * OUTWARD))

@@ -107,23 +107,21 @@ def _schur(call: Call, apart: Sequence[float]) -> list[float]:
     """Largest sums of a row and of a column, for each operand in the place of the others."""
     if call.arguments.get("value"):
         return [1.0]  # padded with a constant
-    operands, found = intervals_in(call.arguments.values()), []
-    for one in operands:
-        with torch.enable_grad():
-            ones = torch.ones_like(one.low, requires_grad=True)
-            rows = call.applied(lambda x, one=one, ones=ones: ones if x is one else torch.zeros_like(x.low))
-            pieces = rows if isinstance(rows, list | tuple) else [rows]
-            total = torch.stack([piece.sum() for piece in pieces]).sum()
-            (columns,) = torch.autograd.grad(total, [ones])
-        largest = max(float(piece.detach().max()) for piece in pieces if piece.numel())
-        found.append(math.sqrt(largest * float(columns.max())))
-    return found
+    return [_schur_of(call, one) for one in intervals_in(call.arguments.values())]
+
+
+def _schur_of(call: Call, operand: Interval) -> float:
+    with torch.enable_grad():
+        ones = torch.ones_like(operand.low, requires_grad=True)
+        rows = call.applied(lambda x: ones if x is operand else torch.zeros_like(x.low))
+        (columns,) = torch.autograd.grad(rows.sum(), [ones])
+    return math.sqrt(float(rows.detach().max()) * float(columns.max()))
 
 
 def _normalised(call: Call, apart: Sequence[float]) -> list[float]:
     middle = ((call.x.low + call.x.high) / 2).reshape(normalised_view(call))
     centered = torch.linalg.vector_norm(middle - middle.mean(-1, keepdim=True), dim=-1)
-    rounding = 2.0**-48 * middle.shape[-1] * float(middle.abs().max())
+    rounding = 2.0**-50 * middle.shape[-1] ** 1.5 * float(middle.abs().max())
     least = (
         ((float(centered.min()) - apart[0]) / OUTWARD - rounding) ** 2 if centered.min() > apart[0] + rounding else 0.0
     )
@@ -140,7 +138,7 @@ _RULES: dict[str, Rule] = {
     **{f"{kind}avg_pool{axes}d": _schur for axes in _AXES for kind in ("", "adaptive_")},
     **dict.fromkeys(("relu", "relu6", "hardtanh", "clamp", "clamp_min", "clamp_max", "amax"), _slope(1.0)),
     **dict.fromkeys(("dropout", "feature_dropout", "native_dropout", "_to_copy", "to"), _slope(1.0)),
-    **dict.fromkeys(("view", "_unsafe_view"), _slope(1.0)),
+    **dict.fromkeys(("view", "_unsafe_view", "chunk", "split", "split_with_sizes", "unbind"), _slope(1.0)),
     **{name: _slope(activation.slope) for name, activation in ACTIVATIONS.items()},
     "gelu": _slope(GELU_SLOPE),
     "softmax": _slope(0.5),

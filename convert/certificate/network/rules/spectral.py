@@ -35,8 +35,8 @@ from ....bounds.rounding import OUTWARD, gamma
 
 _ENTRIES = 2**22  # numbers of the matrices in memory at one time
 _FINE = (2**12, 16), (2**15, 8)  # points of the grid for each degree, by the largest matrix that gets so many
-_COARSE = 4
-_UNIT = 2.0**-51  # complex products and sums err by less than 4 u of their results
+_COARSE = 4  # for larger ones, which are computed in single precision
+_UNITS = {torch.complex64: 2.0**-22, torch.complex128: 2.0**-51}  # 4 u: more than complex products and sums err by
 _WAVE = 32  # times that unit: the error of a product of sines and cosines along three axes
 
 
@@ -91,31 +91,35 @@ def _largest(taps: Tensor, sizes: Sequence[int], points: Sequence[int], steps: S
     places, counts = torch.cartesian_prod(*map(torch.arange, sizes)).view(-1, len(sizes)), torch.tensor(points)
     shifts = torch.tensor(aliases) * (counts // torch.tensor(steps))
     frequencies = torch.tensor(bases).unsqueeze(1) + shifts  # [number, aliases, axes]
-    found, complex_taps = 0.0, taps.to(torch.complex128)
+    dtype = torch.complex128 if taps[0, ..., 0].numel() <= _FINE[-1][0] else torch.complex64
+    found, complex_taps = 0.0, taps.to(dtype)
     for some in frequencies.split(max(1, _ENTRIES // (taps[..., 0].numel() * len(aliases)))):
         angles = (some.unsqueeze(2) * places % counts).double() / counts
-        waves = torch.exp(2j * math.pi * angles).prod(-1)  # [number, aliases, taps]
+        waves = torch.exp(2j * math.pi * angles).prod(-1).to(dtype)  # [number, aliases, taps]
         matrices = torch.einsum("goim,fam->fgoai", complex_taps, waves).flatten(3).flatten(0, 1)
         found = max(found, _norm(matrices / math.sqrt(len(aliases)), found))
-    rounding = gamma(taps.shape[3] + _WAVE, _UNIT) * math.sqrt(taps.shape[3])  # |F - its value| <= gamma sum |W_m|
+    rounding = gamma(taps.shape[3] + _WAVE, _UNITS[dtype]) * math.sqrt(
+        taps.shape[3]
+    )  # |F - its value| <= gamma sum |W_m|
     return found + rounding * float(torch.linalg.vector_norm(taps.flatten(1), dim=1).max())
 
 
 def _norm(matrices: Tensor, known: float) -> float:
     """Bound on the largest 2-norm of a batch of complex matrices, no smaller than what is known of others."""
     tall = matrices if matrices.shape[1] >= matrices.shape[2] else matrices.mH
-    grams, (terms, size) = tall.mH @ tall, tall.shape[1:]
+    grams, (terms, size), unit = tall.mH @ tall, tall.shape[1:], _UNITS[tall.dtype]
     top = max(_estimated(grams), known**2)
     diagonal = torch.eye(size, dtype=grams.dtype)
     while bool(torch.linalg.cholesky_ex(top * diagonal - grams).info.any()):
         top *= 1.01
     squares = float(torch.linalg.vector_norm(tall.flatten(1), dim=1).max()) ** 2
-    return math.sqrt((top + gamma(size + 2, _UNIT) * size * top + gamma(terms + 2, _UNIT) * squares) * OUTWARD)
+    lost = gamma(size + 2, unit) * size * top + gamma(terms + 2, unit) * squares  # by the algorithm, and by G's sums
+    return math.sqrt((top + lost) * (1 + 2.0**-20))
 
 
 def _estimated(grams: Tensor) -> float:
     """The largest eigenvalue, roughly: a start for the search of one that is proven to be larger than all."""
     vectors = torch.ones(*grams.shape[:2], 1, dtype=grams.dtype) + torch.arange(grams.shape[1]).view(-1, 1) % 3
-    for _ in range(24):
-        vectors = grams @ (vectors / torch.linalg.vector_norm(vectors, dim=1, keepdim=True).clamp(min=1e-300))
+    for _ in range(12):
+        vectors = grams @ (vectors / torch.linalg.vector_norm(vectors, dim=1, keepdim=True).clamp(min=1e-30))
     return float(torch.linalg.vector_norm(vectors, dim=1).max()) * 1.001

@@ -78,7 +78,7 @@ def batch_norm_factor(call: Call) -> Tensor:
     weight, variance = call.constant("weight"), call.constant("running_var")
     if variance is None:
         raise UnboundedError("batch norm takes its statistics from the batch")
-    inverse = (variance.double() + call["eps"]).rsqrt()
+    inverse: Tensor = (variance.double() + float(call["eps"])).rsqrt()
     return inverse if weight is None else weight.double() * inverse
 
 
