@@ -39,7 +39,7 @@ class Call:
         return cls(target, named, shape, arithmetic)
 
     @classmethod
-    def at(cls, node: fx.Node, args: Any, kwargs: Any, *, repeatable: bool, block: int | None) -> Call:
+    def at(cls, node: fx.Node, args: Any, kwargs: Any, *, repeatable: bool = True, block: int | None = None) -> Call:
         """A node's operation.
 
         Raises:
