@@ -95,6 +95,17 @@ class Engine(ABC):
             )
 
 
+def learned_scores(layer: AttentionLayer) -> str | None:
+    """Why the scores of a layer are not its quadratic ones at rest, or None if they are."""
+    if layer.content is not None:
+        return "the layer has content terms"
+    if layer.axis_scores is not None:
+        return "the positional scores are learned tables"
+    return (
+        "its positions are trained, so alpha and centers are not known as numbers" if layer.trains_positions else None
+    )
+
+
 def convolution_flops(spec: ConvSpec, size: Size, *, batch: int) -> int:
     """FLOPs of the sum over taps and channels, which every engine contains.
 
