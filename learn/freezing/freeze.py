@@ -97,7 +97,7 @@ def freeze(model: nn.Module, tolerance: float, *, input_range: InputRange = INPU
         listed = "; ".join(f"{problem.name or 'the layer'}: {problem.reason}" for problem in problems)
         advice = "; what melt leaves out stays a convolution, and conv2attn restore gives back what nothing trained"
         raise NotAConvolutionError(
-            f"nothing is frozen: {listed + advice if listed else 'the model has no attention layer'}"
+            f"nothing is frozen: {listed + advice if listed else 'the model has no attention layer: melt it first'}"
         )
     frozen = copy.deepcopy(model)
     found = []
