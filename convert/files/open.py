@@ -53,6 +53,7 @@ from .layers import Layers, layer_tree
 from .named.huggingface import PREFIX, is_model_folder, pretrained
 from .named.preprocessors import from_folder, from_timm, from_torchvision
 from .readers import Contents, Progress, read_contents
+from .write import PROGRAM
 
 LARGE = 2**28  # bytes of weights from which on they are not copied
 T = TypeVar("T")
@@ -142,9 +143,12 @@ class Network:
             ArchitectureError: It has only layers, since that network cannot be built here.
         """
         if self.is_layers:
+            path, other = self.checkpoint.path, "the program that it came from"
+            if path.suffix == ".onnx" or (path / PROGRAM).is_file():
+                other = f"ONNX Runtime and the {PROGRAM} that conv2attn convert writes"
             raise self.refusal or ArchitectureNeededError(
-                f"{self.checkpoint.path} describes its layers, but not how the network connects them; to run the whole "
-                "network takes its architecture, or the program or ONNX file that it came from"
+                f"{path} describes its layers, but not how the network connects them; to run the whole network takes "
+                f"its architecture, or {other}"
             )
         return self
 

@@ -80,7 +80,7 @@ def from_torchvision(spec: str) -> Preprocessing | None:
         return None
     models: Any = import_module(_TORCHVISION)
     weights = getattr(models.get_model_weights(name), "DEFAULT", None) if name in models.list_models() else None
-    own = None if weights is None else weights.transforms()
+    own: Any = None if weights is None else weights.transforms()
     if type(own).__name__ not in _OF_PICTURES:
         return None
     given = {key: getattr(own, key, None) for key in ("mean", "std", "resize_size", "crop_size")}

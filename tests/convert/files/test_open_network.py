@@ -237,7 +237,7 @@ def test_layers_without_their_network_are_shown_but_not_verified(run: Run) -> No
     )
     code, _, err = run(*commands("source")["verify"])
     assert code == 2
-    assert err.endswith(f"takes its architecture, or the program or ONNX file that it came from {NEEDED}\n")
+    assert err.endswith(f"takes its architecture, or the program that it came from {NEEDED}\n")
 
 
 @pytest.mark.parametrize(
