@@ -67,7 +67,9 @@ def _load(
     elif kind == "drawn" and path.isascii() and path.isdecimal() and _DRAWN[0] <= int(path[:9]) <= _DRAWN[1]:
         data = drawn((int(path), int(path)))
     else:
-        raise OptionError(f"data must be {KINDS}, with a side from {_DRAWN[0]} to {_DRAWN[1]}; got {text!r:.200}")
+        raise OptionError(
+            f"data must be {KINDS}, with a side from {_DRAWN[0]} to {_DRAWN[1]}; got {text!r:.200}, which is no folder"
+        )
     if size is not None:
         raise OptionError(f"the images of {kind} have their size; only a folder's are scaled")
     return data if channels is None else data.for_channels(channels)
