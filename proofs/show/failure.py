@@ -80,7 +80,7 @@ def _described(error: Exception) -> tuple[str, int]:
         errors.ArchitectureNeededError: "--arch names the code that builds it",
         errors.TrustNeededError: "--trust runs it",
         errors.SeveralNetworksError: "--weights KEY takes one",
-        errors.RunExistsError: "--resume goes on with it",
+        errors.RunExistsError: "--resume continues it",
         errors.OutputExistsError: "--force replaces it",
         ImageSizesError: "--size makes pictures one size",
     }
