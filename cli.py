@@ -727,7 +727,7 @@ def melt(
     """Fine-tune a CNN as attention and as a CNN, and compare the two."""
     from dataclasses import replace
 
-    from .learn.melting.compare import FINE_TUNING, Melting
+    from .learn.melting.compare import FINE_TUNING
     from .learn.training.recipe import Machine
     from .proofs.show.melting import melt_checkpoint
 
@@ -744,7 +744,7 @@ def melt(
         data=data or "digits",
         size=size_of(size, axes=2),
         normalization=normalization_of(mean, std),
-        melting=Melting(tolerance, alpha, content, last),
+        melting={"tolerance": tolerance, "alpha": alpha, "content": content, "last": last},
         include=include or (),
         exclude=exclude or (),
         recipe=recipe,

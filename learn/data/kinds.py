@@ -17,6 +17,7 @@ from .images import ImageData, Split
 KINDS = "digits, digits:SIDE, drawn, drawn:SIDE, cifar10:PATH or folder:PATH"
 """Without a colon, the path of a folder means the same as folder:PATH, unless it is one of these words."""
 _SIDES = 16, 256
+_MOST_DIGITS = 3  # of a side
 _DRAWN = (2048, 1_000), (1000, 2_000), (1000, HELD_OUT_SEED)  # images and seed of each part; the examples saw 0 to 29
 
 
@@ -47,38 +48,28 @@ def load_data(
     """
     whole = preprocessing if isinstance(preprocessing, Preprocessing) else None
     normalization = preprocessing.normalization if isinstance(preprocessing, Preprocessing) else preprocessing
-    found = _load(text, channels=channels, size=size, preprocessing=whole, out=out)
-    return found if normalization is None else found.normalized(normalization)
-
-
-def _load(
-    text: str, *, channels: int | None, size: Size | None, preprocessing: Preprocessing | None, out: Path | None
-) -> ImageData:
-    kind, _, path = text.partition(":")
+    kind, colon, path = text.partition(":")
     if text and kind not in ("digits", "drawn", "cifar10", "folder") and Path(text).is_dir():
         kind, path = "folder", text
     if kind == "folder" and path:
         if out is not None:
             check_outside(out, Path(path))
-        return folder(Path(path), channels=channels or 3, size=size, preprocessing=preprocessing)
-    if text in ("digits", "drawn"):
-        data = digits() if text == "digits" else _drawn(IMAGE_SIZE)
-    elif kind == "cifar10" and path:
+        data = folder(Path(path), channels=channels or 3, size=size, preprocessing=whole)
+        return data if normalization is None else data.normalized(normalization)
+    side = int(path) if path.isascii() and path.isdecimal() and len(path) <= _MOST_DIGITS else 0
+    if kind == "cifar10" and path:
         data = cifar10(Path(path))
-    elif kind in ("digits", "drawn") and path.isascii() and path.isdecimal() and _is_side(side := int(path[:9])):
-        data = digits(side) if kind == "digits" else _drawn((side, side))
+    elif kind in ("digits", "drawn") and (not colon or _SIDES[0] <= side <= _SIDES[1]):
+        data = digits(side or None) if kind == "digits" else _drawn((side, side) if side else IMAGE_SIZE)
     else:
         raise OptionError(f"data must be {KINDS}, with a side from {_SIDES[0]} to {_SIDES[1]}; got {text!r:.200}")
     if size is not None:
         raise OptionError(f"the images of {kind} have their size; only a folder's are scaled")
-    return data if channels is None else data.for_channels(channels)
+    data = data if channels is None else data.for_channels(channels)
+    return data if normalization is None else data.normalized(normalization)
 
 
 def _drawn(size: tuple[int, int]) -> ImageData:
     """The shapes and gratings that the example networks were trained on, mostly from -1 to 1, none that they saw."""
     train, validation, test = (Split(*draw_images(count, seed=seed, size=size)) for count, seed in _DRAWN)
     return ImageData("drawn", CLASSES, train, validation, test)
-
-
-def _is_side(number: int) -> bool:
-    return _SIDES[0] <= number <= _SIDES[1]

@@ -24,7 +24,7 @@ from conv2attn.learn.experiment.recipes import (
     parameter_groups,
     setting_of,
 )
-from conv2attn.learn.experiment.recorder import HeadRecorder, packed, unpacked
+from conv2attn.learn.experiment.recorder import packed, unpacked
 from conv2attn.learn.experiment.run import run_experiment
 from conv2attn.learn.networks.attention import AttentionNetwork
 from conv2attn.learn.training.fit import fit, trained_in
@@ -70,22 +70,6 @@ def test_what_is_recorded_is_where_the_heads_look(finished: Path) -> None:
             centers, covariances = layer.positions.shape(network.grid)
             assert ((recorded.centers - centers).abs() <= 0.5e-4 + 2**-20).all()
             assert ((recorded.covariances[:, 1] - covariances[:, 0, 1]).abs() <= 0.5e-4 + 2**-20).all()
-
-
-def test_before_training_heads_are_as_they_were_drawn(finished: Path) -> None:
-    torch.manual_seed(1)
-    network = build("quadratic", TINY, stripes())
-    assert isinstance(network, AttentionNetwork)
-    drawn = HeadRecorder(stripes().validation.images)(network)["layers"]
-    assert (
-        read_history(finished, "quadratic", seed=1).layers[0][1].centers.tolist()
-        == torch.tensor(drawn[1]["centers"]).tolist()
-    )
-
-
-def test_heads_with_content_are_recorded_on_images(finished: Path) -> None:
-    history = read_history(finished, "learned+content")
-    assert all(((layer.maps.sum((1, 2)) - 1).abs() <= 12 * 0.5 / 255 + 2**-20).all() for layer in history.layers[-1])
 
 
 def test_a_result_has_the_distance_of_what_is_attended_before_and_after(finished: Path) -> None:
@@ -181,13 +165,6 @@ def test_a_folder_that_holds_an_experiment_is_kept(finished: Path) -> None:
         run_tiny(finished, "quadratic")
     with pytest.raises(ConversionError, match="holds another experiment"):
         run_experiment(tiny_experiment("quadratic"), stripes(), finished, resume=True)
-
-
-def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ConversionError, match="holds something else"):
-        run_tiny(tmp_path, "quadratic")
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "{", '{"version": 9}', '{"version": 2, "setting": {"sizes": {"a": 1}}}'])
