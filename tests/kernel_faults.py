@@ -156,8 +156,23 @@ FALSE_VARIANTS = {
     ),
     "attention that need not be one-hot": (
         "ExactRegime",
-        "0 < alpha m /\\ representable f (alpha m) /\\ growth",
-        "0 < alpha m /\\ representable f (alpha m) /\\ 0 * growth",
+        "0 <= flushed ->\n  one_hot_at g sizes i p ->",
+        "0 <= flushed ->\n  (forall m k, 0 <= p m k <= 1) ->",
+    ),
+    "an alpha of any size": (
+        "ExactRegime",
+        "representable f 1 -> growth E * exp (- alpha) <",
+        "representable f 1 -> 0 * growth E * exp (- alpha) <",
+    ),
+    "an axis that is not looked at": (
+        "ExactRegime",
+        "match tables, k with q :: tables', x :: k' => q x * table_product",
+        "match tables, k with q :: tables', x :: k' => table_product",
+    ),
+    "alphas that are not those of the layer": (
+        "Checker",
+        "In (bpow radix2 (e m)) (map number (alphas s))) ->",
+        "In (bpow radix2 (e m)) [1; 128]) ->",
     ),
     "a bound that forgets the bias": (
         "Checker",

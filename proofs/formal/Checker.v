@@ -2,8 +2,8 @@
 
     [check] takes what a report claims of a layer and what is stored of it, all in integers, and says [Accepted] only if
     [certificate_of_one_hot_attention] gives the claimed bound. Beside proofs/claims/certificate/rounding.py (claim
-    rounded-sum); it is extracted to OCaml by checker/Extraction.v, with
-    what StoredNumbers.v makes of bits. *)
+    rounded-sum) and proofs/claims/computing/exact_scores.py (claim exact-scores); it is extracted to OCaml by
+    checker/Extraction.v, with what StoredNumbers.v makes of bits. *)
 
 From Coq Require Import ZArith Reals List Bool Lia Lra Psatz.
 From Flocq Require Import Core.
@@ -376,16 +376,10 @@ Theorem check_is_right c s :
   /\ at_taps g (centers s) = true /\ Forall (fun a => number (threshold (stored_dtype s)) <= number a) (alphas s)
   /\ forall (Hf : (0 < precision (sum_format (stored_dtype s)))%Z) (Hfo : (0 < precision fo)%Z) W b,
   holds g W b (channels s) ->
-  forall (E : exponential (sum_format (stored_dtype s))) X sizes i o (p sc : position -> position -> R)
-    (alpha shared : position -> R) t_attention t_conv y_attention y_conv,
-  growth E <= 101 / 100 ->
+  forall X sizes i o (p : position -> position -> R) t_attention t_conv y_attention y_conv,
   is_output_n (axes g) sizes i -> (o < groups_n g * outputs g)%nat ->
   (forall k ch, In k (box sizes) -> Rabs (X k ch) <= number (input_size c)) ->
-  (forall m, In m (taps g) -> number (threshold (stored_dtype s)) <= alpha m
-    /\ representable (sum_format (stored_dtype s)) (alpha m)) ->
-  (forall m k, In m (taps g) -> In k (box sizes) -> sc m k = - alpha m * distance2 k (target_n g i m) + shared m) ->
-  (forall m, In m (taps g) ->
-    computes_softmax (sum_format (stored_dtype s)) Hf E (box sizes) (sc m) (target_n g i m) (p m)) ->
+  one_hot_at g sizes i p ->
   single t_attention -> Permutation.Permutation (terms t_attention) (attention_terms g W b X sizes o p) ->
   outcome (sum_format (stored_dtype s)) fo Hf (is_shorter (stored_dtype s)) t_attention y_attention ->
   single t_conv -> Permutation.Permutation (terms t_conv) (conv_terms g W b X i o) ->
@@ -409,7 +403,7 @@ Proof.
   destruct (geometry_of_spec _ _ Hg) as (Hvalid & Hinputs & Houtputs).
   exists g, fo. do 3 (split; [assumption || reflexivity|]). split.
   { apply Forall_forall. intros a Ha. rewrite forallb_forall in Halphas. apply at_most_spec, Halphas, Ha. }
-  intros Hf Hfo W b Hholds E X sizes i o p sc alpha shared ta tc ya yc HE Hout Ho HX Halpha Hsc Hsoftmax Hsa Hpa Hya Hsc' Hpc Hyc.
+  intros Hf Hfo W b Hholds X sizes i o p ta tc ya yc Hout Ho HX Hp Hsa Hpa Hya Hsc' Hpc Hyc.
   assert (Hm : Z.of_nat (term_count g) = m) by (unfold term_count, m; rewrite <- Hinputs; lia).
   assert (Hm' : Z.to_nat m = term_count g) by lia.
   assert (Hsize : 0 <= number (input_size c)).
@@ -422,18 +416,53 @@ Proof.
   fold f in Hbound. rewrite Hm' in Hbound. rewrite <- (weight_sum_stored g W b _ o ch Hholds Hch) in Hbound.
   destruct (Hholds o ch Hch) as [_ Hb]. rewrite <- Hb in Hbound.
   eapply Rle_trans; [|exact Hbound].
-  apply (certificate_of_one_hot_attention f fo Hf Hfo (is_shorter (stored_dtype s)) E g W b X sizes i o p sc alpha shared
+  apply (certificate_of_one_hot_attention f fo Hf Hfo (is_shorter (stored_dtype s)) g W b X sizes i o p
     ta tc ya yc (number (input_size c)) flushed); auto.
-  - assert (H2 : IZR (2 * m) <= bpow radix2 (precision f)) by (rewrite <- IZR_Zpower by lia; apply IZR_le; change (Zpower radix2 (precision f)) with (2 ^ precision f)%Z; lia).
-    rewrite mult_IZR in H2. rewrite INR_IZR_INZ, Hm. unfold roundoff. pose proof (bpow_gt_0 radix2 (- precision f)).
-    assert (H3 : bpow radix2 (precision f) * bpow radix2 (- precision f) = 1).
-    { rewrite <- bpow_plus. replace (precision f + - precision f)%Z with 0%Z by lia. reflexivity. }
-    nra.
-  - replace 1 with (IZR 1 * bpow radix2 0) by (simpl; lra). apply integers_representable; [assumption| |].
-    + change (Z.abs 1) with 1%Z. pose proof (Z.pow_pos_nonneg 2 (precision f) ltac:(lia) ltac:(lia)). lia.
-    + unfold f, sum_format. destruct (_ =? _)%Z; simpl; lia.
-  - intros tap Htap. destruct (Halpha tap Htap) as [H1 H2]. split; [|split].
-    + eapply Rlt_le_trans; [|exact H1]. unfold threshold. destruct (_ =? _)%Z; rewrite number_integer; lra.
-    + assumption.
-    + now apply sum_format_spec.
+  assert (H2 : IZR (2 * m) <= bpow radix2 (precision f)) by (rewrite <- IZR_Zpower by lia; apply IZR_le; change (Zpower radix2 (precision f)) with (2 ^ precision f)%Z; lia).
+  rewrite mult_IZR in H2. rewrite INR_IZR_INZ, Hm. unfold roundoff. pose proof (bpow_gt_0 radix2 (- precision f)).
+  assert (H3 : bpow radix2 (precision f) * bpow radix2 (- precision f) = 1).
+  { rewrite <- bpow_plus. replace (precision f + - precision f)%Z with 0%Z by lia. reflexivity. }
+  nra.
+Qed.
+
+(** Attention of what is accepted is one-hot, with an exp that is at most 1 % too large, if its alphas are powers of two:
+    that of a softmax over all keys, and that of a softmax for each axis. *)
+Theorem accepted_is_one_hot c s :
+  check c s = Accepted ->
+  exists g, geometry_of (stored_shape s) = Some g /\
+  forall (Hf : (0 < precision (sum_format (stored_dtype s)))%Z) (E : exponential (sum_format (stored_dtype s))) sizes i
+    (e : position -> Z),
+  growth E <= 101 / 100 -> is_output_n (axes g) sizes i ->
+  (forall m, In m (taps g) -> In (bpow radix2 (e m)) (map number (alphas s))) ->
+  (forall p scores shared,
+    (forall m, In m (taps g) -> computes_scores _ Hf (e m) (box sizes)
+      (fun k => distance2 k (target_n g i m)) (shared m) (scores m)) ->
+    (forall m, In m (taps g) -> computes_softmax _ Hf E (box sizes) (scores m) (target_n g i m) (p m)) ->
+    one_hot_at g sizes i p) /\
+  (forall tables,
+    (forall m, In m (taps g) -> computes_tables _ Hf E (e m) sizes (target_n g i m) (tables m)) ->
+    one_hot_at g sizes i (fun m => table_product (tables m))).
+Proof.
+  intros Hcheck. destruct (check_is_right c s Hcheck) as (g & fo & Hg & _ & _ & Halphas & _).
+  destruct (geometry_of_spec _ _ Hg) as (Hvalid & _). exists g. split; [assumption|].
+  intros Hf E sizes i e HE Hout He. set (f := sum_format (stored_dtype s)) in *.
+  assert (Hpower : forall n, (0 <= n)%Z -> representable f (bpow radix2 n)).
+  { intros n Hn. apply generic_format_bpow. unfold exponents, FLT_exp, f, sum_format.
+    destruct (_ =? _)%Z; simpl precision; simpl lowest; lia. }
+  assert (Hlarge : forall m, In m (taps g) -> number (threshold (stored_dtype s)) <= bpow radix2 (e m)).
+  { intros m Hm. apply He in Hm. apply in_map_iff in Hm. destruct Hm as (a & <- & Ha).
+    rewrite Forall_forall in Halphas. now apply Halphas. }
+  assert (Hexp : forall m, In m (taps g) -> (lowest f <= e m)%Z /\ representable f (bpow radix2 (e m))
+    /\ growth E * exp (- bpow radix2 (e m)) < half_smallest f).
+  { intros m Hm. specialize (Hlarge m Hm).
+    assert (H0 : (0 <= e m)%Z).
+    { destruct (Z_lt_le_dec (e m) 0) as [Hneg|]; [exfalso|assumption].
+      assert (H : bpow radix2 (e m) <= bpow radix2 0) by (apply bpow_le; lia). simpl in H.
+      unfold threshold in Hlarge. destruct (_ =? _)%Z in Hlarge; rewrite number_integer in Hlarge; lra. }
+    split; [unfold f, sum_format; destruct (_ =? _)%Z; simpl; lia|]. split; [now apply Hpower|].
+    now apply sum_format_spec. }
+  assert (Hone : representable f 1) by (apply (Hpower 0%Z); lia).
+  split.
+  - intros p scores shared Hs Hp. now apply (joint_softmax_is_one_hot f Hf E g sizes i p scores e shared).
+  - intros tables Ht. now apply (separable_softmax_is_one_hot f Hf E g sizes i tables e).
 Qed.

@@ -112,7 +112,7 @@ def sharpness_failures(*, share: Fraction = REACHED, precision: int = BITS, term
     coq=(
         "Rounding.v: rounded_sum, single_term_is_exact",
         "Summation.v: tree_error",
-        "ExactRegime.v: certificate_of_one_hot_attention",
+        "ExactRegime.v: certificate_of_one_hot_attention, one_hot_results_at_most",
         "Checker.v: check_is_right",
         "StoredNumbers.v: decoded_is_the_number",
     ),

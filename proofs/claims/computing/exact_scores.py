@@ -27,7 +27,12 @@ LARGEST_INTEGER = rows**2 + columns**2 + 2 * (rows * D_1 + columns * D_2)
     r"be rounded together. In the place of $\alpha B$ Coq has the sum of the absolute values of a score's "
     r"products, which is no larger.",
     justifies=("convert/heads/encoding.py: scores_are_exact", "convert/heads/regime.py: Regime.score_dtype"),
-    coq=("ExactScores.v: scores_without_rounding", "Binary.v: integers_representable"),
+    coq=(
+        "ExactScores.v: scores_without_rounding",
+        "Binary.v: integers_representable",
+        "ExactRegime.v: joint_softmax_is_one_hot, separable_softmax_is_one_hot",
+        "Checker.v: accepted_is_one_hot",
+    ),
     tests=(
         "proofs/claims/test_floating_point.py: test_scores_on_the_largest_grid_are_exact_in_single_precision, "
         "test_the_proved_bound_is_the_codes",
