@@ -71,6 +71,21 @@ class _Layer:
 
 
 @dataclass(frozen=True)
+class _Linear:
+    """How a linear layer's output came to be: rows of weights, how far apart what they read is, and their own."""
+
+    weight: Tensor
+    apart: float
+    own: Tensor
+
+    @property
+    def rows(self) -> Tensor:
+        """Bound on the difference of each entry."""
+        norms: Tensor = torch.linalg.vector_norm(self.weight, dim=1)
+        return (norms * self.apart + self.own) * OUTWARD
+
+
+@dataclass(frozen=True)
 class Apart(Known):
     """A tensor of all programs.
 
@@ -84,10 +99,10 @@ class Apart(Known):
     center: Tensor
     error: Tensor
     apart: float
-    layer: _Layer | None = None
+    layer: _Layer | _Linear | None = None
 
     @classmethod
-    def within(cls, center: Tensor, error: Tensor, apart: float, layer: _Layer | None = None) -> Apart:
+    def within(cls, center: Tensor, error: Tensor, apart: float, layer: _Layer | _Linear | None = None) -> Apart:
         """Each bound where it is the smaller one."""
         apart = min(apart, euclidean(error))
         return cls(center, error.clamp(max=apart), apart, layer)
@@ -97,6 +112,14 @@ class Apart(Known):
         """Bounds on each entry, in all programs."""
         outward = torch.where(self.error > 0, self.error + (self.center.abs() + self.error) * 2.0**-51, 0.0)
         return Interval(self.center - outward, self.center + outward, self.error)
+
+    def margin(self, one: int, other: int) -> float:
+        """Bound on the difference of an entry less another, by their places in the flat tensor."""
+        errors, bound = self.error.flatten()[[one, other]], math.sqrt(2) * self.apart
+        if isinstance(self.layer, _Linear) and len(self.layer.weight) == self.error.numel():
+            rows, own = self.layer.weight[one] - self.layer.weight[other], self.layer.own.flatten()[[one, other]]
+            bound = min(bound, float(torch.linalg.vector_norm(rows)) * self.layer.apart + float(own.sum()))
+        return min(bound, float(errors.sum())) * OUTWARD
 
 
 class Differences(Evaluation):
@@ -131,12 +154,12 @@ class Differences(Evaluation):
             return [None if one is None else Apart.within(each, one.error, moved * OUTWARD) for each, one in pairs]
         is_list, found, centers = isinstance(found, list), *(_first(one) for one in (found, centers))
         own = _first(bound_call(self._call(node, args, kwargs, _certain))).error
-        if call.name == "linear":
-            rows = torch.linalg.vector_norm(call["weight"].double(), dim=1)
-            found = replace(found, error=torch.minimum(found.error, (rows * before[0] + own) * OUTWARD))
-        if call.name in _BATCH_NORMS and operands[0].layer is not None:
+        made = _Linear(call["weight"].double(), before[0], own) if call.name == "linear" else None
+        if made is not None:
+            found = replace(found, error=torch.minimum(found.error, made.rows))
+        if call.name in _BATCH_NORMS and isinstance(operands[0].layer, _Layer):
             moved = min(moved, self._passed_on(operands[0].layer, node, batch_norm_factor(call)))
-        bounds = Apart.within(centers, found.error, (moved + euclidean(own)) * OUTWARD)
+        bounds = Apart.within(centers, found.error, (moved + euclidean(own)) * OUTWARD, made)
         return [bounds, None, None] if is_list else bounds
 
     def _call(self, node: fx.Node, args: Any, kwargs: Any, bounds: Callable[[Apart], Interval]) -> Call:

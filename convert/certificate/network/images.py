@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from ...arguments import as_integer
+from ...bounds.rounding import OUTWARD
 from ...errors import ConversionError, Problem
 from ...size import Size
 from ..wording import told
@@ -175,14 +176,15 @@ def _certified(
 ) -> tuple[ImageCertificate, list[Problem]]:
     outputs, problems = differences.outputs_for(image), differences.problems
     errors = None if problems else torch.cat([output.error.flatten() for output in outputs])
-    joint = math.sqrt(2) * sum(output.apart for output in outputs)
     run = FirstOrder(differences.program, image, block)
     values = torch.cat([output.flatten() for output in run.outputs])
     order = values.detach().argsort(descending=True)[: margins + 1].tolist()
     top, others = order[0], order[1:]
     found = []
     for other in others:
-        bound = None if errors is None else min(float(errors[top] + errors[other]), joint) * (1 + 2.0**-50)
+        bound = None if errors is None else float(errors[top] + errors[other]) * OUTWARD
+        if bound is not None and len(outputs) == 1:
+            bound = outputs[0].margin(top, other)
         margin = values[top] - values[other]
         found.append(Margin(other, float(margin.detach()), bound, run.estimate(margin)))
     delta, near, units = run.near_kinks()

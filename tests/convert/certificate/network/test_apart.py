@@ -190,3 +190,19 @@ def test_a_gain_that_is_too_small_is_exceeded(fault: str, monkeypatch: pytest.Mo
 def test_the_norm_of_one_unfolding_alone_is_exceeded(unfolding: Callable[[Tensor], Tensor]) -> None:
     kernel = torch.randn(6, 4, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
     assert matrix_norm(unfolding(kernel)) < enlarged(kernel, {})
+
+
+def test_a_margin_of_a_linear_layer_is_bounded_by_the_difference_of_its_rows() -> None:
+    """Two rows that are equal have a margin that no difference of their input moves; only their own counts."""
+    linear = nn.Linear(8, 3)
+    with torch.no_grad():
+        linear.weight[1] = linear.weight[0]
+    cnn = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), linear
+    )
+    model = convert_model(cnn.eval(), alpha=4.0).model
+    first = next(layer for layer in model.modules() if isinstance(layer, SelfAttention))
+    (output,) = Differences(program_of(model, first, Size(12, 11)), None).outputs_for(IMAGE)
+    same, other = output.margin(0, 1), output.margin(0, 2)
+    assert 0 < same < other / 1000
+    assert other <= float(output.error[0, [0, 2]].sum())
