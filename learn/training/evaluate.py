@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from ...convert.attention.computed import in_eval_mode
 from ...convert.outputs import class_scores
-from ..data.images import Split
-from ..data.loaders import Pairs
+from ..data.images import Pairs, Split
 
 _BATCH = 32  # content attention over all pairs takes memory in proportion
 Loss = Callable[[Any, Tensor], Tensor]

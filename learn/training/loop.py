@@ -26,8 +26,7 @@ from torch.utils.data import DataLoader, RandomSampler
 
 from ...convert.attention.computed import in_eval_mode
 from ...convert.errors import ConversionError, refusing
-from ..data.images import ImageData
-from ..data.loaders import Loaders
+from ..data.images import ImageData, Loaders
 from .batches import batches
 from .checkpoints import BEST, LAST, RECORDS_KEY, AtomicFiles, Kept, read_epoch
 from .evaluate import Loss, cross_entropy, evaluate

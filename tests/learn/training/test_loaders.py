@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from conv2attn.convert.errors import ConversionError
-from conv2attn.learn.data.loaders import Loaders
+from conv2attn.learn.data.images import Loaders
 from conv2attn.learn.melting.melt import melt
 from conv2attn.learn.training.evaluate import evaluate
 from conv2attn.learn.training.fit import Trained, fit
