@@ -245,7 +245,8 @@ def show(
 def learn(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
     data: Annotated[
-        str, typer.Option(metavar="KIND", help="digits, drawn, drawn:SIDE, cifar10:PATH or a folder of pictures.")
+        str,
+        typer.Option(metavar="KIND", help="digits, drawn, either with :SIDE, cifar10:PATH or a folder of pictures."),
     ] = "digits",
     encoding: Annotated[
         str,
@@ -257,7 +258,10 @@ def learn(
     ] = "quadratic",
     recipe: Annotated[
         str,
-        typer.Option(metavar="NAME", help="small (minutes on a CPU) or paper (the paper's widths and 300 epochs)."),
+        typer.Option(
+            metavar="NAME",
+            help="small (minutes on a CPU), medium (for 16 x 16 tokens) or paper (the paper's widths and 300 epochs).",
+        ),
     ] = "small",
     depth: Annotated[int | None, typer.Option(min=1, help="Number of attention blocks (default 6).")] = None,
     heads: Annotated[int | None, typer.Option(min=1, help="Number of heads in each block (default 9).")] = None,
@@ -667,7 +671,7 @@ def melt(
         str | None,
         typer.Option(
             metavar="KIND",
-            help="digits, drawn, drawn:SIDE, cifar10:PATH or a folder of pictures. Required with a checkpoint "
+            help="digits, drawn, either with :SIDE, cifar10:PATH or a folder of pictures. Required with a checkpoint "
             "(default digits).",
         ),
     ] = None,
@@ -728,7 +732,7 @@ def melt(
     """Fine-tune a CNN as attention and as a CNN, and compare the two."""
     from dataclasses import replace
 
-    from .learn.melting.compare import FINE_TUNING, Melting
+    from .learn.melting.compare import FINE_TUNING
     from .learn.training.recipe import Machine
     from .proofs.show.melting import melt_checkpoint
 
@@ -745,7 +749,7 @@ def melt(
         data=data or "digits",
         size=size_of(size, axes=2),
         normalization=normalization_of(mean, std),
-        melting=Melting(tolerance, alpha, content, last),
+        melting={"tolerance": tolerance, "alpha": alpha, "content": content, "last": last},
         include=include or (),
         exclude=exclude or (),
         recipe=recipe,

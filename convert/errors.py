@@ -75,7 +75,7 @@ class OutputExistsError(OutputError):
 
 
 class RunExistsError(OutputExistsError):
-    """A folder of trainings that the caller did not ask to go on with."""
+    """A folder of trainings that the caller did not ask to continue."""
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ def _described(error: Exception) -> tuple[str, int]:
         errors.InputError: "--size sets the size of an image; verify and export take other inputs by "
         "--input NAME=SHAPE[:DTYPE]",
         errors.SeveralNetworksError: "--weights KEY takes one",
-        errors.RunExistsError: "--resume goes on with it",
+        errors.RunExistsError: "--resume continues it",
         errors.OutputExistsError: "--force replaces it",
         ImageSizesError: "--size makes pictures one size",
     }
