@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from ...convert.errors import ArchitectureNeededError, ConversionError, OptionError, OutputError, SelectionError
+from ...convert.errors import (
+    ArchitectureNeededError,
+    ConversionError,
+    InputError,
+    OptionError,
+    OutputError,
+    SelectionError,
+)
 from ...convert.examples.drawn import DRAWN_SIZE, drawn_image
 from ...convert.files.checkpoint import Opening
 from ...convert.files.layers import Layers
@@ -69,7 +76,7 @@ def show(source: Path, out: Path, view: View, opening: Opening | None = None, *,
         force: Replace an existing file.
 
     Returns:
-        The names of the layers that the file shows.
+        The names of the layers that the file shows with values.
 
     Raises:
         SelectionError: There is no such layer, or the query is outside the image.
@@ -95,7 +102,13 @@ def show(source: Path, out: Path, view: View, opening: Opening | None = None, *,
         find_layer(subject.model, view.layer)
     if view.alpha is not None:
         set_alpha(subject.model, view.alpha)
-    image, shown = _seen(subject, view, all_layers=form != PAGE)
+    image: Tensor | None
+    try:
+        image, shown = _seen(subject, view, all_layers=form != PAGE)
+    except InputError:
+        if form != PAGE or view != View():
+            raise
+        image, shown = None, []  # the page then shows where heads look, and says why it has no values
     if form == PAGE:
         content = _page(subject, image, view, title=source.name)
     else:
@@ -161,7 +174,7 @@ def draw(shown: Sequence[Scene], picture: str, form: str) -> bytes:
         return _drawings()[picture](shown).save(form)
 
 
-def _page(subject: Subject, image: Tensor, view: View, *, title: str) -> bytes:
+def _page(subject: Subject, image: Tensor | None, view: View, *, title: str) -> bytes:
     from .page.write import DRAWN, viewer_page
 
     seen = DRAWN if view.image is None else f"the image {view.image.name}"
