@@ -101,9 +101,11 @@ def untraceable(error: Exception) -> str:
     """Why torch.export cannot follow a network, and what can be done where that is known."""
     if type(error).__name__ == "GuardOnDataDependentSymNode":
         return (
-            "sizes in it depend on an image's values, as where a detector chooses among boxes; what comes before, such "
-            "as its backbone, can be taken alone"
+            "sizes in it depend on an image's values, as where a detector chooses among boxes; what comes before can "
+            "be taken alone, in Python: export_onnx(network.backbone, FILE), freeze(network.backbone, TOLERANCE)"
         )
+    while isinstance(error.__cause__, Exception) and type(error.__cause__).__module__.startswith("torch.onnx"):
+        error = error.__cause__  # the exporter's first error only says that there was one
     return first_line(error)[:300]
 
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from ...convert.errors import ArchitectureNeededError, ConversionError, OptionError, OutputError, SelectionError
+from ...convert.errors import (
+    ArchitectureNeededError,
+    ConversionError,
+    InputError,
+    OptionError,
+    OutputError,
+    SelectionError,
+)
 from ...convert.examples.drawn import DRAWN_SIZE, drawn_image
 from ...convert.files.checkpoint import Opening
 from ...convert.files.layers import Layers
@@ -69,7 +77,7 @@ def show(source: Path, out: Path, view: View, opening: Opening | None = None, *,
         force: Replace an existing file.
 
     Returns:
-        The names of the layers that the file shows.
+        The names of the layers that the file shows with values.
 
     Raises:
         SelectionError: There is no such layer, or the query is outside the image.
@@ -95,7 +103,14 @@ def show(source: Path, out: Path, view: View, opening: Opening | None = None, *,
         find_layer(subject.model, view.layer)
     if view.alpha is not None:
         set_alpha(subject.model, view.alpha)
-    image, shown = _seen(subject, view, all_layers=form != PAGE)
+    image: Tensor | None = None
+    shown: list[Scene] = []
+    try:
+        image = view_image(subject, view)
+        shown = _shown(subject, image, view, all_layers=form != PAGE)
+    except InputError:
+        if form != PAGE or view != View():
+            raise  # such a page shows where heads look, and says why it has no values
     if form == PAGE:
         content = _page(subject, image, view, title=source.name)
     else:
@@ -161,7 +176,7 @@ def draw(shown: Sequence[Scene], picture: str, form: str) -> bytes:
         return _drawings()[picture](shown).save(form)
 
 
-def _page(subject: Subject, image: Tensor, view: View, *, title: str) -> bytes:
+def _page(subject: Subject, image: Tensor | None, view: View, *, title: str) -> bytes:
     from .page.write import DRAWN, viewer_page
 
     seen = DRAWN if view.image is None else f"the image {view.image.name}"
@@ -190,7 +205,10 @@ def view_image(subject: Subject, view: View) -> Tensor:
     if view.image is not None and subject.preprocessing is not None and view.normalization is None:
         return read_prepared(view.image, subject.preprocessing, view.size).unsqueeze(0)
     if view.image is not None:
-        picture = read_picture(view.image, _channels(subject, view), view.size, longest=LONGEST).unsqueeze(0)
+        channels = likely_channels(subject.model)[0]
+        with suppress(ConversionError):  # it may run on no drawn image, but on this one
+            channels = _drawn(subject, view).shape[1]
+        picture = read_picture(view.image, channels, view.size, longest=LONGEST).unsqueeze(0)
         return picture if view.normalization is None else view.normalization(picture)
     if view.normalization is not None:
         raise OptionError("mean and std are for an image; a drawn one has values from -1 to 1")
@@ -203,20 +221,6 @@ def _drawn(subject: Subject, view: View) -> Tensor:
         return drawn_image(3, view.size or DRAWN_SIZE)
     sizes = [DRAWN_SIZE, known or Size(*USUAL_SIZES[2])] if view.size is None else [view.size]
     return run_on_drawn(subject.model, sizes)[0]
-
-
-def _channels(subject: Subject, view: View) -> int:
-    """Channels of the network's images; likely ones if it runs on no drawn image."""
-    try:
-        return _drawn(subject, view).shape[1]
-    except ConversionError:
-        return likely_channels(subject.model)[0]
-
-
-def _seen(subject: Subject, view: View, *, all_layers: bool) -> tuple[Tensor, list[Scene]]:
-    """The image and the scenes."""
-    image = view_image(subject, view)
-    return image, _shown(subject, image, view, all_layers=all_layers)
 
 
 def _shown(subject: Subject, image: Tensor, view: View, *, all_layers: bool) -> list[Scene]:

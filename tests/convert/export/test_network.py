@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -134,3 +135,19 @@ class Chooses(nn.Module):
 def test_a_network_whose_sizes_depend_on_values_is_refused_with_what_can_be_done(tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match="as where a detector chooses among boxes; what comes before"):
         export_onnx(convert_model(Chooses()).model, tmp_path / "net.onnx", size=(8, 9))
+
+
+class Names(nn.Conv2d):
+    """Gives a word beside its tensor."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        """[batch, 3, rows, columns] -> a tensor and a word."""
+        return super().forward(x), "segments"
+
+
+def test_what_the_exporter_cannot_translate_is_named(tmp_path: Path) -> None:
+    model = convert_model(
+        nn.Sequential(nn.Conv2d(3, 3, 1), Names(3, 2, 3)), filter_fn=lambda _, name: name == "0"
+    ).model
+    with pytest.raises(ConversionError, match=r"translating node return .*'segments'"):
+        export_onnx(model, tmp_path / "net.onnx", size=(8, 9))

@@ -213,6 +213,22 @@ def test_a_network_that_takes_one_size_is_shown_an_image_of_that_size(form: str,
     assert exit_code("show", tmp_path / "X", "--out", out, "--trust", "--force", "--size", "9x9") == 3
 
 
+def test_a_network_that_takes_no_image_has_a_page_without_values_and_no_picture(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n"
+        "class Two(nn.Module):\n"
+        "    def __init__(self): super().__init__(); self.conv = nn.Conv2d(3, 2, (2, 3))\n"
+        "    def forward(self, left, right): return self.conv(left + right)\n",
+        encoding="utf-8",
+    )
+    torch.save({"conv.weight": torch.ones(2, 3, 2, 3), "conv.bias": torch.ones(2)}, tmp_path / "w.pth")
+    for form, code in (("html", 0), ("png", 3)):
+        made = tmp_path / f"x.{form}"
+        assert exit_code("show", tmp_path / "w.pth", "--arch", f"{tmp_path / 'net.py'}:Two", "--out", made) == code
+        assert made.exists() is (code == 0)
+    assert "missing 1 required positional argument" in (tmp_path / "x.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("form", [*FORMS, "html"])
 def test_show_writes_one_file(form: str, show: Show) -> None:
     assert show("--out", f"x.{form}", "--layer", "3", "--alpha", "2", "--query", "5,6") == (0, f"Wrote x.{form}\n")
