@@ -62,7 +62,9 @@ def load_data(
     elif kind in ("digits", "drawn") and (not colon or _SIDES[0] <= side <= _SIDES[1]):
         data = digits(side or None) if kind == "digits" else _drawn((side, side) if side else IMAGE_SIZE)
     else:
-        raise OptionError(f"data must be {KINDS}, with a side from {_SIDES[0]} to {_SIDES[1]}; got {text!r:.200}")
+        raise OptionError(
+            f"data must be {KINDS}, with a side from {_SIDES[0]} to {_SIDES[1]}; got {text!r:.200}, which is no folder"
+        )
     if size is not None:
         raise OptionError(f"the images of {kind} have their size; only a folder's are scaled")
     data = data if channels is None else data.for_channels(channels)

@@ -32,7 +32,7 @@ from .records import Record, Recorder, nothing_more
 
 RUN = "run.json"
 _WANTED = (
-    "a score for each class is needed, and another loss needs a training loop of its own, for melt(network) as well"
+    "melting here takes a score for each class; for another loss, conv2attn.melt(network) gives the attention to train"
 )
 
 
