@@ -252,7 +252,7 @@ def test_a_network_that_does_not_fit_is_refused_before_anything_is_written(tmp_p
         ConversionError, match="gives 2 scores; small has 3 classes: take a network of 3 scores or more"
     ):
         fit(network(classes=2), data(), RECIPE, tmp_path / "run")
-    with pytest.raises(ConversionError, match=r"gives \[4, 6, 7\] for an image; a score for each class is needed"):
+    with pytest.raises(ConversionError, match=r"gives \[4, 6, 7\] for an image; melting here takes a score"):
         fit(nn.Conv2d(1, 4, 3, padding=1), data(), RECIPE, tmp_path / "run")
     assert not list(tmp_path.iterdir())
 
