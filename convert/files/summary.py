@@ -23,7 +23,7 @@ from ..examples.drawn import DRAWN_SIZE, drawn_input
 from ..model.convert import restore_model
 from ..model.report import LayerReport
 from ..size import Size
-from .entry import attention_named
+from .attention import attention_named
 from .layers import Layers
 
 _FLOPS = 2e10  # most FLOPs to run a network on the image: seconds

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
@@ -13,6 +15,7 @@ from ..terminal.output import say, say_document
 from ..terminal.printable import printable
 
 WRONG_USE, WRONG_INPUT, UNSUPPORTED, BUG = 2, 3, 4, 70
+_EXAMPLE = "torchvision.models:resnet18"
 _NO_MEMORY = "t allocate memory: you tried to allocate"  # torch's RuntimeError for it
 
 
@@ -36,12 +39,13 @@ def is_usage(error: Exception) -> bool:
     return isinstance(error, _UsageError)
 
 
-def explain(error: Exception, *, as_json: bool = False) -> int:
+def explain(error: Exception, arguments: Sequence[str] = ()) -> int:
     """Prints an error, and returns its exit code.
 
     Args:
         error: The error.
-        as_json: Print one JSON object on standard output in place of a sentence on stderr.
+        arguments: Arguments of the command line. With ``--json`` among them, one JSON object is printed on standard
+            output in place of a sentence on stderr.
     """
     if isinstance(error, _UsageError):
         error.message = printable(error.message)
@@ -53,8 +57,8 @@ def explain(error: Exception, *, as_json: bool = False) -> int:
     elif isinstance(error, MemoryError) or _NO_MEMORY in str(error):
         sentence, code = "there is not enough memory", WRONG_INPUT
     else:
-        sentence, code = _described(error)
-    if as_json:
+        sentence, code = _described(error, arguments)
+    if "--json" in arguments:
         with suppress(OSError, ValueError):
             say_document(json.dumps({"version": JSON_VERSION, "error": sentence, "exit_code": code}, indent=2) + "\n")
     elif isinstance(error, _UsageError):
@@ -67,7 +71,7 @@ def explain(error: Exception, *, as_json: bool = False) -> int:
     return code
 
 
-def _described(error: Exception) -> tuple[str, int]:
+def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
     """Sentence and exit code for errors from neither the command line nor the system; imports torch."""
     try:
         from ...convert import errors
@@ -77,7 +81,7 @@ def _described(error: Exception) -> tuple[str, int]:
     if not isinstance(error, errors.ConversionError):
         return f"internal error: {type(error).__name__}: {error}", BUG
     hints = {  # the library does not know the options' names
-        errors.ArchitectureNeededError: "--arch names the code that builds it",
+        errors.ArchitectureNeededError: f"--arch names it, as in conv2attn {shlex.join(arguments)} --arch {_EXAMPLE}",
         errors.TrustNeededError: "--trust runs it",
         errors.SeveralNetworksError: "--weights KEY takes one",
         errors.RunExistsError: "--resume goes on with it",

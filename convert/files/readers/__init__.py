@@ -26,7 +26,6 @@ from .sniff import Kind, describe, sniff
 from .torch import read_torch
 
 _MAX_DEPTH = 8  # containers in containers, in which modules are sought
-_PART = 2**22  # bytes that are hashed at a time
 
 Progress = Callable[[int], None]
 
@@ -79,8 +78,7 @@ def _read(path: Path, *, trust: bool) -> Contents:
         )
     match kind := sniff(path):
         case None:
-            what, advice = describe(path)
-            raise CheckpointError(f"{path} is {what}, not a checkpoint of a supported kind{advice}")
+            raise CheckpointError(f"{path} is no checkpoint of a supported kind: it is {describe(path)}")
         case Kind.SAFETENSORS:
             return Contents(read_safetensors(path), (path,))
         case Kind.TORCH | Kind.LEGACY:
@@ -117,9 +115,11 @@ def _read_torch(path: Path, kind: Kind, *, trust: bool) -> object:
 
 
 def _holds_foreign_modules(value: object, depth: int = 0) -> bool:
-    if isinstance(value, Inert | torch.nn.Module):
-        inner = list(vars(value).get("_modules", {}).values()) if isinstance(value, torch.nn.Module) else []
-        return (isinstance(value, Inert) and is_module(value)) or any(_holds_foreign_modules(each) for each in inner)
+    """Whether a module of a class that is not known is somewhere in a file's data."""
+    if isinstance(value, torch.nn.Module):
+        return any(isinstance(module, Inert) for module in value.modules())
+    if isinstance(value, Inert):
+        return is_module(value)
     values = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     return depth < _MAX_DEPTH and any(_holds_foreign_modules(each, depth + 1) for each in values)
 
@@ -135,17 +135,10 @@ def _part(path: Path, *, trust: bool) -> Mapping[str, object]:
 
 
 def _digest(files: Sequence[Path], progress: Progress) -> str:
-    sums = [_sha256(file, progress) for file in files]
-    if len(sums) == 1:
-        return sums[0]
-    lines = sorted(f"{file.name} {sum_}\n" for file, sum_ in zip(files, sums, strict=True))
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
-def _sha256(path: Path, progress: Progress) -> str:
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while part := file.read(_PART):
-            found.update(part)
-            progress(len(part))
-    return found.hexdigest()
+    sums = {}
+    for path in files:
+        with path.open("rb") as file:
+            sums[path] = hashlib.file_digest(file, "sha256").hexdigest()
+        progress(path.stat().st_size)
+    lines = sorted(f"{path.name} {sum_}\n" for path, sum_ in sums.items())
+    return sums[files[0]] if len(files) == 1 else hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -44,8 +44,12 @@ def run_program(path: Path, kind: Kind) -> object:
                     return pickle.load(file)
             return torch.load(path, map_location="cpu", weights_only=False)
     except (ImportError, AttributeError) as error:
+        name = getattr(error, "name", None)
+        where = (
+            f"the folder of the module {name}" if isinstance(error, ModuleNotFoundError) else "the folder of its module"
+        )
         needed = f"{path} needs code that cannot be imported here ({first_line(error)})"
-        raise CheckpointError(f"{needed}; put its package or its module on Python's path") from error
+        raise CheckpointError(f"{needed}; the environment variable PYTHONPATH must hold {where}") from error
     except CheckpointError:
         raise
     except Exception as error:  # whatever the file's code raises

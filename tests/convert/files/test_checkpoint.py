@@ -217,7 +217,7 @@ def test_without_an_architecture_several_networks_are_several(tmp_path: Path) ->
         read_checkpoint(tmp_path / "w.pth")
     assert read_checkpoint(tmp_path / "w.pth", Opening(weights="D")).state_dict.keys() == state().keys()
     with pytest.raises(ArchitectureNeededError, match="not the strides and paddings"):
-        open_network(tmp_path / "w.pth", Opening(weights="D"))
+        open_network(tmp_path / "w.pth", Opening(weights="D")).cnn()
 
 
 @pytest.mark.parametrize("value", [{}, {"epoch": 3}, [1], "text", torch.ones(3), Configuration()])
