@@ -86,7 +86,7 @@ def random_inputs(specs: Sequence[InputSpec], *, seed: int = 0) -> dict[str, Ten
 
 
 def as_inputs(inputs: Any) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
-    """What a network is called with: its arguments by place and by name.
+    """Separates the arguments of a call into those by place and those by name.
 
     Args:
         inputs: A tensor, a sequence of tensors by place, or a mapping of tensors by name.
@@ -105,7 +105,7 @@ def as_inputs(inputs: Any) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
 
 
 def call_with(model: nn.Module, inputs: Any) -> Any:
-    """What a network gives for inputs, in the mode that it is in, without gradients.
+    """Calls a network in the mode that it is in, without gradients.
 
     Args:
         model: The network, which may write into what it is given.
