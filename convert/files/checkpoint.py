@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ..errors import CheckpointError, SeveralNetworksError, listed
 from .architecture import Architecture
 from .keys import Expected, Fitted, fit_keys, is_averaged
-from .readers import Contents, Progress, read_contents
+from .readers import Contents, read_contents
 from .readers.described import DescribedConvolution
 from .readers.inert import Inert
 from .readers.modules import is_module, pickled_network
@@ -87,15 +87,12 @@ class _Found:
         return is_averaged(self.place)
 
 
-def read_checkpoint(
-    path: str | Path, opening: Opening | None = None, *, progress: Progress = lambda _: None
-) -> Checkpoint:
+def read_checkpoint(path: str | Path, opening: Opening | None = None) -> Checkpoint:
     """Reads the weights of a checkpoint.
 
     Args:
         path: The file or folder; its name does not matter.
         opening: Options for opening it; its architecture is not looked at.
-        progress: Called with the number of bytes that were read since the last call.
 
     Raises:
         CheckpointError: The file cannot be read, is of another kind, is damaged, or holds no tensors or several
@@ -103,7 +100,7 @@ def read_checkpoint(
         TrustNeededError: It is a program, and not trusted.
     """
     path, opening = Path(path), opening or Opening()
-    return find_weights(read_contents(path, trust=opening.trust, progress=progress), path, opening)
+    return find_weights(read_contents(path, trust=opening.trust), path, opening)
 
 
 def find_weights(contents: Contents, path: Path, opening: Opening, *, expected: Expected | None = None) -> Checkpoint:

@@ -174,16 +174,6 @@ def save_converted(
     write_folder(folder, write, force=force, sources=() if source is None else source.files)
 
 
-def check_architecture(architecture: nn.Module | Architecture | None) -> None:
-    """Refuses an architecture that ``save_converted`` would refuse.
-
-    Raises:
-        OutputError: Its arguments are not JSON.
-    """
-    if isinstance(architecture, Architecture):
-        _json(asdict(architecture.resolved()))
-
-
 def _layers_state(model: nn.Module, records: Sequence[LayerRecord]) -> dict[str, Tensor]:
     """The state of the converted layers alone, under the names they have in the model."""
     names = [name for record in records for name in record.names]

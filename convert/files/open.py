@@ -54,7 +54,7 @@ from .keys import load_into, non_finite_keys
 from .layers import Layers, layer_tree
 from .named.huggingface import PREFIX, is_model_folder, pretrained
 from .named.preprocessors import from_folder, from_timm
-from .readers import Contents, Progress, read_contents
+from .readers import Contents, read_contents
 
 LARGE = 2**28  # bytes of weights from which on they are not copied
 
@@ -202,7 +202,7 @@ class Network:
             raise NotAConvolutionError(f"{self.checkpoint.path}: {count}: {'; '.join(problems)}; {advice}")
 
 
-def open_network(path: str | Path, opening: Opening | None = None, *, progress: Progress = lambda _: None) -> Network:
+def open_network(path: str | Path, opening: Opening | None = None) -> Network:
     """Opens a network in any of the supported forms.
 
     A network that only its file or folder describes is built when it is first used; so whoever wants its state dict or
@@ -212,7 +212,6 @@ def open_network(path: str | Path, opening: Opening | None = None, *, progress: 
         path: A checkpoint of any kind, of a CNN or of a converted network; a Hugging Face folder; a folder that a
             conversion wrote, or that of a run which has one.
         opening: Options for opening it.
-        progress: Called with the number of bytes of a checkpoint that were read since the last call.
 
     Raises:
         ArchitectureNeededError: When it is used: no architecture is given, and the checkpoint describes no geometry.
@@ -230,9 +229,9 @@ def open_network(path: str | Path, opening: Opening | None = None, *, progress: 
             return open_conversion(path, opening)
         named_by, recipe = path, Architecture(f"{PREFIX}{path}").resolved()
         if not recipe.spec.startswith("timm:"):
-            return _of_transformers(path, recipe, opening, progress)
+            return _of_transformers(path, recipe, opening)
         opening = replace(opening, architecture=recipe)
-    contents = read_contents(path, trust=opening.trust, progress=progress)
+    contents = read_contents(path, trust=opening.trust)
     if opening.architecture is None:
         return _of_file(find_weights(contents, path, opening))
     return _of_weights(contents, path, opening.architecture, opening, named_by)
@@ -302,10 +301,10 @@ def open_conversion(path: Path, opening: Opening) -> Network:
     return Network(saved, build, config.layers, _recipe(given), config.content, config.preprocessing)
 
 
-def _of_transformers(path: Path, recipe: Architecture, opening: Opening, progress: Progress) -> Network:
+def _of_transformers(path: Path, recipe: Architecture, opening: Opening) -> Network:
     """A folder of transformers, whose own loader knows the names that its files have for weights."""
     model = pretrained(path, trust=opening.trust)
-    contents = read_contents(path, progress=progress)
+    contents = read_contents(path)
     saved = Checkpoint(path, model.state_dict(), contents.sha256, files=contents.files)
     return Network(saved, lambda: model, (), recipe, described=from_folder(path))
 

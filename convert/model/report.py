@@ -57,7 +57,7 @@ class LayerRecord:
         return vars(self) | {"names": list(self.names), "spec": self.spec.to_json()}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LayerReport(LayerRecord):
     """One converted layer, with what its tensors tell and, in a certified report, its certificate.
 
@@ -72,9 +72,9 @@ class LayerReport(LayerRecord):
         dtype: Precision of the layer's weights, or None without a certificate.
     """
 
-    parameters_before: int = 0
-    parameters_after: int = 0
-    alpha: float = 0.0
+    parameters_before: int
+    parameters_after: int
+    alpha: float
     note: str | None = None
     original: str | None = None
     certificate: Certificate | None = None
@@ -85,10 +85,12 @@ class LayerReport(LayerRecord):
     def of(cls, names: tuple[str, ...], layer: SelfAttention) -> Self:
         """Describes a layer as it is now; its numbers of positions count as parameters."""
         resting = 0 if layer.trains_positions else layer.num_heads * (layer.spec.axes + 1)
-        before = sum(p.numel() for name, p in layer.named_parameters() if not _is_positional(name))
-        after = sum(parameter.numel() for parameter in layer.parameters()) + resting
-        record = super().of(names, layer)
-        return replace(record, parameters_before=before, parameters_after=after, alpha=layer.regime.alpha[0])
+        return cls(
+            **vars(LayerRecord.of(names, layer)),
+            parameters_before=sum(p.numel() for name, p in layer.named_parameters() if not _is_positional(name)),
+            parameters_after=sum(parameter.numel() for parameter in layer.parameters()) + resting,
+            alpha=layer.regime.alpha[0],
+        )
 
     def noted(self, note: str | None) -> Self:
         """The same record with one more note."""

@@ -11,8 +11,8 @@ import torch
 
 from ...convert.certificate.network.certificate import NetworkCertificate
 from ...convert.certificate.wording import NO_USE, is_useful
-from ...convert.files.checkpoint import Opening, size_on_disk
-from ...convert.files.folder import check_architecture, save_converted
+from ...convert.files.checkpoint import Opening
+from ...convert.files.folder import save_converted
 from ...convert.files.open import Network, open_network, placed
 from ...convert.files.report import CertifiedReport, certify_report
 from ...convert.files.write import PAGE, PROGRAM, check_target
@@ -154,11 +154,11 @@ def convert_checkpoint(
         ConversionError: The checkpoint cannot be opened or converted, or the folder cannot be written.
     """
     check_target(out, force=force, sources=[checkpoint])
-    check_architecture(opening.architecture)
-    with progress("Reading", total=size_on_disk(checkpoint)) as advance:
-        network = open_network(checkpoint, opening, progress=advance)
+    with progress("Reading", total=None):
+        network = open_network(checkpoint, opening)
+        cnn = network.cnn()
     say(*non_finite_lines(network.non_finite), err=True)
-    cnn = placed(network.cnn(), device=device, dtype=dtype)
+    cnn = placed(cnn, device=device, dtype=dtype)
     chosen = name_filter(cnn, include=include, exclude=exclude)
     model, report = convert_model(cnn, filter_fn=chosen, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported)
     report = report.noted(network.notes, network.originals)

@@ -80,9 +80,10 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
         return f"PyTorch cannot be loaded: {failed or 'there is not enough memory'}", WRONG_INPUT
     if not isinstance(error, errors.ConversionError):
         return f"internal error: {type(error).__name__}: {error}", BUG
+    command = f"conv2attn {shlex.join(arguments)}"
     hints = {  # the library does not know the options' names
-        errors.ArchitectureNeededError: f"--arch names it, as in conv2attn {shlex.join(arguments)} --arch {_EXAMPLE}",
-        errors.TrustNeededError: "--trust runs it",
+        errors.ArchitectureNeededError: f"--arch names it, as in {command} --arch {_EXAMPLE}",
+        errors.TrustNeededError: f"--trust runs it: {command} --trust",
         errors.SeveralNetworksError: "--weights KEY takes one",
         errors.RunExistsError: "--resume goes on with it",
         errors.OutputExistsError: "--force replaces it",

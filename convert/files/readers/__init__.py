@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,8 +26,6 @@ from .sniff import Kind, describe, sniff
 from .torch import read_torch
 
 _MAX_DEPTH = 8  # containers in containers, in which modules are sought
-
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -47,13 +45,12 @@ class Contents:
     sha256: str = ""
 
 
-def read_contents(path: Path, *, trust: bool = False, progress: Progress = lambda _: None) -> Contents:
+def read_contents(path: Path, *, trust: bool = False) -> Contents:
     """Reads the contents of a file, or of a folder as Hugging Face writes it.
 
     Args:
         path: The file or folder.
         trust: Run the code that a program brings or names.
-        progress: Called with the number of bytes that were read since the last call.
 
     Raises:
         CheckpointError: It is of no supported kind, or damaged.
@@ -65,7 +62,7 @@ def read_contents(path: Path, *, trust: bool = False, progress: Progress = lambd
         raise CheckpointError(f"there is no file {path}{_elsewhere(path)}")
     try:
         found = _read(path, trust=trust)
-        return replace(found, sha256=_digest(found.files, progress))
+        return replace(found, sha256=_digest(found.files))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
 
@@ -134,11 +131,10 @@ def _part(path: Path, *, trust: bool) -> Mapping[str, object]:
     return value
 
 
-def _digest(files: Sequence[Path], progress: Progress) -> str:
+def _digest(files: Sequence[Path]) -> str:
     sums = {}
     for path in files:
         with path.open("rb") as file:
             sums[path] = hashlib.file_digest(file, "sha256").hexdigest()
-        progress(path.stat().st_size)
     lines = sorted(f"{path.name} {sum_}\n" for path, sum_ in sums.items())
     return sums[files[0]] if len(files) == 1 else hashlib.sha256("".join(lines).encode()).hexdigest()

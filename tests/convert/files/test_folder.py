@@ -36,6 +36,7 @@ from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.architecture import OWN_ARCHITECTURES, Architecture
 from conv2attn.convert.files.layers import Layers
+from conv2attn.convert.files.open import open_network
 from conv2attn.convert.files.write import CONFIG, WEIGHTS
 from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of
 from tests.small_models import Composite, composite_input
@@ -299,6 +300,7 @@ def test_an_architecture_that_the_folder_chose_is_not_built(
     edit(saved, lambda config: config.update(architecture=chosen))
     with pytest.raises(TrustNeededError, match="would run code that a file chose"):
         load_converted(saved)
+    assert list(open_network(saved).cnn_state()) == list(Composite().state_dict())
     assert not (saved / "trace").exists()
     assert "theirs" not in sys.modules
     load_converted(saved, architecture=Composite())
