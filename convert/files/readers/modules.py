@@ -74,13 +74,11 @@ def _state(module: Any) -> Mapping[str, Any] | None:
 
 def _positions(state: Mapping[str, Any]) -> dict[str, Tensor]:
     """Positions of an attention layer at rest, which holds them as numbers, under the keys of its state dict."""
-    numbers = getattr(state.get("_regime"), "state", None)
-    if not isinstance(numbers, dict) or "log_alpha" in dict(state.get("_parameters", ())):
+    numbers: Any = getattr(state.get("_regime"), "state", None)
+    is_regime = isinstance(numbers, dict) and {"alpha", "centers", "dtype"} <= numbers.keys()
+    if not is_regime or "log_alpha" in dict(state.get("_parameters", ())):
         return {}
-    try:
-        return {name: torch.tensor(numbers[name], dtype=numbers["dtype"]) for name in ("alpha", "centers")}
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise CheckpointError("the positions of a pickled attention layer are not numbers") from error
+    return {name: torch.tensor(numbers[name], dtype=numbers["dtype"]) for name in ("alpha", "centers")}
 
 
 def _holds_inert(state: Mapping[str, Any]) -> bool:
