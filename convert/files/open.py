@@ -53,8 +53,9 @@ from .folder import NETWORK_CONTENT, converted_in, is_converted, read_folder
 from .keys import load_into, non_finite_keys
 from .layers import Layers, layer_tree
 from .named.huggingface import PREFIX, is_model_folder, pretrained
-from .named.preprocessors import from_folder, from_timm
+from .named.preprocessors import from_folder, from_timm, from_torchvision
 from .readers import Contents, read_contents
+from .write import PROGRAM
 
 LARGE = 2**28  # bytes of weights from which on they are not copied
 
@@ -113,7 +114,8 @@ class Network:
     @property
     def preprocessing(self) -> Preprocessing | None:
         """Its preprocessing in training, where its folder or its library describes that."""
-        return self.described or from_timm(getattr(self.read, "pretrained_cfg", None))
+        found = self.described or from_timm(getattr(self.read, "pretrained_cfg", None))
+        return found or (None if self.architecture is None else from_torchvision(self.architecture.spec))
 
     @property
     def non_finite(self) -> tuple[str, ...]:
@@ -239,25 +241,35 @@ def open_network(path: str | Path, opening: Opening | None = None) -> Network:
 
 def _of_file(saved: Checkpoint) -> Network:
     """A file alone: the network that it holds, or the convolutions that it describes."""
-    is_attention = holds_attention(saved.state_dict)
-    needed = (
-        f"{saved.path} describes its layers, but not how the network connects them, and the whole network is to run"
-    )
+    is_attention, folder = holds_attention(saved.state_dict), saved.path.parent
+    needed = _without_network(saved.path)
     if not saved.convolutions or is_attention:
         held = [f"{key} {list(value.shape)}" for key, value in saved.state_dict.items() if value.ndim == 4]
         needed = (
             f"{saved.path} holds weights, but not the strides and paddings of its "
             f"{'attention layers' if is_attention else 'convolutions'} (weights with 4 dimensions: "
-            f"{listed(held) or 'none'})"
+            f"{listed(held) or 'none'}); that takes the architecture of their network"
+            f"{f', which the folder {folder} describes' if is_model_folder(folder) else ''}"
         )
         saved = replace(saved, convolutions={})
 
     def build() -> nn.Module:
         if saved.network is None:
-            raise ArchitectureNeededError(f"{needed}; that takes its architecture")
+            raise ArchitectureNeededError(needed)
         return saved.network
 
     return Network(saved, build)
+
+
+def _without_network(path: Path) -> str:
+    """Why the whole network of a file or folder of layers cannot run."""
+    other = "the program that it came from"
+    if path.suffix == ".onnx" or (path / PROGRAM).is_file():
+        other = f"ONNX Runtime and the {PROGRAM} that conv2attn convert writes"
+    return (
+        f"{path} describes its layers, but not how the network connects them; to run the whole network takes its "
+        f"architecture, or {other}"
+    )
 
 
 def _of_weights(
@@ -293,8 +305,8 @@ def open_conversion(path: Path, opening: Opening) -> Network:
 
     def build() -> nn.Module:
         if given is None:
-            held = f"layers of {', '.join(kinds)}, which only the architecture can make" if kinds else "a network"
-            raise ArchitectureNeededError(f"{path} holds {held}, and names no architecture; it must be given")
+            held = f"{path} holds layers of {', '.join(kinds)}, which only the architecture can make; it must be given"
+            raise ArchitectureNeededError(held if kinds else _without_network(path))
         fill = partial(_load, saved=saved, records=config.layers)
         return _built(given, fill, path, trust=opening.trust, named_by=None if is_given else path)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from ..terminal.outcome import JSON_VERSION
 from ..terminal.output import say, say_document
@@ -25,6 +26,7 @@ class _UsageError(Protocol):
 
     message: str
     exit_code: int
+    ctx: Any
 
     def show(self) -> None:
         """Prints the command's usage and the message on stderr."""
@@ -48,7 +50,7 @@ def explain(error: Exception, arguments: Sequence[str] = ()) -> int:
             output in place of a sentence on stderr.
     """
     if isinstance(error, _UsageError):
-        error.message = printable(error.message)
+        error.message = printable(_plain(error.message))
         sentence, code = error.format_message(), error.exit_code
     elif isinstance(error, OSError):
         _abandon_stdout()
@@ -64,6 +66,8 @@ def explain(error: Exception, arguments: Sequence[str] = ()) -> int:
     elif isinstance(error, _UsageError):
         with suppress(OSError):
             error.show()
+        example = error.ctx and error.ctx.command.epilog
+        say(*([example] if example else []), err=True)
     else:
         say(f"conv2attn: {sentence}", err=True)
         if code == BUG:
@@ -82,10 +86,13 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
         return f"internal error: {type(error).__name__}: {error}", BUG
     command = f"conv2attn {shlex.join(arguments)}"
     hints = {  # the library does not know the options' names
-        errors.ArchitectureNeededError: f"--arch names it, as in {command} --arch {_EXAMPLE}",
+        errors.ArchitectureNeededError: "--arch names it: timm:NAME, torchvision.models:NAME, hf:FOLDER or "
+        f"FILE.py:FUNCTION, as in {command} --arch {_EXAMPLE}; of a pickle, --trust takes the network itself",
         errors.TrustNeededError: f"--trust runs it: {command} --trust",
+        errors.InputError: "--size sets the size of an image; verify and export take other inputs by "
+        "--input NAME=SHAPE[:DTYPE]",
         errors.SeveralNetworksError: "--weights KEY takes one",
-        errors.RunExistsError: "--resume goes on with it",
+        errors.RunExistsError: "--resume continues it",
         errors.OutputExistsError: "--force replaces it",
         ImageSizesError: "--size makes pictures one size",
     }
@@ -94,6 +101,12 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
     if isinstance(error, wrong_use):
         return f"{error}{hint}", WRONG_USE
     return f"{error}{hint}", UNSUPPORTED if isinstance(error, errors.UnsupportedLayerError) else WRONG_INPUT
+
+
+def _plain(message: str) -> str:
+    """A message about a value without the words of pydantic, with which typer reads values."""
+    message = re.sub(r", unable to parse string as an? \w+", "", message.replace("Value error, ", ""))
+    return message.replace("Input should be", "must be")
 
 
 def _abandon_stdout() -> None:

@@ -328,7 +328,7 @@ def test_an_architecture_is_a_network_or_a_recipe(given: Any, saved: Path) -> No
 
 
 def test_a_folder_of_a_network_needs_its_architecture_which_only_the_user_names(saved: Path, tmp_path: Path) -> None:
-    with pytest.raises(ArchitectureNeededError, match="holds a network, and names no architecture; it must be given"):
+    with pytest.raises(ArchitectureNeededError, match="describes its layers, but not how the network connects them"):
         load_converted(saved)
     loaded = load_converted(saved, architecture=HERE)
     assert_same(loaded, load_converted(saved, architecture=Composite()))

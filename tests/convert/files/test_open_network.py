@@ -205,8 +205,10 @@ def test_a_state_dict_that_is_neither_a_cnn_s_nor_the_converted_network_s_is_ref
 
 
 def needed(command: tuple[str, ...]) -> str:
-    """The command that would work."""
-    return f"(--arch names it, as in conv2attn {' '.join(command)} --arch torchvision.models:resnet18)\n"
+    """What names an architecture, and the command that would work."""
+    told = "(--arch names it: timm:NAME, torchvision.models:NAME, hf:FOLDER or FILE.py:FUNCTION, as in conv2attn "
+    end = "of a pickle, --trust takes the network itself)\n"
+    return f"{told}{' '.join(command)} --arch torchvision.models:resnet18; {end}"
 
 
 @pytest.mark.parametrize("source", [as_state_dict, as_state_dict_of_the_converted, as_pickled_converted_module])
@@ -233,7 +235,7 @@ def test_layers_without_their_network_are_shown_but_not_verified(run: Run) -> No
     verify = commands("source")["verify"]
     code, _, err = run(*verify)
     assert code == 2
-    assert err.endswith(f"the whole network is to run; that takes its architecture {needed(verify)}")
+    assert err.endswith(f"takes its architecture, or the program that it came from {needed(verify)}")
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_a_state_dict_of_attention_needs_the_architecture(tmp_path: Path) -> Non
     state = converted().state_dict()
     torch.save(state, tmp_path / "w.pt")
     assert_same(open_network(tmp_path / "w.pt", Opening(HERE)).cnn_state(), network().state_dict())
-    with pytest.raises(ArchitectureNeededError, match="takes its architecture"):
+    with pytest.raises(ArchitectureNeededError, match="takes the architecture of their network"):
         open_network(tmp_path / "w.pt").cnn_state()
 
 

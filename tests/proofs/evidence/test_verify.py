@@ -210,7 +210,8 @@ def test_a_network_without_an_architecture_or_that_does_not_run_is_refused(check
     network = write_network("nn.Sequential(nn.Conv2d(3, 1, 1), nn.Flatten(), nn.Linear(9, 2))")
     code, _, err = run("verify", *network, "--size", "4x4")
     assert code == 3
-    assert "the network does not give scores for images [3, 4, 4]: RuntimeError: mat1 and mat2" in err
+    assert "the network does not run on images [3, 4, 4]: RuntimeError: mat1 and mat2" in err
+    assert "--input NAME=SHAPE" in err
 
 
 SEVERAL = """

@@ -15,7 +15,7 @@ from conv2attn.learn.data import kinds
 from conv2attn.learn.experiment.recipes import PAPERS
 from conv2attn.learn.training.records import read_records
 from tests.command import exit_code, result_of
-from tests.learn.cifar10 import as_today, batches, write_archive
+from tests.learn.cifar10 import batches, write_archive
 from tests.learn.experiments import stripes
 from tests.processes import finished
 
@@ -108,8 +108,8 @@ def test_data_that_cannot_be_read_gets_one_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
-    contents = {f"cifar-10-batches-py/{name}": as_today(*batch) for name, batch in batches().items()}
-    contents["cifar-10-batches-py/test_batch"] = contents["cifar-10-batches-py/test_batch"][:-1000]
+    contents = batches()
+    contents["cifar-10-batches-bin/test_batch.bin"] = b"short"
     write_archive(tmp_path / "short.tar.gz", contents)
     assert exit_code(*arguments(tmp_path / "run", "--data", data)) == code
     printed = capsys.readouterr()
@@ -122,8 +122,7 @@ def test_data_that_cannot_be_read_gets_one_sentence(
 def test_the_paper_s_recipe_runs_on_an_archive_of_cifar_10_s_form(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    contents = {f"cifar-10-batches-py/{name}": as_today(*batch) for name, batch in batches(2).items()}
-    archive = write_archive(tmp_path / "cifar-10-python.tar.gz", contents)
+    archive = write_archive(tmp_path / "cifar-10-binary.tar.gz", batches(2))
     command = ("learn", "--recipe", "paper", "--data", f"cifar10:{archive}", "--epochs", 1, "--json")
     assert exit_code(*command, "--encoding", "quadratic,resnet18", "--out", tmp_path / "paper") == 0
     found = result_of("learn", capsys.readouterr().out)
