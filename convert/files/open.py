@@ -69,7 +69,7 @@ class Network:
             that can be had without the network.
         build: Makes the CNN with these weights, or the network that the file holds.
         records: Its attention layers, if it was converted.
-        architecture: Recipe of the network, or None for layers alone and for a network that was given.
+        recipe: How to build the network, or None if that is unknown, or a network was given.
         content: NETWORK_CONTENT, or LAYERS_CONTENT for a folder that holds nothing but layers.
         described: Its preprocessing in training, where its folder describes that.
     """
@@ -77,7 +77,7 @@ class Network:
     checkpoint: Checkpoint
     build: Callable[[], nn.Module]
     records: tuple[LayerRecord, ...] = ()
-    architecture: Architecture | None = None
+    recipe: Architecture | None = None
     content: str = NETWORK_CONTENT
     described: Preprocessing | None = None
 
@@ -106,9 +106,14 @@ class Network:
         return isinstance(self.read, Layers)
 
     @property
+    def architecture(self) -> Architecture | None:
+        """The recipe of the network, or None if it has only layers."""
+        return None if self.is_layers else self.recipe
+
+    @property
     def files(self) -> tuple[Path, ...]:
         """Every file that it was read from, including its code; no output may overwrite one."""
-        code = None if self.architecture is None else self.architecture.file
+        code = None if self.recipe is None else self.recipe.file
         return self.checkpoint.files if code is None else (*self.checkpoint.files, code)
 
     @property

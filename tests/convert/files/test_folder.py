@@ -336,6 +336,8 @@ def test_a_folder_of_a_network_needs_its_architecture_which_only_the_user_names(
     told = "named names the architecture tests.small_models:Composite, which would run code that a file chose"
     with pytest.raises(TrustNeededError, match=f"{told}$"):
         load_converted(tmp_path / "named")
+    opened = open_network(tmp_path / "named")
+    assert (opened.is_layers, opened.architecture) == (True, None)
     assert_same(load_converted(tmp_path / "named", trust=True), loaded)
 
 
