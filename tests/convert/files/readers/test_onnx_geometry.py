@@ -134,7 +134,7 @@ def test_attributes_that_no_convolution_has_are_refused_by_name(
     assert reason in str(layer.problem)
 
 
-@pytest.mark.parametrize("attributes", [{"dilations": [1]}, {"strides": 1}, {"pads": [1, 1]}, {"group": 1.5}])
+@pytest.mark.parametrize("attributes", [{"dilations": [1]}, {"strides": 1}, {"pads": [1, 1]}])
 def test_attributes_of_another_form_refuse_the_file(attributes: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="is damaged, or not an ONNX model"):
         read(single("Conv", (1, 2, 5, 6), (2, 2, 3, 3), **attributes), tmp_path / "m.onnx")
