@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..attention.layer import SelfAttention
@@ -107,7 +108,8 @@ def run_on_drawn(
     errors = []
     for size, channels in product(dict.fromkeys(sizes), likely_channels(model)):
         try:
-            image = drawn_image(channels, size)
+            with torch.device("cpu"):  # whatever torch's default is
+                image = drawn_image(channels, size)
             return image, inputs_of_layers(model, _as_taken(model, image), allowed=allowed)
         except ConversionError as error:
             errors.append(error)
